@@ -1,0 +1,33 @@
+"""An agenda: the reads of one backend, run in turn when they are due."""
+
+from collections.abc import Iterable
+
+from agent.clock import Clock
+from agent.lane import Emit
+from agent.reads import Ledger, Read, perform
+
+SOON = 0.05
+"""A read due within so many seconds runs now: a tick is never exactly on time."""
+
+
+class Agenda:
+    """Reads that share one backend but no device that could be lost (the host's)."""
+
+    def __init__(self, reads: Iterable[Read], clock: Clock, ledger: Ledger) -> None:
+        self.reads = tuple(reads)
+        self._clock = clock
+        self.ledger = ledger
+
+    def run(self, emit: Emit) -> None:
+        """One turn: every read that is due, in order."""
+        for read in self.reads:
+            if is_due(read, self._clock):
+                emit(perform(read, self._clock, self.ledger)[0])
+
+    def complete(self) -> bool:
+        """Whether every read has run at least once."""
+        return all(read.runs for read in self.reads)
+
+
+def is_due(read: Read, clock: Clock) -> bool:
+    return read.due <= clock.monotonic() + SOON

@@ -1,0 +1,147 @@
+"""The composition root: from configuration and hardware to an agent that can tick."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.agenda import Agenda
+from agent.backends.device import Device, Identity
+from agent.backends.gpm import Gpm
+from agent.backends.host import Host, real_host
+from agent.backends.nvml import real_library
+from agent.backends.tape import Player, Recorder, Tape
+from agent.clock import Clock, SystemClock
+from agent.config import Config
+from agent.gpus import Fleet, Gpus
+from agent.lane import InlineLane, Lane
+from agent.model import Absent, Reason
+from agent.poller import Poller
+from agent.probe import Probe
+from agent.reads import Ledger, Read
+from agent.sources import system, xid
+from agent.sources.options import HostOptions
+from agent.sources.table import gpu_reads, host_reads
+from agent.specs import Specs, SystemSpec
+from agent.specs import load as load_specs
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What the agent watches: a source of NVML libraries and a host."""
+
+    library: Callable[[], Any]
+    host: Host
+    simulated: bool = False
+
+
+def real_hardware() -> Hardware:
+    """This machine."""
+    return Hardware(library=real_library, host=real_host())
+
+
+def simulated_hardware(machine: str, clock: Clock) -> Hardware:
+    """A machine of `SYSTEM[@DRIVER][:SCENARIO]`; raises SimulationError."""
+    from agent.backends import simulated
+
+    built = simulated.build(simulated.parse(machine), clock)
+    return Hardware(library=lambda: built.nvml, host=built.host, simulated=True)
+
+
+def taped_hardware(path: Path, clock: Clock) -> Hardware:
+    """The machine that a tape recorded; raises TapeError."""
+    player = Player(Tape.load(path), clock)
+    return Hardware(library=lambda: player.nvml, host=player.host, simulated=True)
+
+
+def recorded(hardware: Hardware, clock: Clock) -> tuple[Hardware, Recorder]:
+    """The same hardware with a recorder between it and the sources."""
+    recorder = Recorder(hardware.library(), hardware.host, clock)
+    return Hardware(lambda: recorder.nvml, recorder.host, hardware.simulated), recorder
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """An agent ready to tick."""
+
+    config: Config
+    clock: Clock
+    poller: Poller
+    gpus: Gpus
+    specs: Specs
+    recognise: Callable[[Fleet], SystemSpec | None]
+    watch: xid.XidWatch
+
+
+def build_agent(
+    config: Config, hardware: Hardware, clock: Clock | None = None, *, inline: bool = False
+) -> Agent:
+    """Join hardware, sources and poller. `inline` lanes run on the caller's thread, for tests.
+
+    Raises SpecError where the configured system or spec directory is wrong.
+    """
+    clock = clock or SystemClock()
+    specs = load_specs(Path(config.specs) if config.specs else None)
+    product = system.product_name(hardware.host.files)
+
+    def system_of(identities: Sequence[Identity]) -> SystemSpec | None:
+        return specs.recognise([i.model for i in identities], product, config.system)
+
+    def recognise(fleet: Fleet) -> SystemSpec | None:
+        return system_of(fleet.gpus)
+
+    recognise(Fleet())  # a configured system that does not exist is told at once
+    build = _gpu_builder(config, hardware.host, clock, system_of)
+    gpus = Gpus(hardware.library, build, clock, Ledger())
+    counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.fleet.gpus))
+    whole = system.System(lambda: gpus.fleet, recognise, hardware.host.files)
+    reads = [*system.reads(whole), *xid.reads(counts), *_host_reads(config, hardware.host, clock)]
+    agenda = Agenda(reads, clock, Ledger())
+    lane = InlineLane if inline else Lane
+    poller = Poller(
+        lanes=(
+            lane("nvml", gpus.run, gpus.complete, clock),
+            lane("host", agenda.run, agenda.complete, clock),
+        ),
+        ledgers=(gpus.ledger, agenda.ledger),
+        clock=clock,
+    )
+    watch = xid.XidWatch(gpus.listener, counts)
+    return Agent(config, clock, poller, gpus, specs, recognise, watch)
+
+
+def _host_reads(config: Config, host: Host, clock: Clock) -> Iterator[Read]:
+    options = HostOptions(ignore_disks=config.disk.ignore, ignore_networks=config.network.ignore)
+    return host_reads(host, clock, options)
+
+
+def _gpu_builder(
+    config: Config,
+    host: Host,
+    clock: Clock,
+    system_of: Callable[[Sequence[Identity]], SystemSpec | None],
+) -> Callable[[Device, Sequence[Identity]], Iterator[Read]]:
+    def build(device: Device, identities: Sequence[Identity]) -> Iterator[Read]:
+        spec = system_of(identities)
+        probe = Probe(
+            device=device,
+            clock=clock,
+            gpus=len(identities),
+            gpm=gpm_of(device, clock),
+            host=host,
+            nvlink_links_expected=spec.nvlink_links if spec else None,
+            process_series=config.process.series,
+        )
+        return gpu_reads(probe)
+
+    return build
+
+
+def gpm_of(device: Device, clock: Clock) -> Gpm | None:
+    """The GPU's performance monitor, or None where it has none that answers."""
+    try:
+        return Gpm(device, clock)
+    except Absent as absent:
+        if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+            raise
+        return None

@@ -1,0 +1,141 @@
+"""One GPU: its identity, its state as all sources share it, and calls in NVML's words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.backends.fields import FieldId, may_ask
+from agent.backends.nvml import Nvml, reason_of
+from agent.model import Absent, Reason
+
+Scope = tuple[FieldId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a GPU is; `index` may shift when another GPU is lost, `uuid` never."""
+
+    index: int
+    uuid: str
+    model: str
+    architecture: str
+    pci_bus_id: str
+    serial: str
+    vbios_version: str
+
+
+ARCHITECTURES = {
+    2: "kepler",
+    3: "maxwell",
+    4: "pascal",
+    5: "volta",
+    6: "turing",
+    7: "ampere",
+    8: "ada",
+    9: "hopper",
+    10: "blackwell",
+}
+"""`nvmlDeviceGetArchitecture`."""
+
+
+class Device:
+    """One GPU of a connected library. Raises Absent wherever NVML does not answer."""
+
+    def __init__(self, nvml: Nvml, index: int) -> None:
+        self.nvml = nvml
+        self.handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
+        self.mig = self._mig_mode()
+        self.identity = self._identity(index)
+        self.labels = (str(index), self.identity.uuid)
+        self.lost = False
+        self.occupied = False  # a compute process is on it (source `process` keeps this)
+        self.nvlink_busy = False  # its links are half full or more (source `nvlink`)
+        self.woken = False  # something changed: prompt reads run at once
+
+    def get(self, call: str, *args: Any, **options: Any) -> Any:
+        """`nvmlDeviceGet<call>` of this GPU, in NVML's own unit."""
+        return self.ask(f"nvmlDeviceGet{call}", *args, **options)
+
+    def ask(self, function: str, *args: Any, **options: Any) -> Any:
+        """Any NVML function whose first argument is the device."""
+        try:
+            return self.nvml.call(function, self.handle, *args, **options)
+        except Absent as absent:
+            raise self._in_mig(absent) from absent
+
+    def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
+        """Values of field ids, in order; each that is not answered is an Absent with its reason."""
+        known = [q for q in questions if may_ask(q[0], self.nvml.driver)]
+        answers = self.get("FieldValues", [(int(f), scope) for f, scope in known]) if known else ()
+        values = dict(zip(known, map(self._decoded, answers), strict=True))
+        too_old = Absent(Reason.DRIVER, "field not in this driver")
+        return [values.get(question, too_old) for question in questions]
+
+    def field(self, field: FieldId, scope: int = 0) -> float:
+        """One field value; raises Absent."""
+        value = self.fields([(field, scope)])[0]
+        if isinstance(value, Absent):
+            raise value
+        return value
+
+    def _decoded(self, entry: Any) -> float | Absent:
+        if entry.nvmlReturn:
+            detail = f"nvmlDeviceGetFieldValues {entry.fieldId}: NVML error {entry.nvmlReturn}"
+            return self._in_mig(Absent(reason_of(entry.nvmlReturn), detail))
+        value = entry.value
+        by_type = (
+            value.dVal,
+            value.uiVal,
+            value.ulVal,
+            value.ullVal,
+            value.sllVal,
+            value.siVal,
+            value.usVal,
+        )
+        if entry.fieldId == FieldId.MEMORY_TEMPERATURE:  # some drivers tag its integer as a double
+            return float(value.uiVal)
+        if not entry.valueType < len(by_type):
+            return Absent(Reason.UNKNOWN, f"field {entry.fieldId} has type {entry.valueType}")
+        return float(by_type[entry.valueType])
+
+    def _in_mig(self, absent: Absent) -> Absent:
+        if self.mig and absent.reason is Reason.UNSUPPORTED:
+            return Absent(Reason.MIG, str(absent))
+        return absent
+
+    def _mig_mode(self) -> bool:
+        self.mig = False
+        try:
+            return bool(self.get("MigMode")[0])
+        except Absent as absent:
+            if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+                raise
+            return False
+
+    def _identity(self, index: int) -> Identity:
+        return Identity(
+            index=index,
+            uuid=str(self.get("UUID")),
+            model=self._text("Name"),
+            architecture=self._architecture(),
+            pci_bus_id=self._pci_bus_id(),
+            serial=self._text("Serial"),
+            vbios_version=self._text("VbiosVersion"),
+        )
+
+    def _text(self, call: str) -> str:
+        """A word of identity; empty where this GPU has none (GeForce cards have no serial)."""
+        try:
+            return str(self.get(call))
+        except Absent as absent:
+            if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+                raise
+            return ""
+
+    def _architecture(self) -> str:
+        number = self._text("Architecture")
+        return ARCHITECTURES.get(int(number), "") if number.isdigit() else ""
+
+    def _pci_bus_id(self) -> str:
+        bus_id = self.get("PciInfo").busId
+        return bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)

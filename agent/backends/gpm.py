@@ -1,0 +1,90 @@
+"""GPM, the GPU performance monitor of Hopper and newer: honest means between two samples."""
+
+import math
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from agent.backends.device import Device
+from agent.clock import Clock
+from agent.model import Absent, Reason
+
+SHORTEST = 0.15
+"""Two samples closer than this (s) give no mean: NVML asks for more than 100 ms."""
+
+PCIE_UNIT = 1_048_576.0
+"""Bytes in a unit of GPM's PCIe figures: MiB of wire traffic, measured on an H100 and H200."""
+
+NVLINK_UNIT = 1_024_000.0
+"""Bytes in a unit of GPM's NVLink figures, measured on H200 against NCCL and the byte counters."""
+
+
+class GpmId(IntEnum):
+    """`nvmlGpmMetricsGet` ids."""
+
+    GRAPHICS = 1  # %
+    SM = 2  # %
+    OCCUPANCY = 3  # %
+    TENSOR = 5  # %
+    DRAM = 10  # % of the memory bandwidth
+    PCIE_TRANSMITTED = 20  # PCIE_UNIT a second
+    PCIE_RECEIVED = 21
+    NVLINK_RECEIVED = 60  # NVLINK_UNIT a second, payload
+    NVLINK_TRANSMITTED = 61
+
+
+class Measurement(NamedTuple):
+    """Means over the `seconds` that ended at `at` (monotonic). Absent ids have no value."""
+
+    at: float
+    seconds: float
+    values: dict[GpmId, float]
+
+    def value(self, metric: GpmId) -> float:
+        """One mean, in GPM's unit; raises Absent."""
+        try:
+            return self.values[metric]
+        except KeyError:
+            raise Absent(Reason.UNSUPPORTED, f"GPM metric {metric.name} not answered") from None
+
+
+class Gpm:
+    """The two samples of one GPU, taken in turns. Raises Absent where GPM does not answer."""
+
+    def __init__(self, device: Device, clock: Clock) -> None:
+        self._device = device
+        self._clock = clock
+        self._library = device.nvml.library
+        if not device.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
+            raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
+        self._older = device.nvml.call("nvmlGpmSampleAlloc")
+        self._newer = device.nvml.call("nvmlGpmSampleAlloc")
+        self._metrics = tuple(GpmId)
+        device.ask("nvmlGpmSampleGet", self._older)
+        self._since = clock.monotonic()
+        self.latest: Measurement | None = None
+
+    def measure(self) -> Measurement | None:
+        """Means since the last call; None where that was too short ago."""
+        now = self._clock.monotonic()
+        if now - self._since < SHORTEST:
+            return None
+        self._device.ask("nvmlGpmSampleGet", self._newer)
+        values = self._means()
+        measurement = Measurement(now, now - self._since, values)
+        self._older, self._newer = self._newer, self._older
+        self._since, self.latest = now, measurement
+        return measurement
+
+    def _means(self) -> dict[GpmId, float]:
+        question: Any = self._library.c_nvmlGpmMetricsGet_t()
+        question.version = self._library.NVML_GPM_METRICS_GET_VERSION
+        question.numMetrics = len(self._metrics)
+        question.sample1, question.sample2 = self._older, self._newer
+        for slot, metric in zip(question.metrics, self._metrics, strict=False):
+            slot.metricId = metric
+        self._device.nvml.call("nvmlGpmMetricsGet", question)
+        return {
+            metric: slot.value
+            for slot, metric in zip(question.metrics, self._metrics, strict=False)
+            if not slot.nvmlReturn and math.isfinite(slot.value)
+        }

@@ -1,0 +1,87 @@
+"""NVML behind its seam: one library object, real, simulated or taped, and its error codes.
+
+The seam is the set of pynvml functions in use: a simulated or taped library is an object with
+those functions, the same constants and the same errors.
+"""
+
+from typing import Any
+
+from agent.model import Absent, Reason
+
+REASONS = {
+    1: Reason.NO_DRIVER,  # UNINITIALIZED
+    2: Reason.UNSUPPORTED,  # INVALID_ARGUMENT: this device has no such link, clock or sensor
+    3: Reason.UNSUPPORTED,  # NOT_SUPPORTED
+    4: Reason.DENIED,  # NO_PERMISSION
+    6: Reason.UNKNOWN,  # NOT_FOUND: nothing there at present
+    9: Reason.NO_DRIVER,  # DRIVER_NOT_LOADED
+    10: Reason.STALLED,  # TIMEOUT
+    12: Reason.NO_DRIVER,  # LIBRARY_NOT_FOUND
+    13: Reason.DRIVER,  # FUNCTION_NOT_FOUND: the driver's library is older than the question
+    15: Reason.LOST,  # GPU_IS_LOST
+    16: Reason.LOST,  # RESET_REQUIRED
+    18: Reason.NO_DRIVER,  # LIB_RM_VERSION_MISMATCH: the driver was replaced under us
+    25: Reason.DRIVER,  # ARGUMENT_VERSION_MISMATCH
+    26: Reason.DRIVER,  # DEPRECATED
+}
+"""NVML return code to reason; what is not listed is `failed`."""
+
+
+def reason_of(code: int) -> Reason:
+    return REASONS.get(code, Reason.FAILED)
+
+
+class Nvml:
+    """The library: calls by pynvml's names; errors become Absent with a reason."""
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        self.driver_version = ""
+        self.nvml_version = ""
+
+    def call(self, name: str, *args: Any, **options: Any) -> Any:
+        """Call one pynvml function; raises Absent where NVML answers with an error."""
+        library = self.library
+        try:
+            return getattr(library, name)(*args, **options)
+        except (library.NVMLError, library.NVMLLibraryMismatchError) as error:
+            raise self._absent(name, error) from error
+        except AttributeError as error:
+            raise Absent(Reason.DRIVER, f"{name}: not in this library") from error
+
+    def _absent(self, name: str, error: Any) -> Absent:
+        code = getattr(error, "value", None)
+        if code is None:  # pynvml's own mismatch error carries a text instead of a code
+            return Absent(Reason.DRIVER, f"{name}: not in this driver")
+        return Absent(reason_of(code), f"{name}: {error}")
+
+    def connect(self) -> None:
+        """Initialise NVML and learn the versions; raises Absent(no_driver) where it cannot."""
+        try:
+            self.call("nvmlInit")
+            self.driver_version = str(self.call("nvmlSystemGetDriverVersion"))
+            self.nvml_version = str(self.call("nvmlSystemGetNVMLVersion"))
+        except Absent as absent:
+            raise Absent(Reason.NO_DRIVER, str(absent)) from absent
+
+    def disconnect(self) -> None:
+        """Let go of NVML; a driver that is gone already is no error here."""
+        try:
+            self.call("nvmlShutdown")
+        except Absent:
+            return
+
+    @property
+    def driver(self) -> tuple[int, ...]:
+        """The driver version as numbers, to compare: (580, 159, 4)."""
+        return tuple(int(part) for part in self.driver_version.split(".") if part.isdigit())
+
+
+def real_library() -> Any:
+    """pynvml itself (distribution nvidia-ml-py); a fresh load of the driver's library."""
+    import pynvml
+
+    # After a driver upgrade under a running agent the library must be opened anew.
+    pynvml.nvmlLib = None
+    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
+    return pynvml

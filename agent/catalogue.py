@@ -1,0 +1,31 @@
+"""Every metric of the agent, by name. A metric is declared once, beside the code that reads it."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from agent import health
+from agent.model import Kind, Metric
+from agent.sources.table import SOURCES, declared
+
+NAME = re.compile(r"dgx_[a-z0-9]+(_[a-z0-9]+)+")
+
+
+class CatalogueError(ValueError):
+    """A declaration that breaks the rules of names; raised at import."""
+
+
+def catalogue(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
+    """Metrics by name; raises CatalogueError for a name declared twice or against the rules."""
+    found: dict[str, Metric] = {}
+    for metric in metrics:
+        if found.setdefault(metric.name, metric) is not metric:
+            raise CatalogueError(f"{metric.name} is declared twice")
+        if not NAME.fullmatch(metric.name):
+            raise CatalogueError(f"{metric.name} is not a name of the form dgx_subsystem_what_unit")
+        if (metric.kind is Kind.COUNTER) != metric.name.endswith("_total"):
+            raise CatalogueError(f"{metric.name}: counters, and only they, end in _total")
+    return found
+
+
+METRICS = catalogue(declared((*SOURCES, health)))
+EXPORTED = tuple(metric for metric in METRICS.values() if metric.kind is not Kind.SIGNAL)

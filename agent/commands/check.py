@@ -1,0 +1,116 @@
+"""`dgx-telemetry check`: which system this is, what answers and why the rest does not."""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator
+
+from agent.assembly import build_agent
+from agent.clock import SystemClock
+from agent.commands.look import take
+from agent.commands.once import headline
+from agent.commands.options import config_of, hardware_of
+from agent.commands.table import table
+from agent.health import SOURCE_UP
+from agent.look import Look
+from agent.model import Absence, Reason, Snapshot
+from agent.sources import ecc, nvlink, pcie, system
+
+SOMETHING_WRONG = 1
+
+WRONG_REASONS = (Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED, Reason.NO_DRIVER)
+"""Reasons that somebody should see to; the others are what this hardware is like."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the findings; exit status 1 if something is wrong."""
+    clock = SystemClock()
+    agent = build_agent(config_of(arguments), hardware_of(arguments, clock), clock)
+    _, last = take(agent)
+    print("\n".join(page(last)))
+    return SOMETHING_WRONG if list(findings(last)) else 0
+
+
+def page(snapshot: Snapshot) -> Iterator[str]:
+    """The findings in words."""
+    look = Look(snapshot)
+    yield headline(look)
+    for info in look.labelled(system.INFO):
+        recognised = f"{info['title']} ({info['system']})" if info["system"] else "not recognised"
+        product = info["product"] or "not told by the firmware"
+        yield f"  system: {recognised}; product name: {product}"
+    yield ""
+    yield "Sources:"
+    yield from table(("source", "state"), list(_sources(look)))
+    yield ""
+    yield "Absent values:"
+    yield from table(("metric", "reason", "where", "detail"), list(_absent(snapshot)))
+    yield ""
+    wrong = list(findings(snapshot))
+    yield "Wrong:" if wrong else "Nothing is wrong."
+    yield from (f"  {finding}" for finding in wrong)
+
+
+def _sources(look: Look) -> Iterator[tuple[str, str]]:
+    for (source,), up in sorted(look.all(SOURCE_UP).items()):
+        yield source, "up" if up else "down"
+
+
+def _absent(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """One row a metric, reason and detail, with the devices that it holds for."""
+    where: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for absence in snapshot.absences(snapshot.at):
+        row = (absence.metric.name, absence.reason.value, absence.detail)
+        where[row].add(_device(absence))
+    for (metric, reason, detail), devices in sorted(where.items()):
+        yield metric, reason, " ".join(sorted(devices)), detail
+
+
+def _device(absence: Absence) -> str:
+    names = dict(zip(absence.metric.labels, absence.labels, strict=False))
+    return f"gpu{names['gpu']}" if "gpu" in names else names.get("device", "")
+
+
+def findings(snapshot: Snapshot) -> Iterator[str]:
+    """What is wrong, a sentence each: missing GPUs and links, sources down, refused health."""
+    look = Look(snapshot)
+    yield from _down(look)
+    yield from _gpus(look)
+    yield from _links(look)
+    yield from _width(look)
+    for labels in look.all(ecc.REMAP_FAILURE).items():
+        if labels[1]:
+            yield f"GPU {labels[0][0]}: a memory row could not be remapped, the GPU is due for RMA"
+    for reason in WRONG_REASONS:
+        metrics = {a.metric.name for a in snapshot.absences(snapshot.at) if a.reason is reason}
+        if metrics:
+            yield f"{len(metrics)} metrics have values that are absent: {reason.value}"
+
+
+def _down(look: Look) -> Iterator[str]:
+    for (source,), up in sorted(look.all(SOURCE_UP).items()):
+        if not up:
+            yield f"source {source} is down"
+
+
+def _gpus(look: Look) -> Iterator[str]:
+    found, expected = look.value(system.GPUS), look.value(system.GPUS_EXPECTED)
+    if found is not None and expected is not None and found < expected:
+        yield f"{found:.0f} of {expected:.0f} GPUs answer"
+
+
+def _links(look: Look) -> Iterator[str]:
+    for (index, uuid), expected in look.all(nvlink.LINKS_EXPECTED).items():
+        up = look.value(nvlink.LINKS, index, uuid)
+        if up is not None and up < expected:
+            down = [
+                key[2] for key, state in look.where(nvlink.LINK_UP, uuid=uuid).items() if not state
+            ]
+            names = f" (down: {', '.join(down)})" if down else ""
+            yield f"GPU {index}: {up:.0f} of {expected:.0f} NVLinks are up{names}"
+
+
+def _width(look: Look) -> Iterator[str]:
+    for (index, uuid), limit in look.all(pcie.WIDTH_LIMIT).items():
+        lanes = look.value(pcie.WIDTH, index, uuid)
+        if lanes is not None and lanes < limit:
+            yield f"GPU {index}: {lanes:.0f} of {limit:.0f} PCIe lanes are in use"

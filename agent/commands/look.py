@@ -1,0 +1,29 @@
+"""A first look at the machine, for the commands that print one."""
+
+import asyncio
+
+from agent import beats
+from agent.assembly import Agent
+from agent.model import Snapshot
+
+LONGEST = 30.0
+"""Seconds for which a look waits: without persistence mode, the driver takes its time to start."""
+
+
+async def look(agent: Agent) -> tuple[Snapshot, Snapshot]:
+    """The first whole snapshot, and one a tick later: what moved between them has a rate."""
+    poller = agent.poller
+    start = agent.clock.monotonic()
+    while poller.waiting_for() and agent.clock.monotonic() - start < LONGEST:
+        await poller.tick()
+        if poller.waiting_for():
+            await agent.clock.sleep(beats.TICK / 5)
+    first = poller.latest
+    await agent.clock.sleep(beats.TICK)
+    await poller.tick()
+    return first, poller.latest
+
+
+def take(agent: Agent) -> tuple[Snapshot, Snapshot]:
+    """`look`, for a caller without an event loop."""
+    return asyncio.run(look(agent))

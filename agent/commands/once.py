@@ -1,0 +1,126 @@
+"""`dgx-telemetry once`: one look at the machine, as a table or as JSON."""
+
+import argparse
+import json
+from collections.abc import Iterator
+
+from agent.assembly import build_agent
+from agent.clock import SystemClock
+from agent.commands.look import take
+from agent.commands.options import config_of, hardware_of
+from agent.commands.table import number, of, share, table
+from agent.look import Look
+from agent.model import Metric, Snapshot
+from agent.sources import (
+    activity,
+    clocks,
+    cpu,
+    disk,
+    gpu,
+    infiniband,
+    memory,
+    network,
+    nvlink,
+    pcie,
+    power,
+    pressure,
+    process,
+    system,
+    temperature,
+)
+from exporters.snapshot_json import document
+
+GB = 1e9
+GPU_HEADER = ("gpu", "active", "SM", "memory GB", "power W", "temp C", "SM MHz", "links", "procs")
+RATE_HEADER = ("path", "device", "in MB/s", "out MB/s")
+
+RATES: tuple[tuple[str, Metric, Metric], ...] = (
+    ("nvlink", nvlink.RECEIVED, nvlink.TRANSMITTED),
+    ("pcie", pcie.RECEIVED, pcie.TRANSMITTED),
+    ("disk", disk.READ_BYTES, disk.WRITTEN_BYTES),
+    ("network", network.RECEIVED, network.TRANSMITTED),
+    ("infiniband", infiniband.RECEIVED, infiniband.TRANSMITTED),
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look for a second, print, end."""
+    clock = SystemClock()
+    agent = build_agent(config_of(arguments), hardware_of(arguments, clock), clock)
+    first, last = take(agent)
+    if arguments.json:
+        print(json.dumps(document(last, last.at), indent=2))
+    else:
+        print("\n".join(page(first, last)))
+    return 0
+
+
+def page(first: Snapshot, last: Snapshot) -> Iterator[str]:
+    """The look in words: the machine, its GPUs, what moves."""
+    look = Look(last)
+    yield headline(look)
+    gpus = look.labelled(gpu.INFO)
+    if gpus:
+        yield f"  {', '.join(sorted({labels['model'] for labels in gpus}))}"
+        yield ""
+        yield from table(GPU_HEADER, [_gpu_row(look, g["gpu"], g["uuid"]) for g in gpus])
+    yield ""
+    yield from table(RATE_HEADER, list(_rates(Look(first, last.at), look, last.at - first.at)))
+    yield ""
+    yield _host_line(look)
+
+
+def headline(look: Look) -> str:
+    """The machine in one line."""
+    for info in look.labelled(system.INFO):
+        name = info["title"] or info["product"] or "This machine"
+        found = look.value(system.GPUS)
+        if found is None:
+            return f"{name}, no NVIDIA driver"
+        expected = look.value(system.GPUS_EXPECTED)
+        gpus = f"{found:.0f} of {expected:.0f} GPUs" if expected else f"{found:.0f} GPUs"
+        return f"{name}, driver {info['driver_version']}, {gpus}"
+    return "This machine did not answer"
+
+
+def _gpu_row(look: Look, index: str, uuid: str) -> tuple[str, ...]:
+    def value(metric: Metric, *labels: str) -> float | None:
+        return look.value(metric, index, uuid, *labels)
+
+    return (
+        index,
+        share(value(activity.ACTIVITY)),
+        share(value(activity.SM_ACTIVE)),
+        of(value(memory.USED), value(memory.TOTAL), GB),
+        of(value(power.POWER), value(power.POWER_LIMIT)),
+        number(value(temperature.TEMPERATURE)),
+        of(value(clocks.CLOCK, "sm"), value(clocks.CLOCK_LIMIT, "sm"), clocks.MHZ),
+        of(value(nvlink.LINKS), value(nvlink.LINKS_EXPECTED)),
+        number(value(process.PROCESSES)),
+    )
+
+
+def _rates(before: Look, after: Look, seconds: float) -> Iterator[tuple[str, ...]]:
+    for path, incoming, outgoing in RATES:
+        for labels in sorted(set(after.all(incoming)) | set(after.all(outgoing))):
+            rates = [
+                _rate(before.value(metric, *labels), after.value(metric, *labels), seconds)
+                for metric in (incoming, outgoing)
+            ]
+            device = f"gpu{labels[0]}" if "gpu" in incoming.labels else ":".join(labels)
+            yield (path, device, *(number(rate, 1e6, 1) for rate in rates))
+
+
+def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
+    if before is None or after is None or after < before or seconds <= 0:
+        return None
+    return (after - before) / seconds
+
+
+def _host_line(look: Look) -> str:
+    stalls = ", ".join(
+        f"{resource} {number(look.value(pressure.PRESSURE, resource, 'some'))} s"
+        for resource in ("cpu", "io", "memory")
+    )
+    busy = share(look.value(cpu.BUSY))
+    return f"CPUs busy {busy}; stalled for want of it since boot: {stalls}"

@@ -1,0 +1,168 @@
+"""What can be typed: subcommands, their flags, and how errors are told."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from agent import __version__
+from agent.backends.simulated import SCENARIOS, SYSTEMS, SimulationError
+from agent.backends.tape import TapeError
+from agent.commands import build, check, once, record, run
+from agent.config import ConfigError
+from agent.specs import SpecError
+
+USAGE_ERROR = 2
+
+SIMULATE_HELP = (
+    "watch a simulated machine: SYSTEM[@DRIVER][:SCENARIO]; systems: "
+    + ", ".join(SYSTEMS)
+    + "; scenarios: "
+    + ", ".join(SCENARIOS)
+)
+
+
+class UsageError(Exception):
+    """A command line that cannot be run; one sentence."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}; --help shows what is possible")
+
+
+def _hardware_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (TOML)")
+    parser.add_argument("--simulate", metavar="SYSTEM[@DRIVER][:SCENARIO]", help=SIMULATE_HELP)
+
+
+def _run_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("--listen", metavar="HOST:PORT", help="default 127.0.0.1:9935")
+    parser.add_argument(
+        "--simulate-speed",
+        type=_speed,
+        default=1.0,
+        metavar="N",
+        help="run the agent on a clock N times faster",
+    )
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="watch a tape")
+    parser.add_argument("--log.level", dest="log_level", help="debug, info, warning or error")
+    parser.add_argument("--log.format", dest="log_format", help="logfmt or json")
+
+
+def _once_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="look at a tape")
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+
+
+def _check_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="check a tape")
+
+
+def _record_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("file", type=Path, metavar="FILE", help="the tape to write")
+    parser.add_argument(
+        "--seconds", type=_seconds, default=60.0, metavar="N", help="how long; default 60"
+    )
+
+
+def _build_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("directory", type=Path, metavar="DIR", help="where to write")
+
+
+def _positive(text: str, most: float) -> float:
+    value = float(text)
+    if not 0 < value <= most:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {most:g}")
+    return value
+
+
+def _speed(text: str) -> float:
+    return _positive(text, 1000.0)
+
+
+def _seconds(text: str) -> float:
+    return _positive(text, 86_400.0)
+
+
+Flags = Callable[[argparse.ArgumentParser], None]
+Command = Callable[[argparse.Namespace], int]
+
+COMMANDS: dict[str, tuple[Command, Flags, str, str]] = {
+    "run": (
+        run.run,
+        _run_flags,
+        "the agent, in the foreground",
+        "dgx-telemetry run\n"
+        "dgx-telemetry run --simulate dgx-1-v100:starved-disk\n"
+        "dgx-telemetry run --replay machine.tape",
+    ),
+    "once": (
+        once.run,
+        _once_flags,
+        "one look at the machine",
+        "dgx-telemetry once\ndgx-telemetry once --json --simulate dgx-h100:training",
+    ),
+    "check": (
+        check.run,
+        _check_flags,
+        "which system this is, what answers, what is missing; exit 1 if something is wrong",
+        "dgx-telemetry check\ndgx-telemetry check --simulate dgx-1-p100@580:gpu-lost",
+    ),
+    "record": (
+        record.run,
+        _record_flags,
+        "tape the raw answers of this machine; serials, UUIDs and host name are masked",
+        "dgx-telemetry record machine.tape --seconds 60",
+    ),
+    "build": (
+        build.run,
+        _build_flags,
+        "write dashboards, alert rules and the reference of metrics",
+        "dgx-telemetry build /tmp/dgx",
+    ),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = _Parser(
+        prog="dgx-telemetry",
+        description="Where each GPU's time goes, and how close each data path is to its limit.",
+    )
+    top.add_argument("--version", action="version", version=f"dgx-telemetry {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    for name, (command, flags, summary, examples) in COMMANDS.items():
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog="examples:\n  " + examples.replace("\n", "\n  "),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        flags(sub)
+        sub.set_defaults(execute=command)
+    return top
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one subcommand and return the exit status; errors are one sentence on stderr."""
+    try:
+        chosen = parser().parse_args(arguments)
+        return int(chosen.execute(chosen))
+    except (UsageError, ConfigError, SimulationError, TapeError, SpecError) as error:
+        print(f"dgx-telemetry: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0

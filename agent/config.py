@@ -1,0 +1,200 @@
+"""The configuration: a TOML file, then the environment, then flags. What is unknown is an error.
+
+The dataclasses below are the schema: a field is a key, its type is the type expected, its default
+the default. `deploy/config.toml` is the commented example.
+"""
+
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from agent.sources.options import DEFAULT_IGNORE_DISKS, DEFAULT_IGNORE_NETWORKS
+
+ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
+DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
+DEFAULT_LISTEN = "127.0.0.1:9935"
+
+
+class ConfigError(ValueError):
+    """One sentence: where, which key, what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """How the agent logs to standard error."""
+
+    level: str = "info"
+    format: str = "logfmt"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """Per-process series: the largest processes of each GPU, at most so many; 0 for none."""
+
+    series: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DiskConfig:
+    """Disks whose name matches `ignore` (a regular expression) are left out."""
+
+    ignore: str = DEFAULT_IGNORE_DISKS
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """Interfaces whose name matches `ignore` (a regular expression) are left out."""
+
+    ignore: str = DEFAULT_IGNORE_NETWORKS
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that can be configured."""
+
+    listen: str = DEFAULT_LISTEN
+    system: str = ""
+    specs: str = ""
+    log: LogConfig = field(default_factory=LogConfig)
+    process: ProcessConfig = field(default_factory=ProcessConfig)
+    disk: DiskConfig = field(default_factory=DiskConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on."""
+        return parse_listen(self.listen)
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """`HOST:PORT` or `[IPV6]:PORT`; raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise ValueError(text)
+    if host.startswith("[") and host.endswith("]"):
+        return str(ipaddress.IPv6Address(host[1:-1])), int(port)
+    if ":" in host:
+        raise ValueError(text)
+    return host or "0.0.0.0", int(port)
+
+
+def _is_listen(value: Any) -> bool:
+    try:
+        parse_listen(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_regex(value: Any) -> bool:
+    try:
+        re.compile(value)
+    except re.error:
+        return False
+    return True
+
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("logfmt", "json")
+
+CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "listen": (_is_listen, "HOST:PORT with a port from 0 to 65535"),
+    "log.level": (LEVELS.__contains__, "one of " + ", ".join(LEVELS)),
+    "log.format": (FORMATS.__contains__, "one of " + ", ".join(FORMATS)),
+    "process.series": (lambda n: 0 <= n <= 1000, "a number from 0 to 1000"),
+    "disk.ignore": (_is_regex, "a regular expression"),
+    "network.ignore": (_is_regex, "a regular expression"),
+}
+"""What a value must be besides its type, by key."""
+
+TYPE_NAMES = {str: "a string", int: "an integer", bool: "true or false", float: "a number"}
+
+
+def load(
+    path: Path | None,
+    environment: Mapping[str, str] = os.environ,
+    flags: Mapping[str, Any] | None = None,
+) -> Config:
+    """The configuration from a file (if any), then the environment, then flags that are not None.
+
+    Raises ConfigError with one sentence that names the place, the key and what was expected.
+    """
+    config = Config()
+    if path is not None:
+        for key, value in _flatten(_read(path), ""):
+            config = _with(config, key, value, str(path))
+    for key, kind in _keys(Config):
+        name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
+        if name in environment:
+            config = _with(config, key, _from_text(environment[name], kind, name), name)
+    for key, value in (flags or {}).items():
+        if value is not None:
+            config = _with(config, key, value, f"--{key}")
+    return config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text, expected a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is not valid TOML: {error}") from error
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict) and any(k.startswith(f"{prefix}{key}.") for k in _known()):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _keys(schema: type, prefix: str = "") -> Iterator[tuple[str, type]]:
+    """Every key with its type, tables flattened with dots."""
+    for entry in fields(schema):
+        kind = cast(type, entry.type)
+        if is_dataclass(kind):
+            yield from _keys(kind, f"{prefix}{entry.name}.")
+        else:
+            yield prefix + entry.name, kind
+
+
+def _known() -> dict[str, type]:
+    return dict(_keys(Config))
+
+
+def _with(config: Config, key: str, value: Any, where: str) -> Config:
+    """The configuration with one key set, after its checks."""
+    known = _known()
+    if key not in known:
+        raise ConfigError(f"{where}: {key} is not a known key, expected one of {', '.join(known)}")
+    kind = known[key]
+    if type(value) is not kind:
+        shown = f"{value!r} ({type(value).__name__})"
+        raise ConfigError(f"{where}: {key} must be {TYPE_NAMES[kind]}, not {shown}")
+    check, expected = CHECKS.get(key, (lambda _: True, ""))
+    if not check(value):
+        raise ConfigError(f"{where}: {key} must be {expected}, not {value!r}")
+    table, _, name = key.rpartition(".")
+    if table:
+        name, value = table, replace(getattr(config, table), **{name: value})
+    changes: dict[str, Any] = {name: value}
+    return replace(config, **changes)
+
+
+def _from_text(text: str, kind: type, where: str) -> Any:
+    """A value from an environment variable."""
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError as error:
+            raise ConfigError(f"{where}: must be {TYPE_NAMES[kind]}, not {text!r}") from error
+    return text

@@ -1,0 +1,56 @@
+"""Counters that never lie: raw hardware counters wrap, reset and jump; a rate must not show it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Odometer:
+    """Follows one raw counter and gives the value to export, or None while it is in doubt.
+
+    `fastest` is the highest plausible increase per second, in the counter's unit; `None` for no
+    bound. A fall is a reset when the next reading confirms it: the exported value then falls to
+    the raw one, which Prometheus understands. A fall or a leap that the next reading takes back
+    is a glitch and never exported.
+    """
+
+    fastest: float | None = None
+    _value: float | None = None
+    _at: float = 0.0
+    _doubt: tuple[float, float] | None = None
+
+    def read(self, raw: float, at: float) -> float | None:
+        """The raw value if it can follow what came before, at monotonic time `at` (s)."""
+        if self._value is None or self._follows(self._value, self._at, raw, at):
+            return self._accept(raw, at)
+        if self._doubt is not None and self._follows(*self._doubt, raw, at):
+            return self._accept(raw, at)
+        self._doubt = (raw, at)
+        return None
+
+    def _follows(self, value: float, since: float, raw: float, at: float) -> bool:
+        if raw < value:
+            return False
+        return self.fastest is None or raw - value <= self.fastest * max(at - since, 1e-3)
+
+    def _accept(self, raw: float, at: float) -> float:
+        self._value, self._at, self._doubt = raw, at, None
+        return raw
+
+
+@dataclass(slots=True)
+class Integral:
+    """A counter of the agent's own: rate times time, from 0 at the agent's start.
+
+    `longest` bounds the time that one reading may stand for: a gap is not invented.
+    """
+
+    longest: float = 15.0
+    total: float = 0.0
+    _at: float | None = None
+
+    def add(self, rate: float, at: float) -> float:
+        """Let `rate` (unit per second) have held since the last reading; return the total."""
+        if self._at is not None and 0.0 < at - self._at <= self.longest:
+            self.total += rate * (at - self._at)
+        self._at = at
+        return self.total

@@ -1,0 +1,36 @@
+"""Looking things up in a snapshot: one metric of one GPU, one device, or all of them."""
+
+from collections import defaultdict
+
+from agent.model import Metric, Snapshot
+
+
+class Look:
+    """The fresh samples of one snapshot by metric."""
+
+    def __init__(self, snapshot: Snapshot, now: float | None = None) -> None:
+        self.snapshot = snapshot
+        self._samples: defaultdict[str, dict[tuple[str, ...], float]] = defaultdict(dict)
+        for metric, labels, value in snapshot.samples(snapshot.at if now is None else now):
+            self._samples[metric.name][labels] = value
+
+    def value(self, metric: Metric, *labels: str) -> float | None:
+        """One value by its labels in the metric's order, or None where it is absent."""
+        return self._samples[metric.name].get(labels)
+
+    def all(self, metric: Metric) -> dict[tuple[str, ...], float]:
+        """Every value of a metric, by its labels."""
+        return self._samples[metric.name]
+
+    def where(self, metric: Metric, **labels: str) -> dict[tuple[str, ...], float]:
+        """The values of a metric whose named labels have these values."""
+        wanted = [(metric.labels.index(name), value) for name, value in labels.items()]
+        return {
+            key: value
+            for key, value in self._samples[metric.name].items()
+            if all(key[place] == word for place, word in wanted)
+        }
+
+    def labelled(self, metric: Metric) -> list[dict[str, str]]:
+        """The labels of every sample of an info metric."""
+        return [dict(zip(metric.labels, key, strict=True)) for key in self._samples[metric.name]]

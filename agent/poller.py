@@ -1,0 +1,114 @@
+"""The poller: once a tick it starts the lanes, gathers what they finished, publishes a snapshot."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from agent import beats, health
+from agent.clock import Clock
+from agent.lane import Finished, Lane
+from agent.model import Reading, ReadKey, Snapshot
+from agent.reads import Ledger
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 0.8
+"""Share of the tick for which the poller waits for its lanes before it publishes without them."""
+
+STALL = 5.0
+"""A turn of a lane that takes longer (s) counts as stalled: its sources are down."""
+
+
+@dataclass(slots=True, eq=False)
+class Poller:
+    """Keeps the newest reading of every read; `latest` is replaced whole, on the loop's thread."""
+
+    lanes: Sequence[Lane]
+    ledgers: Sequence[Ledger]
+    clock: Clock
+    config_ok: Callable[[], bool] = lambda: True
+    latest: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
+    _readings: dict[ReadKey, Reading] = field(default_factory=dict)
+    _lane_of: dict[str, Lane] = field(default_factory=dict)
+    _ready: bool = False
+
+    async def run(self) -> None:
+        """Tick for ever, each second of the clock; ticks that were missed are not made up for."""
+        due = self.clock.monotonic()
+        while True:
+            await self.tick()
+            now = self.clock.monotonic()
+            due = max(due + beats.TICK, now)
+            await self.clock.sleep(due - now)
+
+    async def tick(self) -> None:
+        """Start every lane that is free, wait a while, publish what there is."""
+        turns = [lane.begin() for lane in self.lanes]
+        await self._wait(turns)
+        for lane in self.lanes:
+            for finished in lane.finished():
+                self._take(finished, lane)
+        self._publish()
+
+    def waiting_for(self) -> str:
+        """What has not been read once yet; empty when the agent is ready.
+
+        A lane that hangs is not waited for: the rest is worth serving, and an alert tells of it.
+        """
+        now = self.clock.monotonic()
+        waited = [
+            lane.name
+            for lane in self.lanes
+            if not (self._ready or lane.complete() or lane.stalled_for(now) > STALL)
+        ]
+        self._ready = self.latest.tick > 0 and not waited
+        return "" if self._ready else "the first readings of " + ", ".join(waited or ["all"])
+
+    async def _wait(self, turns: list[asyncio.Future[None]]) -> None:
+        if all(turn.done() for turn in turns):
+            return
+        patience = asyncio.ensure_future(self.clock.sleep(PATIENCE * beats.TICK))
+        patience.add_done_callback(partial(_give_up, turns))
+        await asyncio.gather(*turns, return_exceptions=True)
+        patience.cancel()
+
+    def _take(self, finished: Finished, lane: Lane) -> None:
+        if isinstance(finished, ReadKey):
+            self._readings.pop(finished, None)
+            return
+        self._lane_of[finished.key.source] = lane
+        before = self._readings.get(finished.key)
+        self._readings[finished.key] = finished
+        _tell(finished, "" if before is None else before.failure)
+
+    def _publish(self) -> None:
+        now = self.clock.monotonic()
+        tick = self.latest.tick + 1
+        data = Snapshot(tick, now, self.clock.time(), dict(self._readings))
+        stuck = {lane.name for lane in self.lanes if lane.stalled_for(now) > STALL}
+        stalled = stuck | {s for s, lane in self._lane_of.items() if lane.name in stuck}
+        up = health.sources_up(data.readings, stalled)
+        out = health.report(data, up, self.ledgers)
+        out.add(health.CONFIG_OK, self.config_ok())
+        own = Reading(health.HEALTH, now, beats.TICK, tuple(out.samples))
+        self.latest = Snapshot(tick, now, data.wall, {**data.readings, health.HEALTH: own})
+
+
+def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
+    """Wait no longer for turns that hang; their lanes go on, and hand over what they finish."""
+    for turn in turns:
+        if not turn.done():
+            turn.set_result(None)
+
+
+def _tell(reading: Reading, before: str) -> None:
+    """Log a read that begins or ceases to fail: state changes, not states."""
+    if reading.failure == before:
+        return
+    where = "source=%s part=%s device=%s"
+    if reading.failure:
+        log.error(f'event=read_failed {where} error="%s"', *reading.key, reading.failure)
+    else:
+        log.info(f"event=read_recovered {where}", *reading.key)

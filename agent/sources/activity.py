@@ -1,0 +1,136 @@
+"""What the GPU really does: GPM where there is one, else the driver's 5 Hz utilisation samples."""
+
+from collections.abc import Iterator
+
+from agent import beats
+from agent.backends.device import Device
+from agent.backends.gpm import Gpm, GpmId
+from agent.counters import Integral
+from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, signal
+from agent.probe import Probe
+from agent.reads import Out, Read
+from agent.sources.buffers import UTILISATION_SAMPLES, SampleBuffer, TimedValue
+
+ACTIVITY = gauge(
+    "dgx_gpu_activity_ratio",
+    "Share of time, 0-1, in which the GPU's compute or graphics engine was active; a mean since "
+    "the last reading. Bare copies do not count where GPM answers.",
+    "GPM graphics activity; without GPM nvmlDeviceGetSamples(GPU_UTILIZATION)",
+    GPU_LABELS,
+)
+ACTIVE_SECONDS = counter(
+    "dgx_gpu_active_seconds_total",
+    "Seconds for which the GPU was active since the agent started: the integral of activity, with "
+    "nothing lost between scrapes.",
+    "as dgx_gpu_activity_ratio",
+    GPU_LABELS,
+)
+SM_ACTIVE = gauge(
+    "dgx_gpu_sm_active_ratio",
+    "Mean share of the streaming multiprocessors, 0-1, with at least one warp on them.",
+    "GPM metric 2 (Hopper and newer)",
+    GPU_LABELS,
+)
+SM_OCCUPANCY = gauge(
+    "dgx_gpu_sm_occupancy_ratio",
+    "Mean share, 0-1, of the warps that the multiprocessors could hold.",
+    "GPM metric 3 (Hopper and newer)",
+    GPU_LABELS,
+)
+TENSOR_ACTIVE = gauge(
+    "dgx_gpu_tensor_active_ratio",
+    "Share of time, 0-1, in which the tensor cores were active.",
+    "GPM metric 5 (Hopper and newer)",
+    GPU_LABELS,
+)
+MEMORY_BANDWIDTH = signal(
+    "dgx_gpu_memory_bandwidth_ratio",
+    "Share of the memory bandwidth in use, 0-1.",
+    "GPM metric 10 (Hopper and newer)",
+    GPU_LABELS,
+)
+
+SHARES = {
+    GpmId.GRAPHICS: ACTIVITY,
+    GpmId.SM: SM_ACTIVE,
+    GpmId.OCCUPANCY: SM_OCCUPANCY,
+    GpmId.TENSOR: TENSOR_ACTIVE,
+    GpmId.DRAM: MEMORY_BANDWIDTH,
+}
+ALL = (*SHARES.values(), ACTIVE_SECONDS)
+WITHOUT_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (Hopper and newer)")
+
+
+class FromGpm:
+    """Means between two GPM samples; the other sources of this GPU use the same measurement."""
+
+    def __init__(self, gpm: Gpm) -> None:
+        self._gpm = gpm
+        self._seconds = 0.0
+
+    def read(self, out: Out) -> None:
+        measurement = self._gpm.measure()
+        if measurement is None:
+            out.pending = True
+            return
+        for metric, gauge_ in SHARES.items():
+            try:
+                out.add(gauge_, measurement.value(metric) / 100)
+            except Absent as absent:
+                out.absent(gauge_, absent)
+        if GpmId.GRAPHICS in measurement.values:
+            self._seconds += measurement.value(GpmId.GRAPHICS) / 100 * measurement.seconds
+        out.add(ACTIVE_SECONDS, self._seconds)
+
+
+class FromBuffer:
+    """Every 200 ms sample of the driver's buffer, once; the gauge where the buffer is refused."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._buffer = SampleBuffer(device, UTILISATION_SAMPLES)
+        self._gauge = Integral(longest=3 * beats.UTILISATION_BUFFER)
+        self._seconds = 0.0
+
+    def read(self, out: Out) -> None:
+        try:
+            samples = self._buffer.take()
+        except Absent as absent:
+            if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+                raise
+            self._from_gauge(out)
+        else:
+            self._from_samples(samples, out)
+        for metric in (SM_ACTIVE, SM_OCCUPANCY, TENSOR_ACTIVE, MEMORY_BANDWIDTH):
+            out.absent(metric, WITHOUT_GPM)
+
+    def _from_samples(self, samples: list[TimedValue], out: Out) -> None:
+        observed = sum(sample.seconds for sample in samples)
+        active = sum(sample.value / 100 * sample.seconds for sample in samples)
+        self._seconds += active
+        activity = active / observed if observed else self._gauge_value()
+        out.add(ACTIVITY, activity)
+        out.add(ACTIVE_SECONDS, self._seconds)
+
+    def _from_gauge(self, out: Out) -> None:
+        activity = self._gauge_value()
+        out.add(ACTIVITY, activity)
+        out.add(ACTIVE_SECONDS, self._gauge.add(activity, out.at))
+
+    def _gauge_value(self) -> float:
+        return float(self._device.get("UtilizationRates").gpu) / 100
+
+
+def reads(probe: Probe) -> Iterator[Read]:
+    """The reads of one GPU."""
+    device = probe.device
+    if probe.gpm is not None:
+
+        def beat() -> float:
+            return beats.ACTIVITY_BUSY if device.occupied else beats.ACTIVITY_IDLE
+
+        run = FromGpm(probe.gpm).read
+        yield probe.read("activity", "gpm", ALL, run, beat, prompt=True)
+    else:
+        run = FromBuffer(device).read
+        yield probe.read("activity", "buffer", ALL, run, beats.UTILISATION_BUFFER, prompt=True)

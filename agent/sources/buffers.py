@@ -1,0 +1,55 @@
+"""The driver's sample buffers: what happened between two reads is not lost."""
+
+from typing import Any, NamedTuple
+
+from agent.backends.device import Device
+from agent.model import Absent, Reason
+
+POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, one each 20 ms, the last 2.4 s
+UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, one each 200 ms, the last 14 s
+
+LONGEST_SAMPLE = 1.0
+"""A hole in the buffer longer than this (s) is a gap: no sample stands for it."""
+
+
+class TimedValue(NamedTuple):
+    """One sample, in NVML's unit, and the seconds that it stands for."""
+
+    value: float
+    seconds: float
+
+
+class SampleBuffer:
+    """`nvmlDeviceGetSamples` of one kind, drained: each sample is given once."""
+
+    def __init__(self, device: Device, kind: int) -> None:
+        self._device = device
+        self._kind = kind
+        self._last = 0  # microseconds, the driver's clock
+
+    def take(self) -> list[TimedValue]:
+        """Samples since the last call, oldest first; none at the first, which sets the mark.
+
+        Raises Absent where the buffer is not supported; an empty buffer is an empty list.
+        """
+        try:
+            _, samples = self._device.get("Samples", self._kind, self._last)
+        except Absent as absent:
+            if absent.reason is Reason.UNKNOWN:  # NOT_FOUND: nothing newer
+                return []
+            raise
+        fresh = [s for s in samples if s.timeStamp > self._last]
+        taken = self._timed(fresh) if self._last else []
+        if fresh:
+            self._last = fresh[-1].timeStamp
+        return taken
+
+    def _timed(self, samples: list[Any]) -> list[TimedValue]:
+        taken, before = [], self._last
+        for sample in samples:
+            seconds = (sample.timeStamp - before) / 1e6
+            before = sample.timeStamp
+            if 0 < seconds <= LONGEST_SAMPLE:
+                value = float(sample.sampleValue.uiVal)
+                taken.append(TimedValue(value, seconds))
+        return taken

@@ -1,0 +1,162 @@
+"""Clocks, and the time for which something held them down."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from agent import beats
+from agent.backends.device import Device
+from agent.backends.fields import FieldId
+from agent.counters import Integral, Odometer
+from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, signal
+from agent.probe import Probe
+from agent.reads import PERMANENT, Out, Read, Row
+
+CLOCK = gauge(
+    "dgx_gpu_clock_hertz",
+    "Clock now, in hertz; it falls when the GPU idles.",
+    "nvmlDeviceGetClockInfo",
+    (*GPU_LABELS, "clock"),
+)
+CLOCK_LIMIT = gauge(
+    "dgx_gpu_clock_limit_hertz",
+    "Highest clock of this GPU, in hertz.",
+    "nvmlDeviceGetMaxClockInfo",
+    (*GPU_LABELS, "clock"),
+)
+THROTTLE = counter(
+    "dgx_gpu_throttle_seconds_total",
+    "Seconds for which the clocks were held down, by reason. Reasons overlap; power_cap is health "
+    "while the clocks stay high. From the driver's counters where it has one, else the reason "
+    "bits seen at each tick.",
+    "nvmlDeviceGetFieldValues 74-79 and 269-271 (driver 580.82 and newer), else "
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    (*GPU_LABELS, "reason"),
+)
+REASON_ACTIVE = signal(
+    "dgx_gpu_throttle_reason_active",
+    "1 while the reason holds the clocks down.",
+    "nvmlDeviceGetCurrentClocksEventReasons (older drivers: ...ThrottleReasons)",
+    (*GPU_LABELS, "reason"),
+)
+
+CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
+"""Label `clock` to `nvmlClockType_t`."""
+
+EVERY_TICK = ("sm", "memory")
+MHZ = 1e6
+
+STEPWISE = 3.0
+"""Throttled seconds per second at most: the driver advances these counters in coarse steps."""
+
+
+class Throttle(NamedTuple):
+    """One reason: its bit in the event mask and the field that counts its nanoseconds, if any."""
+
+    reason: str
+    bit: int
+    field: FieldId | None
+
+
+THROTTLES = (
+    Throttle("power_cap", 0x4, FieldId.POWER_CAP_TIME),
+    Throttle("sync_boost", 0x10, FieldId.SYNC_BOOST_TIME),
+    Throttle("software_thermal", 0x20, FieldId.SOFTWARE_THERMAL_TIME),
+    Throttle("hardware_thermal", 0x40, FieldId.HARDWARE_THERMAL_TIME),
+    Throttle("power_brake", 0x80, FieldId.POWER_BRAKE_TIME),
+    Throttle("hardware_slowdown", 0x8, None),
+    Throttle("board_limit", 0, FieldId.BOARD_LIMIT_TIME),
+    Throttle("reliability", 0, FieldId.RELIABILITY_TIME),
+)
+
+
+def _clock(device: Device, call: str, which: int) -> float:
+    return float(device.get(call, which)) * MHZ
+
+
+def _clock_rows(names: tuple[str, ...], of_limits: bool) -> tuple[Row[Device], ...]:
+    metric, call = (CLOCK_LIMIT, "MaxClockInfo") if of_limits else (CLOCK, "ClockInfo")
+    return tuple(
+        Row[Device](metric, partial(_clock, call=call, which=CLOCKS[name]), (name,))
+        for name in names
+    )
+
+
+NOW = _clock_rows(EVERY_TICK, of_limits=False)
+SLOWER = _clock_rows(("graphics", "video"), of_limits=False)
+LIMITS = _clock_rows(tuple(CLOCKS), of_limits=True)
+
+
+def event_reasons(device: Device) -> int:
+    """The mask of reasons that hold the clocks down now; the older symbol on older drivers."""
+    try:
+        return int(device.get("CurrentClocksEventReasons"))
+    except Absent as absent:
+        if absent.reason is not Reason.DRIVER:
+            raise
+        return int(device.get("CurrentClocksThrottleReasons"))
+
+
+class Reasons:
+    """The event mask each tick; reasons without a counter of their own are integrated from it."""
+
+    def __init__(self, device: Device, integrated: tuple[Throttle, ...]) -> None:
+        self._device = device
+        self._integrals = {t: Integral(longest=3 * beats.TICK) for t in integrated if t.bit}
+
+    def read(self, out: Out) -> None:
+        mask = event_reasons(self._device)
+        for throttle in THROTTLES:
+            if throttle.bit:
+                out.add(REASON_ACTIVE, bool(mask & throttle.bit), throttle.reason)
+        for throttle, integral in self._integrals.items():
+            active = bool(mask & throttle.bit)
+            out.add(THROTTLE, integral.add(float(active), out.at), throttle.reason)
+
+
+class Counted:
+    """The driver's counters of throttled nanoseconds."""
+
+    def __init__(self, device: Device, counted: tuple[Throttle, ...]) -> None:
+        self._device = device
+        self._counted = counted
+        self._questions = [(t.field, 0) for t in counted if t.field is not None]
+        self._odometers = {t: Odometer(fastest=STEPWISE) for t in counted}
+
+    def read(self, out: Out) -> None:
+        answers = self._device.fields(self._questions)
+        for throttle, nanoseconds in zip(self._counted, answers, strict=True):
+            if isinstance(nanoseconds, Absent):
+                out.absent(THROTTLE, nanoseconds, throttle.reason)
+            else:
+                seconds = self._odometers[throttle].read(nanoseconds / 1e9, out.at)
+                if seconds is not None:
+                    out.add(THROTTLE, seconds, throttle.reason)
+
+
+def _split(device: Device) -> tuple[tuple[Throttle, ...], tuple[Throttle, ...]]:
+    """Reasons that the driver counts, and reasons that only the mask shows."""
+    asked = [t for t in THROTTLES if t.field is not None]
+    answers = device.fields([(t.field, 0) for t in asked if t.field is not None])
+    refused = {
+        t
+        for t, answer in zip(asked, answers, strict=True)
+        if isinstance(answer, Absent) and answer.reason in PERMANENT
+    }
+    counted = tuple(t for t in asked if t not in refused or not t.bit)
+    return counted, tuple(t for t in THROTTLES if t not in counted)
+
+
+def reads(probe: Probe) -> Iterator[Read]:
+    """The reads of one GPU."""
+    device = probe.device
+    counted, integrated = _split(device)
+    yield probe.table("clocks", "now", NOW, beats.TICK)
+    yield probe.read(
+        "clocks", "reasons", (REASON_ACTIVE, THROTTLE), Reasons(device, integrated).read, beats.TICK
+    )
+    yield probe.read(
+        "clocks", "throttle", (THROTTLE,), Counted(device, counted).read, beats.THROTTLE
+    )
+    yield probe.table("clocks", "slower", SLOWER, beats.THROTTLE)
+    yield probe.table("clocks", "limits", LIMITS, beats.TOPOLOGY)

@@ -1,0 +1,206 @@
+"""Whole disks and md arrays: bytes, busy time, models, and whether an array has lost a member."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from agent import beats
+from agent.backends.files import Files, names_in, read_int, read_text
+from agent.backends.host import Host
+from agent.clock import Clock
+from agent.model import Absent, ReadKey, Reason, counter, gauge
+from agent.odometers import FASTEST_WIRE, Odometers
+from agent.reads import Out, Read, fixed
+from agent.sources.options import HostOptions
+
+READ_BYTES = counter(
+    "dgx_disk_read_bytes_total",
+    "Bytes read from the disk or array since boot.",
+    "psutil.disk_io_counters(perdisk=True).read_bytes, of /proc/diskstats",
+    ("device",),
+)
+WRITTEN_BYTES = counter(
+    "dgx_disk_written_bytes_total",
+    "Bytes written to the disk or array since boot.",
+    "psutil.disk_io_counters(perdisk=True).write_bytes, of /proc/diskstats",
+    ("device",),
+)
+BUSY = counter(
+    "dgx_disk_busy_seconds_total",
+    "Seconds since boot in which the disk or array had at least one request in flight; all of the "
+    "time is not yet saturation, for NVMe disks serve many requests at once.",
+    "psutil.disk_io_counters(perdisk=True).busy_time, of /proc/diskstats",
+    ("device",),
+)
+INFO = gauge(
+    "dgx_disk_info",
+    "1 for each whole disk (kind disk; model) and md array (kind raid; its level for a model); "
+    "array names the arrays that a disk is a member of.",
+    "/sys/block/<device>/device/model, md/level, slaves",
+    ("device", "model", "kind", "array"),
+)
+MEMBERS = gauge(
+    "dgx_disk_raid_members",
+    "Members of the array that work now.",
+    "/sys/block/<device>/md/raid_disks less md/degraded, or slaves still there (RAID 0)",
+    ("device",),
+)
+MEMBERS_EXPECTED = gauge(
+    "dgx_disk_raid_members_expected",
+    "Members that the array is made of.",
+    "/sys/block/<device>/md/raid_disks",
+    ("device",),
+)
+
+BLOCK = "/sys/block"
+ARRAY_STATE = 5.0  # seconds between two looks at the arrays
+NO_DISK = f"{BLOCK} lists no disk that is not ignored"
+NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no busy time for this device")
+
+
+class Counters:
+    """Bytes and busy time of every whole disk; which those are is asked anew when names change."""
+
+    def __init__(self, host: Host, ignore: re.Pattern[str]) -> None:
+        self._host = host
+        self._ignore = ignore
+        self._seen: frozenset[str] = frozenset()
+        self._devices: list[str] = []
+        self._list_at = 0.0
+        self._odometers = Odometers()
+
+    def read(self, out: Out) -> None:
+        stats = self._host.psutil.disk_io_counters(perdisk=True, nowrap=False)
+        if out.at >= self._list_at or stats.keys() != self._seen:
+            self._list(stats, out.at)
+        if not self._devices:
+            raise Absent(Reason.MISSING, NO_DISK)
+        for device in self._devices:
+            self._add(out, device, stats[device])
+
+    def _list(self, stats: Mapping[str, Any], at: float) -> None:
+        self._list_at = at + beats.LINKS
+        self._seen = frozenset(stats)
+        disks = whole_disks(self._host.files, self._ignore)
+        self._devices = [disk for disk in disks if disk in stats]
+        self._odometers.keep(self._devices)
+
+    def _add(self, out: Out, device: str, of: Any) -> None:
+        add = self._odometers.add
+        add(out, READ_BYTES, of.read_bytes, device, fastest=FASTEST_WIRE)
+        add(out, WRITTEN_BYTES, of.write_bytes, device, fastest=FASTEST_WIRE)
+        if of.busy_time == 0 and of.read_bytes + of.write_bytes > 0:
+            out.absent(BUSY, NO_BUSY_TIME, device)  # arrays on kernels before 5.10
+        else:
+            add(out, BUSY, of.busy_time / 1000, device)
+
+
+class Info:
+    """Models and membership."""
+
+    def __init__(self, files: Files, ignore: re.Pattern[str]) -> None:
+        self._files = files
+        self._ignore = ignore
+
+    def read(self, out: Out) -> None:
+        disks = whole_disks(self._files, self._ignore)
+        if not disks:
+            raise Absent(Reason.MISSING, NO_DISK)
+        blocks = names_in(self._files, BLOCK)
+        arrays = {a: members(self._files, a, blocks) for a in arrays_among(self._files, blocks)}
+        for disk in disks:
+            kind, model = ("raid", "md/level") if disk in arrays else ("disk", "device/model")
+            within = ",".join(array for array, its in arrays.items() if disk in its)
+            out.add(INFO, 1, disk, _text_or_nothing(self._files, f"{disk}/{model}"), kind, within)
+
+
+class Arrays:
+    """How many members each array has, and should have."""
+
+    def __init__(self, files: Files, ignore: re.Pattern[str]) -> None:
+        self._files = files
+        self._ignore = ignore
+
+    def read(self, out: Out) -> None:
+        blocks = names_in(self._files, BLOCK)
+        arrays = [a for a in arrays_among(self._files, blocks) if not self._ignore.search(a)]
+        if not arrays:
+            raise Absent(Reason.MISSING, f"{BLOCK} lists no md array")
+        for array in arrays:
+            try:
+                expected = raid_disks(self._files, array)
+                working = working_members(self._files, array, expected, blocks)
+            except Absent as absent:
+                out.absent(MEMBERS, absent, array)
+                out.absent(MEMBERS_EXPECTED, absent, array)
+            else:
+                out.add(MEMBERS, working, array)
+                out.add(MEMBERS_EXPECTED, expected, array)
+
+
+def whole_disks(files: Files, ignore: re.Pattern[str]) -> list[str]:
+    """Disks and arrays, no partitions, and no hidden paths of multipath NVMe (counted twice)."""
+    return [
+        name
+        for name in names_in(files, BLOCK)
+        if not ignore.search(name) and _text_or_nothing(files, f"{name}/hidden") != "1"
+    ]
+
+
+def arrays_among(files: Files, blocks: Collection[str]) -> list[str]:
+    """The md arrays among block devices."""
+    return [b for b in blocks if b.startswith("md") and names_in(files, f"{BLOCK}/{b}/md")]
+
+
+def members(files: Files, array: str, blocks: Collection[str]) -> list[str]:
+    """The disks below an array that are still there, once for each member on them."""
+    slaves = names_in(files, f"{BLOCK}/{array}/slaves")
+    return [disk for slave in slaves if (disk := _disk_of(files, slave, blocks))]
+
+
+def _disk_of(files: Files, name: str, blocks: Collection[str]) -> str | None:
+    """The whole disk that `name`, a disk or a partition, lies on."""
+    if name in blocks:
+        return name
+    candidates = (block for block in blocks if name.startswith(block))
+    return next((b for b in candidates if name in names_in(files, f"{BLOCK}/{b}")), None)
+
+
+def raid_disks(files: Files, array: str) -> int:
+    """How many members the array is made of; while it is reshaped, the new number comes first."""
+    path = f"{BLOCK}/{array}/md/raid_disks"
+    text = read_text(files, path)
+    first = text.partition(" ")[0]
+    if not first.isdecimal() or int(first) == 0:
+        raise Absent(Reason.UNKNOWN, f"{path} holds {text!r}, expected a number above 0")
+    return int(first)
+
+
+def working_members(files: Files, array: str, expected: int, blocks: Collection[str]) -> int:
+    """How many members work; levels without redundancy have no `degraded`: count what is left."""
+    try:
+        return expected - read_int(files, f"{BLOCK}/{array}/md/degraded")
+    except Absent as absent:
+        if absent.reason is not Reason.MISSING:
+            raise
+        return len(members(files, array, blocks))
+
+
+def _text_or_nothing(files: Files, path: str) -> str:
+    try:
+        return read_text(files, f"{BLOCK}/{path}")
+    except Absent:
+        return ""
+
+
+def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
+    """The reads of the host's disks and arrays."""
+    ignore = re.compile(options.ignore_disks)
+    bytes_and_time = (READ_BYTES, WRITTEN_BYTES, BUSY)
+    counters, info = Counters(host, ignore), Info(host.files, ignore)
+    arrays = Arrays(host.files, ignore)
+    yield Read(ReadKey("disk", "counters"), bytes_and_time, counters.read, fixed(beats.TICK))
+    yield Read(ReadKey("disk", "info"), (INFO,), info.read, fixed(beats.LINKS))
+    yield Read(
+        ReadKey("disk", "arrays"), (MEMBERS, MEMBERS_EXPECTED), arrays.read, fixed(ARRAY_STATE)
+    )

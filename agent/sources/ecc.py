@@ -1,0 +1,81 @@
+"""Memory health: ECC errors, remapped rows (Ampere and newer), retired pages (older GPUs)."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from agent import beats
+from agent.backends.device import Device
+from agent.model import GPU_LABELS, counter, gauge
+from agent.probe import Probe
+from agent.reads import Read, Row
+
+ERRORS = counter(
+    "dgx_gpu_ecc_errors_total",
+    "ECC errors: corrected or uncorrected; volatile since the driver was loaded, aggregate over "
+    "the GPU's life.",
+    "nvmlDeviceGetTotalEccErrors",
+    (*GPU_LABELS, "severity", "lifetime"),
+)
+REMAPPED_ROWS = counter(
+    "dgx_gpu_remapped_rows_total",
+    "Memory rows replaced by spares over the GPU's life, after corrected or uncorrected errors.",
+    "nvmlDeviceGetRemappedRows",
+    (*GPU_LABELS, "severity"),
+)
+REMAP_PENDING = gauge(
+    "dgx_gpu_row_remap_pending",
+    "1 while a row waits for a GPU reset to be remapped.",
+    "nvmlDeviceGetRemappedRows",
+    GPU_LABELS,
+)
+REMAP_FAILURE = gauge(
+    "dgx_gpu_row_remap_failure",
+    "1 once a row could not be remapped: the GPU qualifies for replacement.",
+    "nvmlDeviceGetRemappedRows",
+    GPU_LABELS,
+)
+RETIRED_PAGES = counter(
+    "dgx_gpu_retired_pages_total",
+    "Memory pages retired over the GPU's life (Kepler to Volta), by cause.",
+    "nvmlDeviceGetRetiredPages",
+    (*GPU_LABELS, "cause"),
+)
+
+SEVERITIES = {"corrected": 0, "uncorrected": 1}
+LIFETIMES = {"volatile": 0, "aggregate": 1}
+CAUSES = {"single_bit": 0, "double_bit": 1}
+"""Labels to `nvmlMemoryErrorType_t`, `nvmlEccCounterType_t`, `nvmlPageRetirementCause_t`."""
+
+
+def _errors(device: Device, severity: int, lifetime: int) -> float:
+    return float(device.get("TotalEccErrors", severity, lifetime))
+
+
+def _remapped(device: Device, part: int) -> float:
+    return float(device.get("RemappedRows")[part])
+
+
+def _retired(device: Device, cause: int) -> float:
+    return float(len(device.get("RetiredPages", cause)))
+
+
+TABLE = (
+    *(
+        Row[Device](ERRORS, partial(_errors, severity=s, lifetime=t), (severity, lifetime))
+        for severity, s in SEVERITIES.items()
+        for lifetime, t in LIFETIMES.items()
+    ),
+    Row[Device](REMAPPED_ROWS, partial(_remapped, part=0), ("corrected",)),
+    Row[Device](REMAPPED_ROWS, partial(_remapped, part=1), ("uncorrected",)),
+    Row[Device](REMAP_PENDING, partial(_remapped, part=2)),
+    Row[Device](REMAP_FAILURE, partial(_remapped, part=3)),
+    *(
+        Row[Device](RETIRED_PAGES, partial(_retired, cause=number), (cause,))
+        for cause, number in CAUSES.items()
+    ),
+)
+
+
+def reads(probe: Probe) -> Iterator[Read]:
+    """The reads of one GPU."""
+    yield probe.table("ecc", "health", TABLE, beats.ECC)

@@ -1,0 +1,80 @@
+"""Who a GPU is, NVML's own utilisation, and the driver's word on what it needs."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from agent import beats
+from agent.backends.device import Device
+from agent.backends.fields import FieldId
+from agent.model import GPU_LABELS, gauge, signal
+from agent.probe import Probe
+from agent.reads import Out, Read, Row
+
+INFO = gauge(
+    "dgx_gpu_info",
+    "1 for each GPU, with its identity in the labels.",
+    "nvmlDeviceGetName, GetArchitecture, GetPciInfo, GetSerial, GetVbiosVersion",
+    (*GPU_LABELS, "model", "architecture", "pci_bus_id", "serial", "vbios_version"),
+)
+UTILIZATION = gauge(
+    "dgx_gpu_utilization_ratio",
+    "NVML's utilisation, 0-1: the share of its last sample period in which a kernel or a copy ran. "
+    "It reads 1 for bare copies and for kernels that only spin: prefer dgx_gpu_activity_ratio.",
+    "nvmlDeviceGetUtilizationRates().gpu",
+    GPU_LABELS,
+)
+MEMORY_CONTROLLER = signal(
+    "dgx_gpu_memory_controller_ratio",
+    "Share of time, 0-1, in which device memory was read or written; not a bandwidth.",
+    "nvmlDeviceGetUtilizationRates().memory",
+    GPU_LABELS,
+)
+PERSISTENCE_MODE = gauge(
+    "dgx_gpu_persistence_mode",
+    "1 where the driver keeps the GPU initialised while nobody uses it.",
+    "nvmlDeviceGetPersistenceMode",
+    GPU_LABELS,
+)
+RECOVERY_ACTION = gauge(
+    "dgx_gpu_recovery_action",
+    "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot, 3 drain peer-to-peer traffic, "
+    "4 drain and reset.",
+    "nvmlDeviceGetFieldValues 230 (driver 570 and newer)",
+    GPU_LABELS,
+)
+
+SLOW = (
+    Row[Device](PERSISTENCE_MODE, lambda d: d.get("PersistenceMode")),
+    Row[Device](RECOVERY_ACTION, lambda d: d.field(FieldId.RECOVERY_ACTION)),
+)
+
+
+class Utilization:
+    """NVML's utilisation each tick; a GPU that wakes or falls asleep wakes the slower reads."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._awake = False
+
+    def read(self, out: Out) -> None:
+        rates = self._device.get("UtilizationRates")
+        out.add(UTILIZATION, rates.gpu / 100)
+        out.add(MEMORY_CONTROLLER, rates.memory / 100)
+        awake = rates.gpu > 0
+        self._device.woken |= awake != self._awake
+        self._awake = awake
+
+
+def _info(device: Device, out: Out) -> None:
+    who = device.identity
+    out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
+
+
+def reads(probe: Probe) -> Iterator[Read]:
+    """The reads of one GPU."""
+    device = probe.device
+    yield probe.read("gpu", "info", (INFO,), partial(_info, device), beats.TICK)
+    yield probe.read(
+        "gpu", "utilization", (UTILIZATION, MEMORY_CONTROLLER), Utilization(device).read, beats.TICK
+    )
+    yield probe.table("gpu", "state", SLOW, beats.LINKS)

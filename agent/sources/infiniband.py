@@ -1,0 +1,262 @@
+"""InfiniBand and RoCE ports: bytes, waiting, errors, link state and rate. One odd port costs none
+of the others."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from agent import beats
+from agent.backends.files import Files, names_in, read_int, read_text
+from agent.backends.host import Host
+from agent.clock import Clock
+from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, signal
+from agent.odometers import FASTEST_WIRE, Odometers
+from agent.reads import Out, Read, fixed
+from agent.sources.options import HostOptions
+
+PORT_LABELS = ("device", "port")
+RECEIVED = counter(
+    "dgx_infiniband_received_bytes_total",
+    "Bytes that the port received on all virtual lanes.",
+    "/sys/class/infiniband/<device>/ports/<port>/counters/port_rcv_data (4-byte words)",
+    PORT_LABELS,
+)
+TRANSMITTED = counter(
+    "dgx_infiniband_transmitted_bytes_total",
+    "Bytes that the port transmitted on all virtual lanes.",
+    "/sys/class/infiniband/<device>/ports/<port>/counters/port_xmit_data (4-byte words)",
+    PORT_LABELS,
+)
+WAIT = counter(
+    "dgx_infiniband_wait_ticks_total",
+    "Ticks of the port's clock in which it had data to transmit but no credits: congestion. The "
+    "length of a tick is the vendor's.",
+    "/sys/class/infiniband/<device>/ports/<port>/counters/port_xmit_wait",
+    PORT_LABELS,
+)
+ERRORS = counter(
+    "dgx_infiniband_errors_total",
+    "Errors of the port by kind; many ports stop counting at 255 or 65535.",
+    "/sys/class/infiniband/<device>/ports/<port>/counters, files named after the kind",
+    (*PORT_LABELS, "kind"),
+)
+LINK_UP = gauge(
+    "dgx_infiniband_link_up",
+    "1 where the port is active and its physical link is up.",
+    "/sys/class/infiniband/<device>/ports/<port>/state (4: ACTIVE) and phys_state (5: LinkUp)",
+    PORT_LABELS,
+)
+RATE = signal(
+    "dgx_infiniband_rate_bytes_per_second",
+    "Negotiated rate of an active port in bytes per second and direction.",
+    "/sys/class/infiniband/<device>/ports/<port>/rate (Gb/s)",
+    PORT_LABELS,
+)
+
+CLASS = "/sys/class/infiniband"
+LINK_STATE = 5.0  # seconds between two looks at the links
+WORD = 4  # bytes in the unit of the data counters
+ACTIVE, PHYSICALLY_UP = 4, 5
+FULL = 0xFFFFFFFF  # 32-bit counters of a port do not wrap: they stop here
+ERROR_FILES = (
+    "symbol_error",
+    "link_error_recovery",
+    "link_downed",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "port_xmit_discards",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+)
+
+
+class Port(NamedTuple):
+    """One port of one adapter."""
+
+    device: str
+    port: str
+
+    def path(self, name: str) -> str:
+        return f"{CLASS}/{self.device}/ports/{self.port}/{name}"
+
+
+class PortCounter(NamedTuple):
+    """One counter of a port: the files that may hold it, the best first, and its unit."""
+
+    metric: Metric
+    files: tuple[str, ...]
+    unit: int = 1
+    kind: tuple[str, ...] = ()
+    fastest: float | None = None
+
+
+def _data(metric: Metric, name: str) -> PortCounter:
+    files = (f"counters/{name}", f"counters_ext/{name}_64")
+    return PortCounter(metric, files, WORD, fastest=FASTEST_WIRE)
+
+
+TRAFFIC = (
+    _data(RECEIVED, "port_rcv_data"),
+    _data(TRANSMITTED, "port_xmit_data"),
+    PortCounter(WAIT, ("counters/port_xmit_wait",)),
+)
+FAULTS = tuple(
+    PortCounter(ERRORS, (f"counters/{name}",), kind=(name.removeprefix("port_"),))
+    for name in ERROR_FILES
+)
+
+
+class Ports:
+    """The ports of this host, listed anew each minute; `listed` grows with each listing."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._ports: tuple[Port, ...] = ()
+        self._list_at = 0.0
+        self.listed = 0
+
+    def at(self, now: float) -> tuple[Port, ...]:
+        """The ports at monotonic time `now` (s); raises Absent where there are none."""
+        if now >= self._list_at:
+            self._list_at = now + beats.LINKS
+            self._ports = tuple(self._list())
+            self.listed += 1
+        if not self._ports:
+            raise Absent(Reason.MISSING, f"{CLASS} lists no port")
+        return self._ports
+
+    def _list(self) -> Iterator[Port]:
+        for device in names_in(self._files, CLASS):
+            for port in names_in(self._files, f"{CLASS}/{device}/ports"):
+                yield Port(device, port)
+
+
+class Counters:
+    """A table of counters of every port. A counter that its port refuses rests until the ports are
+    listed anew: some drivers log every refusal."""
+
+    def __init__(self, files: Files, ports: Ports, table: tuple[PortCounter, ...]) -> None:
+        self._files = files
+        self._ports = ports
+        self._table = table
+        self._listed = 0
+        self._paths: dict[tuple[Port, PortCounter], str] = {}
+        self._refused: dict[tuple[Port, PortCounter], Absent] = {}
+        self._odometers = Odometers()
+
+    def read(self, out: Out) -> None:
+        ports = self._ports.at(out.at)
+        if self._listed != self._ports.listed:
+            self._begin_anew(ports)
+        for port in ports:
+            for row in self._table:
+                self._read_one(port, row, out)
+
+    def _begin_anew(self, ports: tuple[Port, ...]) -> None:
+        self._listed = self._ports.listed
+        self._refused.clear()
+        self._paths = {key: path for key, path in self._paths.items() if key[0] in ports}
+        self._odometers.keep({port.device for port in ports})
+
+    def _read_one(self, port: Port, row: PortCounter, out: Out) -> None:
+        refused = self._refused.get((port, row))
+        if refused is None:
+            try:
+                raw = self._raw(port, row)
+            except Absent as absent:
+                refused = absent
+            else:
+                labels = (*port, *row.kind)
+                self._odometers.add(out, row.metric, raw * row.unit, *labels, fastest=row.fastest)
+                return
+        out.absent(row.metric, refused, *port, *row.kind)
+
+    def _raw(self, port: Port, row: PortCounter) -> int:
+        """From the file that answered before; a first failure of that file is forgiven."""
+        path = self._paths.pop((port, row), None)
+        value = _value(self._files, path) if path else self._search(port, row)
+        if path:
+            self._paths[port, row] = path
+        return value
+
+    def _search(self, port: Port, row: PortCounter) -> int:
+        """From the first file that answers; where none does, the first one's reason stands."""
+        for path in map(port.path, row.files):
+            try:
+                value = _value(self._files, path)
+            except Absent as absent:
+                self._refused.setdefault((port, row), absent)
+            else:
+                self._refused.pop((port, row), None)
+                self._paths[port, row] = path
+                return value
+        raise self._refused[port, row]
+
+
+def _value(files: Files, path: str) -> int:
+    value = read_int(files, path)
+    if value == FULL:
+        raise Absent(Reason.UNKNOWN, f"{path} is full at {FULL}, expected a counter that moves")
+    return value
+
+
+class Facts:
+    """One fact of every port; a port that does not tell it costs only itself."""
+
+    def __init__(
+        self, files: Files, ports: Ports, metric: Metric, fact: Callable[[Files, Port], float]
+    ) -> None:
+        self._files = files
+        self._ports = ports
+        self._metric = metric
+        self._fact = fact
+
+    def read(self, out: Out) -> None:
+        for port in self._ports.at(out.at):
+            try:
+                out.add(self._metric, self._fact(self._files, port), *port)
+            except Absent as absent:
+                out.absent(self._metric, absent, *port)
+
+
+def _state(files: Files, path: str) -> int:
+    """The number before the colon, as in `4: ACTIVE`."""
+    text = read_text(files, path)
+    number = text.partition(":")[0]
+    if not number.isdecimal():
+        raise Absent(Reason.UNKNOWN, f"{path} holds {text!r}, expected <number>: <state>")
+    return int(number)
+
+
+def link_up(files: Files, port: Port) -> float:
+    """1 or 0."""
+    active = _state(files, port.path("state")) == ACTIVE
+    return float(active and _state(files, port.path("phys_state")) == PHYSICALLY_UP)
+
+
+def rate(files: Files, port: Port) -> float:
+    """Bytes per second and direction; a port that is down shows a rate that nobody agreed on."""
+    if not link_up(files, port):
+        raise Absent(Reason.UNKNOWN, f"{port.path('rate')} has no meaning while the port is down")
+    text = read_text(files, port.path("rate"))
+    number, _, unit = text.partition(" ")
+    if not unit.startswith("Gb/sec") or not number.replace(".", "", 1).isdecimal():
+        raise Absent(Reason.UNKNOWN, f"{port.path('rate')} holds {text!r}, expected <n> Gb/sec")
+    return float(number) * 1e9 / 8
+
+
+def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+    """The reads of the host's InfiniBand ports."""
+    files, ports = host.files, Ports(host.files)
+    plan: tuple[tuple[str, tuple[Metric, ...], Callable[[Out], None], float], ...] = (
+        (
+            "counters",
+            (RECEIVED, TRANSMITTED, WAIT),
+            Counters(files, ports, TRAFFIC).read,
+            beats.TICK,
+        ),
+        ("errors", (ERRORS,), Counters(files, ports, FAULTS).read, beats.LINKS),
+        ("links", (LINK_UP,), Facts(files, ports, LINK_UP, link_up).read, LINK_STATE),
+        ("rates", (RATE,), Facts(files, ports, RATE, rate).read, beats.LINKS),
+    )
+    for part, metrics, run, every in plan:
+        yield Read(ReadKey("infiniband", part), metrics, run, fixed(every))

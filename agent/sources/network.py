@@ -1,0 +1,140 @@
+"""NICs: bytes in each direction, link state, negotiated speed."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from agent import beats
+from agent.backends.files import Files, names_in, read_int, read_text
+from agent.backends.host import Host, Psutil
+from agent.clock import Clock
+from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, signal
+from agent.odometers import FASTEST_WIRE, Odometers
+from agent.reads import Out, Read, fixed
+from agent.sources.options import HostOptions
+
+RECEIVED = counter(
+    "dgx_network_received_bytes_total",
+    "Bytes that the NIC received.",
+    "psutil.net_io_counters(pernic=True).bytes_recv, of /proc/net/dev",
+    ("device",),
+)
+TRANSMITTED = counter(
+    "dgx_network_transmitted_bytes_total",
+    "Bytes that the NIC transmitted.",
+    "psutil.net_io_counters(pernic=True).bytes_sent, of /proc/net/dev",
+    ("device",),
+)
+LINK_UP = gauge(
+    "dgx_network_link_up",
+    "1 where the NIC can pass packets, 0 where it is down or has no carrier.",
+    "/sys/class/net/<device>/operstate, or carrier where that is unknown",
+    ("device",),
+)
+SPEED = signal(
+    "dgx_network_speed_bytes_per_second",
+    "Negotiated speed of the NIC in bytes per second and direction.",
+    "/sys/class/net/<device>/speed (Mbit/s)",
+    ("device",),
+)
+
+NET = "/sys/class/net"
+LINK_STATE = 5.0  # seconds between two looks at the link
+NOT_A_DEVICE = "bonding_masters"  # a control file among the devices
+BYTES_PER_MEGABIT = 1e6 / 8
+NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # what drivers say when they do not know
+
+
+class Counters:
+    """Bytes of every NIC; names are matched against what to ignore only when they change."""
+
+    def __init__(self, psutil: Psutil, ignore: re.Pattern[str]) -> None:
+        self._psutil = psutil
+        self._ignore = ignore
+        self._seen: frozenset[str] = frozenset()
+        self._devices: list[str] = []
+        self._odometers = Odometers()
+
+    def read(self, out: Out) -> None:
+        stats = self._psutil.net_io_counters(pernic=True, nowrap=False)
+        if stats.keys() != self._seen:
+            self._meet(stats)
+        if not self._devices:
+            raise Absent(Reason.MISSING, "/proc/net/dev lists no NIC that is not ignored")
+        for device in self._devices:
+            of = stats[device]
+            self._add(out, RECEIVED, of.bytes_recv, device)
+            self._add(out, TRANSMITTED, of.bytes_sent, device)
+
+    def _add(self, out: Out, metric: Metric, raw: float, device: str) -> None:
+        self._odometers.add(out, metric, raw, device, fastest=FASTEST_WIRE)
+
+    def _meet(self, stats: Mapping[str, Any]) -> None:
+        self._seen = frozenset(stats)
+        self._devices = sorted(name for name in stats if not self._ignore.search(name))
+        self._odometers.keep(self._devices)
+
+
+class Facts:
+    """One fact of every NIC from its folder; a NIC that does not tell it costs only itself."""
+
+    def __init__(
+        self,
+        files: Files,
+        ignore: re.Pattern[str],
+        metric: Metric,
+        fact: Callable[[Files, str], float],
+    ) -> None:
+        self._files = files
+        self._ignore = ignore
+        self._metric = metric
+        self._fact = fact
+
+    def read(self, out: Out) -> None:
+        devices = [d for d in names_in(self._files, NET) if not self._ignored(d)]
+        if not devices:
+            raise Absent(Reason.MISSING, f"{NET} lists no NIC that is not ignored")
+        for device in devices:
+            try:
+                out.add(self._metric, self._fact(self._files, device), device)
+            except Absent as absent:
+                out.absent(self._metric, absent, device)
+
+    def _ignored(self, device: str) -> bool:
+        return device == NOT_A_DEVICE or self._ignore.search(device) is not None
+
+
+def link_up(files: Files, device: str) -> float:
+    """1 or 0; drivers that never report an operational state still know their carrier."""
+    state = read_text(files, f"{NET}/{device}/operstate")
+    if state != "unknown":
+        return float(state == "up")
+    return float(read_int(files, f"{NET}/{device}/carrier") == 1)
+
+
+def speed(files: Files, device: str) -> float:
+    """Bytes per second and direction, from the Mbit/s that the driver negotiated."""
+    path = f"{NET}/{device}/speed"
+    try:
+        megabits = read_int(files, path)
+    except Absent as absent:
+        if absent.reason is not Reason.FAILED:
+            raise
+        # the kernel answers so for a NIC that is down or that has no notion of speed
+        raise Absent(Reason.UNKNOWN, str(absent)) from absent
+    if megabits in NO_SPEED:
+        raise Absent(Reason.UNKNOWN, f"{path} holds {megabits}, expected Mbit/s")
+    return megabits * BYTES_PER_MEGABIT
+
+
+def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
+    """The reads of the host's NICs."""
+    ignore = re.compile(options.ignore_networks)
+    counters = Counters(host.psutil, ignore)
+    links = Facts(host.files, ignore, LINK_UP, link_up)
+    speeds = Facts(host.files, ignore, SPEED, speed)
+    yield Read(
+        ReadKey("network", "counters"), (RECEIVED, TRANSMITTED), counters.read, fixed(beats.TICK)
+    )
+    yield Read(ReadKey("network", "links"), (LINK_UP,), links.read, fixed(LINK_STATE))
+    yield Read(ReadKey("network", "speeds"), (SPEED,), speeds.read, fixed(beats.LINKS))

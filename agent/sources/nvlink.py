@@ -1,0 +1,325 @@
+"""NVLink: payload and wire bytes per GPU and per link, errors, state, the far end, the fabric."""
+
+import ctypes
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from agent import beats
+from agent.backends.device import Device, Scope
+from agent.backends.fields import ALL_LINKS, FieldId
+from agent.backends.gpm import NVLINK_UNIT, Gpm, GpmId
+from agent.counters import Odometer
+from agent.model import GPU_LABELS, Absent, Metric, Reason, counter, gauge
+from agent.probe import Probe
+from agent.reads import PERMANENT, Out, Read
+
+LINK_LABELS = (*GPU_LABELS, "link")
+_DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"
+
+TRANSMITTED = counter(
+    "dgx_nvlink_transmitted_bytes_total",
+    "Payload bytes sent over all NVLinks of the GPU.",
+    _DATA.format(138, "scope all links"),
+    GPU_LABELS,
+)
+RECEIVED = counter(
+    "dgx_nvlink_received_bytes_total",
+    "Payload bytes received over all NVLinks of the GPU.",
+    _DATA.format(139, "scope all links"),
+    GPU_LABELS,
+)
+WIRE_TRANSMITTED = counter(
+    "dgx_nvlink_wire_transmitted_bytes_total",
+    "Bytes sent on the wire of all NVLinks of the GPU: payload plus protocol. This is what fills "
+    "a link.",
+    _DATA.format(140, "scope all links"),
+    GPU_LABELS,
+)
+WIRE_RECEIVED = counter(
+    "dgx_nvlink_wire_received_bytes_total",
+    "Bytes received on the wire of all NVLinks of the GPU: payload plus protocol.",
+    _DATA.format(141, "scope all links"),
+    GPU_LABELS,
+)
+LINK_TRANSMITTED = counter(
+    "dgx_nvlink_link_transmitted_bytes_total",
+    "Payload bytes sent over one NVLink.",
+    _DATA.format(138, "scope link"),
+    LINK_LABELS,
+)
+LINK_RECEIVED = counter(
+    "dgx_nvlink_link_received_bytes_total",
+    "Payload bytes received over one NVLink.",
+    _DATA.format(139, "scope link"),
+    LINK_LABELS,
+)
+LINK_WIRE_TRANSMITTED = counter(
+    "dgx_nvlink_link_wire_transmitted_bytes_total",
+    "Bytes sent on the wire of one NVLink: payload plus protocol.",
+    _DATA.format(140, "scope link"),
+    LINK_LABELS,
+)
+LINK_WIRE_RECEIVED = counter(
+    "dgx_nvlink_link_wire_received_bytes_total",
+    "Bytes received on the wire of one NVLink: payload plus protocol.",
+    _DATA.format(141, "scope link"),
+    LINK_LABELS,
+)
+LINK_UP = gauge(
+    "dgx_nvlink_link_up",
+    "1 while the NVLink is active or in its low-power state, 0 while it is down.",
+    "nvmlDeviceGetNvLinkState",
+    LINK_LABELS,
+)
+LINK_INFO = gauge(
+    "dgx_nvlink_link_info",
+    "1 for each NVLink, with what is at its far end: gpu, switch, npu or unknown, and the PCI "
+    "address of a GPU there.",
+    "nvmlDeviceGetNvLinkRemoteDeviceType, nvmlDeviceGetNvLinkRemotePciInfo",
+    (*LINK_LABELS, "remote", "remote_pci_bus_id"),
+)
+LINKS = gauge(
+    "dgx_nvlink_links",
+    "NVLinks of the GPU that are up.",
+    "nvmlDeviceGetNvLinkState",
+    GPU_LABELS,
+)
+LINKS_EXPECTED = gauge(
+    "dgx_nvlink_links_expected",
+    "NVLinks that the GPU has in this system by its spec sheet; on a system that is not "
+    "recognised, the most that were up since the agent started.",
+    "agent/specs, else nvmlDeviceGetNvLinkState",
+    GPU_LABELS,
+)
+ERRORS = counter(
+    "dgx_nvlink_errors_total",
+    "NVLink errors: replays, recoveries, CRC errors of flits and of data, ECC errors of data.",
+    "nvmlDeviceGetNvLinkErrorCounter",
+    (*LINK_LABELS, "kind"),
+)
+FABRIC_STATE = gauge(
+    "dgx_nvlink_fabric_state",
+    "Registration with the NVSwitch fabric: 1 not started, 2 in progress, 3 completed. 2 for long "
+    "means that the Fabric Manager does not run.",
+    "nvmlDeviceGetGpuFabricInfoV",
+    GPU_LABELS,
+)
+
+MOST_LINKS = 36
+"""More than any GPU has; the number that a GPU does have is found by asking."""
+
+DOWN = 0
+KIB = 1024.0
+TOTALS = {
+    TRANSMITTED: FieldId.NVLINK_DATA_TRANSMITTED,
+    RECEIVED: FieldId.NVLINK_DATA_RECEIVED,
+    WIRE_TRANSMITTED: FieldId.NVLINK_RAW_TRANSMITTED,
+    WIRE_RECEIVED: FieldId.NVLINK_RAW_RECEIVED,
+}
+PER_LINK = {
+    LINK_TRANSMITTED: FieldId.NVLINK_DATA_TRANSMITTED,
+    LINK_RECEIVED: FieldId.NVLINK_DATA_RECEIVED,
+    LINK_WIRE_TRANSMITTED: FieldId.NVLINK_RAW_TRANSMITTED,
+    LINK_WIRE_RECEIVED: FieldId.NVLINK_RAW_RECEIVED,
+}
+ERROR_KINDS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3, "ecc_data": 4}
+"""Label `kind` to `nvmlNvLinkErrorCounter_t`."""
+
+REMOTES = {0: "gpu", 1: "npu", 2: "switch"}
+"""`nvmlIntNvLinkDeviceType_t`."""
+
+LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
+USUAL_LINK_SPEED = 25e9
+"""Nominal bytes per second of one link and direction, by architecture."""
+
+PLAUSIBLE = 2.0
+"""A counter that grows faster than twice the links' speed has leapt."""
+
+
+def link_speed(device: Device) -> float:
+    """Nominal bytes per second of one link of this GPU, each direction."""
+    return LINK_SPEED.get(device.identity.architecture, USUAL_LINK_SPEED)
+
+
+def links_of(device: Device) -> tuple[int, ...]:
+    """The links that this GPU has, up or down: those that tell their state."""
+    found = []
+    for link in range(MOST_LINKS):
+        try:
+            device.get("NvLinkState", link)
+        except Absent as absent:
+            if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+                raise
+            continue
+        found.append(link)
+    return tuple(found)
+
+
+class Counted(NamedTuple):
+    """One byte counter to read: its question, its metric and further labels."""
+
+    question: Scope
+    metric: Metric
+    labels: tuple[str, ...]
+
+
+class Bytes:
+    """Byte counters of one GPU, all in one driver call; what is refused is asked once."""
+
+    def __init__(self, device: Device, counted: list[Counted], fastest: float) -> None:
+        self._device = device
+        self._counted = counted
+        self._refused: list[tuple[Counted, Absent]] = []
+        self._odometers = {c: Odometer(fastest=fastest * PLAUSIBLE) for c in counted}
+
+    def read(self, out: Out) -> None:
+        answers = self._device.fields([c.question for c in self._counted])
+        for counted, answer in zip(tuple(self._counted), answers, strict=True):
+            if isinstance(answer, Absent):
+                self._refuse(counted, answer, out)
+            else:
+                total = self._odometers[counted].read(answer * KIB, out.at)
+                if total is not None:
+                    out.add(counted.metric, total, *counted.labels)
+        for counted, absent in self._refused:
+            out.absent(counted.metric, absent, *counted.labels)
+
+    def _refuse(self, counted: Counted, absent: Absent, out: Out) -> None:
+        if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+            raise absent
+        if absent.reason in PERMANENT:
+            self._counted.remove(counted)
+            self._refused.append((counted, absent))
+        else:
+            out.absent(counted.metric, absent, *counted.labels)
+
+
+class Links:
+    """State and errors of each link of one GPU."""
+
+    def __init__(self, device: Device, links: tuple[int, ...], expected: int | None) -> None:
+        self._device = device
+        self._links = links
+        self._expected = expected
+        self._most = 0
+        self._kinds = dict(ERROR_KINDS)
+        self._refused: dict[str, Absent] = {}
+
+    def read_states(self, out: Out) -> None:
+        up = 0
+        for link in self._links:
+            state = self._device.get("NvLinkState", link) != DOWN
+            out.add(LINK_UP, state, str(link))
+            up += state
+        self._most = max(self._most, up)
+        out.add(LINKS, up)
+        out.add(LINKS_EXPECTED, self._most if self._expected is None else self._expected)
+
+    def read_errors(self, out: Out) -> None:
+        for kind, which in tuple(self._kinds.items()):
+            try:
+                for link in self._links:
+                    errors = self._device.get("NvLinkErrorCounter", link, which)
+                    out.add(ERRORS, errors, str(link), kind)
+            except Absent as absent:
+                if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+                    raise
+                self._refused[kind] = absent
+                if absent.reason in PERMANENT:
+                    del self._kinds[kind]
+        for kind, refusal in self._refused.items():
+            if kind not in self._kinds:
+                out.absent(ERRORS, refusal, "", kind)
+
+    def read_far_ends(self, out: Out) -> None:
+        for link in self._links:
+            remote, address = far_end(self._device, link)
+            out.add(LINK_INFO, 1, str(link), remote, address)
+
+
+def far_end(device: Device, link: int) -> tuple[str, str]:
+    """What is at the other end of a link, and its PCI address if it is a GPU.
+
+    A switch gives all ones, and so does a link that is down. Drivers before 470 do not know the
+    kind: a valid address is then taken for a GPU, for they drive no NVSwitch of this house.
+    """
+    try:
+        remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")
+    except Absent:
+        remote = ""
+    try:
+        info = device.get("NvLinkRemotePciInfo", link)
+        address = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
+        valid = info.domain != 0xFFFFFFFF and info.bus != 0xFFFFFFFF
+    except Absent:
+        return remote or "unknown", ""
+    if not valid:
+        return remote or "unknown", ""
+    return remote or "gpu", address if remote in ("", "gpu") else ""
+
+
+class Load:
+    """Watches GPM's NVLink figure: links half full or more are worth reading each second."""
+
+    def __init__(self, device: Device, gpm: Gpm | None, links: int) -> None:
+        self._gpm = gpm
+        self._half = links * link_speed(device) / 2
+
+    def beat(self) -> float:
+        if self._gpm is None:
+            return beats.NVLINK_TOTALS_BUSY
+        latest = self._gpm.latest
+        if latest is None:
+            return beats.NVLINK_TOTALS_QUIET
+        ids = (GpmId.NVLINK_TRANSMITTED, GpmId.NVLINK_RECEIVED)
+        fastest = max(latest.values.get(which, 0.0) for which in ids) * NVLINK_UNIT
+        busy = fastest >= self._half
+        return beats.NVLINK_TOTALS_BUSY if busy else beats.NVLINK_TOTALS_QUIET
+
+
+def _fabric(device: Device, out: Out) -> None:
+    info = device.nvml.library.c_nvmlGpuFabricInfo_v2_t()
+    device.get("GpuFabricInfoV", ctypes.byref(info))
+    if not info.state:
+        raise Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: no fabric for this GPU")
+    out.add(FABRIC_STATE, info.state)
+
+
+def _nothing(_: Out) -> None:
+    raise Absent(Reason.MISSING, "this GPU has no NVLink")
+
+
+def _totals(device: Device, links: tuple[int, ...]) -> Bytes:
+    counted = [Counted((field, ALL_LINKS), metric, ()) for metric, field in TOTALS.items()]
+    return Bytes(device, counted, len(links) * link_speed(device))
+
+
+def _per_link(device: Device, links: tuple[int, ...]) -> Bytes:
+    counted = [
+        Counted((field, link), metric, (str(link),))
+        for link in links
+        for metric, field in PER_LINK.items()
+    ]
+    return Bytes(device, counted, link_speed(device))
+
+
+def reads(probe: Probe) -> Iterator[Read]:
+    """The reads of one GPU."""
+    device = probe.device
+    links = links_of(device)
+    state = (LINK_UP, LINKS, LINKS_EXPECTED)
+    everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, FABRIC_STATE)
+    if not links:
+        yield probe.read("nvlink", "none", everything, _nothing, beats.TOPOLOGY)
+        return
+    own = Links(device, links, probe.nvlink_links_expected)
+    beat = Load(device, probe.gpm, len(links)).beat
+    totals, per_link = _totals(device, links), _per_link(device, links)
+    yield probe.read("nvlink", "totals", TOTALS, totals.read, beat, prompt=True)
+    yield probe.read("nvlink", "links", PER_LINK, per_link.read, beats.LINKS)
+    yield probe.read("nvlink", "states", state, own.read_states, beats.LINKS)
+    yield probe.read("nvlink", "errors", (ERRORS,), own.read_errors, beats.LINKS)
+    yield probe.read("nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, beats.TOPOLOGY)
+    fabric = partial(_fabric, device)
+    yield probe.read("nvlink", "fabric", (FABRIC_STATE,), fabric, beats.LINKS)

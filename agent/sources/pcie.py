@@ -1,0 +1,139 @@
+"""PCIe: traffic, the link's generation and width, replays."""
+
+from collections.abc import Iterator
+
+from agent import beats
+from agent.backends.device import Device
+from agent.backends.gpm import PCIE_UNIT, Gpm, GpmId, Measurement
+from agent.counters import Integral
+from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
+from agent.probe import Probe
+from agent.reads import Out, Read, Row
+
+_BYTES = (
+    "Bytes {} by the GPU over PCIe since the agent started, protocol overhead included (5-7 % of "
+    "large copies). Integrated from rates, for the GPU's own byte counters have 32 bits and wrap "
+    "in 78 ms at full speed: GPM means where there is GPM, else one 20 ms window a turn."
+)
+_ORIGIN = "GPM metrics 20 and 21, else nvmlDeviceGetPcieThroughput"
+
+TRANSMITTED = counter(
+    "dgx_pcie_transmitted_bytes_total", _BYTES.format("sent"), _ORIGIN, GPU_LABELS
+)
+RECEIVED = counter("dgx_pcie_received_bytes_total", _BYTES.format("received"), _ORIGIN, GPU_LABELS)
+GENERATION = gauge(
+    "dgx_pcie_generation",
+    "PCIe generation of the link now; GPUs before Hopper let it fall when they idle.",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    GPU_LABELS,
+)
+GENERATION_LIMIT = gauge(
+    "dgx_pcie_generation_limit",
+    "Highest PCIe generation of GPU and slot together.",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    GPU_LABELS,
+)
+WIDTH = gauge("dgx_pcie_width", "PCIe lanes in use.", "nvmlDeviceGetCurrPcieLinkWidth", GPU_LABELS)
+WIDTH_LIMIT = gauge(
+    "dgx_pcie_width_limit",
+    "Most PCIe lanes of GPU and slot together.",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    GPU_LABELS,
+)
+REPLAYS = counter(
+    "dgx_pcie_replays_total",
+    "PCIe packets that had to be sent again since the GPU's last reset.",
+    "nvmlDeviceGetPcieReplayCounter",
+    GPU_LABELS,
+)
+
+LINK = (
+    Row[Device](GENERATION, lambda d: d.get("CurrPcieLinkGeneration")),
+    Row[Device](WIDTH, lambda d: d.get("CurrPcieLinkWidth")),
+)
+LIMITS = (
+    Row[Device](GENERATION_LIMIT, lambda d: d.get("MaxPcieLinkGeneration")),
+    Row[Device](WIDTH_LIMIT, lambda d: d.get("MaxPcieLinkWidth")),
+)
+SLOW = (Row[Device](REPLAYS, lambda d: d.get("PcieReplayCounter")),)
+
+LANE_GIGABYTES = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
+"""GB/s of one lane and direction, by generation."""
+
+BEYOND_DOUBT = 1.3
+"""A rate above the link's by this factor is the driver's mistake (drivers 560-565 multiplied by
+1000), not traffic."""
+
+
+class FromGpm:
+    """GPM's means, integrated; runs right after the source that takes the measurement."""
+
+    def __init__(self, gpm: Gpm) -> None:
+        self._gpm = gpm
+        self._used: Measurement | None = None
+        self._totals = {TRANSMITTED: 0.0, RECEIVED: 0.0}
+
+    def read(self, out: Out) -> None:
+        latest = self._gpm.latest
+        if latest is None:
+            out.pending = True
+            return
+        for metric, which in (
+            (TRANSMITTED, GpmId.PCIE_TRANSMITTED),
+            (RECEIVED, GpmId.PCIE_RECEIVED),
+        ):
+            if latest is not self._used:
+                self._totals[metric] += latest.value(which) * PCIE_UNIT * latest.seconds
+            out.add(metric, self._totals[metric])
+        self._used = latest
+
+
+class FromCall:
+    """The blocking call of 20 ms a direction: GPUs take turns, two a tick."""
+
+    def __init__(self, device: Device, every: float) -> None:
+        self._device = device
+        self._integrals = {
+            TRANSMITTED: Integral(longest=3 * every),
+            RECEIVED: Integral(longest=3 * every),
+        }
+        self._fastest = _fastest(device)
+
+    def read(self, out: Out) -> None:
+        for direction, (metric, integral) in enumerate(self._integrals.items()):
+            rate = float(self._device.get("PcieThroughput", direction)) * 1e3
+            if rate > self._fastest:
+                raise Absent(Reason.UNKNOWN, f"nvmlDeviceGetPcieThroughput says {rate:g} B/s")
+            out.add(metric, integral.add(rate, out.at))
+
+
+def _fastest(device: Device) -> float:
+    """What the link could carry at most, in bytes per second, with room for doubt."""
+    try:
+        generation = int(device.get("MaxPcieLinkGeneration"))
+        width = int(device.get("MaxPcieLinkWidth"))
+    except Absent:
+        return float("inf")
+    return LANE_GIGABYTES.get(generation, float("inf")) * 1e9 * width * BEYOND_DOUBT
+
+
+def _traffic(probe: Probe) -> Read:
+    both = (TRANSMITTED, RECEIVED)
+    if probe.gpm is not None:
+        device = probe.device
+
+        def beat() -> float:
+            return beats.ACTIVITY_BUSY if device.occupied else beats.ACTIVITY_IDLE
+
+        run = FromGpm(probe.gpm).read
+        return probe.read("pcie", "gpm", both, run, beat, prompt=True)
+    every = max(beats.TICK, probe.gpus / beats.PCIE_CALLS_PER_TICK)
+    return probe.read("pcie", "call", both, FromCall(probe.device, every).read, every)
+
+
+def reads(probe: Probe) -> Iterator[Read]:
+    """The reads of one GPU."""
+    yield _traffic(probe)
+    yield probe.table("pcie", "link", LINK, beats.PCIE_LINK)
+    yield probe.table("pcie", "limits", LIMITS, beats.TOPOLOGY)
+    yield probe.table("pcie", "replays", SLOW, beats.LINKS)

@@ -1,0 +1,98 @@
+"""Temperatures, and how far they are from where the GPU slows down."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from agent import beats
+from agent.backends.device import Device
+from agent.backends.fields import FieldId
+from agent.model import GPU_LABELS, Absent, Reason, gauge
+from agent.probe import Probe
+from agent.reads import Out, Read, Row
+
+TEMPERATURE = gauge(
+    "dgx_gpu_temperature_celsius",
+    "Temperature of the GPU core in degrees Celsius.",
+    "nvmlDeviceGetTemperature",
+    GPU_LABELS,
+)
+MEMORY_TEMPERATURE = gauge(
+    "dgx_gpu_memory_temperature_celsius",
+    "Temperature of the GPU's memory in degrees Celsius.",
+    "nvmlDeviceGetFieldValues 82",
+    GPU_LABELS,
+)
+LIMIT = gauge(
+    "dgx_gpu_temperature_limit_celsius",
+    "Temperature in degrees Celsius at which the GPU shuts down, slows down, reaches the maximum "
+    "of its memory, or leaves its operating range.",
+    "nvmlDeviceGetTemperatureThreshold",
+    (*GPU_LABELS, "limit"),
+)
+MARGIN = gauge(
+    "dgx_gpu_temperature_margin_celsius",
+    "Degrees Celsius left to the end of the operating range (to the slowdown where no range is "
+    "given).",
+    "threshold minus nvmlDeviceGetTemperature, which is what nvmlDeviceGetMarginTemperature gives "
+    "at a hundredth of its price",
+    GPU_LABELS,
+)
+
+OPERATING = "operating"
+SLOWDOWN = "slowdown"
+THRESHOLDS = {"shutdown": 0, SLOWDOWN: 1, "memory": 2, OPERATING: 3}
+"""Label `limit` to `nvmlTemperatureThresholds_t`."""
+
+HOTTEST = 200.0
+"""A reading at 0 or beyond this is the driver's way of saying that it has no sensor."""
+
+
+def _memory_temperature(device: Device) -> float:
+    celsius = device.field(FieldId.MEMORY_TEMPERATURE)
+    if not 0 < celsius < HOTTEST:
+        raise Absent(Reason.UNSUPPORTED, f"field 82 reads {celsius:g} degrees")
+    return celsius
+
+
+def _threshold(device: Device, which: int) -> float:
+    celsius = float(device.get("TemperatureThreshold", which))
+    if not 0 < celsius < HOTTEST:
+        raise Absent(Reason.UNSUPPORTED, f"threshold {which} reads {celsius:g} degrees")
+    return celsius
+
+
+class Core:
+    """The core temperature each tick, and its margin to the limit learned at the probe."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
+        for name in (SLOWDOWN, OPERATING):
+            try:
+                self._limit = _threshold(device, THRESHOLDS[name])
+            except Absent as absent:
+                if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+                    raise
+
+    def read(self, out: Out) -> None:
+        celsius = float(self._device.get("Temperature", 0))
+        out.add(TEMPERATURE, celsius)
+        if isinstance(self._limit, Absent):
+            out.absent(MARGIN, self._limit)
+        else:
+            out.add(MARGIN, self._limit - celsius)
+
+
+LIMITS = tuple(
+    Row[Device](LIMIT, partial(_threshold, which=which), (name,))
+    for name, which in THRESHOLDS.items()
+)
+MEMORY = (Row[Device](MEMORY_TEMPERATURE, _memory_temperature),)
+
+
+def reads(probe: Probe) -> Iterator[Read]:
+    """The reads of one GPU."""
+    core = Core(probe.device)
+    yield probe.read("temperature", "core", (TEMPERATURE, MARGIN), core.read, beats.TICK)
+    yield probe.table("temperature", "memory", MEMORY, beats.MEMORY_TEMPERATURE)
+    yield probe.table("temperature", "limits", LIMITS, beats.TOPOLOGY)

@@ -1,0 +1,153 @@
+"""XID errors: the driver's event stream, on a thread of its own, into a counter per code."""
+
+import ctypes
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from agent import beats
+from agent.backends.nvml import Nvml
+from agent.model import GPU_LABELS, Absent, ReadKey, Reason, counter
+from agent.reads import Out, Read, fixed
+
+log = logging.getLogger(__name__)
+
+ERRORS = counter(
+    "dgx_gpu_xid_errors_total",
+    "XID errors that the driver reported since the agent started, by code; the codes after which "
+    "a GPU must be looked at start at 0.",
+    "nvmlEventSetWait",
+    (*GPU_LABELS, "xid"),
+)
+
+FATAL = {
+    48: "double-bit ECC error",
+    61: "internal micro-controller breakpoint",
+    62: "internal micro-controller halt",
+    63: "row remapping or page retirement recorded",
+    64: "row remapping or page retirement failed",
+    74: "NVLink error",
+    79: "the GPU fell off the bus",
+    92: "high rate of single-bit ECC errors",
+    94: "contained memory error",
+    95: "uncontained memory error",
+    119: "GSP RPC timeout",
+    120: "GSP error",
+    140: "unrecovered ECC error",
+}
+"""Codes that start at 0, with their meaning in NVIDIA's XID catalogue."""
+
+XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
+WAIT = 2_000  # ms; events are delivered at once, this only bounds how late a re-connection is seen
+PAUSE = 1.0  # s, between attempts where the driver gives no event set
+TIMEOUT = 10  # NVML_ERROR_TIMEOUT: nothing happened
+
+Listener = tuple[int, Nvml, dict[str, Any]]
+"""A connection to listen to: its generation, the library, device handles by UUID."""
+
+
+class XidCounts:
+    """Counts by UUID and code; kept while a GPU is lost. Written by one thread, read by another."""
+
+    def __init__(self, gpus: Callable[[], Iterator[tuple[str, str]]]) -> None:
+        self._gpus = gpus  # (index, UUID) of every GPU known
+        self._counts: Counter[tuple[str, int]] = Counter()
+        self._known: dict[str, str] = {}
+        self.refused: Absent | None = None
+
+    def note(self, uuid: str, code: int) -> None:
+        self._counts[uuid, code] += 1
+
+    def read(self, out: Out) -> None:
+        self._known.update((uuid, gpu) for gpu, uuid in self._gpus())
+        if self.refused is not None:
+            raise self.refused
+        if not self._known:
+            raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
+        seen = dict(self._counts)
+        for uuid, gpu in self._known.items():
+            codes = set(FATAL) | {code for of, code in seen if of == uuid}
+            for code in sorted(codes):
+                out.add(ERRORS, seen.get((uuid, code), 0), gpu, uuid, str(code))
+
+
+def handle_address(handle: Any) -> Any:
+    """What tells two handles of the same device to be the same."""
+    try:
+        return ctypes.cast(handle, ctypes.c_void_p).value
+    except (ctypes.ArgumentError, TypeError):
+        return handle
+
+
+class XidWatch:
+    """Waits on the event set, and makes a new one after each connection to the driver."""
+
+    def __init__(self, connection: Callable[[], Listener | None], counts: XidCounts) -> None:
+        self._connection = connection
+        self._counts = counts
+        self._generation = 0
+        self._nvml: Nvml | None = None
+        self._events: Any = None
+        self._uuids: dict[Any, str] = {}
+
+    def start(self) -> None:
+        """Listen for ever, on a daemon thread."""
+        threading.Thread(target=self._loop, name="xid", daemon=True).start()
+
+    def _loop(self) -> None:
+        idle = threading.Event()
+        while True:
+            try:
+                if not self.poll():
+                    idle.wait(PAUSE)
+            except Exception:  # the thread must live: the next event may be the one that matters
+                log.exception("event=xid_watch_failed")
+                idle.wait(PAUSE)
+
+    def poll(self, milliseconds: int = WAIT) -> bool:
+        """Wait once for an event and count it; False where there is nothing to listen to."""
+        connection = self._connection()
+        if connection is None:
+            return False
+        if connection[0] != self._generation and not self._listen(*connection):
+            return False
+        assert self._nvml is not None
+        try:
+            event = self._nvml.library.nvmlEventSetWait(self._events, milliseconds)
+        except self._nvml.library.NVMLError as error:
+            if getattr(error, "value", None) == TIMEOUT:
+                return True
+            self._generation = 0  # listen anew
+            return False
+        self._count(event)
+        return True
+
+    def _listen(self, generation: int, nvml: Nvml, handles: dict[str, Any]) -> bool:
+        try:
+            self._events = nvml.call("nvmlEventSetCreate")
+            for handle in handles.values():
+                nvml.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, self._events)
+        except Absent as absent:
+            self._counts.refused = absent
+            return False
+        self._counts.refused = None
+        self._uuids = {handle_address(handle): uuid for uuid, handle in handles.items()}
+        self._nvml, self._generation = nvml, generation
+        return True
+
+    def _count(self, event: Any) -> None:
+        if not event.eventType & XID_EVENT:
+            return
+        uuid = self._uuids.get(handle_address(event.device))
+        code = int(event.eventData)
+        if uuid is not None:
+            self._counts.note(uuid, code)
+        meaning = FATAL.get(code, "see NVIDIA's XID catalogue")
+        log.error('event=xid uuid=%s xid=%d meaning="%s"', uuid, code, meaning)
+
+
+def reads(counts: XidCounts) -> Iterator[Read]:
+    """One read for all GPUs: the counts are in memory, and stay when a GPU is lost."""
+    yield Read(ReadKey("xid", "counts"), (ERRORS,), counts.read, fixed(beats.TICK))

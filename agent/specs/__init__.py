@@ -1,0 +1,112 @@
+"""Spec sheets: what systems and GPUs can do by their makers' figures, each with its source.
+
+One TOML file a system or GPU; its name is the file's. A source that begins with [P] is a public
+data sheet or transcript; the others are the papers on these systems, by title.
+"""
+
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+
+from agent.specs.recognition import Specs
+from agent.specs.schema import SECTIONS, gpu_spec, system_spec, thresholds
+from agent.specs.sheets import (
+    Bandwidth,
+    GpuSpec,
+    Graph,
+    Names,
+    SpecError,
+    SystemSpec,
+    Value,
+)
+from agent.specs.table import Table
+
+__all__ = [
+    "Bandwidth",
+    "GpuSpec",
+    "Graph",
+    "Names",
+    "SpecError",
+    "Specs",
+    "SystemSpec",
+    "Value",
+    "load",
+]
+
+SUFFIX = ".toml"
+
+
+def load(extra: Path | None = None) -> Specs:
+    """The shipped sheets, and over them those of the user's own directory `extra`.
+
+    A user's sheet replaces a shipped one of its name, and a user's threshold the shipped one.
+    Raises SpecError.
+    """
+    systems: dict[str, SystemSpec] = {}
+    gpus: dict[str, GpuSpec] = {}
+    shares: dict[str, Value] = {}
+    for name, sheet in (*_shipped(), *(_own(extra) if extra else ())):
+        if sheet.has("system"):
+            systems.pop(name, None)  # a user's sheet stands last, also where it replaces one
+            systems[name] = system_spec(name, sheet.table("system"))
+        if sheet.has("gpu"):
+            gpus.pop(name, None)
+            gpus[name] = gpu_spec(name, sheet.table("gpu"))
+        if sheet.has("thresholds"):
+            shares |= thresholds(sheet.table("thresholds"))
+    for system in systems.values():
+        _check_gpus(system, gpus)
+    return Specs(MappingProxyType(systems), MappingProxyType(gpus), MappingProxyType(shares))
+
+
+def _shipped() -> Iterator[tuple[str, Table]]:
+    sheets = (entry for entry in files(__name__).iterdir() if entry.name.endswith(SUFFIX))
+    for entry in sorted(sheets, key=lambda entry: entry.name):
+        yield entry.name.removesuffix(SUFFIX), _sheet(entry.name, entry.read_bytes())
+
+
+def _own(directory: Path) -> Iterator[tuple[str, Table]]:
+    try:
+        entries = sorted(directory.iterdir())
+    except OSError as error:
+        why = error.strerror or error
+        message = f"{directory}: cannot be listed ({why}), expected a directory of TOML files."
+        raise SpecError(message) from error
+    for path in entries:
+        if path.suffix == SUFFIX and not path.name.startswith("."):
+            yield path.stem, _sheet(str(path), _read(path))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        why = error.strerror or error
+        raise SpecError(f"{path}: cannot be read ({why}), expected a TOML file.") from error
+
+
+def _sheet(file: str, raw: bytes) -> Table:
+    """The checked outline of one file; `file` is its name in messages."""
+    try:
+        content = tomllib.loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        raise SpecError(f"{file}: is not readable ({why}), expected TOML in UTF-8.") from error
+    if not content:
+        raise SpecError(f"{file}: is empty, expected a table of {', '.join(SECTIONS)}.")
+    table = Table(file, "", content)
+    table.only(SECTIONS)
+    return table
+
+
+def _check_gpus(system: SystemSpec, gpus: dict[str, GpuSpec]) -> None:
+    for key, name in (
+        ("gpu", system.gpu),
+        *(("gpu_alternatives", alternative) for alternative in system.gpu_alternatives),
+    ):
+        if name not in gpus:
+            known = ", ".join(gpus)
+            message = f"{system.file}: system.{key} is {name!r}, expected one of {known}."
+            raise SpecError(message)

@@ -1,0 +1,187 @@
+"""What a spec sheet holds: values with their unit and source, bandwidths, graphs of links."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+UNITS: Mapping[str, float] = MappingProxyType(
+    {
+        "GPUs": 1,
+        "CPUs": 1,
+        "SSDs": 1,
+        "links": 1,
+        "lanes": 1,
+        "ports": 1,
+        "bits": 1,
+        "PCIe generation": 1,
+        "RAID level": 1,
+        "ratio": 1,
+        "GB": 1e9,
+        "TB": 1e12,
+        "MB/s": 1e6,
+        "GB/s": 1e9,
+        "Gb/s": 1e9 / 8,
+        "W": 1,
+        "kW": 1e3,
+        "°C": 1,
+    }
+)
+"""How much of the base unit (bytes, bytes per second, watts, or itself) each unit is."""
+
+
+class SpecError(ValueError):
+    """A spec sheet, or a system asked for by name, is wrong; the message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One figure as its source prints it."""
+
+    value: float
+    unit: str
+    source: str
+    note: str = ""
+
+    @property
+    def base(self) -> float:
+        """The figure in base units: bytes, bytes per second, watts; a size as its maker counts."""
+        return self.value * UNITS[self.unit]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names that a driver or firmware gives one thing, and where they were seen."""
+
+    names: tuple[str, ...]
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """What one data path can carry in one direction, for each GPU, link, port or array."""
+
+    path: str
+    direction: str
+    bytes_per_second: float
+    source: str
+    per: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """NVLinks between GPUs: `pairs` of (GPU, GPU, links), none where a switch joins them all.
+
+    Machines number their GPUs differently: compare graphs, not index pairs.
+    """
+
+    kind: str
+    pairs: tuple[tuple[int, int, int], ...]
+    source: str
+    note: str = ""
+
+    @property
+    def links(self) -> int:
+        """Links between GPUs in the whole system; 0 where all links end at a switch."""
+        return sum(count for _, _, count in self.pairs)
+
+    def links_of(self, gpu: int) -> int:
+        """Links of one GPU to other GPUs."""
+        return sum(count for one, other, count in self.pairs if gpu in (one, other))
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpec:
+    """The spec sheet of one GPU model; `models` are its names in NVML."""
+
+    name: str
+    title: str
+    models: Names
+    values: Mapping[str, Value] = field(hash=False)
+    bandwidths: tuple[Bandwidth, ...]
+
+    def bandwidth(self, path: str, direction: str) -> Bandwidth | None:
+        """What `path` (hbm, nvlink, pcie) carries; NVLink's is that of one link."""
+        return _find(self.bandwidths, path, direction)
+
+    @property
+    def memory(self) -> Value | None:
+        return self.values.get("memory")
+
+    @property
+    def memory_bus_bits(self) -> int | None:
+        return _whole(self.values, "memory_bus")
+
+    @property
+    def pcie_generation(self) -> int | None:
+        return _whole(self.values, "pcie_generation")
+
+    @property
+    def pcie_lanes(self) -> int | None:
+        return _whole(self.values, "pcie_lanes")
+
+    @property
+    def nvlink_links_max(self) -> int | None:
+        return _whole(self.values, "nvlink_links_max")
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSpec:
+    """The spec sheet of one system; `products` are patterns of its DMI product name."""
+
+    name: str
+    title: str
+    gpu: str
+    gpu_alternatives: tuple[str, ...]
+    products: Names | None
+    values: Mapping[str, Value] = field(hash=False)
+    bandwidths: tuple[Bandwidth, ...]
+    nvlink_graph: Graph | None
+    file: str = field(compare=False)
+
+    def bandwidth(self, path: str, direction: str) -> Bandwidth | None:
+        """What one port or array of `path` (disk, network, infiniband) carries."""
+        return _find(self.bandwidths, path, direction)
+
+    @property
+    def gpus(self) -> int:
+        return int(self.values["gpu_count"].value)
+
+    @property
+    def nvlink_links(self) -> int | None:
+        """NVLinks of each GPU."""
+        return _whole(self.values, "nvlink_links_per_gpu")
+
+    @property
+    def infiniband_ports(self) -> int | None:
+        return _whole(self.values, "infiniband_ports")
+
+    @property
+    def ethernet_ports(self) -> int | None:
+        return _whole(self.values, "ethernet_ports")
+
+    @property
+    def data_ssds(self) -> int | None:
+        return _whole(self.values, "data_ssds")
+
+    @property
+    def tdp_watts(self) -> float | None:
+        """Most power that the whole box draws under real load."""
+        tdp = self.values.get("tdp")
+        return tdp.base if tdp else None
+
+    @property
+    def inlet_celsius(self) -> tuple[float, float] | None:
+        """Lowest and highest temperature of the air that the box may breathe."""
+        ends = self.values.get("inlet_lowest"), self.values.get("inlet_highest")
+        return (ends[0].value, ends[1].value) if ends[0] and ends[1] else None
+
+
+def _find(bandwidths: tuple[Bandwidth, ...], path: str, direction: str) -> Bandwidth | None:
+    found = (b for b in bandwidths if (b.path, b.direction) == (path, direction))
+    return next(found, None)
+
+
+def _whole(values: Mapping[str, Value], key: str) -> int | None:
+    return int(values[key].value) if key in values else None

@@ -1,0 +1,1 @@
+"""Warn: from the catalogue to Prometheus rules."""

@@ -1,0 +1,1 @@
+"""Show: from the catalogue to Grafana dashboards."""

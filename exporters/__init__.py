@@ -1,0 +1,1 @@
+"""Speak: from the snapshot to the outside."""

@@ -1,0 +1,154 @@
+"""An agent and a load side by side, and what they say of the same seconds."""
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from agent.assembly import Agent, Hardware, build_agent, real_hardware
+from agent.clock import SystemClock
+from agent.config import Config
+from agent.model import Metric, ReadKey
+
+ROOT = Path(__file__).parents[2]
+
+
+class MachineClock(SystemClock):
+    """The agent's clock with the machine's own origin, so that it compares with the loads'."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Point(NamedTuple):
+    """A counter at one moment (CLOCK_MONOTONIC, s)."""
+
+    at: float
+    value: float
+
+
+class Load:
+    """A load in a process of its own; `points` grows with its lines."""
+
+    def __init__(self, kind: str, seconds: float) -> None:
+        command = [sys.executable, "-m", "tests.hardware.loads", kind, str(seconds)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        self.lines: list[dict[str, float]] = []
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                self.lines.append(json.loads(line))
+
+    def wait_started(self, lines: int = 3, patience: float = 90.0) -> None:
+        """Wait until the load has done a few pieces; raises RuntimeError if it never does."""
+        end = time.monotonic() + patience
+        while len(self.lines) < lines:
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"the load did not start: {self.process.args}")
+            time.sleep(0.05)
+
+    def rate(self, start: float, end: float) -> float:
+        """Bytes per second that the load moved between two moments."""
+        points = [Point(line["at"], line["bytes"]) for line in list(self.lines)]
+        return slope([p for p in points if start <= p.at <= end])
+
+    def wait(self) -> None:
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+def slope(points: list[Point]) -> float:
+    """Units per second between the first and the last point."""
+    first, last = points[0], points[-1]
+    return (last.value - first.value) / (last.at - first.at)
+
+
+class Watcher:
+    """An agent in this process, ticking, whose every reading is kept with its time."""
+
+    def __init__(self, hardware: Hardware | None = None, config: Config | None = None) -> None:
+        self.clock = MachineClock()
+        self.agent: Agent = build_agent(config or Config(), hardware or real_hardware(), self.clock)
+        self.series: dict[tuple[str, tuple[str, ...]], list[Point]] = {}
+        self._last: dict[ReadKey, float] = {}
+
+    def ticks(self, seconds: float) -> None:
+        """Tick for so many seconds and keep every new reading."""
+        asyncio.run(self._ticks(seconds))
+
+    async def _ticks(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        due = time.monotonic()
+        while time.monotonic() < end:
+            await self.agent.poller.tick()
+            self._keep()
+            due += 1.0
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    def _keep(self) -> None:
+        for key, reading in self.agent.poller.latest.readings.items():
+            if self._last.get(key) == reading.at:
+                continue
+            self._last[key] = reading.at
+            for metric, labels, value in reading.samples:
+                self.series.setdefault((metric.name, labels), []).append(Point(reading.at, value))
+
+    def points(self, metric: Metric, gpu: str, *labels: str) -> list[Point]:
+        """Every reading of one series of one GPU."""
+        for (name, key), points in self.series.items():
+            if name == metric.name and key[0] == gpu and key[2:] == labels:
+                return points
+        return []
+
+    def mean(self, metric: Metric, gpu: str, since: float, until: float) -> float:
+        """Mean of a gauge over an interval."""
+        kept = [p.value for p in self.points(metric, gpu) if since <= p.at <= until]
+        return statistics.fmean(kept)
+
+    def rate(self, metric: Metric, gpu: str, since: float, until: float) -> float:
+        """Units per second of a counter over the readings within an interval."""
+        return slope([p for p in self.points(metric, gpu) if since <= p.at <= until])
+
+
+@contextmanager
+def running(kind: str, seconds: float) -> Iterator[Load]:
+    """A load that has started, and is gone afterwards."""
+    load = Load(kind, seconds)
+    try:
+        load.wait_started()
+        yield load
+    finally:
+        load.stop()
+
+
+class Figure(NamedTuple):
+    """One thing measured and the bound it must keep."""
+
+    name: str
+    value: float
+    least: float
+    most: float
+    unit: str
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.least <= self.value <= self.most
+
+    def __str__(self) -> str:
+        verdict = "ok  " if self.holds else "OFF "
+        bounds = f"[{self.least:g}, {self.most:g}]"
+        return f"{verdict} {self.name}: {self.value:.5g} {self.unit} in {bounds} {self.note}"

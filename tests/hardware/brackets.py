@@ -1,0 +1,236 @@
+"""Every value of the agent between two readings of nvidia-smi, or of two direct NVML calls."""
+
+import csv
+import io
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from agent.backends.device import Device
+from agent.backends.fields import FieldId
+from agent.model import Metric
+from agent.sources import (
+    clocks,
+    ecc,
+    gpu,
+    memory,
+    nvlink,
+    pcie,
+    power,
+    process,
+    system,
+    temperature,
+)
+from tests.hardware.bench import Figure, Watcher
+
+MIB = float(1 << 20)
+MHZ = 1e6
+TRIES = 12
+"""A value that moves between readings gets so many chances to stand still."""
+
+
+class Bracket(NamedTuple):
+    """A metric, its further labels, and who else knows the value: in the metric's unit."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    witness: str  # a field of nvidia-smi --query-gpu
+    scale: float = 1.0
+    rounding: float = 0.5  # half of the witness's last digit, in the witness's unit
+
+
+class Direct(NamedTuple):
+    """The same, where nvidia-smi has no field: a direct call."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    call: Callable[[Device], float]
+
+
+WORDS = {"Enabled": 1.0, "Disabled": 0.0, "Yes": 1.0, "No": 0.0, "None": 0.0}
+
+SMI = (
+    Bracket(gpu.UTILIZATION, (), "utilization.gpu", 0.01),
+    Bracket(power.POWER, (), "power.draw", 1.0, 0.006),
+    Bracket(power.POWER_LIMIT, (), "enforced.power.limit", 1.0, 0.006),
+    Bracket(temperature.TEMPERATURE, (), "temperature.gpu"),
+    Bracket(temperature.MARGIN, (), "temperature.gpu.tlimit"),
+    Bracket(temperature.MEMORY_TEMPERATURE, (), "temperature.memory"),
+    Bracket(memory.USED, (), "memory.used", MIB),
+    Bracket(memory.TOTAL, (), "memory.total", MIB),
+    Bracket(clocks.CLOCK, ("sm",), "clocks.sm", MHZ),
+    Bracket(clocks.CLOCK, ("memory",), "clocks.mem", MHZ),
+    Bracket(clocks.CLOCK, ("graphics",), "clocks.gr", MHZ),
+    Bracket(clocks.CLOCK, ("video",), "clocks.video", MHZ),
+    Bracket(clocks.CLOCK_LIMIT, ("sm",), "clocks.max.sm", MHZ),
+    Bracket(clocks.CLOCK_LIMIT, ("memory",), "clocks.max.mem", MHZ),
+    Bracket(clocks.CLOCK_LIMIT, ("graphics",), "clocks.max.gr", MHZ),
+    Bracket(clocks.THROTTLE, ("power_cap",), "clocks_event_reasons_counters.sw_power_cap", 1e-6),
+    Bracket(clocks.THROTTLE, ("sync_boost",), "clocks_event_reasons_counters.sync_boost", 1e-6),
+    Bracket(
+        clocks.THROTTLE,
+        ("software_thermal",),
+        "clocks_event_reasons_counters.sw_thermal_slowdown",
+        1e-6,
+    ),
+    Bracket(
+        clocks.THROTTLE,
+        ("hardware_thermal",),
+        "clocks_event_reasons_counters.hw_thermal_slowdown",
+        1e-6,
+    ),
+    Bracket(
+        clocks.THROTTLE,
+        ("power_brake",),
+        "clocks_event_reasons_counters.hw_power_brake_slowdown",
+        1e-6,
+    ),
+    Bracket(pcie.GENERATION, (), "pcie.link.gen.current"),
+    Bracket(pcie.GENERATION_LIMIT, (), "pcie.link.gen.max"),
+    Bracket(pcie.WIDTH, (), "pcie.link.width.current"),
+    Bracket(pcie.WIDTH_LIMIT, (), "pcie.link.width.max"),
+    Bracket(gpu.PERSISTENCE_MODE, (), "persistence_mode"),
+    Bracket(gpu.RECOVERY_ACTION, (), "gpu_recovery_action"),
+    Bracket(ecc.ERRORS, ("corrected", "volatile"), "ecc.errors.corrected.volatile.total"),
+    Bracket(ecc.ERRORS, ("uncorrected", "volatile"), "ecc.errors.uncorrected.volatile.total"),
+    Bracket(ecc.ERRORS, ("corrected", "aggregate"), "ecc.errors.corrected.aggregate.total"),
+    Bracket(ecc.ERRORS, ("uncorrected", "aggregate"), "ecc.errors.uncorrected.aggregate.total"),
+    Bracket(ecc.REMAPPED_ROWS, ("corrected",), "remapped_rows.correctable"),
+    Bracket(ecc.REMAPPED_ROWS, ("uncorrected",), "remapped_rows.uncorrectable"),
+    Bracket(ecc.REMAP_PENDING, (), "remapped_rows.pending"),
+    Bracket(ecc.REMAP_FAILURE, (), "remapped_rows.failure"),
+)
+
+IDENTITY = {
+    "model": "name",
+    "pci_bus_id": "pci.bus_id",
+    "serial": "serial",
+    "vbios_version": "vbios_version",
+    "uuid": "uuid",
+}
+"""Labels of dgx_gpu_info to fields of nvidia-smi."""
+
+
+def _threshold(which: int) -> Callable[[Device], float]:
+    return lambda device: float(device.get("TemperatureThreshold", which))
+
+
+def _nvlink(field: FieldId) -> Callable[[Device], float]:
+    return lambda device: device.field(field, 0xFFFFFFFF) * 1024
+
+
+def _held(device: Device) -> float:
+    return float(sum(p.usedGpuMemory for p in device.get("ComputeRunningProcesses")))
+
+
+def _field_seconds(field: FieldId) -> Callable[[Device], float]:
+    return lambda device: device.field(field) / 1e9
+
+
+DIRECT = (
+    Direct(power.ENERGY, (), lambda d: d.get("TotalEnergyConsumption") / 1e3),
+    Direct(pcie.REPLAYS, (), lambda d: d.get("PcieReplayCounter")),
+    Direct(process.PROCESSES, (), lambda d: len(d.get("ComputeRunningProcesses"))),
+    Direct(process.MEMORY, (), _held),
+    Direct(clocks.CLOCK_LIMIT, ("video",), lambda d: d.get("MaxClockInfo", 3) * MHZ),
+    Direct(clocks.THROTTLE, ("board_limit",), _field_seconds(FieldId.BOARD_LIMIT_TIME)),
+    Direct(clocks.THROTTLE, ("reliability",), _field_seconds(FieldId.RELIABILITY_TIME)),
+    *(Direct(temperature.LIMIT, (n,), _threshold(w)) for n, w in temperature.THRESHOLDS.items()),
+    Direct(nvlink.TRANSMITTED, (), _nvlink(FieldId.NVLINK_DATA_TRANSMITTED)),
+    Direct(nvlink.RECEIVED, (), _nvlink(FieldId.NVLINK_DATA_RECEIVED)),
+    Direct(nvlink.WIRE_TRANSMITTED, (), _nvlink(FieldId.NVLINK_RAW_TRANSMITTED)),
+    Direct(nvlink.WIRE_RECEIVED, (), _nvlink(FieldId.NVLINK_RAW_RECEIVED)),
+)
+
+
+def smi(fields: list[str], index: str) -> dict[str, str]:
+    """One reading of nvidia-smi."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", f"--id={index}"]
+    text = subprocess.run(
+        [*command, "--format=csv,noheader,nounits"], capture_output=True, text=True, check=True
+    ).stdout
+    row = next(csv.reader(io.StringIO(text), skipinitialspace=True))
+    return dict(zip(fields, row, strict=True))
+
+
+def _number(text: str) -> float | None:
+    text = text.strip()
+    if text in WORDS:
+        return WORDS[text]
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def measure(watcher: Watcher) -> Iterator[Figure]:
+    """One figure a value: how often it stood within its bracket, of the tries that it took."""
+    watcher.ticks(2.5)
+    members = watcher.agent.gpus._members
+    device = min((m.device for m in members.values()), key=lambda d: d.identity.index)
+    yield from _identity(watcher, device)
+    wanted: dict[Any, str] = {}
+    asked = [b.witness for b in SMI]
+    answered: set[Any] = set()
+    for _ in range(TRIES):
+        before = smi(asked, device.labels[0]), _direct(device)
+        _run_everything(watcher)
+        watcher.ticks(0.5)
+        after = smi(asked, device.labels[0]), _direct(device)
+        for bracket in (*SMI, *DIRECT):
+            if bracket not in answered:
+                found = _held_by(bracket, watcher, device, before, after)
+                wanted[bracket] = found
+                if not found:
+                    answered.add(bracket)
+    for bracket, why in wanted.items():
+        name = f"{bracket.metric}{list(bracket.labels) or ''}"
+        yield Figure(f"bracketed {name}", float(not why), 1, 1, "", why)
+
+
+def _identity(watcher: Watcher, device: Device) -> Iterator[Figure]:
+    told = smi(list(IDENTITY.values()), device.labels[0])
+    for label, field in IDENTITY.items():
+        mine = getattr(device.identity, label)
+        same = mine == told[field]
+        yield Figure(f"dgx_gpu_info {label}", float(same), 1, 1, "", f"{mine} / {told[field]}")
+    version = smi(["driver_version"], device.labels[0])["driver_version"]
+    same = watcher.agent.gpus.fleet.driver_version == version
+    yield Figure(f"{system.INFO} driver_version", float(same), 1, 1, "", version)
+
+
+def _run_everything(watcher: Watcher) -> None:
+    for read in watcher.agent.gpus.reads():
+        read.due = 0.0
+
+
+def _direct(device: Device) -> dict[Direct, float | None]:
+    values: dict[Direct, float | None] = {}
+    for direct in DIRECT:
+        try:
+            values[direct] = float(direct.call(device))
+        except Exception:  # noqa: BLE001: whatever it is, then the agent must not answer either
+            values[direct] = None
+    return values
+
+
+def _held_by(
+    bracket: Bracket | Direct, watcher: Watcher, device: Device, before: Any, after: Any
+) -> str:
+    """Empty if the agent's value is between its witnesses', else what was seen."""
+    points = watcher.points(bracket.metric, device.labels[0], *bracket.labels)
+    mine = points[-1].value if points else None
+    if isinstance(bracket, Bracket):
+        low, high = (_number(reading[0][bracket.witness]) for reading in (before, after))
+        scale, slack = bracket.scale, bracket.rounding * bracket.scale
+    else:
+        low, high = (reading[1][bracket] for reading in (before, after))
+        scale, slack = 1.0, 1e-9
+    if low is None or high is None or mine is None:
+        both = low is None and mine is None
+        return "" if both else f"agent {mine}, witness {low} and {high}"
+    least, most = sorted((low * scale, high * scale))
+    slack += 1e-9 * abs(most)
+    if least - slack <= mine <= most + slack:
+        return ""
+    return f"agent {mine:.9g}, witness {least:.9g} to {most:.9g}"

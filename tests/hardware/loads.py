@@ -1,0 +1,108 @@
+"""Known loads on real GPUs (PyTorch). Each prints a line of JSON whenever a known piece is done.
+
+`python -m tests.hardware.loads KIND SECONDS`; lines hold `at` (CLOCK_MONOTONIC, s), `bytes` moved
+since the start, and what else is known. The clock is the machine's: lines compare across processes.
+"""
+
+import json
+import os
+import sys
+import time
+
+COPY_BYTES = 256 << 20
+PACED_BYTES = 16 << 20
+ALL_REDUCE_BYTES = 1 << 30
+WARM_UP = 3
+
+
+def say(**facts: float) -> None:
+    print(json.dumps({"at": time.monotonic(), **facts}), flush=True)
+
+
+def copies(direction: str, seconds: float, pause: float = 0.0) -> None:
+    """Pinned copies between host and GPU 0, flat out or with a pause after each."""
+    import torch
+
+    size = PACED_BYTES if pause else COPY_BYTES
+    host = torch.empty(size, dtype=torch.uint8).pin_memory()
+    device = torch.empty_like(host, device="cuda")
+    source, target = (host, device) if direction == "h2d" else (device, host)
+    moved, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        target.copy_(source, non_blocking=True)
+        torch.cuda.synchronize()
+        moved += size
+        say(bytes=moved)
+        if pause:
+            time.sleep(pause)
+
+
+def matrices(seconds: float, on: float = 1.0, off: float = 0.0) -> None:
+    """Matrix products on every GPU for `on` seconds, then none for `off`, in turns."""
+    import torch
+
+    squares = [
+        torch.randn(8192, 8192, device=f"cuda:{i}", dtype=torch.bfloat16)
+        for i in range(torch.cuda.device_count())
+    ]
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        start, busy = time.monotonic(), 0.0
+        while time.monotonic() - start < on:
+            for square in squares:
+                torch.matmul(square, square)
+            for index in range(len(squares)):
+                torch.cuda.synchronize(index)
+        busy += time.monotonic() - start
+        say(busy=busy)
+        time.sleep(off)
+
+
+def _all_reduce_rank(rank: int, world: int, seconds: float) -> None:
+    import torch
+    import torch.distributed as dist
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", rank=rank, world_size=world)
+    data = torch.ones(ALL_REDUCE_BYTES // 4, device="cuda")
+    stop = torch.zeros(1, device="cuda")
+    for _ in range(WARM_UP):
+        dist.all_reduce(data)
+    torch.cuda.synchronize()
+    start, reduced = time.monotonic(), 0
+    while stop.item() == 0:
+        for _ in range(50):
+            dist.all_reduce(data)
+        torch.cuda.synchronize()
+        reduced += 50
+        if rank == 0:
+            bus = ALL_REDUCE_BYTES * reduced * 2 * (world - 1) / world
+            say(bytes=bus, reduced=reduced)
+            stop[0] = float(time.monotonic() - start > seconds)
+        dist.broadcast(stop, 0)
+    dist.destroy_process_group()
+
+
+def all_reduce(seconds: float) -> None:
+    """NCCL all-reduce of 1 GiB over all GPUs; `bytes` is what NCCL calls bus traffic: what each
+    GPU sends, and receives."""
+    import torch
+    import torch.multiprocessing as mp
+
+    world = torch.cuda.device_count()
+    mp.spawn(_all_reduce_rank, args=(world, seconds), nprocs=world)
+
+
+LOADS = {
+    "h2d": lambda seconds: copies("h2d", seconds),
+    "d2h": lambda seconds: copies("d2h", seconds),
+    "h2d-paced": lambda seconds: copies("h2d", seconds, pause=0.01),
+    "d2h-paced": lambda seconds: copies("d2h", seconds, pause=0.01),
+    "matrices": matrices,
+    "duty": lambda seconds: matrices(seconds, on=0.3, off=0.7),
+    "all-reduce": all_reduce,
+}
+
+if __name__ == "__main__":
+    LOADS[sys.argv[1]](float(sys.argv[2]))

@@ -1,0 +1,261 @@
+"""The spec sheets against the papers and data sheets, whose figures are typed here anew."""
+
+import re
+
+import pytest
+
+from agent.specs import GpuSpec, Specs, SystemSpec, load
+
+P100_PAPER = "NVIDIA DGX-1 System Architecture"
+V100_PAPER = "NVIDIA DGX-1 With Tesla V100 System Architecture"
+STATION_PAPER = "NVIDIA DGX Station Architecture WP-V01"
+KERAS_PAPER = "Deep Learning With NVIDIA DGX-1"
+BENCHMARK_PAPER = "NVIDIA DGX-1 Supercomputer: Join Our Community-Based Deep Learning Benchmark"
+PAPERS = (P100_PAPER, V100_PAPER, STATION_PAPER, KERAS_PAPER, BENCHMARK_PAPER)
+
+# Typed from the papers, not from the sheets: system, key, figure in base units, paper.
+SYSTEM_FIGURES = (
+    ("dgx-1-p100", "gpu_count", 8, P100_PAPER),
+    ("dgx-1-p100", "nvlink_links_per_gpu", 4, P100_PAPER),
+    ("dgx-1-p100", "collective", 60e9, P100_PAPER),
+    ("dgx-1-p100", "infiniband_ports", 4, P100_PAPER),
+    ("dgx-1-p100", "ethernet_ports", 2, P100_PAPER),
+    ("dgx-1-p100", "data_ssds", 4, P100_PAPER),
+    ("dgx-1-p100", "data_ssd_size", 1.92e12, P100_PAPER),
+    ("dgx-1-p100", "data_raid", 0, P100_PAPER),
+    ("dgx-1-p100", "boot_ssds", 1, P100_PAPER),
+    ("dgx-1-p100", "boot_ssd_size", 480e9, P100_PAPER),
+    ("dgx-1-p100", "memory", 512e9, P100_PAPER),
+    ("dgx-1-p100", "cpus", 2, P100_PAPER),
+    ("dgx-1-p100", "tdp", 3200, P100_PAPER),
+    ("dgx-1-p100", "inlet_lowest", 5, P100_PAPER),
+    ("dgx-1-p100", "inlet_highest", 35, P100_PAPER),
+    ("dgx-1-v100", "gpu_count", 8, V100_PAPER),
+    ("dgx-1-v100", "nvlink_links_per_gpu", 6, V100_PAPER),
+    ("dgx-1-v100", "collective", 130e9, V100_PAPER),
+    ("dgx-1-v100", "infiniband_ports", 4, V100_PAPER),
+    ("dgx-1-v100", "ethernet_ports", 2, V100_PAPER),
+    ("dgx-1-v100", "data_ssds", 4, V100_PAPER),
+    ("dgx-1-v100", "data_ssd_size", 1.92e12, V100_PAPER),
+    ("dgx-1-v100", "data_raid", 0, V100_PAPER),
+    ("dgx-1-v100", "boot_ssds", 1, V100_PAPER),
+    ("dgx-1-v100", "boot_ssd_size", 480e9, V100_PAPER),
+    ("dgx-1-v100", "memory", 512e9, V100_PAPER),
+    ("dgx-1-v100", "cpus", 2, KERAS_PAPER),
+    ("dgx-1-v100", "tdp", 3500, V100_PAPER),
+    ("dgx-1-v100", "inlet_lowest", 5, V100_PAPER),
+    ("dgx-1-v100", "inlet_highest", 35, V100_PAPER),
+    ("dgx-station-v100", "gpu_count", 4, STATION_PAPER),
+    ("dgx-station-v100", "nvlink_links_per_gpu", 4, STATION_PAPER),
+    ("dgx-station-v100", "ethernet_ports", 2, STATION_PAPER),
+    ("dgx-station-v100", "data_ssds", 3, STATION_PAPER),
+    ("dgx-station-v100", "data_ssd_size", 1.92e12, STATION_PAPER),
+    ("dgx-station-v100", "data_raid", 0, STATION_PAPER),
+    ("dgx-station-v100", "boot_ssds", 1, STATION_PAPER),
+    ("dgx-station-v100", "boot_ssd_size", 1.92e12, STATION_PAPER),
+    ("dgx-station-v100", "memory", 256e9, STATION_PAPER),
+    ("dgx-station-v100", "cpus", 1, STATION_PAPER),
+    ("dgx-station-v100", "tdp", 1500, STATION_PAPER),
+    ("dgx-station-v100", "supply", 1600, STATION_PAPER),
+    ("dgx-station-v100", "inlet_lowest", 10, STATION_PAPER),
+    ("dgx-station-v100", "inlet_highest", 30, STATION_PAPER),
+)
+
+# System, path, direction, bytes per second, paper.
+SYSTEM_BANDWIDTHS = (
+    ("dgx-1-p100", "infiniband", "transmit", 12.5e9, P100_PAPER),
+    ("dgx-1-p100", "infiniband", "receive", 12.5e9, P100_PAPER),
+    ("dgx-1-p100", "network", "transmit", 1.25e9, P100_PAPER),
+    ("dgx-1-p100", "network", "receive", 1.25e9, P100_PAPER),
+    ("dgx-1-p100", "disk", "read", 2e9, P100_PAPER),
+    ("dgx-1-v100", "infiniband", "transmit", 12.5e9, V100_PAPER),
+    ("dgx-1-v100", "infiniband", "receive", 12.5e9, V100_PAPER),
+    ("dgx-1-v100", "network", "transmit", 1.25e9, V100_PAPER),
+    ("dgx-1-v100", "network", "receive", 1.25e9, V100_PAPER),
+    ("dgx-1-v100", "disk", "read", 2e9, V100_PAPER),
+    ("dgx-station-v100", "network", "transmit", 1.25e9, STATION_PAPER),
+    ("dgx-station-v100", "network", "receive", 1.25e9, STATION_PAPER),
+)
+
+# GPU as NVML names it, memory in bytes, memory bytes per second, paper.
+GPU_MEMORIES = (
+    ("Tesla P100-SXM2-16GB", 16e9, 732e9, P100_PAPER),
+    ("Tesla V100-SXM2-16GB", 16e9, 900e9, V100_PAPER),
+    ("Tesla V100-DGXS-32GB", 32e9, 900e9, STATION_PAPER),
+    ("Tesla K40m", 12e9, 288e9, BENCHMARK_PAPER),
+    ("Tesla K40c", 12e9, 288e9, BENCHMARK_PAPER),
+    ("GeForce GTX TITAN X", 12e9, 336.5e9, BENCHMARK_PAPER),
+    ("GeForce GTX 1080", 8e9, 320e9, BENCHMARK_PAPER),
+    ("TITAN X (Pascal)", 12e9, 480e9, BENCHMARK_PAPER),
+)
+
+# GPU, links, bytes per second of all of them in both directions as the papers quote it, paper.
+GPU_NVLINKS = (
+    ("Tesla P100-SXM2-16GB", 4, 160e9, P100_PAPER),
+    ("Tesla V100-SXM2-16GB", 6, 300e9, V100_PAPER),
+    ("Tesla V100-SXM2-32GB", 6, 300e9, V100_PAPER),
+    ("Tesla V100-DGXS-32GB", 4, 200e9, STATION_PAPER),
+)
+
+# Public data sheets: GPU, memory, memory bytes per second, links, PCIe generation.
+MODERN_GPUS = (
+    ("NVIDIA A100-SXM4-80GB", 80e9, 2039e9, 12, 4),
+    ("NVIDIA H100 80GB HBM3", 80e9, 3350e9, 18, 5),
+    ("NVIDIA H200", 141e9, 4800e9, 18, 5),
+)
+
+# Public data sheets: system, links, InfiniBand bytes per second and port, watts.
+MODERN_SYSTEMS = (
+    ("dgx-a100", 12, 25e9, 6500),
+    ("dgx-h100", 18, 50e9, 10200),
+    ("dgx-h200", 18, 50e9, 10200),
+)
+
+
+@pytest.fixture(scope="module")
+def specs() -> Specs:
+    return load()
+
+
+@pytest.mark.parametrize(("system", "key", "figure", "paper"), SYSTEM_FIGURES)
+def test_a_system_has_the_papers_figures(
+    specs: Specs, system: str, key: str, figure: float, paper: str
+) -> None:
+    value = specs.systems[system].values[key]
+    assert value.base == pytest.approx(figure)
+    assert value.source.startswith(f"{paper}, ")
+
+
+def test_no_paper_figure_is_unchecked(specs: Specs) -> None:
+    checked = {(system, key) for system, key, _, _ in SYSTEM_FIGURES}
+    stated = {
+        (system.name, key)
+        for system in specs.systems.values()
+        for key, value in system.values.items()
+        if value.source.startswith(PAPERS)
+    }
+    assert stated == checked
+
+
+@pytest.mark.parametrize("row", SYSTEM_BANDWIDTHS)
+def test_a_system_has_the_papers_bandwidths(
+    specs: Specs, row: tuple[str, str, str, float, str]
+) -> None:
+    system, path, direction, speed, paper = row
+    bandwidth = specs.systems[system].bandwidth(path, direction)
+    assert bandwidth is not None
+    assert bandwidth.bytes_per_second == pytest.approx(speed)
+    assert bandwidth.source.startswith(f"{paper}, ")
+    assert bandwidth.per == {"disk": "array"}.get(path, "port")
+
+
+def test_what_no_paper_states_is_absent(specs: Specs) -> None:
+    for system in specs.systems.values():
+        assert system.bandwidth("disk", "write") is None
+    station = specs.systems["dgx-station-v100"]
+    assert station.bandwidth("disk", "read") is None
+    assert station.bandwidth("infiniband", "transmit") is None
+    assert station.infiniband_ports is None
+
+
+@pytest.mark.parametrize(("model", "memory", "speed", "paper"), GPU_MEMORIES)
+def test_a_gpu_has_the_papers_memory(
+    specs: Specs, model: str, memory: float, speed: float, paper: str
+) -> None:
+    gpu = specs.gpu(model)
+    assert gpu is not None
+    assert gpu.memory is not None
+    bandwidth = gpu.bandwidth("hbm", "total")
+    assert bandwidth is not None
+    assert (gpu.memory.base, bandwidth.bytes_per_second) == pytest.approx((memory, speed))
+    assert gpu.memory.source.startswith(f"{paper}, ")
+    assert bandwidth.source.startswith(f"{paper}, ")
+    assert (gpu.pcie_generation, gpu.pcie_lanes) == (3, 16)
+
+
+@pytest.mark.parametrize(("model", "links", "both_ways", "paper"), GPU_NVLINKS)
+def test_a_gpu_has_the_papers_nvlinks_in_one_direction(
+    specs: Specs, model: str, links: int, both_ways: float, paper: str
+) -> None:
+    gpu = specs.gpu(model)
+    assert gpu is not None
+    assert gpu.nvlink_links_max == links
+    for direction in ("transmit", "receive"):
+        link = gpu.bandwidth("nvlink", direction)
+        assert link is not None
+        assert link.bytes_per_second * links * 2 == pytest.approx(both_ways)
+        assert link.source.startswith(f"{paper}, ")
+        assert link.per == "link"
+
+
+@pytest.mark.parametrize(
+    ("system", "total"),
+    [("dgx-1-p100", 5.86e12), ("dgx-1-v100", 7.2e12), ("dgx-station-v100", 3.6e12)],
+)
+def test_memory_bandwidths_add_up_to_the_papers_totals(
+    specs: Specs, system: str, total: float
+) -> None:
+    spec = specs.systems[system]
+    bandwidth = specs.gpus[spec.gpu].bandwidth("hbm", "total")
+    assert bandwidth is not None
+    assert spec.gpus * bandwidth.bytes_per_second == pytest.approx(total, rel=1e-3)
+
+
+@pytest.mark.parametrize("model", [model for model, *_ in GPU_MEMORIES[3:]])
+def test_single_gpus_have_no_nvlink(specs: Specs, model: str) -> None:
+    gpu = specs.gpu(model)
+    assert gpu is not None
+    assert gpu.nvlink_links_max is None
+    assert gpu.bandwidth("nvlink", "transmit") is None
+    system = specs.systems[gpu.name]
+    assert (system.gpus, system.gpu, system.nvlink_links) == (1, gpu.name, None)
+
+
+@pytest.mark.parametrize("row", MODERN_GPUS)
+def test_a_modern_gpu_has_the_data_sheets_figures(
+    specs: Specs, row: tuple[str, float, float, int, int]
+) -> None:
+    model, memory, speed, links, generation = row
+    gpu = specs.gpu(model)
+    assert gpu is not None
+    assert gpu.memory is not None
+    hbm, link = gpu.bandwidth("hbm", "total"), gpu.bandwidth("nvlink", "receive")
+    assert hbm is not None
+    assert link is not None
+    assert (gpu.memory.base, hbm.bytes_per_second) == pytest.approx((memory, speed))
+    assert link.bytes_per_second == 25e9
+    assert (gpu.nvlink_links_max, gpu.pcie_generation, gpu.pcie_lanes) == (links, generation, 16)
+    assert all(value.source.startswith(("[P] ", "measured: ")) for value in gpu.values.values())
+
+
+@pytest.mark.parametrize(("name", "links", "port", "watts"), MODERN_SYSTEMS)
+def test_a_modern_system_has_the_data_sheets_figures(
+    specs: Specs, name: str, links: int, port: float, watts: float
+) -> None:
+    system = specs.systems[name]
+    infiniband = system.bandwidth("infiniband", "receive")
+    assert infiniband is not None
+    assert infiniband.bytes_per_second == port
+    assert (system.gpus, system.nvlink_links, system.infiniband_ports) == (8, links, 8)
+    assert (system.tdp_watts, system.inlet_celsius) == (watts, (5, 30))
+    assert (system.data_ssds, system.values["memory"].base) == (8, 2e12)
+    assert system.nvlink_graph is not None
+    assert (system.nvlink_graph.kind, system.nvlink_graph.pairs) == ("nvswitch", ())
+
+
+def test_what_the_papers_contradict_is_told(specs: Specs) -> None:
+    volta = specs.systems["dgx-1-v100"]
+    assert "512 MB" in volta.values["memory"].note
+    assert all("800 Gb/s" in b.note for b in volta.bandwidths if b.path == "infiniband")
+
+
+def test_every_source_names_a_paper_or_a_public_origin(specs: Specs) -> None:
+    sheets: list[SystemSpec | GpuSpec] = [*specs.systems.values(), *specs.gpus.values()]
+    cited = [value.source for sheet in sheets for value in sheet.values.values()]
+    cited += [bandwidth.source for sheet in sheets for bandwidth in sheet.bandwidths]
+    cited += [s.nvlink_graph.source for s in specs.systems.values() if s.nvlink_graph]
+    cited += [gpu.models.source for gpu in specs.gpus.values()]
+    cited += [s.products.source for s in specs.systems.values() if s.products]
+    origins = (*(f"{paper}, " for paper in PAPERS), "[P] ", "measured: ", "a single card")
+    assert [source for source in cited if not source.startswith(origins)] == []
+    assert [source for source in cited if re.search(r"/work|seeds|\.txt", source)] == []
