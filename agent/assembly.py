@@ -15,7 +15,7 @@ from agent.clock import Clock, SystemClock
 from agent.config import Config
 from agent.gpus import Fleet, Gpus
 from agent.lane import InlineLane, Lane
-from agent.model import Absent, Reason
+from agent.model import FINAL, Absent
 from agent.poller import Poller
 from agent.probe import Probe
 from agent.reads import Ledger, Read
@@ -51,7 +51,7 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
 def taped_hardware(path: Path, clock: Clock) -> Hardware:
     """The machine that a tape recorded; raises TapeError."""
     player = Player(Tape.load(path), clock)
-    return Hardware(library=lambda: player.nvml, host=player.host, simulated=True)
+    return Hardware(library=lambda: player.nvml, host=player.host)
 
 
 def recorded(hardware: Hardware, clock: Clock) -> tuple[Hardware, Recorder]:
@@ -142,6 +142,6 @@ def gpm_of(device: Device, clock: Clock) -> Gpm | None:
     try:
         return Gpm(device, clock)
     except Absent as absent:
-        if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+        if absent.reason in FINAL:
             raise
         return None

@@ -17,6 +17,9 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Wait for so many of this clock's seconds."""
 
+    def meter(self) -> tuple[float, float]:
+        """Real seconds of wall time and of this thread's CPU time: to price what is done."""
+
 
 class SystemClock:
     """The machine's clock, or one that runs `speed` times faster (`--simulate-speed`)."""
@@ -33,6 +36,13 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds) / self.speed)
+
+    def skip(self, seconds: float) -> None:
+        """Let so many seconds be over: a simulated machine has been running for a while."""
+        self._origin -= seconds / self.speed
+
+    def meter(self) -> tuple[float, float]:
+        return time.perf_counter(), time.thread_time()
 
 
 class FrozenClock:
@@ -51,6 +61,9 @@ class FrozenClock:
     async def sleep(self, seconds: float) -> None:
         self.advance(max(0.0, seconds))
         await asyncio.sleep(0)
+
+    def meter(self) -> tuple[float, float]:
+        return 0.0, 0.0
 
     def advance(self, seconds: float) -> None:
         self._now += seconds

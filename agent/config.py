@@ -73,8 +73,8 @@ class Config:
 
 def parse_listen(text: str) -> tuple[str, int]:
     """`HOST:PORT` or `[IPV6]:PORT`; raises ValueError."""
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or not 0 <= int(port) <= 65535:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
         raise ValueError(text)
     if host.startswith("[") and host.endswith("]"):
         return str(ipaddress.IPv6Address(host[1:-1])), int(port)
@@ -94,7 +94,7 @@ def _is_listen(value: Any) -> bool:
 def _is_regex(value: Any) -> bool:
     try:
         re.compile(value)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return False
     return True
 
@@ -131,7 +131,7 @@ def load(
     for key, kind in _keys(Config):
         name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
         if name in environment:
-            config = _with(config, key, _from_text(environment[name], kind, name), name)
+            config = _with(config, key, _from_text(environment[name], key, kind, name), name)
     for key, value in (flags or {}).items():
         if value is not None:
             config = _with(config, key, value, f"--{key}")
@@ -145,7 +145,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text, expected a TOML file") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # its own errors, or Python's limits
         raise ConfigError(f"{path}: is not valid TOML: {error}") from error
 
 
@@ -175,7 +175,9 @@ def _with(config: Config, key: str, value: Any, where: str) -> Config:
     """The configuration with one key set, after its checks."""
     known = _known()
     if key not in known:
-        raise ConfigError(f"{where}: {key} is not a known key, expected one of {', '.join(known)}")
+        shown = key if key.isprintable() else repr(key)
+        expected = ", ".join(known)
+        raise ConfigError(f"{where}: {shown} is not a known key, expected one of {expected}")
     kind = known[key]
     if type(value) is not kind:
         shown = f"{value!r} ({type(value).__name__})"
@@ -190,11 +192,12 @@ def _with(config: Config, key: str, value: Any, where: str) -> Config:
     return replace(config, **changes)
 
 
-def _from_text(text: str, kind: type, where: str) -> Any:
+def _from_text(text: str, key: str, kind: type, where: str) -> Any:
     """A value from an environment variable."""
     if kind is int:
         try:
             return int(text)
         except ValueError as error:
-            raise ConfigError(f"{where}: must be {TYPE_NAMES[kind]}, not {text!r}") from error
+            shown = f"{TYPE_NAMES[kind]}, not {text!r}"
+            raise ConfigError(f"{where}: {key} must be {shown}") from error
     return text

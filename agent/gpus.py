@@ -12,7 +12,7 @@ from agent.backends.nvml import Nvml
 from agent.clock import Clock
 from agent.lane import Emit
 from agent.model import Absent, Reading, ReadKey, Reason
-from agent.reads import Ledger, Read, everything_absent, perform
+from agent.reads import Ledger, Read, described, everything_absent, is_pending, perform
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ CONNECTION = ReadKey("nvml", "connection")
 class Fleet:
     """What is known of the GPUs at one moment; replaced whole, read by every thread."""
 
-    generation: int = 0  # grows with each connection to the driver
+    generation: int = 0  # grows with each connection to the driver, and with each GPU met anew
     driver_version: str = ""
     nvml_version: str = ""
     gpus: tuple[Identity, ...] = ()
@@ -56,6 +56,9 @@ class Member:
 BuildReads = Callable[[Device, Sequence[Identity]], Iterable[Read]]
 """From a device and all GPUs of the machine to its reads: a probe of what this GPU answers."""
 
+Listener = tuple[int, Nvml, dict[str, Any]]
+"""What to listen to for events: the fleet's generation, the library, device handles by UUID."""
+
 
 @dataclass(slots=True, eq=False)
 class Gpus:
@@ -70,8 +73,9 @@ class Gpus:
     _members: dict[str, Member] = field(default_factory=dict)
     _next_roll_call: float = 0.0
     _next_probe: float = 0.0
-    _generation: int = 0
-    _silent: set[int] = field(default_factory=set)  # indices already complained about
+    _turned: bool = False  # whether the first turn is over
+    _listener: Listener | None = None
+    _silent: dict[int, str] = field(default_factory=dict)  # indices that do not answer, and why
 
     def run(self, emit: Emit) -> None:
         """One turn: see to the connection and to lost GPUs, then every read that is due."""
@@ -80,11 +84,13 @@ class Gpus:
         if self.fleet.connected:
             self._read_all(emit)
         emit(self._connection())
+        self._turned = True
 
     def complete(self) -> bool:
-        """Whether every read of every GPU that answers has run at least once."""
-        return self._next_roll_call > 0.0 and all(
-            read.runs for m in self._members.values() if not m.device.lost for read in m.reads
+        """Whether every read of every GPU that answers has run at least once; for any thread."""
+        members = tuple(self._members.values())
+        return self._turned and all(
+            read.runs for m in members if not m.device.lost for read in m.reads
         )
 
     def reads(self) -> list[Read]:
@@ -95,11 +101,12 @@ class Gpus:
     def _read_all(self, emit: Emit) -> None:
         for read in self.reads():
             member = self._members.get(read.key.device)
-            if member is None or member.device.lost:
+            if member is None or member.device.lost or not self.fleet.connected:
                 continue
             if is_due(read, self.clock) or (read.prompt and member.device.woken):
                 reading, raised = perform(read, self.clock, self.ledger)
-                emit(reading)
+                if not is_pending(read, reading):
+                    emit(reading)
                 if raised is not None:
                     self._see_to(raised, member, emit)
         for member in self._members.values():
@@ -114,36 +121,27 @@ class Gpus:
     def _roll_call(self, emit: Emit) -> None:
         now = self.clock.monotonic()
         self._next_roll_call = now + beats.ROLL_CALL
-        if not self.fleet.connected:
-            self._connect(emit)
-        elif now >= self._next_probe:
-            self._next_probe = now + beats.TOPOLOGY
-            self._probe(emit)
-        else:
-            for index in range(self._count()):
-                self._take_back(index, emit)
+        try:
+            if not self.fleet.connected:
+                self._connect(emit)
+            elif now >= self._next_probe:
+                self._probe(emit)
+            else:
+                for index in range(self._count()):
+                    self._take_back(index, emit)
+        except Absent as absent:
+            if not self.fleet.connected:
+                self._set_why_not(str(absent))
+            elif absent.reason is Reason.NO_DRIVER:
+                self._disconnect(str(absent), emit)
 
     def _connect(self, emit: Emit) -> None:
         self.nvml = Nvml(self.library())
-        try:
-            self.nvml.connect()
-        except Absent as absent:
-            self._set_why_not(str(absent))
-            return
-        self._generation += 1
-        self._next_probe = self.clock.monotonic() + beats.TOPOLOGY
-        self.fleet = Fleet(
-            generation=self._generation,
-            driver_version=self.nvml.driver_version,
-            nvml_version=self.nvml.nvml_version,
-            most=self.fleet.most,
-            why_not="",
-        )
+        self.nvml.connect()
+        self._listener = None
         self._probe(emit)
-        log.info("event=nvml_connected driver=%s gpus=%d", *self._greeting())
-
-    def _greeting(self) -> tuple[str, int]:
-        return self.fleet.driver_version, self.fleet.answering
+        greeting = self.fleet.driver_version, self.fleet.answering
+        log.info("event=nvml_connected driver=%s gpus=%d", *greeting)
 
     def _disconnect(self, why: str, emit: Emit) -> None:
         if self.nvml is not None:
@@ -152,30 +150,37 @@ class Gpus:
             absent = Absent(Reason.NO_DRIVER, why)
             for read in member.reads:
                 emit(everything_absent(read, absent, self.clock.monotonic()))
-        self._members = {}
         self._set_why_not(why)
         self._next_roll_call = self.clock.monotonic() + beats.TICK
 
     def _set_why_not(self, why: str) -> None:
-        self.fleet = Fleet(most=self.fleet.most, why_not=why)
+        self.fleet = Fleet(self.fleet.generation, most=self.fleet.most, why_not=why)
 
     def _count(self) -> int:
         assert self.nvml is not None
-        try:
-            return int(self.nvml.call("nvmlDeviceGetCount"))
-        except Absent:
-            return 0
+        return int(self.nvml.call("nvmlDeviceGetCount"))
 
     def _probe(self, emit: Emit) -> None:
         """Ask every GPU anew what it answers; forget those that are no longer listed."""
-        before, self._members = self._members, {}
-        devices = [d for d in map(self._meet, range(self._count())) if d is not None]
-        for device in devices:
-            self._adopt(device, [d.identity for d in devices])
-        for member in before.values():
-            kept = self._members.get(member.device.identity.uuid)
-            forget(member, kept, emit)
+        count = self._count()
+        self._next_probe = self.clock.monotonic() + beats.TOPOLOGY
+        devices = [d for d in map(self._meet, range(count)) if d is not None]
+        identities = [d.identity for d in devices]
+        met = [m for d in devices if (m := self._adopted(d, identities)) is not None]
+        before = self._members
+        self._members = {m.device.identity.uuid: m for m in met}
+        for uuid, member in before.items():
+            if uuid not in self._members and self._listed(member, count):
+                self._members[uuid] = member
+                why = self._silent[member.device.identity.index]
+                self._declare_lost(member, emit, Absent(Reason.LOST, why))
+            forget(member, self._members.get(uuid), emit)
         self._publish()
+
+    def _listed(self, member: Member, count: int) -> bool:
+        """Whether the driver still lists a GPU that does not answer, under its old index."""
+        index = member.device.identity.index
+        return index < count and index in self._silent
 
     def _take_back(self, index: int, emit: Emit) -> None:
         """Meet a GPU that was lost, or that never answered, if it answers now."""
@@ -185,9 +190,12 @@ class Gpus:
             return
         before = self._members.get(device.identity.uuid)
         identities = [*self.fleet.gpus] if before else [*self.fleet.gpus, device.identity]
-        self._adopt(device, identities)
+        member = self._adopted(device, identities)
+        if member is None:
+            return
+        self._members[device.identity.uuid] = member
         if before is not None:
-            forget(before, self._members.get(device.identity.uuid), emit)
+            forget(before, member, emit)
         self._publish()
         log.info("event=gpu_back gpu=%d uuid=%s", index, device.identity.uuid)
 
@@ -195,55 +203,63 @@ class Gpus:
         """The GPU of this index, or None where it does not answer."""
         assert self.nvml is not None
         try:
-            device = Device(self.nvml, index)
-        except Absent as absent:
-            self._mute(index, str(absent))
+            return Device(self.nvml, index)
+        except Exception as error:  # what is odd about one GPU must not cost the others
+            self._mute(index, error)
             return None
-        self._silent.discard(index)
-        return device
 
-    def _adopt(self, device: Device, identities: Sequence[Identity]) -> None:
-        """Build the reads of a GPU that answers; one that is lost meanwhile waits for its turn."""
+    def _adopted(self, device: Device, identities: Sequence[Identity]) -> Member | None:
+        """A GPU with its reads; None for one that is lost meanwhile, which waits for its turn."""
         try:
-            reads = tuple(self.build(device, identities))
-        except Absent as absent:
-            self._mute(device.identity.index, str(absent))
-            return
-        self._members[device.identity.uuid] = Member(device, reads)
+            member = Member(device, tuple(self.build(device, identities)))
+        except Exception as error:  # as above
+            self._mute(device.identity.index, error)
+            return None
+        self._silent.pop(device.identity.index, None)
+        return member
 
-    def _mute(self, index: int, why: str) -> None:
+    def _mute(self, index: int, error: Exception) -> None:
+        """Complain once of a GPU that does not answer; the driver's end is everyone's."""
+        if isinstance(error, Absent) and error.reason is Reason.NO_DRIVER:
+            raise error
+        why = str(error) if isinstance(error, Absent) else described(error)
         if index not in self._silent:
             log.warning('event=gpu_not_answering gpu=%d error="%s"', index, why)
-        self._silent.add(index)
+        self._silent[index] = why
 
     def _lose(self, member: Member, emit: Emit, absent: Absent) -> None:
-        member.device.lost = True
-        for read in member.reads:
-            emit(everything_absent(read, absent, self.clock.monotonic()))
+        self._declare_lost(member, emit, absent)
         self._publish()
         log.error('event=gpu_lost gpu=%s uuid=%s error="%s"', *member.device.labels, absent)
 
+    def _declare_lost(self, member: Member, emit: Emit, absent: Absent) -> None:
+        member.device.lost = True
+        for read in member.reads:
+            emit(everything_absent(read, absent, self.clock.monotonic()))
+
     def _publish(self) -> None:
+        assert self.nvml is not None
         members = sorted(self._members.values(), key=lambda m: m.device.identity.index)
         lost = frozenset(m.device.identity.uuid for m in members if m.device.lost)
         gpus = tuple(m.device.identity for m in members)
+        handles = {m.device.identity.uuid: m.device.handle for m in members if not m.device.lost}
+        heard = self._listener[2].keys() if self._listener else set()
+        generation = self.fleet.generation + bool(handles.keys() - heard)
+        self._listener = (generation, self.nvml, handles)
         self.fleet = Fleet(
-            generation=self._generation,
-            driver_version=self.fleet.driver_version,
-            nvml_version=self.fleet.nvml_version,
+            generation=generation,
+            driver_version=self.nvml.driver_version,
+            nvml_version=self.nvml.nvml_version,
             gpus=gpus,
             lost=lost,
             most=max(self.fleet.most, len(gpus) - len(lost)),
             why_not="",
         )
 
-    def listener(self) -> tuple[int, Nvml, dict[str, Any]] | None:
-        """What the XID watch listens to: the connection and the handles of the GPUs that answer."""
-        if self.nvml is None or not self.fleet.connected:
-            return None
-        members = tuple(self._members.items())
-        handles = {uuid: m.device.handle for uuid, m in members if not m.device.lost}
-        return (self.fleet.generation, self.nvml, handles) if handles else None
+    def listener(self) -> Listener | None:
+        """What the XID watch listens to; None without a driver or a GPU. For any thread."""
+        listener = self._listener
+        return listener if self.fleet.connected and listener and listener[2] else None
 
     def _connection(self) -> Reading:
         failure = f"{self.fleet.why_not}: {WITHOUT_DRIVER}" if self.fleet.why_not else ""

@@ -14,7 +14,8 @@ class Logfmt(logging.Formatter):
     """`level=info logger=agent.gpus event=... key=value`; messages are logfmt already."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = f"level={record.levelname.lower()} logger={record.name} {record.getMessage()}"
+        message = record.getMessage().replace("\n", " ")
+        text = f"level={record.levelname.lower()} logger={record.name} {message}"
         if record.exc_info:
             text += f"\n{self.formatException(record.exc_info)}"
         return text

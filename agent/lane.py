@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 
 from agent.clock import Clock
@@ -42,7 +43,7 @@ class Lane:
         self.busy_since = self._clock.monotonic()
 
         def done() -> None:
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_end, ended)
 
         self._turns.put(done)
@@ -57,7 +58,8 @@ class Lane:
 
     def stalled_for(self, now: float) -> float:
         """Seconds for which the present turn has been running."""
-        return 0.0 if self.busy_since is None else now - self.busy_since
+        since = self.busy_since  # the lane's thread clears it at any moment
+        return 0.0 if since is None else now - since
 
     def _start(self) -> None:
         threading.Thread(target=self._loop, name=f"lane-{self.name}", daemon=True).start()

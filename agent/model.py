@@ -34,6 +34,10 @@ class Reason(StrEnum):
     DISABLED = "disabled"  # switched off in the configuration
 
 
+FINAL = (Reason.LOST, Reason.NO_DRIVER)
+"""Reasons after which nothing more need be asked of a GPU."""
+
+
 class Absent(Exception):
     """A value that is not there; `reason` says why, the message says what was asked."""
 

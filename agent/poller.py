@@ -23,16 +23,29 @@ STALL = 5.0
 
 @dataclass(slots=True, eq=False)
 class Poller:
-    """Keeps the newest reading of every read; `latest` is replaced whole, on the loop's thread."""
+    """Keeps the newest reading of every read, and publishes all of them once a tick."""
 
     lanes: Sequence[Lane]
     ledgers: Sequence[Ledger]
     clock: Clock
     config_ok: Callable[[], bool] = lambda: True
-    latest: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
+    _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
+    _whole: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
+    _stalled: frozenset[str] = frozenset()
     _readings: dict[ReadKey, Reading] = field(default_factory=dict)
     _lane_of: dict[str, Lane] = field(default_factory=dict)
     _ready: bool = False
+
+    @property
+    def latest(self) -> Snapshot:
+        """The last tick's snapshot with the agent's own health.
+
+        Health is put together when somebody looks: most ticks nobody does. Any thread may ask.
+        """
+        data, whole = self._data, self._whole
+        if whole.tick != data.tick:
+            whole = self._whole = self._with_health(data)
+        return whole
 
     async def run(self) -> None:
         """Tick for ever, each second of the clock; ticks that were missed are not made up for."""
@@ -63,7 +76,7 @@ class Poller:
             for lane in self.lanes
             if not (self._ready or lane.complete() or lane.stalled_for(now) > STALL)
         ]
-        self._ready = self.latest.tick > 0 and not waited
+        self._ready = self._data.tick > 0 and not waited
         return "" if self._ready else "the first readings of " + ", ".join(waited or ["all"])
 
     async def _wait(self, turns: list[asyncio.Future[None]]) -> None:
@@ -85,15 +98,19 @@ class Poller:
 
     def _publish(self) -> None:
         now = self.clock.monotonic()
-        tick = self.latest.tick + 1
-        data = Snapshot(tick, now, self.clock.time(), dict(self._readings))
         stuck = {lane.name for lane in self.lanes if lane.stalled_for(now) > STALL}
-        stalled = stuck | {s for s, lane in self._lane_of.items() if lane.name in stuck}
-        up = health.sources_up(data.readings, stalled)
+        sources = (source for source, lane in self._lane_of.items() if lane.name in stuck)
+        self._stalled = frozenset(stuck).union(sources)
+        tick = self._data.tick + 1
+        self._data = Snapshot(tick, now, self.clock.time(), dict(self._readings))
+
+    def _with_health(self, data: Snapshot) -> Snapshot:
+        up = health.sources_up(data.readings, self._stalled)
         out = health.report(data, up, self.ledgers)
         out.add(health.CONFIG_OK, self.config_ok())
-        own = Reading(health.HEALTH, now, beats.TICK, tuple(out.samples))
-        self.latest = Snapshot(tick, now, data.wall, {**data.readings, health.HEALTH: own})
+        own = Reading(health.HEALTH, data.at, beats.TICK, tuple(out.samples))
+        readings = {**data.readings, health.HEALTH: own}
+        return Snapshot(data.tick, data.at, data.wall, readings)
 
 
 def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:

@@ -1,13 +1,12 @@
 """Reads: the unit that is scheduled, timed, and allowed to fail alone."""
 
-import time
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from agent.clock import Clock
-from agent.model import Absence, Absent, Metric, Reading, ReadKey, Reason, Sample
+from agent.model import FINAL, Absence, Absent, Metric, Reading, ReadKey, Reason, Sample
 
 T = TypeVar("T")
 
@@ -83,7 +82,7 @@ class Rows(Generic[T]):
             out.absent(row.metric, refusal, *row.labels)
 
     def _note(self, row: Row[T], absent: Absent, out: Out) -> None:
-        if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+        if absent.reason in FINAL:
             raise absent
         if absent.reason in PERMANENT:
             self._asked.remove(row)
@@ -120,7 +119,7 @@ def perform(read: Read, clock: Clock, ledger: Ledger) -> tuple[Reading, Absent |
     """Run one read, timed; whatever it raises costs that read alone. Returns what it raised."""
     at = clock.monotonic()
     out = Out(at, read.labels)
-    wall, cpu = time.perf_counter(), time.thread_time()
+    wall, cpu = clock.meter()
     raised: Absent | None = None
     failure = ""
     try:
@@ -131,12 +130,18 @@ def perform(read: Read, clock: Clock, ledger: Ledger) -> tuple[Reading, Absent |
         failure = described(error)
         raised = Absent(Reason.FAILED, failure)
     price = ledger.of(read.key.source)
-    price.wall += time.perf_counter() - wall
-    price.cpu += time.thread_time() - cpu
+    wall_after, cpu_after = clock.meter()
+    price.wall += wall_after - wall
+    price.cpu += cpu_after - cpu
     plan(read, at, pending=out.pending)
     if raised is not None:
         return everything_absent(read, raised, at, failure), raised
     return Reading(read.key, at, read.every(), tuple(out.samples), tuple(out.absences)), None
+
+
+def is_pending(read: Read, reading: Reading) -> bool:
+    """Whether the read asked to run again at once: what it said before still holds."""
+    return read.due <= reading.at
 
 
 def described(error: Exception) -> str:

@@ -3,11 +3,10 @@
 import asyncio
 import gzip
 import json
-import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from exporters import landing
@@ -150,22 +149,28 @@ def test_the_page_is_locked_down_and_leads_everywhere() -> None:
 
 
 def test_a_taken_port_is_an_oserror() -> None:
-    async def session() -> None:
+    cleaned = []
+
+    def app() -> web.Application:
         bench = Bench()
+        made = application(bench.exposition, bench.latest, bench.clock)
+        made.on_cleanup.append(note)
+        return made
 
-        def app() -> object:
-            return application(bench.exposition, bench.latest, bench.clock)
+    async def note(app: web.Application) -> None:
+        cleaned.append(app)
 
-        runner = await serve(app(), "127.0.0.1", 0)  # type: ignore[arg-type]
+    async def session() -> None:
+        runner = await serve(app(), "127.0.0.1", 0)
         port = runner.addresses[0][1]
         async with ClientSession() as client:
             assert (await client.get(f"http://127.0.0.1:{port}/-/healthy")).status == 200
         with pytest.raises(OSError, match="address already in use"):
-            await serve(app(), "127.0.0.1", port)  # type: ignore[arg-type]
+            await serve(app(), "127.0.0.1", port)
+        assert len(cleaned) == 1
         await runner.cleanup()
-        with socket.socket() as free:
-            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            free.bind(("127.0.0.1", port))
+        again = await serve(app(), "127.0.0.1", port)
+        await again.cleanup()
 
     asyncio.run(session())
 

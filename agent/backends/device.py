@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.backends.fields import FieldId, may_ask
 from agent.backends.nvml import Nvml, reason_of
-from agent.model import Absent, Reason
+from agent.model import FINAL, Absent, Reason
 
 Scope = tuple[FieldId, int]
 
@@ -64,12 +64,25 @@ class Device:
             raise self._in_mig(absent) from absent
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
-        """Values of field ids, in order; each that is not answered is an Absent with its reason."""
+        """Values of field ids, in order; each that is not answered is an Absent with its reason.
+
+        Raises Absent only where nothing more can be asked: the GPU is lost, or the driver gone.
+        """
         known = [q for q in questions if may_ask(q[0], self.nvml.driver)]
-        answers = self.get("FieldValues", [(int(f), scope) for f, scope in known]) if known else ()
-        values = dict(zip(known, map(self._decoded, answers), strict=True))
+        values = dict(zip(known, self._answers(known), strict=True))
         too_old = Absent(Reason.DRIVER, "field not in this driver")
         return [values.get(question, too_old) for question in questions]
+
+    def _answers(self, known: Sequence[Scope]) -> list[float | Absent]:
+        if not known:
+            return []
+        try:
+            answers = self.get("FieldValues", [(int(f), scope) for f, scope in known])
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            return [absent] * len(known)
+        return [self._decoded(answer) for answer in answers]
 
     def field(self, field: FieldId, scope: int = 0) -> float:
         """One field value; raises Absent."""
@@ -80,7 +93,8 @@ class Device:
 
     def _decoded(self, entry: Any) -> float | Absent:
         if entry.nvmlReturn:
-            detail = f"nvmlDeviceGetFieldValues {entry.fieldId}: NVML error {entry.nvmlReturn}"
+            error = self.nvml.library.NVMLError(entry.nvmlReturn)
+            detail = f"nvmlDeviceGetFieldValues: {error}"
             return self._in_mig(Absent(reason_of(entry.nvmlReturn), detail))
         value = entry.value
         by_type = (
@@ -108,7 +122,7 @@ class Device:
         try:
             return bool(self.get("MigMode")[0])
         except Absent as absent:
-            if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+            if absent.reason in FINAL:
                 raise
             return False
 
@@ -128,7 +142,7 @@ class Device:
         try:
             return str(self.get(call))
         except Absent as absent:
-            if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+            if absent.reason in FINAL:
                 raise
             return ""
 

@@ -24,6 +24,9 @@ class FieldId(IntEnum):
     SYNC_BOOST_TIME = 76
     BOARD_LIMIT_TIME = 77
     RELIABILITY_TIME = 79
+    NVLINK_REPLAYS = 161  # scope: link
+    NVLINK_RECOVERIES = 162
+    NVLINK_CRC_ERRORS = 163
     RECOVERY_ACTION = 230  # 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset
     SOFTWARE_THERMAL_TIME = 269
     HARDWARE_THERMAL_TIME = 270
@@ -35,6 +38,9 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
     FieldId.NVLINK_DATA_RECEIVED: (450,),
     FieldId.NVLINK_RAW_TRANSMITTED: (450,),
     FieldId.NVLINK_RAW_RECEIVED: (450,),
+    FieldId.NVLINK_REPLAYS: (520,),
+    FieldId.NVLINK_RECOVERIES: (520,),
+    FieldId.NVLINK_CRC_ERRORS: (520,),
     FieldId.RECOVERY_ACTION: (570,),
     # Before 580.82 these three ids meant other things.
     FieldId.SOFTWARE_THERMAL_TIME: (580, 82),

@@ -1,15 +1,15 @@
 """`dgx-telemetry check`: which system this is, what answers and why the rest does not."""
 
 import argparse
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
 
 from agent.assembly import build_agent
 from agent.clock import SystemClock
-from agent.commands.look import take
+from agent.commands.look import settled, take
 from agent.commands.once import headline
 from agent.commands.options import config_of, hardware_of
-from agent.commands.table import table
 from agent.health import SOURCE_UP
 from agent.look import Look
 from agent.model import Absence, Reason, Snapshot
@@ -24,7 +24,7 @@ WRONG_REASONS = (Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED, Reas
 def run(arguments: argparse.Namespace) -> int:
     """Print the findings; exit status 1 if something is wrong."""
     clock = SystemClock()
-    agent = build_agent(config_of(arguments), hardware_of(arguments, clock), clock)
+    agent = build_agent(config_of(arguments), settled(hardware_of(arguments, clock), clock), clock)
     _, last = take(agent)
     print("\n".join(page(last)))
     return SOMETHING_WRONG if list(findings(last)) else 0
@@ -40,29 +40,50 @@ def page(snapshot: Snapshot) -> Iterator[str]:
         yield f"  system: {recognised}; product name: {product}"
     yield ""
     yield "Sources:"
-    yield from table(("source", "state"), list(_sources(look)))
+    yield from _sources(look)
     yield ""
     yield "Absent values:"
-    yield from table(("metric", "reason", "where", "detail"), list(_absent(snapshot)))
+    yield from _absent(snapshot)
     yield ""
     wrong = list(findings(snapshot))
     yield "Wrong:" if wrong else "Nothing is wrong."
     yield from (f"  {finding}" for finding in wrong)
 
 
-def _sources(look: Look) -> Iterator[tuple[str, str]]:
-    for (source,), up in sorted(look.all(SOURCE_UP).items()):
-        yield source, "up" if up else "down"
+def _sources(look: Look) -> Iterator[str]:
+    """The sources that are up on as few lines as they need, then each one that is down."""
+    states = sorted((source, up) for (source,), up in look.all(SOURCE_UP).items())
+    yield from textwrap.wrap(
+        "up: " + " ".join(s for s, up in states if up),
+        76,
+        initial_indent="  ",
+        subsequent_indent="      ",
+    )
+    yield from (f"  down: {source}" for source, up in states if not up)
 
 
-def _absent(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
-    """One row a metric, reason and detail, with the devices that it holds for."""
-    where: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+def _absent(snapshot: Snapshot) -> Iterator[str]:
+    """What is absent, by reason: who, why, then the names."""
+    metrics: defaultdict[tuple[Reason, str, str], set[str]] = defaultdict(set)
+    devices: defaultdict[tuple[Reason, str, str], set[str]] = defaultdict(set)
     for absence in snapshot.absences(snapshot.at):
-        row = (absence.metric.name, absence.reason.value, absence.detail)
-        where[row].add(_device(absence))
-    for (metric, reason, detail), devices in sorted(where.items()):
-        yield metric, reason, " ".join(sorted(devices)), detail
+        devices[absence.reason, absence.detail, absence.metric.name].add(_device(absence))
+    for (reason, detail, metric), names in devices.items():
+        metrics[reason, detail, _listed(names)].add(metric)
+    for (reason, detail, where), names in sorted(metrics.items()):
+        yield f"  {reason.value}{', ' + where if where else ''}: {detail}"
+        yield from textwrap.wrap(
+            " ".join(sorted(names)), 76, initial_indent="      ", subsequent_indent="      "
+        )
+
+
+def _listed(devices: set[str]) -> str:
+    """Devices in a few words: neighbours become a range."""
+    gpus = sorted(int(name[3:]) for name in devices if name.startswith("gpu"))
+    others = sorted(name for name in devices if name and not name.startswith("gpu"))
+    if gpus and gpus == list(range(gpus[0], gpus[-1] + 1)) and len(gpus) > 1:
+        return ", ".join([f"gpu{gpus[0]}-{gpus[-1]}", *others])
+    return ", ".join([*(f"gpu{index}" for index in gpus), *others])
 
 
 def _device(absence: Absence) -> str:

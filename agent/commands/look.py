@@ -3,11 +3,23 @@
 import asyncio
 
 from agent import beats
-from agent.assembly import Agent
+from agent.assembly import Agent, Hardware
+from agent.clock import SystemClock
 from agent.model import Snapshot
 
 LONGEST = 30.0
 """Seconds for which a look waits: without persistence mode, the driver takes its time to start."""
+
+
+SETTLED = 30.0
+"""Seconds that a simulated machine has run when it is looked at: its scenario is under way."""
+
+
+def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
+    """The hardware as it is after a while: a real machine has been running anyway."""
+    if hardware.simulated:
+        clock.skip(SETTLED)
+    return hardware
 
 
 async def look(agent: Agent) -> tuple[Snapshot, Snapshot]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from agent.assembly import build_agent
 from agent.clock import SystemClock
-from agent.commands.look import take
+from agent.commands.look import settled, take
 from agent.commands.options import config_of, hardware_of
 from agent.commands.table import number, of, share, table
-from agent.look import Look
+from agent.look import Look, Point
 from agent.model import Metric, Snapshot
 from agent.sources import (
     activity,
@@ -46,7 +46,7 @@ RATES: tuple[tuple[str, Metric, Metric], ...] = (
 def run(arguments: argparse.Namespace) -> int:
     """Look for a second, print, end."""
     clock = SystemClock()
-    agent = build_agent(config_of(arguments), hardware_of(arguments, clock), clock)
+    agent = build_agent(config_of(arguments), settled(hardware_of(arguments, clock), clock), clock)
     first, last = take(agent)
     if arguments.json:
         print(json.dumps(document(last, last.at), indent=2))
@@ -65,7 +65,7 @@ def page(first: Snapshot, last: Snapshot) -> Iterator[str]:
         yield ""
         yield from table(GPU_HEADER, [_gpu_row(look, g["gpu"], g["uuid"]) for g in gpus])
     yield ""
-    yield from table(RATE_HEADER, list(_rates(Look(first, last.at), look, last.at - first.at)))
+    yield from table(RATE_HEADER, list(_rates(Look(first, last.at), look)))
     yield ""
     yield _host_line(look)
 
@@ -100,21 +100,22 @@ def _gpu_row(look: Look, index: str, uuid: str) -> tuple[str, ...]:
     )
 
 
-def _rates(before: Look, after: Look, seconds: float) -> Iterator[tuple[str, ...]]:
+def _rates(before: Look, after: Look) -> Iterator[tuple[str, ...]]:
     for path, incoming, outgoing in RATES:
         for labels in sorted(set(after.all(incoming)) | set(after.all(outgoing))):
             rates = [
-                _rate(before.value(metric, *labels), after.value(metric, *labels), seconds)
+                _rate(before.point(metric, *labels), after.point(metric, *labels))
                 for metric in (incoming, outgoing)
             ]
             device = f"gpu{labels[0]}" if "gpu" in incoming.labels else ":".join(labels)
             yield (path, device, *(number(rate, 1e6, 1) for rate in rates))
 
 
-def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
-    if before is None or after is None or after < before or seconds <= 0:
+def _rate(before: Point | None, after: Point | None) -> float | None:
+    """Units per second between two readings; None where there was only one."""
+    if before is None or after is None or after[0] <= before[0] or after[1] < before[1]:
         return None
-    return (after - before) / seconds
+    return (after[1] - before[1]) / (after[0] - before[0])
 
 
 def _host_line(look: Look) -> str:

@@ -31,7 +31,7 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}; --help shows what is possible")
+        raise UsageError(f"{message}; {self.prog} --help shows what is possible")
 
 
 def _hardware_flags(parser: argparse.ArgumentParser) -> None:
@@ -79,9 +79,13 @@ def _build_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str, most: float) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value <= most:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most {most:g}")
+        expected = f"expected a number above 0 and at most {most:g}"
+        raise argparse.ArgumentTypeError(f"{text!r} is out of range, {expected}")
     return value
 
 
@@ -159,7 +163,8 @@ def run_command(arguments: Sequence[str]) -> int:
         chosen = parser().parse_args(arguments)
         return int(chosen.execute(chosen))
     except (UsageError, ConfigError, SimulationError, TapeError, SpecError) as error:
-        print(f"dgx-telemetry: {error}", file=sys.stderr)
+        sentence = str(error).replace("\n", " ")
+        print(f"dgx-telemetry: {sentence}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 130

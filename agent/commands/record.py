@@ -7,11 +7,14 @@ import sys
 from agent.assembly import Agent, build_agent, recorded
 from agent.clock import Clock, SystemClock
 from agent.commands.options import config_of, hardware_of
+from agent.config import ConfigError
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent between recorders for a while, then write the tape whole."""
     config = config_of(arguments)
+    if not arguments.file.parent.is_dir():
+        raise ConfigError(f"{arguments.file.parent}: is not a folder, expected where to write")
     clock = SystemClock()
     hardware, recorder = recorded(hardware_of(arguments, clock), clock)
     agent = build_agent(config, hardware, clock)
@@ -20,7 +23,11 @@ def run(arguments: argparse.Namespace) -> int:
         asyncio.run(tick_for(agent, clock, arguments.seconds))
     except KeyboardInterrupt:
         print("dgx-telemetry: stopped early, what was recorded is kept", file=sys.stderr)
-    recorder.write(arguments.file)
+    try:
+        recorder.write(arguments.file)
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(f"{arguments.file}: cannot be written: {why}") from error
     size = arguments.file.stat().st_size / 1e3
     print(f"{arguments.file}: {size:.0f} kB")
     return 0

@@ -38,9 +38,9 @@ async def _serve(agent: Agent) -> None:
     host, port = agent.config.address
     try:
         runner = await serve(app, host, port)
-    except OSError as error:
-        where = agent.config.listen
-        raise ConfigError(f"cannot listen on {where}: {error.strerror or error}") from error
+    except (OSError, UnicodeError) as error:  # a host that cannot be a name is a UnicodeError
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot listen on {agent.config.listen}: {why}") from error
     log.info("event=started version=%s listen=http://%s/", __version__, agent.config.listen)
     agent.watch.start()
     ticking = asyncio.create_task(poller.run())

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from agent import beats
+from agent.backends.buffers import UTILISATION_SAMPLES, SampleBuffer, TimedValue
 from agent.backends.device import Device
 from agent.backends.gpm import Gpm, GpmId
 from agent.counters import Integral
-from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, signal
+from agent.model import FINAL, GPU_LABELS, Absent, Reason, counter, gauge, signal
 from agent.probe import Probe
 from agent.reads import Out, Read
-from agent.sources.buffers import UTILISATION_SAMPLES, SampleBuffer, TimedValue
 
 ACTIVITY = gauge(
     "dgx_gpu_activity_ratio",
@@ -78,9 +78,11 @@ class FromGpm:
                 out.add(gauge_, measurement.value(metric) / 100)
             except Absent as absent:
                 out.absent(gauge_, absent)
-        if GpmId.GRAPHICS in measurement.values:
+        try:
             self._seconds += measurement.value(GpmId.GRAPHICS) / 100 * measurement.seconds
-        out.add(ACTIVE_SECONDS, self._seconds)
+            out.add(ACTIVE_SECONDS, self._seconds)
+        except Absent as absent:
+            out.absent(ACTIVE_SECONDS, absent)
 
 
 class FromBuffer:
@@ -96,7 +98,7 @@ class FromBuffer:
         try:
             samples = self._buffer.take()
         except Absent as absent:
-            if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+            if absent.reason in FINAL:
                 raise
             self._from_gauge(out)
         else:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from agent import beats
 from agent.backends.device import Device
 from agent.backends.fields import FieldId
-from agent.counters import Integral, Odometer
+from agent.counters import Integral
+from agent.field_counters import FieldCounters, FieldRow
 from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, signal
 from agent.probe import Probe
 from agent.reads import PERMANENT, Out, Read, Row
@@ -114,24 +115,14 @@ class Reasons:
             out.add(THROTTLE, integral.add(float(active), out.at), throttle.reason)
 
 
-class Counted:
+def _counters(device: Device, counted: tuple[Throttle, ...]) -> FieldCounters:
     """The driver's counters of throttled nanoseconds."""
-
-    def __init__(self, device: Device, counted: tuple[Throttle, ...]) -> None:
-        self._device = device
-        self._counted = counted
-        self._questions = [(t.field, 0) for t in counted if t.field is not None]
-        self._odometers = {t: Odometer(fastest=STEPWISE) for t in counted}
-
-    def read(self, out: Out) -> None:
-        answers = self._device.fields(self._questions)
-        for throttle, nanoseconds in zip(self._counted, answers, strict=True):
-            if isinstance(nanoseconds, Absent):
-                out.absent(THROTTLE, nanoseconds, throttle.reason)
-            else:
-                seconds = self._odometers[throttle].read(nanoseconds / 1e9, out.at)
-                if seconds is not None:
-                    out.add(THROTTLE, seconds, throttle.reason)
+    rows = [
+        FieldRow((throttle.field, 0), THROTTLE, (throttle.reason,), 1e-9, STEPWISE)
+        for throttle in counted
+        if throttle.field is not None
+    ]
+    return FieldCounters(device, rows)
 
 
 def _split(device: Device) -> tuple[tuple[Throttle, ...], tuple[Throttle, ...]]:
@@ -156,7 +147,7 @@ def reads(probe: Probe) -> Iterator[Read]:
         "clocks", "reasons", (REASON_ACTIVE, THROTTLE), Reasons(device, integrated).read, beats.TICK
     )
     yield probe.read(
-        "clocks", "throttle", (THROTTLE,), Counted(device, counted).read, beats.THROTTLE
+        "clocks", "throttle", (THROTTLE,), _counters(device, counted).read, beats.THROTTLE
     )
     yield probe.table("clocks", "slower", SLOWER, beats.THROTTLE)
     yield probe.table("clocks", "limits", LIMITS, beats.TOPOLOGY)

@@ -73,7 +73,7 @@ def _info(device: Device, out: Out) -> None:
 def reads(probe: Probe) -> Iterator[Read]:
     """The reads of one GPU."""
     device = probe.device
-    yield probe.read("gpu", "info", (INFO,), partial(_info, device), beats.TICK)
+    yield probe.read("gpu", "info", (INFO,), partial(_info, device), beats.LINKS)
     yield probe.read(
         "gpu", "utilization", (UTILIZATION, MEMORY_CONTROLLER), Utilization(device).read, beats.TICK
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from agent import beats
 from agent.backends.device import Device
-from agent.model import GPU_LABELS, Absent, Reason, gauge
+from agent.model import FINAL, GPU_LABELS, Absent, gauge
 from agent.probe import Probe
 from agent.reads import Out, Read
 
@@ -36,7 +36,7 @@ class Memory:
         try:
             device.get("MemoryInfo", **self._options)
         except Absent as absent:
-            if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+            if absent.reason in FINAL:
                 raise
             self._options = {}
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from agent import beats
+from agent.backends.buffers import POWER_SAMPLES, SampleBuffer
 from agent.backends.device import Device
-from agent.counters import Odometer
 from agent.model import GPU_LABELS, Absent, counter, gauge
+from agent.odometers import Odometers
 from agent.probe import Probe
-from agent.reads import Out, Read, Row
-from agent.sources.buffers import POWER_SAMPLES, SampleBuffer
+from agent.reads import PERMANENT, Out, Read, Row
 
 POWER = gauge(
     "dgx_gpu_power_watts",
@@ -45,12 +45,11 @@ class EnergyCounter:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._odometer = Odometer(fastest=MOST_WATTS)
+        self._odometers = Odometers()
 
     def read(self, out: Out) -> None:
-        joules = self._odometer.read(self._device.get("TotalEnergyConsumption") / 1e3, out.at)
-        if joules is not None:
-            out.add(ENERGY, joules)
+        joules = self._device.get("TotalEnergyConsumption") / 1e3
+        self._odometers.add(out, ENERGY, joules, fastest=MOST_WATTS)
 
 
 class EnergyFromPower:
@@ -68,9 +67,10 @@ class EnergyFromPower:
 def _energy(probe: Probe) -> Read:
     try:
         probe.device.get("TotalEnergyConsumption")
-    except Absent:
-        integral = EnergyFromPower(probe.device)
-        return probe.read("power", "energy", (ENERGY,), integral.read, beats.POWER_BUFFER)
+    except Absent as absent:
+        if absent.reason in PERMANENT:
+            integral = EnergyFromPower(probe.device)
+            return probe.read("power", "energy", (ENERGY,), integral.read, beats.POWER_BUFFER)
     own = EnergyCounter(probe.device)
     return probe.read("power", "energy", (ENERGY,), own.read, beats.ENERGY)
 

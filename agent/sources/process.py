@@ -25,7 +25,7 @@ MEMORY = gauge(
 )
 PROCESS_MEMORY = gauge(
     "dgx_gpu_process_memory_bytes",
-    "Device memory held by one compute process, in bytes. Only with processes.series above 0 in "
+    "Device memory held by one compute process, in bytes. Only with process.series above 0 in "
     "the configuration: the largest processes of each GPU, at most so many.",
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory, /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),

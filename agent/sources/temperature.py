@@ -6,7 +6,7 @@ from functools import partial
 from agent import beats
 from agent.backends.device import Device
 from agent.backends.fields import FieldId
-from agent.model import GPU_LABELS, Absent, Reason, gauge
+from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge
 from agent.probe import Probe
 from agent.reads import Out, Read, Row
 
@@ -71,7 +71,7 @@ class Core:
             try:
                 self._limit = _threshold(device, THRESHOLDS[name])
             except Absent as absent:
-                if absent.reason in (Reason.LOST, Reason.NO_DRIVER):
+                if absent.reason in FINAL:
                     raise
 
     def read(self, out: Out) -> None:

@@ -5,10 +5,12 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from agent import beats
 from agent.backends.nvml import Nvml
+from agent.gpus import Listener
 from agent.model import GPU_LABELS, Absent, ReadKey, Reason, counter
 from agent.reads import Out, Read, fixed
 
@@ -26,12 +28,9 @@ FATAL = {
     48: "double-bit ECC error",
     61: "internal micro-controller breakpoint",
     62: "internal micro-controller halt",
-    63: "row remapping or page retirement recorded",
     64: "row remapping or page retirement failed",
     74: "NVLink error",
     79: "the GPU fell off the bus",
-    92: "high rate of single-bit ECC errors",
-    94: "contained memory error",
     95: "uncontained memory error",
     119: "GSP RPC timeout",
     120: "GSP error",
@@ -44,9 +43,6 @@ WAIT = 2_000  # ms; events are delivered at once, this only bounds how late a re
 PAUSE = 1.0  # s, between attempts where the driver gives no event set
 TIMEOUT = 10  # NVML_ERROR_TIMEOUT: nothing happened
 
-Listener = tuple[int, Nvml, dict[str, Any]]
-"""A connection to listen to: its generation, the library, device handles by UUID."""
-
 
 class XidCounts:
     """Counts by UUID and code; kept while a GPU is lost. Written by one thread, read by another."""
@@ -55,19 +51,20 @@ class XidCounts:
         self._gpus = gpus  # (index, UUID) of every GPU known
         self._counts: Counter[tuple[str, int]] = Counter()
         self._known: dict[str, str] = {}
-        self.refused: Absent | None = None
+        self.refused: dict[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
 
     def note(self, uuid: str, code: int) -> None:
         self._counts[uuid, code] += 1
 
     def read(self, out: Out) -> None:
         self._known.update((uuid, gpu) for gpu, uuid in self._gpus())
-        if self.refused is not None:
-            raise self.refused
         if not self._known:
             raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
-        seen = dict(self._counts)
+        seen, refused = dict(self._counts), self.refused
         for uuid, gpu in self._known.items():
+            if uuid in refused:
+                out.absent(ERRORS, refused[uuid], gpu, uuid)
+                continue
             codes = set(FATAL) | {code for of, code in seen if of == uuid}
             for code in sorted(codes):
                 out.add(ERRORS, seen.get((uuid, code), 0), gpu, uuid, str(code))
@@ -125,16 +122,27 @@ class XidWatch:
         return True
 
     def _listen(self, generation: int, nvml: Nvml, handles: dict[str, Any]) -> bool:
+        """Listen to every GPU that lets itself be listened to; False where none does."""
+        refused: dict[str, Absent] = {}
         try:
-            self._events = nvml.call("nvmlEventSetCreate")
-            for handle in handles.values():
-                nvml.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, self._events)
+            events = nvml.call("nvmlEventSetCreate")
         except Absent as absent:
-            self._counts.refused = absent
+            self._counts.refused = dict.fromkeys(handles, absent)
             return False
-        self._counts.refused = None
+        for uuid, handle in handles.items():
+            try:
+                nvml.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, events)
+            except Absent as absent:
+                refused[uuid] = absent
+        lost = {uuid for uuid, absent in refused.items() if absent.reason is Reason.LOST}
+        self._counts.refused = {u: a for u, a in refused.items() if u not in lost}
+        if len(refused) == len(handles):
+            free(nvml, events)
+            return False
+        if self._nvml is nvml:
+            free(nvml, self._events)
         self._uuids = {handle_address(handle): uuid for uuid, handle in handles.items()}
-        self._nvml, self._generation = nvml, generation
+        self._nvml, self._events, self._generation = nvml, events, generation
         return True
 
     def _count(self, event: Any) -> None:
@@ -146,6 +154,12 @@ class XidWatch:
             self._counts.note(uuid, code)
         meaning = FATAL.get(code, "see NVIDIA's XID catalogue")
         log.error('event=xid uuid=%s xid=%d meaning="%s"', uuid, code, meaning)
+
+
+def free(nvml: Nvml, events: Any) -> None:
+    """Let go of an event set; one that the driver forgot already is no error."""
+    with suppress(Absent):
+        nvml.call("nvmlEventSetFree", events)
 
 
 def reads(counts: XidCounts) -> Iterator[Read]:

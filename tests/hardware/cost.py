@@ -3,6 +3,7 @@
 Run as `python -m tests.hardware.cost floor SECONDS STATE` this file is that bare loop.
 """
 
+import gzip
 import json
 import os
 import subprocess
@@ -59,7 +60,8 @@ def fetch(path: str) -> bytes:
         },
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
-        return bytes(answer.read())
+        body = bytes(answer.read())
+        return gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
 
 
 def wait_ready(patience: float = 60.0) -> None:
@@ -85,30 +87,24 @@ def measured(pid: int, seconds: float) -> float:
 
 
 def figures(seconds: float = 60.0) -> Iterator[Figure]:
-    """Idle, then under all-reduce: the agent's CPU against its budget and the floor."""
+    """Idle, then under all-reduce: the agent's CPU against its budget and the floor.
+
+    One after the other, under the same load: two at once would spin on the driver's lock.
+    """
     for state, budget in (("idle", 30.0), ("all-reduce", 75.0)):
         with ExitStack() as stack:
             if state != "idle":
-                stack.enter_context(running(state, 3 * seconds + 60))
-            process = stack.enter_context(agent_process())
-            floor = subprocess.Popen(
-                [sys.executable, "-m", "tests.hardware.cost", "floor", str(seconds), state],
-                stdout=subprocess.PIPE,
-                cwd=ROOT,
-            )
-            own = measured(process.pid, seconds)
-            bare = json.loads(floor.communicate()[0])["cpu_ms_per_s"]
-            resident = resident_bytes(process.pid) / 1e6
-            prices = source_prices()
-        yield Figure(f"agent CPU, {state}", own, 0, budget, "ms/s", f"by source {prices}")
-        yield Figure(
-            f"agent CPU over the bare loop, {state}",
-            own / bare,
-            0,
-            1.5,
-            "",
-            f"bare loop {bare:.1f} ms/s",
-        )
+                stack.enter_context(running(state, 2 * seconds + 90))
+            with agent_process() as process:
+                own = measured(process.pid, seconds)
+                resident = resident_bytes(process.pid) / 1e6
+                prices = source_prices()
+            command = [sys.executable, "-m", "tests.hardware.cost", "floor", str(seconds), state]
+            floor = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=True)
+            bare = json.loads(floor.stdout)["cpu_ms_per_s"]
+        yield Figure(f"agent CPU, {state}", own, 0, budget, "ms/s", f"ms by source {prices}")
+        note = f"bare loop {bare:.1f} ms/s"
+        yield Figure(f"agent CPU over the bare loop, {state}", own / bare, 0, 1.5, "", note)
         yield Figure(f"resident memory, {state}", resident, 0, 64, "MB")
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from agent.backends.buffers import POWER_SAMPLES, SampleBuffer
 from agent.backends.device import Device
 from agent.backends.gpm import GpmId
 from agent.model import Metric
 from agent.sources import activity, nvlink, pcie, power
-from agent.sources.buffers import POWER_SAMPLES, SampleBuffer
 from tests.hardware.bench import Figure, Point, Watcher, running, slope
 
 LINK_BYTES = 25e9

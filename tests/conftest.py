@@ -1,0 +1,27 @@
+"""What tests share: the option that rewrites golden files, and machines to look at."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.machines import Bench, simulated
+
+PROMTOOL = "promtool: needs Prometheus' promtool"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite golden files; the diff is the review",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", PROMTOOL)
+
+
+@pytest.fixture
+def machine() -> Callable[..., Bench]:
+    """`machine("dgx-h100:training")`: an agent on a simulated machine under a frozen clock."""
+    return simulated

@@ -1,0 +1,100 @@
+"""Whole machines under a frozen clock: an agent that ticks when told to, and its scrape."""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.assembly import Agent, Hardware, build_agent, taped_hardware
+from agent.backends import simulated as simulation
+from agent.backends.files import Tree
+from agent.backends.host import Host
+from agent.clock import FrozenClock
+from agent.config import Config
+from agent.look import Look
+from exporters.prometheus import Exposition
+
+TEXT = "text/plain;version=0.0.4"
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+BUILD = re.compile(r"dgx_agent_build_info\{.*\} ")
+
+
+@dataclass
+class Bench:
+    """An agent, the machine below it (None for a tape) and the clock of both."""
+
+    agent: Agent
+    clock: FrozenClock
+    machine: Any = None
+
+    def run(self, seconds: int) -> "Bench":
+        """Tick once a second."""
+        for _ in range(seconds):
+            asyncio.run(self.agent.poller.tick())
+            self.agent.watch.poll(0)
+            self.clock.advance(1.0)
+        return self
+
+    @property
+    def look(self) -> Look:
+        return Look(self.agent.poller.latest)
+
+    def scrape(self, accept: str = TEXT) -> str:
+        """What Prometheus would get, without process metrics and versions of this machine."""
+        exposition = Exposition(lambda: self.agent.poller.latest, self.clock, process=False)
+        text = exposition.render(accept)[0].decode()
+        return BUILD.sub('dgx_agent_build_info{python="P",version="V"} ', text)
+
+
+def simulated(name: str, config: Config | None = None) -> Bench:
+    """A simulated machine of `SYSTEM[@DRIVER][:SCENARIO]`."""
+    clock = FrozenClock()
+    machine = simulation.build(simulation.parse(name), clock)
+    hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
+    return Bench(build_agent(config or Config(), hardware, clock, inline=True), clock, machine)
+
+
+def taped(path: Path) -> Bench:
+    """A recorded machine."""
+    clock = FrozenClock()
+    return Bench(build_agent(Config(), taped_hardware(path, clock), clock, inline=True), clock)
+
+
+def laptop(root: Path) -> Bench:
+    """A machine without NVML: files below `root`, no disks, no driver."""
+    clock = FrozenClock()
+    host = Host(files=Tree(root), psutil=_Bare())
+    hardware = Hardware(lambda: _NoDriver(), host)
+    return Bench(build_agent(Config(), hardware, clock, inline=True), clock)
+
+
+class _NoDriver:
+    """pynvml where there is no driver."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        self.NVMLError = pynvml.NVMLError
+        self.NVMLLibraryMismatchError = pynvml.NVMLLibraryMismatchError
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        raise self.NVMLError(12)
+
+
+class _Bare:
+    """psutil of a machine with nothing."""
+
+    def disk_io_counters(self, perdisk: bool = True, nowrap: bool = False) -> dict[str, Any]:
+        return {}
+
+    def net_io_counters(self, pernic: bool = True, nowrap: bool = False) -> dict[str, Any]:
+        return {}
+
+    def net_if_stats(self) -> dict[str, Any]:
+        return {}
+
+    def cpu_times(self) -> Any:
+        import psutil
+
+        return psutil.cpu_times()

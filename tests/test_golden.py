@@ -1,0 +1,98 @@
+"""Whole machines to whole scrapes, byte for byte. `pytest --update-golden` rewrites; the diff is
+the review."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.catalogue import EXPORTED
+from agent.config import Config, ProcessConfig
+from tests import machines
+from tests.machines import Bench
+
+GOLDEN = Path(__file__).parent / "golden"
+TAPES = Path(__file__).parent / "tapes"
+SECONDS = 12
+
+
+def _mig() -> Bench:
+    bench = machines.simulated("dgx-h100:training")
+    bench.machine.world.set_mig(0, on=True)
+    return bench.run(SECONDS)
+
+
+def _xid() -> Bench:
+    bench = machines.simulated("dgx-1-v100:training", Config(process=ProcessConfig(series=2)))
+    bench.run(2).machine.world.xid(3, 13)
+    return bench.run(SECONDS - 2)
+
+
+def _laptop() -> Bench:
+    return machines.laptop(Path("/nonexistent")).run(2)
+
+
+def _simulated(name: str) -> Callable[[], Bench]:
+    return lambda: machines.simulated(name).run(SECONDS)
+
+
+def _taped(path: Path) -> Callable[[], Bench]:
+    return lambda: machines.taped(path).run(SECONDS)
+
+
+MACHINES: dict[str, Callable[[], Bench]] = {
+    **{
+        name.replace("@", "-").replace(":", "-"): _simulated(name)
+        for name in (
+            "dgx-1-p100:training",
+            "dgx-1-p100@580:training",
+            "dgx-1-v100:starved-disk",
+            "dgx-1-v100@580:training",
+            "dgx-station-v100:nvlink-down",
+            "dgx-a100:training",
+            "dgx-h100:gpu-lost",
+            "dgx-h200:nvlink-saturated",
+            "k40:training",
+            "titan-x-maxwell:idle",
+            "gtx-1080:training",
+            "titan-x-pascal:held",
+        )
+    },
+    "dgx-h100-mig": _mig,
+    "dgx-1-v100-xid": _xid,
+    "laptop": _laptop,
+    **{f"tape-{path.stem}": _taped(path) for path in sorted(TAPES.glob("*.tape"))},
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_scrapes_as_it_did(name: str, request: pytest.FixtureRequest) -> None:
+    scrape = MACHINES[name]().scrape()
+    path = GOLDEN / f"{name}.prom"
+    if request.config.getoption("--update-golden"):
+        GOLDEN.mkdir(exist_ok=True)
+        path.write_text(scrape)
+    assert scrape == path.read_text()
+
+
+def test_every_golden_belongs_to_a_machine() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.prom")} == set(MACHINES)
+
+
+def test_every_metric_occurs_in_a_golden() -> None:
+    text = "".join(path.read_text() for path in GOLDEN.glob("*.prom"))
+    never_seen = [m.name for m in EXPORTED if f"\n{m.name}" not in text]
+    assert never_seen == []
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.prom")), ids=lambda path: path.stem)
+def test_promtool_has_no_complaint(path: Path) -> None:
+    done = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=path.read_bytes(),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -1,0 +1,94 @@
+"""Any mix of faults leaves the rest intact, and what is rendered parses back."""
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as text
+
+from agent.catalogue import METRICS
+from agent.health import ABSENT_VALUES, SOURCE_UP
+from agent.model import Reason
+from agent.sources import gpu, power
+from tests.machines import OPENMETRICS, Bench, simulated
+
+GPUS = 8
+CODES = st.sampled_from([2, 3, 4, 6, 10, 13, 15, 999])
+FUNCTIONS = st.sampled_from(
+    [
+        "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetPowerUsage",
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetSamples",
+        "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetNvLinkState",
+        "nvmlDeviceGetTotalEccErrors",
+        "nvmlGpmSampleGet",
+        "nvmlGpmMetricsGet",
+    ]
+)
+FAULTS = st.lists(st.tuples(FUNCTIONS, CODES, st.integers(0, GPUS - 2)), max_size=5)
+SYSTEMS = st.sampled_from(["dgx-1-v100:training", "dgx-h100:training"])
+
+
+@settings(max_examples=12, deadline=None)
+@given(SYSTEMS, FAULTS)
+def test_faults_cost_only_their_own_gpu(system: str, faults: list[tuple[str, int, int]]) -> None:
+    bench = simulated(system).run(2)
+    for function, code, index in faults:
+        bench.machine.world.fail(function, code, index)
+    bench.run(6)
+    healthy = str(GPUS - 1)
+    whole = simulated(system).run(8)
+    assert values_of(bench, healthy) == values_of(whole, healthy)
+
+
+def values_of(bench: Bench, index: str) -> dict[str, int]:
+    """How many samples of each metric a GPU has."""
+    found: dict[str, int] = {}
+    for metric in METRICS.values():
+        if "gpu" in metric.labels:
+            found[metric.name] = len(bench.look.where(metric, gpu=index))
+    return found
+
+
+@settings(max_examples=6, deadline=None)
+@given(SYSTEMS, FAULTS)
+def test_what_is_rendered_parses_back(system: str, faults: list[tuple[str, int, int]]) -> None:
+    bench = simulated(system).run(2)
+    for function, code, index in faults:
+        bench.machine.world.fail(function, code, index)
+    bench.run(3)
+    parsers: dict[str, Callable[[str], object]] = {"text/plain": text, OPENMETRICS: openmetrics}
+    counts = [
+        sum(len(family.samples) for family in parse(bench.scrape(accept)))  # type: ignore[attr-defined]
+        for accept, parse in parsers.items()
+    ]
+    assert counts[0] == counts[1] > 300
+
+
+def test_a_lost_gpu_costs_only_itself_and_comes_back() -> None:
+    bench = simulated("dgx-1-v100:training").run(3)
+    bench.machine.world.lose(2)
+    bench.run(2)
+    uuids = {labels[0]: labels[1] for labels in bench.look.all(gpu.INFO)}
+    assert sorted(uuids) == ["0", "1", "3", "4", "5", "6", "7"]
+    absent = bench.look.where(ABSENT_VALUES, metric=power.POWER.name, reason=Reason.LOST.value)
+    assert list(absent.values()) == [1.0]
+    bench.machine.world.restore(2)
+    bench.run(12)
+    assert len(bench.look.all(power.POWER)) == GPUS
+
+
+def test_a_driver_reload_is_survived_without_a_spike() -> None:
+    bench = simulated("dgx-1-v100:training").run(5)
+    before = bench.look.all(power.ENERGY).copy()
+    bench.machine.world.reload_driver()
+    bench.run(15)
+    after = bench.look.all(power.ENERGY)
+    assert after.keys() == before.keys()
+    assert all(after[key] < 15 * 400 for key in after)
+    assert all(bench.look.all(SOURCE_UP).values())
