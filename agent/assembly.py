@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.agenda import Agenda
 from agent.backends.device import Device, Identity
 from agent.backends.gpm import Gpm
 from agent.backends.host import Host, real_host
 from agent.backends.nvml import real_library
-from agent.backends.tape import Player, Recorder, Tape
 from agent.clock import Clock, SystemClock
 from agent.config import Config
 from agent.gpus import Fleet, Gpus
@@ -24,6 +23,9 @@ from agent.sources.options import HostOptions
 from agent.sources.table import gpu_reads, host_reads
 from agent.specs import Specs, SystemSpec
 from agent.specs import load as load_specs
+
+if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs them
+    from agent.backends.tape import Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,16 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
 
 def taped_hardware(path: Path, clock: Clock) -> Hardware:
     """The machine that a tape recorded; raises TapeError."""
+    from agent.backends.tape import Player, Tape
+
     player = Player(Tape.load(path), clock)
     return Hardware(library=lambda: player.nvml, host=player.host)
 
 
-def recorded(hardware: Hardware, clock: Clock) -> tuple[Hardware, Recorder]:
+def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, Recorder]":
     """The same hardware with a recorder between it and the sources."""
+    from agent.backends.tape import Recorder
+
     recorder = Recorder(hardware.library(), hardware.host, clock)
     return Hardware(lambda: recorder.nvml, recorder.host, hardware.simulated), recorder
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from agent.refusal import BadInput
 from agent.sources.options import DEFAULT_IGNORE_DISKS, DEFAULT_IGNORE_NETWORKS
 
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
@@ -20,7 +21,7 @@ DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
 DEFAULT_LISTEN = "127.0.0.1:9935"
 
 
-class ConfigError(ValueError):
+class ConfigError(BadInput):
     """One sentence: where, which key, what was expected."""
 
 

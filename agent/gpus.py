@@ -73,6 +73,7 @@ class Gpus:
     _members: dict[str, Member] = field(default_factory=dict)
     _next_roll_call: float = 0.0
     _next_probe: float = 0.0
+    _next_mode_check: float = 0.0
     _turned: bool = False  # whether the first turn is over
     _listener: Listener | None = None
     _silent: dict[int, str] = field(default_factory=dict)  # indices that do not answer, and why
@@ -129,11 +130,22 @@ class Gpus:
             else:
                 for index in range(self._count()):
                     self._take_back(index, emit)
+                self._check_modes(emit)
         except Absent as absent:
             if not self.fleet.connected:
                 self._set_why_not(str(absent))
             elif absent.reason is Reason.NO_DRIVER:
                 self._disconnect(str(absent), emit)
+
+    def _check_modes(self, emit: Emit) -> None:
+        """Where MIG was switched on or off, the GPU answers other questions: probe anew."""
+        now = self.clock.monotonic()
+        if now < self._next_mode_check:
+            return
+        self._next_mode_check = now + beats.LINKS
+        alive = [m.device for m in self._members.values() if not m.device.lost]
+        if any(device.mig_switched() for device in alive):
+            self._probe(emit)
 
     def _connect(self, emit: Emit) -> None:
         self.nvml = Nvml(self.library())

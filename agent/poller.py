@@ -31,7 +31,8 @@ class Poller:
     config_ok: Callable[[], bool] = lambda: True
     _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
     _whole: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
-    _stalled: frozenset[str] = frozenset()
+    _stuck: frozenset[str] = frozenset()  # lanes whose call hangs
+    _stalled: frozenset[str] = frozenset()  # those, and their sources
     _readings: dict[ReadKey, Reading] = field(default_factory=dict)
     _lane_of: dict[str, Lane] = field(default_factory=dict)
     _ready: bool = False
@@ -98,9 +99,11 @@ class Poller:
 
     def _publish(self) -> None:
         now = self.clock.monotonic()
-        stuck = {lane.name for lane in self.lanes if lane.stalled_for(now) > STALL}
+        stuck = frozenset(lane.name for lane in self.lanes if lane.stalled_for(now) > STALL)
+        _tell_stuck(stuck, self._stuck)
+        self._stuck = stuck
         sources = (source for source, lane in self._lane_of.items() if lane.name in stuck)
-        self._stalled = frozenset(stuck).union(sources)
+        self._stalled = stuck.union(sources)
         tick = self._data.tick + 1
         self._data = Snapshot(tick, now, self.clock.time(), dict(self._readings))
 
@@ -118,6 +121,14 @@ def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> 
     for turn in turns:
         if not turn.done():
             turn.set_result(None)
+
+
+def _tell_stuck(stuck: frozenset[str], before: frozenset[str]) -> None:
+    """Log a lane whose call begins to hang, or returns at last."""
+    for name in sorted(stuck - before):
+        log.error("event=lane_stalled lane=%s seconds=%g", name, STALL)
+    for name in sorted(before - stuck):
+        log.info("event=lane_recovered lane=%s", name)
 
 
 def _tell(reading: Reading, before: str) -> None:

@@ -5,10 +5,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from agent import beats
 from agent.clock import Clock
 from agent.model import FINAL, Absence, Absent, Metric, Reading, ReadKey, Reason, Sample
 
 T = TypeVar("T")
+
+SOONEST = 0.1
+"""Share of the beat that lies between two runs at least."""
 
 PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
 """Reasons that hold until the next probe: a row refused so is not asked again before."""
@@ -45,7 +49,7 @@ class Read:
     every: Callable[[], float]
     labels: tuple[str, ...] = ()
     prompt: bool = False
-    stagger: float = 0.0  # share of the beat by which the second run is early: devices take turns
+    stagger: float = 0.0  # share of the beat that sets this device's place in it: they take turns
     due: float = 0.0
     runs: int = 0
 
@@ -151,10 +155,18 @@ def described(error: Exception) -> str:
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:
-    """Set when the read is due again; the first time, devices are spread over the beat."""
+    """Set when the read is due again; devices keep their places in the beat.
+
+    The places are counted from the clock's origin: were they counted from the last read, one turn
+    that takes long would bring all devices together for good.
+    """
     if pending:
         read.due = at
         return
     read.runs += 1
-    early = read.stagger if read.runs == 1 else 0.0
-    read.due = at + read.every() * (1.0 - early)
+    every = read.every()
+    read.due = at + every
+    if read.stagger and every > beats.TICK:
+        read.due -= (at + read.stagger * every) % every
+        if read.due - at < SOONEST * every:  # it ran a little before its place
+            read.due += every

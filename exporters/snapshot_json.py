@@ -6,18 +6,20 @@ from datetime import UTC, datetime
 from math import inf, isfinite
 from typing import Any, TypeVar
 
+from agent import health
 from agent.model import GPU_LABELS, Absence, Metric, Sample, Snapshot
+from agent.sources import gpu, system
 
 Entry = TypeVar("Entry", Sample, Absence)
 Document = dict[str, Any]
 Labels = dict[str, str]
 
-GPU_INFO = "dgx_gpu_info"
-SYSTEM_INFO = "dgx_system_info"
+GPU_INFO = gpu.INFO.name
+SYSTEM_INFO = system.INFO.name
 SOURCE_KEYS = {
-    "dgx_agent_source_up": "up",
-    "dgx_agent_read_seconds_total": "read_seconds",
-    "dgx_agent_read_cpu_seconds_total": "read_cpu_seconds",
+    health.SOURCE_UP.name: "up",
+    health.READ_SECONDS.name: "read_seconds",
+    health.READ_CPU_SECONDS.name: "read_cpu_seconds",
 }
 """The metrics that describe a source, and what they are called in its entry."""
 

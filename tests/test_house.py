@@ -95,7 +95,7 @@ BOUNDARIES = {
     "agent/lane.py": ("agent.sources", "agent.backends", "agent.gpus", "exporters", "aiohttp"),
     "exporters": (
         *("agent.poller", "agent.gpus", "agent.backends", "agent.assembly", "agent.commands"),
-        *("agent.lane", "agent.agenda", "agent.reads", "agent.probe", "agent.sources"),
+        *("agent.lane", "agent.agenda", "agent.reads", "agent.probe"),
         *("dashboards", "alerts", "pynvml", "psutil"),
     ),
     "dashboards": ("exporters", "agent.backends", "agent.poller", "agent.gpus", "agent.commands"),

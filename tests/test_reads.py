@@ -171,6 +171,37 @@ def test_devices_take_turns_after_their_first_read() -> None:
     assert [read.due for read in reads] == [120.0, 105.0, 90.0, 75.0]
 
 
+def test_devices_take_turns_however_their_first_reads_follow_each_other() -> None:
+    reads = [read_of(None, every=4.0, stagger=n / 8) for n in range(8)]
+    for n, read in enumerate(reads):
+        plan(read, 100 + 0.4 * n, pending=False)
+    places = sorted(read.due % 4.0 for read in reads)
+    assert places == pytest.approx([0.5 * n for n in range(8)])
+    assert all(0.4 <= read.due - (100 + 0.4 * n) <= 4.4 for n, read in enumerate(reads))
+
+
+def test_a_turn_that_takes_long_brings_no_devices_together() -> None:
+    reads = [read_of(None, every=4.0, stagger=n / 8) for n in range(8)]
+    now = 0.0
+    for _ in range(5):  # each read takes so long that all are late
+        for read in reads:
+            plan(read, now, pending=False)
+            now += 1.0
+    places = sorted(read.due % 4.0 for read in reads[1:])
+    assert places == pytest.approx([0.5 * n for n in range(1, 8)])
+
+
+@pytest.mark.parametrize("late", [0.0, -0.04, 0.04, 0.9])
+def test_a_read_keeps_its_beat_whether_its_tick_is_early_or_late(late: float) -> None:
+    read = read_of(None, every=5.0, stagger=0.375)
+    plan(read, 0.0, pending=False)
+    dues = []
+    for _ in range(4):
+        dues.append(read.due)
+        plan(read, read.due + late, pending=False)
+    assert dues == pytest.approx([3.125, 8.125, 13.125, 18.125])
+
+
 def test_a_pending_read_is_due_at_once_and_has_not_run() -> None:
     clock = FrozenClock()
 

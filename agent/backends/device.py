@@ -44,6 +44,7 @@ class Device:
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.nvml = nvml
         self.handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
+        self.mig = False
         self.mig = self._mig_mode()
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
@@ -117,8 +118,11 @@ class Device:
             return Absent(Reason.MIG, str(absent))
         return absent
 
+    def mig_switched(self) -> bool:
+        """Whether MIG was switched on or off since the probe."""
+        return self.mig != self._mig_mode()
+
     def _mig_mode(self) -> bool:
-        self.mig = False
         try:
             return bool(self.get("MigMode")[0])
         except Absent as absent:

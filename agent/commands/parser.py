@@ -2,29 +2,20 @@
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from agent import __version__
-from agent.backends.simulated import SCENARIOS, SYSTEMS, SimulationError
-from agent.backends.tape import TapeError
 from agent.commands import build, check, once, record, run
-from agent.config import ConfigError
-from agent.specs import SpecError
+from agent.refusal import BadInput
 
 USAGE_ERROR = 2
 
-SIMULATE_HELP = (
-    "watch a simulated machine: SYSTEM[@DRIVER][:SCENARIO]; systems: "
-    + ", ".join(SYSTEMS)
-    + "; scenarios: "
-    + ", ".join(SCENARIOS)
-)
 
-
-class UsageError(Exception):
-    """A command line that cannot be run; one sentence."""
+class UsageError(BadInput):
+    """A command line that cannot be run."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,10 +24,30 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.prog} --help shows what is possible")
 
+    def format_help(self) -> str:
+        text = super().format_help()
+        return text + simulated_machines() if "--simulate" in text else text
+
+
+def simulated_machines() -> str:
+    """The machines that can be simulated; loaded only for who asks for help."""
+    from agent.backends.simulated import SCENARIOS, SYSTEMS
+
+    lists = [("systems", SYSTEMS), ("scenarios", SCENARIOS)]
+    lines = [
+        textwrap.fill(
+            f"{name}: {' '.join(words)}", 79, subsequent_indent="  ", break_on_hyphens=False
+        )
+        for name, words in lists
+    ]
+    return "\n" + "\n".join(lines) + "\n"
+
 
 def _hardware_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (TOML)")
-    parser.add_argument("--simulate", metavar="SYSTEM[@DRIVER][:SCENARIO]", help=SIMULATE_HELP)
+    parser.add_argument(
+        "--simulate", metavar="SYSTEM[@DRIVER][:SCENARIO]", help="watch a simulated machine"
+    )
 
 
 def _run_flags(parser: argparse.ArgumentParser) -> None:
@@ -162,7 +173,7 @@ def run_command(arguments: Sequence[str]) -> int:
     try:
         chosen = parser().parse_args(arguments)
         return int(chosen.execute(chosen))
-    except (UsageError, ConfigError, SimulationError, TapeError, SpecError) as error:
+    except BadInput as error:
         sentence = str(error).replace("\n", " ")
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
         return USAGE_ERROR

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from agent.refusal import BadInput
+
 UNITS: Mapping[str, float] = MappingProxyType(
     {
         "GPUs": 1,
@@ -29,7 +31,7 @@ UNITS: Mapping[str, float] = MappingProxyType(
 """How much of the base unit (bytes, bytes per second, watts, or itself) each unit is."""
 
 
-class SpecError(ValueError):
+class SpecError(BadInput):
     """A spec sheet, or a system asked for by name, is wrong; the message is one sentence."""
 
 

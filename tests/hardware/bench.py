@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from agent.config import Config
 from agent.model import Metric, ReadKey
 
 ROOT = Path(__file__).parents[2]
+
+TORCH_PYTHON = os.environ.get("DGX_TORCH_PYTHON", sys.executable)
+"""The interpreter that has PyTorch: seldom that of the agent, which has its own environment."""
 
 
 class MachineClock(SystemClock):
@@ -38,7 +42,7 @@ class Load:
     """A load in a process of its own; `points` grows with its lines."""
 
     def __init__(self, kind: str, seconds: float) -> None:
-        command = [sys.executable, "-m", "tests.hardware.loads", kind, str(seconds)]
+        command = [TORCH_PYTHON, "-m", "tests.hardware.loads", kind, str(seconds)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self.lines: list[dict[str, float]] = []
         threading.Thread(target=self._listen, daemon=True).start()

@@ -122,6 +122,7 @@ def bare_calls(library: Any, state: str) -> list[tuple[float, Call]]:
     n = library
     totals = [(field, ALL_LINKS) for field in (138, 139, 140, 141)]
     links = [(field, link) for link in range(18) for field in (138, 139, 140, 141)]
+    errors = [(field, link) for link in range(18) for field in (161, 162, 163)]
     busy = state != "idle"
     cheap: list[Call] = [
         lambda h: n.nvmlDeviceGetUtilizationRates(h),
@@ -148,15 +149,8 @@ def bare_calls(library: Any, state: str) -> list[tuple[float, Call]]:
         (beats.PCIE_LINK, lambda h: n.nvmlDeviceGetCurrPcieLinkWidth(h)),
         (beats.ENERGY, lambda h: n.nvmlDeviceGetTotalEnergyConsumption(h)),
         (beats.LINKS, lambda h: n.nvmlDeviceGetFieldValues(h, links)),
+        (beats.LINKS, lambda h: n.nvmlDeviceGetFieldValues(h, errors)),
         (beats.LINKS, lambda h: [n.nvmlDeviceGetNvLinkState(h, link) for link in range(18)]),
-        (
-            beats.LINKS,
-            lambda h: [
-                n.nvmlDeviceGetNvLinkErrorCounter(h, link, kind)
-                for link in range(18)
-                for kind in range(5)
-            ],
-        ),
         (beats.LINKS, lambda h: n.nvmlDeviceGetPcieReplayCounter(h)),
         (beats.LINKS, lambda h: n.nvmlDeviceGetFieldValues(h, [230])),
         (
@@ -209,7 +203,8 @@ def floor(seconds: float, state: str) -> float:
     for _, call in calls:
         for handle in handles:
             _tolerant(pynvml, call, handle)
-    due = [time.monotonic() + beat for beat, _ in calls]
+    # Half a beat in, so that each call runs as often in `seconds` as its beat says.
+    due = [time.monotonic() + beat / 2 for beat, _ in calls]
     start, before = time.monotonic(), time.process_time()
     while time.monotonic() - start < seconds:
         now = time.monotonic()

@@ -14,6 +14,7 @@ from agent.backends.simulated.nvml import SimulatedNvml
 from agent.backends.simulated.systems import System
 from agent.backends.simulated.world import World
 from agent.clock import Clock
+from agent.refusal import BadInput
 
 SYSTEMS: tuple[str, ...] = tuple(systems.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
@@ -21,7 +22,7 @@ SCENARIOS: tuple[str, ...] = scenarios.NAMES
 __all__ = ["SCENARIOS", "SYSTEMS", "Machine", "Simulation", "SimulationError", "build", "parse"]
 
 
-class SimulationError(ValueError):
+class SimulationError(BadInput):
     """A machine that there cannot be; the message is one sentence for the user."""
 
 

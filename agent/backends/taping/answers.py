@@ -16,6 +16,8 @@ from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import pynvml
 
+from agent.refusal import BadInput
+
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 MAGIC = "dgx-telemetry"
@@ -32,7 +34,7 @@ MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVa
 """The member of NVML's value union that each value type names."""
 
 
-class TapeError(ValueError):
+class TapeError(BadInput):
     """A file that cannot be played; one sentence says which and why."""
 
 
