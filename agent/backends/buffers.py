@@ -11,6 +11,9 @@ UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, one each 200 ms, the
 LONGEST_SAMPLE = 1.0
 """A hole in the buffer longer than this (s) is a gap: no sample stands for it."""
 
+PATIENCE = 4
+"""Looks without a new sample before the driver's clock is suspected; idle GPUs may give none."""
+
 
 class TimedValue(NamedTuple):
     """One sample, in NVML's unit, and the seconds that it stands for."""
@@ -26,23 +29,34 @@ class SampleBuffer:
         self._device = device
         self._kind = kind
         self._last = 0  # microseconds, the driver's clock
+        self._empty = 0  # looks without a new sample, one after the other
 
     def take(self) -> list[TimedValue]:
         """Samples since the last call, oldest first; none at the first, which sets the mark.
 
         Raises Absent where the buffer is not supported; an empty buffer is an empty list.
         """
+        fresh = [s for s in self._newer_than(self._last) if s.timeStamp > self._last]
+        taken = self._timed(fresh) if self._last else []
+        self._empty = 0 if fresh else self._empty + 1
+        if fresh:
+            self._last = fresh[-1].timeStamp
+        elif self._empty % PATIENCE == 0:
+            self._follow_clock()
+        return taken
+
+    def _newer_than(self, mark: int) -> list[Any]:
         try:
-            _, samples = self._device.get("Samples", self._kind, self._last)
+            return list(self._device.get("Samples", self._kind, mark)[1])
         except Absent as absent:
             if absent.reason is Reason.UNKNOWN:  # NOT_FOUND: nothing newer
                 return []
             raise
-        fresh = [s for s in samples if s.timeStamp > self._last]
-        taken = self._timed(fresh) if self._last else []
-        if fresh:
-            self._last = fresh[-1].timeStamp
-        return taken
+
+    def _follow_clock(self) -> None:
+        """Where the driver's clock stepped back, go on from its newest sample."""
+        newest = max((s.timeStamp for s in self._newer_than(0)), default=self._last)
+        self._last = min(self._last, newest)
 
     def _timed(self, samples: list[Any]) -> list[TimedValue]:
         taken, before = [], self._last

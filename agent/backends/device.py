@@ -24,6 +24,9 @@ class Identity:
     vbios_version: str
 
 
+NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+"""All ones: how NVML says, with success, that it has no value."""
+
 ARCHITECTURES = {
     2: "kepler",
     3: "maxwell",
@@ -111,6 +114,8 @@ class Device:
             return float(value.uiVal)
         if not entry.valueType < len(by_type):
             return Absent(Reason.UNKNOWN, f"field {entry.fieldId} has type {entry.valueType}")
+        if by_type[entry.valueType] in NOT_AVAILABLE:
+            return Absent(Reason.UNKNOWN, f"field {entry.fieldId} is all ones")
         return float(by_type[entry.valueType])
 
     def _in_mig(self, absent: Absent) -> Absent:

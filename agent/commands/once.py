@@ -8,7 +8,7 @@ from agent.assembly import build_agent
 from agent.clock import SystemClock
 from agent.commands.look import settled, take
 from agent.commands.options import config_of, hardware_of
-from agent.commands.table import number, of, share, table
+from agent.commands.table import UNKNOWN, number, of, share, table
 from agent.look import Look, Point
 from agent.model import Metric, Snapshot
 from agent.sources import (
@@ -65,7 +65,10 @@ def page(first: Snapshot, last: Snapshot) -> Iterator[str]:
         yield ""
         yield from table(GPU_HEADER, [_gpu_row(look, g["gpu"], g["uuid"]) for g in gpus])
     yield ""
-    yield from table(RATE_HEADER, list(_rates(Look(first, last.at), look)))
+    rates = list(_rates(Look(first, last.at), look))
+    yield from table(RATE_HEADER, rates)
+    if any(UNKNOWN in row for row in rates):
+        yield f"  {UNKNOWN} not read twice within this second: dear counters take turns"
     yield ""
     yield _host_line(look)
 

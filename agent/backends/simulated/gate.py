@@ -91,7 +91,7 @@ class Gate:
     def pause(self, seconds: float) -> None:
         """Block as the driver does; a clock that stands still waits for nobody."""
         if self.real_time:
-            time.sleep(seconds)
+            time.sleep(seconds / getattr(self.world.clock, "speed", 1.0))
 
     def _hang(self) -> None:
         while self.world.hung:
