@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,7 +21,6 @@ from agent.clock import FrozenClock
 from agent.model import (
     Sample,
 )
-from exporters import landing
 from exporters.negotiation import accepts_gzip, negotiate
 from exporters.prometheus import Exposition, SnapshotCollector
 from tests.exporter_bench import (
