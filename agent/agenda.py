@@ -20,8 +20,9 @@ class Agenda:
 
     def run(self, emit: Emit) -> None:
         """One turn: every read that is due, in order."""
+        now = self._clock.monotonic() + SOON
         for read in self.reads:
-            if is_due(read, self._clock):
+            if read.due <= now:
                 reading, _ = perform(read, self._clock, self.ledger)
                 if not is_pending(read, reading):
                     emit(reading)
@@ -29,7 +30,3 @@ class Agenda:
     def complete(self) -> bool:
         """Whether every read has run at least once."""
         return all(read.runs for read in self.reads)
-
-
-def is_due(read: Read, clock: Clock) -> bool:
-    return read.due <= clock.monotonic() + SOON

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent import beats
-from agent.agenda import is_due
+from agent.agenda import SOON
 from agent.backends.device import Device, Identity
 from agent.backends.nvml import Nvml
 from agent.clock import Clock
@@ -76,6 +76,7 @@ class Gpus:
     _next_mode_check: float = 0.0
     _turned: bool = False  # whether the first turn is over
     _listener: Listener | None = None
+    _order: tuple[tuple[Member, Read], ...] = ()  # in the order of one turn
     _silent: dict[int, str] = field(default_factory=dict)  # indices that do not answer, and why
 
     def run(self, emit: Emit) -> None:
@@ -95,16 +96,15 @@ class Gpus:
         )
 
     def reads(self) -> list[Read]:
-        """All reads of the GPUs that answer, quick beats first so that dear ones delay none."""
-        reads = [r for m in self._members.values() if not m.device.lost for r in m.reads]
-        return sorted(reads, key=lambda read: read.every() > beats.TICK)
+        """All reads of the GPUs that answer."""
+        return [read for _, read in self._order]
 
     def _read_all(self, emit: Emit) -> None:
-        for read in self.reads():
-            member = self._members.get(read.key.device)
-            if member is None or member.device.lost or not self.fleet.connected:
+        now = self.clock.monotonic() + SOON
+        for member, read in self._order:
+            if read.due > now and not (read.prompt and member.device.woken):
                 continue
-            if is_due(read, self.clock) or (read.prompt and member.device.woken):
+            if not member.device.lost and self.fleet.connected:
                 reading, raised = perform(read, self.clock, self.ledger)
                 if not is_pending(read, reading):
                     emit(reading)
@@ -252,6 +252,7 @@ class Gpus:
     def _publish(self) -> None:
         assert self.nvml is not None
         members = sorted(self._members.values(), key=lambda m: m.device.identity.index)
+        self._order = in_turn(members)
         lost = frozenset(m.device.identity.uuid for m in members if m.device.lost)
         gpus = tuple(m.device.identity for m in members)
         handles = {m.device.identity.uuid: m.device.handle for m in members if not m.device.lost}
@@ -284,3 +285,9 @@ def forget(member: Member, kept: Member | None, emit: Emit) -> None:
     for read in member.reads:
         if read.key not in keys:
             emit(read.key)
+
+
+def in_turn(members: Sequence[Member]) -> tuple[tuple[Member, Read], ...]:
+    """The reads of the GPUs that answer, quick beats first so that dear ones delay none."""
+    pairs = [(m, read) for m in members if not m.device.lost for read in m.reads]
+    return tuple(sorted(pairs, key=lambda pair: pair[1].every() > beats.TICK))

@@ -24,6 +24,10 @@ class Identity:
     vbios_version: str
 
 
+VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Member of the value's union by `nvmlValueType_t`."""
+
+UNSIGNED_INT = 1
 NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """All ones: how NVML says, with success, that it has no value."""
 
@@ -96,27 +100,19 @@ class Device:
         return value
 
     def _decoded(self, entry: Any) -> float | Absent:
+        field, kind = entry.fieldId, entry.valueType
         if entry.nvmlReturn:
             error = self.nvml.library.NVMLError(entry.nvmlReturn)
             detail = f"nvmlDeviceGetFieldValues: {error}"
             return self._in_mig(Absent(reason_of(entry.nvmlReturn), detail))
-        value = entry.value
-        by_type = (
-            value.dVal,
-            value.uiVal,
-            value.ulVal,
-            value.ullVal,
-            value.sllVal,
-            value.siVal,
-            value.usVal,
-        )
-        if entry.fieldId == FieldId.MEMORY_TEMPERATURE:  # some drivers tag its integer as a double
-            return float(value.uiVal)
-        if not entry.valueType < len(by_type):
-            return Absent(Reason.UNKNOWN, f"field {entry.fieldId} has type {entry.valueType}")
-        if by_type[entry.valueType] in NOT_AVAILABLE:
-            return Absent(Reason.UNKNOWN, f"field {entry.fieldId} is all ones")
-        return float(by_type[entry.valueType])
+        if field == FieldId.MEMORY_TEMPERATURE:  # some drivers tag its integer as a double
+            kind = UNSIGNED_INT
+        if not kind < len(VALUE_TYPES):
+            return Absent(Reason.UNKNOWN, f"field {field} has type {kind}")
+        value = getattr(entry.value, VALUE_TYPES[kind])
+        if value in NOT_AVAILABLE:
+            return Absent(Reason.UNKNOWN, f"field {field} is all ones")
+        return float(value)
 
     def _in_mig(self, absent: Absent) -> Absent:
         if self.mig and absent.reason is Reason.UNSUPPORTED:

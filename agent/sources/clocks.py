@@ -34,17 +34,17 @@ THROTTLE = counter(
     "nvmlDeviceGetCurrentClocksEventReasons",
     (*GPU_LABELS, "reason"),
 )
-REASON_ACTIVE = signal(
-    "dgx_gpu_throttle_reason_active",
-    "1 while the reason holds the clocks down.",
+REASONS = signal(
+    "dgx_gpu_throttle_reasons",
+    "What holds the clocks down now, as NVML's mask of bits.",
     "nvmlDeviceGetCurrentClocksEventReasons (older drivers: ...ThrottleReasons)",
-    (*GPU_LABELS, "reason"),
+    GPU_LABELS,
 )
 
 CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
 """Label `clock` to `nvmlClockType_t`."""
 
-EVERY_TICK = ("sm", "memory")
+EVERY_TICK = ("sm",)
 MHZ = 1e6
 
 STEPWISE = 3.0
@@ -84,7 +84,7 @@ def _clock_rows(names: tuple[str, ...], of_limits: bool) -> tuple[Row[Device], .
 
 
 NOW = _clock_rows(EVERY_TICK, of_limits=False)
-SLOWER = _clock_rows(("graphics", "video"), of_limits=False)
+SLOWER = _clock_rows(("graphics", "memory", "video"), of_limits=False)
 LIMITS = _clock_rows(tuple(CLOCKS), of_limits=True)
 
 
@@ -107,9 +107,7 @@ class Reasons:
 
     def read(self, out: Out) -> None:
         mask = event_reasons(self._device)
-        for throttle in THROTTLES:
-            if throttle.bit:
-                out.add(REASON_ACTIVE, bool(mask & throttle.bit), throttle.reason)
+        out.add(REASONS, mask)
         for throttle, integral in self._integrals.items():
             active = bool(mask & throttle.bit)
             out.add(THROTTLE, integral.add(float(active), out.at), throttle.reason)
@@ -144,7 +142,7 @@ def reads(probe: Probe) -> Iterator[Read]:
     counted, integrated = _split(device)
     yield probe.table("clocks", "now", NOW, beats.TICK)
     yield probe.read(
-        "clocks", "reasons", (REASON_ACTIVE, THROTTLE), Reasons(device, integrated).read, beats.TICK
+        "clocks", "reasons", (REASONS, THROTTLE), Reasons(device, integrated).read, beats.TICK
     )
     yield probe.read(
         "clocks", "throttle", (THROTTLE,), _counters(device, counted).read, beats.THROTTLE

@@ -31,10 +31,8 @@ ENERGY = counter(
     GPU_LABELS,
 )
 
-TABLE = (
-    Row[Device](POWER, lambda d: d.get("PowerUsage") / 1e3),
-    Row[Device](POWER_LIMIT, lambda d: d.get("EnforcedPowerLimit") / 1e3),
-)
+DRAW = (Row[Device](POWER, lambda d: d.get("PowerUsage") / 1e3),)
+LIMIT = (Row[Device](POWER_LIMIT, lambda d: d.get("EnforcedPowerLimit") / 1e3),)
 
 MOST_WATTS = 5_000.0
 """No board draws more: a leap of the energy counter beyond this is a glitch."""
@@ -77,5 +75,6 @@ def _energy(probe: Probe) -> Read:
 
 def reads(probe: Probe) -> Iterator[Read]:
     """The reads of one GPU."""
-    yield probe.table("power", "draw", TABLE, beats.TICK)
+    yield probe.table("power", "draw", DRAW, beats.TICK)
+    yield probe.table("power", "limit", LIMIT, beats.THROTTLE)
     yield _energy(probe)

@@ -11,7 +11,7 @@ from typing import Any
 from agent import beats
 from agent.backends.nvml import Nvml
 from agent.gpus import Listener
-from agent.model import GPU_LABELS, Absent, ReadKey, Reason, counter
+from agent.model import GPU_LABELS, Absent, ReadKey, Reason, Sample, counter
 from agent.reads import Out, Read, fixed
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ class XidCounts:
         self._counts: Counter[tuple[str, int]] = Counter()
         self._known: dict[str, str] = {}
         self.refused: dict[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
+        self._told: Any = None  # what the samples below were made of: events are rare
+        self._samples: list[Sample] = []
 
     def note(self, uuid: str, code: int) -> None:
         self._counts[uuid, code] += 1
@@ -60,14 +62,22 @@ class XidCounts:
         self._known.update((uuid, gpu) for gpu, uuid in self._gpus())
         if not self._known:
             raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
-        seen, refused = dict(self._counts), self.refused
-        for uuid, gpu in self._known.items():
-            if uuid in refused:
-                out.absent(ERRORS, refused[uuid], gpu, uuid)
-                continue
+        state = (dict(self._counts), dict(self._known), self.refused)
+        if state != self._told:
+            self._told, self._samples = state, list(self._tell(*state))
+        out.samples.extend(self._samples)
+        for uuid, absent in self.refused.items():
+            out.absent(ERRORS, absent, self._known.get(uuid, ""), uuid)
+
+    @staticmethod
+    def _tell(
+        seen: dict[tuple[str, int], int], known: dict[str, str], refused: dict[str, Absent]
+    ) -> Iterator[Sample]:
+        for uuid, gpu in known.items():
             codes = set(FATAL) | {code for of, code in seen if of == uuid}
-            for code in sorted(codes):
-                out.add(ERRORS, seen.get((uuid, code), 0), gpu, uuid, str(code))
+            for code in sorted(codes) if uuid not in refused else ():
+                count = float(seen.get((uuid, code), 0))
+                yield Sample(ERRORS, (gpu, uuid, str(code)), count)
 
 
 def handle_address(handle: Any) -> Any:
