@@ -11,11 +11,15 @@ from agent.model import Absent, Reason
 SHORTEST = 0.15
 """Two samples closer than this (s) give no mean: NVML asks for more than 100 ms."""
 
-PCIE_UNIT = 1_048_576.0
-"""Bytes in a unit of GPM's PCIe figures: MiB of wire traffic, measured on an H100 and H200."""
+PCIE_UNIT = 1_054_800.0
+"""Bytes of wire traffic in a unit of GPM's PCIe figures, which NVML documents as MiB.
+
+Measured on two H100s against the GPU's own byte counters: 1.0547e6 and 1.0548e6. With it a copy to
+the GPU reads 1.078 of its payload and one from it 1.094: 20 and 24 bytes around each 256.
+"""
 
 NVLINK_UNIT = 1_024_000.0
-"""Bytes in a unit of GPM's NVLink figures, measured on H200 against NCCL and the byte counters."""
+"""Bytes in a unit of GPM's NVLink figures, documented as MiB too; measured on H200s."""
 
 
 class GpmId(IntEnum):

@@ -35,7 +35,7 @@ THROTTLE = counter(
     (*GPU_LABELS, "reason"),
 )
 REASONS = signal(
-    "dgx_gpu_throttle_reasons",
+    "dgx_gpu_throttle_state",
     "What holds the clocks down now, as NVML's mask of bits.",
     "nvmlDeviceGetCurrentClocksEventReasons (older drivers: ...ThrottleReasons)",
     GPU_LABELS,

@@ -16,7 +16,7 @@ from agent.backends.simulated.silicon import HOPPER
 SAMPLES = 0x5000_0000
 """Address of the first sample."""
 
-MIB = float(1 << 20)
+PCIE_UNIT = 1_054_800.0  # bytes, as measured on H100s
 NVLINK_UNIT = 1_024_000.0
 """Documented as MiB, measured to be this many bytes of payload."""
 
@@ -35,7 +35,7 @@ def _share(name: str) -> Callable[[Shares], float]:
 
 
 def _pcie(name: str) -> Callable[[Shares], float]:
-    return lambda rates: rates.get(name, 0.0) * PCIE_OVERHEAD / MIB
+    return lambda rates: rates.get(name, 0.0) * PCIE_OVERHEAD / PCIE_UNIT
 
 
 def _links(direction: str, *links: int) -> Callable[[Shares], float]:
