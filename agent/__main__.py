@@ -3,16 +3,28 @@
 import os
 import sys
 
-# aiohttp makes TLS contexts for its client when it is imported, with every CA of the machine in
-# them: 2 MB of memory for a server that never calls anybody.
-os.environ["SSL_CERT_FILE"] = os.devnull
-
-from agent.commands.parser import run_command
-
 
 def main() -> None:
     """Run the command line and exit with its status: 2 for bad usage and configuration."""
-    sys.exit(run_command(sys.argv[1:]))
+    # aiohttp makes TLS contexts for its client when it is imported, with every CA of the machine
+    # in them: 2 MB of memory for a server that never calls anybody.
+    os.environ["SSL_CERT_FILE"] = os.devnull
+    sys.exit(_status())
+
+
+def _status() -> int:
+    try:
+        from agent.commands.parser import run_command
+
+        status = run_command(sys.argv[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        sys.stdout = None  # nothing more can be written there, not even at the exit
+        print(f"dgx-telemetry: cannot write its output: {error.strerror}", file=sys.stderr)
+        return 2
+    return status
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from agent import __version__
-from agent.model import Reading, ReadKey, Snapshot, counter, gauge
+from agent.model import Kind, Reading, ReadKey, Snapshot, counter, gauge
 from agent.reads import Ledger, Out
 
 BUILD_INFO = gauge(
@@ -73,7 +73,11 @@ def report(snapshot: Snapshot, up: Mapping[str, bool], ledgers: Iterable[Ledger]
         for source, price in sorted(ledger.prices.items()):
             out.add(READ_SECONDS, price.wall, source)
             out.add(READ_CPU_SECONDS, price.cpu, source)
-    absent = Counter((a.metric.name, a.reason.value) for a in snapshot.absences(snapshot.at))
+    absent = Counter(
+        (absence.metric.name, absence.reason.value)
+        for absence in snapshot.absences(snapshot.at)
+        if absence.metric.kind is not Kind.SIGNAL
+    )
     for (metric, reason), count in sorted(absent.items()):
         out.add(ABSENT_VALUES, count, metric, reason)
     return out

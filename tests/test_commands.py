@@ -81,7 +81,9 @@ ERRORS = {
     "record /proc/x.tape --seconds 0.1 --simulate k40": "/proc/x.tape: cannot be written",
     "record {dir}/x.tape --seconds -1": "'-1' is out of range",
     "record": "required: FILE",
-    "build /dev/null/x": "cannot be written: Not a directory",
+    "build /dev/null/x": "cannot be made: Not a directory",
+    "record /dev/null --simulate k40": "is a folder or a device",
+    "record {dir} --simulate k40": "is a folder or a device",
 }
 """What is typed, and what the one sentence must contain."""
 

@@ -15,6 +15,7 @@ from tests.machines import Bench
 GOLDEN = Path(__file__).parent / "golden"
 TAPES = Path(__file__).parent / "tapes"
 SECONDS = 12
+TAPED_SECONDS = 30  # into the load
 
 
 def _mig() -> Bench:
@@ -38,7 +39,7 @@ def _simulated(name: str) -> Callable[[], Bench]:
 
 
 def _taped(path: Path) -> Callable[[], Bench]:
-    return lambda: machines.taped(path).run(SECONDS)
+    return lambda: machines.taped(path).run(TAPED_SECONDS)
 
 
 MACHINES: dict[str, Callable[[], Bench]] = {

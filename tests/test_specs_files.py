@@ -86,6 +86,11 @@ def test_a_users_threshold_leaves_the_others(tmp_path: Path) -> None:
 def test_other_files_in_a_users_directory_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("no TOML")
     (tmp_path / ".half-written.toml").write_text("no TOML")
+    with pytest.raises(SpecError, match=r"holds no \*.toml, expected spec sheets"):
+        load(tmp_path)
+    (tmp_path / "thresholds.toml").write_text(
+        "[thresholds]\npcie = { value = 0.7, unit = 'ratio', source = 'x' }\n"
+    )
     assert set(load(tmp_path).systems) == SHIPPED_SYSTEMS
 
 

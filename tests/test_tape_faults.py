@@ -12,6 +12,7 @@ from agent.backends.tape import Player, Recorder, Tape, TapeError
 from agent.backends.taping import reading
 from agent.backends.taping.reel import Reel
 from agent.clock import FrozenClock
+from agent.refusal import BadInput
 from tests.taped_machine import FakeNvml, Look, fake_host, record
 
 
@@ -43,11 +44,11 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     path.write_bytes(b"before")
     recorder = Recorder(FakeNvml(FrozenClock()), fake_host(FrozenClock()), FrozenClock())
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(BadInput, match="No space"):
         recorder.write(path)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(BadInput, match="nowhere: is not a folder"):
         recorder.write(tmp_path / "nowhere" / "x.tape")
 
 

@@ -1,11 +1,12 @@
 """`dgx-telemetry build`: write what is generated from the catalogue."""
 
 import argparse
-import os
 from pathlib import Path
 
 from agent.catalogue import EXPORTED
-from agent.config import ConfigError
+from agent.commands.options import config_of
+from agent.refusal import BadInput
+from agent.whole_file import write_whole
 
 
 def generated() -> dict[str, str]:
@@ -16,27 +17,22 @@ def generated() -> dict[str, str]:
     try:
         from dashboards.build import files as boards
     except ImportError as error:
-        raise ConfigError(
+        raise BadInput(
             f"build needs {error.name}: pip install 'dgx-telemetry[dashboards]'"
         ) from error
     return {**boards(), **rules(), "METRICS.md": reference(EXPORTED)}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write every file beside its place, then rename."""
+    """Write every file whole."""
+    config_of(arguments)
     directory: Path = arguments.directory
-    try:
-        for name, text in generated().items():
-            write(directory / name, text)
-            print(directory / name)
-    except OSError as error:
-        raise ConfigError(f"{error.filename}: cannot be written: {error.strerror}") from error
+    for name, text in generated().items():
+        path = directory / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"{path.parent}: cannot be made: {error.strerror}") from error
+        write_whole(path, text.encode())
+        print(path)
     return 0
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)

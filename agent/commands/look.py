@@ -32,10 +32,14 @@ async def look(agent: Agent) -> tuple[Snapshot, Snapshot]:
             await agent.clock.sleep(beats.TICK / 5)
     first = poller.latest
     await agent.clock.sleep(beats.TICK)
+    for read in agent.gpus.reads():  # what takes turns, or seldom moves, is read again too
+        if read.every() <= beats.ENERGY:
+            read.due = 0.0
     await poller.tick()
     return first, poller.latest
 
 
 def take(agent: Agent) -> tuple[Snapshot, Snapshot]:
     """`look`, for a caller without an event loop."""
+    agent.watch.start()
     return asyncio.run(look(agent))

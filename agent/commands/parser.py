@@ -44,7 +44,7 @@ def simulated_machines() -> str:
 
 
 def _hardware_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (TOML)")
+    parser.add_argument("--config", type=_path, metavar="FILE", help="configuration (TOML)")
     parser.add_argument(
         "--simulate", metavar="SYSTEM[@DRIVER][:SCENARIO]", help="watch a simulated machine"
     )
@@ -60,25 +60,25 @@ def _run_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="run the agent on a clock N times faster",
     )
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="watch a tape")
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="watch a tape")
     parser.add_argument("--log.level", dest="log_level", help="debug, info, warning or error")
     parser.add_argument("--log.format", dest="log_format", help="logfmt or json")
 
 
 def _once_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="look at a tape")
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="look at a tape")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
 
 
 def _check_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="check a tape")
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="check a tape")
 
 
 def _record_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
-    parser.add_argument("file", type=Path, metavar="FILE", help="the tape to write")
+    parser.add_argument("file", type=_path, metavar="FILE", help="the tape to write")
     parser.add_argument(
         "--seconds", type=_seconds, default=60.0, metavar="N", help="how long; default 60"
     )
@@ -86,7 +86,13 @@ def _record_flags(parser: argparse.ArgumentParser) -> None:
 
 def _build_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
-    parser.add_argument("directory", type=Path, metavar="DIR", help="where to write")
+    parser.add_argument("directory", type=_path, metavar="DIR", help="where to write")
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty, expected a path")
+    return Path(text)
 
 
 def _positive(text: str, most: float) -> float:
@@ -179,6 +185,6 @@ def run_command(arguments: Sequence[str]) -> int:
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # whoever read has seen enough
         sys.stderr.close()
         return 0

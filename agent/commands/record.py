@@ -2,32 +2,29 @@
 
 import argparse
 import asyncio
+import signal
 import sys
 
 from agent.assembly import Agent, build_agent, recorded
 from agent.clock import Clock, SystemClock
 from agent.commands.options import config_of, hardware_of
-from agent.config import ConfigError
+from agent.whole_file import check_target
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent between recorders for a while, then write the tape whole."""
     config = config_of(arguments)
-    if not arguments.file.parent.is_dir():
-        raise ConfigError(f"{arguments.file.parent}: is not a folder, expected where to write")
+    check_target(arguments.file.resolve())
     clock = SystemClock()
     hardware, recorder = recorded(hardware_of(arguments, clock), clock)
     agent = build_agent(config, hardware, clock)
     agent.watch.start()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # keep what there is, as on Ctrl-C
     try:
         asyncio.run(tick_for(agent, clock, arguments.seconds))
     except KeyboardInterrupt:
         print("dgx-telemetry: stopped early, what was recorded is kept", file=sys.stderr)
-    try:
-        recorder.write(arguments.file)
-    except OSError as error:
-        why = error.strerror or error
-        raise ConfigError(f"{arguments.file}: cannot be written: {why}") from error
+    recorder.write(arguments.file)
     size = arguments.file.stat().st_size / 1e3
     print(f"{arguments.file}: {size:.0f} kB")
     return 0

@@ -74,9 +74,11 @@ def _own(directory: Path) -> Iterator[tuple[str, Table]]:
         why = error.strerror or error
         message = f"{directory}: cannot be listed ({why}), expected a directory of TOML files."
         raise SpecError(message) from error
-    for path in entries:
-        if path.suffix == SUFFIX and not path.name.startswith("."):
-            yield path.stem, _sheet(str(path), _read(path))
+    sheets = [p for p in entries if p.suffix == SUFFIX and not p.name.startswith(".")]
+    if not sheets:
+        raise SpecError(f"{directory}: holds no *{SUFFIX}, expected spec sheets.")
+    for path in sheets:
+        yield path.stem, _sheet(str(path), _read(path))
 
 
 def _read(path: Path) -> bytes:

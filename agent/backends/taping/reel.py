@@ -5,8 +5,6 @@ after `SPAN`, or where a question comes up again with another answer.
 """
 
 import json
-import os
-import tempfile
 import threading
 import zlib
 from collections.abc import Sequence
@@ -15,6 +13,7 @@ from pathlib import Path
 from agent import __version__
 from agent.backends.taping.answers import CALLS, EVENTS, LARGEST, MAGIC, SAMPLES, VERSION, Json
 from agent.clock import Clock
+from agent.whole_file import write_whole
 
 SILENCE = 50
 SPAN = 500
@@ -37,21 +36,6 @@ def packed(content: Json) -> bytes:
     """One line as a gzip member of its own: a file may be several, one after the other."""
     press = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     return press.compress(line(content)) + press.flush()
-
-
-def write_whole(path: str | Path, content: bytes) -> None:
-    """Write beside `path`, then rename; on failure `path` stays as it was."""
-    place = Path(path).absolute()
-    handle, beside = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(beside).replace(place)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
 
 
 class Reel:
@@ -116,7 +100,7 @@ class Reel:
             body = b"".join([*self._chunks, self._press.copy().flush()])
             footer = packed({"frames": self._frames, "seconds": end / 1000})
             content = packed(self._header()) + body + footer
-        write_whole(path, content)
+        write_whole(Path(path), content)
 
     def _header(self) -> Json:
         driver = self._last.get((CALLS, "nvmlSystemGetDriverVersion()"))

@@ -1,0 +1,119 @@
+"""What is wrong with a machine, a sentence each: what `check` tells and exits by."""
+
+from collections.abc import Iterator
+
+from agent.health import SOURCE_UP
+from agent.look import Look
+from agent.model import Metric, Reason, Snapshot
+from agent.sources import clocks, disk, ecc, gpu, nvlink, pcie, system, temperature, xid
+
+WRONG_REASONS = (Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED, Reason.NO_DRIVER)
+"""Reasons of absence that somebody should see to; the others are what this hardware is like."""
+
+HARMFUL = {"software_thermal", "hardware_thermal", "power_brake", "hardware_slowdown"}
+"""Throttle reasons that are trouble; a power cap alone is health."""
+
+ACTIONS = {1: "a reset", 2: "a reboot", 3: "its peer traffic drained", 4: "a drain and a reset"}
+"""What the driver may ask for a GPU, by `dgx_gpu_recovery_action`."""
+
+FLAGS = (
+    (ecc.REMAP_FAILURE, "a memory row could not be remapped, the GPU is due for replacement"),
+    (ecc.REMAP_PENDING, "a memory row waits for a GPU reset to be remapped"),
+)
+
+
+def findings(snapshot: Snapshot) -> Iterator[str]:
+    """Everything wrong that one snapshot shows, the worst first."""
+    look = Look(snapshot)
+    yield from _sources(look)
+    yield from _gpus(look)
+    yield from _memory(look)
+    yield from _events(look)
+    yield from _links(look)
+    yield from _lanes(look)
+    yield from _heat(look)
+    yield from _arrays(look)
+    for reason in WRONG_REASONS:
+        metrics = {a.metric.name for a in snapshot.absences(snapshot.at) if a.reason is reason}
+        if metrics:
+            yield f"{len(metrics)} metrics have values that are absent: {reason.value}"
+
+
+def _per_gpu(look: Look, metric: Metric) -> Iterator[tuple[str, str, float]]:
+    for (index, uuid, *_), value in sorted(look.all(metric).items()):
+        yield index, uuid, value
+
+
+def _sources(look: Look) -> Iterator[str]:
+    for (source,), up in sorted(look.all(SOURCE_UP).items()):
+        if not up:
+            yield f"source {source} is down"
+
+
+def _gpus(look: Look) -> Iterator[str]:
+    found, expected = look.value(system.GPUS), look.value(system.GPUS_EXPECTED)
+    if found is not None and expected is not None and found < expected:
+        yield f"{found:.0f} of {expected:.0f} GPUs answer"
+    for index, _, action in _per_gpu(look, gpu.RECOVERY_ACTION):
+        if action:
+            yield f"GPU {index}: the driver asks for {ACTIONS.get(int(action), 'attention')}"
+
+
+def _memory(look: Look) -> Iterator[str]:
+    for metric, sentence in FLAGS:
+        for index, _, flag in _per_gpu(look, metric):
+            if flag:
+                yield f"GPU {index}: {sentence}"
+    wanted = look.where(ecc.ERRORS, severity="uncorrected", lifetime="volatile")
+    for (index, *_), errors in sorted(wanted.items()):
+        if errors:
+            yield f"GPU {index}: {errors:.0f} uncorrected ECC errors since the driver was loaded"
+
+
+def _events(look: Look) -> Iterator[str]:
+    for (index, _, code), count in sorted(look.all(xid.ERRORS).items()):
+        if count:
+            meaning = xid.FATAL.get(int(code), "see NVIDIA's XID catalogue")
+            yield f"GPU {index}: XID {code}, {meaning}, {count:.0f} times in this look"
+
+
+def _links(look: Look) -> Iterator[str]:
+    for index, uuid, expected in _per_gpu(look, nvlink.LINKS_EXPECTED):
+        up = look.value(nvlink.LINKS, index, uuid)
+        if up is not None and up < expected:
+            states = look.where(nvlink.LINK_UP, uuid=uuid).items()
+            down = ", ".join(key[2] for key, state in states if not state)
+            names = f" (down: {down})" if down else ""
+            yield f"GPU {index}: {up:.0f} of {expected:.0f} NVLinks are up{names}"
+    errors: dict[tuple[str, str], float] = {}
+    for (index, _, link, _), count in look.all(nvlink.ERRORS).items():
+        errors[index, link] = errors.get((index, link), 0.0) + count
+    for (index, link), count in sorted(errors.items()):
+        if count:
+            yield f"GPU {index}: NVLink {link} has had {count:.0f} errors since the last reset"
+
+
+def _lanes(look: Look) -> Iterator[str]:
+    for index, uuid, limit in _per_gpu(look, pcie.WIDTH_LIMIT):
+        lanes = look.value(pcie.WIDTH, index, uuid)
+        if lanes is not None and lanes < limit:
+            yield f"GPU {index}: {lanes:.0f} of {limit:.0f} PCIe lanes are in use"
+
+
+def _heat(look: Look) -> Iterator[str]:
+    for index, _, margin in _per_gpu(look, temperature.MARGIN):
+        if margin < 0:
+            yield f"GPU {index}: {-margin:.0f} degrees hotter than its operating range"
+    for index, _, mask in _per_gpu(look, clocks.REASONS):
+        held = sorted(
+            t.reason for t in clocks.THROTTLES if t.bit & int(mask) and t.reason in HARMFUL
+        )
+        if held:
+            yield f"GPU {index}: clocks are held down by {', '.join(held)}"
+
+
+def _arrays(look: Look) -> Iterator[str]:
+    for (array,), expected in sorted(look.all(disk.MEMBERS_EXPECTED).items()):
+        members = look.value(disk.MEMBERS, array)
+        if members is not None and members < expected:
+            yield f"{array}: {members:.0f} of {expected:.0f} disks are in the array"
