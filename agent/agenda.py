@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from agent.clock import Clock
 from agent.lane import Emit
-from agent.reads import Ledger, Read, is_pending, perform
+from agent.reads import Ledger, Read, is_due, is_pending, perform
 
 SOON = 0.05
 """A read due within so many seconds runs now: a tick is never exactly on time."""
@@ -22,7 +22,7 @@ class Agenda:
         """One turn: every read that is due, in order."""
         now = self._clock.monotonic() + SOON
         for read in self.reads:
-            if read.due <= now:
+            if is_due(read, now):
                 reading, _ = perform(read, self._clock, self.ledger)
                 if not is_pending(read, reading):
                     emit(reading)

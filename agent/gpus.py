@@ -12,7 +12,7 @@ from agent.backends.nvml import Nvml
 from agent.clock import Clock
 from agent.lane import Emit
 from agent.model import Absent, Reading, ReadKey, Reason
-from agent.reads import Ledger, Read, described, everything_absent, is_pending, perform
+from agent.reads import Ledger, Read, described, everything_absent, is_due, is_pending, perform
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Gpus:
     def _read_all(self, emit: Emit) -> None:
         now = self.clock.monotonic() + SOON
         for member, read in self._order:
-            if read.due > now and not (read.prompt and member.device.woken):
+            if not (is_due(read, now) or (read.prompt and member.device.woken)):
                 continue
             if not member.device.lost and self.fleet.connected:
                 reading, raised = perform(read, self.clock, self.ledger)

@@ -45,6 +45,7 @@ class Probe:
             labels=self.device.labels,
             prompt=prompt,
             stagger=stagger if beat() > beats.TICK else 0.0,
+            varies=callable(every),
         )
 
     def table(

@@ -50,8 +50,15 @@ class Read:
     labels: tuple[str, ...] = ()
     prompt: bool = False
     stagger: float = 0.0  # share of the beat that sets this device's place in it: they take turns
+    varies: bool = False  # the beat may shorten between two runs
     due: float = 0.0
+    at: float = 0.0  # when it last ran
     runs: int = 0
+
+
+def is_due(read: Read, now: float) -> bool:
+    """Whether its time has come; a beat that has shortened since the last run counts at once."""
+    return read.due <= now or (read.varies and read.at + read.every() <= now)
 
 
 def fixed(seconds: float) -> Callable[[], float]:
@@ -160,6 +167,7 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
     The places are counted from the clock's origin: were they counted from the last read, one turn
     that takes long would bring all devices together for good.
     """
+    read.at = at
     if pending:
         read.due = at
         return

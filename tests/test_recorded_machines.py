@@ -32,7 +32,7 @@ def rates(bench: Bench, metric: Metric, seconds: int) -> list[float]:
 
 
 def test_all_reduce_on_four_h200_moves_what_nccl_says() -> None:
-    bench = taped(TAPES / "h200-x4-all-reduce.tape").run(20)
+    bench = taped(TAPES / "h200-x4-all-reduce.tape").run(28)
     assert bench.look.value(system.GPUS) == 4
     payload = rates(bench, nvlink.TRANSMITTED, 15)
     assert payload == pytest.approx([NCCL_BUS] * 4, rel=0.01)
