@@ -1,0 +1,86 @@
+"""The names that users, boards and rules rely on: once released they do not change.
+
+Typed by hand, so that a rename in the code is caught; G stands for the labels gpu and uuid.
+"""
+
+import pytest
+
+from agent.catalogue import METRICS
+
+CONTRACT = """
+dgx_system_info system title product driver_version nvml_version
+dgx_system_gpus
+dgx_system_gpus_expected
+dgx_agent_build_info version python
+dgx_gpu_info G model architecture pci_bus_id serial vbios_version
+dgx_gpu_utilization_ratio G
+dgx_gpu_activity_ratio G
+dgx_gpu_active_seconds_total G
+dgx_gpu_sm_active_ratio G
+dgx_gpu_sm_occupancy_ratio G
+dgx_gpu_tensor_active_ratio G
+dgx_gpu_memory_used_bytes G
+dgx_gpu_memory_total_bytes G
+dgx_gpu_power_watts G
+dgx_gpu_power_limit_watts G
+dgx_gpu_energy_joules_total G
+dgx_gpu_temperature_celsius G
+dgx_gpu_memory_temperature_celsius G
+dgx_gpu_temperature_limit_celsius G limit
+dgx_gpu_temperature_margin_celsius G
+dgx_gpu_clock_hertz G clock
+dgx_gpu_clock_limit_hertz G clock
+dgx_gpu_throttle_seconds_total G reason
+dgx_gpu_processes G
+dgx_gpu_persistence_mode G
+dgx_gpu_recovery_action G
+dgx_gpu_xid_errors_total G xid
+dgx_gpu_ecc_errors_total G severity lifetime
+dgx_gpu_remapped_rows_total G severity
+dgx_gpu_row_remap_pending G
+dgx_gpu_row_remap_failure G
+dgx_gpu_retired_pages_total G cause
+dgx_nvlink_transmitted_bytes_total G
+dgx_nvlink_received_bytes_total G
+dgx_nvlink_wire_transmitted_bytes_total G
+dgx_nvlink_wire_received_bytes_total G
+dgx_nvlink_link_transmitted_bytes_total G link
+dgx_nvlink_link_received_bytes_total G link
+dgx_nvlink_link_up G link
+dgx_nvlink_links G
+dgx_nvlink_links_expected G
+dgx_nvlink_errors_total G link kind
+dgx_nvlink_fabric_state G
+dgx_pcie_transmitted_bytes_total G
+dgx_pcie_received_bytes_total G
+dgx_pcie_generation G
+dgx_pcie_generation_limit G
+dgx_pcie_width G
+dgx_pcie_width_limit G
+dgx_pcie_replays_total G
+dgx_disk_read_bytes_total device
+dgx_disk_written_bytes_total device
+dgx_disk_busy_seconds_total device
+dgx_network_received_bytes_total device
+dgx_network_transmitted_bytes_total device
+dgx_network_link_up device
+dgx_infiniband_received_bytes_total device port
+dgx_infiniband_transmitted_bytes_total device port
+dgx_infiniband_wait_ticks_total device port
+dgx_infiniband_errors_total device port kind
+dgx_cpu_busy_ratio
+dgx_pressure_seconds_total resource kind
+dgx_agent_source_up source
+dgx_agent_read_seconds_total source
+dgx_agent_read_cpu_seconds_total source
+dgx_agent_absent_values metric reason
+dgx_agent_last_tick_timestamp_seconds
+dgx_agent_config_last_reload_successful
+"""
+NAMES = [line.split() for line in CONTRACT.strip().splitlines()]
+
+
+@pytest.mark.parametrize(("name", "labels"), [(name, labels) for name, *labels in NAMES])
+def test_a_metric_keeps_its_name_and_labels(name: str, labels: list[str]) -> None:
+    wanted = [word for label in labels for word in (("gpu", "uuid") if label == "G" else (label,))]
+    assert list(METRICS[name].labels) == wanted
