@@ -10,6 +10,7 @@ from agent.backends.device import Device, Identity
 from agent.backends.gpm import Gpm
 from agent.backends.host import Host, real_host
 from agent.backends.nvml import real_library
+from agent.bandwidth import Bandwidths
 from agent.clock import Clock, SystemClock
 from agent.config import Config
 from agent.gpus import Fleet, Gpus
@@ -101,6 +102,7 @@ def build_agent(
     gpus = Gpus(hardware.library, build, clock, Ledger())
     counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.fleet.gpus))
     whole = system.System(lambda: gpus.fleet, recognise, hardware.host.files)
+    configured = {(c.path, c.device, c.direction): c.bytes_per_second for c in config.limit}
     reads = [*system.reads(whole), *xid.reads(counts), *_host_reads(config, hardware.host, clock)]
     agenda = Agenda(reads, clock, Ledger())
     lane = InlineLane if inline else Lane
@@ -111,6 +113,7 @@ def build_agent(
         ),
         ledgers=(gpus.ledger, agenda.ledger),
         clock=clock,
+        observers=(Bandwidths(specs, lambda: recognise(gpus.fleet), configured),),
     )
     watch = xid.XidWatch(gpus.listener, counts)
     return Agent(config, clock, poller, gpus, specs, recognise, watch)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from agent import health
+from agent import bandwidth, health
 from agent.model import Kind, Metric
 from agent.sources.table import SOURCES, declared
 
@@ -27,5 +27,5 @@ def catalogue(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
     return found
 
 
-METRICS = catalogue(declared((*SOURCES, health)))
+METRICS = catalogue(declared((*SOURCES, bandwidth, health)))
 EXPORTED = tuple(metric for metric in METRICS.values() if metric.kind is not Kind.SIGNAL)

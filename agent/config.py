@@ -55,6 +55,16 @@ class NetworkConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitConfig:
+    """A limit that its owner knows better: bytes per second of one path, device and direction."""
+
+    path: str
+    device: str
+    direction: str
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything that can be configured."""
 
@@ -65,6 +75,7 @@ class Config:
     process: ProcessConfig = field(default_factory=ProcessConfig)
     disk: DiskConfig = field(default_factory=DiskConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
+    limit: tuple[LimitConfig, ...] = ()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -113,6 +124,17 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 """What a value must be besides its type, by key."""
 
+SENT_OR_RECEIVED = ("transmit", "receive")
+DIRECTIONS = {
+    "nvlink": SENT_OR_RECEIVED,
+    "pcie": SENT_OR_RECEIVED,
+    "hbm": ("total",),
+    "disk": ("read", "write"),
+    "network": SENT_OR_RECEIVED,
+    "infiniband": SENT_OR_RECEIVED,
+}
+"""The data paths that a limit can be configured for, and their directions."""
+
 TYPE_NAMES = {str: "a string", int: "an integer", bool: "true or false", float: "a number"}
 
 
@@ -127,7 +149,9 @@ def load(
     """
     config = Config()
     if path is not None:
-        for key, value in _flatten(_read(path), ""):
+        content = _read(path)
+        config = replace(config, limit=tuple(_limits(content.pop("limit", []), str(path))))
+        for key, value in _flatten(content, ""):
             config = _with(config, key, value, str(path))
     for key, kind in _keys(Config):
         name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
@@ -158,10 +182,38 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
             yield prefix + key, value
 
 
+def _limits(entries: Any, where: str) -> Iterator[LimitConfig]:
+    """The `[[limit]]` tables of a file."""
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ConfigError(f"{where}: limit must be a list of tables, written as [[limit]]")
+    names = [entry.name for entry in fields(LimitConfig)]
+    for number, entry in enumerate(entries, 1):
+        place = f"{where}: limit {number}"
+        if sorted(entry) != sorted(names):
+            raise ConfigError(f"{place} must have the keys {', '.join(names)}, and no others")
+        directions = DIRECTIONS.get(entry["path"]) if isinstance(entry["path"], str) else None
+        if directions is None:
+            raise ConfigError(f"{place}: path must be one of {', '.join(DIRECTIONS)}")
+        if entry["direction"] not in directions:
+            raise ConfigError(f"{place}: direction must be one of {', '.join(directions)}")
+        if not isinstance(entry["device"], str) or not entry["device"]:
+            raise ConfigError(f"{place}: device must be a name such as md0, eth0 or gpu0")
+        if not _is_rate(entry["bytes_per_second"]):
+            raise ConfigError(f"{place}: bytes_per_second must be a number above 0")
+        yield LimitConfig(**{**entry, "bytes_per_second": float(entry["bytes_per_second"])})
+
+
+def _is_rate(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < float("inf")
+
+
 def _keys(schema: type, prefix: str = "") -> Iterator[tuple[str, type]]:
     """Every key with its type, tables flattened with dots."""
     for entry in fields(schema):
         kind = cast(type, entry.type)
+        if entry.name == "limit":  # a list of tables: in the file only
+            continue
         if is_dataclass(kind):
             yield from _keys(kind, f"{prefix}{entry.name}.")
         else:

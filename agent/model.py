@@ -113,8 +113,13 @@ class Reading:
     absences: tuple[Absence, ...] = ()
     failure: str = ""
 
+    @property
+    def expires(self) -> float:
+        """When it is too old to be exported (monotonic seconds)."""
+        return self.at + EXPIRY_BEATS * self.every
+
     def fresh(self, now: float) -> bool:
-        return now - self.at <= EXPIRY_BEATS * self.every
+        return now <= self.expires
 
 
 @dataclass(frozen=True, slots=True)

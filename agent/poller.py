@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from agent import beats, health
 from agent.clock import Clock
@@ -21,6 +22,16 @@ STALL = 5.0
 """A turn of a lane that takes longer (s) counts as stalled: its sources are down."""
 
 
+class Observer(Protocol):
+    """Somebody who understands what was read: fed each tick, asked when somebody looks."""
+
+    def observe(self, snapshot: Snapshot, fresh: Sequence[Reading]) -> None:
+        """Take in a tick: everything that is known, and what was read since the last one."""
+
+    def report(self, snapshot: Snapshot) -> Reading:
+        """What it makes of it."""
+
+
 @dataclass(slots=True, eq=False)
 class Poller:
     """Keeps the newest reading of every read, and publishes all of them once a tick."""
@@ -28,6 +39,7 @@ class Poller:
     lanes: Sequence[Lane]
     ledgers: Sequence[Ledger]
     clock: Clock
+    observers: Sequence[Observer] = ()
     config_ok: Callable[[], bool] = lambda: True
     _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
     _whole: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
@@ -61,10 +73,15 @@ class Poller:
         """Start every lane that is free, wait a while, publish what there is."""
         turns = [lane.begin() for lane in self.lanes]
         await self._wait(turns)
+        fresh = []
         for lane in self.lanes:
             for finished in lane.finished():
                 self._take(finished, lane)
+                if isinstance(finished, Reading):
+                    fresh.append(finished)
         self._publish()
+        for observer in self.observers:
+            observer.observe(self._data, fresh)
 
     def waiting_for(self) -> str:
         """What has not been read once yet; empty when the agent is ready.
@@ -109,10 +126,11 @@ class Poller:
 
     def _with_health(self, data: Snapshot) -> Snapshot:
         up = health.sources_up(data.readings, self._stalled)
-        out = health.report(data, up, self.ledgers)
+        understood = {r.key: r for r in (observer.report(data) for observer in self.observers)}
+        readings = {**data.readings, **understood}
+        out = health.report(Snapshot(data.tick, data.at, data.wall, readings), up, self.ledgers)
         out.add(health.CONFIG_OK, self.config_ok())
-        own = Reading(health.HEALTH, data.at, beats.TICK, tuple(out.samples))
-        readings = {**data.readings, health.HEALTH: own}
+        readings[health.HEALTH] = Reading(health.HEALTH, data.at, beats.TICK, tuple(out.samples))
         return Snapshot(data.tick, data.at, data.wall, readings)
 
 

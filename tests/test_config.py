@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.config import CHECKS, Config, ConfigError, _keys, load, parse_listen
+from agent.config import CHECKS, Config, ConfigError, LimitConfig, _keys, load, parse_listen
 
 EXAMPLE = Path(__file__).parents[1] / "deploy" / "config.toml"
 KEYS = dict(_keys(Config))
@@ -136,18 +137,43 @@ def test_what_is_no_address(text: str) -> None:
 
 def uncommented(text: str) -> str:
     """The example with its keys switched on: a comment that is an assignment is a key."""
-    return re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE)
+    return re.sub(r"^# (?=\w+ = |\[\[)", "", text, flags=re.MULTILINE)
 
 
 def test_the_example_loads_as_it_is_and_means_the_defaults() -> None:
     assert load(EXAMPLE, {}) == Config()
 
 
+LIMIT = "[[limit]]\npath='disk'\ndevice='md0'\ndirection='write'\nbytes_per_second=1.5e9"
+
+
 def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
     text = uncommented(EXAMPLE.read_text())
     file.write_text(text)
-    assert load(file, {}) == Config()
-    assert set(flat(tomllib.loads(text))) == set(KEYS)
+    config = load(file, {})
+    assert replace(config, limit=()) == Config()
+    assert config.limit == (LimitConfig("disk", "md0", "write", 1.5e9),)
+    assert set(flat(tomllib.loads(text))) == {*KEYS, "limit"}
+
+
+BAD_LIMITS = {
+    "limit = 3": "limit must be a list of tables, written as [[limit]]",
+    "[[limit]]\npath = 'disk'": "limit 1 must have the keys path, device, direction, bytes_per_sec",
+    LIMIT.replace("disk", "floppy"): "limit 1: path must be one of nvlink, pcie, hbm",
+    LIMIT.replace("write", "transmit"): "limit 1: direction must be one of read, write",
+    LIMIT.replace("'md0'", "7"): "limit 1: device must be a name",
+    LIMIT.replace("1.5e9", "-1"): "limit 1: bytes_per_second must be a number above 0",
+    LIMIT.replace("1.5e9", "true"): "limit 1: bytes_per_second must be a number above 0",
+    LIMIT.replace("1.5e9", "nan"): "limit 1: bytes_per_second must be a number above 0",
+}
+
+
+@pytest.mark.parametrize("text", BAD_LIMITS)
+def test_a_bad_limit_is_one_sentence(file: Path, text: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(file, {})
+    assert f"{file}: {BAD_LIMITS[text]}" in str(caught.value)
 
 
 def flat(table: dict[str, Any], prefix: str = "") -> list[str]:

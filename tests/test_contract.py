@@ -76,6 +76,11 @@ dgx_agent_read_cpu_seconds_total source
 dgx_agent_absent_values metric reason
 dgx_agent_last_tick_timestamp_seconds
 dgx_agent_config_last_reload_successful
+dgx_bandwidth_limit_bytes_per_second path device G direction
+dgx_bandwidth_limit_info path device G direction origin source
+dgx_bandwidth_ratio path device G direction
+dgx_bandwidth_saturated_seconds_total path device G direction
+dgx_bandwidth_observed_seconds_total path device G direction
 """
 NAMES = [line.split() for line in CONTRACT.strip().splitlines()]
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from agent.assembly import build_agent
+from agent.bandwidth import LIMIT, LIMIT_INFO
 from agent.clock import SystemClock
 from agent.commands.look import settled, take
 from agent.commands.once import headline
 from agent.commands.options import config_of, hardware_of
+from agent.commands.table import table
 from agent.findings import findings
 from agent.health import SOURCE_UP
 from agent.look import Look
@@ -42,6 +44,10 @@ def page(snapshot: Snapshot) -> Iterator[str]:
     yield "Sources:"
     yield from _sources(look)
     yield ""
+    yield "Limits:"
+    header = ("path", "device", "direction", "GB/s", "origin", "source")
+    yield from table(header, list(_limits(look)))
+    yield ""
     yield "Absent values:"
     yield from _absent(snapshot)
     yield ""
@@ -61,6 +67,19 @@ def _sources(look: Look) -> Iterator[str]:
         subsequent_indent="      ",
     )
     yield from (f"  down: {source}" for source, up in states if not up)
+
+
+def _limits(look: Look) -> Iterator[tuple[str, ...]]:
+    """Every limit; GPUs with the same one share a row, and single links are left to metrics."""
+    devices: defaultdict[tuple[str, str, str, str, str], set[str]] = defaultdict(set)
+    for labels in look.labelled(LIMIT_INFO):
+        key = (labels["path"], labels["device"], labels["gpu"], labels["uuid"], labels["direction"])
+        speed = look.value(LIMIT, *key)
+        if labels["path"] != "nvlink" or ":" not in labels["device"]:
+            row = (labels["path"], labels["direction"], f"{(speed or 0) / 1e9:.3f}")
+            devices[*row, labels["origin"], labels["source"]].add(labels["device"])
+    for (path, direction, speed_text, origin, source), names in sorted(devices.items()):
+        yield path, _listed(names), direction, speed_text, origin, source
 
 
 def _absent(snapshot: Snapshot) -> Iterator[str]:
@@ -90,4 +109,4 @@ def _listed(devices: set[str]) -> str:
 
 def _device(absence: Absence) -> str:
     names = dict(zip(absence.metric.labels, absence.labels, strict=False))
-    return f"gpu{names['gpu']}" if "gpu" in names else names.get("device", "")
+    return f"gpu{names['gpu']}" if names.get("gpu") else names.get("device", "")

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from agent import beats
 from agent.backends.device import Device
-from agent.model import FINAL, GPU_LABELS, Absent, gauge
+from agent.model import FINAL, GPU_LABELS, Absent, gauge, signal
 from agent.probe import Probe
-from agent.reads import Out, Read
+from agent.reads import Out, Read, Row
 
 USED = gauge(
     "dgx_gpu_memory_used_bytes",
@@ -19,6 +19,13 @@ TOTAL = gauge(
     "dgx_gpu_memory_total_bytes",
     "Device memory of the GPU in bytes.",
     "nvmlDeviceGetMemoryInfo",
+    GPU_LABELS,
+)
+
+BUS_WIDTH = signal(
+    "dgx_gpu_memory_bus_width",
+    "Width of the memory interface in bits.",
+    "nvmlDeviceGetMemoryBusWidth (driver 510 and newer)",
     GPU_LABELS,
 )
 
@@ -49,7 +56,11 @@ class Memory:
         self._before = info.used
 
 
+BUS = (Row[Device](BUS_WIDTH, lambda d: d.get("MemoryBusWidth")),)
+
+
 def reads(probe: Probe) -> Iterator[Read]:
     """The reads of one GPU."""
     memory = Memory(probe.device)
+    yield probe.table("memory", "bus", BUS, beats.TOPOLOGY)
     yield probe.read("memory", "use", (USED, TOTAL), memory.read, beats.TICK)

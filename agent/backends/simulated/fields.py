@@ -7,7 +7,7 @@ import pynvml
 
 from agent.backends.simulated import refusals
 from agent.backends.simulated.gate import Facade, device_call
-from agent.backends.simulated.gpu import PCIE_OVERHEAD, WIRE_PER_PAYLOAD, Gpu
+from agent.backends.simulated.gpu import PCIE_OVERHEAD, Gpu
 from agent.backends.simulated.refusals import ALL_LINKS
 from agent.backends.simulated.telemetry import ecc_errors
 
@@ -131,8 +131,8 @@ ANSWERS: dict[int, Answer] = {
     **{132 + link: _speed(6 + link) for link in range(6)},
     138: Answer(ULL, lambda c: c.over_links("tx") / KIB),
     139: Answer(ULL, lambda c: c.over_links("rx") / KIB),
-    140: Answer(ULL, lambda c: c.over_links("tx") * WIRE_PER_PAYLOAD / KIB),
-    141: Answer(ULL, lambda c: c.over_links("rx") * WIRE_PER_PAYLOAD / KIB),
+    140: Answer(ULL, lambda c: c.over_links("tx") * c.gpu.wire_per_payload / KIB),
+    141: Answer(ULL, lambda c: c.over_links("rx") * c.gpu.wire_per_payload / KIB),
     142: _const(ULL, 0),
     143: Answer(ULL, lambda c: c.gpu.remap_failed),
     144: _const(ULL, 0),

@@ -8,7 +8,7 @@ from agent.backends.simulated.links import Link
 from agent.backends.simulated.loads import IDLE, Load
 from agent.backends.simulated.meter import Meter
 from agent.backends.simulated.rings import Rings
-from agent.backends.simulated.silicon import HOPPER, PCIE_LANE
+from agent.backends.simulated.silicon import HOPPER, PCIE_LANE, VOLTA
 from agent.backends.simulated.systems import System
 
 STEP = 0.2
@@ -17,7 +17,8 @@ HEAT_LAG = 30.0
 FEVER_LAG = 5.0  # s, where cooling has failed
 AMBIENT = 27.0  # degrees Celsius at no power
 RISE = 45.0  # degrees Celsius at the power limit
-WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink, measured
+WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink 4, measured on H200
+FIRST_LINKS = 1 / 0.94  # NVLink 1 and 2: V100 peers were seen at 47.9 of 50 GB/s
 PCIE_OVERHEAD = 1.078  # transaction layer: 20 bytes around each 256, measured
 LANES = 16
 NS = 1e9
@@ -107,11 +108,16 @@ class Gpu:
             "ecc": BIT_FLIPS * self.flipping,
         }
 
+    @property
+    def wire_per_payload(self) -> float:
+        """What NVLink's protocol adds, as a factor."""
+        return FIRST_LINKS if self.model.architecture <= VOLTA else WIRE_PER_PAYLOAD
+
     def _link_rates(self) -> dict[str, float]:
         if self.model.links is None:
             return {}
         share = min(1.0, self.load.nvlink * self.noise)
-        payload = share * self.model.links.speed / WIRE_PER_PAYLOAD
+        payload = share * self.model.links.speed / self.wire_per_payload
         rates = {}
         for link in self.links:
             if self.active(link):

@@ -1,0 +1,227 @@
+"""How close each data path is to its limit, integrated over every reading: nothing is sampled."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent import beats
+from agent.limits import Limits, Machine, PathKey, resolve
+from agent.look import Look
+from agent.model import (
+    EXPIRY_BEATS,
+    Absent,
+    Metric,
+    Reading,
+    ReadKey,
+    Reason,
+    Sample,
+    Snapshot,
+    counter,
+    gauge,
+)
+from agent.reads import Out
+from agent.sources import activity, disk, infiniband, network, nvlink, pcie
+from agent.specs import Specs, SystemSpec
+
+PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
+
+LIMIT = gauge(
+    "dgx_bandwidth_limit_bytes_per_second",
+    "What the data path can carry in this direction, in bytes per second: as configured, else the "
+    "smaller of the spec sheet and what the hardware has now.",
+    "agent/specs and the hardware; dgx_bandwidth_limit_info tells which",
+    PATH_LABELS,
+)
+LIMIT_INFO = gauge(
+    "dgx_bandwidth_limit_info",
+    "1, with where the limit comes from (configured, spec or hardware) and its source.",
+    "agent/specs and the hardware",
+    (*PATH_LABELS, "origin", "source"),
+)
+RATIO = gauge(
+    "dgx_bandwidth_ratio",
+    "Traffic over the limit in this direction, a mean over the last reading; never clamped. NVLink "
+    "is judged by what is on the wire, where the GPU tells it.",
+    "the byte counters of the path; for hbm GPM's share of the memory bandwidth",
+    PATH_LABELS,
+)
+SATURATED = counter(
+    "dgx_bandwidth_saturated_seconds_total",
+    "Seconds for which the ratio was at or above the path's threshold of saturation.",
+    "as dgx_bandwidth_ratio",
+    PATH_LABELS,
+)
+OBSERVED = counter(
+    "dgx_bandwidth_observed_seconds_total",
+    "Seconds for which the traffic of the path was known: the whole of which saturation is a part.",
+    "as dgx_bandwidth_ratio",
+    PATH_LABELS,
+)
+
+REFRESH = 30
+"""Ticks between two looks at the limits: links go down, GPUs are lost, speeds are negotiated."""
+
+NO_LIMIT = Absent(Reason.UNKNOWN, "no limit is known: [[limit]] in the configuration sets one")
+
+PATHS_KEY = ReadKey("bandwidth", "paths")
+
+Labels = tuple[str, ...]
+
+
+class Traffic(NamedTuple):
+    """A metric whose growth (or value, for a share) is the traffic of a path in one direction."""
+
+    metric: Metric
+    path: str
+    direction: str
+    device: Callable[[Labels], str]
+    of_gpu: bool
+    share: bool = False
+
+
+def _gpu(labels: Labels) -> str:
+    return f"gpu{labels[0]}"
+
+
+def _link(labels: Labels) -> str:
+    return f"gpu{labels[0]}:{labels[2]}"
+
+
+def _host(labels: Labels) -> str:
+    return ":".join(labels)
+
+
+TRAFFIC = (
+    Traffic(nvlink.WIRE_TRANSMITTED, "nvlink", "transmit", _gpu, of_gpu=True),
+    Traffic(nvlink.WIRE_RECEIVED, "nvlink", "receive", _gpu, of_gpu=True),
+    Traffic(nvlink.LINK_WIRE_TRANSMITTED, "nvlink", "transmit", _link, of_gpu=True),
+    Traffic(nvlink.LINK_WIRE_RECEIVED, "nvlink", "receive", _link, of_gpu=True),
+    Traffic(pcie.TRANSMITTED, "pcie", "transmit", _gpu, of_gpu=True),
+    Traffic(pcie.RECEIVED, "pcie", "receive", _gpu, of_gpu=True),
+    Traffic(activity.MEMORY_BANDWIDTH, "hbm", "total", _gpu, of_gpu=True, share=True),
+    Traffic(disk.READ_BYTES, "disk", "read", _host, of_gpu=False),
+    Traffic(disk.WRITTEN_BYTES, "disk", "write", _host, of_gpu=False),
+    Traffic(network.TRANSMITTED, "network", "transmit", _host, of_gpu=False),
+    Traffic(network.RECEIVED, "network", "receive", _host, of_gpu=False),
+    Traffic(infiniband.TRANSMITTED, "infiniband", "transmit", _host, of_gpu=False),
+    Traffic(infiniband.RECEIVED, "infiniband", "receive", _host, of_gpu=False),
+)
+SOURCES = frozenset({"nvlink", "pcie", "activity", "disk", "network", "infiniband"})
+"""Whose readings hold traffic: the others are not looked through."""
+
+BY_METRIC = {traffic.metric.name: traffic for traffic in TRAFFIC}
+
+PAYLOAD = {
+    nvlink.TRANSMITTED.name: nvlink.WIRE_TRANSMITTED.name,
+    nvlink.RECEIVED.name: nvlink.WIRE_RECEIVED.name,
+    nvlink.LINK_TRANSMITTED.name: nvlink.LINK_WIRE_TRANSMITTED.name,
+    nvlink.LINK_RECEIVED.name: nvlink.LINK_WIRE_RECEIVED.name,
+}
+"""Payload stands in for the wire on GPUs that count only payload (P100)."""
+
+
+def key_of(traffic: Traffic, labels: Labels) -> PathKey:
+    gpu, uuid = labels[:2] if traffic.of_gpu else ("", "")
+    return PathKey(traffic.path, traffic.device(labels), gpu, uuid, traffic.direction)
+
+
+@dataclass(slots=True)
+class Path:
+    """One data path in one direction, as far as it has been followed."""
+
+    at: float
+    bytes: float
+    until: float  # when what is known of it expires
+    ratio: float | None = None
+    saturated: float = 0.0
+    observed: float = 0.0
+
+
+@dataclass(slots=True)
+class Bandwidth:
+    """Follows every path with a known limit; fed with readings as they come."""
+
+    threshold: Callable[[str], float]
+    limits: Limits = field(default_factory=dict)
+    paths: dict[PathKey, Path] = field(default_factory=dict)
+    unlimited: set[PathKey] = field(default_factory=set)  # traffic that no limit is known for
+
+    def observe(self, readings: Iterable[Reading]) -> None:
+        """Take in what was read since the last call."""
+        for reading in readings:
+            if reading.key.source not in SOURCES:
+                continue
+            counted = {sample.metric.name for sample in reading.samples}
+            for sample in reading.samples:
+                name = sample.metric.name
+                wire = PAYLOAD.get(name)
+                traffic = BY_METRIC.get(wire if wire and wire not in counted else name)
+                if traffic is not None:
+                    self._follow(traffic, sample, reading)
+
+    def _follow(self, traffic: Traffic, sample: Sample, reading: Reading) -> None:
+        key = key_of(traffic, sample.labels)
+        limit = self.limits.get(key)
+        if limit is None:
+            self.unlimited.add(key)
+            return
+        path = self.paths.get(key)
+        moved = sample.value * limit.bytes_per_second if traffic.share else sample.value
+        if path is None:
+            self.paths[key] = Path(reading.at, moved, reading.expires)
+            return
+        seconds = reading.at - path.at
+        grown = moved * seconds if traffic.share else moved - path.bytes
+        path.at, path.bytes, path.until = reading.at, moved, reading.expires
+        if grown < 0 or not 0 < seconds <= EXPIRY_BEATS * reading.every:
+            path.ratio = None  # a reset, or a gap: what happened in it is not known
+            return
+        path.ratio = grown / seconds / limit.bytes_per_second
+        path.observed += seconds
+        if path.ratio >= self.threshold(key.path):
+            path.saturated += seconds
+
+    def report(self, out: Out) -> None:
+        """Samples of every limit, and of the traffic where it is followed."""
+        for key in self.unlimited:
+            out.absent(RATIO, NO_LIMIT, *key)
+        for key, limit in self.limits.items():
+            out.add(LIMIT, limit.bytes_per_second, *key)
+            out.add(LIMIT_INFO, 1, *key, limit.origin, limit.source)
+            path = self.paths.get(key)
+            if path is None:
+                continue
+            out.add(SATURATED, path.saturated, *key)
+            out.add(OBSERVED, path.observed, *key)
+            if path.ratio is not None and out.at <= path.until:
+                out.add(RATIO, path.ratio, *key)
+
+
+class Bandwidths:
+    """The paths of one machine: limits resolved anew now and then, traffic followed each tick."""
+
+    def __init__(
+        self,
+        specs: Specs,
+        system: Callable[[], SystemSpec | None],
+        configured: Mapping[tuple[str, str, str], float],
+    ) -> None:
+        self._specs = specs
+        self._system = system
+        self._configured = configured
+        self._bandwidth = Bandwidth(specs.threshold)
+
+    def observe(self, snapshot: Snapshot, fresh: Sequence[Reading]) -> None:
+        """Take in the readings of one tick."""
+        if snapshot.tick % REFRESH == 1 or not self._bandwidth.limits:
+            machine = Machine(Look(snapshot), self._specs, self._system(), self._configured)
+            self._bandwidth.limits = resolve(machine)
+            self._bandwidth.unlimited.clear()
+        self._bandwidth.observe(fresh)
+
+    def report(self, snapshot: Snapshot) -> Reading:
+        """What is known of every path at this tick."""
+        out = Out(snapshot.at)
+        self._bandwidth.report(out)
+        samples, absences = tuple(out.samples), tuple(out.absences)
+        return Reading(PATHS_KEY, snapshot.at, beats.TICK, samples, absences)
