@@ -103,15 +103,16 @@ def build_agent(
     counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.fleet.gpus))
     whole = system.System(lambda: gpus.fleet, recognise, hardware.host.files)
     configured = {(c.path, c.device, c.direction): c.bytes_per_second for c in config.limit}
-    reads = [*system.reads(whole), *xid.reads(counts), *_host_reads(config, hardware.host, clock)]
-    agenda = Agenda(reads, clock, Ledger())
+    agenda = Agenda(_host_reads(config, hardware.host, clock), clock, Ledger())
+    known = Agenda([*system.reads(whole), *xid.reads(counts)], clock, Ledger())
     lane = InlineLane if inline else Lane
     poller = Poller(
         lanes=(
             lane("nvml", gpus.run, gpus.complete, clock),
             lane("host", agenda.run, agenda.complete, clock),
+            InlineLane("memory", known.run, known.complete, clock),  # no call that could hang
         ),
-        ledgers=(gpus.ledger, agenda.ledger),
+        ledgers=(gpus.ledger, agenda.ledger, known.ledger),
         clock=clock,
         observers=(Bandwidths(specs, lambda: recognise(gpus.fleet), configured),),
     )

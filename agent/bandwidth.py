@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent import beats
-from agent.limits import Limits, Machine, PathKey, resolve
+from agent.limits import Limits, Machine, PathKey, resolve, survey
 from agent.look import Look
 from agent.model import (
     EXPIRY_BEATS,
@@ -37,6 +37,12 @@ LIMIT_INFO = gauge(
     "1, with where the limit comes from (configured, spec or hardware) and its source.",
     "agent/specs and the hardware",
     (*PATH_LABELS, "origin", "source"),
+)
+SPEC = gauge(
+    "dgx_bandwidth_spec_bytes_per_second",
+    "What the data path should carry by its spec sheet; a limit below it is a degraded path.",
+    "agent/specs",
+    PATH_LABELS,
 )
 RATIO = gauge(
     "dgx_bandwidth_ratio",
@@ -144,6 +150,7 @@ class Bandwidth:
     threshold: Callable[[str], float]
     limits: Limits = field(default_factory=dict)
     paths: dict[PathKey, Path] = field(default_factory=dict)
+    specs: Mapping[PathKey, float] = field(default_factory=dict)
     unlimited: set[PathKey] = field(default_factory=set)  # traffic that no limit is known for
 
     def observe(self, readings: Iterable[Reading]) -> None:
@@ -185,6 +192,8 @@ class Bandwidth:
         """Samples of every limit, and of the traffic where it is followed."""
         for key in self.unlimited:
             out.absent(RATIO, NO_LIMIT, *key)
+        for key, speed in self.specs.items():
+            out.add(SPEC, speed, *key)
         for key, limit in self.limits.items():
             out.add(LIMIT, limit.bytes_per_second, *key)
             out.add(LIMIT_INFO, 1, *key, limit.origin, limit.source)
@@ -215,7 +224,9 @@ class Bandwidths:
         """Take in the readings of one tick."""
         if snapshot.tick % REFRESH == 1 or not self._bandwidth.limits:
             machine = Machine(Look(snapshot), self._specs, self._system(), self._configured)
-            self._bandwidth.limits = resolve(machine)
+            found = survey(machine)
+            self._bandwidth.limits = resolve(machine, found)
+            self._bandwidth.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
             self._bandwidth.unlimited.clear()
         self._bandwidth.observe(fresh)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from agent import bandwidth
 from agent.health import SOURCE_UP
 from agent.look import Look
 from agent.model import Metric, Reason, Snapshot
@@ -15,6 +16,8 @@ HARMFUL = {"software_thermal", "hardware_thermal", "power_brake", "hardware_slow
 
 ACTIONS = {1: "a reset", 2: "a reboot", 3: "its peer traffic drained", 4: "a drain and a reset"}
 """What the driver may ask for a GPU, by `dgx_gpu_recovery_action`."""
+
+PORTS = ("network", "infiniband")
 
 FLAGS = (
     (ecc.REMAP_FAILURE, "a memory row could not be remapped, the GPU is due for replacement"),
@@ -31,6 +34,7 @@ def findings(snapshot: Snapshot) -> Iterator[str]:
     yield from _events(look)
     yield from _links(look)
     yield from _lanes(look)
+    yield from _ports(look)
     yield from _heat(look)
     yield from _arrays(look)
     for reason in WRONG_REASONS:
@@ -98,6 +102,15 @@ def _lanes(look: Look) -> Iterator[str]:
         lanes = look.value(pcie.WIDTH, index, uuid)
         if lanes is not None and lanes < limit:
             yield f"GPU {index}: {lanes:.0f} of {limit:.0f} PCIe lanes are in use"
+
+
+def _ports(look: Look) -> Iterator[str]:
+    """Ports with carrier that run below their sheet; links and lanes of GPUs are told above."""
+    for key, speed in sorted(look.all(bandwidth.LIMIT).items()):
+        spec = look.value(bandwidth.SPEC, *key)
+        path, device, direction = key[0], key[1], key[4]
+        if path in PORTS and direction == "receive" and spec is not None and speed < spec:
+            yield f"{path} port {device} runs at {speed / 1e9:g} of {spec / 1e9:g} GB/s"
 
 
 def _heat(look: Look) -> Iterator[str]:

@@ -151,11 +151,17 @@ class Gpus:
         self.nvml = Nvml(self.library())
         self.nvml.connect()
         self._listener = None
-        self._probe(emit)
+        try:
+            self._probe(emit)
+        except Absent:
+            self.nvml.disconnect()
+            raise
         greeting = self.fleet.driver_version, self.fleet.answering
         log.info("event=nvml_connected driver=%s gpus=%d", *greeting)
 
     def _disconnect(self, why: str, emit: Emit) -> None:
+        for member in self._members.values():
+            member.device.close()
         if self.nvml is not None:
             self.nvml.disconnect()
         for member in self._members.values():
@@ -178,7 +184,11 @@ class Gpus:
         self._next_probe = self.clock.monotonic() + beats.TOPOLOGY
         devices = [d for d in map(self._meet, range(count)) if d is not None]
         identities = [d.identity for d in devices]
-        met = [m for d in devices if (m := self._adopted(d, identities)) is not None]
+        met = [
+            self._unless_unchanged(m)
+            for d in devices
+            if (m := self._adopted(d, identities)) is not None
+        ]
         before = self._members
         self._members = {m.device.identity.uuid: m for m in met}
         for uuid, member in before.items():
@@ -187,7 +197,19 @@ class Gpus:
                 why = self._silent[member.device.identity.index]
                 self._declare_lost(member, emit, Absent(Reason.LOST, why))
             forget(member, self._members.get(uuid), emit)
+            if self._members.get(uuid) is not member:
+                member.device.close()
         self._publish()
+
+    def _unless_unchanged(self, member: Member) -> Member:
+        """The member as it was, if the GPU answers the same questions: its totals go on."""
+        before = self._members.get(member.device.identity.uuid)
+        if before is None or not same(before, member):
+            return member
+        member.device.close()
+        for read in before.reads:
+            read.again()
+        return before
 
     def _listed(self, member: Member, count: int) -> bool:
         """Whether the driver still lists a GPU that does not answer, under its old index."""
@@ -207,6 +229,7 @@ class Gpus:
             return
         self._members[device.identity.uuid] = member
         if before is not None:
+            before.device.close()
             forget(before, member, emit)
         self._publish()
         log.info("event=gpu_back gpu=%d uuid=%s", index, device.identity.uuid)
@@ -225,6 +248,7 @@ class Gpus:
         try:
             member = Member(device, tuple(self.build(device, identities)))
         except Exception as error:  # as above
+            device.close()
             self._mute(device.identity.index, error)
             return None
         self._silent.pop(device.identity.index, None)
@@ -277,6 +301,18 @@ class Gpus:
     def _connection(self) -> Reading:
         failure = f"{self.fleet.why_not}: {WITHOUT_DRIVER}" if self.fleet.why_not else ""
         return Reading(CONNECTION, self.clock.monotonic(), beats.TICK, failure=failure)
+
+
+def same(before: Member, now: Member) -> bool:
+    """Whether a GPU answers the same questions, under the same index, of the same connection."""
+    one, other = before.device, now.device
+    keys = [{read.key for read in member.reads} for member in (before, now)]
+    return (
+        one.nvml is other.nvml
+        and not one.lost
+        and (one.labels, one.mig) == (other.labels, other.mig)
+        and keys[0] == keys[1]
+    )
 
 
 def forget(member: Member, kept: Member | None, emit: Emit) -> None:

@@ -10,11 +10,31 @@ from agent.config import LogConfig
 PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 
 
+def escaped(record: logging.LogRecord) -> str:
+    """The message on one line, with quotes inside its values escaped."""
+    if not isinstance(record.args, tuple):
+        return record.getMessage().replace("\n", " ")
+    values = tuple(
+        value
+        if isinstance(value, int | float)
+        else str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        for value in record.args
+    )
+    return str(record.msg) % values if values else str(record.msg)
+
+
+def plain(value: str) -> str:
+    """A value of a pair without its quotes and escapes."""
+    if not value.startswith('"'):
+        return value
+    return value[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+
+
 class Logfmt(logging.Formatter):
     """`level=info logger=agent.gpus event=... key=value`; messages are logfmt already."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage().replace("\n", " ")
+        message = escaped(record)
         text = f"level={record.levelname.lower()} logger={record.name} {message}"
         if record.exc_info:
             text += f"\n{self.formatException(record.exc_info)}"
@@ -25,8 +45,8 @@ class Json(logging.Formatter):
     """The same, an object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
-        pairs = {key: value.strip('"') for key, value in PAIR.findall(message)}
+        message = escaped(record)
+        pairs = {key: plain(value) for key, value in PAIR.findall(message)}
         entry = {"level": record.levelname.lower(), "logger": record.name, **pairs}
         if not pairs:
             entry["message"] = message

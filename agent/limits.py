@@ -1,6 +1,6 @@
 """What each data path can carry: the smaller of the spec sheet and what the hardware has now."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,38 +44,44 @@ class Machine:
     system: SystemSpec | None
     configured: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
 
+    def system_bandwidth(self, path: str, direction: str) -> Bandwidth | None:
+        """What the sheet of this system, if it is known, says of one port or array."""
+        return self.system.bandwidth(path, direction) if self.system else None
+
     def sheet(self, index: str, uuid: str) -> GpuSpec | None:
         """The spec sheet of one GPU."""
         found = self.look.where(gpu.INFO, gpu=index, uuid=uuid)
         return self.specs.gpu(next(iter(found))[2]) if found else None
 
 
-def smaller(spec: Bandwidth | None, hardware: Limit | None, times: float = 1.0) -> Limit | None:
-    """The smaller of the sheet's figure (taken so many times) and what the hardware carries now."""
-    found = [hardware] if hardware else []
-    if spec is not None:
-        found.insert(0, Limit(spec.bytes_per_second * times, "spec", spec.source))
-    return min(found, key=lambda limit: limit.bytes_per_second, default=None)
+class Found(NamedTuple):
+    """What is known of one path before it is decided: the sheet's figure and the hardware's."""
+
+    key: PathKey
+    spec: Limit | None
+    hardware: Limit | None
 
 
-Resolved = Iterator[tuple[PathKey, Limit | None]]
+def planned(bandwidth: Bandwidth | None, times: float = 1.0) -> Limit | None:
+    """A figure of a spec sheet, taken so many times, as a limit."""
+    if bandwidth is None:
+        return None
+    return Limit(bandwidth.bytes_per_second * times, "spec", bandwidth.source)
 
 
-def _nvlink(machine: Machine) -> Resolved:
+def _nvlink(machine: Machine) -> Iterator[Found]:
     for (index, uuid), up in machine.look.all(nvlink.LINKS).items():
         sheet = machine.sheet(index, uuid)
-        planned = machine.look.value(nvlink.LINKS_EXPECTED, index, uuid) or up
+        links = machine.look.value(nvlink.LINKS_EXPECTED, index, uuid) or up
         for direction in BOTH:
             spec = sheet.bandwidth("nvlink", direction) if sheet else None
             speed = spec.bytes_per_second if spec else nvlink.USUAL_LINK_SPEED
-            carries = Limit(
-                up * speed, "hardware", f"{up:.0f} active links of {speed / 1e9:g} GB/s"
-            )
+            source = f"{up:.0f} active links of {speed / 1e9:g} GB/s"
             key = PathKey("nvlink", f"gpu{index}", index, uuid, direction)
-            yield key, smaller(spec, carries, planned)
+            yield Found(key, planned(spec, links), Limit(up * speed, "hardware", source))
             for link in _links_to_gpus(machine, index, uuid):
-                device = f"gpu{index}:{link}"
-                yield key._replace(device=device), smaller(spec, Limit(speed, "hardware", "a link"))
+                one = key._replace(device=f"gpu{index}:{link}")
+                yield Found(one, planned(spec), Limit(speed, "hardware", "one link"))
 
 
 def _links_to_gpus(machine: Machine, index: str, uuid: str) -> list[str]:
@@ -84,64 +90,68 @@ def _links_to_gpus(machine: Machine, index: str, uuid: str) -> list[str]:
     return [key[2] for key in ends]
 
 
-def _pcie(machine: Machine) -> Resolved:
+def _pcie(machine: Machine) -> Iterator[Found]:
     for (index, uuid), generation in machine.look.all(pcie.GENERATION_LIMIT).items():
         width = machine.look.value(pcie.WIDTH, index, uuid)
+        speed = None if width is None else pcie_bytes_per_second(int(generation), int(width))
+        carries = None
+        if speed is not None:
+            source = f"generation {generation:.0f} x{width:.0f}: {PCIE_SOURCE}"
+            carries = Limit(speed, "hardware", source)
         sheet = machine.sheet(index, uuid)
         for direction in BOTH:
-            carries = None
-            if width is not None:
-                speed = pcie_bytes_per_second(int(generation), int(width))
-                source = f"generation {generation:.0f} x{width:.0f}: {PCIE_SOURCE}"
-                carries = Limit(speed, "hardware", source) if speed else None
             spec = sheet.bandwidth("pcie", direction) if sheet else None
             key = PathKey("pcie", f"gpu{index}", index, uuid, direction)
-            yield key, smaller(spec, carries)
+            yield Found(key, planned(spec), carries)
 
 
-def _hbm(machine: Machine) -> Resolved:
+def _hbm(machine: Machine) -> Iterator[Found]:
     """Only where GPM tells the bandwidth in use: a busy memory controller is not a full bus."""
     for index, uuid in machine.look.all(activity.MEMORY_BANDWIDTH):
         bits = machine.look.value(memory.BUS_WIDTH, index, uuid)
         hertz = machine.look.value(clocks.CLOCK_LIMIT, index, uuid, "memory")
-        sheet = machine.sheet(index, uuid)
         carries = None
         if hertz is not None and bits is not None:
             speed = hertz * DOUBLE_RATE * bits / BITS
             carries = Limit(speed, "hardware", f"{bits:.0f} bits at {hertz / 1e6:.0f} MHz")
+        sheet = machine.sheet(index, uuid)
         spec = sheet.bandwidth("hbm", "total") if sheet else None
-        yield PathKey("hbm", f"gpu{index}", index, uuid, "total"), smaller(spec, carries)
+        key = PathKey("hbm", f"gpu{index}", index, uuid, "total")
+        yield Found(key, planned(spec), carries)
 
 
-def _disk(machine: Machine) -> Resolved:
+def _disk(machine: Machine) -> Iterator[Found]:
+    """The sheet's figure is that of the array that holds the data; a single disk has none."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.look.labelled(disk.INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"
         for direction in ("read", "write"):
-            spec = machine.system.bandwidth("disk", direction) if machine.system else None
+            spec = machine.system_bandwidth("disk", direction) if holds_data else None
             key = PathKey("disk", labels["device"], "", "", direction)
-            yield key, smaller(spec, None) if holds_data else None
+            yield Found(key, planned(spec), None)
 
 
-def _network(machine: Machine) -> Resolved:
+def _network(machine: Machine) -> Iterator[Found]:
     for (device,) in machine.look.all(network.RECEIVED):
         speed = machine.look.value(network.SPEED, device)
         source = f"/sys/class/net/{device}/speed"
-        limit = None if speed is None else Limit(speed, "hardware", source)
+        carries = None if speed is None else Limit(speed, "hardware", source)
         for direction in BOTH:
-            yield PathKey("network", device, "", "", direction), limit
+            spec = machine.system_bandwidth("network", direction) if carries else None
+            key = PathKey("network", device, "", "", direction)
+            yield Found(key, planned(spec), carries)
 
 
-def _infiniband(machine: Machine) -> Resolved:
+def _infiniband(machine: Machine) -> Iterator[Found]:
     for (device, port), rate in machine.look.all(infiniband.RATE).items():
         source = f"/sys/class/infiniband/{device}/ports/{port}/rate"
         for direction in BOTH:
-            spec = machine.system.bandwidth("infiniband", direction) if machine.system else None
+            spec = machine.system_bandwidth("infiniband", direction)
             key = PathKey("infiniband", f"{device}:{port}", "", "", direction)
-            yield key, smaller(spec, Limit(rate, "hardware", source))
+            yield Found(key, planned(spec), Limit(rate, "hardware", source))
 
 
-PATHS: tuple[Callable[[Machine], Resolved], ...] = (
+PATHS: tuple[Callable[[Machine], Iterator[Found]], ...] = (
     _nvlink,
     _pcie,
     _hbm,
@@ -151,16 +161,23 @@ PATHS: tuple[Callable[[Machine], Resolved], ...] = (
 )
 
 
-def resolve(machine: Machine) -> dict[PathKey, Limit]:
+def survey(machine: Machine) -> list[Found]:
+    """Every path of the machine."""
+    return [found for path in PATHS for found in path(machine)]
+
+
+def resolve(machine: Machine, found: Iterable[Found]) -> dict[PathKey, Limit]:
     """The limit of every path that has a known one; the others have none, and no ratio.
 
-    What the owner configured by path, device and direction comes before all else.
+    What the owner configured by path, device and direction comes before all else; then the
+    smaller of what the sheet and the hardware say.
     """
     limits: dict[PathKey, Limit] = {}
-    for path in PATHS:
-        for key, limit in path(machine):
-            own = machine.configured.get((key.path, key.device, key.direction))
-            known = limit if own is None else Limit(own, "configured", "the configuration")
-            if known is not None:
-                limits[key] = known
+    for key, spec, hardware in found:
+        own = machine.configured.get((key.path, key.device, key.direction))
+        if own is not None:
+            limits[key] = Limit(own, "configured", "the configuration")
+        elif spec is not None or hardware is not None:
+            known = [limit for limit in (spec, hardware) if limit is not None]
+            limits[key] = min(known, key=lambda limit: limit.bytes_per_second)
     return limits

@@ -58,4 +58,7 @@ class Probe:
         """A read of a table of one-value rows."""
         table = tuple(rows)
         metrics = dict.fromkeys(row.metric for row in table)
-        return self.read(source, part, metrics, Rows(self.device, table).read, every)
+        asked = Rows(self.device, table)
+        read = self.read(source, part, metrics, asked.read, every)
+        read.again = asked.ask_again
+        return read

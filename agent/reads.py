@@ -50,6 +50,7 @@ class Read:
     labels: tuple[str, ...] = ()
     prompt: bool = False
     stagger: float = 0.0  # share of the beat that sets this device's place in it: they take turns
+    again: Callable[[], None] = lambda: None  # ask once more what was refused for good
     varies: bool = False  # the beat may shorten between two runs
     due: float = 0.0
     at: float = 0.0  # when it last ran
@@ -91,6 +92,11 @@ class Rows(Generic[T]):
                 self._note(row, absent, out)
         for row, refusal in self._refused:
             out.absent(row.metric, refusal, *row.labels)
+
+    def ask_again(self) -> None:
+        """Ask all rows at the next read, also those that were refused for good."""
+        self._asked += [row for row, _ in self._refused]
+        self._refused.clear()
 
     def _note(self, row: Row[T], absent: Absent, out: Out) -> None:
         if absent.reason in FINAL:

@@ -14,6 +14,7 @@ WRONG = {
     "dgx-a100:throttled": "clocks are held down by ",
     "dgx-1-v100:ecc": "uncorrected ECC errors since the driver was loaded",
     "dgx-h200:row-remap": "could not be remapped",
+    "dgx-1-v100:port-degraded": "port mlx5_",
     "dgx-h100:xid": "XID 48, double-bit ECC error",
 }
 HEALTHY = ("dgx-1-p100", "dgx-1-v100", "dgx-station-v100", "dgx-a100", "dgx-h100", "k40")

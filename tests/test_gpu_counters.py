@@ -101,10 +101,10 @@ def test_gpm_means_are_integrated_and_a_metric_without_value_is_absent() -> None
     assert bench.values(activity.ACTIVITY)[key] == 0.3
     assert bench.values(activity.ACTIVE_SECONDS)[key] == pytest.approx(3.0)
     assert bench.values(pcie.TRANSMITTED)[key] == pytest.approx(1000 * PCIE_UNIT)
-    assert bench.reasons(activity.TENSOR_ACTIVE) == {key: Reason.UNSUPPORTED}
+    assert bench.reasons(activity.TENSOR_ACTIVE) == {key: Reason.UNKNOWN}
     del bench.nvml.means[1]
     bench.run()
-    assert bench.reasons(activity.ACTIVE_SECONDS) == {key: Reason.UNSUPPORTED}
+    assert bench.reasons(activity.ACTIVE_SECONDS) == {key: Reason.UNKNOWN}
 
 
 def test_a_gpm_pair_that_is_too_close_takes_nothing_back() -> None:

@@ -1,6 +1,6 @@
 """One GPU: its identity, its state as all sources share it, and calls in NVML's words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,7 @@ class Device:
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
         self.lost = False
+        self.releases: list[Callable[[], None]] = []
         self.occupied = False  # a compute process is on it (source `process` keeps this)
         self.nvlink_busy = False  # its links are half full or more (source `nvlink`)
         self.woken = False  # something changed: prompt reads run at once
@@ -118,6 +119,12 @@ class Device:
         if self.mig and absent.reason is Reason.UNSUPPORTED:
             return Absent(Reason.MIG, str(absent))
         return absent
+
+    def close(self) -> None:
+        """Give back what the driver holds for this device."""
+        for release in self.releases:
+            release()
+        self.releases.clear()
 
     def mig_switched(self) -> bool:
         """Whether MIG was switched on or off since the probe."""

@@ -1,7 +1,8 @@
 """GPM, the GPU performance monitor of Hopper and newer: honest means between two samples."""
 
-import math
+from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 from agent.backends.device import Device
@@ -36,6 +37,17 @@ class GpmId(IntEnum):
     NVLINK_TRANSMITTED = 61
 
 
+MOST_SHARE = 105.0
+MOST = {
+    GpmId.PCIE_TRANSMITTED: 200e9 / PCIE_UNIT,
+    GpmId.PCIE_RECEIVED: 200e9 / PCIE_UNIT,
+    GpmId.NVLINK_TRANSMITTED: 4e12 / NVLINK_UNIT,
+    GpmId.NVLINK_RECEIVED: 4e12 / NVLINK_UNIT,
+}
+"""What no hardware reaches, in GPM's units: more is the driver's mistake and must not be counted.
+A NaN compares as false, and is left out too."""
+
+
 class Measurement(NamedTuple):
     """Means over the `seconds` that ended at `at` (monotonic). Absent ids have no value."""
 
@@ -48,7 +60,7 @@ class Measurement(NamedTuple):
         try:
             return self.values[metric]
         except KeyError:
-            raise Absent(Reason.UNSUPPORTED, f"GPM metric {metric.name} not answered") from None
+            raise Absent(Reason.UNKNOWN, f"GPM gives no usable {metric.name}") from None
 
 
 class Gpm:
@@ -60,23 +72,38 @@ class Gpm:
         self._library = device.nvml.library
         if not device.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
-        self._older = device.nvml.call("nvmlGpmSampleAlloc")
-        self._newer = device.nvml.call("nvmlGpmSampleAlloc")
         self._metrics = tuple(GpmId)
+        self._older = self._sample()
+        self._newer = self._sample()
         device.ask("nvmlGpmSampleGet", self._older)
         self._since = clock.monotonic()
         self.latest: Measurement | None = None
+        self.failure: Absent | None = None  # why the last attempt gave nothing
+
+    def _sample(self) -> Any:
+        """Memory for one sample, given back when the device is closed."""
+        sample = self._device.nvml.call("nvmlGpmSampleAlloc")
+        self._device.releases.append(partial(self._free, sample))
+        return sample
+
+    def _free(self, sample: Any) -> None:
+        with suppress(Absent):  # the driver may be gone, and its memory with it
+            self._device.nvml.call("nvmlGpmSampleFree", sample)
 
     def measure(self) -> Measurement | None:
         """Means since the last call; None where that was too short ago."""
         now = self._clock.monotonic()
         if now - self._since < SHORTEST:
             return None
-        self._device.ask("nvmlGpmSampleGet", self._newer)
-        values = self._means()
+        try:
+            self._device.ask("nvmlGpmSampleGet", self._newer)
+            values = self._means()
+        except Absent as absent:
+            self.latest, self.failure = None, absent
+            raise
         measurement = Measurement(now, now - self._since, values)
         self._older, self._newer = self._newer, self._older
-        self._since, self.latest = now, measurement
+        self._since, self.latest, self.failure = now, measurement, None
         return measurement
 
     def _means(self) -> dict[GpmId, float]:
@@ -90,5 +117,5 @@ class Gpm:
         return {
             metric: slot.value
             for slot, metric in zip(question.metrics, self._metrics, strict=False)
-            if not slot.nvmlReturn and math.isfinite(slot.value)
+            if not slot.nvmlReturn and 0.0 <= slot.value <= MOST.get(metric, MOST_SHARE)
         }

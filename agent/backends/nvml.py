@@ -78,10 +78,11 @@ class Nvml:
 
 
 def real_library() -> Any:
-    """pynvml itself (distribution nvidia-ml-py); a fresh load of the driver's library."""
+    """pynvml itself (distribution nvidia-ml-py).
+
+    A driver of another version under a running agent needs the agent restarted: the C library of
+    the old one stays mapped, and NVML refuses the mix.
+    """
     import pynvml
 
-    # After a driver upgrade under a running agent the library must be opened anew.
-    pynvml.nvmlLib = None
-    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
     return pynvml

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from agent import beats
-from agent.backends.buffers import UTILISATION_SAMPLES, SampleBuffer, TimedValue
+from agent.backends.buffers import UTILISATION_SAMPLES, SampleBuffer
 from agent.backends.device import Device
 from agent.backends.gpm import Gpm, GpmId
 from agent.counters import Integral
-from agent.model import FINAL, GPU_LABELS, Absent, Reason, counter, gauge, signal
+from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, signal
 from agent.probe import Probe
-from agent.reads import Out, Read
+from agent.reads import PERMANENT, Out, Read
 
 ACTIVITY = gauge(
     "dgx_gpu_activity_ratio",
@@ -86,41 +86,59 @@ class FromGpm:
 
 
 class FromBuffer:
-    """Every 200 ms sample of the driver's buffer, once; the gauge where the buffer is refused."""
+    """Every 200 ms sample of the driver's buffer, once."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._buffer = SampleBuffer(device, UTILISATION_SAMPLES)
-        self._gauge = Integral(longest=3 * beats.UTILISATION_BUFFER)
         self._seconds = 0.0
+        self._buffer.take()  # sets the mark, and raises where there is no buffer
 
     def read(self, out: Out) -> None:
-        try:
-            samples = self._buffer.take()
-        except Absent as absent:
-            if absent.reason in FINAL:
-                raise
-            self._from_gauge(out)
-        else:
-            self._from_samples(samples, out)
-        for metric in (SM_ACTIVE, SM_OCCUPANCY, TENSOR_ACTIVE, MEMORY_BANDWIDTH):
-            out.absent(metric, WITHOUT_GPM)
-
-    def _from_samples(self, samples: list[TimedValue], out: Out) -> None:
+        samples = self._buffer.take()
         observed = sum(sample.seconds for sample in samples)
         active = sum(sample.value / 100 * sample.seconds for sample in samples)
         self._seconds += active
-        activity = active / observed if observed else self._gauge_value()
-        out.add(ACTIVITY, activity)
+        out.add(ACTIVITY, active / observed if observed else utilization(self._device))
         out.add(ACTIVE_SECONDS, self._seconds)
+        without_gpm(out)
 
-    def _from_gauge(self, out: Out) -> None:
-        activity = self._gauge_value()
+
+class FromGauge:
+    """NVML's utilisation, integrated tick by tick, for GPUs that keep no buffer."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._seconds = Integral(longest=3 * beats.TICK)
+
+    def read(self, out: Out) -> None:
+        activity = utilization(self._device)
         out.add(ACTIVITY, activity)
-        out.add(ACTIVE_SECONDS, self._gauge.add(activity, out.at))
+        out.add(ACTIVE_SECONDS, self._seconds.add(activity, out.at))
+        without_gpm(out)
 
-    def _gauge_value(self) -> float:
-        return float(self._device.get("UtilizationRates").gpu) / 100
+
+def utilization(device: Device) -> float:
+    """NVML's utilisation now, 0-1."""
+    return float(device.get("UtilizationRates").gpu) / 100
+
+
+def without_gpm(out: Out) -> None:
+    """What only GPM could tell."""
+    for metric in (SM_ACTIVE, SM_OCCUPANCY, TENSOR_ACTIVE, MEMORY_BANDWIDTH):
+        out.absent(metric, WITHOUT_GPM)
+
+
+def _without_gpm(probe: Probe) -> Read:
+    try:
+        buffer = FromBuffer(probe.device)
+    except Absent as absent:
+        if absent.reason not in PERMANENT:
+            raise
+        gauge_ = FromGauge(probe.device)
+        return probe.read("activity", "gauge", ALL, gauge_.read, beats.TICK)
+    every = beats.UTILISATION_BUFFER
+    return probe.read("activity", "buffer", ALL, buffer.read, every, prompt=True)
 
 
 def reads(probe: Probe) -> Iterator[Read]:
@@ -134,5 +152,4 @@ def reads(probe: Probe) -> Iterator[Read]:
         run = FromGpm(probe.gpm).read
         yield probe.read("activity", "gpm", ALL, run, beat, prompt=True)
     else:
-        run = FromBuffer(device).read
-        yield probe.read("activity", "buffer", ALL, run, beats.UTILISATION_BUFFER, prompt=True)
+        yield _without_gpm(probe)

@@ -176,7 +176,13 @@ class Links:
     def read_states(self, out: Out) -> None:
         up = 0
         for link in self._links:
-            state = self._device.get("NvLinkState", link) != DOWN
+            try:
+                state = self._device.get("NvLinkState", link) != DOWN
+            except Absent as absent:  # an odd link counts as down, and must not silence others
+                if absent.reason in FINAL:
+                    raise
+                out.absent(LINK_UP, absent, str(link))
+                continue
             out.add(LINK_UP, state, str(link))
             up += state
         self._most = max(self._most, up)

@@ -75,6 +75,8 @@ class FromGpm:
 
     def read(self, out: Out) -> None:
         latest = self._gpm.latest
+        if self._gpm.failure is not None:
+            raise self._gpm.failure
         if latest is None:
             out.pending = True
             return

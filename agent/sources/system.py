@@ -19,7 +19,8 @@ INFO = gauge(
 )
 GPUS = gauge(
     "dgx_system_gpus",
-    "GPUs that answer.",
+    "GPUs that answered when they were last asked; dgx_agent_source_up tells of a driver that "
+    "hangs.",
     "nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex",
 )
 GPUS_EXPECTED = gauge(

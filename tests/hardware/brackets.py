@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from agent.backends.device import Device
-from agent.backends.fields import FieldId
 from agent.model import Metric
 from agent.sources import (
     clocks,
@@ -44,7 +43,8 @@ class Direct(NamedTuple):
 
     metric: Metric
     labels: tuple[str, ...]
-    call: Callable[[Device], float]
+    call: Callable[[Any, Any], float]  # of the library and the device's handle
+    scale: float = 1.0
 
 
 WORDS = {"Enabled": 1.0, "Disabled": 0.0, "Yes": 1.0, "No": 0.0, "None": 0.0}
@@ -111,35 +111,52 @@ IDENTITY = {
 """Labels of dgx_gpu_info to fields of nvidia-smi."""
 
 
-def _threshold(which: int) -> Callable[[Device], float]:
-    return lambda device: float(device.get("TemperatureThreshold", which))
+def _raw(function: str, *arguments: Any) -> Callable[[Any, Any], float]:
+    """A pynvml function of the device, asked past the agent."""
+    return lambda library, handle: float(getattr(library, function)(handle, *arguments))
 
 
-def _nvlink(field: FieldId) -> Callable[[Device], float]:
-    return lambda device: device.field(field, 0xFFFFFFFF) * 1024
+def _raw_field(field: int, scope: int = 0) -> Callable[[Any, Any], float]:
+    """A 64-bit field value by its number, asked past the agent's own table of numbers."""
+
+    def ask(library: Any, handle: Any) -> float:
+        answer = library.nvmlDeviceGetFieldValues(handle, [(field, scope)])[0]
+        if answer.nvmlReturn:
+            raise library.NVMLError(answer.nvmlReturn)
+        return float(answer.value.ullVal)
+
+    return ask
 
 
-def _held(device: Device) -> float:
-    return float(sum(p.usedGpuMemory for p in device.get("ComputeRunningProcesses")))
+def _processes(library: Any, handle: Any) -> float:
+    return float(len(library.nvmlDeviceGetComputeRunningProcesses(handle)))
 
 
-def _field_seconds(field: FieldId) -> Callable[[Device], float]:
-    return lambda device: device.field(field) / 1e9
+def _held(library: Any, handle: Any) -> float:
+    found = library.nvmlDeviceGetComputeRunningProcesses(handle)
+    return float(sum(process.usedGpuMemory for process in found))
 
+
+ALL_LINKS = 0xFFFFFFFF
+MHZ_TO_HERTZ, NANOSECONDS, KIB, MILLIJOULES = 1e6, 1e-9, 1024.0, 1e-3
+THRESHOLDS = {"shutdown": 0, "slowdown": 1, "memory": 2, "operating": 3}
 
 DIRECT = (
-    Direct(power.ENERGY, (), lambda d: d.get("TotalEnergyConsumption") / 1e3),
-    Direct(pcie.REPLAYS, (), lambda d: d.get("PcieReplayCounter")),
-    Direct(process.PROCESSES, (), lambda d: len(d.get("ComputeRunningProcesses"))),
+    Direct(power.ENERGY, (), _raw("nvmlDeviceGetTotalEnergyConsumption"), MILLIJOULES),
+    Direct(pcie.REPLAYS, (), _raw("nvmlDeviceGetPcieReplayCounter")),
+    Direct(process.PROCESSES, (), _processes),
     Direct(process.MEMORY, (), _held),
-    Direct(clocks.CLOCK_LIMIT, ("video",), lambda d: d.get("MaxClockInfo", 3) * MHZ),
-    Direct(clocks.THROTTLE, ("board_limit",), _field_seconds(FieldId.BOARD_LIMIT_TIME)),
-    Direct(clocks.THROTTLE, ("reliability",), _field_seconds(FieldId.RELIABILITY_TIME)),
-    *(Direct(temperature.LIMIT, (n,), _threshold(w)) for n, w in temperature.THRESHOLDS.items()),
-    Direct(nvlink.TRANSMITTED, (), _nvlink(FieldId.NVLINK_DATA_TRANSMITTED)),
-    Direct(nvlink.RECEIVED, (), _nvlink(FieldId.NVLINK_DATA_RECEIVED)),
-    Direct(nvlink.WIRE_TRANSMITTED, (), _nvlink(FieldId.NVLINK_RAW_TRANSMITTED)),
-    Direct(nvlink.WIRE_RECEIVED, (), _nvlink(FieldId.NVLINK_RAW_RECEIVED)),
+    Direct(clocks.CLOCK_LIMIT, ("video",), _raw("nvmlDeviceGetMaxClockInfo", 3), MHZ_TO_HERTZ),
+    Direct(clocks.THROTTLE, ("board_limit",), _raw_field(77), NANOSECONDS),
+    Direct(clocks.THROTTLE, ("reliability",), _raw_field(79), NANOSECONDS),
+    *(
+        Direct(temperature.LIMIT, (name,), _raw("nvmlDeviceGetTemperatureThreshold", which))
+        for name, which in THRESHOLDS.items()
+    ),
+    Direct(nvlink.TRANSMITTED, (), _raw_field(138, ALL_LINKS), KIB),
+    Direct(nvlink.RECEIVED, (), _raw_field(139, ALL_LINKS), KIB),
+    Direct(nvlink.WIRE_TRANSMITTED, (), _raw_field(140, ALL_LINKS), KIB),
+    Direct(nvlink.WIRE_RECEIVED, (), _raw_field(141, ALL_LINKS), KIB),
 )
 
 
@@ -208,7 +225,8 @@ def _direct(device: Device) -> dict[Direct, float | None]:
     values: dict[Direct, float | None] = {}
     for direct in DIRECT:
         try:
-            values[direct] = float(direct.call(device))
+            asked = direct.call(device.nvml.library, device.handle)
+            values[direct] = asked * direct.scale
         except Exception:  # noqa: BLE001: whatever it is, then the agent must not answer either
             values[direct] = None
     return values
