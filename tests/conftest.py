@@ -6,6 +6,7 @@ import pytest
 
 from tests.machines import Bench, simulated
 
+ROOT = "root: needs root, fio and network namespaces"
 PROMTOOL = "promtool: needs Prometheus' promtool"
 
 
@@ -19,6 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", PROMTOOL)
+    config.addinivalue_line("markers", ROOT)
 
 
 @pytest.fixture

@@ -66,8 +66,13 @@ def laptop(root: Path) -> Bench:
     """A machine without NVML: files below `root`, no disks, no driver."""
     clock = FrozenClock()
     host = Host(files=Tree(root), psutil=_Bare())
-    hardware = Hardware(lambda: _NoDriver(), host)
+    hardware = Hardware(no_driver, host)
     return Bench(build_agent(Config(), hardware, clock, inline=True), clock)
+
+
+def no_driver() -> Any:
+    """A library that says that there is no driver."""
+    return _NoDriver()
 
 
 class _NoDriver:
