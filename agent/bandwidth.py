@@ -222,7 +222,8 @@ class Bandwidths:
 
     def observe(self, snapshot: Snapshot, fresh: Sequence[Reading]) -> None:
         """Take in the readings of one tick."""
-        if snapshot.tick % REFRESH == 1 or not self._bandwidth.limits:
+        # While the machine is being met, each tick: its GPUs may answer after its NICs do.
+        if snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0:
             machine = Machine(Look(snapshot), self._specs, self._system(), self._configured)
             found = survey(machine)
             self._bandwidth.limits = resolve(machine, found)

@@ -77,7 +77,8 @@ class Lane:
 
 
 class InlineLane(Lane):
-    """A lane without a thread: its turn is over when `begin` returns. For looks and tests."""
+    """A lane without a thread: its turn is over when `begin` returns. For tests, and for
+    what is known in memory."""
 
     def begin(self) -> asyncio.Future[None]:
         ended = asyncio.get_running_loop().create_future()

@@ -31,7 +31,6 @@ class Reason(StrEnum):
     MISSING = "not_present"  # no such hardware here
     NO_DRIVER = "no_driver"  # NVML is not there
     UNKNOWN = "unknown"  # answered, but with no usable value
-    DISABLED = "disabled"  # switched off in the configuration
 
 
 FINAL = (Reason.LOST, Reason.NO_DRIVER)

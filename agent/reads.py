@@ -40,7 +40,7 @@ class Read:
     """One scheduled read of one source, of one device where it has any.
 
     `metrics` are what it yields when all goes well; `every` gives its beat (s) anew each time;
-    a `prompt` read also runs at once when the device wakes. `at_once` reads run before the others.
+    a `prompt` read also runs at once when the device wakes.
     """
 
     key: ReadKey

@@ -121,3 +121,13 @@ def test_seconds_are_saturated_at_the_threshold_and_not_below() -> None:
 def test_a_reset_and_a_gap_are_not_observed() -> None:
     path = fed((0, 500), (1, 20), (2, 40), (9, 900), (10, 920)).paths[KEY]
     assert (path.observed, path.ratio) == (2.0, pytest.approx(0.2))
+
+
+def test_gpus_that_answer_after_the_first_tick_have_limits_at_once() -> None:
+    bench = simulated("dgx-1-v100:training")
+    bench.machine.world.fail("nvmlDeviceGetCount", 9)
+    bench.run(3)
+    assert {"nvlink", "pcie"}.isdisjoint(key[0] for key in bench.look.all(bandwidth.LIMIT))
+    bench.machine.world.fail("nvmlDeviceGetCount", None)
+    bench.run(11)
+    assert {"nvlink", "pcie"} <= {key[0] for key in bench.look.all(bandwidth.LIMIT)}

@@ -58,7 +58,6 @@ class Device:
         self.lost = False
         self.releases: list[Callable[[], None]] = []
         self.occupied = False  # a compute process is on it (source `process` keeps this)
-        self.nvlink_busy = False  # its links are half full or more (source `nvlink`)
         self.woken = False  # something changed: prompt reads run at once
 
     def get(self, call: str, *args: Any, **options: Any) -> Any:

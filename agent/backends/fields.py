@@ -14,13 +14,11 @@ class FieldId(IntEnum):
     """`nvmlDeviceGetFieldValues` ids with the unit that NVML gives."""
 
     MEMORY_TEMPERATURE = 82  # degrees Celsius
-    NVLINK_COUNT = 91  # links
     NVLINK_DATA_TRANSMITTED = 138  # KiB of payload
     NVLINK_DATA_RECEIVED = 139
     NVLINK_RAW_TRANSMITTED = 140  # KiB on the wire: payload plus protocol
     NVLINK_RAW_RECEIVED = 141
     POWER_CAP_TIME = 74  # ns, as all times below
-    THERMAL_TIME = 75
     SYNC_BOOST_TIME = 76
     BOARD_LIMIT_TIME = 77
     RELIABILITY_TIME = 79
