@@ -6,7 +6,21 @@ from agent import bandwidth
 from agent.health import SOURCE_UP
 from agent.look import Look
 from agent.model import Metric, Reason, Snapshot
-from agent.sources import clocks, disk, ecc, gpu, nvlink, pcie, system, temperature, xid
+from agent.sources import (
+    activity,
+    chassis,
+    clocks,
+    disk,
+    ecc,
+    gpu,
+    nvlink,
+    pcie,
+    system,
+    temperature,
+    xid,
+)
+from agent.specs import SystemSpec
+from agent.wiring import wiring
 
 WRONG_REASONS = (Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED, Reason.NO_DRIVER)
 """Reasons of absence that somebody should see to; the others are what this hardware is like."""
@@ -19,26 +33,42 @@ ACTIONS = {1: "a reset", 2: "a reboot", 3: "its peer traffic drained", 4: "a dra
 
 PORTS = ("network", "infiniband")
 
+LOADED = 0.5
+"""Activity from which a GPU holds its PCIe link at full speed; an idle link may rest."""
+
+TRAFFIC = 0.05
+"""Share of the limit of PCIe from which it is in use: the lowest generation reaches more."""
+
+AT_ONCE = 1.0
+"""Seconds: a generation read earlier than this before the load was seen may be that of rest."""
+
+OPTIONAL = {chassis.POWER.name, chassis.TEMPERATURE.name}
+"""Metrics of sensors that many machines have none of, or keep for root: absent without harm."""
+
 FLAGS = (
     (ecc.REMAP_FAILURE, "a memory row could not be remapped, the GPU is due for replacement"),
     (ecc.REMAP_PENDING, "a memory row waits for a GPU reset to be remapped"),
 )
 
 
-def findings(snapshot: Snapshot) -> Iterator[str]:
-    """Everything wrong that one snapshot shows, the worst first."""
+def findings(snapshot: Snapshot, spec: SystemSpec | None = None) -> Iterator[str]:
+    """Everything wrong that one snapshot shows, the worst first; `spec` is what the system is."""
     look = Look(snapshot)
     yield from _sources(look)
     yield from _gpus(look)
     yield from _memory(look)
     yield from _events(look)
     yield from _links(look)
+    yield from wiring(look, spec)
     yield from _lanes(look)
+    yield from _generations(look)
+    yield from _slots(look, spec)
     yield from _ports(look)
     yield from _heat(look)
     yield from _arrays(look)
     for reason in WRONG_REASONS:
         metrics = {a.metric.name for a in snapshot.absences(snapshot.at) if a.reason is reason}
+        metrics -= OPTIONAL
         if metrics:
             yield f"{len(metrics)} metrics have values that are absent: {reason.value}"
 
@@ -104,13 +134,62 @@ def _lanes(look: Look) -> Iterator[str]:
             yield f"GPU {index}: {lanes:.0f} of {limit:.0f} PCIe lanes are in use"
 
 
+def _generations(look: Look) -> Iterator[str]:
+    """Only under load: a link at rest may run slower to save power."""
+    for index, uuid, most in _per_gpu(look, pcie.GENERATION_LIMIT):
+        now, since = look.point(pcie.GENERATION, index, uuid), _under_load(look, index, uuid)
+        if now is None or since is None:
+            continue
+        if now[1] < most and now[0] >= since - AT_ONCE:
+            told = f"generation {now[1]:.0f} of {most:.0f}"
+            yield f"GPU {index}: PCIe runs at {told} while under load"
+
+
+def _under_load(look: Look, index: str, uuid: str) -> float | None:
+    """When the GPU was last seen to compute, or to move data over PCIe; None where it rests or
+    that is not known."""
+    active = look.point(activity.ACTIVITY, index, uuid)
+    if active is not None and active[1] >= LOADED:
+        return active[0]
+    for direction, moved in (("receive", pcie.RECEIVED), ("transmit", pcie.TRANSMITTED)):
+        ratio = look.value(bandwidth.RATIO, "pcie", f"gpu{index}", index, uuid, direction)
+        counted = look.point(moved, index, uuid)
+        if ratio is not None and ratio >= TRAFFIC and counted is not None:
+            return counted[0]
+    return None
+
+
+def _slots(look: Look, spec: SystemSpec | None) -> Iterator[str]:
+    """Slots that offer less than the system's sheet; lanes that are not in use are told above.
+
+    Only for systems whose maker chose the slots: a single GPU may sit in any board.
+    """
+    if spec is None or spec.products is None:
+        return
+    for key in sorted(_held_by_hardware(look, "pcie")):
+        index, uuid = key[2], key[3]
+        speed, sheet = look.value(bandwidth.LIMIT, *key), look.value(bandwidth.SPEC, *key)
+        lanes = look.value(pcie.WIDTH, index, uuid), look.value(pcie.WIDTH_LIMIT, index, uuid)
+        if speed is not None and sheet is not None and speed < sheet and lanes[0] == lanes[1]:
+            most = look.value(pcie.GENERATION_LIMIT, index, uuid)
+            offers = f"generation {most:.0f} x{lanes[0]:.0f}, {speed / 1e9:.3g} GB/s"
+            yield f"GPU {index}: its slot offers {offers}, the sheet says {sheet / 1e9:.3g}"
+
+
+def _held_by_hardware(look: Look, path: str) -> set[tuple[str, ...]]:
+    """Keys of the paths whose limit the hardware sets, not the sheet nor the configuration; one
+    direction stands for both."""
+    wanted = look.where(bandwidth.LIMIT_INFO, path=path, origin="hardware", direction="receive")
+    return {key[:5] for key in wanted}
+
+
 def _ports(look: Look) -> Iterator[str]:
     """Ports with carrier that run below their sheet; links and lanes of GPUs are told above."""
-    for key, speed in sorted(look.all(bandwidth.LIMIT).items()):
-        spec = look.value(bandwidth.SPEC, *key)
-        path, device, direction = key[0], key[1], key[4]
-        if path in PORTS and direction == "receive" and spec is not None and speed < spec:
-            yield f"{path} port {device} runs at {speed / 1e9:g} of {spec / 1e9:g} GB/s"
+    for path in PORTS:
+        for key in sorted(_held_by_hardware(look, path)):
+            speed, sheet = look.value(bandwidth.LIMIT, *key), look.value(bandwidth.SPEC, *key)
+            if speed is not None and sheet is not None and speed < sheet:
+                yield f"{path} port {key[1]} runs at {speed / 1e9:g} of {sheet / 1e9:g} GB/s"
 
 
 def _heat(look: Look) -> Iterator[str]:

@@ -1,13 +1,17 @@
 """Every data path against its limit: which paths are saturated, and that no other is."""
 
+from collections.abc import Iterable
+from pathlib import Path
+
 import pytest
 
 from agent import bandwidth
+from agent.backends.simulated import scenarios, systems
 from agent.bandwidth import Bandwidth, PathKey
-from agent.config import Config, LimitConfig
+from agent.config import Config, LimitConfig, SaturationConfig
 from agent.limits import Limit
-from agent.model import Reading, ReadKey, Sample
-from agent.sources import disk
+from agent.model import Reading, ReadKey, Reason, Sample
+from agent.sources import disk, nvlink
 from tests.machines import Bench, simulated
 
 BOTH = ("receive", "transmit")
@@ -52,10 +56,85 @@ def test_exactly_the_right_paths_are_saturated(scenario: str) -> None:
     assert not links or "nvlink-saturated" in scenario
 
 
-def test_infiniband_saturates_its_ports_both_ways() -> None:
-    found = saturated(simulated("dgx-h100:infiniband-saturated").run(10))
-    assert {path for path, _, _ in found} == {"infiniband"}
-    assert {way for _, _, way in found} == set(BOTH)
+def ports(count: int) -> set[tuple[str, str, str]]:
+    return {("infiniband", f"mlx5_{n}:1", way) for n in range(count) for way in BOTH}
+
+
+FULL: dict[str, dict[str, set[tuple[str, str, str]]]] = {
+    "starved-disk": {name: {("disk", "md0", "read")} for name in ("dgx-1-p100", "dgx-1-v100")},
+    "starved-network": {
+        **{key: {("network", "eno1", "receive")} for key in ("dgx-1-p100", "dgx-1-v100")},
+        **{key: {("network", "ens6f0", "receive")} for key in ("dgx-a100", "dgx-h100", "dgx-h200")},
+        "dgx-station-v100": {("network", "enp1s0f0", "receive")},
+    },
+    "infiniband-saturated": {
+        **dict.fromkeys(("dgx-1-p100", "dgx-1-v100"), ports(4)),
+        **dict.fromkeys(("dgx-a100", "dgx-h100", "dgx-h200"), ports(8)),
+    },
+    "starved-pcie": {"k40": set()},  # Kepler does not tell its PCIe traffic
+}
+"""What fills up, by scenario and system; below is what holds for the systems not named."""
+
+OTHERS: dict[str, set[tuple[str, str, str]]] = {
+    "starved-disk": set(),  # no sheet states the speed of their disks
+    "starved-network": {("network", "enp4s0", "receive")},
+    "starved-pcie": {("pcie", "gpu0", "receive")},
+    "infiniband-saturated": set(),
+}
+
+
+def possible_on(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Scenario and system, for those of these scenarios that the system can have."""
+    return [
+        (name, system)
+        for name in names
+        for system, machine in systems.ALL.items()
+        if not scenarios.missing(machine, name)
+    ]
+
+
+@pytest.mark.parametrize(("scenario", "system"), possible_on(OTHERS))
+def test_on_every_system_what_a_scenario_fills_is_saturated(scenario: str, system: str) -> None:
+    expected = FULL[scenario].get(system, OTHERS[scenario])
+    assert saturated(simulated(f"{system}:{scenario}").run(12)) == expected
+
+
+def test_one_pair_of_a_cube_mesh_is_full_at_a_sixth_of_its_gpu() -> None:
+    whole = PathKey("nvlink", "gpu0", "0", "GPU-0", "transmit")
+    link = whole._replace(device="gpu0:2")
+    limits = {key: Limit(speed, "spec", "") for key, speed in ((whole, 150e9), (link, 25e9))}
+    paths = Bandwidth(lambda _: 0.85, limits)
+    for at in (0.0, 60.0):
+        both = (
+            Sample(nvlink.WIRE_TRANSMITTED, ("0", "GPU-0"), 24e9 * at),
+            Sample(nvlink.LINK_WIRE_TRANSMITTED, ("0", "GPU-0", "2"), 24e9 * at),
+        )
+        paths.observe([Reading(ReadKey("nvlink", "links"), at, 60.0, both)])
+    told = {key.device: (path.ratio, path.saturated) for key, path in paths.paths.items()}
+    assert told == {"gpu0": (pytest.approx(0.16), 0.0), "gpu0:2": (pytest.approx(0.96), 60.0)}
+
+
+def test_hbm_has_a_limit_only_where_gpm_tells_the_traffic() -> None:
+    def limited(machine: str) -> set[str]:
+        return {key[0] for key in simulated(machine).run(5).look.all(bandwidth.LIMIT)}
+
+    assert "hbm" in limited("dgx-h100:training")
+    assert "hbm" not in limited("dgx-1-v100:training")
+
+
+def test_what_no_paper_states_is_unknown_until_it_is_configured() -> None:
+    bench = simulated("dgx-station-v100:starved-disk").run(12)
+    assert not [key for key in bench.look.all(bandwidth.LIMIT) if key[0] == "disk"]
+    snapshot = bench.agent.poller.latest
+    reasons = {
+        (a.labels[1], a.labels[4]): a.reason
+        for a in snapshot.absences(snapshot.at)
+        if a.metric is bandwidth.RATIO and a.labels[0] == "disk"
+    }
+    assert reasons["md0", "read"] is Reason.UNKNOWN
+    config = Config(limit=(LimitConfig("disk", "md0", "read", 1.56e9),))
+    found = saturated(simulated("dgx-station-v100:starved-disk", config).run(12))
+    assert found == {("disk", "md0", "read")}
 
 
 def test_a_pair_of_a_cube_mesh_has_limits_of_its_own() -> None:
@@ -131,3 +210,31 @@ def test_gpus_that_answer_after_the_first_tick_have_limits_at_once() -> None:
     bench.machine.world.fail("nvmlDeviceGetCount", None)
     bench.run(11)
     assert {"nvlink", "pcie"} <= {key[0] for key in bench.look.all(bandwidth.LIMIT)}
+
+
+OWN_THRESHOLDS = (
+    '[thresholds]\ndisk = { value = 0.30, unit = "ratio", source = "ours" }\n'
+    'pcie = { value = 0.40, unit = "ratio", source = "ours" }\n'
+)
+
+
+def test_a_configured_threshold_goes_before_a_users_sheet_and_that_before_the_shipped(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own.toml").write_text(OWN_THRESHOLDS)
+    config = Config(specs=str(tmp_path), saturation=SaturationConfig(disk=0.55))
+    specs = simulated("dgx-1-v100:training", config).agent.specs
+    thresholds = {path: specs.threshold(path) for path in ("disk", "pcie", "nvlink")}
+    assert thresholds == {"disk": 0.55, "pcie": 0.40, "nvlink": 0.85}
+
+
+def test_a_configured_threshold_decides_what_is_saturated() -> None:
+    look = simulated("dgx-1-v100:training").run(12).look
+    key = ("network", "eno1", "", "", "receive")
+    usual = look.value(bandwidth.RATIO, *key)
+    assert usual is not None
+    assert 0 < usual < 0.9
+    assert look.value(bandwidth.SATURATED, *key) == 0
+    config = Config(saturation=SaturationConfig(network=usual / 2))
+    look = simulated("dgx-1-v100:training", config).run(12).look
+    assert (look.value(bandwidth.SATURATED, *key) or 0) > 8

@@ -152,6 +152,7 @@ BAD = (
     (DISK.replace('names = ["SYS-821GE*"]', "names = []"), "products.names is [], expected a list"),
     (WITH_GRAPH.replace("fully-connected", "ring"), "nvlink_graph.kind is 'ring', expected one of"),
     (WITH_GRAPH.replace("fully-connected", "nvswitch"), "nvlink_graph.pairs is given"),
+    (WITH_GRAPH.replace("= 2", "= 9"), "pairs is given for 9 GPUs, expected at most 8"),
     (WITH_GRAPH.replace("nvlink_links_per_gpu", "#"), "system.nvlink_links_per_gpu is missing"),
     (WITH_GRAPH.replace("[[0, 1, 1]]", "[[0, 2, 1]]"), "pairs is a list with [0, 2, 1]"),
     (WITH_GRAPH.replace("[[0, 1, 1]]", "[[1, 0, 1]]"), "expected lists of [GPU, higher GPU"),

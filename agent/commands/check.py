@@ -2,8 +2,8 @@
 
 import argparse
 import textwrap
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from agent.assembly import build_agent
@@ -17,7 +17,8 @@ from agent.findings import findings
 from agent.health import SOURCE_UP
 from agent.look import Look
 from agent.model import Absence, Reason, Snapshot
-from agent.sources import system
+from agent.sources import chassis, power, system
+from agent.specs import SystemSpec
 
 SOMETHING_WRONG = 1
 
@@ -27,12 +28,13 @@ def run(arguments: argparse.Namespace) -> int:
     clock = SystemClock()
     agent = build_agent(config_of(arguments), settled(hardware_of(arguments, clock), clock), clock)
     _, last = take(agent)
-    print("\n".join(page(last)))
-    return SOMETHING_WRONG if list(findings(last)) else 0
+    spec = agent.recognise(agent.gpus.fleet)
+    print("\n".join(page(last, spec)))
+    return SOMETHING_WRONG if list(findings(last, spec)) else 0
 
 
-def page(snapshot: Snapshot) -> Iterator[str]:
-    """The findings in words."""
+def page(snapshot: Snapshot, spec: SystemSpec | None) -> Iterator[str]:
+    """The findings in words; `spec` is the sheet of this system, where there is one."""
     look = Look(snapshot)
     yield headline(look)
     for info in look.labelled(system.INFO):
@@ -40,6 +42,7 @@ def page(snapshot: Snapshot) -> Iterator[str]:
         product = info["product"] or "not told by the firmware"
         yield f"  system: {recognised}"
         yield f"  product name: {product}"
+    yield from (f"  {line}" for line in watts(look, spec))
     yield ""
     yield "Sources:"
     yield from _sources(look)
@@ -51,10 +54,33 @@ def page(snapshot: Snapshot) -> Iterator[str]:
     yield "Absent values:"
     yield from _absent(snapshot)
     yield ""
-    wrong = list(findings(snapshot))
+    wrong = list(findings(snapshot, spec))
     yield "Wrong:" if wrong else "Nothing is wrong."
     for finding in wrong:
         yield from textwrap.wrap(finding, 78, initial_indent="  ", subsequent_indent="    ")
+
+
+def watts(look: Look, spec: SystemSpec | None) -> Iterator[str]:
+    """What the GPUs draw beside what they may, and what the whole box may; as far as is known."""
+    drawn, limits = look.all(power.POWER), look.all(power.POWER_LIMIT)
+    tdp = spec.values.get("tdp") if spec else None
+    if drawn or limits or tdp:
+        some = drawn and drawn.keys() < limits.keys()
+        of = f" of {len(drawn)} of {len(limits)} GPUs" if some else ""
+        now = f"{sum(drawn.values()):.0f} W now" if drawn else "not known"
+        may = f", limits {added(limits.values())}" if limits else ""
+        most = f", system maximum {tdp.base:.0f} W ({tdp.source})" if tdp else ""
+        yield f"GPU power{of} {now}{may}{most}"
+    for (sensor,), whole in sorted(look.all(chassis.POWER).items()):
+        yield f"chassis power {whole:.0f} W now ({sensor})"
+
+
+def added(limits: Iterable[float]) -> str:
+    """`8 x 700 W = 5600 W`, or `2 x 250 W + 1 x 300 W = 800 W`."""
+    counts = sorted(Counter(limits).items())
+    total = sum(limit * number for limit, number in counts)
+    parts = " + ".join(f"{number} x {limit:.0f} W" for limit, number in counts)
+    return f"{parts} = {total:.0f} W"
 
 
 def _sources(look: Look) -> Iterator[str]:

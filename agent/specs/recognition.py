@@ -1,8 +1,9 @@
 """Which spec sheets apply to this machine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
 from agent.specs.sheets import GpuSpec, SpecError, SystemSpec, Value
 
@@ -20,6 +21,11 @@ class Specs:
     def threshold(self, path: str) -> float:
         """The share of its limit at or above which `path` is saturated."""
         return self.thresholds[path].value
+
+    def overruled(self, shares: Mapping[str, float]) -> "Specs":
+        """The same sheets with these thresholds of saturation in place of theirs."""
+        own = {path: Value(share, "ratio", "the configuration") for path, share in shares.items()}
+        return replace(self, thresholds=MappingProxyType({**self.thresholds, **own}))
 
     def gpu(self, model: str) -> GpuSpec | None:
         """The sheet of a GPU by its name in NVML, with or without the maker's name before it."""

@@ -94,6 +94,9 @@ SYSTEM_PATHS: Paths = {
 PATHS = (*GPU_PATHS, *SYSTEM_PATHS)
 EACH = "each"
 
+MOST_MESHED = 8
+"""GPUs that are joined without a switch at most; graphs are compared by trying placings."""
+
 GRAPHS = ("cube-mesh", "fully-connected", "nvswitch")
 SECTIONS = ("system", "gpu", "thresholds")
 
@@ -211,6 +214,8 @@ def _graph(system: Table, values: Mapping[str, Value]) -> Graph:
     if "nvlink_links_per_gpu" not in values:
         raise system.wrong("nvlink_links_per_gpu", "missing", "a table as nvlink_graph has pairs")
     gpus, links = (int(values[key].value) for key in ("gpu_count", "nvlink_links_per_gpu"))
+    if gpus > MOST_MESHED:
+        raise table.wrong("pairs", f"given for {gpus} GPUs", f"at most {MOST_MESHED} of them")
     graph = Graph(kind, _pairs(table, gpus), source, note)
     for gpu in range(gpus):
         if graph.links_of(gpu) != links:

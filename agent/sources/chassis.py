@@ -1,0 +1,164 @@
+"""The box itself: power and air as its own sensors tell, where hwmon shows them without root."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from agent import beats
+from agent.backends.files import Files, names_in, read_int, read_text
+from agent.backends.host import Host
+from agent.clock import Clock
+from agent.model import Absent, Metric, ReadKey, Reason, gauge
+from agent.reads import Out, Read, fixed
+from agent.sources.options import HostOptions
+
+CLASS = "/sys/class/hwmon"
+SENSOR = ("sensor",)
+
+POWER = gauge(
+    "dgx_chassis_power_watts",
+    "Power that the whole box draws in watts, by sensor: the board's own meter, GPUs included.",
+    "/sys/class/hwmon: power*_average, power*_input of power meters and labelled system sensors",
+    SENSOR,
+)
+TEMPERATURE = gauge(
+    "dgx_chassis_temperature_celsius",
+    "Temperature of the air through the box in degrees Celsius, by sensor: inlet, ambient, "
+    "exhaust. Sensors of CPUs, disks and cards are left out.",
+    "/sys/class/hwmon: temp*_input whose label names the air",
+    SENSOR,
+)
+
+MICRO, MILLI = 1e-6, 1e-3
+
+
+class Kind(NamedTuple):
+    """Which files of which chips belong to the chassis, and what they hold.
+
+    A file counts if its chip's name or its label matches: `power_meter` is ACPI's meter of the
+    whole system, while labels are what the board's maker wrote beside a sensor.
+    """
+
+    metric: Metric
+    file: re.Pattern[str]  # the number of the channel is its group
+    chips: frozenset[str]
+    label: re.Pattern[str]
+    unit: float
+    least: float  # readings at or below this are no reading: a sensor that is not connected
+    most: float
+
+
+KINDS = (
+    Kind(
+        POWER,
+        re.compile(r"(power\d+)_(?:average|input)"),
+        frozenset({"power_meter"}),
+        re.compile(r"(?i)^(system|chassis)( (input )?power)?$"),
+        MICRO,
+        0.0,
+        100_000.0,
+    ),
+    Kind(
+        TEMPERATURE,
+        re.compile(r"(temp\d+)_input"),
+        frozenset(),
+        re.compile(r"(?i)\b(inlet|intake|ambient|exhaust|outlet)\b"),
+        MILLI,
+        -40.0,
+        125.0,
+    ),
+)
+
+NOT_CHASSIS = frozenset({"coretemp", "k10temp", "nvme", "drivetemp", "mlx5", "amdgpu", "nouveau"})
+"""Chips that sit on a CPU, disk or card, whatever they label their sensors."""
+
+
+class Sensor(NamedTuple):
+    """One sensor of the chassis: its name, and the file that it is read from."""
+
+    kind: Kind
+    name: str
+    path: str
+
+
+class Chassis:
+    """The sensors as they are found; looked for again when the chips change."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._chips: list[str] | None = None
+        self._sensors: tuple[Sensor, ...] = ()
+
+    def read(self, out: Out) -> None:
+        chips = names_in(self._files, CLASS)
+        if chips != self._chips:
+            self._chips, self._sensors = chips, tuple(sensors(self._files, chips))
+        for sensor in self._sensors:
+            try:
+                out.add(sensor.kind.metric, value(self._files, sensor), sensor.name)
+            except Absent as absent:
+                out.absent(sensor.kind.metric, absent, sensor.name)
+        for kind in KINDS:
+            if not any(sensor.kind is kind for sensor in self._sensors):
+                why = f"{CLASS} shows no such sensor of the chassis (its BMC may, to root)"
+                out.absent(kind.metric, Absent(Reason.MISSING, why))
+
+
+def sensors(files: Files, chips: list[str]) -> Iterator[Sensor]:
+    """The chassis' sensors of all chips; a name that comes twice gets a number."""
+    taken: set[str] = set()
+    for chip in sorted(chips, key=_number):
+        folder = f"{CLASS}/{chip}"
+        maker = _text(files, f"{folder}/name")
+        if maker in NOT_CHASSIS:
+            continue
+        for kind, name, file in _channels(files, folder, maker):
+            unique, more = name, 1
+            while unique in taken:
+                more += 1
+                unique = f"{name} {more}"
+            taken.add(unique)
+            yield Sensor(kind, unique, f"{folder}/{file}")
+
+
+def _channels(files: Files, folder: str, maker: str) -> Iterator[tuple[Kind, str, str]]:
+    """Kind, name and file of each channel of one chip that belongs to the chassis."""
+    found: set[str] = set()
+    for file in names_in(files, folder):
+        for kind in KINDS:
+            match = kind.file.fullmatch(file)
+            if match is None or match[1] in found:
+                continue
+            label = _text(files, f"{folder}/{match[1]}_label")
+            if maker in kind.chips or kind.label.search(label):
+                found.add(match[1])  # where a meter gives both, `average` comes first
+                yield kind, f"{maker}: {label or match[1]}", file
+
+
+def value(files: Files, sensor: Sensor) -> float:
+    """What a sensor reads, in the unit of its metric; raises Absent where that is no reading."""
+    kind = sensor.kind
+    read = read_int(files, sensor.path) * kind.unit
+    if not kind.least < read < kind.most:
+        raise Absent(Reason.UNKNOWN, f"{sensor.path} reads {read:g}, which is no reading")
+    return read
+
+
+def _text(files: Files, path: str) -> str:
+    try:
+        return read_text(files, path)
+    except Absent:
+        return ""
+
+
+def _number(chip: str) -> tuple[int, str]:
+    """hwmon2 before hwmon10."""
+    digits = re.sub(r"\D", "", chip)
+    return int(digits or 0), chip
+
+
+def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+    """The read of the chassis' sensors."""
+    both = (POWER, TEMPERATURE)
+    key = ReadKey("chassis", "sensors")
+    yield Read(key, both, Chassis(host.files).read, fixed(beats.CHASSIS))
