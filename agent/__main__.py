@@ -7,8 +7,9 @@ import sys
 def main() -> None:
     """Run the command line and exit with its status: 2 for bad usage and configuration."""
     # aiohttp makes TLS contexts for its client when it is imported, with every CA of the machine
-    # in them: 2 MB of memory for a server that never calls anybody.
-    os.environ["SSL_CERT_FILE"] = os.devnull
+    # in them: 2 MB of memory for a server that never calls anybody. The children of `up` do call.
+    if sys.argv[1:2] != ["up"]:
+        os.environ["SSL_CERT_FILE"] = os.devnull
     sys.exit(_status())
 
 

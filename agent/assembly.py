@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent import beats
 from agent.agenda import Agenda
 from agent.backends.device import Device, Identity
 from agent.backends.gpm import Gpm
@@ -13,6 +15,7 @@ from agent.backends.nvml import real_library
 from agent.bandwidth import Bandwidths
 from agent.clock import Clock, SystemClock
 from agent.config import Config
+from agent.diagnosis.accounting import Diagnosis
 from agent.gpus import Fleet, Gpus
 from agent.lane import InlineLane, Lane
 from agent.model import FINAL, Absent
@@ -24,6 +27,7 @@ from agent.sources.options import HostOptions
 from agent.sources.table import gpu_reads, host_reads
 from agent.specs import Specs, SystemSpec
 from agent.specs import load as load_specs
+from agent.workload.occupants import Occupants
 
 if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs them
     from agent.backends.tape import Recorder
@@ -88,23 +92,24 @@ def build_agent(
     Raises SpecError where the configured system or spec directory is wrong.
     """
     clock = clock or SystemClock()
-    specs = load_specs(Path(config.specs) if config.specs else None)
-    product = system.product_name(hardware.host.files)
-
-    def system_of(identities: Sequence[Identity]) -> SystemSpec | None:
-        return specs.recognise([i.model for i in identities], product, config.system)
+    sheets = load_specs(Path(config.specs) if config.specs else None)
+    specs = sheets.overruled(config.saturation.configured)
+    system_of = _recogniser(config, hardware.host, specs)
 
     def recognise(fleet: Fleet) -> SystemSpec | None:
         return system_of(fleet.gpus)
 
     recognise(Fleet())  # a configured system that does not exist is told at once
-    build = _gpu_builder(config, hardware.host, clock, system_of)
-    gpus = Gpus(hardware.library, build, clock, Ledger())
+    occupants = Occupants(config.diagnosis.busy)
+    build = _gpu_builder(config, hardware.host, clock, system_of, occupants)
+    gpus = Gpus(hardware.library, build, clock, Ledger(), occupants)
     counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.fleet.gpus))
     whole = system.System(lambda: gpus.fleet, recognise, hardware.host.files)
     configured = {(c.path, c.device, c.direction): c.bytes_per_second for c in config.limit}
-    agenda = Agenda(_host_reads(config, hardware.host, clock), clock, Ledger())
+    agenda = Agenda(_host_reads(config, hardware.host, clock, occupants), clock, Ledger())
     known = Agenda([*system.reads(whole), *xid.reads(counts)], clock, Ledger())
+    bandwidths = Bandwidths(specs, lambda: recognise(gpus.fleet), configured)
+    diagnosis = Diagnosis(lambda: gpus.fleet, bandwidths.bandwidth, config.diagnosis)
     lane = InlineLane if inline else Lane
     poller = Poller(
         lanes=(
@@ -114,15 +119,33 @@ def build_agent(
         ),
         ledgers=(gpus.ledger, agenda.ledger, known.ledger),
         clock=clock,
-        observers=(Bandwidths(specs, lambda: recognise(gpus.fleet), configured),),
+        observers=(bandwidths, diagnosis),
     )
     watch = xid.XidWatch(gpus.listener, counts)
     return Agent(config, clock, poller, gpus, specs, recognise, watch)
 
 
-def _host_reads(config: Config, host: Host, clock: Clock) -> Iterator[Read]:
-    options = HostOptions(ignore_disks=config.disk.ignore, ignore_networks=config.network.ignore)
-    return host_reads(host, clock, options)
+def _recogniser(
+    config: Config, host: Host, specs: Specs
+) -> Callable[[Sequence[Identity]], SystemSpec | None]:
+    """Which system these GPUs make of this machine. Asked each tick, and they seldom change."""
+    product = system.product_name(host.files)
+
+    @cache
+    def system_with(models: tuple[str, ...]) -> SystemSpec | None:
+        return specs.recognise(models, product, config.system)
+
+    return lambda identities: system_with(tuple(i.model for i in identities))
+
+
+def _host_reads(config: Config, host: Host, clock: Clock, occupants: Occupants) -> Iterator[Read]:
+    options = HostOptions(
+        ignore_disks=config.disk.ignore,
+        ignore_networks=config.network.ignore,
+        job_info=config.job.info,
+        every=lambda: beats.HOST_AT_REST if occupants.at_rest else beats.TICK,
+    )
+    return host_reads(host, clock, options, occupants)
 
 
 def _gpu_builder(
@@ -130,6 +153,7 @@ def _gpu_builder(
     host: Host,
     clock: Clock,
     system_of: Callable[[Sequence[Identity]], SystemSpec | None],
+    occupants: Occupants,
 ) -> Callable[[Device, Sequence[Identity]], Iterator[Read]]:
     def build(device: Device, identities: Sequence[Identity]) -> Iterator[Read]:
         spec = system_of(identities)
@@ -141,6 +165,7 @@ def _gpu_builder(
             host=host,
             nvlink_links_expected=spec.nvlink_links if spec else None,
             process_series=config.process.series,
+            occupants=occupants,
         )
         return gpu_reads(probe)
 

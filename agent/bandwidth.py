@@ -218,7 +218,7 @@ class Bandwidths:
         self._specs = specs
         self._system = system
         self._configured = configured
-        self._bandwidth = Bandwidth(specs.threshold)
+        self.bandwidth = Bandwidth(specs.threshold)
 
     def observe(self, snapshot: Snapshot, fresh: Sequence[Reading]) -> None:
         """Take in the readings of one tick."""
@@ -226,14 +226,14 @@ class Bandwidths:
         if snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0:
             machine = Machine(Look(snapshot), self._specs, self._system(), self._configured)
             found = survey(machine)
-            self._bandwidth.limits = resolve(machine, found)
-            self._bandwidth.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
-            self._bandwidth.unlimited.clear()
-        self._bandwidth.observe(fresh)
+            self.bandwidth.limits = resolve(machine, found)
+            self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
+            self.bandwidth.unlimited.clear()
+        self.bandwidth.observe(fresh)
 
     def report(self, snapshot: Snapshot) -> Reading:
         """What is known of every path at this tick."""
         out = Out(snapshot.at)
-        self._bandwidth.report(out)
+        self.bandwidth.report(out)
         samples, absences = tuple(out.samples), tuple(out.absences)
         return Reading(PATHS_KEY, snapshot.at, beats.TICK, samples, absences)

@@ -5,6 +5,7 @@ The prices are measured (README, "What it costs"): a getter takes microseconds, 
 """
 
 TICK = 1.0
+HOST_AT_REST = 5.0  # counters of disks, NICs, cores: while there are GPUs, and nobody is on them
 ACTIVITY_BUSY = 1.0  # GPM, while a process is on the GPU
 ACTIVITY_IDLE = 5.0  # GPM, while none is
 UTILISATION_BUFFER = 5.0  # without GPM: the driver keeps 14 s of 5 Hz samples
@@ -15,7 +16,9 @@ THROTTLE = 5.0
 MEMORY_TEMPERATURE = 5.0
 PROCESSES = 5.0
 PCIE_LINK = 5.0
+MOUNTS = 5.0
 ENERGY = 10.0
+CHASSIS = 10.0  # the board's firmware may take its time to answer
 LINKS = 60.0
 ECC = 60.0
 TOPOLOGY = 3600.0

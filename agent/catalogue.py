@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from agent import bandwidth, health
+from agent.diagnosis import accounting
 from agent.model import Kind, Metric
 from agent.sources.table import SOURCES, declared
 
@@ -27,5 +28,5 @@ def catalogue(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
     return found
 
 
-METRICS = catalogue(declared((*SOURCES, bandwidth, health)))
+METRICS = catalogue(declared((*SOURCES, bandwidth, accounting, health)))
 EXPORTED = tuple(metric for metric in METRICS.values() if metric.kind is not Kind.SIGNAL)

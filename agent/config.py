@@ -13,8 +13,12 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from agent.diagnosis.thresholds import Thresholds
 from agent.refusal import BadInput
 from agent.sources.options import DEFAULT_IGNORE_DISKS, DEFAULT_IGNORE_NETWORKS
+from alerts.checks import CHECKS as CHECKS_OF_ALERTS
+from alerts.receivers import Receivers
+from alerts.thresholds import Thresholds as AlertThresholds
 
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
@@ -41,6 +45,13 @@ class ProcessConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class JobConfig:
+    """Whether the jobs on each GPU are exported by name, with their users."""
+
+    info: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DiskConfig:
     """Disks whose name matches `ignore` (a regular expression) are left out."""
 
@@ -52,6 +63,25 @@ class NetworkConfig:
     """Interfaces whose name matches `ignore` (a regular expression) are left out."""
 
     ignore: str = DEFAULT_IGNORE_NETWORKS
+
+
+@dataclass(frozen=True, slots=True)
+class SaturationConfig:
+    """The share of its limit from which a path is saturated; 0 (which no user can set) stands for
+    what the spec sheets say."""
+
+    nvlink: float = 0.0
+    pcie: float = 0.0
+    hbm: float = 0.0
+    disk: float = 0.0
+    network: float = 0.0
+    infiniband: float = 0.0
+
+    @property
+    def configured(self) -> Mapping[str, float]:
+        """The shares that are set, by path."""
+        shares = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {path: share for path, share in shares.items() if share}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +103,13 @@ class Config:
     specs: str = ""
     log: LogConfig = field(default_factory=LogConfig)
     process: ProcessConfig = field(default_factory=ProcessConfig)
+    job: JobConfig = field(default_factory=JobConfig)
     disk: DiskConfig = field(default_factory=DiskConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
+    diagnosis: Thresholds = field(default_factory=Thresholds)
+    saturation: SaturationConfig = field(default_factory=SaturationConfig)
+    alerts: AlertThresholds = field(default_factory=AlertThresholds)
+    alertmanager: Receivers = field(default_factory=Receivers)
     limit: tuple[LimitConfig, ...] = ()
 
     @property
@@ -119,10 +154,20 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "log.level": (LEVELS.__contains__, "one of " + ", ".join(LEVELS)),
     "log.format": (FORMATS.__contains__, "one of " + ", ".join(FORMATS)),
     "process.series": (lambda n: 0 <= n <= 1000, "a number from 0 to 1000"),
+    "diagnosis.held_after": (lambda n: 1 <= n <= 86_400, "a number of seconds from 1 to 86400"),
+    "diagnosis.thread_least": (lambda n: 0 < n <= 1024, "a number of cores above 0"),
+    "diagnosis.thread_most": (lambda n: 0 < n <= 1024, "a number of cores above 0"),
     "disk.ignore": (_is_regex, "a regular expression"),
     "network.ignore": (_is_regex, "a regular expression"),
+    **CHECKS_OF_ALERTS,
 }
 """What a value must be besides its type, by key."""
+
+ANY: tuple[Callable[[Any], bool], str] = (lambda _: True, "")
+CHECKS_OF_TYPE: dict[type, tuple[Callable[[Any], bool], str]] = {
+    float: (lambda n: 0 < n <= 1, "a number above 0 and at most 1"),
+}
+"""What a value of a type must be where its key has no check of its own: numbers are shares."""
 
 SENT_OR_RECEIVED = ("transmit", "receive")
 DIRECTIONS = {
@@ -232,10 +277,12 @@ def _with(config: Config, key: str, value: Any, where: str) -> Config:
         expected = ", ".join(known)
         raise ConfigError(f"{where}: {shown} is not a known key, expected one of {expected}")
     kind = known[key]
+    if kind is float and type(value) is int:
+        value = float(value)
     if type(value) is not kind:
         shown = f"{value!r} ({type(value).__name__})"
         raise ConfigError(f"{where}: {key} must be {TYPE_NAMES[kind]}, not {shown}")
-    check, expected = CHECKS.get(key, (lambda _: True, ""))
+    check, expected = CHECKS.get(key) or CHECKS_OF_TYPE.get(kind, ANY)
     if not check(value):
         raise ConfigError(f"{where}: {key} must be {expected}, not {value!r}")
     table, _, name = key.rpartition(".")
@@ -247,10 +294,19 @@ def _with(config: Config, key: str, value: Any, where: str) -> Config:
 
 def _from_text(text: str, key: str, kind: type, where: str) -> Any:
     """A value from an environment variable."""
-    if kind is int:
-        try:
-            return int(text)
-        except ValueError as error:
-            shown = f"{TYPE_NAMES[kind]}, not {text!r}"
-            raise ConfigError(f"{where}: {key} must be {shown}") from error
-    return text
+    read = FROM_TEXT.get(kind)
+    if read is None:
+        return text
+    try:
+        return read(text)
+    except (ValueError, KeyError) as error:
+        shown = f"{TYPE_NAMES[kind]}, not {text!r}"
+        raise ConfigError(f"{where}: {key} must be {shown}") from error
+
+
+FROM_TEXT: dict[type, Callable[[str], Any]] = {
+    int: int,
+    float: float,
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
+}
+"""How each type is written in the environment; text is itself."""

@@ -13,6 +13,7 @@ from agent.clock import Clock
 from agent.lane import Emit
 from agent.model import Absent, Reading, ReadKey, Reason
 from agent.reads import Ledger, Read, described, everything_absent, is_due, is_pending, perform
+from agent.workload.occupants import Occupants
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Gpus:
     build: BuildReads
     clock: Clock
     ledger: Ledger
+    occupants: Occupants = field(default_factory=Occupants)
     fleet: Fleet = field(default_factory=Fleet)
     nvml: Nvml | None = None
     _members: dict[str, Member] = field(default_factory=dict)
@@ -173,6 +175,7 @@ class Gpus:
 
     def _set_why_not(self, why: str) -> None:
         self.fleet = Fleet(self.fleet.generation, most=self.fleet.most, why_not=why)
+        self.occupants.keep(())
 
     def _count(self) -> int:
         assert self.nvml is not None
@@ -280,6 +283,7 @@ class Gpus:
         lost = frozenset(m.device.identity.uuid for m in members if m.device.lost)
         gpus = tuple(m.device.identity for m in members)
         handles = {m.device.identity.uuid: m.device.handle for m in members if not m.device.lost}
+        self.occupants.keep(m.device.labels for m in members if not m.device.lost)
         heard = self._listener[2].keys() if self._listener else set()
         generation = self.fleet.generation + bool(handles.keys() - heard)
         self._listener = (generation, self.nvml, handles)

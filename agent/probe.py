@@ -1,7 +1,7 @@
 """A probe: what sources need to build the reads of one GPU."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent import beats
 from agent.backends.device import Device
@@ -10,6 +10,7 @@ from agent.backends.host import Host
 from agent.clock import Clock
 from agent.model import Metric, ReadKey
 from agent.reads import Out, Read, Row, Rows, fixed
+from agent.workload.occupants import Occupants
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Probe:
     host: Host
     nvlink_links_expected: int | None = None  # by the spec sheet of this system, if known
     process_series: int = 0  # per-process series at most, of each GPU; 0 for none
+    occupants: Occupants = field(default_factory=Occupants)  # where the host lane learns of pids
 
     def read(
         self,

@@ -20,6 +20,10 @@ SPOKEN = {
 """Media ranges that are answered in kind. Others are passed over: the library would echo any
 version that it is asked for, and fail on one that is no number."""
 ESCAPINGS = ("allow-utf-8", "underscores", "dots", "values")
+AS_IT_IS = "allow-utf-8"
+REWRITING = "dots"
+"""The one escaping that changes names like ours. Under the others the text is the same, and the
+library writes it a third faster where it need not look at each letter of each name."""
 
 
 class Format(NamedTuple):
@@ -74,4 +78,6 @@ def format_for(media: str, version: str, escaping: str) -> Format:
     parameters = {"version": version, "escaping": escaping if escaping in ESCAPINGS else ""}
     asked = "".join(f";{name}={text}" for name, text in parameters.items() if text)
     encode, content_type = choose_encoder(media + asked)
+    if escaping != REWRITING:
+        encode, _ = choose_encoder(f"{media};version=1.0.0;escaping={AS_IT_IS}")
     return Format(content_type, encode)

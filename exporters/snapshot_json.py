@@ -7,6 +7,7 @@ from math import inf, isfinite
 from typing import Any, TypeVar
 
 from agent import health
+from agent.diagnosis import accounting
 from agent.model import GPU_LABELS, Absence, Metric, Sample, Snapshot
 from agent.sources import gpu, system
 
@@ -16,6 +17,8 @@ Labels = dict[str, str]
 
 GPU_INFO = gpu.INFO.name
 SYSTEM_INFO = system.INFO.name
+VERDICT = accounting.VERDICT.name
+EVIDENCE = accounting.EVIDENCE.name
 SOURCE_KEYS = {
     health.SOURCE_UP.name: "up",
     health.READ_SECONDS.name: "read_seconds",
@@ -98,9 +101,24 @@ def gpu_entry(device: Device) -> Document:
         "gpu": device.gpu,
         "uuid": device.uuid,
         "info": info_of(device, GPU_INFO),
-        "values": values_of(device, without={GPU_INFO}),
+        "verdict": verdict_of(device),
+        "values": values_of(device, without={GPU_INFO, VERDICT, EVIDENCE}),
         "absent": absences_of(device),
     }
+
+
+def verdict_of(device: Device) -> Document:
+    """Where the time of a GPU goes now, why, and what to do about it; empty while unknown."""
+    samples = [sample for sample in device.samples if sample.metric.name == VERDICT]
+    if not samples:
+        return {}
+    labels, seconds = further(samples[-1]), samples[-1].value
+    found = [further(s) for s in device.samples if s.metric.name == EVIDENCE]
+    evidence, doubts = ([e["text"] for e in found if e["role"] == r] for r in ("evidence", "doubt"))
+    advice = labels.pop("advice")
+    sentence = f"{labels.pop('summary')}: {', '.join(evidence)}"
+    words = {"sentence": sentence, "evidence": evidence, "doubts": doubts, "advice": advice}
+    return {**labels, "seconds": seconds, **words}
 
 
 def by_metric(entries: Iterable[Entry]) -> Iterator[tuple[Metric, list[Entry]]]:

@@ -34,6 +34,7 @@ SIMPLE: dict[str, Any] = {
     "MemoryInfo": SimpleNamespace(total=32 * GIB, used=2 * GIB, free=30 * GIB),
     "PowerUsage": 250_000,
     "EnforcedPowerLimit": 300_000,
+    "PowerManagementDefaultLimit": 300_000,
     "Temperature": 60,
     "TemperatureThreshold": 90,
     "ClockInfo": 1_290,

@@ -5,6 +5,7 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from agent.backends.files import Tree
 from agent.backends.host import Host
@@ -121,7 +122,7 @@ class Bench:
             self.write(f"/sys/block/{name}/slaves/{slave}/dev", "1:1")
 
     def read(
-        self, source: types.ModuleType, part: str, after: float = 1.0, **options: str
+        self, source: types.ModuleType, part: str, after: float = 1.0, **options: Any
     ) -> Reading:
         """Let `after` seconds pass, then run one read."""
         self.clock.advance(after)

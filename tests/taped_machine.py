@@ -4,6 +4,7 @@
 
 import ctypes
 from collections import namedtuple
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pynvml
@@ -13,6 +14,7 @@ from agent.backends.tape import Player, Recorder, Tape
 from agent.backends.taping.answers import encode
 from agent.clock import FrozenClock
 
+TOKEN = "hunter2"
 UUIDS = [f"GPU-b56b112d-764f-9d58-2f06-dceb458a1f{n:02x}" for n in range(8)]
 SERIALS = [f"17530240314{n:02d}" for n in range(8)]
 HOST = "dgx-secret-17"
@@ -23,6 +25,7 @@ FIELDS = [186, 187, 74, 75, (138, TOTAL), (139, TOTAL), (140, 0), 82, 193]
 GETTERS = (
     *("Name", "VbiosVersion", "Architecture", "PciInfo", "PersistenceMode", "MigMode"),
     *("UtilizationRates", "MemoryBusWidth", "PowerUsage", "EnforcedPowerLimit"),
+    "PowerManagementDefaultLimit",
     *("TotalEnergyConsumption", "MarginTemperature", "CurrentClocksEventReasons"),
     *("CurrPcieLinkGeneration", "PcieReplayCounter", "RemappedRows"),
     *("ComputeRunningProcesses", "RetiredPagesPendingStatus"),
@@ -226,7 +229,8 @@ class FakeFiles:
             "rw,clientaddr=10.9.8.7,addr=10.9.8.6 0 0\n"
             f"//{SERVER}/share /smb cifs rw 0 0\n/dev/md1 /raid ext4 rw 0 0\n",
             "/proc/loadavg": f"{self.clock.monotonic():.2f} 1/2 77\n",
-            "/proc/77/cmdline": f"python\0--host={HOST}\0--gpu={UUIDS[1]}\0--sn={SERIALS[0]}\0",
+            "/proc/77/cmdline": f"python\0--token={TOKEN}\0",
+            "/etc/motd": f"python\0--host={HOST}\0--gpu={UUIDS[1]}\0--sn={SERIALS[0]}\0",
             "/sys/class/net/eth0/address": "de:ad:be:ef:00:01\n",
         }
         if path == "/proc/denied":
@@ -357,7 +361,9 @@ def record(path, *, ticks=10, step=1.0, count=2, lose_at=None, secrets=False):
 
 def look_at_secrets(machine):
     handles = [machine.nvml.nvmlDeviceGetHandleByIndex(n) for n in range(2)]
-    paths = ("/proc/mounts", "/proc/77/cmdline")
+    paths = ("/proc/mounts", "/etc/motd")
+    with suppress(FileNotFoundError):  # a tape does not have it
+        machine.host.files.read("/proc/77/cmdline")
     return [
         [machine.nvml.nvmlDeviceGetUUID(handle) for handle in handles],
         [machine.nvml.nvmlDeviceGetSerial(handle) for handle in handles],

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.config import CHECKS, Config, ConfigError, LimitConfig, _keys, load, parse_listen
+from agent.config import (
+    CHECKS,
+    Config,
+    ConfigError,
+    LimitConfig,
+    SaturationConfig,
+    _keys,
+    load,
+    parse_listen,
+)
+from agent.specs import load as load_specs
 
 EXAMPLE = Path(__file__).parents[1] / "deploy" / "config.toml"
 KEYS = dict(_keys(Config))
@@ -44,12 +54,22 @@ def test_flags_go_before_the_environment_and_that_before_the_file(file: Path) ->
 
 
 def test_every_key_has_a_variable() -> None:
-    values = {str: "^x$", int: "7"}
+    values = {str: "^x$", int: "7", float: "0.5", bool: "true"}
     named = {"listen": "[::1]:80", "log.level": "warning", "log.format": "json"}
+    named |= {"diagnosis.held_after": "30.0", "alerts.silent_for": "5m"}
+    named |= {key: "20m" for key in KEYS if key.endswith("_window")}
+    named |= {key: "http://host/x" for key in KEYS if key.endswith("_url")}
+    named |= {key: "/run/secrets/x" for key in KEYS if key.endswith("_file")}
+    named |= {"alertmanager.email_to": "a@host", "alertmanager.email_from": "b@host"}
+    named |= {"alertmanager.email_smarthost": "mail:25"}
     texts = {key: named.get(key, values[kind]) for key, kind in KEYS.items()}
     environment = {f"DGX_TELEMETRY_{k.replace('.', '_').upper()}": t for k, t in texts.items()}
     config = load(None, environment)
-    assert {key: str(value_of(config, key)) for key in KEYS} == texts
+    assert {k: _written(value_of(config, k)) for k in KEYS} == texts
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 WRONG = {
@@ -64,6 +84,14 @@ WRONG = {
     "bad port": (b'listen = ":65536"', "listen must be HOST:PORT", "0 to 65535"),
     "bad level": (b'[log]\nlevel = "loud"', "log.level must be one of debug, info", "'loud'"),
     "bad number": (b"[process]\nseries = -1", "process.series must be a number from 0 to 1000"),
+    "no share": (b"[saturation]\nhbm = 0", "saturation.hbm must be a number above 0", "not 0.0"),
+    "more than all": (
+        b"[saturation]\ndisk = 1.01",
+        "saturation.disk must be a number above 0 and at",
+    ),
+    "no number": (b"[saturation]\npcie = nan", "saturation.pcie must be a number above 0", "nan"),
+    "a word for a share": (b'[saturation]\npcie = "80 %"', "saturation.pcie must be a number, not"),
+    "unknown path": (b"[saturation]\nusb = 0.5", "saturation.usb is not a known key", "hbm"),
     "bad expression": (b'[disk]\nignore = "("', "disk.ignore must be a regular expression"),
     "endless expression": (b'[disk]\nignore = "a{99999999999}"', "disk.ignore must be a regular"),
     "deep expression": (
@@ -151,7 +179,9 @@ def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
     text = uncommented(EXAMPLE.read_text())
     file.write_text(text)
     config = load(file, {})
-    assert replace(config, limit=()) == Config()
+    assert replace(config, limit=(), saturation=SaturationConfig()) == Config()
+    shipped = {path: share.value for path, share in load_specs().thresholds.items()}
+    assert config.saturation.configured == shipped
     assert config.limit == (LimitConfig("disk", "md0", "write", 1.5e9),)
     assert set(flat(tomllib.loads(text))) == {*KEYS, "limit"}
 

@@ -37,6 +37,7 @@ def test_the_whole_document() -> None:
                 "gpu": "0",
                 "uuid": "GPU-a",
                 "info": {"model": "H100"},
+                "verdict": {},
                 "values": {
                     "dgx_bandwidth_limit_bytes_per_second": [
                         {
@@ -90,7 +91,8 @@ def test_the_whole_document() -> None:
 
 def bare_gpu(index: str, uuid: str, watts: float) -> dict[str, object]:
     found = {"dgx_gpu_power_watts": watts}
-    return {"gpu": index, "uuid": uuid, "info": {}, "values": found, "absent": {}}
+    empty = {"info": {}, "verdict": {}, "absent": {}}
+    return {"gpu": index, "uuid": uuid, "values": found, **empty}
 
 
 def test_expired_values_are_stalled() -> None:

@@ -153,3 +153,12 @@ def test_xid_counts_do_not_hang_on_the_host() -> None:
     assert {reading.source for reading in bench.agent.poller.latest.readings} >= {"xid", "system"}
     assert [lane.name for lane in bench.agent.poller.lanes] == ["nvml", "host", "memory"]
     assert len(bench.look.all(xid.ERRORS)) == 8 * len(xid.FATAL)
+
+
+def test_links_whose_state_nobody_tells_are_not_called_down() -> None:
+    bench = simulated("dgx-h100:training").run(5)
+    bench.machine.world.fail("nvmlDeviceGetNvLinkState", UNKNOWN_ERROR, 0)
+    bench.run(65)
+    assert {key[0] for key in bench.look.all(nvlink.LINKS)} == {str(n) for n in range(1, 8)}
+    absent = [a for a in bench.agent.poller.latest.absences(0.0) if a.metric is nvlink.LINKS]
+    assert [(a.labels[0], a.reason) for a in absent] == [("0", Reason.FAILED)]

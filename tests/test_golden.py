@@ -2,13 +2,14 @@
 the review."""
 
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from agent.catalogue import EXPORTED
-from agent.config import Config, ProcessConfig
+from agent.config import Config, JobConfig, ProcessConfig
 from tests import machines
 from tests.machines import Bench
 
@@ -25,13 +26,29 @@ def _mig() -> Bench:
 
 
 def _xid() -> Bench:
-    bench = machines.simulated("dgx-1-v100:training", Config(process=ProcessConfig(series=2)))
+    config = Config(process=ProcessConfig(series=2), job=JobConfig(info=True))
+    bench = machines.simulated("dgx-1-v100:training", config)
     bench.run(2).machine.world.xid(3, 13)
     return bench.run(SECONDS - 2)
 
 
 def _laptop() -> Bench:
     return machines.laptop(Path("/nonexistent")).run(2)
+
+
+METER = {"name": "power_meter", "power1_average": "2345000000"}
+AIR = {"name": "board", "temp1_label": "Inlet", "temp1_input": "21500"}
+
+
+def _with_sensors() -> Bench:
+    """A machine without a driver whose board shows a power meter and the inlet air."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, files in enumerate((METER, AIR)):
+            chip = Path(folder) / f"sys/class/hwmon/hwmon{number}"
+            chip.mkdir(parents=True)
+            for name, text in files.items():
+                (chip / name).write_text(f"{text}\n")
+        return machines.laptop(Path(folder)).run(2)
 
 
 def _simulated(name: str) -> Callable[[], Bench]:
@@ -63,6 +80,7 @@ MACHINES: dict[str, Callable[[], Bench]] = {
     "dgx-h100-mig": _mig,
     "dgx-1-v100-xid": _xid,
     "laptop": _laptop,
+    "chassis-sensors": _with_sensors,
     **{f"tape-{path.stem}": _taped(path) for path in sorted(TAPES.glob("*.tape"))},
 }
 

@@ -49,6 +49,7 @@ PLAIN = [
     "MemoryBusWidth",
     "PowerUsage",
     "EnforcedPowerLimit",
+    "PowerManagementDefaultLimit",
     "TotalEnergyConsumption",
     "MarginTemperature",
     "CurrentClocksEventReasons",

@@ -14,6 +14,7 @@ from tests.taped_machine import (
     HOST,
     SERIALS,
     SERVER,
+    TOKEN,
     TOTAL,
     UUIDS,
     FakeNvml,
@@ -78,6 +79,7 @@ def test_what_identifies_the_machine_never_reaches_the_tape(good):
         *SERIALS,
         HOST,
         SERVER,
+        TOKEN,
         "10.9.8",
         "de:ad",
         "b56b112d",
@@ -85,19 +87,20 @@ def test_what_identifies_the_machine_never_reaches_the_tape(good):
     ]:
         assert (str(list(secret))[1:-1] if isinstance(secret, bytes) else secret) not in text
     player = Player(Tape.load(good), FrozenClock())
-    uuids, serials, (mounts, cmdline), job = look_at_secrets(player)
+    uuids, serials, (mounts, motd), job = look_at_secrets(player)
     numbers = [uuid.rpartition("-")[2] for uuid in uuids]
     assert uuids == [f"GPU-00000000-0000-0000-0000-{number}" for number in numbers]
     assert len({*numbers}) == 2
     assert serials == [f"{1:013d}", f"{2:013d}"]
-    assert f"--gpu={uuids[1]}\0--sn={serials[0]}" in cmdline
+    assert f"--gpu={uuids[1]}\0--sn={serials[0]}" in motd
     assert job == "job-host-001"
-    assert "--host=host-001" in cmdline
+    assert "--host=host-001" in motd
     assert mounts == (
         "host-002:/x/data /data nfs4 rw,clientaddr=host-003,addr=host-004 0 0\n"
         "//host-002/share /smb cifs rw 0 0\n/dev/md1 /raid ext4 rw 0 0\n"
     )
-    for path in ("/proc/sys/kernel/hostname", "/sys/class/net/eth0/address"):
+    paths = ("/proc/sys/kernel/hostname", "/sys/class/net/eth0/address", "/proc/77/cmdline")
+    for path in paths:
         with pytest.raises(FileNotFoundError):
             player.host.files.read(path)
 

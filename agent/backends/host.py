@@ -1,10 +1,11 @@
 """The host behind its seam: psutil for disks, NICs and CPU times, files for the rest."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from agent.backends.files import Files, Tree
+from agent.backends.logins import Logins
 
 
 class Psutil(Protocol):
@@ -25,14 +26,16 @@ class Psutil(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host: `files` below its root, `psutil` for its counters."""
+    """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
+    the name (the number where there is none)."""
 
     files: Files
     psutil: Psutil
+    login: Callable[[int], str] = str
 
 
 def real_host() -> Host:
     """This machine."""
     import psutil
 
-    return Host(files=Tree("/"), psutil=cast(Psutil, psutil))
+    return Host(files=Tree("/"), psutil=cast(Psutil, psutil), login=Logins().name)

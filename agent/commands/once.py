@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import textwrap
 from collections.abc import Iterator
 
 from agent.assembly import build_agent
@@ -9,11 +10,11 @@ from agent.clock import SystemClock
 from agent.commands.look import settled, take
 from agent.commands.options import config_of, hardware_of
 from agent.commands.table import UNKNOWN, number, of, share, table
+from agent.diagnosis import accounting
 from agent.look import Look, Point
 from agent.model import Metric, Snapshot
 from agent.sources import (
     activity,
-    clocks,
     cpu,
     disk,
     gpu,
@@ -24,14 +25,14 @@ from agent.sources import (
     pcie,
     power,
     pressure,
-    process,
     system,
     temperature,
 )
 from exporters.snapshot_json import document
 
 GB = 1e9
-GPU_HEADER = ("gpu", "active", "SM", "memory GB", "power W", "temp C", "SM MHz", "links", "procs")
+WIDTH = 78
+GPU_HEADER = ("gpu", "state", "active", "SM", "mem GB", "power W", "temp C", "links")
 RATE_HEADER = ("path", "device", "in MB/s", "out MB/s")
 
 RATES: tuple[tuple[str, Metric, Metric], ...] = (
@@ -64,6 +65,7 @@ def page(first: Snapshot, last: Snapshot) -> Iterator[str]:
         yield f"  {', '.join(sorted({labels['model'] for labels in gpus}))}"
         yield ""
         yield from table(GPU_HEADER, [_gpu_row(look, g["gpu"], g["uuid"]) for g in gpus])
+        yield from _why(look)
     yield ""
     rates = list(_rates(Look(first, last.at), look))
     yield from table(RATE_HEADER, rates)
@@ -92,15 +94,37 @@ def _gpu_row(look: Look, index: str, uuid: str) -> tuple[str, ...]:
 
     return (
         index,
+        _state(look, uuid),
         share(value(activity.ACTIVITY)),
         share(value(activity.SM_ACTIVE)),
         of(value(memory.USED), value(memory.TOTAL), GB),
         of(value(power.POWER), value(power.POWER_LIMIT)),
         number(value(temperature.TEMPERATURE)),
-        of(value(clocks.CLOCK, "sm"), value(clocks.CLOCK_LIMIT, "sm"), clocks.MHZ),
         of(value(nvlink.LINKS), value(nvlink.LINKS_EXPECTED)),
-        number(value(process.PROCESSES)),
     )
+
+
+def _state(look: Look, uuid: str) -> str:
+    """Where the GPU's time goes, with the cause if there is one; a dash while nothing is known."""
+    judged = look.where(accounting.STATE, uuid=uuid)
+    pairs = (labels[2:] for labels, verdict in judged.items() if verdict)
+    return next(
+        (state if cause == "none" else f"{state}: {cause}" for state, cause in pairs), UNKNOWN
+    )
+
+
+def _why(look: Look) -> Iterator[str]:
+    """Each verdict that costs something, once: its GPUs, why, what to do."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for labels in look.labelled(accounting.VERDICT):
+        if labels["advice"]:
+            reasons.setdefault((labels["summary"], labels["advice"]), []).append(labels["gpu"])
+    for (summary, advice), gpus in reasons.items():
+        found = look.where(accounting.EVIDENCE, gpu=gpus[0], role="evidence")
+        yield ""
+        several = "GPUs" if len(gpus) > 1 else "GPU"
+        words = f"{several} {', '.join(gpus)} {summary}: {', '.join(key[-1] for key in found)}. "
+        yield from textwrap.wrap(words + advice, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
 def _rates(before: Look, after: Look) -> Iterator[tuple[str, ...]]:

@@ -4,11 +4,11 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 from agent import __version__
-from agent.commands import build, check, once, record, run
 from agent.refusal import BadInput
 
 USAGE_ERROR = 2
@@ -50,16 +50,14 @@ def _hardware_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _speed_flag(parser: argparse.ArgumentParser, effect: str) -> None:
+    parser.add_argument("--simulate-speed", type=_speed, default=1.0, metavar="N", help=effect)
+
+
 def _run_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
     parser.add_argument("--listen", metavar="HOST:PORT", help="default 127.0.0.1:9935")
-    parser.add_argument(
-        "--simulate-speed",
-        type=_speed,
-        default=1.0,
-        metavar="N",
-        help="run the agent on a clock N times faster",
-    )
+    _speed_flag(parser, "run the agent on a clock N times faster")
     parser.add_argument("--replay", type=_path, metavar="FILE", help="watch a tape")
     parser.add_argument("--log.level", dest="log_level", help="debug, info, warning or error")
     parser.add_argument("--log.format", dest="log_format", help="logfmt or json")
@@ -89,6 +87,14 @@ def _build_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=_path, metavar="DIR", help="where to write")
 
 
+def _up_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    _speed_flag(parser, "a clock N times faster, with rules that look back N times less")
+    parser.add_argument(
+        "--data", type=_path, metavar="DIR", help="keep the data here; default: until the end"
+    )
+
+
 def _path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("the name is empty, expected a path")
@@ -115,11 +121,9 @@ def _seconds(text: str) -> float:
 
 
 Flags = Callable[[argparse.ArgumentParser], None]
-Command = Callable[[argparse.Namespace], int]
 
-COMMANDS: dict[str, tuple[Command, Flags, str, str]] = {
+COMMANDS: dict[str, tuple[Flags, str, str]] = {
     "run": (
-        run.run,
         _run_flags,
         "the agent, in the foreground",
         "dgx-telemetry run\n"
@@ -127,30 +131,35 @@ COMMANDS: dict[str, tuple[Command, Flags, str, str]] = {
         "dgx-telemetry run --replay machine.tape",
     ),
     "once": (
-        once.run,
         _once_flags,
         "one look at the machine",
         "dgx-telemetry once\ndgx-telemetry once --json --simulate dgx-h100:training",
     ),
     "check": (
-        check.run,
         _check_flags,
         "which system this is, what answers, what is missing; exit 1 if something is wrong",
         "dgx-telemetry check\ndgx-telemetry check --simulate dgx-1-p100@580:gpu-lost",
     ),
     "record": (
-        record.run,
         _record_flags,
         "tape the raw answers of this machine; serials, UUIDs and host name are masked",
         "dgx-telemetry record machine.tape --seconds 60",
     ),
     "build": (
-        build.run,
         _build_flags,
         "write dashboards, alert rules and the reference of metrics",
         "dgx-telemetry build /tmp/dgx",
     ),
+    "up": (
+        _up_flags,
+        "agent, Prometheus, Alertmanager (and Grafana where installed) as one local stack",
+        "dgx-telemetry up\n"
+        "dgx-telemetry up --simulate dgx-h100:starved-disk --simulate-speed 10\n"
+        "dgx-telemetry up --data ~/dgx-telemetry",
+    ),
 }
+"""Flags, summary and examples. What a subcommand does is `run` in the module of its name, which is
+loaded when it is wanted: the agent runs all day, and need not know how a stack is built."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -161,7 +170,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"dgx-telemetry {__version__}")
     commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
-    for name, (command, flags, summary, examples) in COMMANDS.items():
+    for name, (flags, summary, examples) in COMMANDS.items():
         sub = commands.add_parser(
             name,
             help=summary,
@@ -170,7 +179,6 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         flags(sub)
-        sub.set_defaults(execute=command)
     return top
 
 
@@ -178,7 +186,7 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run one subcommand and return the exit status; errors are one sentence on stderr."""
     try:
         chosen = parser().parse_args(arguments)
-        return int(chosen.execute(chosen))
+        return int(import_module(f"agent.commands.{chosen.command}").run(chosen))
     except BadInput as error:
         sentence = str(error).replace("\n", " ")
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)

@@ -1,11 +1,11 @@
 """What the GPU really does: GPM where there is one, else the driver's 5 Hz utilisation samples."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from agent import beats
 from agent.backends.buffers import UTILISATION_SAMPLES, SampleBuffer
 from agent.backends.device import Device
-from agent.backends.gpm import Gpm, GpmId
+from agent.backends.gpm import NVLINK_UNIT, Gpm, GpmId
 from agent.counters import Integral
 from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, signal
 from agent.probe import Probe
@@ -50,6 +50,14 @@ MEMORY_BANDWIDTH = signal(
     GPU_LABELS,
 )
 
+NVLINK_RATE = signal(
+    "dgx_gpu_nvlink_payload_bytes_per_second",
+    "Payload on all NVLinks of the GPU in each direction, in bytes per second; a mean since the "
+    "last reading. The counters of bytes are read less often, and say how much in all.",
+    "GPM metrics 60 and 61 (Hopper and newer)",
+    (*GPU_LABELS, "direction"),
+)
+
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
     GpmId.SM: SM_ACTIVE,
@@ -57,6 +65,7 @@ SHARES = {
     GpmId.TENSOR: TENSOR_ACTIVE,
     GpmId.DRAM: MEMORY_BANDWIDTH,
 }
+NVLINK_WAYS = {GpmId.NVLINK_TRANSMITTED: "transmit", GpmId.NVLINK_RECEIVED: "receive"}
 ALL = (*SHARES.values(), ACTIVE_SECONDS)
 WITHOUT_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (Hopper and newer)")
 
@@ -78,6 +87,9 @@ class FromGpm:
                 out.add(gauge_, measurement.value(metric) / 100)
             except Absent as absent:
                 out.absent(gauge_, absent)
+        for which, way in NVLINK_WAYS.items():  # absent where there is no NVLink
+            if which in measurement.values:
+                out.add(NVLINK_RATE, measurement.values[which] * NVLINK_UNIT, way)
         try:
             self._seconds += measurement.value(GpmId.GRAPHICS) / 100 * measurement.seconds
             out.add(ACTIVE_SECONDS, self._seconds)
@@ -129,6 +141,20 @@ def without_gpm(out: Out) -> None:
         out.absent(metric, WITHOUT_GPM)
 
 
+def told(probe: Probe, run: Callable[[Out], None]) -> Callable[[Out], None]:
+    """The same read, that also tells the host lane whether the GPU waits for something."""
+
+    def read(out: Out) -> None:
+        try:
+            run(out)
+        finally:
+            if not out.pending:
+                activity = (sample.value for sample in out.samples if sample.metric is ACTIVITY)
+                probe.occupants.feed(probe.device.labels, next(activity, None))
+
+    return read
+
+
 def _without_gpm(probe: Probe) -> Read:
     try:
         buffer = FromBuffer(probe.device)
@@ -136,9 +162,9 @@ def _without_gpm(probe: Probe) -> Read:
         if absent.reason not in PERMANENT:
             raise
         gauge_ = FromGauge(probe.device)
-        return probe.read("activity", "gauge", ALL, gauge_.read, beats.TICK)
+        return probe.read("activity", "gauge", ALL, told(probe, gauge_.read), beats.TICK)
     every = beats.UTILISATION_BUFFER
-    return probe.read("activity", "buffer", ALL, buffer.read, every, prompt=True)
+    return probe.read("activity", "buffer", ALL, told(probe, buffer.read), every, prompt=True)
 
 
 def reads(probe: Probe) -> Iterator[Read]:
@@ -149,7 +175,7 @@ def reads(probe: Probe) -> Iterator[Read]:
         def beat() -> float:
             return beats.ACTIVITY_BUSY if device.occupied else beats.ACTIVITY_IDLE
 
-        run = FromGpm(probe.gpm).read
+        run = told(probe, FromGpm(probe.gpm).read)
         yield probe.read("activity", "gpm", ALL, run, beat, prompt=True)
     else:
         yield _without_gpm(probe)

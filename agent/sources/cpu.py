@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from agent import beats
 from agent.backends.host import Host, Psutil
 from agent.clock import Clock
 from agent.model import Absent, ReadKey, Reason, gauge
-from agent.reads import Out, Read, fixed
+from agent.reads import Out, Read
 from agent.sources.options import HostOptions
 
 BUSY = gauge(
@@ -41,6 +40,7 @@ class Busy:
         out.add(BUSY, worked / (rested + worked))
 
 
-def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The read of the host's cores."""
-    yield Read(ReadKey("cpu", "busy"), (BUSY,), Busy(host.psutil).read, fixed(beats.TICK))
+    busy = Busy(host.psutil).read
+    yield Read(ReadKey("cpu", "busy"), (BUSY,), busy, options.every, varies=True)

@@ -199,7 +199,8 @@ def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     bytes_and_time = (READ_BYTES, WRITTEN_BYTES, BUSY)
     counters, info = Counters(host, ignore), Info(host.files, ignore)
     arrays = Arrays(host.files, ignore)
-    yield Read(ReadKey("disk", "counters"), bytes_and_time, counters.read, fixed(beats.TICK))
+    key = ReadKey("disk", "counters")
+    yield Read(key, bytes_and_time, counters.read, options.every, varies=True)
     yield Read(ReadKey("disk", "info"), (INFO,), info.read, fixed(beats.LINKS))
     yield Read(
         ReadKey("disk", "arrays"), (MEMBERS, MEMBERS_EXPECTED), arrays.read, fixed(ARRAY_STATE)

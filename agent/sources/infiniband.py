@@ -244,19 +244,19 @@ def rate(files: Files, port: Port) -> float:
     return float(number) * 1e9 / 8
 
 
-def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's InfiniBand ports."""
     files, ports = host.files, Ports(host.files)
-    plan: tuple[tuple[str, tuple[Metric, ...], Callable[[Out], None], float], ...] = (
+    plan: tuple[tuple[str, tuple[Metric, ...], Callable[[Out], None], Callable[[], float]], ...] = (
         (
             "counters",
             (RECEIVED, TRANSMITTED, WAIT),
             Counters(files, ports, TRAFFIC).read,
-            beats.TICK,
+            options.every,
         ),
-        ("errors", (ERRORS,), Counters(files, ports, FAULTS).read, beats.LINKS),
-        ("links", (LINK_UP,), Facts(files, ports, LINK_UP, link_up).read, LINK_STATE),
-        ("rates", (RATE,), Facts(files, ports, RATE, rate).read, beats.LINKS),
+        ("errors", (ERRORS,), Counters(files, ports, FAULTS).read, fixed(beats.LINKS)),
+        ("links", (LINK_UP,), Facts(files, ports, LINK_UP, link_up).read, fixed(LINK_STATE)),
+        ("rates", (RATE,), Facts(files, ports, RATE, rate).read, fixed(beats.LINKS)),
     )
     for part, metrics, run, every in plan:
-        yield Read(ReadKey("infiniband", part), metrics, run, fixed(every))
+        yield Read(ReadKey("infiniband", part), metrics, run, every, varies=True)

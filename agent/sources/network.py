@@ -133,8 +133,7 @@ def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     counters = Counters(host.psutil, ignore)
     links = Facts(host.files, ignore, LINK_UP, link_up)
     speeds = Facts(host.files, ignore, SPEED, speed)
-    yield Read(
-        ReadKey("network", "counters"), (RECEIVED, TRANSMITTED), counters.read, fixed(beats.TICK)
-    )
+    key, both = ReadKey("network", "counters"), (RECEIVED, TRANSMITTED)
+    yield Read(key, both, counters.read, options.every, varies=True)
     yield Read(ReadKey("network", "links"), (LINK_UP,), links.read, fixed(LINK_STATE))
     yield Read(ReadKey("network", "speeds"), (SPEED,), speeds.read, fixed(beats.LINKS))

@@ -174,7 +174,7 @@ class Links:
         self._most = 0
 
     def read_states(self, out: Out) -> None:
-        up = 0
+        up, unknown = 0, []
         for link in self._links:
             try:
                 state = self._device.get("NvLinkState", link) != DOWN
@@ -182,9 +182,12 @@ class Links:
                 if absent.reason in FINAL:
                     raise
                 out.absent(LINK_UP, absent, str(link))
+                unknown.append(absent)
                 continue
             out.add(LINK_UP, state, str(link))
             up += state
+        if len(unknown) == len(self._links):  # nothing is known of any: not even that it is down
+            raise unknown[0]
         self._most = max(self._most, up)
         out.add(LINKS, up)
         out.add(LINKS_EXPECTED, self._most if self._expected is None else self._expected)

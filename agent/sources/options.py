@@ -1,16 +1,26 @@
-"""What the user may leave out of the host's sources."""
+"""What the user may choose of the host's sources."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from agent import beats
+from agent.reads import fixed
 
 DEFAULT_IGNORE_DISKS = r"^(loop|ram|zram|sr|fd|dm-)\d+"
 DEFAULT_IGNORE_NETWORKS = (
     r"^(lo$|veth|docker|br-|cali|cni|flannel|virbr|ifb|dummy|tun|tap|kube-|nodelocaldns|lxc)"
 )
 
+EACH_TICK = fixed(beats.TICK)
+
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """Regular expressions, searched in device names; a device that matches is left out."""
+    """Regular expressions, searched in device names: a device that matches is left out; whether
+    the jobs on each GPU are exported by name; and the beat (s) of the counters that tell what
+    starves a GPU."""
 
     ignore_disks: str = DEFAULT_IGNORE_DISKS
     ignore_networks: str = DEFAULT_IGNORE_NETWORKS
+    job_info: bool = False
+    every: Callable[[], float] = EACH_TICK

@@ -23,6 +23,13 @@ POWER_LIMIT = gauge(
     "nvmlDeviceGetEnforcedPowerLimit",
     GPU_LABELS,
 )
+DEFAULT_LIMIT = gauge(
+    "dgx_gpu_power_default_limit_watts",
+    "The power limit that the board comes with, in watts; where dgx_gpu_power_limit_watts is lower "
+    "somebody lowered it.",
+    "nvmlDeviceGetPowerManagementDefaultLimit",
+    GPU_LABELS,
+)
 ENERGY = counter(
     "dgx_gpu_energy_joules_total",
     "Energy used in joules since the driver was loaded; on GPUs without an energy counter the "
@@ -33,6 +40,7 @@ ENERGY = counter(
 
 DRAW = (Row[Device](POWER, lambda d: d.get("PowerUsage") / 1e3),)
 LIMIT = (Row[Device](POWER_LIMIT, lambda d: d.get("EnforcedPowerLimit") / 1e3),)
+BOARD = (Row[Device](DEFAULT_LIMIT, lambda d: d.get("PowerManagementDefaultLimit") / 1e3),)
 
 MOST_WATTS = 5_000.0
 """No board draws more: a leap of the energy counter beyond this is a glitch."""
@@ -77,4 +85,5 @@ def reads(probe: Probe) -> Iterator[Read]:
     """The reads of one GPU."""
     yield probe.table("power", "draw", DRAW, beats.TICK)
     yield probe.table("power", "limit", LIMIT, beats.THROTTLE)
+    yield probe.table("power", "board", BOARD, beats.TOPOLOGY)
     yield _energy(probe)

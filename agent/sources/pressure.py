@@ -3,13 +3,12 @@
 import errno
 from collections.abc import Iterator
 
-from agent import beats
 from agent.backends.files import Files, absent_from
 from agent.backends.host import Host
 from agent.clock import Clock
 from agent.model import Absent, ReadKey, Reason, counter
 from agent.odometers import Odometers
-from agent.reads import Out, Read, fixed
+from agent.reads import Out, Read
 from agent.sources.options import HostOptions
 
 PRESSURE = counter(
@@ -73,7 +72,7 @@ def _text(files: Files, path: str) -> str:
         raise absent_from(error, path) from error
 
 
-def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The read of the host's pressure."""
     run = Pressure(host.files).read
-    yield Read(ReadKey("pressure", "totals"), (PRESSURE,), run, fixed(beats.TICK))
+    yield Read(ReadKey("pressure", "totals"), (PRESSURE,), run, options.every, varies=True)

@@ -10,6 +10,7 @@ from agent.backends.host import Host
 from agent.model import GPU_LABELS, Absent, Reason, gauge, signal
 from agent.probe import Probe
 from agent.reads import Out, Read
+from agent.workload.occupants import Occupants
 
 PROCESSES = gauge(
     "dgx_gpu_processes",
@@ -52,15 +53,21 @@ def running(device: Device) -> list[Any]:
 
 
 class Processes:
-    """Keeps `device.occupied`, on which the beat of the dear reads depends."""
+    """Keeps `device.occupied`, on which the beat of the dear reads depends, and tells the host
+    lane which processes to look into."""
 
-    def __init__(self, device: Device, host: Host, series: int) -> None:
+    def __init__(self, device: Device, host: Host, series: int, occupants: Occupants) -> None:
         self._device = device
         self._host = host
         self._series = series
+        self._occupants = occupants
 
     def read(self, out: Out) -> None:
-        processes = running(self._device)
+        processes: list[Any] = []
+        try:
+            processes = running(self._device)
+        finally:  # where the driver refuses, nobody is known to be there
+            self._occupants.settle(self._device.labels, (p.pid for p in processes))
         self._device.occupied = bool(processes)
         out.add(PROCESSES, len(processes))
         held = [p.usedGpuMemory for p in processes]
@@ -88,6 +95,6 @@ class Processes:
 
 def reads(probe: Probe) -> Iterator[Read]:
     """The reads of one GPU."""
-    processes = Processes(probe.device, probe.host, probe.process_series)
+    processes = Processes(probe.device, probe.host, probe.process_series, probe.occupants)
     metrics = (PROCESSES, MEMORY)
     yield probe.read("process", "list", metrics, processes.read, beats.PROCESSES, prompt=True)

@@ -10,10 +10,12 @@ from agent.probe import Probe
 from agent.reads import Read
 from agent.sources import (
     activity,
+    chassis,
     clocks,
     cpu,
     disk,
     ecc,
+    filesystem,
     gpu,
     infiniband,
     memory,
@@ -25,15 +27,17 @@ from agent.sources import (
     process,
     system,
     temperature,
+    workload,
     xid,
 )
 from agent.sources.options import HostOptions
+from agent.workload.occupants import Occupants
 
 GPU_SOURCES = (gpu, memory, power, clocks, temperature, process, activity, pcie, nvlink, ecc)
 """In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
 
-HOST_SOURCES = (disk, network, infiniband, cpu, pressure)
-SOURCES: tuple[ModuleType, ...] = (system, *GPU_SOURCES, xid, *HOST_SOURCES)
+HOST_SOURCES = (disk, network, infiniband, cpu, pressure, filesystem, chassis)
+SOURCES: tuple[ModuleType, ...] = (system, *GPU_SOURCES, xid, *HOST_SOURCES, workload)
 
 
 def gpu_reads(probe: Probe) -> Iterator[Read]:
@@ -42,10 +46,13 @@ def gpu_reads(probe: Probe) -> Iterator[Read]:
         yield from source.reads(probe)
 
 
-def host_reads(host: Host, clock: Clock, options: HostOptions) -> Iterator[Read]:
+def host_reads(
+    host: Host, clock: Clock, options: HostOptions, occupants: Occupants
+) -> Iterator[Read]:
     """Every read of the host."""
     for source in HOST_SOURCES:
         yield from source.reads(host, clock, options)
+    yield from workload.reads(host, clock, options, occupants)
 
 
 def declared(modules: Iterable[ModuleType]) -> Iterator[Metric]:

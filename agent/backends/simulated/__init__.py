@@ -7,7 +7,7 @@ of the agent's specs: those are tested against it.
 from dataclasses import dataclass
 
 from agent.backends.host import Host
-from agent.backends.simulated import drivers, scenarios, systems
+from agent.backends.simulated import drivers, jobs, scenarios, systems
 from agent.backends.simulated.files import SimulatedFiles
 from agent.backends.simulated.host import SimulatedPsutil
 from agent.backends.simulated.nvml import SimulatedNvml
@@ -41,7 +41,11 @@ class Machine:
     def __init__(self, world: World) -> None:
         self.world = world
         self.nvml = SimulatedNvml(world)
-        self.host = Host(files=SimulatedFiles(world), psutil=SimulatedPsutil(world))
+        self.host = Host(
+            files=SimulatedFiles(world),
+            psutil=SimulatedPsutil(world),
+            login={jobs.USER: jobs.LOGIN}.__getitem__,
+        )
 
     @property
     def scenario(self) -> str:

@@ -87,6 +87,10 @@ class Identity(Facade):
         return round(gpu.model.power_limit * 1000)
 
     @device_call
+    def nvmlDeviceGetPowerManagementDefaultLimit(self, gpu: Gpu) -> int:
+        return round(gpu.model.power_limit * 1000)
+
+    @device_call
     def nvmlDeviceGetTemperatureThreshold(self, gpu: Gpu, threshold: int) -> int:
         if not 0 <= threshold < pynvml.NVML_TEMPERATURE_THRESHOLD_COUNT:
             refuse(refusals.INVALID_ARGUMENT)

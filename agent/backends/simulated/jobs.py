@@ -13,6 +13,8 @@ LOOK = 0.05
 
 GOLDEN = 0.6180339887498949
 
+USER = 1000
+LOGIN = "researcher"
 TRAINER = ("python3", "train.py", "--data", "/raid/imagenet")
 LAUNCHER = ("python3", "-m", "torch.distributed.run", "train.py")
 
@@ -81,19 +83,27 @@ class Jobs:
         parent = self._start(now, 1, "torchrun", LAUNCHER).pid if gpus else 1
         for gpu in gpus:
             command = (*TRAINER, "--local_rank", str(gpu))
-            trainer = self._start(now, parent, "python3", command, threads=2)
+            trainer = self._start(now, parent, "python3", command, threads=2, leads=True)
             crew = tuple(
                 self._start(now, trainer.pid, "pt_data_worker", command) for _ in range(loaders)
             )
             self._teams.append(Team(gpu, trainer, crew))
 
     def _start(
-        self, now: float, parent: int, name: str, command: tuple[str, ...], threads: int = 1
+        self,
+        now: float,
+        parent: int,
+        name: str,
+        command: tuple[str, ...],
+        threads: int = 1,
+        *,
+        leads: bool = False,
     ) -> Process:
+        """`leads`: in a session of its own, as torchelastic starts each rank."""
         pid = self._next
         self._next += threads
         above = self.processes.get(parent)
-        session = above.session if above else pid
+        session = above.session if above and not leads else pid
         ids = tuple(range(pid, pid + threads))
         process = Process(pid, parent, session, name, command, ids, now)
         self.processes[pid] = process

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from agent.backends.simulated.jobs import Process
+from agent.backends.simulated.jobs import USER, Process
 from agent.backends.simulated.systems import Array
 from agent.backends.simulated.traffic import PRESSURE_KINDS
 from agent.backends.simulated.world import World
@@ -33,8 +33,15 @@ def tree(world: World) -> dict[str, Content]:
         "/proc/mounts": lambda: _mounts(world),
         "/proc/mdstat": lambda: _mdstat(world.system.arrays),
         "/proc/uptime": lambda: f"{86_400 + world.now:.2f} {86_400 + world.now:.2f}\n",
+        **{f"{folder}/cpu.max": lambda: "max 100000\n" for folder in _slices()},
         **pressure,
     }
+
+
+def _slices() -> list[str]:
+    """The folders of the users' cgroups, which all have a quota file; the root has none."""
+    parts = CGROUP.strip("/").split("/")
+    return ["/".join(["/sys/fs/cgroup", *parts[: n + 1]]) for n in range(len(parts))]
 
 
 def _lines(*lines: str) -> str:
@@ -109,6 +116,7 @@ def _mdstat(arrays: tuple[Array, ...]) -> str:
 
 # processes
 
+CGROUP = f"/user.slice/user-{USER}.slice/session-2.scope"
 FILES = ("stat", "comm", "cmdline", "cgroup", "status")
 
 
@@ -178,8 +186,8 @@ def _status(world: World, process: Process) -> str:
         f"Tgid:\t{process.pid}",
         f"Pid:\t{process.pid}",
         f"PPid:\t{process.parent}",
-        "Uid:\t1000\t1000\t1000\t1000",
-        "Gid:\t1000\t1000\t1000\t1000",
+        "Uid:" + f"\t{USER}" * 4,
+        "Gid:" + f"\t{USER}" * 4,
         "VmRSS:\t 1048576 kB",
         f"Threads:\t{len(process.threads)}",
         f"Cpus_allowed_list:\t0-{world.system.cpus - 1}",
@@ -190,6 +198,6 @@ WRITERS: dict[str, Callable[[World, Process], str]] = {
     "stat": lambda world, process: stat_line(world, process, process.pid, process.threads),
     "comm": lambda _, process: f"{process.name}\n",
     "cmdline": lambda _, process: "".join(f"{word}\0" for word in process.command),
-    "cgroup": lambda _, process: f"0::/user.slice/session-{process.session % 1000}.scope\n",
+    "cgroup": lambda *_: f"0::{CGROUP}\n",
     "status": _status,
 }

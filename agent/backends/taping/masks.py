@@ -23,7 +23,7 @@ ORDINARY = {"", "localhost", "(none)"}
 HOST_NAME_FILES = frozenset({"/proc/sys/kernel/hostname", "/etc/hostname"})
 UNTAPED_NAMES = frozenset(
     {
-        *("address", "boot_id", "environ", "machine-id", "node_guid", "sys_image_guid"),
+        *("address", "boot_id", "cmdline", "environ", "machine-id", "node_guid", "sys_image_guid"),
         *("product_serial", "product_uuid", "board_serial", "board_asset_tag"),
         *("chassis_serial", "chassis_asset_tag", "serial", "serial_number", "uuid", "wwid"),
     }

@@ -1,0 +1,143 @@
+"""Processes of the host as /proc tells of them. A process may end between any two questions."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Set
+from errno import ESRCH
+from typing import NamedTuple
+
+from agent.backends.files import Files
+
+HERTZ = 100
+"""Ticks a second of CPU time and start times in /proc: USER_HZ, on every machine with an NVIDIA
+driver."""
+
+GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
+"""What it means when a process is not there (any more): each error that the kernel has for it."""
+
+SCAN_EVERY = 10.0
+"""Seconds between two scans of all processes, where the kernel does not list children."""
+
+
+class Stat(NamedTuple):
+    """One process now; `seconds` of CPU time are those of all its threads, `started` since boot."""
+
+    pid: int
+    name: str
+    state: str  # one letter: R runs, D sleeps uninterruptibly, S sleeps, ...
+    parent: int
+    group: int
+    seconds: float
+    started: float
+
+
+def stat(files: Files, pid: int) -> Stat:
+    """/proc/PID/stat; raises OSError."""
+    head, _, tail = files.read(f"/proc/{pid}/stat").rpartition(")")  # a name may hold anything
+    try:
+        state, *numbers = tail.split(maxsplit=20)[:20]
+        parent, group, *_ = map(int, numbers[:2])
+        seconds = (int(numbers[10]) + int(numbers[11])) / HERTZ
+        started = int(numbers[18]) / HERTZ
+    except (ValueError, IndexError) as error:  # it ended while the kernel wrote
+        raise ProcessLookupError(ESRCH, "ended", f"/proc/{pid}/stat") from error
+    return Stat(pid, head.partition("(")[2], state, parent, group, seconds, started)
+
+
+def status(files: Files, pid: int) -> dict[str, str]:
+    """/proc/PID/status by key; raises OSError."""
+    lines = files.read(f"/proc/{pid}/status").splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def uid(found: dict[str, str]) -> int | None:
+    """The real user id in a status, or None where it holds none."""
+    first = found.get("Uid", "").split()[:1]
+    return int(first[0]) if first and first[0].isdigit() else None
+
+
+def cgroup(files: Files, pid: int) -> str:
+    """/proc/PID/cgroup; empty where it cannot be read."""
+    return _text(files, f"/proc/{pid}/cgroup")
+
+
+def command(files: Files, pid: int) -> tuple[str, ...]:
+    """The words of /proc/PID/cmdline; none where it cannot be read."""
+    return tuple(_text(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
+
+
+def uptime(files: Files) -> float | None:
+    """Seconds since boot, or None where /proc does not tell."""
+    try:
+        return float(_text(files, "/proc/uptime").split()[0])
+    except (ValueError, IndexError):
+        return None
+
+
+def _text(files: Files, path: str) -> str:
+    try:
+        return files.read(path)
+    except OSError:
+        return ""
+
+
+class Descent:
+    """Who descends from whom: from the kernel's lists of children, else from a scan of all."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._listed = True  # until a process shows that its kernel lists no children
+        self._scanned = -SCAN_EVERY
+        self._by_parent: dict[int, list[int]] = {}
+
+    def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
+        """At most so many descendants, nearest first, without the foreign and what is below them.
+
+        `now` is in seconds.
+        """
+        found: dict[int, None] = {}
+        queue = deque(pids)
+        while queue and len(found) < most:
+            new = [c for c in self._children(queue.popleft(), now) if c not in foreign]
+            new = [child for child in new if child not in found][: most - len(found)]
+            found.update(dict.fromkeys(new))
+            queue.extend(new)
+        return list(found)
+
+    def _children(self, pid: int, now: float) -> list[int]:
+        if self._listed:
+            try:
+                return list(self._listed_children(pid))
+            except GONE:
+                self._listed = self._lists_children(pid)
+        return [] if self._listed else self._scan(now).get(pid, [])
+
+    def _listed_children(self, pid: int) -> Iterator[int]:
+        """A child belongs to the thread that forked it."""
+        folder = f"/proc/{pid}/task"
+        yield from map(int, self._files.read(f"{folder}/{pid}/children").split())
+        for thread in self._files.names(folder):
+            if thread != str(pid):
+                yield from map(int, _text(self._files, f"{folder}/{thread}/children").split())
+
+    def _lists_children(self, pid: int) -> bool:
+        """False where the thread is there and its children are not: a kernel without
+        CONFIG_PROC_CHILDREN. Of a process that has ended nothing is learnt."""
+        try:
+            return "children" in self._files.names(f"/proc/{pid}/task/{pid}")
+        except OSError:
+            return True
+
+    def _scan(self, now: float) -> dict[int, list[int]]:
+        """Every process by its parent."""
+        if now - self._scanned < SCAN_EVERY:
+            return self._by_parent
+        self._scanned = now
+        self._by_parent = {}
+        for name in self._files.names("/proc"):
+            if name.isdigit():
+                try:
+                    parent = stat(self._files, int(name)).parent
+                except OSError:
+                    continue
+                self._by_parent.setdefault(parent, []).append(int(name))
+        return self._by_parent

@@ -1,0 +1,66 @@
+"""File systems that are mounted from elsewhere. A mount is never touched: a dead server hangs who
+asks it anything."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from agent import beats
+from agent.backends.files import Files, read_text
+from agent.backends.host import Host
+from agent.clock import Clock
+from agent.model import ReadKey, signal
+from agent.reads import Out, Read, fixed
+from agent.sources.options import HostOptions
+
+MOUNTS = signal(
+    "dgx_workload_mounts",
+    "File systems that are mounted, of any kind: where this is known, so are those of the network.",
+    "/proc/mounts",
+)
+NETWORK_MOUNTS = signal(
+    "dgx_workload_network_mounts",
+    "Mounts of a kind of network file system; none of a kind that is not mounted.",
+    "/proc/mounts",
+    ("kind",),
+)
+
+KINDS = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "coda"),
+    *("lustre", "gpfs", "ceph", "beegfs", "wekafs", "glusterfs", "pvfs2", "orangefs", "panfs"),
+}
+"""Kinds of file systems whose data comes over a network, as the kernel calls them."""
+
+FUSE_KINDS = {
+    *("sshfs", "s3fs", "goofys", "gcsfuse", "rclone", "mountpoint-s3", "geesefs", "blobfuse"),
+    *("blobfuse2", "juicefs", "ceph-fuse", "glusterfs", "mfs", "alluxio-fuse", "seaweedfs"),
+    *("fuse_dfs", "dfuse", "curlftpfs", "cvmfs2"),
+}
+"""The same through FUSE: `fuse.sshfs`, or plain `fuse` with the program as the device."""
+
+
+def over_network(device: str, kind: str) -> bool:
+    """Whether a line of /proc/mounts with these first and third fields is of a network."""
+    fuse, _, program = kind.partition(".")
+    return kind in KINDS or (fuse == "fuse" and (program or device) in FUSE_KINDS)
+
+
+class Mounts:
+    """The table of mounts as the kernel shows it: the agent's mount namespace."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def read(self, out: Out) -> None:
+        lines = read_text(self._files, "/proc/mounts").splitlines()
+        mounts = [fields for line in lines if len(fields := line.split()) > 2]
+        out.add(MOUNTS, len(mounts))
+        remote = Counter(kind for device, _, kind, *_ in mounts if over_network(device, kind))
+        for kind, number in sorted(remote.items()):
+            out.add(NETWORK_MOUNTS, number, kind)
+
+
+def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+    """The read of the mounts."""
+    run = Mounts(host.files).read
+    metrics = (MOUNTS, NETWORK_MOUNTS)
+    yield Read(ReadKey("filesystem", "mounts"), metrics, run, fixed(beats.MOUNTS))

@@ -1,0 +1,1 @@
+"""The processes behind the GPUs: who is there, what they do, whose job they are."""
