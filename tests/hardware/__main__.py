@@ -1,17 +1,19 @@
 """`python -m tests.hardware [PART ...]`: ask the real GPUs of this machine and print the figures.
 
-Parts: bracket copies unit energy links cost; without any, all that this machine has. Tapes of the
-loads are written below the directory in DGX_TAPES, where it is set.
+Parts: the names in PARTS and OF_LOADS below; without any, all that this machine can have. Those in
+OF_LOADS can be narrowed to some of their loads: `verdicts:disk,cpu`. Tapes of the loads are written
+below the directory in DGX_TAPES, where it is set. With DGX_TRIALS_ON=SYSTEM the parts `verdicts`
+and `peers` judge a simulated system: that tries the judging out.
 """
 
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from agent.assembly import real_hardware, recorded
-from tests.hardware import brackets, cost, traffic
+from tests.hardware import brackets, cost, saturation, shares, traffic, verdicts
 from tests.hardware.bench import Figure, MachineClock, Watcher, running
 
 
@@ -65,8 +67,25 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "matrices": lambda: _taped(_matrices, "matrices"),
     "links": lambda: _taped(traffic.all_reduce, "all-reduce"),
     "sum": lambda: traffic.link_sum(_warm()),
+    "saturation": lambda: _taped(saturation.nvlink, "saturation"),
+    "pcie-saturation": lambda: _taped(saturation.pcie, "pcie-saturation"),
     "cost": cost.figures,
+    "duty": shares.duty,
 }
+
+OF_LOADS: dict[str, Callable[[Sequence[str]], Iterator[Figure]]] = {
+    "verdicts": verdicts.verdicts,
+    "littlecnn": shares.littlecnn,
+    "peers": verdicts.peers,
+}
+"""Parts of many loads; the names of those wanted go to them, none for all."""
+
+
+def _figures(part: str) -> Iterator[Figure]:
+    name, _, loads = part.partition(":")
+    if name in OF_LOADS:
+        return OF_LOADS[name](loads.split(",") if loads else ())
+    return PARTS[part]()
 
 
 def _warm() -> Watcher:
@@ -78,10 +97,10 @@ def _warm() -> Watcher:
 def main(parts: list[str]) -> int:
     """Print a line a figure; 1 if one is out of its bounds or a part could not be run."""
     wrong = 0
-    for name in parts or list(PARTS):
+    for name in parts or [*PARTS, *OF_LOADS]:
         print(f"== {name}", flush=True)
         try:
-            for figure in PARTS[name]():
+            for figure in _figures(name):
                 print(figure, flush=True)
                 wrong += not figure.holds
         except Exception:

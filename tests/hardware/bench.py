@@ -3,20 +3,22 @@
 import asyncio
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from agent.assembly import Agent, Hardware, build_agent, real_hardware
-from agent.clock import SystemClock
+from agent.clock import Clock, SystemClock
 from agent.config import Config
-from agent.model import Metric, ReadKey
+from agent.model import Metric, ReadKey, Snapshot
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,11 +41,22 @@ class Point(NamedTuple):
 
 
 class Load:
-    """A load in a process of its own; `points` grows with its lines."""
+    """A load in a process group of its own; `lines` grows with what it prints."""
 
-    def __init__(self, kind: str, seconds: float) -> None:
-        command = [TORCH_PYTHON, "-m", "tests.hardware.loads", kind, str(seconds)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    def __init__(self, kind: str, seconds: float, *words: str, module: str = "loads") -> None:
+        # what its libraries leave in the temporary directory goes with it; on the disk, not in
+        # memory: one of the loads reads a file of its own there
+        above = os.environ.get("TMPDIR") or ROOT
+        self._room = tempfile.TemporaryDirectory(prefix=".load-", dir=above)
+        self.process = subprocess.Popen(
+            [TORCH_PYTHON, "-m", f"tests.hardware.{module}", kind, str(seconds), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,
+            env={**os.environ, "TMPDIR": self._room.name},
+        )
         self.lines: list[dict[str, float]] = []
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -69,9 +82,22 @@ class Load:
     def wait(self) -> None:
         self.process.wait()
 
+    def go(self) -> None:
+        """Let a load that stands by begin."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
     def stop(self) -> None:
-        self.process.terminate()
+        """End the load with everything below it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self._room.cleanup()
 
 
 def slope(points: list[Point]) -> float:
@@ -83,9 +109,20 @@ def slope(points: list[Point]) -> float:
 class Watcher:
     """An agent in this process, ticking, whose every reading is kept with its time."""
 
-    def __init__(self, hardware: Hardware | None = None, config: Config | None = None) -> None:
-        self.clock = MachineClock()
-        self.agent: Agent = build_agent(config or Config(), hardware or real_hardware(), self.clock)
+    def __init__(
+        self,
+        hardware: Hardware | None = None,
+        config: Config | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`clock` is given for a simulated machine: it moves only when the watcher sleeps."""
+        self.clock: Clock = clock or MachineClock()
+        # No thread of its own: two agents that watch one load take turns in the driver. Side by
+        # side they ended in a double free below NVML.
+        self.agent: Agent = build_agent(
+            config or Config(), hardware or real_hardware(), self.clock, inline=True
+        )
+        self.snapshots: list[Snapshot] = []  # one a tick
         self.series: dict[tuple[str, tuple[str, ...]], list[Point]] = {}
         self._last: dict[ReadKey, float] = {}
 
@@ -94,16 +131,21 @@ class Watcher:
         asyncio.run(self._ticks(seconds))
 
     async def _ticks(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        due = time.monotonic()
-        while time.monotonic() < end:
-            await self.agent.poller.tick()
-            self._keep()
+        due = self.clock.monotonic()
+        end = due + seconds
+        while self.clock.monotonic() < end:
+            await self.tick()
             due += 1.0
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await self.clock.sleep(max(0.0, due - self.clock.monotonic()))
+
+    async def tick(self) -> None:
+        """Tick once and keep what was read."""
+        await self.agent.poller.tick()
+        self._keep()
 
     def _keep(self) -> None:
-        for key, reading in self.agent.poller.latest.readings.items():
+        self.snapshots.append(self.agent.poller.latest)
+        for key, reading in self.snapshots[-1].readings.items():
             if self._last.get(key) == reading.at:
                 continue
             self._last[key] = reading.at
