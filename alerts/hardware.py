@@ -1,19 +1,178 @@
-"""Alerts for those who look after the hardware."""
+"""Alerts for those who look after the hardware: GPUs and their memory."""
 
-from agent.sources import system
+from agent.diagnosis import accounting
+from agent.health import ABSENT_VALUES
+from agent.model import Metric, Reason
+from agent.sources import ecc, gpu, system, temperature, xid
+from alerts.links import link_degraded, nvlink_down, nvlink_errors, pcie_degraded
 from alerts.model import Alert, Group
+from alerts.promql import GPU, NODE, events, increase, pick
+from alerts.spans import Terms
+from alerts.words import COUNT, WHOLE, by_label, look_up, sum_of
+from alerts.words import GPU as ONE_GPU
+from alerts.words import NODE as MACHINE
 
-GPU_MISSING = Alert(
-    name="DgxGpuMissing",
-    expr=f"{system.GPUS} < {system.GPUS_EXPECTED}",
-    hold="1m",
-    severity="critical",
-    summary="A GPU is missing.",
-    description=(
-        "Only {{ $value }} GPUs answer on {{ $labels.instance }}, fewer than the system has. "
-        "Drain the node, read the XID errors of the last hours, then reset the GPU or reboot; a "
-        "GPU that stays away is due for service."
-    ),
+APPLICATION = {
+    13: "graphics engine exception",
+    31: "GPU memory page fault",
+    43: "GPU stopped processing",
+    45: "preemptive cleanup after an earlier error",
+    68: "video processor exception",
+    69: "graphics engine class error",
+}
+"""XID codes that a program brings on itself: its owner sees them as an error of his program."""
+
+MEMORY = "1d"
+"""How long it is remembered that a machine had GPUs, should its driver be gone."""
+
+REPLACE = (
+    "Drain the node, read the XID errors of the last hours, then reset the GPU or reboot; a GPU "
+    "that stays away is due for service."
 )
+ONE = ("instance", "job", "uuid")
+FEWER = f"({system.GPUS} < {system.GPUS_EXPECTED})"
+LOST = (
+    f"(group by ({GPU}) ({accounting.STATE_SECONDS}) unless on ({NODE}, uuid) {gpu.INFO}"
+    f" and on ({NODE}) {FEWER})"
+)
+"""GPUs that are known and gone: their accounts stay, what describes them has no value."""
 
-HARDWARE = Group("dgx-hardware", (GPU_MISSING,))
+
+def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
+    """Named, where the agent saw it go; counted, where it never saw it; all, without a driver."""
+    name, summary = "DgxGpuMissing", "A GPU is missing."
+    no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
+    counts = [look_up(m, WHOLE, "instance", "job") for m in (system.GPUS, system.GPUS_EXPECTED)]
+    answer = f"{counts[0]} of {counts[1]} GPUs answer."
+    return (
+        Alert(
+            name,
+            LOST,
+            "critical",
+            summary,
+            f"{ONE_GPU} is gone: {answer} {REPLACE}",
+            hold="1m",
+            labels={"sign": "lost"},
+        ),
+        Alert(
+            name,
+            f"{system.GPUS_EXPECTED} - {system.GPUS} > 0 unless on ({NODE}) {LOST}",
+            "critical",
+            summary,
+            f"{COUNT} GPUs of {MACHINE} are missing: {answer} {REPLACE}",
+            hold="1m",
+            labels={"sign": "fewer"},
+        ),
+        Alert(
+            name,
+            f"last_over_time({system.GPUS_EXPECTED}[{terms.over(MEMORY)}]) > 0 and on ({NODE}) "
+            f"{no_driver}",
+            "critical",
+            "No GPU answers.",
+            f"All {COUNT} GPUs of {MACHINE} are gone: there is no driver any more. Look at "
+            "nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
+            hold="5m",
+            labels={"sign": "no_driver"},
+        ),
+    )
+
+
+def xid_error(terms: Terms) -> tuple[Alert, ...]:
+    """Of GPUs that are still there: one that is lost is told as missing."""
+    over = terms.over(terms.thresholds.event_window)
+    fatal = "|".join(str(code) for code in sorted(xid.FATAL))
+    own = "|".join(str(code) for code in sorted(APPLICATION))
+    there = f"and on ({NODE}, uuid) {gpu.INFO}"
+    known = xid.FATAL | APPLICATION
+    meanings = by_label("xid", {str(code): f" ({meaning})" for code, meaning in known.items()})
+    happened = (
+        f"{ONE_GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{meanings} in the last "
+        f"{terms.thresholds.event_window} (limit 0)."
+    )
+
+    def alert(codes: str, severity: str, cure: str) -> Alert:
+        expr = f"({events(xid.ERRORS, over, xid=codes)}) {there}"
+        text = f"{happened} {cure}"
+        return Alert("DgxGpuXid", expr, severity, "A GPU reported an XID error.", text, hold="1m")
+
+    return (
+        alert(
+            f"=~{fatal}",
+            "critical",
+            "Drain the node, reset the GPU; if it comes back, ask for service.",
+        ),
+        alert(f"=~{own}", "info", "Most likely a fault of the program: tell the owner of the job."),
+        alert(f"!~{fatal}|{own}", "warning", "Look the code up in NVIDIA's XID catalogue."),
+    )
+
+
+def ecc_uncorrected(terms: Terms) -> Alert:
+    """Data was lost."""
+    window = terms.thresholds.event_window
+    grown = increase(ecc.ERRORS, terms.over(window), severity="uncorrected", lifetime="volatile")
+    return Alert(
+        "DgxGpuEccUncorrected",
+        f"{grown} > 0",
+        "critical",
+        "A GPU lost data in its memory.",
+        f"{ONE_GPU} had {COUNT} uncorrected ECC errors in the last {window} (limit 0). Results of "
+        "the job are in doubt: stop it, reset the GPU; if errors come back, ask for service.",
+    )
+
+
+def row_remap_failure(_: Terms) -> Alert:
+    """The spare rows are used up."""
+    return Alert(
+        "DgxGpuRowRemapFailure",
+        f"{ecc.REMAP_FAILURE} > 0",
+        "critical",
+        "A GPU can no longer replace broken memory rows.",
+        f"{ONE_GPU} could not remap {COUNT} memory rows (limit 0). Take it out of use: it "
+        "qualifies for replacement.",
+    )
+
+
+def gpu_hot(terms: Terms) -> tuple[Alert, Alert]:
+    """Core or memory at the limit that the GPU itself states."""
+    margin = terms.thresholds.hot_margin
+    memory, most = temperature.MEMORY_TEMPERATURE, pick(temperature.LIMIT, limit="memory")
+    limits = {
+        "core": sum_of(temperature.TEMPERATURE, temperature.MARGIN, WHOLE, *ONE),
+        "memory": look_up(temperature.LIMIT, WHOLE, *ONE, limit="memory"),
+    }
+
+    def alert(sensor: str, left: str, degrees: Metric) -> Alert:
+        return Alert(
+            "DgxGpuHot",
+            f"{left} <= {margin:g}",
+            "critical",
+            "A GPU is at its temperature limit.",
+            f"The {sensor} of {ONE_GPU} is at {look_up(degrees, WHOLE, *ONE)} °C, its limit is "
+            f"{limits[sensor]} °C. Look after the cooling: fans, inlet temperature, dust; compare "
+            "with its neighbours.",
+            hold="2m",
+            labels={"sensor": sensor},
+        )
+
+    return (
+        alert("core", str(temperature.MARGIN), temperature.TEMPERATURE),
+        alert("memory", f"{most} - ignoring (limit) {memory}", memory),
+    )
+
+
+def hardware(terms: Terms) -> Group:
+    """What somebody must repair, reset or cool."""
+    return Group(
+        "dgx-hardware",
+        (
+            *gpu_missing(terms),
+            *xid_error(terms),
+            ecc_uncorrected(terms),
+            row_remap_failure(terms),
+            *gpu_hot(terms),
+            nvlink_down(terms),
+            nvlink_errors(terms),
+            *pcie_degraded(terms),
+            link_degraded(terms),
+        ),
+    )

@@ -5,13 +5,14 @@ from pathlib import Path
 
 from agent.catalogue import EXPORTED
 from agent.commands.options import config_of
+from agent.config import Config
 from agent.refusal import BadInput
 from agent.whole_file import write_whole
 
 
-def generated() -> dict[str, str]:
+def generated(config: Config) -> dict[str, str]:
     """Every generated file: relative path to text. Needs the `dashboards` extra."""
-    from alerts.build import files as rules
+    from alerts.build import files as alerting
     from exporters.reference import reference
 
     try:
@@ -20,14 +21,14 @@ def generated() -> dict[str, str]:
         raise BadInput(
             f"build needs {error.name}: pip install 'dgx-telemetry[dashboards]'"
         ) from error
-    return {**boards(), **rules(), "METRICS.md": reference(EXPORTED)}
+    return {**boards(), **alerting(config), "METRICS.md": reference(EXPORTED)}
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write every file whole."""
-    config_of(arguments)
+    config = config_of(arguments)
     directory: Path = arguments.directory
-    for name, text in generated().items():
+    for name, text in generated(config).items():
         path = directory / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

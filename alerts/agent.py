@@ -1,0 +1,100 @@
+"""Alerts for whoever runs the monitoring: missing data is news too."""
+
+from agent.health import ABSENT_VALUES, LAST_TICK, SOURCE_UP
+from agent.model import Reason
+from agent.sources import system
+from alerts.model import Alert, Group
+from alerts.promql import NODE, pick
+from alerts.spans import Terms
+from alerts.words import COUNT, list_of
+from alerts.words import NODE as MACHINE
+
+JOB = "dgx-telemetry"
+"""The job label, by convention."""
+
+UP = f'up{{job="{JOB}"}}'
+"""Prometheus' own: 1 where the last scrape succeeded."""
+
+NVML = "nvml"
+"""The source that is down where there is no driver."""
+
+LOG = "Look at journalctl -u dgx-telemetry and at dgx-telemetry check on the machine."
+
+
+def agent_down(terms: Terms) -> tuple[Alert, Alert]:
+    """The agent, or its machine, does not answer; or nobody asks any."""
+    hold = terms.thresholds.silent_for
+    return (
+        Alert(
+            "DgxAgentDown",
+            f"{UP} == 0",
+            "critical",
+            "An agent does not answer.",
+            f"The agent on {MACHINE} has not answered for {hold} (limit {hold}): nothing is "
+            "known of its GPUs. Look whether the machine is up, then at systemctl status "
+            "dgx-telemetry.",
+            hold=hold,
+            labels={"sign": "silence"},
+        ),
+        Alert(
+            "DgxAgentDown",
+            f"absent({UP})",
+            "critical",
+            "No agent is asked at all.",
+            f'Prometheus has had no target of the job "{{{{ $labels.job }}}}" for {hold} (limit '
+            f"{hold}). Look at its scrape configuration and its service discovery.",
+            hold=hold,
+            labels={"sign": "no_target"},
+        ),
+    )
+
+
+def agent_blind(terms: Terms) -> tuple[Alert, ...]:
+    """The agent answers, and knows nothing new. A machine without a driver has nothing to see."""
+    name, summary, hold = "DgxAgentBlind", "An agent is blind.", terms.thresholds.silent_for
+    no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
+    nvml = f'label_replace({no_driver}, "source", "{NVML}", "", "")'
+    down = f"({SOURCE_UP} == 0) unless on ({NODE}, source) {nvml}"
+    sources = f"count by ({NODE}) ({down})"
+    expired = f"sum by ({NODE}) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
+    names = list_of(SOURCE_UP, "source", "== 0", "instance", "job")
+    hang = f"A hung driver needs a reboot; see dmesg. {LOG}"
+
+    def alert(sign: str, expr: str, text: str) -> Alert:
+        return Alert(name, expr, "warning", summary, text, hold=hold, labels={"sign": sign})
+
+    return (
+        alert(
+            "sources",
+            sources,
+            f"{COUNT} sources of the agent on {MACHINE} do not deliver:{names} (limit 0). {hang}",
+        ),
+        alert(
+            "values",
+            f"{expired} > 0 unless on ({NODE}) {sources}",
+            f"{COUNT} values of the agent on {MACHINE} have expired: a read hangs (limit 0). "
+            f"{hang}",
+        ),
+        alert(
+            "ticks",
+            f"changes({LAST_TICK}[{terms.over(hold)}]) == 0",
+            f"The agent on {MACHINE} answers, and has not looked at the machine for {hold} (limit "
+            f"{hold}). Restart it: systemctl restart dgx-telemetry. {LOG}",
+        ),
+    )
+
+
+def watchdog(_: Terms) -> Alert:
+    """Always fires: where it stops arriving, the way of all alerts is broken."""
+    return Alert(
+        "DgxWatchdog",
+        "vector(1)",
+        "none",
+        "Alerts arrive.",
+        "This alert always fires. Its receiver must raise the alarm when it stops coming.",
+    )
+
+
+def monitoring(terms: Terms) -> Group:
+    """What must work for any alert to be believed."""
+    return Group("dgx-agent", (*agent_down(terms), *agent_blind(terms), watchdog(terms)))

@@ -1,0 +1,101 @@
+"""Alerts for links that are down, broken, or slower than they should be."""
+
+from agent import bandwidth
+from agent.sources import activity, nvlink, pcie, system
+from alerts.model import Alert
+from alerts.promql import GPU, NODE, increase, pick
+from alerts.spans import Terms
+from alerts.words import COUNT, WHOLE, list_of, look_up
+from alerts.words import GPU as ONE_GPU
+
+COSTLY = "=~replay|recovery|crc|crc_flit"
+"""Kinds of NVLink errors that are trouble; data errors that a link mends on the way are not."""
+
+ONE = ("instance", "job", "uuid")
+
+
+def nvlink_down(_: Terms) -> Alert:
+    """While a GPU is missing, links to it are down too: then the GPU is what is told. Where no link
+    tells its state, because the driver answers no more, the agent is blind."""
+    down = list_of(nvlink.LINK_UP, "link", "== 0", *ONE)
+    most = look_up(nvlink.LINKS_EXPECTED, WHOLE, *ONE)
+    return Alert(
+        "DgxNvlinkDown",
+        f"{nvlink.LINKS} < {nvlink.LINKS_EXPECTED} and on ({NODE}, uuid) {nvlink.LINK_UP} "
+        f"unless on ({NODE}) "
+        f"({system.GPUS} < {system.GPUS_EXPECTED})",
+        "critical",
+        "NVLinks are down.",
+        f"{ONE_GPU} has {COUNT} of {most} NVLinks up (down:{down}). Drain the node and reset the "
+        "GPU; if the links stay down, look at the NVSwitches and the Fabric Manager, and ask for "
+        "service.",
+        hold="2m",
+    )
+
+
+def nvlink_errors(terms: Terms) -> Alert:
+    """A link that replays and recovers over and over dies in the end."""
+    limits = terms.thresholds
+    grown = increase(nvlink.ERRORS, terms.over(limits.nvlink_errors_window), kind=COSTLY)
+    return Alert(
+        "DgxNvlinkErrors",
+        f"sum without (kind) ({grown}) >= {limits.nvlink_errors}",
+        "warning",
+        "An NVLink makes errors.",
+        f"NVLink {{{{ $labels.link }}}} of {ONE_GPU} had {COUNT} errors in the last "
+        f"{limits.nvlink_errors_window} (limit {limits.nvlink_errors}). Each costs time; a link "
+        "that goes on like this fails in the end. Look at nvidia-smi nvlink -e, plan a reset of "
+        "the GPU, and ask for service if the errors come back.",
+    )
+
+
+def pcie_degraded(terms: Terms) -> tuple[Alert, Alert]:
+    """Fewer lanes than the slot has; or a lower generation all the while under load."""
+    name, summary = "DgxPcieDegraded", "A GPU's PCIe link is slower than its slot."
+    cure = "Reseat the GPU or its riser; look at lspci -vv (LnkSta), and ask for service."
+    over = terms.over("15m")
+    fastest = f"max_over_time({pcie.GENERATION}[{over}])"
+    loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {terms.thresholds.loaded_share:g}"
+    lanes, most = (
+        look_up(pcie.WIDTH_LIMIT, WHOLE, *ONE),
+        look_up(pcie.GENERATION_LIMIT, WHOLE, *ONE),
+    )
+    return (
+        Alert(
+            name,
+            f"{pcie.WIDTH} < {pcie.WIDTH_LIMIT}",
+            "warning",
+            summary,
+            f"{ONE_GPU} uses {COUNT} of {lanes} PCIe lanes. {cure}",
+            hold="5m",
+            labels={"sign": "width"},
+        ),
+        Alert(
+            name,
+            f"{fastest} < {pcie.GENERATION_LIMIT} and on ({GPU}) ({loaded})",
+            "warning",
+            summary,
+            f"{ONE_GPU} runs PCIe at generation {COUNT} of {most}, under load. {cure}",
+            hold="5m",
+            labels={"sign": "generation"},
+        ),
+    )
+
+
+def link_degraded(_: Terms) -> Alert:
+    """A port that carries less than its sheet says; a limit that its owner set is no fault."""
+    labels = {"path": "=~network|infiniband", "direction": "receive"}
+    keys = f"{NODE}, path, device, direction"
+    speed, sheet = pick(bandwidth.LIMIT, **labels), pick(bandwidth.SPEC, **labels)
+    negotiated = pick(bandwidth.LIMIT_INFO, **labels, origin="hardware")
+    most = look_up(bandwidth.SPEC, "humanize", *("instance", "job", "path", "device", "direction"))
+    return Alert(
+        "DgxLinkDegraded",
+        f"{speed} < {sheet} and on ({keys}) {negotiated}",
+        "warning",
+        "A port is slower than it should be.",
+        "{{ $labels.path }} port {{ $labels.device }} of {{ $labels.instance }} carries "
+        f"{{{{ $value | humanize }}}}B/s of {most}B/s. Look at its cable or transceiver, at the "
+        "switch's port, and at ethtool or ibstat for the rate.",
+        hold="5m",
+    )

@@ -1,0 +1,14 @@
+"""What the runbook says of one alert, beyond its rules."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One section: `confirm` are commands, or expressions for Prometheus, with what they show."""
+
+    alert: str
+    meaning: str
+    confirm: tuple[str, ...]
+    act: tuple[str, ...]
+    ignore: str

@@ -1,0 +1,56 @@
+"""The runbook for whoever runs the monitoring."""
+
+from alerts.page import Page
+
+DOWN = Page(
+    "DgxAgentDown",
+    "Prometheus gets no answer from the agent (`sign` silence), or has no agent to ask (`sign` "
+    "no_target). Nothing is known of the GPUs. While it lasts, other alerts of the machine are "
+    "held back.",
+    (
+        "Is the machine up? `ping`, its service processor.",
+        "`systemctl status dgx-telemetry`, `journalctl -u dgx-telemetry -n 50`, "
+        "`curl -s localhost:9935/-/healthy` on the machine.",
+        "The page Targets of Prometheus tells the error.",
+    ),
+    (
+        "Start the machine, or `systemctl restart dgx-telemetry`.",
+        "No target: look at the scrape configuration; its job is called dgx-telemetry.",
+    ),
+    "While the machine is maintained: silence its instance.",
+)
+
+BLIND = Page(
+    "DgxAgentBlind",
+    "The agent answers, and learns nothing new: its sources do not deliver (`sign` sources), some "
+    "values have expired (`sign` values), or its clockwork stands still (`sign` ticks). The usual "
+    "reason is a hung driver, which hangs nvidia-smi too. A machine that never had a driver is not "
+    "told.",
+    (
+        "`timeout 10 nvidia-smi`: does it hang?",
+        "`dgx-telemetry check`, `journalctl -u dgx-telemetry -n 50`.",
+        "`dgx_agent_source_up == 0` and `dgx_agent_absent_values` name what is missing and why.",
+        "`dmesg | tail`: XID 119 or 120, tasks blocked for more than 120 seconds.",
+    ),
+    (
+        "A hung driver: drain the node and reboot; it cannot be unloaded.",
+        "Only the agent: `systemctl restart dgx-telemetry`.",
+    ),
+    "While a driver is installed.",
+)
+
+WATCHDOG = Page(
+    "DgxWatchdog",
+    "Always fires, so that its silence can be noticed: Prometheus evaluates, and Alertmanager "
+    "delivers.",
+    ("Alertmanager's page shows it, with the receiver watchdog.",),
+    (
+        "Set `alertmanager.watchdog_url` to a service that raises the alarm when it hears nothing "
+        "for five minutes.",
+        "If that alarm came: look at Prometheus, then at Alertmanager, then at the way to the "
+        "service.",
+    ),
+    "It is meant to fire; its silence is the alarm.",
+)
+
+PAGES = (DOWN, BLIND, WATCHDOG)

@@ -1,0 +1,115 @@
+"""The runbook for the owner of the job."""
+
+from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.diagnosis.verdict import CAUSES, State
+from alerts.page import Page
+
+
+def cures(state: State) -> tuple[str, ...]:
+    """What to do about each cause of a state."""
+    return tuple(f"{SUMMARIES[state, c]}: {ADVICE[state, c]}" for c in CAUSES[state])
+
+
+STARVED = Page(
+    "DgxGpuStarved",
+    "The GPU has a process and waits for something else for a good part of its time. The label "
+    "`cause` says for what; the share lost is time that the job would not need. A cause that is "
+    "known is a warning. `unknown` is only told: a notebook, a debugger and a service without "
+    "requests wait too.",
+    (
+        "`dgx-telemetry once` shows the verdict with its evidence; so does the live page of the "
+        "agent.",
+        "`dgx_gpu_state == 1` is the verdict of this second, "
+        "`rate(dgx_gpu_state_seconds_total[5m])` where the time of each GPU goes.",
+        "For disk and network: `iostat -x 1`, `nstat`, `cat /proc/pressure/io`. For the CPU and "
+        "one thread: `top -H`, `py-spy dump --pid PID`.",
+    ),
+    cures(State.STARVED),
+    "A job that starts, loads a checkpoint or evaluates may wait for some minutes. If such phases "
+    "last longer than they should alert, raise `alerts.starved_window`.",
+)
+
+STRAGGLER = Page(
+    "DgxGpuStraggler",
+    "GPUs of one job wait for each other at every step, so the slowest sets the pace. Where all "
+    "others that work wait, the one that does not is named; where two jobs share the machine that "
+    "cannot be known, and the waiting GPUs are named.",
+    (
+        "`dgx_gpu_sm_active_ratio` of all GPUs side by side (before Hopper `dgx_gpu_power_watts`): "
+        "the waiting ones lie well below the one that they wait for.",
+        '`dgx_gpu_clock_hertz{clock="sm"}` and `dgx_gpu_throttle_seconds_total`: is the slow one '
+        "throttled?",
+        "Other alerts of the same GPU: starved, throttled, hot, PCIe or NVLink degraded.",
+    ),
+    (
+        "Cure what slows that GPU down, if another alert says so.",
+        "Give each rank the same work: lengths of sequences, sizes of shards, stages of a "
+        "pipeline, experts.",
+        "Swap two GPUs between ranks: if the slowness stays with the GPU it is the hardware, if it "
+        "moves it is the work.",
+    ),
+    "Pipelines wait by design at their ends; if that share is the one you planned, raise "
+    "`alerts.starved_share`.",
+)
+
+HELD = Page(
+    "DgxGpuHeldIdle",
+    "A process holds memory of the GPU, and nothing has run or moved on it all the while. Nobody "
+    "else can use it.",
+    (
+        "`nvidia-smi` lists the process; `ps -o pid,user,etime,cmd -p PID` its owner and age.",
+        '`dgx_gpu_state{state="held"} == 1` now, `dgx_gpu_memory_used_bytes` for what it holds.',
+    ),
+    ("End the process, or ask its owner to; notebooks: shut the kernel down.",),
+    "A service that must answer at once may be held for hours. Silence it by its GPU, or raise "
+    "`alerts.held_window`.",
+)
+
+THROTTLED = Page(
+    "DgxGpuThrottled",
+    "Something holds the clocks down, so the work takes longer: heat, a power brake or a power cap "
+    "that costs clocks, or the voltage limit. A GPU at its power limit with high clocks is healthy "
+    "and not told.",
+    (
+        "`nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE -i GPU`",
+        "`rate(dgx_gpu_throttle_seconds_total[5m])` by reason.",
+    ),
+    cures(State.THROTTLED),
+    "A power cap that you set yourself does what you asked for.",
+)
+
+LINK = Page(
+    "DgxLinkSaturated",
+    "NVLink, PCIe, InfiniBand or network: one direction was full for much of the time, against "
+    "what this very system can carry. More work will not go faster over it.",
+    (
+        "`dgx_bandwidth_ratio` by path, device and direction; `dgx_bandwidth_limit_info` tells "
+        "where the limit comes from.",
+        "`dgx-telemetry check` lists the limits with their sources.",
+    ),
+    (
+        "nvlink, infiniband: overlap communication with work, send less (compression, larger "
+        "accumulation steps), place ranks so that the wire carries less.",
+        "pcie: keep data on the GPU, send smaller types, pin memory, decode on the GPU.",
+        "network: copy the data to the local disks first, or cache it.",
+    ),
+    "An all-reduce that fills NVLink for a while is what NVLink is for: look at "
+    "`dgx_gpu_state_seconds_total` to see whether the GPUs lose time by it.",
+)
+
+DISK = Page(
+    "DgxDiskSaturated",
+    "A disk or array delivered, or took, all that it can for much of the time.",
+    (
+        "`iostat -x 1` on the machine; `iotop` for who reads.",
+        '`dgx_bandwidth_ratio{path="disk"}`; DgxGpuStarved with cause disk says what it costs.',
+    ),
+    (
+        "Read less: a cache in memory, larger files, fewer random reads, compressed data.",
+        "Read faster: a local copy on the array, read-ahead. More loaders do not help a full disk.",
+    ),
+    "Copies, checks of an array and checkpoints fill a disk for minutes; if no GPU starves, let "
+    "them.",
+)
+
+PAGES = (STARVED, STRAGGLER, HELD, THROTTLED, LINK, DISK)

@@ -1,0 +1,72 @@
+"""Alerts for data paths that are full, for minutes, against the limit of this very system."""
+
+from agent import bandwidth
+from agent.diagnosis.advice import ADVICE
+from agent.diagnosis.verdict import Cause, State
+from alerts.model import Alert
+from alerts.promql import pick
+from alerts.records import saturation
+from alerts.spans import Terms
+from alerts.words import SHARE, by_label, look_up
+
+LINKS = "=~nvlink|pcie|infiniband|network"
+ONE_LINK = "=~.+:.+"
+"""The device of one NVLink among several is gpu0:3, that of all of them together gpu0."""
+
+CURES = {
+    "nvlink": ADVICE[State.COMMUNICATING, Cause.NVLINK],
+    "pcie": ADVICE[State.STARVED, Cause.PCIE],
+    "infiniband": ADVICE[State.COMMUNICATING, Cause.INFINIBAND],
+    "network": ADVICE[State.STARVED, Cause.NETWORK],
+}
+LIMIT = look_up(
+    bandwidth.LIMIT,
+    "humanize",
+    *("instance", "job", "path", "device", "direction"),
+)
+
+
+def _text(terms: Terms, what: str) -> str:
+    limits = terms.thresholds
+    return (
+        f"{what} of {{{{ $labels.instance }}}} was full for {SHARE} of the last "
+        f"{limits.saturated_window} (limit {limits.saturated_share:.0%} of the time; it can carry "
+        f"{LIMIT}B/s)."
+    )
+
+
+def link_saturated(terms: Terms) -> Alert:
+    """A wire is full. Where all NVLinks of a GPU together are full, each of them is not told."""
+    full = terms.thresholds.saturated_share
+    every = pick(saturation(terms), path=LINKS)
+    together = pick(saturation(terms), path="nvlink", device="!~.+:.+")
+    alone = pick(saturation(terms), path="nvlink", device=ONE_LINK)
+    join = "instance, job, uuid, direction"
+    return Alert(
+        name="DgxLinkSaturated",
+        expr=f"{every} >= {full:g} unless ({alone} and on ({join}) ({together} >= {full:g}))",
+        severity="warning",
+        hold="1m",
+        summary="A link is full.",
+        description=_text(
+            terms,
+            "{{ $labels.path }} {{ $labels.device }} ({{ $labels.direction }})"
+            "{{ with $labels.uuid }} of {{ . }}{{ end }}",
+        )
+        + " "
+        + by_label("path", CURES),
+    )
+
+
+def disk_saturated(terms: Terms) -> Alert:
+    """A disk or array is full."""
+    full = terms.thresholds.saturated_share
+    return Alert(
+        name="DgxDiskSaturated",
+        expr=f"{pick(saturation(terms), path='disk')} >= {full:g}",
+        severity="warning",
+        hold="1m",
+        summary="A disk is at its limit.",
+        description=_text(terms, "Disk {{ $labels.device }} ({{ $labels.direction }})")
+        + f" {ADVICE[State.STARVED, Cause.DISK]}",
+    )

@@ -1,0 +1,51 @@
+"""The pieces of PromQL that the rules are made of. Labels of the target (instance, job, and what
+the owner adds) are kept everywhere."""
+
+from agent.model import Kind, Metric
+from alerts.model import Recording
+
+NODE = "instance, job"
+GPU = f"{NODE}, gpu, uuid"
+"""The labels that tell a machine, and a GPU of it."""
+
+
+def pick(metric: Metric | Recording, /, **labels: str) -> str:
+    """Series by their labels; a value that begins with = ! or ~ brings its own operator."""
+    matchers = ", ".join(f"{name}{_matcher(value)}" for name, value in labels.items())
+    return f"{metric}{{{matchers}}}" if matchers else str(metric)
+
+
+def _matcher(value: str) -> str:
+    for operator in ("!=", "=~", "!~"):
+        if value.startswith(operator):
+            return f'{operator}"{value[2:]}"'
+    return f'="{value}"'
+
+
+def rate(counter: Metric, over: str, /, **labels: str) -> str:
+    """Growth of a counter a second."""
+    assert counter.kind is Kind.COUNTER, f"{counter} is no counter"
+    return f"rate({pick(counter, **labels)}[{over}])"
+
+
+def increase(counter: Metric, over: str, /, **labels: str) -> str:
+    """Growth of a counter."""
+    assert counter.kind is Kind.COUNTER, f"{counter} is no counter"
+    return f"increase({pick(counter, **labels)}[{over}])"
+
+
+def share(part: str, whole: str, but: str = "") -> str:
+    """The part of the observed time, from two rates; `but` names labels that only the part has.
+
+    A window of which less than all was observed counts as a whole one, so that an agent that has
+    just started does not take its first minute for a quarter of an hour. An agent on a faster clock
+    (a simulated one) observes more than a second a second: then the share is of that.
+    """
+    match = f"ignoring ({but}) group_left () " if but else ""
+    return f"{part} / {match}clamp_min({whole}, 1)"
+
+
+def events(counter: Metric, over: str, /, **labels: str) -> str:
+    """Growth of a counter whose series may begin with its first event, which no increase shows."""
+    born = f"({pick(counter, **labels)} unless {pick(counter, **labels)} offset {over})"
+    return f"({increase(counter, over, **labels)} > 0) or ({born} > 0)"

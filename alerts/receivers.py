@@ -1,0 +1,95 @@
+"""Who is told, and how: the `[alertmanager]` table. Secrets are named by file, never written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    """Empty keys switch their way off. Files are read by Alertmanager, at each message."""
+
+    webhook_url: str = ""  # no secret: the token goes into the file below
+    webhook_token_file: str = ""
+    watchdog_url: str = ""  # a service that raises the alarm when it hears nothing
+    watchdog_token_file: str = ""
+    email_to: str = ""
+    email_from: str = ""
+    email_smarthost: str = ""  # HOST:PORT
+    email_username: str = ""
+    email_password_file: str = ""
+    email_tls: bool = True
+    slack_url_file: str = ""  # the URL of a Slack webhook is a secret
+    slack_channel: str = ""
+    pagerduty_key_file: str = ""
+
+
+NEEDS = {
+    "webhook_token_file": ("webhook_url",),
+    "watchdog_token_file": ("watchdog_url",),
+    "email_to": ("email_from", "email_smarthost"),
+    "email_from": ("email_to",),
+    "email_smarthost": ("email_to",),
+    "email_username": ("email_to", "email_password_file"),
+    "email_password_file": ("email_username",),
+    "slack_channel": ("slack_url_file",),
+    "slack_url_file": ("slack_channel",),
+}
+"""A key that is set, and what else it needs."""
+
+
+def missing(receivers: Receivers) -> str:
+    """What is half configured, in words; empty where nothing is."""
+    for key, needed in NEEDS.items():
+        lacking = [name for name in needed if not getattr(receivers, name)]
+        if getattr(receivers, key) and lacking:
+            names = " and ".join(f"alertmanager.{name}" for name in lacking)
+            return f"alertmanager.{key} needs {names}"
+    return ""
+
+
+def webhook(url: str, token_file: str) -> dict[str, Any]:
+    """A POST of JSON. Alertmanager 0.25 takes no URL from a file: a token in one does instead."""
+    if not token_file:
+        return {"url": url}
+    return {"url": url, "http_config": {"authorization": {"credentials_file": token_file}}}
+
+
+def _email(r: Receivers) -> dict[str, Any]:
+    account = {"auth_username": r.email_username, "auth_password_file": r.email_password_file}
+    return {
+        "to": r.email_to,
+        "from": r.email_from,
+        "smarthost": r.email_smarthost,
+        "require_tls": r.email_tls,
+        "send_resolved": True,
+        **(account if r.email_username else {}),
+        "headers": {"subject": SUBJECT},
+        "text": TEXT,
+        "html": "",
+    }
+
+
+SUBJECT = "[{{ .Status }}] {{ .CommonLabels.severity }} on {{ .GroupLabels.instance }}"
+TEXT = (
+    "{{ range .Alerts }}{{ .Labels.alertname }} ({{ .Labels.severity }}, {{ .Status }}): "
+    "{{ .Annotations.description }}\n{{ .Annotations.runbook_url }}\n\n{{ end }}"
+)
+
+
+def ways(r: Receivers, *, page: bool) -> Mapping[str, list[dict[str, Any]]]:
+    """The ways to a person; to a pager only where `page`."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    if r.webhook_url:
+        found["webhook_configs"] = [webhook(r.webhook_url, r.webhook_token_file)]
+    if r.email_to:
+        found["email_configs"] = [_email(r)]
+    if r.slack_url_file:
+        slack = {"api_url_file": r.slack_url_file, "channel": r.slack_channel}
+        words = {"title": SUBJECT, "text": TEXT, "send_resolved": True}
+        found["slack_configs"] = [slack | words]
+    if r.pagerduty_key_file and page:
+        found["pagerduty_configs"] = [
+            {"routing_key_file": r.pagerduty_key_file, "description": SUBJECT}
+        ]
+    return found

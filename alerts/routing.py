@@ -1,0 +1,84 @@
+"""The Alertmanager configuration: who hears what, how often, and what silences what."""
+
+from typing import Any, NamedTuple
+
+import yaml
+
+from agent.refusal import BadInput
+from alerts.receivers import Receivers, missing, ways, webhook
+from alerts.spans import Terms
+
+
+class Route(NamedTuple):
+    """How alerts of one severity reach their receiver, which is named after it."""
+
+    severity: str
+    wait: str  # for more of the same machine before the first message
+    interval: str  # between two messages about one machine
+    repeat: str  # until a message that nobody acted on is sent again
+
+
+ROUTES = (
+    Route("critical", "10s", "1m", "4h"),
+    Route("warning", "30s", "5m", "12h"),
+    Route("info", "1m", "15m", "24h"),
+)
+WATCHDOG = Route("none", "1s", "1m", "1m")
+
+AGENT = "DgxAgentDown"
+MISSING = "DgxGpuMissing"
+INHIBITIONS = (
+    # A node that does not answer: what was known of it is old. The watchdog has no instance.
+    {
+        "source_matchers": [f'alertname="{AGENT}"', 'sign="silence"'],
+        "target_matchers": [f'alertname!="{AGENT}"', 'alertname=~"Dgx.+"', 'severity!="none"'],
+        "equal": ["instance"],
+    },
+    # A GPU that is lost: what it suffered from in its last minutes matters no more.
+    {
+        "source_matchers": [f'alertname="{MISSING}"', 'uuid!=""'],
+        "target_matchers": [f'alertname!="{MISSING}"', 'severity=~"warning|info"'],
+        "equal": ["instance", "uuid"],
+    },
+)
+
+
+def _route(route: Route, receiver: str, terms: Terms) -> dict[str, Any]:
+    return {
+        "receiver": receiver,
+        "matchers": [f'severity="{route.severity}"'],
+        "group_wait": terms.over(route.wait),
+        "group_interval": terms.over(route.interval),
+        "repeat_interval": terms.over(route.repeat),
+    }
+
+
+def _receivers(r: Receivers) -> list[dict[str, Any]]:
+    watchdog = webhook(r.watchdog_url, r.watchdog_token_file) | {"send_resolved": False}
+    heard = {"webhook_configs": [watchdog]} if r.watchdog_url else {}
+    told = [
+        {"name": route.severity, **ways(r, page=route.severity == "critical")} for route in ROUTES
+    ]
+    return [*told, {"name": "watchdog", **heard}]
+
+
+def configuration(r: Receivers, terms: Terms) -> str:
+    """The text of alertmanager.yaml; raises BadInput for a receiver that is half configured."""
+    wrong = missing(r)
+    if wrong:
+        raise BadInput(wrong)
+    routes = [_route(WATCHDOG, "watchdog", terms)]
+    routes += [_route(route, route.severity, terms) for route in ROUTES]
+    content = {
+        "route": {"receiver": "warning", "group_by": ["instance"], "routes": routes},
+        "inhibit_rules": list(INHIBITIONS),
+        "receivers": _receivers(r),
+    }
+    return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=100)
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: receivers that are told the same are written out."""
+
+    def ignore_aliases(self, _: Any) -> bool:
+        return True

@@ -1,0 +1,40 @@
+"""Durations as Prometheus writes them, and the terms on which one set of rules is built."""
+
+import re
+from dataclasses import dataclass
+
+from alerts.thresholds import Thresholds
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+SPAN = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+
+
+def seconds(span: str) -> float:
+    """15m is 900; raises ValueError."""
+    found = SPAN.fullmatch(span)
+    if found is None:
+        raise ValueError(span)
+    return int(found[1]) * UNITS[found[2]]
+
+
+def span(length: float) -> str:
+    """So many seconds, to the millisecond, in the largest unit that says it in whole numbers."""
+    milliseconds = max(1, round(length * 1000))
+    for unit in ("d", "h", "m", "s"):
+        size = round(UNITS[unit] * 1000)
+        if milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, less
+    where a stack is tested on a faster clock."""
+
+    thresholds: Thresholds
+    scale: float = 1.0
+
+    def over(self, text: str) -> str:
+        """A duration as this set of rules has it."""
+        return text if self.scale == 1.0 else span(seconds(text) * self.scale)

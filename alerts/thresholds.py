@@ -1,0 +1,40 @@
+"""Where alerts begin. Every threshold stands here once, with its source; each is configuration.
+
+Durations are written as Prometheus writes them (15m, 1h). A window is at least four scrapes of
+15 s, so that one missed scrape changes nothing.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The `[alerts]` table of the configuration; shares are 0-1 of the time observed."""
+
+    # A quarter of the time: what the design promises. Loading for three minutes and then computing
+    # stays below it.
+    starved_share: float = 0.25
+    starved_window: str = "15m"
+    # Nine tenths of half an hour: a coffee break is no waste, an evening is.
+    held_share: float = 0.90
+    held_window: str = "30m"
+    # As for starving: a quarter of the time is lost for the job, whatever the reason.
+    throttled_share: float = 0.25
+    throttled_window: str = "15m"
+    # Half the time: a path that carries bursts is well used, one that is full for minutes limits.
+    saturated_share: float = 0.50
+    saturated_window: str = "10m"
+    # Degrees left to the end of the operating range, as the GPU itself states it: none.
+    hot_margin: float = 0.0
+    # How long an event (XID, uncorrected ECC) is shown: long enough to be read, and over by itself.
+    event_window: str = "30m"
+    # A failing link was seen to recover 505 times in five days, four times an hour, before it died;
+    # a healthy one does not replay at all. So many within the window are told.
+    nvlink_errors: int = 5
+    nvlink_errors_window: str = "1h"
+    # Half the time at work: a link at rest may run at a lower generation.
+    loaded_share: float = 0.50
+    # How long the agent may be silent, or blind, before somebody is told.
+    silent_for: str = "2m"
+    # Where the sections of RUNBOOK.md are to be read: a URL, or a path.
+    runbook: str = "RUNBOOK.md"

@@ -1,0 +1,57 @@
+"""Pieces of the texts of alerts: Go templates that Prometheus fills in."""
+
+from collections.abc import Mapping
+
+from agent.model import Metric
+from alerts.model import Recording
+
+GPU = "GPU {{ $labels.gpu }} ({{ $labels.uuid }}) of {{ $labels.instance }}"
+NODE = "{{ $labels.instance }}"
+SHARE = "{{ $value | humanizePercentage }}"
+WHOLE = 'printf "%.0f"'
+COUNT = f"{{{{ $value | {WHOLE} }}}}"
+
+Asked = Metric | Recording
+
+
+def by_label(label: str, texts: Mapping[str, str]) -> str:
+    """The text for the value that a label has."""
+    return "".join(
+        f'{{{{ if eq $labels.{label} "{value}" }}}}{text}{{{{ end }}}}'
+        for value, text in texts.items()
+    )
+
+
+def _series(metric: Asked, labels: tuple[str, ...], fixed: Mapping[str, str]) -> str:
+    """A selector, for printf to fill in with the labels that it shares with the alert."""
+    wanted = [f"{name}='%s'" for name in labels] + [f"{n}='{v}'" for n, v in fixed.items()]
+    return f"{metric}{{{', '.join(wanted)}}}"
+
+
+def _query(expression: str, labels: tuple[str, ...]) -> str:
+    times = expression.count("%s") // len(labels)
+    values = " ".join(f"$labels.{name}" for name in labels * times)
+    return f'printf "{expression}" {values} | query'
+
+
+def look_up(metric: Asked, form: str, *labels: str, **fixed: str) -> str:
+    """The value of another series, such as a limit; "unknown" where there is none."""
+    return _value(_query(_series(metric, labels, fixed), labels), form)
+
+
+def sum_of(one: Asked, other: Asked, form: str, *labels: str) -> str:
+    """The sum of two series with the same labels; "unknown" where one is missing."""
+    return _value(
+        _query(f"{_series(one, labels, {})} + {_series(other, labels, {})}", labels), form
+    )
+
+
+def _value(query: str, form: str) -> str:
+    value = f"{{{{ . | first | value | {form} }}}}"
+    return f"{{{{ with {query} }}}}{value}{{{{ else }}}}unknown{{{{ end }}}}"
+
+
+def list_of(metric: Asked, label: str, condition: str, *labels: str, **fixed: str) -> str:
+    """A label of every series that meets a condition, such as the links that are down."""
+    query = _query(f"{_series(metric, labels, fixed)} {condition}", labels)
+    return f'{{{{ range {query} | sortByLabel "{label}" }}}} {{{{ .Labels.{label} }}}}{{{{ end }}}}'

@@ -1,0 +1,124 @@
+"""What Prometheus sees, as `promtool test rules` takes it: a sample each 15 s.
+
+A series is a list of values, None where there is none; a case says which alerts must fire at its
+end, by their labels, and that no others of that name do.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from alerts.agent import JOB
+
+SCRAPE = 15
+"""Seconds between two scrapes."""
+
+TARGET = {"instance": "box:9935", "job": JOB}
+
+Points = list[float | None]
+Series = dict[str, Points]
+
+
+class System(NamedTuple):
+    """What differs between the systems for which every case is tried."""
+
+    name: str
+    uuid: str
+    gpus: int
+    links: int
+    lanes: int
+    generation: int
+
+
+SYSTEMS = (
+    System("dgx-h100", "GPU-83586c64", 8, 18, 16, 5),
+    System("dgx-station-v100", "GPU-6652edf7", 4, 4, 16, 3),
+)
+
+
+class Case(NamedTuple):
+    """Series, and the labels of the alerts that fire at their end; none where it rests."""
+
+    alert: str
+    title: str
+    series: Series
+    fires: tuple[Mapping[str, str], ...] = ()
+
+
+def scrapes(minutes: float) -> int:
+    """Samples in so many minutes."""
+    return round(minutes * 60 / SCRAPE)
+
+
+def named(metric: object, /, **labels: str) -> str:
+    """A series of the target."""
+    inside = ", ".join(f"{k}={json.dumps(v)}" for k, v in {**TARGET, **labels}.items())
+    return f"{metric}{{{inside}}}"
+
+
+def of_gpu(metric: object, system: System, gpu: int = 1, /, **labels: str) -> str:
+    """A series of one GPU."""
+    return named(metric, gpu=str(gpu), uuid=uuid(system, gpu), **labels)
+
+
+def uuid(system: System, gpu: int = 1) -> str:
+    return f"{system.uuid}-{gpu}"
+
+
+def on(system: System, severity: str, gpu: int = 1, **labels: str) -> dict[str, str]:
+    """Labels of an alert of one GPU."""
+    return {"severity": severity, "gpu": str(gpu), "uuid": uuid(system, gpu), **labels}
+
+
+def steady(value: float, minutes: float) -> Points:
+    """The same value all the time."""
+    return [value] * (scrapes(minutes) + 1)
+
+
+def growing(*parts: tuple[float, float], start: float = 0.0) -> Points:
+    """A counter from `start` that grows so much a second for so many minutes, part by part."""
+    points: Points = [start]
+    value = start
+    for minutes, each_second in parts:
+        for _ in range(scrapes(minutes)):
+            value += each_second * SCRAPE
+            points.append(round(value, 6))
+    return points
+
+
+def events(times: Sequence[float], minutes: float) -> Points:
+    """A counter that grows by one at each of these minutes."""
+    return [
+        float(sum(at * 60 <= number * SCRAPE for at in times))
+        for number in range(scrapes(minutes) + 1)
+    ]
+
+
+def notation(points: Points) -> str:
+    """Points as promtool writes them: one that ends is marked stale, as Prometheus does."""
+    words = []
+    for before, point in zip([None, *points], points, strict=False):
+        ended = point is None and before is not None
+        words.append("stale" if ended else "_" if point is None else repr(point))
+    return " ".join(words)
+
+
+def group(case: Case, interval: int = SCRAPE) -> dict[str, object]:
+    """One test of a file for promtool."""
+    length = max(len(points) for points in case.series.values())
+    padded = {n: [*p, *[None] * (length - len(p))] for n, p in case.series.items()}
+    wanted = [{"exp_labels": {"severity": "", **TARGET, **labels}} for labels in case.fires]
+    return {
+        "name": f"{case.alert}: {case.title}",
+        "interval": f"{interval}s",
+        "input_series": [{"series": n, "values": notation(p)} for n, p in padded.items()],
+        "alert_rule_test": [
+            {
+                "eval_time": f"{(length - 1) * interval}s",
+                "alertname": case.alert,
+                "exp_alerts": [
+                    {"exp_labels": {k: v for k, v in a["exp_labels"].items() if v}} for a in wanted
+                ],
+            }
+        ],
+    }
