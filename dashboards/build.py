@@ -1,8 +1,17 @@
 """All boards as files."""
 
+from dashboards.agent import agent_board
+from dashboards.fleet import fleet_board
 from dashboards.gpu import gpu_board
+from dashboards.input_pipeline import input_pipeline_board
+from dashboards.links import links_board
+from dashboards.node import node_board
+from dashboards.panels import text_of
+
+BOARDS = (fleet_board, node_board, gpu_board, links_board, input_pipeline_board, agent_board)
 
 
 def files() -> dict[str, str]:
     """Relative path to text of everything that this room generates."""
-    return {"grafana/dashboards/dgx-gpu.json": gpu_board()}
+    boards = [build() for build in BOARDS]
+    return {f"grafana/dashboards/{board.uid}.json": text_of(board) for board in boards}

@@ -1,15 +1,172 @@
-"""The GPU board: what does each GPU do?"""
+"""The GPU: where its time goes, what it computes, what holds it down, what is broken."""
 
-from agent.sources import activity, power
-from dashboards.panels import board, position, time_series
+from agent.diagnosis.verdict import State
+from agent.sources import activity, clocks, gpu, memory, power, process, temperature, workload
+from dashboards.board import Board, Row
+from dashboards.colours import LOST, NEUTRAL
+from dashboards.gpu_health import HARM, MEMORY_HEALTH
+from dashboards.kinds import bars, graph
+from dashboards.queries import Labels, Query, counted, now, rate, smallest, where
+from dashboards.scope import board
+from dashboards.shares import GPU, range_by_cause, time_by_cause, time_in
+from dashboards.states import of_states, verdict_timeline
+from dashboards.tables import Column, table
 
-LEGEND = "{{instance}} GPU {{gpu}}"
+NAME = "{{instance}} GPU {{gpu}}"
+JOB: Labels = ("instance", "gpu", "exported_job", "user", "runtime")
+"""Prometheus calls a label `job` of ours exported_job: its own says who was scraped."""
+
+GPM = "on GPUs before Hopper, which have no GPM"
+ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
+
+TIME = Row(
+    "Where does the time of each GPU go?",
+    (
+        verdict_timeline(),
+        graph(
+            "Time by state and cause",
+            "Share of the time of the GPUs chosen. The active share of a starved second counts as "
+            "busy.",
+            Query(time_by_cause(), "{{state}}/{{cause}}"),
+            stacked=True,
+            whole=True,
+            overrides=of_states(),
+        ),
+        bars(
+            "Time by state and cause, in all",
+            "Share of the time of the GPUs chosen, over all of this time range.",
+            Query(where(range_by_cause(), "> 0"), "{{state}}/{{cause}}"),
+            overrides=of_states(),
+            width=6,
+        ),
+        table(
+            "Time lost by each GPU",
+            "Share of each GPU's time in this range for which it waited, was held by a process "
+            "that did nothing, or was slowed down.",
+            (
+                Column("Starved", time_in(State.STARVED, GPU), LOST),
+                Column("Held", time_in(State.HELD, GPU), LOST),
+                Column("Throttled", time_in(State.THROTTLED, GPU), LOST),
+            ),
+            width=6,
+        ),
+    ),
+)
+
+WORK = Row(
+    "What does it compute?",
+    (
+        graph(
+            "Activity",
+            activity.ACTIVITY.meaning,
+            Query(now(activity.ACTIVITY), NAME),
+            whole=True,
+            width=8,
+        ),
+        graph(
+            "Multiprocessors and tensor cores",
+            "Share of the multiprocessors with work on them, of the warps that they could hold, "
+            "and of time in which tensor cores worked.",
+            Query(now(activity.SM_ACTIVE), f"{NAME} SM active"),
+            Query(now(activity.SM_OCCUPANCY), f"{NAME} occupancy"),
+            Query(now(activity.TENSOR_ACTIVE), f"{NAME} tensor"),
+            whole=True,
+            width=8,
+            empty=GPM,
+        ),
+        graph(
+            "Memory",
+            memory.USED.meaning,
+            Query(now(memory.USED), NAME),
+            Query(smallest(now(memory.TOTAL)), "all of it", limit=True),
+            width=8,
+        ),
+    ),
+)
+
+BRAKES = Row(
+    "What holds it down?",
+    (
+        graph(
+            "Power",
+            "Power from the energy counter, and the smallest limit now enforced.",
+            Query(rate(power.ENERGY), NAME),
+            Query(smallest(now(power.POWER_LIMIT)), "limit", limit=True),
+            width=6,
+        ),
+        graph(
+            "SM clock",
+            "Clock of the multiprocessors, and the highest that they can have; it falls when the "
+            "GPU idles.",
+            Query(now(clocks.CLOCK, clock="sm"), NAME),
+            Query(smallest(now(clocks.CLOCK_LIMIT, clock="sm")), "highest", limit=True),
+            width=6,
+        ),
+        graph(
+            "Throttled",
+            "Share of time for which something held the clocks down, by reason. Reasons overlap, "
+            "and power_cap is health while the clocks stay high.",
+            Query(rate(clocks.THROTTLE, (*GPU, "reason")), NAME + " {{reason}}"),
+            width=6,
+        ),
+        graph(
+            "Temperature",
+            "Temperature of the core, and where the GPU slows down.",
+            Query(now(temperature.TEMPERATURE), NAME),
+            Query(smallest(now(temperature.LIMIT, limit="slowdown")), "slowdown", limit=True),
+            width=6,
+        ),
+    ),
+)
 
 
-def gpu_board() -> str:
-    """The board as JSON."""
-    panels = [
-        time_series(metric, str(metric), LEGEND, position(0, column))
-        for column, metric in enumerate((activity.ACTIVITY, power.POWER))
-    ]
-    return board("DGX GPU", "dgx-gpu", panels)
+WHO = Row(
+    "Which GPU is it, and who is on it?",
+    (
+        table(
+            "Identity",
+            gpu.INFO.meaning,
+            (
+                Column(
+                    "GPUs",
+                    counted(
+                        now(gpu.INFO),
+                        (*GPU, "model", "uuid", "serial", "pci_bus_id", "vbios_version"),
+                    ),
+                    NEUTRAL,
+                ),
+            ),
+            hidden=("Value",),
+            width=24,
+        ),
+        graph("Processes", process.PROCESSES.meaning, Query(now(process.PROCESSES), NAME), width=8),
+        graph(
+            "Memory of processes", process.MEMORY.meaning, Query(now(process.MEMORY), NAME), width=8
+        ),
+        graph(
+            "NVML's utilisation",
+            gpu.UTILIZATION.meaning,
+            Query(now(gpu.UTILIZATION), NAME),
+            whole=True,
+            width=8,
+        ),
+        graph(
+            "Memory of each process",
+            process.PROCESS_MEMORY.meaning,
+            Query(now(process.PROCESS_MEMORY), NAME + " {{name}} ({{pid}})"),
+            empty="unless process.series in the agent's configuration is above 0",
+        ),
+        table(
+            "Jobs",
+            workload.JOB_INFO.meaning,
+            (Column("GPUs", counted(now(workload.JOB_INFO), JOB)),),
+            empty="unless job.info in the agent's configuration is on",
+        ),
+    ),
+    collapsed=True,
+)
+
+
+def gpu_board() -> Board:
+    about = "Where each GPU's time goes, what it computes, what holds it down, what is broken."
+    return board("dgx-gpu", about, TIME, WORK, BRAKES, HARM, MEMORY_HEALTH, WHO)

@@ -1,68 +1,211 @@
-"""Panels and boards through grafanalib: the only file that imports it, and mends its output.
+"""Boards through grafanalib: the only file that imports it, and mends what it writes.
 
-grafanalib 0.7.1 writes an old schema version, and its empty defaults override Grafana's own.
+grafanalib 0.7.1 gives the frame: panels, rows, targets, variables, links, boards. Its panel kinds
+write layouts of Grafana 6 to 8, its thresholds begin with the text "null" (so that no colour ever
+changes), its graphs are limited to 100 points, and its schema version sets off migrations that
+overwrite what is set here. So a panel brings its own field configuration and options, as Grafana 10
+to 13 read them, and what is obsolete in the frame is dropped.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from grafanalib import core
 
-from agent.model import Metric
+from dashboards.board import Board, Json, Panel, Row, Variable
+from dashboards.colours import BAD, DASHED
+from dashboards.queries import Query, Value
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 SCHEMA_VERSION = 41
-"""Older ones run migrations in Grafana that overwrite what is set here."""
+TAG = "dgx-telemetry"
+COLUMNS = 24
 
-UNITS = {"ratio": "percentunit", "watts": "watt", "celsius": "celsius", "bytes": "bytes"}
-"""Grafana's unit by the unit that ends a metric's name."""
+OF_BOARD = {
+    *("title", "uid", "description", "tags", "editable", "graphTooltip", "refresh", "time"),
+    *("timezone", "schemaVersion", "panels", "templating", "annotations", "links"),
+}
+OF_PANEL = {
+    *("title", "description", "datasource", "gridPos", "id", "targets", "transformations"),
+    *("type", "options", "fieldConfig"),
+}
+OF_ROW = {"title", "collapsed", "panels", "gridPos", "id", "type"}
+OF_TARGET = {"expr", "legendFormat", "format", "instant", "refId", "datasource"}
+OF_VARIABLE = {
+    *("name", "label", "type", "query", "datasource", "hide", "includeAll", "multi", "allValue"),
+    *("refresh", "sort", "options", "regex"),
+}
+"""What Grafana reads of each; the rest of grafanalib's keys it has given up."""
 
-OBSOLETE = ("rows", "sharedCrosshair", "hideControls", "style", "__inputs")
+
+class _Frame(core.Panel):  # type: ignore[misc]
+    """A panel of today within grafanalib's frame."""
+
+    def to_json_data(self) -> Any:
+        return _kept(self.panel_json({}), OF_PANEL)
 
 
-def time_series(metric: Metric, expression: str, legend: str, grid: core.GridPos) -> Any:
-    """A panel of one metric over time, with its meaning and unit from the declaration."""
-    return core.TimeSeries(
-        title=metric.name,
-        description=metric.help,
+class _Row(core.RowPanel):  # type: ignore[misc]
+    """A row without what only panels have."""
+
+    def to_json_data(self) -> Any:
+        return _kept(super().to_json_data(), OF_ROW)
+
+
+def text_of(board: Board) -> str:
+    """The text of a board's JSON."""
+    made = core.Dashboard(
+        title=board.title,
+        uid=board.uid,
+        description=board.about,
+        tags=[TAG],
+        editable=False,
+        graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
+        refresh="30s",
+        time=core.Time("now-1h", "now"),
+        timezone="browser",
+        schemaVersion=SCHEMA_VERSION,
+        panels=_placed(board.rows),
+        templating=core.Templating([_datasource(), *map(_template, board.variables)]),
+        annotations=core.Annotations([_annotation(board.alerts)]),
+        links=[
+            core.DashboardLink(
+                title="DGX boards", tags=[TAG], asDropdown=True, includeVars=True, keepTime=True
+            )
+        ],
+    ).auto_panel_ids()
+    kept = _kept(made.to_json_data(), OF_BOARD)
+    raw = json.loads(json.dumps(kept, default=lambda value: value.to_json_data()))
+    return json.dumps(_without_nulls(raw), indent=2, sort_keys=True) + "\n"
+
+
+def _kept(made: Mapping[str, Any], keys: Set[str]) -> Json:
+    return {key: value for key, value in made.items() if key in keys}
+
+
+def _placed(rows: Sequence[Row]) -> list[core.Panel]:
+    """Rows below each other; the panels of an open row follow it, a collapsed one holds its own."""
+    out: list[core.Panel] = []
+    top = 0
+    for row in rows:
+        inside, bottom = _flow(row.panels, top + 1)
+        title = _Row(
+            title=row.question,
+            collapsed=row.collapsed,
+            gridPos=core.GridPos(h=1, w=COLUMNS, x=0, y=top),
+            panels=inside if row.collapsed else [],
+        )
+        out += [title] if row.collapsed else [title, *inside]
+        top = top + 1 if row.collapsed else bottom
+    return out
+
+
+def _flow(panels: Sequence[Panel], top: int) -> tuple[list[core.Panel], int]:
+    """Panels from left to right, in as many lines as they need; and where the last one ends."""
+    out = []
+    left = tallest = 0
+    for panel in panels:
+        if left + panel.width > COLUMNS:
+            top, left, tallest = top + tallest, 0, 0
+        out.append(_frame(panel, core.GridPos(h=panel.height, w=panel.width, x=left, y=top)))
+        left, tallest = left + panel.width, max(tallest, panel.height)
+    return out, top + tallest
+
+
+def _frame(panel: Panel, grid: core.GridPos) -> core.Panel:
+    return _Frame(
+        title=panel.title,
+        description=panel.description,
         dataSource=DATASOURCE,
-        targets=[core.Target(expr=expression, legendFormat=legend, refId="A", intervalFactor=1)],
-        unit=UNITS.get(metric.name.removesuffix("_total").rsplit("_", 1)[-1], "short"),
         gridPos=grid,
         maxDataPoints=None,
+        targets=[_target(panel, q, n) for q, n in zip(panel.queries, panel.names, strict=False)],
+        thresholds=[{"color": step.colour, "value": step.value} for step in panel.steps],
+        transformations=list(panel.transformations),
+        extraJson={
+            "type": panel.kind,
+            "options": panel.options,
+            "fieldConfig": {
+                "defaults": {"unit": panel.unit, **panel.defaults},
+                "overrides": [*panel.overrides, *_dashed(panel)],
+            },
+        },
     )
 
 
-def position(row: int, column: int) -> core.GridPos:
-    """Two panels a row, eight units high."""
-    return core.GridPos(h=8, w=12, x=12 * column, y=8 * row)
+def _target(panel: Panel, query: Query, name: str) -> Json:
+    made = core.Target(
+        expr=query.value.expr,
+        legendFormat=query.legend or "__auto",
+        format="table" if panel.table else "time_series",
+        instant=panel.instant,
+        refId=name,
+        datasource=DATASOURCE,
+    ).to_json_data()
+    return {**_kept(made, OF_TARGET), "range": not panel.instant, "editorMode": "code"}
 
 
-def board(title: str, uid: str, panels: Sequence[Any]) -> str:
-    """The text of a dashboard's JSON."""
-    datasource = core.Template(
+def _dashed(panel: Panel) -> list[Json]:
+    """A limit is a thin dashed line: no area, no stack, out of the way of the palette."""
+    look = {
+        "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
+        "custom.fillOpacity": 0,
+        "custom.lineWidth": 1,
+        "custom.stacking": {"mode": "none", "group": "limit"},
+        "color": {"mode": "fixed", "fixedColor": DASHED},
+    }
+    properties = [{"id": key, "value": value} for key, value in look.items()]
+    return [
+        {"matcher": {"id": "byFrameRefID", "options": name}, "properties": properties}
+        for query, name in zip(panel.queries, panel.names, strict=False)
+        if query.limit
+    ]
+
+
+def _datasource() -> Json:
+    made = core.Template(
         name="datasource", label="Data source", type="datasource", query="prometheus"
-    )
-    made = core.Dashboard(
-        title=title,
-        uid=uid,
-        panels=list(panels),
-        templating=core.Templating([datasource]),
-        editable=False,
-    ).auto_panel_ids()
-    raw = json.loads(json.dumps(made.to_json_data(), default=_encoded))
-    mended = {key: value for key, value in _without_nulls(raw).items() if key not in OBSOLETE}
-    return json.dumps({**mended, "schemaVersion": SCHEMA_VERSION}, indent=2, sort_keys=True) + "\n"
+    ).to_json_data()
+    return _kept(made, OF_VARIABLE)
 
 
-def _encoded(value: Any) -> Any:
-    return value.to_json_data()
+def _template(variable: Variable) -> Json:
+    """A variable over all values; read again with each time range, for nodes come and go."""
+    made = core.Template(
+        name=variable.name,
+        label=variable.label,
+        query=variable.query,
+        dataSource=DATASOURCE,
+        includeAll=True,
+        multi=True,
+        allValue=".+",
+        refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
+        sort=core.SORT_NUMERIC_ASC if variable.name == "gpu" else core.SORT_ALPHA_ASC,
+    ).to_json_data()
+    everything = {"selected": True, "text": ["All"], "value": ["$__all"]}
+    return {**_kept(made, OF_VARIABLE), "current": everything, "definition": variable.query}
+
+
+def _annotation(alerts: Value) -> Json:
+    return {
+        "name": "Alerts",
+        "datasource": DATASOURCE,
+        "enable": True,
+        "expr": alerts.expr,
+        "iconColor": BAD,
+        "titleFormat": "{{alertname}}",
+        "textFormat": "{{instance}} {{gpu}}{{device}}",
+        "tagKeys": "severity",
+    }
 
 
 def _without_nulls(value: Any) -> Any:
+    """Null overrides Grafana's own default; only the base of thresholds is null by right."""
     if isinstance(value, Mapping):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+        return {
+            k: v if k == "steps" else _without_nulls(v) for k, v in value.items() if v is not None
+        }
     if isinstance(value, list):
         return [_without_nulls(entry) for entry in value]
     return value

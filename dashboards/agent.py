@@ -1,0 +1,152 @@
+"""The agent itself: does it answer, what does it cost, what can it not tell, and why."""
+
+from agent import health
+from dashboards.board import Board, Row
+from dashboards.colours import BAD, GOOD, NEUTRAL, SHORT
+from dashboards.kinds import graph, stat, timeline, words
+from dashboards.queries import (
+    AGENT_CPU,
+    AGENT_MEMORY,
+    SCRAPE_SECONDS,
+    SCRAPED,
+    UP,
+    Query,
+    Value,
+    counted,
+    now,
+    rate,
+    select,
+    smallest,
+    total,
+)
+from dashboards.scope import OF_AGENTS, board
+from dashboards.tables import Column, table
+
+ANSWER = Row(
+    "Does every agent answer?",
+    (
+        stat(
+            "Scraped",
+            "1 where the last scrape succeeded.",
+            now(UP),
+            SHORT,
+            legend="{{instance}}",
+            width=8,
+            height=6,
+        ),
+        stat(
+            "Seconds since the last tick",
+            "How old the agent's newest look at the machine is, by Prometheus' clock: a few "
+            "seconds, plus the time since the last scrape.",
+            Value(f"time() - {select(health.LAST_TICK)}", "s"),
+            NEUTRAL,
+            legend="{{instance}}",
+            width=8,
+            height=6,
+        ),
+        stat(
+            "Configuration",
+            health.CONFIG_OK.meaning,
+            now(health.CONFIG_OK),
+            SHORT,
+            legend="{{instance}}",
+            width=8,
+            height=6,
+        ),
+        timeline(
+            "Sources",
+            health.SOURCE_UP.meaning,
+            Query(
+                smallest(now(health.SOURCE_UP), ("instance", "source")), "{{instance}} {{source}}"
+            ),
+            words((0, "down", BAD), (1, "up", GOOD)),
+            height=10,
+        ),
+    ),
+)
+
+COST = Row(
+    "What does it cost?",
+    (
+        graph(
+            "CPU",
+            "CPU time of the agent's process per second: 1 is one core.",
+            Query(rate(AGENT_CPU), "{{instance}}"),
+            width=8,
+        ),
+        graph(
+            "CPU of reads",
+            health.READ_CPU_SECONDS.meaning,
+            Query(rate(health.READ_CPU_SECONDS, ("source",)), "{{source}}"),
+            stacked=True,
+            width=8,
+        ),
+        graph(
+            "Time in reads",
+            "Share of time spent in the reads of each source.",
+            Query(rate(health.READ_SECONDS, ("source",)), "{{source}}"),
+            stacked=True,
+            width=8,
+        ),
+        graph(
+            "Memory",
+            "Resident memory of the agent's process.",
+            Query(now(AGENT_MEMORY), "{{instance}}"),
+            width=8,
+        ),
+        graph(
+            "Scrape",
+            "How long Prometheus took to scrape the agent.",
+            Query(now(SCRAPE_SECONDS), "{{instance}}"),
+            width=8,
+        ),
+        graph(
+            "Samples of a scrape",
+            "Samples that the agent delivered.",
+            Query(now(SCRAPED), "{{instance}}"),
+            width=8,
+        ),
+    ),
+)
+
+ABSENT = Row(
+    "What can it not tell, and why?",
+    (
+        graph(
+            "Absent values by reason",
+            "What the hardware or its driver refuses is unsupported for good; stalled and lost "
+            "values are not.",
+            Query(total(now(health.ABSENT_VALUES), ("reason",)), "{{reason}}"),
+            stacked=True,
+        ),
+        table(
+            "Absent values",
+            health.ABSENT_VALUES.meaning.replace("`", ""),
+            (Column("Values", total(now(health.ABSENT_VALUES), ("instance", "metric", "reason"))),),
+        ),
+    ),
+)
+
+VERSIONS = Row(
+    "Which version runs where?",
+    (
+        table(
+            "Agents",
+            "Version of the agent and of its Python.",
+            (
+                Column(
+                    "Agents",
+                    counted(now(health.BUILD_INFO), ("instance", "version", "python")),
+                ),
+            ),
+            hidden=("Value",),
+            width=24,
+        ),
+    ),
+    collapsed=True,
+)
+
+
+def agent_board() -> Board:
+    about = "Whether the agents answer, what they cost, and what they cannot tell."
+    return board("dgx-agent", about, ANSWER, COST, ABSENT, VERSIONS, choices=OF_AGENTS)

@@ -1,0 +1,74 @@
+"""What colours mean, on every board: states of a GPU, and how bad a figure is.
+
+They were searched so that people with any colour vision tell states apart: busy from starved, held
+from idle. Reds and oranges are kept for what starves a GPU or asks for somebody, yellows for what
+slows it down: nothing healthy has them.
+"""
+
+from typing import NamedTuple
+
+from agent.diagnosis.verdict import PAIRS, Cause, Pair, State
+
+GOOD, WARNING, BAD = "#12936C", "#F8CE2C", "#DE1109"
+PLAIN = "#BDBDBD"
+DASHED = "#8C8C8C"
+"""Dashed lines of limits: they are no series that anybody should look at first."""
+
+STATES: dict[Pair, str] = {
+    (State.IDLE, Cause.NONE): PLAIN,
+    (State.HELD, Cause.NONE): "#B66FC9",
+    (State.THROTTLED, Cause.THERMAL): "#FDFB7D",
+    (State.THROTTLED, Cause.POWER): WARNING,
+    (State.THROTTLED, Cause.RELIABILITY): "#F3E584",
+    (State.STARVED, Cause.PCIE): "#9A0C07",
+    (State.STARVED, Cause.PEER): "#C48A4E",
+    (State.STARVED, Cause.DISK): BAD,
+    (State.STARVED, Cause.NETWORK): "#FB6306",
+    (State.STARVED, Cause.CPU): "#AE3433",
+    (State.STARVED, Cause.HOST_THREAD): "#DE9E3C",
+    (State.STARVED, Cause.UNKNOWN): "#B04B23",
+    (State.COMMUNICATING, Cause.NVLINK): "#1066ED",
+    (State.COMMUNICATING, Cause.INFINIBAND): "#4D637E",
+    (State.COMMUNICATING, Cause.PCIE): "#343F90",
+    (State.BUSY, Cause.NONE): GOOD,
+}
+
+
+def name_of(pair: Pair) -> str:
+    """A state and its cause in the words of the boards: `starved: disk`, `busy`."""
+    state, cause = pair
+    return state.value if cause is Cause.NONE else f"{state.value}: {cause.value}"
+
+
+CODES: dict[Pair, int] = {pair: number for number, pair in enumerate(PAIRS, 1)}
+"""A number for each state and cause: a timeline draws numbers, and names them."""
+
+
+class Step(NamedTuple):
+    """From this value on (None: from below everything) a figure has this colour."""
+
+    value: float | None
+    colour: str
+
+
+Steps = tuple[Step, ...]
+
+NEUTRAL: Steps = (Step(None, PLAIN),)
+WELL: Steps = (Step(None, GOOD),)
+LOST: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.25, BAD))
+"""Share of GPU time that went nowhere; from a quarter on an alert tells of it."""
+
+FULL: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.50, BAD))
+"""Share of time for which a data path was saturated."""
+
+ANY: Steps = (Step(None, GOOD), Step(1, BAD))
+"""A count of things that should not be."""
+
+SOME: Steps = (Step(None, GOOD), Step(1, WARNING))
+"""A count of things that somebody should know of."""
+
+SHORT: Steps = (Step(None, BAD), Step(1, GOOD))
+"""Found over expected, or 1 for yes: anything below 1 is bad."""
+
+MARGIN: Steps = (Step(None, BAD), Step(0, WARNING), Step(3, GOOD))
+"""Degrees Celsius left to the end of the operating range."""

@@ -1,0 +1,156 @@
+"""The input pipeline: what starves the GPUs, beside everything that could, on one time axis."""
+
+from agent.bandwidth import LIMIT
+from agent.diagnosis.verdict import State
+from agent.sources import activity, cpu, disk, infiniband, network, pcie, pressure
+from dashboards.board import Board, Row
+from dashboards.colours import FULL, LOST
+from dashboards.kinds import bars, graph, stat
+from dashboards.queries import Query, largest, now, rate
+from dashboards.scope import board
+from dashboards.shares import (
+    GPU,
+    fullness,
+    limit,
+    range_by_cause,
+    saturated,
+    time_by_cause,
+    time_in,
+)
+from dashboards.states import of_states
+
+NAME = "{{instance}} GPU {{gpu}}"
+DISK = "{{instance}} {{device}}"
+
+STARVED = Row(
+    "What do the GPUs wait for?",
+    (
+        graph(
+            "Time lost by cause",
+            "Share of the time of the GPUs chosen for which they were starved, by cause.",
+            Query(time_by_cause(state=State.STARVED.value), "{{state}}/{{cause}}"),
+            stacked=True,
+            overrides=of_states(),
+        ),
+        bars(
+            "Time lost by cause, in all",
+            "The same over all of this time range.",
+            Query(range_by_cause(state=State.STARVED.value), "{{state}}/{{cause}}"),
+            LOST,
+            overrides=[],
+            width=8,
+        ),
+        stat(
+            "Starved in all",
+            "Share of the observed GPU time in this range for which GPUs waited.",
+            time_in(State.STARVED),
+            LOST,
+            height=8,
+        ),
+        graph(
+            "Activity",
+            activity.ACTIVITY.meaning,
+            Query(now(activity.ACTIVITY), NAME),
+            whole=True,
+            width=24,
+            height=6,
+        ),
+    ),
+)
+
+STORAGE = Row(
+    "Is it the storage?",
+    (
+        graph(
+            "Reads",
+            "Bytes read from disks and arrays, and what the fastest of them can read. No "
+            "line for what no spec sheet or configuration states.",
+            Query(rate(disk.READ_BYTES, ("instance", "device")), DISK),
+            Query(largest(now(LIMIT, path="disk", direction="read")), "limit", limit=True),
+            width=8,
+        ),
+        graph(
+            "Disks busy",
+            "Share of time with at least one request in flight.",
+            Query(rate(disk.BUSY, ("instance", "device")), DISK),
+            width=8,
+        ),
+        graph(
+            "Waiting for I/O",
+            "Share of time for which some task, or all of them (full), waited for I/O.",
+            Query(rate(pressure.PRESSURE, resource="io"), "{{instance}} {{kind}}"),
+            width=8,
+        ),
+    ),
+)
+
+NETWORK = Row(
+    "Is it the network?",
+    (
+        graph(
+            "NICs received",
+            "Bytes that each NIC received, and what the fastest of them can.",
+            Query(rate(network.RECEIVED, ("instance", "device")), DISK),
+            Query(largest(now(LIMIT, path="network", direction="receive")), "limit", limit=True),
+            width=8,
+        ),
+        graph(
+            "InfiniBand received",
+            "Bytes that each port received, and the smallest limit among them.",
+            Query(rate(infiniband.RECEIVED), "{{instance}} {{device}}:{{port}}"),
+            limit(path="infiniband", direction="receive"),
+            width=8,
+            empty="on systems without InfiniBand",
+        ),
+        bars(
+            "Time for which paths in were full",
+            "Share of this time range for which the fullest disk read, network or PCIe path was at "
+            "or above its threshold of saturation.",
+            Query(
+                saturated(
+                    ("path", "direction"), path="~disk|network|pcie", direction="~read|receive"
+                ),
+                "{{path}} {{direction}}",
+            ),
+            FULL,
+            width=8,
+        ),
+    ),
+)
+
+CPU = Row(
+    "Is it the CPU, or the way to the GPU?",
+    (
+        graph(
+            "CPU busy", cpu.BUSY.meaning, Query(now(cpu.BUSY), "{{instance}}"), whole=True, width=8
+        ),
+        graph(
+            "Waiting for a core or for memory",
+            "Share of time for which some task waited for a core or for memory.",
+            Query(
+                rate(pressure.PRESSURE, resource="~cpu|memory", kind="some"),
+                "{{instance}} {{resource}}",
+            ),
+            width=8,
+        ),
+        graph(
+            "PCIe to the GPUs",
+            "What each GPU received over PCIe, over the limit of its slot.",
+            Query(fullness(GPU, path="pcie", direction="receive"), NAME),
+            width=8,
+        ),
+        graph(
+            "PCIe bytes to the GPUs",
+            "Bytes that each GPU received, protocol included, and the limit of its slot.",
+            Query(rate(pcie.RECEIVED), NAME),
+            limit(path="pcie", direction="receive"),
+            width=24,
+            height=6,
+        ),
+    ),
+)
+
+
+def input_pipeline_board() -> Board:
+    about = "What starves the GPUs, beside disks, network, PCIe and CPU on one time axis."
+    return board("dgx-input-pipeline", about, STARVED, STORAGE, NETWORK, CPU)

@@ -1,0 +1,221 @@
+"""The links: NVLink, PCIe and InfiniBand against their limits, their errors, and who is joined."""
+
+from agent.bandwidth import LIMIT_INFO, RATIO
+from agent.sources import infiniband, nvlink, pcie
+from dashboards.board import Board, Row
+from dashboards.colours import ANY, BAD, FULL, GOOD, SHORT, SOME
+from dashboards.kinds import bars, graph, timeline, words
+from dashboards.queries import (
+    RATE,
+    Query,
+    counted,
+    grown,
+    largest,
+    less,
+    most,
+    now,
+    over,
+    rate,
+    smallest,
+)
+from dashboards.scope import board
+from dashboards.shares import DEVICE, GPU, WHOLE_GPU, fullness, limit, of_spec, saturated
+from dashboards.tables import Column, table
+from dashboards.topology import TOPOLOGY
+
+NAME = "{{instance}} GPU {{gpu}}"
+PORT = "{{instance}} {{device}}:{{port}}"
+NO_INFINIBAND = "on systems without InfiniBand"
+NO_SHARE = "No line for the limit where links all lead to one NVSwitch, and only the sum has one."
+
+NVLINK = Row(
+    "Is NVLink full?",
+    (
+        graph(
+            "NVLink sent",
+            "Payload sent over all NVLinks of each GPU, and what they can carry, protocol "
+            "included. There is no line where a driver refuses the counters (V100 from 580 on).",
+            Query(rate(nvlink.TRANSMITTED), NAME),
+            limit(path="nvlink", device=WHOLE_GPU, direction="transmit"),
+        ),
+        graph(
+            "NVLink received",
+            "Payload received over all NVLinks of each GPU, and what they can carry, protocol "
+            "included. There is no line where a driver refuses the counters (V100 from 580 on).",
+            Query(rate(nvlink.RECEIVED), NAME),
+            limit(path="nvlink", device=WHOLE_GPU, direction="receive"),
+        ),
+        graph(
+            "NVLink on the wire",
+            "What is on the wire (payload plus protocol; payload alone on P100) over the limit, "
+            "the fuller direction of each GPU.",
+            Query(fullness(GPU, path="nvlink", device=WHOLE_GPU), NAME),
+        ),
+        bars(
+            "Time for which NVLink was full",
+            "Share of this time range for which the NVLinks of the GPU were at or above the "
+            "threshold of saturation.",
+            Query(saturated(GPU, path="nvlink", device=WHOLE_GPU), NAME),
+            FULL,
+        ),
+    ),
+)
+
+OTHERS = Row(
+    "Is PCIe or InfiniBand full?",
+    (
+        graph(
+            "PCIe from the host",
+            "Bytes that each GPU received, protocol included, and the limit of its slot.",
+            Query(rate(pcie.RECEIVED), NAME),
+            limit(path="pcie", direction="receive"),
+            width=8,
+        ),
+        graph(
+            "PCIe to the host",
+            "Bytes that each GPU sent, protocol included, and the limit of its slot.",
+            Query(rate(pcie.TRANSMITTED), NAME),
+            limit(path="pcie", direction="transmit"),
+            width=8,
+        ),
+        graph(
+            "InfiniBand",
+            "Bytes that each port received and sent, and the smallest limit among them.",
+            Query(rate(infiniband.RECEIVED), f"{PORT} received"),
+            Query(rate(infiniband.TRANSMITTED), f"{PORT} sent"),
+            limit(path="infiniband"),
+            width=8,
+            empty=NO_INFINIBAND,
+        ),
+        bars(
+            "Time for which PCIe was full",
+            "Share of this time range for which the slot was at or above its threshold, the fuller "
+            "direction.",
+            Query(saturated(GPU, path="pcie"), NAME),
+            FULL,
+        ),
+        bars(
+            "Time for which InfiniBand was full",
+            "Share of this time range for which the port was at or above its threshold, the fuller "
+            "direction.",
+            Query(saturated(("instance", "device"), path="infiniband"), "{{instance}} {{device}}"),
+            FULL,
+            empty=NO_INFINIBAND,
+        ),
+    ),
+)
+
+HEALTH = Row(
+    "Do all links work?",
+    (
+        timeline(
+            "NVLinks down",
+            "NVLinks that each GPU should have, less those that are up.",
+            Query(less(now(nvlink.LINKS_EXPECTED), now(nvlink.LINKS)), NAME),
+            {
+                **words((0, "all up", GOOD)),
+                **{str(n): {"text": f"{n} down", "color": BAD, "index": n} for n in range(1, 19)},
+            },
+            height=6,
+        ),
+        table(
+            "Paths below their spec",
+            "What each path can carry now over what its spec sheet says; below 1 a link is down, a "
+            "slot is narrow, or a port runs at a lower rate.",
+            (Column("Of spec", of_spec(), SHORT),),
+            ascending=True,
+            width=8,
+        ),
+        table(
+            "NVLinks with errors",
+            "NVLink errors of each GPU in this time range: each is traffic that was sent again.",
+            (Column("Errors", grown(nvlink.ERRORS, GPU), SOME),),
+            width=8,
+        ),
+        graph(
+            "NVLink errors",
+            nvlink.ERRORS.meaning,
+            Query(grown(nvlink.ERRORS, (*GPU, "kind"), RATE), NAME + " {{kind}}"),
+            width=8,
+        ),
+        table(
+            "PCIe slots",
+            "Lanes and generation over the most that GPU and slot can have together, and packets "
+            "sent again in this time range. GPUs before Hopper lower the generation when they "
+            "idle, so it has no colour.",
+            (
+                Column("Lanes", over(now(pcie.WIDTH), now(pcie.WIDTH_LIMIT)), SHORT),
+                Column("Generation", over(now(pcie.GENERATION), now(pcie.GENERATION_LIMIT))),
+                Column("Sent again", grown(pcie.REPLAYS)),
+            ),
+            hidden=("uuid",),
+            ascending=True,
+            width=8,
+        ),
+        table(
+            "InfiniBand ports",
+            "Whether the port is active, and its errors in this time range.",
+            (
+                Column(
+                    "Up", smallest(now(infiniband.LINK_UP), ("instance", "device", "port")), SHORT
+                ),
+                Column("Errors", grown(infiniband.ERRORS, ("instance", "device", "port")), ANY),
+            ),
+            ascending=True,
+            width=8,
+            empty=NO_INFINIBAND,
+        ),
+    ),
+)
+
+SINGLE = Row(
+    "What does each single link carry?",
+    (
+        graph(
+            "Each NVLink, sent",
+            f"{nvlink.LINK_TRANSMITTED.meaning} {NO_SHARE}",
+            Query(rate(nvlink.LINK_TRANSMITTED), NAME + " link {{link}}"),
+            limit(path="nvlink", device="~gpu[0-9]+:[0-9]+", direction="transmit"),
+        ),
+        graph(
+            "Each NVLink, received",
+            f"{nvlink.LINK_RECEIVED.meaning} {NO_SHARE}",
+            Query(rate(nvlink.LINK_RECEIVED), NAME + " link {{link}}"),
+            limit(path="nvlink", device="~gpu[0-9]+:[0-9]+", direction="receive"),
+        ),
+        table(
+            "Fullest paths now",
+            "The 30 fullest of all paths, traffic over limit.",
+            (Column("Of limit", most(largest(now(RATIO), DEVICE), 30)),),
+        ),
+        graph(
+            "InfiniBand congestion",
+            infiniband.WAIT.meaning,
+            Query(grown(infiniband.WAIT, None, RATE), PORT),
+            empty=NO_INFINIBAND,
+        ),
+        timeline(
+            "NVSwitch fabric",
+            nvlink.FABRIC_STATE.meaning,
+            Query(largest(now(nvlink.FABRIC_STATE), GPU), NAME),
+            words((1, "not started", BAD), (2, "in progress", BAD), (3, "completed", GOOD)),
+            empty="on systems without NVSwitch, or whose driver does not tell",
+        ),
+        table(
+            "Where the limits come from",
+            LIMIT_INFO.meaning,
+            (
+                Column(
+                    "Limits",
+                    counted(now(LIMIT_INFO), ("instance", "path", "direction", "origin", "source")),
+                ),
+            ),
+        ),
+    ),
+    collapsed=True,
+)
+
+
+def links_board() -> Board:
+    about = "How full NVLink, PCIe and InfiniBand are, their errors, and who is joined to whom."
+    return board("dgx-links", about, NVLINK, OTHERS, HEALTH, TOPOLOGY, SINGLE)

@@ -1,0 +1,191 @@
+"""One node: utilisation, saturation and errors of everything in it, at a glance."""
+
+from agent.bandwidth import LIMIT
+from agent.diagnosis.verdict import State
+from agent.sources import (
+    activity,
+    chassis,
+    cpu,
+    disk,
+    ecc,
+    memory,
+    network,
+    nvlink,
+    power,
+    pressure,
+    system,
+    temperature,
+    xid,
+)
+from dashboards.board import Board, Row
+from dashboards.colours import ANY, FULL, LOST, MARGIN, NEUTRAL, SOME
+from dashboards.kinds import bars, graph, stat
+from dashboards.queries import Query, Value, grown, largest, less, now, over, rate, total
+from dashboards.scope import board
+from dashboards.shares import alerts, fullness, limit, saturated, time_in
+from dashboards.states import verdict_timeline
+
+GPU_NAME = "{{instance}} GPU {{gpu}}"
+NO_SENSORS = "on machines whose kernel shows no sensors of the chassis"
+
+ERRORS = Row(
+    "Is anything broken or missing?",
+    (
+        stat(
+            "Alerts",
+            "Alerts that fire for the nodes chosen.",
+            Value(f"{alerts(()).expr} or vector(0)", "none"),
+            SOME,
+        ),
+        stat(
+            "GPU time starved",
+            "Share of the GPU time observed in this time range for which GPUs waited for data, "
+            "for the host or for a peer.",
+            time_in(State.STARVED),
+            LOST,
+        ),
+        stat(
+            "GPUs missing",
+            "GPUs that the node should have, less those that answer.",
+            total(less(now(system.GPUS_EXPECTED), now(system.GPUS))),
+            ANY,
+        ),
+        stat(
+            "NVLinks down",
+            "NVLinks that the GPUs should have, less those that are up.",
+            total(less(now(nvlink.LINKS_EXPECTED), now(nvlink.LINKS))),
+            ANY,
+        ),
+        stat(
+            "XID errors",
+            "XID errors that the driver reported in this time range.",
+            total(grown(xid.ERRORS)),
+            ANY,
+            fields={"decimals": 0},
+        ),
+        stat(
+            "Uncorrected ECC errors",
+            "Uncorrected memory errors of the GPUs in this time range.",
+            grown(ecc.ERRORS, (), severity="uncorrected", lifetime="volatile"),
+            ANY,
+            fields={"decimals": 0},
+        ),
+    ),
+)
+
+STATES = Row("What do its GPUs do?", (verdict_timeline(),))
+
+WORK = Row(
+    "How hard do they work?",
+    (
+        graph(
+            "Activity",
+            activity.ACTIVITY.meaning,
+            Query(now(activity.ACTIVITY), GPU_NAME),
+            whole=True,
+            width=8,
+        ),
+        bars(
+            "Memory in use",
+            "Device memory in use, as a share of all that the GPU has.",
+            Query(over(now(memory.USED), now(memory.TOTAL)), GPU_NAME),
+            NEUTRAL,
+            width=8,
+        ),
+        bars(
+            "Degrees left",
+            temperature.MARGIN.meaning,
+            Query(now(temperature.MARGIN), GPU_NAME),
+            MARGIN,
+            ends={"min": 0, "max": 60},
+            width=8,
+        ),
+        graph(
+            "Power",
+            "Power of all GPUs chosen, and the sum of their limits.",
+            Query(total(rate(power.ENERGY)), "power"),
+            Query(total(now(power.POWER_LIMIT)), "limit", limit=True),
+            width=24,
+            height=6,
+        ),
+    ),
+)
+
+PATHS = Row(
+    "Which data path is nearly full?",
+    (
+        graph(
+            "Fullest of each kind of path",
+            "Traffic over the limit, a mean over the agent's last reading; 1 is all that the path "
+            "can carry. NVLink is judged by what is on the wire.",
+            Query(fullness(("path", "direction")), "{{path}} {{direction}}"),
+        ),
+        bars(
+            "Time for which paths were full",
+            "Share of this time range for which the fullest of each kind was at or above its "
+            "threshold of saturation.",
+            Query(saturated(("path", "direction")), "{{path}} {{direction}}"),
+            FULL,
+        ),
+        graph(
+            "Disks",
+            "Bytes read and written by disks and arrays, and what the fastest can "
+            "read. No line for what no spec sheet or configuration states.",
+            Query(rate(disk.READ_BYTES, ("device",)), "{{device}} read"),
+            Query(rate(disk.WRITTEN_BYTES, ("device",)), "{{device}} written"),
+            Query(largest(now(LIMIT, path="disk", direction="read")), "read limit", limit=True),
+        ),
+        graph(
+            "Network",
+            "Bytes through the NICs, and the smallest limit among them.",
+            Query(rate(network.RECEIVED, ("device",)), "{{device}} received"),
+            Query(rate(network.TRANSMITTED, ("device",)), "{{device}} sent"),
+            limit("limit", path="network", direction="receive"),
+        ),
+    ),
+)
+
+HOST = Row(
+    "Does the host keep up?",
+    (
+        graph("CPU", cpu.BUSY.meaning, Query(now(cpu.BUSY), "{{instance}}"), whole=True, width=8),
+        graph(
+            "Pressure",
+            "Share of time for which some task, or all of them (full), waited for the resource.",
+            Query(rate(pressure.PRESSURE), "{{instance}} {{resource}} {{kind}}"),
+            width=8,
+        ),
+        graph(
+            "Disks busy",
+            "Share of time with at least one request in flight; NVMe disks serve many at once.",
+            Query(rate(disk.BUSY, ("instance", "device")), "{{instance}} {{device}}"),
+            width=8,
+        ),
+        stat(
+            "Array members missing",
+            "Members that the md arrays should have, less those that work.",
+            total(less(now(disk.MEMBERS_EXPECTED), now(disk.MEMBERS))),
+            ANY,
+        ),
+        graph(
+            "Power of the whole box",
+            chassis.POWER.meaning,
+            Query(now(chassis.POWER), "{{instance}} {{sensor}}"),
+            empty=NO_SENSORS,
+            width=8,
+        ),
+        graph(
+            "Air through the box",
+            chassis.TEMPERATURE.meaning,
+            Query(now(chassis.TEMPERATURE), "{{instance}} {{sensor}}"),
+            empty=NO_SENSORS,
+            width=8,
+        ),
+    ),
+    collapsed=True,
+)
+
+
+def node_board() -> Board:
+    about = "Utilisation, saturation and errors of the GPUs, links, disks and network of a node."
+    return board("dgx-node", about, ERRORS, STATES, WORK, PATHS, HOST)

@@ -1,0 +1,73 @@
+"""The shares that several boards show: of GPU time by state, of time that a path was full."""
+
+from agent.bandwidth import LIMIT, OBSERVED, RATIO, SATURATED, SPEC
+from agent.diagnosis.accounting import STATE_SECONDS
+from agent.diagnosis.verdict import State
+from dashboards.queries import (
+    ALERTS,
+    Labels,
+    Query,
+    Value,
+    grown,
+    largest,
+    now,
+    over,
+    rate,
+    select,
+    smallest,
+)
+
+NODE: Labels = ("instance",)
+GPU: Labels = ("instance", "gpu")
+CAUSE: Labels = ("state", "cause")
+DEVICE: Labels = ("instance", "path", "device", "direction")
+WHOLE_GPU = "~gpu[0-9]+"
+"""Devices of NVLink that are all links of a GPU together; single links are gpu0:3."""
+
+
+def time_in(state: State, by: Labels = ()) -> Value:
+    """Share of the observed GPU time, within what the board shows, that went into a state."""
+    return over(grown(STATE_SECONDS, by, state=state.value), grown(STATE_SECONDS, by))
+
+
+def time_by_cause(by: Labels = (), **match: str) -> Value:
+    """Share of the observed GPU time by state and cause, over time."""
+    return over(rate(STATE_SECONDS, (*by, *CAUSE), **match), rate(STATE_SECONDS, by), on=by)
+
+
+def range_by_cause(by: Labels = (), **match: str) -> Value:
+    """The same, over all of what the board shows."""
+    return over(grown(STATE_SECONDS, (*by, *CAUSE), **match), grown(STATE_SECONDS, by), on=by)
+
+
+def saturated(by: Labels, **match: str) -> Value:
+    """Share of the observed time, within what the board shows, for which a path was full."""
+    return Value(
+        f"max by ({', '.join(by)}) ({grown(SATURATED, None, **match).expr}"
+        f" / ({grown(OBSERVED, None, **match).expr} > 0))",
+        "percentunit",
+    )
+
+
+def fullness(by: Labels, **match: str) -> Value:
+    """Traffic over the limit: the fullest of each group."""
+    return Value(f"max by ({', '.join(by)}) ({select(RATIO, **match)})", "percentunit")
+
+
+def limit(legend: str = "limit", **match: str) -> Query:
+    """The limit of a path as a dashed line: the smallest of the devices shown."""
+    return Query(smallest(now(LIMIT, **match)), legend, limit=True)
+
+
+def of_spec() -> Value:
+    """What each path can carry now over what its spec sheet says."""
+    return over(largest(now(LIMIT), DEVICE), largest(now(SPEC), DEVICE))
+
+
+def alerts(by: Labels | None = None) -> Value:
+    """Firing alerts of ours, without the one that always fires; not every alert has an instance."""
+    expr = (
+        f'{ALERTS}{{alertstate="firing",alertname=~"Dgx.+",alertname!="DgxWatchdog",'
+        'job=~"$job|",instance=~"$instance|"}'
+    )
+    return Value(expr if by is None else f"count by ({', '.join(by)}) ({expr})", "none")
