@@ -7,6 +7,8 @@ import pytest
 from tests.machines import Bench, simulated
 
 ROOT = "root: needs root, fio and network namespaces"
+STACK = "stack: needs Prometheus and Alertmanager"
+PROMETHEUS = "prometheus: needs Prometheus and its promtool"
 PROMTOOL = "promtool: needs Prometheus' promtool"
 
 
@@ -19,8 +21,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", PROMETHEUS)
     config.addinivalue_line("markers", PROMTOOL)
     config.addinivalue_line("markers", ROOT)
+    config.addinivalue_line("markers", STACK)
 
 
 @pytest.fixture

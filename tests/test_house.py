@@ -300,14 +300,15 @@ UNITS = {
 COUNTABLE = re.compile(
     r"_(gpus|gpus_expected|processes|links|links_expected|up|state|failure|pending|generation"
     r"|generation_limit|width|width_limit|values|action|active|successful|process"
-    r"|members|members_expected|errors_total|replays_total|rows_total|pages_total)$"
+    r"|members|members_expected|cores|loaders|job|mounts"
+    r"|errors_total|replays_total|rows_total|pages_total)$"
 )
 """Metrics without a unit: counts and states, by what their name ends in."""
 
 VENDOR_UNITS = re.compile(r"_(percent|milliwatts|mj|mhz|mib|kib|mb|gb|kb|ms|us|ns|ppm|watt)(_|$)")
 IDENTITY = {
     *(*GPU_LABELS, "device", "port", "link", "source", "metric", "system", "path", "direction"),
-    *("pid", "origin"),
+    *("pid", "origin", "sensor", "job", "user", "runtime", "key"),
 }
 KINDS_OF = {
     *("state", "cause", "reason", "kind", "clock", "limit", "xid", "severity", "lifetime"),
@@ -345,6 +346,6 @@ def test_a_metric_says_what_it_means_and_where_it_comes_from(metric: object) -> 
 
 def test_names_of_gpu_metrics_tell_that_they_are_of_a_gpu() -> None:
     per_gpu = [m for m in METRICS.values() if m.labels[:2] == GPU_LABELS]
-    prefixes = ("dgx_gpu_", "dgx_nvlink_", "dgx_pcie_")
+    prefixes = ("dgx_gpu_", "dgx_nvlink_", "dgx_pcie_", "dgx_workload_")
     assert [m.name for m in per_gpu if not m.name.startswith(prefixes)] == []
     assert {m.kind for m in METRICS.values()} == set(Kind)

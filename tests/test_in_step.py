@@ -5,18 +5,23 @@ from pathlib import Path
 import pytest
 
 from agent.commands.build import generated
+from agent.config import Config
 
 ROOT = Path(__file__).parents[1]
+BOARDS = ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links", "dgx-input-pipeline", "dgx-agent")
+RULES = ("dgx-records", "dgx-hardware", "dgx-workload", "dgx-agent")
 COMMITTED = {
     "METRICS.md": "exporters/METRICS.md",
-    "prometheus/alerts.yaml": "deploy/prometheus/alerts.yaml",
-    "grafana/dashboards/dgx-gpu.json": "deploy/grafana/dashboards/dgx-gpu.json",
+    "RUNBOOK.md": "alerts/RUNBOOK.md",
+    "alertmanager/alertmanager.yaml": "deploy/alertmanager/alertmanager.yaml",
+    **{f"prometheus/{r}.yaml": f"deploy/prometheus/{r}.yaml" for r in RULES},
+    **{f"grafana/dashboards/{b}.json": f"deploy/grafana/dashboards/{b}.json" for b in BOARDS},
 }
 """Where users find each generated file in the repository."""
 
 
 def test_everything_generated_is_committed() -> None:
-    assert set(generated()) == set(COMMITTED)
+    assert set(generated(Config())) == set(COMMITTED)
 
 
 @pytest.mark.parametrize("name", COMMITTED)
@@ -24,5 +29,5 @@ def test_is_fresh(name: str, request: pytest.FixtureRequest) -> None:
     path = ROOT / COMMITTED[name]
     if request.config.getoption("--update-golden"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(generated()[name])
-    assert path.read_text() == generated()[name]
+        path.write_text(generated(Config())[name])
+    assert path.read_text() == generated(Config())[name]

@@ -1,0 +1,125 @@
+"""A child of the stack: started, waited for, started again when it dies, ended."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.refusal import BadInput
+from agent.stack.http import answer
+from agent.stack.programs import Program
+
+PATIENCE = 60.0
+"""Seconds that a program gets until it is ready, and that must pass well to count as steady."""
+
+FAREWELL = 10.0
+"""Seconds that a program gets to end by itself once it is told to."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds before a program that died is started again: doubled each time until it is steady."""
+
+GLANCE = 0.1
+"""Seconds between two looks whether a program is ready."""
+
+
+class DidNotStart(BadInput):
+    """A program of the stack that was never ready."""
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """One program of the stack, kept alive."""
+
+    program: Program
+    log: Path
+    leash: Sequence[str]  # the words before its command that let it die with us
+    say: Callable[[str], None]
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    _process: asyncio.subprocess.Process | None = None
+
+    async def keep(self) -> None:
+        """Start it, and start it again whenever it dies; raises DidNotStart the first time."""
+        pause = FIRST_PAUSE
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            self._process = await self._start()
+            end = await self._watch(self._process)
+            if not self.ready.is_set():
+                raise DidNotStart(f"{self.program.name} {end}: {self._last_words()}")
+            pause = FIRST_PAUSE if loop.time() - began > PATIENCE else pause
+            self.say(f"{self.program.name} {end}; it is started again in {pause:g} s")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def end(self) -> None:
+        """Let it end by itself, or else end it."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), FAREWELL)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        """In a session of its own: Ctrl-C in the terminal reaches us, and we end our children."""
+        with self.log.open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *self.leash,
+                *self.program.arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.program.environment},
+                start_new_session=True,
+            )
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> str:
+        """Wait for its end; tell when it is ready. In words, how it ended."""
+        ended = asyncio.create_task(process.wait())
+        greeting = asyncio.create_task(self._greet())
+        try:
+            await asyncio.wait({ended, greeting}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done() and not greeting.result():
+                return f"was not ready within {PATIENCE:g} s"
+            return _in_words(await ended)
+        finally:
+            ended.cancel()
+            greeting.cancel()
+
+    async def _greet(self) -> bool:
+        """Wait until it is ready; False where it never is. Who comes back is announced."""
+        try:
+            await asyncio.wait_for(self._answers(), PATIENCE)
+        except TimeoutError:
+            if self.ready.is_set():
+                await self.end()
+            return False
+        if self.ready.is_set():
+            self.say(f"{self.program.name} is back")
+        self.ready.set()
+        return True
+
+    async def _answers(self) -> None:
+        """Until it says itself that it is ready: there is no event to wait for."""
+        while (await answer(self.program.port, self.program.ready))[0] != 200:  # noqa: ASYNC110
+            await asyncio.sleep(GLANCE)
+
+    def _last_words(self) -> str:
+        """The last line that it logged: mostly why it ended."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it logged nothing"
+
+
+def _in_words(status: int) -> str:
+    """How a process ended, by its exit status."""
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended with status {status}"

@@ -1,0 +1,65 @@
+"""What Prometheus and Grafana of the stack are told: their configuration as texts.
+
+Strings are written as JSON writes them, which is YAML too.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.stack.ports import LOOPBACK, Ports
+
+SCRAPE_SECONDS = 5.0
+"""Between two scrapes, and two looks at the rules: short, so that a desk sees changes soon."""
+
+JOB = "dgx-telemetry"
+"""The job label that boards expect."""
+
+
+def duration(seconds: float) -> str:
+    """A Prometheus duration, to the millisecond."""
+    return f"{max(1, round(seconds * 1000))}ms"
+
+
+def prometheus(ports: Ports, interval: float, rules: Sequence[str]) -> str:
+    """Scrape the agent each `interval` seconds, judge by `rules`, tell the Alertmanager."""
+    return f"""\
+global:
+  scrape_interval: {duration(interval)}
+  scrape_timeout: {duration(interval)}
+  evaluation_interval: {duration(interval)}
+rule_files: {json.dumps(rules)}
+alerting:
+  alertmanagers:
+    - static_configs: [{{targets: ["{LOOPBACK}:{ports.alertmanager}"]}}]
+scrape_configs:
+  - job_name: {JOB}
+    static_configs: [{{targets: ["{LOOPBACK}:{ports.agent}"]}}]
+"""
+
+
+def datasource(ports: Ports, interval: float) -> str:
+    """Grafana's way to the Prometheus of the stack."""
+    return f"""\
+apiVersion: 1
+datasources:
+  - name: Prometheus
+    uid: dgx-prometheus
+    type: prometheus
+    access: proxy
+    url: http://{LOOPBACK}:{ports.prometheus}
+    isDefault: true
+    jsonData: {{timeInterval: {duration(interval)}}}
+"""
+
+
+def boards(folder: Path) -> str:
+    """Grafana's way to the generated boards."""
+    return f"""\
+apiVersion: 1
+providers:
+  - name: dgx-telemetry
+    type: file
+    allowUiUpdates: false
+    options: {{path: {json.dumps(str(folder))}}}
+"""

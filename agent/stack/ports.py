@@ -1,0 +1,37 @@
+"""Where the programs of the stack listen: the usual ports, or free ones where those are taken."""
+
+import socket
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Who listens where."""
+
+    agent: int = 9935
+    prometheus: int = 9090
+    alertmanager: int = 9093
+    grafana: int = 3000
+
+
+USUAL = Ports()
+
+
+def choose(wanted: Ports = USUAL) -> Ports:
+    """The ports wanted, each replaced by a free one where somebody has it."""
+    with ExitStack() as held:  # all until all are chosen, so that no two are the same
+        return Ports(*(_free(port, held) for port in astuple(wanted)))
+
+
+def _free(port: int, held: ExitStack) -> int:
+    probe = held.enter_context(socket.socket())
+    # Connections of a stack that just ended linger for a minute, and hold nobody up.
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        probe.bind((LOOPBACK, port))
+    except OSError:
+        probe.bind((LOOPBACK, 0))
+    return int(probe.getsockname()[1])

@@ -1,0 +1,1 @@
+"""Tests of the whole stack: real agents, Prometheus and Alertmanager, down to the message."""

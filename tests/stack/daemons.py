@@ -1,0 +1,112 @@
+"""Prometheus and Alertmanager as `up` starts them, over many agents, with rules made faster."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+from agent.stack import files, programs
+from agent.stack.ports import Ports, choose
+from tests.stack.running import ROOT, clean_environment, eventually
+
+FREE = Ports(0, 0, 0, 0)
+
+
+@contextmanager
+def started(program: programs.Program, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program of the stack until the end of the test."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            program.arguments,
+            cwd=ROOT,
+            env=clean_environment(**program.environment),
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+class Fleet:
+    """A process full of simulated machines."""
+
+    def __init__(self, speed: float, machines: Mapping[str, str], held_after: float = 60.0) -> None:
+        pairs = [f"{name}={spec}" for name, spec in machines.items()]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.stack.fleet", f"{speed:g}", f"{held_after:g}", *pairs],
+            cwd=ROOT,
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        lines = [self.process.stdout.readline().split() for _ in machines]
+        self.ports = {name: int(port) for name, port in lines}
+
+    def __enter__(self) -> "Fleet":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.kill()
+        self.process.wait()
+
+    def play(self, name: str, scenario: str) -> None:
+        """Let a machine play another scenario from now on."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{name} {scenario}\n")
+        self.process.stdin.flush()
+
+
+def prometheus_text(ports: Ports, interval: float, targets: Mapping[str, int]) -> str:
+    """The configuration of `up` with many targets, each with an instance of its own."""
+    jobs = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name}}
+        for name, port in targets.items()
+    ]
+    text = files.prometheus(ports, interval, ["rules.yaml"])
+    head, found, _ = text.rpartition("    static_configs: ")
+    assert found, text
+    return f"{head}    static_configs: {json.dumps(jobs)}\n"
+
+
+@contextmanager
+def monitoring(
+    folder: Path, interval: float, targets: Mapping[str, int], texts: tuple[str, str]
+) -> Iterator[Ports]:
+    """Prometheus over the targets, Alertmanager behind it; their ports.
+
+    `texts` are the rules and the configuration of Alertmanager.
+    """
+    ports = choose(FREE)
+    (folder / "prometheus.yaml").write_text(prometheus_text(ports, interval, targets))
+    (folder / "rules.yaml").write_text(texts[0])
+    (folder / "alertmanager.yaml").write_text(texts[1])
+    prometheus = programs.prometheus_program(programs.PROMETHEUS.need(), ports.prometheus, folder)
+    alertmanager = programs.alertmanager_program(
+        programs.ALERTMANAGER.need(), ports.alertmanager, folder
+    )
+    with ExitStack() as stack:
+        for program in (alertmanager, prometheus):
+            stack.enter_context(started(program, folder / f"{program.name}.log"))
+        for program in (alertmanager, prometheus):
+            eventually(lambda p=program: _ready(p), 30, f"{program.name} is ready")
+        yield ports
+
+
+def _ready(program: programs.Program) -> bool:
+    try:
+        with urlopen(program.address + program.ready.lstrip("/"), timeout=5) as page:
+            return bool(page.status == 200)
+    except OSError:
+        return False

@@ -1,0 +1,205 @@
+"""What each scenario must bring to its receiver: DESIGN's table, with the figures of the texts."""
+
+from typing import NamedTuple
+
+ALL8 = frozenset("01234567")
+ALL4 = frozenset("0123")
+FIRST = frozenset("0")
+NONE: frozenset[str] = frozenset()
+
+STATION, ONE, H100, A100 = "dgx-station-v100", "dgx-1-v100", "dgx-h100", "dgx-a100"
+GPU = r"GPU \d \(GPU-[0-9a-f-]+\) of [a-z-]+"
+SHARE = r"[1-9]\d*(\.\d+)?% of the last"
+
+
+class Alert(NamedTuple):
+    """One alert: how urgent, what its text must say, and on which GPUs or devices."""
+
+    name: str
+    severity: str
+    text: str  # a regular expression
+    gpus: frozenset[str] = NONE
+    devices: frozenset[str] = NONE
+    cause: str = ""
+
+
+class Scenario(NamedTuple):
+    """A machine, and the alerts that it must raise: these and no others."""
+
+    system: str
+    alerts: tuple[Alert, ...] = ()
+
+
+def starved(cause: str, words: str, gpus: frozenset[str]) -> Alert:
+    text = rf"{GPU} was starved by {words} for {SHARE} 15m \(limit 25%\)\. \w+"
+    return Alert("DgxGpuStarved", "warning", text, gpus, cause=cause)
+
+
+def full(name: str, what: str, *devices: str) -> Alert:
+    limit = r"\(limit 50% of the time; it can carry [\d.]+[kMG]B/s\)\. \w+"
+    text = rf"{what} .*was full for {SHARE} 10m {limit}"
+    return Alert(name, "warning", text, devices=frozenset(devices))
+
+
+GPUS8 = tuple(f"gpu{i}" for i in range(8))
+PORTS8 = ("mlx5_0:1", *(f"mlx5_{i}:1" for i in range(1, 8)))
+
+SCENARIOS: dict[str, Scenario] = {
+    "training": Scenario(H100),
+    "idle": Scenario(STATION),
+    "held": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxGpuHeldIdle",
+                "info",
+                rf"{GPU} was held by a process that did nothing for {SHARE} 30m \(limit 90%\)",
+                ALL4,
+            ),
+        ),
+    ),
+    "starved-disk": Scenario(
+        ONE, (starved("disk", "disk", ALL8), full("DgxDiskSaturated", "Disk", "md0"))
+    ),
+    "starved-network": Scenario(
+        STATION,
+        (
+            starved("network", "the network", ALL4),
+            full("DgxLinkSaturated", "network", "enp1s0f0"),
+        ),
+    ),
+    "starved-pcie": Scenario(
+        H100, (starved("pcie", "PCIe", FIRST), full("DgxLinkSaturated", "pcie", "gpu0"))
+    ),
+    "starved-cpu": Scenario(STATION, (starved("cpu", "the CPU", ALL4),)),
+    "starved-host-thread": Scenario(
+        STATION, (starved("host_thread", "the one thread that launches its work", ALL4),)
+    ),
+    "starved-peer": Scenario(
+        H100,
+        (
+            starved("peer", "a slow peer", ALL8 - FIRST),
+            Alert(
+                "DgxGpuStraggler",
+                "warning",
+                rf"{GPU} is waited for by 7 GPUs of the machine: 1 2 3 4 5 6 7 \(each for 25%",
+                FIRST,
+            ),
+        ),
+    ),
+    "nvlink-saturated": Scenario(H100, (full("DgxLinkSaturated", "nvlink", *GPUS8),)),
+    "infiniband-saturated": Scenario(H100, (full("DgxLinkSaturated", "infiniband", *PORTS8),)),
+    "throttled": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxGpuThrottled",
+                "warning",
+                rf"{GPU} was slowed down by heat for {SHARE} 15m \(limit 25%\)",
+                ALL4,
+                cause="thermal",
+            ),
+        ),
+    ),
+    "gpu-hot": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxGpuHot",
+                "critical",
+                rf"The (core|memory) of {GPU} is at \d+ °C, its limit is \d+",
+                FIRST,
+            ),
+        ),
+    ),
+    "gpu-lost": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxGpuMissing",
+                "critical",
+                rf"{GPU} is gone: 3 of 4 GPUs answer\.",
+                frozenset("2"),
+            ),
+        ),
+    ),
+    "nvlink-down": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxNvlinkDown",
+                "critical",
+                rf"{GPU} has 3 of 4 NVLinks up \(down: \d\)",
+                frozenset("03"),
+            ),
+        ),
+    ),
+    "nvlink-errors": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxNvlinkErrors",
+                "warning",
+                rf"NVLink 1 of {GPU} had [1-9]\d* errors in the last 1h \(limit 5\)",
+                FIRST,
+            ),
+        ),
+    ),
+    "pcie-degraded": Scenario(
+        STATION, (Alert("DgxPcieDegraded", "warning", rf"{GPU} uses 8 of 16 PCIe lanes", FIRST),)
+    ),
+    "port-degraded": Scenario(
+        H100,
+        (
+            Alert(
+                "DgxLinkDegraded",
+                "warning",
+                r"infiniband port mlx5_0:1 of port-degraded carries 25GB/s of 50GB/s",
+                devices=frozenset(("mlx5_0:1",)),
+            ),
+        ),
+    ),
+    "xid": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxGpuXid",
+                "critical",
+                rf"{GPU} had [1-9]\d* XID errors 48 .* in the last 30m \(limit 0\)",
+                FIRST,
+            ),
+        ),
+    ),
+    "ecc": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxGpuEccUncorrected",
+                "critical",
+                rf"{GPU} had [1-9]\d* uncorrected ECC errors in the last 30m \(limit 0\)",
+                FIRST,
+            ),
+        ),
+    ),
+    "row-remap": Scenario(
+        A100,
+        (
+            Alert(
+                "DgxGpuRowRemapFailure",
+                "critical",
+                rf"{GPU} could not remap [1-9]\d* memory rows \(limit 0\)",
+                FIRST,
+            ),
+        ),
+    ),
+    "driver-hang": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxAgentBlind",
+                "warning",
+                r"[1-9]\d* sources of the agent on driver-hang do not deliver:.* nvml .*\(limit 0",
+            ),
+        ),
+    ),
+}

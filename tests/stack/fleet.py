@@ -1,0 +1,74 @@
+"""Simulated machines by the dozen: agents as `run` makes them, in one process, each on a port.
+
+    python -m tests.stack.fleet SPEED HELD_AFTER NAME=SYSTEM:SCENARIO ...
+
+prints `NAME PORT` for each and then obeys lines `NAME SCENARIO` on its standard input, until that
+is closed.
+"""
+
+import asyncio
+import logging
+import sys
+from dataclasses import dataclass
+
+from agent.assembly import Agent, Hardware, build_agent
+from agent.backends import simulated
+from agent.clock import SystemClock
+from agent.config import Config
+from agent.diagnosis.thresholds import Thresholds
+from exporters.http import application, serve
+from exporters.prometheus import Exposition
+
+
+@dataclass(frozen=True)
+class Member:
+    """One machine, and the agent that watches it."""
+
+    machine: simulated.Machine
+    agent: Agent
+
+
+def member(spec: str, speed: float, config: Config) -> Member:
+    clock = SystemClock(speed)
+    machine = simulated.build(simulated.parse(spec), clock)
+    hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
+    return Member(machine, build_agent(config, hardware, clock))
+
+
+async def listen(name: str, agent: Agent) -> asyncio.Task[None]:
+    """Serve and tick as `run` does."""
+    poller = agent.poller
+    exposition = Exposition(lambda: poller.latest, agent.clock, process=False)
+    app = application(exposition, lambda: poller.latest, agent.clock, awaited=poller.waiting_for)
+    runner = await serve(app, "127.0.0.1", 0)
+    agent.watch.start()
+    print(name, runner.addresses[0][1], flush=True)
+    return asyncio.create_task(poller.run())
+
+
+async def obey(members: dict[str, Member]) -> None:
+    """Change what plays, line by line."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        name, scenario = line.decode().split()
+        members[name].machine.world.set_scenario(scenario)
+
+
+async def serve_all(speed: float, held_after: float, specs: dict[str, str]) -> None:
+    config = Config(diagnosis=Thresholds(held_after=held_after))
+    members = {name: member(spec, speed, config) for name, spec in specs.items()}
+    ticking = [await listen(name, entry.agent) for name, entry in members.items()]
+    obeying = asyncio.create_task(obey(members))
+    done, _ = await asyncio.wait({obeying, *ticking}, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
+if __name__ == "__main__":
+    sys.setswitchinterval(0.0005)  # many threads, one interpreter: a scrape must not queue for long
+    logging.basicConfig(level="CRITICAL", handlers=[logging.NullHandler()])
+    speed, held_after, *pairs = sys.argv[1:]
+    specs = dict(pair.split("=", 1) for pair in pairs)
+    asyncio.run(serve_all(float(speed), float(held_after), specs))

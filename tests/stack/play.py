@@ -1,0 +1,186 @@
+"""All scenarios at once over one Prometheus and one Alertmanager: the play that is judged."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import yaml
+
+from agent.config import Config
+from agent.stack import programs
+from agent.stack.ports import choose
+from alerts.build import alertmanager, rules
+from alerts.receivers import Receivers
+from tests.stack.daemons import FREE, Fleet, monitoring, started
+from tests.stack.expected import STATION, Scenario
+from tests.stack.receivers import Delivery, Inbox, mailbox, webhook
+from tests.stack.running import eventually
+
+SCALE = 1 / 30
+"""By which every range and `for` of the rules is shorter than users have them: nothing else is."""
+
+SPEED = 2.0
+"""Of the simulated machines' clock: what is read each minute is read each half."""
+
+SCRAPE = 1.0  # s: a quarter of the shortest range, `silent_for`
+PROCESSES = 6
+
+HELD_AFTER = 60 * SCALE * SPEED
+"""Seconds of the machines' clock: what `held_after` is to the windows that users have."""
+
+ARRIVAL, LEAST, GONE = 120.0, 60.0, 180.0
+"""Seconds within which all must arrive, that each scenario plays at least (an alert that must not
+come has its time too), and within which all must be over once it ended."""
+
+KILLED = "killed"
+
+
+@dataclass
+class Play:
+    """What was delivered, and what was looked at meanwhile."""
+
+    inbox: Inbox
+    began: float
+    ended: dict[str, float] = field(default_factory=dict)
+    metrics_while_hung: str = ""
+    killed_at: float = 0.0
+    held_back: Mapping[str, str] = field(default_factory=dict)  # inhibited alert: by which
+    left: dict[str, set[str]] = field(default_factory=dict)  # alerts that were never over
+
+    def came(self, name: str) -> list[Delivery]:
+        """What fired while the scenario played."""
+        end = self.ended[name]
+        return [d for d in self.inbox.of(name) if d.status == "firing" and d.at < end]
+
+
+def texts(inbox: Inbox, scale: float, smtp: int = 0) -> tuple[str, str]:
+    """Rules and the configuration of Alertmanager as users get them, but faster."""
+    address = f"http://127.0.0.1:{inbox.port}"
+    told = Receivers(webhook_url=f"{address}/alerts", watchdog_url=f"{address}/watchdog")
+    if smtp:
+        told = Receivers(
+            webhook_url=told.webhook_url,
+            watchdog_url=told.watchdog_url,
+            email_to="operator@example.com",
+            email_from="dgx@example.com",
+            email_smarthost=f"127.0.0.1:{smtp}",
+            email_tls=False,
+        )
+    config = Config(alertmanager=told)
+    groups = [g for text in rules(config, scale).values() for g in yaml.safe_load(text)["groups"]]
+    return json.dumps({"groups": groups}), alertmanager(config, scale)["alertmanager.yaml"]
+
+
+@contextmanager
+def fleets(speed: float, machines: Mapping[str, str]) -> Iterator[dict[str, Fleet]]:
+    """The machines, spread over a few processes; who hosts which."""
+    names = list(machines)
+    with ExitStack() as stack:
+        hosts = {}
+        for number in range(PROCESSES):
+            part = {name: machines[name] for name in names[number::PROCESSES]}
+            fleet = stack.enter_context(Fleet(speed, part, HELD_AFTER))
+            hosts |= dict.fromkeys(part, fleet)
+        yield hosts
+
+
+def text_of(port: int, path: str) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as page:
+        return str(page.read().decode())
+
+
+def is_ready(port: int) -> bool:
+    try:
+        return text_of(port, "-/ready") == "ready\n"
+    except OSError:
+        return False
+
+
+def alerts_of(port: int, name: str) -> list[dict[str, Any]]:
+    """What Alertmanager holds of a machine, inhibited or not."""
+    query = urlencode({"filter": f'instance="{name}"'})
+    found: list[dict[str, Any]] = json.loads(text_of(port, f"api/v2/alerts?{query}"))
+    return found
+
+
+def held_back(port: int, name: str) -> dict[str, str]:
+    """The alerts of a machine that another one inhibits: name to name."""
+    held = alerts_of(port, name)
+    names = {alert["fingerprint"]: alert["labels"]["alertname"] for alert in held}
+    return {
+        alert["labels"]["alertname"]: names[by]
+        for alert in held
+        for by in alert["status"]["inhibitedBy"]
+    }
+
+
+@contextmanager
+def played(folder: Path, scenarios: Mapping[str, Scenario]) -> Iterator[Play]:
+    """Everything plays, is looked at, and ends."""
+    machines = {name: f"{entry.system}:{name}" for name, entry in scenarios.items()}
+    with ExitStack() as stack:
+        inbox = stack.enter_context(webhook())
+        smtp = stack.enter_context(mailbox(inbox))
+        hosts = stack.enter_context(fleets(SPEED, machines))
+        lone = choose(FREE).agent
+        flags = ("--simulate", f"{STATION}:ecc", "--simulate-speed", f"{SPEED:g}")
+        victim = stack.enter_context(
+            started(programs.agent_program(lone, flags), folder / f"{KILLED}.log")
+        )
+        ports = {name: host.ports[name] for name, host in hosts.items()}
+        told = texts(inbox, SCALE, smtp)
+        for name, port in {**ports, KILLED: lone}.items():
+            eventually(lambda p=port: is_ready(p), 60, f"the agent of {name} is ready")
+        daemons = monitoring(folder, SCRAPE, {**ports, KILLED: lone}, told)
+        alertmanager_port = stack.enter_context(daemons).alertmanager
+        play = Play(inbox, time.monotonic())
+        wanted = {name: {a.name for a in entry.alerts} for name, entry in scenarios.items()}
+        watch(play, wanted, hosts, victim, alertmanager_port)
+        await_end(play, wanted)
+        yield play
+
+
+def watch(
+    play: Play,
+    wanted: Mapping[str, set[str]],
+    hosts: Mapping[str, Fleet],
+    victim: subprocess.Popen[bytes],
+    alertmanager_port: int,
+) -> None:
+    """Wait for what must arrive; each scenario ends when its own has, and its time is over."""
+    deadline = play.began + ARRIVAL
+    while len(play.ended) < len(wanted) and time.monotonic() < deadline:
+        now = time.monotonic()
+        if not play.killed_at and play.inbox.names(KILLED):
+            victim.kill()
+            play.killed_at = now
+        if play.killed_at and not play.held_back:
+            play.held_back = held_back(alertmanager_port, KILLED)
+        for name, names in wanted.items():
+            there = names <= play.inbox.names(name)
+            if name not in play.ended and there and now - play.began > LEAST:
+                if name == "driver-hang":
+                    play.metrics_while_hung = text_of(hosts[name].ports[name], "metrics")
+                hosts[name].play(name, "training")
+                play.ended[name] = now
+        time.sleep(0.1)
+    for name in wanted.keys() - play.ended.keys():
+        hosts[name].play(name, "training")
+        play.ended[name] = time.monotonic()
+
+
+def await_end(play: Play, wanted: Mapping[str, set[str]]) -> None:
+    """Wait until no alert is left of any scenario, or too long."""
+    deadline = time.monotonic() + GONE
+    while time.monotonic() < deadline:
+        play.left = {name: left for name in wanted if (left := play.inbox.names(name))}
+        if not play.left:
+            return
+        time.sleep(0.2)

@@ -1,0 +1,89 @@
+"""From the condition of the hardware to the message: every scenario, all parts real."""
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from agent.backends.simulated import SCENARIOS as NAMES
+from tests.stack.expected import SCENARIOS
+from tests.stack.play import KILLED, Play, played
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(500)]
+
+
+@pytest.fixture(scope="module")
+def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+    with played(tmp_path_factory.mktemp("play"), SCENARIOS) as done:
+        yield done
+
+
+def test_every_scenario_is_played() -> None:
+    assert set(SCENARIOS) == set(NAMES) - {"tour"}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_exactly_the_alerts_of_the_scenario_arrive(play: Play, name: str) -> None:
+    came = play.came(name)
+    assert {d.name for d in came} == {alert.name for alert in SCENARIOS[name].alerts}
+    for alert in SCENARIOS[name].alerts:
+        mine = [d for d in came if d.name == alert.name]
+        assert {d.labels["severity"] for d in mine} == {alert.severity}
+        if alert.gpus:
+            assert {d.labels["gpu"] for d in mine} == alert.gpus
+        if alert.devices:
+            assert {d.labels["device"] for d in mine} == alert.devices
+        if alert.cause:
+            assert {d.labels["cause"] for d in mine} == {alert.cause}
+        assert [d.text for d in mine if not re.search(alert.text, d.text)] == []
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_alerts_are_over_when_the_scenario_is(play: Play, name: str) -> None:
+    assert play.left.get(name, set()) == set()
+    over = {d.name for d in play.inbox.of(name) if d.status == "resolved"}
+    assert over >= {alert.name for alert in SCENARIOS[name].alerts}
+
+
+def test_the_watchdog_reaches_its_own_receiver_again_and_again(play: Play) -> None:
+    beats = [d for d in play.inbox.deliveries if d.path == "/watchdog"]
+    assert len(beats) > 3
+    assert {d.name for d in beats} == {"DgxWatchdog"}
+    assert not [d for d in play.inbox.deliveries if d.path == "/alerts" and d.name == "DgxWatchdog"]
+
+
+def test_a_hung_driver_does_not_hang_the_scrape(play: Play) -> None:
+    assert 'dgx_agent_source_up{source="nvml"} 0.0' in play.metrics_while_hung
+    assert 'dgx_agent_source_up{source="disk"} 1.0' in play.metrics_while_hung
+
+
+def test_an_agent_that_is_killed_is_told(play: Play) -> None:
+    down = [d for d in play.inbox.of(KILLED) if d.name == "DgxAgentDown"]
+    assert play.killed_at
+    assert down
+    assert down[0].at > play.killed_at
+    assert re.search(r"agent on killed has not answered for 2m \(limit 2m\)", down[0].text)
+
+
+def test_a_node_that_is_down_silences_its_other_alerts(play: Play) -> None:
+    assert play.held_back == {"DgxGpuEccUncorrected": "DgxAgentDown"}
+
+
+def test_an_email_arrives(play: Play) -> None:
+    mails = [mail for mail in play.inbox.mails if "critical on gpu-lost" in mail]
+    assert mails
+    text = mails[0].replace("=\r\n", "")
+    assert "To: operator@example.com" in text
+    assert re.search(r"DgxGpuMissing \(critical, firing\): GPU 2 \(GPU-.*\) of gpu-lost", text)
+
+
+def test_how_long_it_takes_is_told(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing to pass or fail: figures for the reader."""
+    with capsys.disabled():
+        print()
+        for name, scenario in SCENARIOS.items():
+            for alert in scenario.alerts:
+                first = min((d.at for d in play.came(name) if d.name == alert.name), default=0.0)
+                print(f"  {name:22} {alert.name:22} {first - play.began:6.1f} s")
+        print(f"  the play took {time.monotonic() - play.began:.0f} s")

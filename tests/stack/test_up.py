@@ -1,0 +1,212 @@
+"""`dgx-telemetry up`: it starts, says where, mends, and leaves nothing behind."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from agent.refusal import BadInput
+from agent.stack.folder import LOCK, PREFIX, SETTLED, sweep
+from agent.stack.ports import Ports, choose
+from agent.stack.programs import Binary
+from tests.stack.running import ROOT, Running, alive, clean_environment, eventually
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(120)]
+
+READY = {"agent": "-/ready", "prometheus": "-/ready", "alertmanager": "-/ready"}
+STARTED = 45.0
+"""Seconds within which the whole stack is ready: 7 to 10 on an idle machine of two cores."""
+
+
+def addresses(up: Running) -> dict[str, str]:
+    """What `up` prints once all is ready."""
+    up.line(r"^Data in ", STARTED)
+    return dict(re.findall(r"^  (\w+) +(http://127\.0\.0\.1:\d+/)", "".join(up.said), re.MULTILINE))
+
+
+def get(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=5) as page:
+        return str(page.read().decode())
+
+
+def refused(*arguments: str, **environment: str) -> str:
+    """The one sentence with which `up` ends, status 2."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "agent", "up", *arguments],
+        cwd=ROOT,
+        env=clean_environment(**environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    return ended.stderr
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("temporary")
+
+
+@pytest.fixture(scope="module")
+def up(place: Path) -> Iterator[Running]:
+    """A stack where a usual port is taken, and no GPU was asked for where there is none."""
+    machine = ["--simulate", "dgx-h100:gpu-lost"] if Path("/dev/nvidiactl").exists() else []
+    with ExitStack() as held:
+        with suppress(OSError):  # somebody else has it, which does as well
+            held.enter_context(socket.create_server(("127.0.0.1", 9093)))
+        yield held.enter_context(Running("agent", "up", *machine, TMPDIR=str(place)))
+
+
+def test_all_is_ready_when_the_addresses_are_printed(up: Running) -> None:
+    found = addresses(up)
+    assert READY.keys() <= found.keys()
+    for name, path in READY.items():
+        assert get(found[name] + path)
+    if not Path("/dev/nvidiactl").exists():
+        assert "no NVIDIA GPU answers here: watching a simulated dgx-h100" in up.said[0]
+
+
+def test_a_taken_port_is_told_and_another_one_is_used(up: Running) -> None:
+    row = next(line for line in up.said if line.startswith("  alertmanager"))
+    assert ":9093/" not in row
+    assert "another program has port 9093" in row
+
+
+def test_prometheus_scrapes_the_agent_and_knows_the_alertmanager(up: Running) -> None:
+    home = dict(re.findall(r"^  (\w+) +(http\S+)", "".join(up.said), re.MULTILINE))
+    query = home["prometheus"] + "api/v1/query?query=dgx_system_gpus%7Bjob=%22dgx-telemetry%22%7D"
+    eventually(lambda: json.loads(get(query))["data"]["result"], 20, "a sample of the agent")
+    known = json.loads(get(home["prometheus"] + "api/v1/alertmanagers"))["data"]
+    assert [entry["url"] for entry in known["activeAlertmanagers"]] == [
+        home["alertmanager"] + "api/v2/alerts"
+    ]
+    rules = json.loads(get(home["prometheus"] + "api/v1/rules"))["data"]["groups"]
+    assert any(rule["name"] == "DgxGpuMissing" for group in rules for rule in group["rules"])
+
+
+@pytest.mark.parametrize("name", ["agent", "prometheus", "prometheus-alertmanager"])
+def test_a_child_that_dies_comes_back(up: Running, name: str) -> None:
+    before = up.children()[name]
+    os.kill(before, signal.SIGKILL)
+    said = name.removeprefix("prometheus-")
+    up.line(rf"{said} was ended by SIGKILL; it is started again in 1 s", 10)
+    up.line(rf"{said} is back", STARTED)
+    assert up.children()[name] != before
+
+
+def test_ctrl_c_ends_all_and_leaves_nothing(up: Running, place: Path) -> None:
+    children = up.children()
+    assert len(children) >= 3
+    assert len(list(place.iterdir())) == 1
+    assert up.end(signal.SIGINT) == 0
+    assert [name for name, pid in children.items() if alive(pid)] == []
+    assert list(place.iterdir()) == []
+
+
+def test_a_simulated_alert_is_told_where_up_runs_and_killed_it_takes_its_children_along(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "kept"
+    machine = ("--simulate", "dgx-h100:gpu-lost", "--simulate-speed", "10")
+    with Running("agent", "up", *machine, "--data", str(data), TMPDIR=str(tmp_path)) as up:
+        addresses(up)
+        assert "another `up` uses this folder" in refused("--simulate", "k40", "--data", str(data))
+        up.line(r"^\d\d:\d\d:\d\d alert: DgxGpuMissing \(critical\) .*", 45)
+        children = up.children()
+        assert len(children) >= 3
+        assert up.end(signal.SIGKILL) == -signal.SIGKILL
+    eventually(lambda: not any(map(alive, children.values())), 5, "the children's end")
+    assert (data / "prometheus.yaml").exists()
+
+
+def test_grafana_is_started_where_it_is_installed(tmp_path: Path) -> None:
+    """A stand-in that answers as Grafana does, and writes down how it was started."""
+    server = tmp_path / "grafana-server"
+    server.write_text(
+        f"#!{sys.executable}\n"
+        "import http.server, json, os, sys, pathlib\n"
+        "pathlib.Path(os.environ['WITNESS']).write_text(json.dumps(dict(os.environ)))\n"
+        "class Handler(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200 if self.path == '/api/health' else 404)\n"
+        "        self.end_headers()\n"
+        "port = int(os.environ['GF_SERVER_HTTP_PORT'])\n"
+        "http.server.HTTPServer(('127.0.0.1', port), Handler).serve_forever()\n"
+    )
+    server.chmod(0o755)
+    witness = tmp_path / "witness.json"
+    path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
+    with Running(
+        *("agent", "up", "--simulate", "k40:idle", "--data", str(tmp_path / "data")),
+        PATH=path,
+        WITNESS=str(witness),
+    ) as up:
+        found = addresses(up)
+        told = json.loads(witness.read_text())
+        assert found["grafana"].endswith(f":{told['GF_SERVER_HTTP_PORT']}/")
+        provisioning = Path(told["GF_PATHS_PROVISIONING"])
+        datasource = (provisioning / "datasources/prometheus.yaml").read_text()
+        assert f"url: {found['prometheus'].rstrip('/')}\n" in datasource
+        boards = (provisioning / "dashboards/dgx.yaml").read_text()
+        assert list(Path(json.loads(boards.partition("path: ")[2].rstrip("}\n"))).glob("*.json"))
+
+
+def test_a_program_that_cannot_start_ends_all_with_its_own_words(tmp_path: Path) -> None:
+    binary = tmp_path / "prometheus"
+    binary.write_text("#!/bin/sh\necho the disk is on fire >&2\nexit 7\n")
+    binary.chmod(0o755)
+    path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
+    sentence = refused("--simulate", "k40:idle", PATH=path, TMPDIR=str(tmp_path))
+    assert "prometheus ended with status 7: the disk is on fire" in sentence
+    assert list(tmp_path.glob(f"{PREFIX}*")) == []
+
+
+def test_what_is_missing_is_named_with_its_package() -> None:
+    with pytest.raises(BadInput, match=r"up needs no-such-thing, .* apt install its-package"):
+        Binary(("no-such-thing",), "its-package").need()
+    sentence = refused("--simulate", "k40:idle", PATH="/nonexistent")
+    assert "setpriv, which is not installed: apt install util-linux" in sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--simulate", "dgx-9"), "'dgx-9'"),
+        (("--simulate", "k40", "--data", "/dev/null/x"), "--data /dev/null/x: cannot be made"),
+        (("--simulate", "k40", "--data", "/proc"), "--data /proc: cannot be written"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments: tuple[str, ...], sentence: str) -> None:
+    assert sentence in refused(*arguments)
+
+
+def test_leftovers_of_a_killed_stack_are_swept_and_living_ones_are_not(tmp_path: Path) -> None:
+    for name in ("dead", "new"):
+        (tmp_path / f"{PREFIX}{name}").mkdir()
+        (tmp_path / f"{PREFIX}{name}" / LOCK).touch()
+    then = time.time() - 2 * SETTLED
+    os.utime(tmp_path / f"{PREFIX}dead" / LOCK, (then, then))
+    sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [f"{PREFIX}new"]
+
+
+def test_a_port_is_replaced_only_where_it_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held = server.getsockname()[1]
+        chosen = choose(Ports(agent=held, prometheus=0, alertmanager=0, grafana=0))
+    assert chosen.agent != held
+    assert len({chosen.agent, chosen.prometheus, chosen.alertmanager, chosen.grafana}) == 4
+    assert choose(Ports(agent=held)).agent == held
