@@ -19,6 +19,7 @@ from agent.diagnosis.accounting import Diagnosis
 from agent.gpus import Fleet, Gpus
 from agent.lane import InlineLane, Lane
 from agent.model import FINAL, Absent
+from agent.observers import Guarded
 from agent.poller import Poller
 from agent.probe import Probe
 from agent.reads import Ledger, Read
@@ -119,7 +120,7 @@ def build_agent(
         ),
         ledgers=(gpus.ledger, agenda.ledger, known.ledger),
         clock=clock,
-        observers=(bandwidths, diagnosis),
+        observers=(Guarded("bandwidth", bandwidths), Guarded("diagnosis", diagnosis)),
     )
     watch = xid.XidWatch(gpus.listener, counts)
     return Agent(config, clock, poller, gpus, specs, recognise, watch)

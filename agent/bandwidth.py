@@ -141,6 +141,7 @@ class Path:
     ratio: float | None = None
     saturated: float = 0.0
     observed: float = 0.0
+    every: float = 0.0  # the beat of the last reading (s)
 
 
 @dataclass(slots=True)
@@ -172,15 +173,20 @@ class Bandwidth:
         if limit is None:
             self.unlimited.add(key)
             return
+        if limit.bytes_per_second <= 0:  # all links down: there is nothing to be a share of
+            self.paths.pop(key, None)
+            return
         path = self.paths.get(key)
         moved = sample.value * limit.bytes_per_second if traffic.share else sample.value
         if path is None:
-            self.paths[key] = Path(reading.at, moved, reading.expires)
+            self.paths[key] = Path(reading.at, moved, reading.expires, every=reading.every)
             return
         seconds = reading.at - path.at
         grown = moved * seconds if traffic.share else moved - path.bytes
+        longest = EXPIRY_BEATS * max(path.every, reading.every)  # a burst shortens the beat
         path.at, path.bytes, path.until = reading.at, moved, reading.expires
-        if grown < 0 or not 0 < seconds <= EXPIRY_BEATS * reading.every:
+        path.every = reading.every
+        if grown < 0 or not 0 < seconds <= longest:
             path.ratio = None  # a reset, or a gap: what happened in it is not known
             return
         path.ratio = grown / seconds / limit.bytes_per_second

@@ -5,12 +5,12 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from agent import beats, health
 from agent.clock import Clock
 from agent.lane import Finished, Lane
 from agent.model import Reading, ReadKey, Snapshot
+from agent.observers import Observer
 from agent.reads import Ledger
 
 log = logging.getLogger(__name__)
@@ -20,16 +20,6 @@ PATIENCE = 0.8
 
 STALL = 5.0
 """A turn of a lane that takes longer (s) counts as stalled: its sources are down."""
-
-
-class Observer(Protocol):
-    """Somebody who understands what was read: fed each tick, asked when somebody looks."""
-
-    def observe(self, snapshot: Snapshot, fresh: Sequence[Reading]) -> None:
-        """Take in a tick: everything that is known, and what was read since the last one."""
-
-    def report(self, snapshot: Snapshot) -> Reading:
-        """What it makes of it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -125,9 +115,9 @@ class Poller:
         self._data = Snapshot(tick, now, self.clock.time(), dict(self._readings))
 
     def _with_health(self, data: Snapshot) -> Snapshot:
-        up = health.sources_up(data.readings, self._stalled)
         understood = {r.key: r for r in (observer.report(data) for observer in self.observers)}
         readings = {**data.readings, **understood}
+        up = health.sources_up(readings, self._stalled)
         out = health.report(Snapshot(data.tick, data.at, data.wall, readings), up, self.ledgers)
         out.add(health.CONFIG_OK, self.config_ok())
         readings[health.HEALTH] = Reading(health.HEALTH, data.at, beats.TICK, tuple(out.samples))

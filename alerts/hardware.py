@@ -91,7 +91,7 @@ def xid_error(terms: Terms) -> tuple[Alert, ...]:
     )
 
     def alert(codes: str, severity: str, cure: str) -> Alert:
-        expr = f"({events(xid.ERRORS, over, xid=codes)}) {there}"
+        expr = f"({events(xid.ERRORS, over, terms.over(MEMORY), xid=codes)}) {there}"
         text = f"{happened} {cure}"
         return Alert("DgxGpuXid", expr, severity, "A GPU reported an XID error.", text, hold="1m")
 

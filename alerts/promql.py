@@ -45,7 +45,12 @@ def share(part: str, whole: str, but: str = "") -> str:
     return f"{part} / {match}clamp_min({whole}, 1)"
 
 
-def events(counter: Metric, over: str, /, **labels: str) -> str:
-    """Growth of a counter whose series may begin with its first event, which no increase shows."""
-    born = f"({pick(counter, **labels)} unless {pick(counter, **labels)} offset {over})"
+def events(counter: Metric, over: str, memory: str, /, **labels: str) -> str:
+    """Growth of a counter whose series may begin with its first event, which no increase shows.
+
+    A series is new when `memory` before the window knew nothing of it: one look back would take
+    each old event for new whenever half an hour after a gap between two scrapes.
+    """
+    old = f"last_over_time({pick(counter, **labels)}[{memory}] offset {over})"
+    born = f"({pick(counter, **labels)} unless {old})"
     return f"({increase(counter, over, **labels)} > 0) or ({born} > 0)"

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from agent.bandwidth import Bandwidth, Path
 from agent.diagnosis.accounting import READ_BY_RULES, SOURCES
-from agent.diagnosis.evidence import Evidence, Past
-from agent.diagnosis.scene import Scene
+from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.scene import Past, Scene
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.window import Window
 from agent.limits import Limit, PathKey
@@ -50,7 +50,9 @@ def evidence(
     wires: Wires | None = None,
     past: Past | None = None,
     thresholds: Thresholds | None = None,
+    pasts: Mapping[Labels, Past] | None = None,
 ) -> Evidence:
     """What the first GPU shows."""
-    scene = Scene(window(figures), bandwidth(wires or {}), thresholds or Thresholds())
+    limits = thresholds or Thresholds()
+    scene = Scene(window(figures), bandwidth(wires or {}), limits, pasts or {})
     return Evidence(GPU, scene, past or Past())

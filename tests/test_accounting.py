@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from agent.diagnosis import accounting
-from agent.diagnosis.verdict import PAIRS
+from agent.diagnosis import accounting, rules
+from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.verdict import PAIRS, Verdict
 from agent.model import Reason
 from agent.sources import activity
 from exporters.snapshot_json import document
@@ -140,3 +141,37 @@ def test_the_snapshot_tells_it_in_words() -> None:
     assert told["advice"]
     assert told["seconds"] >= 8.0
     json.dumps(told)
+
+
+def test_links_that_are_all_down_cost_nobody_a_verdict() -> None:
+    bench = simulated("dgx-h100:training").run(5)
+    for link in range(18):
+        bench.machine.world.cut_link(0, link)
+    bench.run(90)
+    assert set(verdicts(bench).values()) == {"busy/none"}
+    assert observed(bench, "0") == pytest.approx(94.0, abs=1.1)
+    assert observed(bench, "7") == pytest.approx(94.0, abs=1.1)
+
+
+def test_a_rule_that_fails_on_one_gpu_costs_the_others_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def judge(e: Evidence) -> Verdict:
+        if e.gpu[0] == "0":
+            raise ZeroDivisionError("a rule")
+        return rules.judge(e)
+
+    bench = simulated("dgx-h100:training").run(5)
+    monkeypatch.setattr(accounting, "judge", judge)
+    bench.run(10)
+    assert set(verdicts(bench)) == {str(n) for n in range(1, 8)}
+    absences = bench.agent.poller.latest.absences(bench.clock.monotonic() - 1)
+    failed = [a for a in absences if a.metric is accounting.STATE]
+    assert [(a.labels[0], a.reason) for a in failed] == [("0", Reason.FAILED)]
+    assert "ZeroDivisionError" in failed[0].detail
+
+
+def test_only_traffic_that_was_seen_is_remembered() -> None:
+    bench = simulated("dgx-h100:held").run(40)
+    _, guarded = bench.agent.poller.observers
+    assert {a.talked for a in guarded.observer.accounts.values()} == {False}

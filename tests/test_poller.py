@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -23,7 +23,8 @@ from agent.health import (
 )
 from agent.lane import Emit, InlineLane, Lane
 from agent.look import Look
-from agent.model import GPU_LABELS, Metric, ReadKey, Reason, gauge
+from agent.model import GPU_LABELS, Metric, Reading, ReadKey, Reason, Snapshot, gauge
+from agent.observers import Guarded
 from agent.poller import PATIENCE, STALL, Poller
 from agent.reads import Ledger, Out, Read, fixed
 
@@ -290,3 +291,34 @@ def test_what_is_forgotten_leaves_the_snapshot() -> None:
         assert set(poller.latest.readings) == {HEALTH}
 
     play(story)
+
+
+class Clumsy:
+    """An observer that stumbles over every second tick."""
+
+    def observe(self, snapshot: Snapshot, fresh: Sequence[Reading]) -> None:
+        if snapshot.tick % 2:
+            raise ZeroDivisionError("odd")
+
+    def report(self, snapshot: Snapshot) -> Reading:
+        if snapshot.tick > 2:
+            raise KeyError("late")
+        return Reading(ReadKey("clumsy", "all"), snapshot.at, 1.0)
+
+
+def test_an_observer_that_fails_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = FrozenClock()
+    poller = Poller((), (), clock, observers=(Guarded("clumsy", Clumsy()),))
+    up = []
+    for _ in range(4):
+        asyncio.run(poller.tick())
+        up.append(Look(poller.latest).value(SOURCE_UP, "clumsy"))
+        clock.advance(1.0)
+    assert up == [0, 1, 0, 0]
+    assert [record.message.split()[0] for record in caplog.records] == [
+        "event=observer_failed",
+        "event=observer_recovered",
+        "event=observer_failed",
+        "event=observer_recovered",
+    ]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
-from agent.diagnosis.evidence import Past
 from agent.diagnosis.rules import RULES, judge
+from agent.diagnosis.scene import Past
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.verdict import PAIRS, Grade
 from agent.model import Metric
@@ -16,6 +16,7 @@ from agent.sources import workload as work
 from tests.evidence import GPU, Figures, evidence
 
 MATE = ("1", "GPU-1")
+SM, ACTIVE, WATTS = activity.SM_ACTIVE, activity.ACTIVITY, power.POWER
 TRAIN: dict[tuple[Metric, tuple[str, ...]], float] = {
     (process.PROCESSES, GPU): 1,
     (activity.ACTIVITY, GPU): 0.97,
@@ -39,6 +40,14 @@ WAITING = {
 }
 RUNNING = {**WAITING, (work.LOADERS_WAITING, GPU): 0.0, (work.LOADERS_RUNNING, GPU): 1.0}
 ALONE = {**WAITING, (work.LOADERS, GPU): 0, (work.LAUNCHER_CORES, GPU): 0.98}
+QUIET_SERVER = {
+    **HUNGRY,
+    (ACTIVE, GPU): 0.1,
+    **ALONE,
+    (work.LAUNCHER_CORES, GPU): 0.1,
+    (work.LOADERS_CORES, GPU): 0.0,
+    (work.LOADERS_WAITING, GPU): 0.0,
+}
 READS = {(disk.READ_BYTES, ("nvme0n1",)): 2.48e9, (disk.BUSY, ("nvme0n1",)): 0.99}
 QUIET_DISK = {(disk.READ_BYTES, ("nvme0n1",)): 1e3, (disk.BUSY, ("nvme0n1",)): 0.01}
 NFS = {(filesystem.NETWORK_MOUNTS, ("nfs4",)): 1}
@@ -60,7 +69,6 @@ def job(mine: Mapping[Metric, float], theirs: Mapping[Metric, float]) -> Figures
     return both
 
 
-SM, ACTIVE, WATTS = activity.SM_ACTIVE, activity.ACTIVITY, power.POWER
 TO_GPU = ("pcie", "gpu0", GPU, "receive")
 OVER_NVLINK = ("nvlink", "gpu0", GPU, "transmit")
 SPINS = {ACTIVE: 1.0, SM: 0.25, WATTS: 234}
@@ -182,6 +190,49 @@ ROWS: dict[str, tuple[str, Figures, dict[str, Any]]] = {
     "array at its limit": ("starved/disk", HUNGRY, {"wires": {ARRAY: (0.97, 2e9)}}),
     "nic at its limit": ("starved/network", HUNGRY, {"wires": {NIC: (0.95, 1.25e9)}}),
     "all cores": ("starved/cpu", {**HUNGRY, (cpu.BUSY, ()): 0.93}, {}),
+    "quiet beside a backup": (
+        "starved/unknown",
+        {**QUIET_SERVER, **READS, (pressure.PRESSURE, ("io", "some")): 0.9},
+        {},
+    ),
+    "quiet beside somebody's cores": (
+        "starved/unknown",
+        {**QUIET_SERVER, (cpu.BUSY, ()): 0.95, (pressure.PRESSURE, ("cpu", "some")): 0.5},
+        {},
+    ),
+    "quiet beside somebody's download": (
+        "starved/unknown",
+        QUIET_SERVER,
+        {"wires": {NIC: (0.95, 1.25e9)}},
+    ),
+    "quiet beside somebody's scan": ("starved/unknown", QUIET_SERVER, {"wires": {ARRAY: (1, 2e9)}}),
+    "writes a checkpoint": (
+        "starved/disk",
+        {
+            **HUNGRY,
+            **ALONE,
+            **NFS,
+            (work.LAUNCHER_WAITING, GPU): 0.9,
+            (disk.READ_BYTES, ("md1",)): 0.0,
+            (disk.BUSY, ("md1",)): 1.0,
+        },
+        {},
+    ),
+    "a sweep beside a larger model": (
+        "starved/host_thread",
+        {**job({ACTIVE: 0.5, SM: 0.3}, {ACTIVE: 0.98, SM: 0.90}), **ALONE},
+        {"past": Past(0.0, talked=False)},
+    ),
+    "beside an idle context": (
+        "busy/none",
+        job(SPINS, {ACTIVE: 0.0, SM: 0.0}),
+        {"pasts": {MATE: Past(600.0)}},
+    ),
+    "a stale counter": (
+        "starved/disk",
+        {**HUNGRY, **WAITING, **READS, (activity.NVLINK_RATE, (*GPU, "transmit")): 0.0},
+        {"wires": {OVER_NVLINK: (0.12, 450e9)}},
+    ),
     "all allowed cores": (
         "starved/cpu",
         {**HUNGRY, **ALONE, (work.ALLOWED_CORES, GPU): 1},

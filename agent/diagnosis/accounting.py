@@ -1,14 +1,15 @@
 """The account of every GPU's seconds, by state and cause."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from agent import beats
 from agent.bandwidth import Bandwidth
 from agent.diagnosis.advice import ADVICE, SUMMARIES
-from agent.diagnosis.evidence import Evidence, Past
+from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.rules import judge
-from agent.diagnosis.scene import Scene
+from agent.diagnosis.scene import Past, Scene
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.verdict import BUSY, PAIRS, Pair, Verdict
 from agent.diagnosis.window import Labels, Window
@@ -26,7 +27,7 @@ from agent.model import (
     gauge,
     signal,
 )
-from agent.reads import Out
+from agent.reads import Out, described
 from agent.sources import (
     activity,
     clocks,
@@ -39,6 +40,8 @@ from agent.sources import (
     process,
     workload,
 )
+
+log = logging.getLogger(__name__)
 
 VERDICT_LABELS = (*GPU_LABELS, "state", "cause")
 
@@ -128,6 +131,7 @@ class Account:
     at: float | None = None  # of the last tick
     quiet_since: float | None = None
     talked: bool = False
+    failure: str = ""  # why no verdict could be reached, where a rule failed
 
     def enter(self, verdict: Verdict | None, now: float) -> None:
         """Let a verdict, or the lack of one, stand for the time since the last tick."""
@@ -152,9 +156,10 @@ class Account:
             self.quiet_since = None
         elif self.quiet_since is None:
             self.quiet_since = now
-        self.talked = e.processes != 0 and (self.talked or e.talks is not False)
+        self.talked = e.processes != 0 and (self.talked or e.talks is True)
         quiet_for = 0.0 if self.quiet_since is None else now - self.quiet_since
-        return Past(quiet_for, self.talked)
+        # What is not known at this tick is no reason to doubt, and none to remember either.
+        return Past(quiet_for, self.talked or e.talks is None)
 
 
 @dataclass(slots=True)
@@ -165,6 +170,7 @@ class Diagnosis:
     bandwidth: Bandwidth
     thresholds: Thresholds = field(default_factory=Thresholds)
     accounts: dict[str, Account] = field(default_factory=dict)  # by UUID: a lost GPU may return
+    pasts: dict[Labels, Past] = field(default_factory=dict)  # of the GPUs with processes
     window: Window = field(
         default_factory=lambda: Window(frozenset(m.name for m in READ_BY_RULES), SOURCES)
     )
@@ -174,23 +180,35 @@ class Diagnosis:
         self.window.take(snapshot.at, fresh)
         if snapshot.tick % FORGET == 0:
             self.window.forget()
-        scene = Scene(self.window, self.bandwidth, self.thresholds)
+        scene = Scene(self.window, self.bandwidth, self.thresholds, dict(self.pasts))
         fleet = self.fleet()
         for identity in fleet.gpus:
             account = self.accounts.setdefault(identity.uuid, Account())
             labels = str(identity.index), identity.uuid
             lost = identity.uuid in fleet.lost
-            account.enter(None if lost else self._judge(labels, account, scene), snapshot.at)
+            account.enter(None if lost else self._tried(labels, account, scene), snapshot.at)
+
+    def _tried(self, gpu: Labels, account: Account, scene: Scene) -> Verdict | None:
+        """The verdict on one GPU; what is odd about it must not cost the others theirs."""
+        try:
+            found, failure = self._judge(gpu, account, scene), ""
+        except Exception as error:
+            found, failure = None, described(error)
+        if failure and not account.failure:
+            log.error('event=verdict_failed gpu=%s error="%s"', gpu[0], failure)
+        account.failure = failure
+        return found
 
     def _judge(self, gpu: Labels, account: Account, scene: Scene) -> Verdict | None:
         e = Evidence(gpu, scene)
+        self.pasts.pop(gpu, None)
         if e.activity is None:
             account.quiet_since = None
             return None
         if e.processes == 0:
             account.quiet_since, account.talked = None, False
             return judge(e)
-        e.past = account.remember(e, scene.window.now)
+        e.past = self.pasts[gpu] = account.remember(e, scene.window.now)
         return judge(e)
 
     def report(self, snapshot: Snapshot) -> Reading:
@@ -217,8 +235,8 @@ def _report(account: Account, out: Out, *, lost: bool) -> None:
     out.add(UNOBSERVED_SECONDS, account.unobserved)
     verdict = account.verdict
     if verdict is None and (lost or account.unobserved):
-        reason = Reason.LOST if lost else Reason.UNKNOWN
-        out.absent(STATE, Absent(reason, "" if lost else NOT_KNOWN))
+        reason = Reason.LOST if lost else Reason.FAILED if account.failure else Reason.UNKNOWN
+        out.absent(STATE, Absent(reason, account.failure or ("" if lost else NOT_KNOWN)))
         return
     for pair in PAIRS:
         out.add(STATE, verdict is not None and pair == verdict.pair, *NAMES[pair])

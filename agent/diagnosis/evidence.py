@@ -3,21 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from agent.diagnosis.scene import Scene, Wire
+from agent.diagnosis.scene import Past, Scene, Wire
 from agent.diagnosis.verdict import Grade
 from agent.diagnosis.window import Labels
 from agent.limits import BOTH
 from agent.sources import activity, clocks, nvlink, power, process, workload
 
 THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
-
-
-@dataclass(frozen=True)
-class Past:
-    """What must be remembered of a GPU for longer than the window."""
-
-    quiet_for: float = 0.0  # s
-    talked: bool = True  # whether NVLink has carried anything since the processes came
 
 
 NO_PAST = Past()
@@ -113,15 +105,11 @@ class Evidence:
 
     @cached_property
     def nvlink(self) -> Wire | None:
-        """The fuller direction; while the counters' beat is slow, GPM's payload speaks for it."""
-        wires = self.wires("nvlink")
+        """The fuller direction. The counters are a mean over up to 10 s: where GPM's payload of
+        this second is far from them, it is right."""
         payload = {w: self.scene.window.value(activity.NVLINK_RATE, *self.gpu, w) for w in BOTH}
-        now = [
-            wire._replace(ratio=rate / wire.limit)
-            for wire in wires
-            if (rate := payload[wire.direction]) is not None
-        ]
-        return max([*wires, *now], key=lambda w: w.ratio, default=None)
+        wires = [_of_now(wire, payload[wire.direction]) for wire in self.wires("nvlink")]
+        return max(wires, key=lambda w: w.ratio, default=None)
 
     @cached_property
     def job(self) -> frozenset[Labels]:
@@ -131,7 +119,9 @@ class Evidence:
     @cached_property
     def mates(self) -> list["Evidence"]:
         """The other GPUs of the job."""
-        return [Evidence(one, self.scene) for one in sorted(self.job) if one != self.gpu]
+        pasts = self.scene.pasts
+        others = sorted(self.job - {self.gpu})
+        return [Evidence(one, self.scene, pasts.get(one, NO_PAST)) for one in others]
 
     @cached_property
     def best_mate(self) -> "Evidence | None":
@@ -201,6 +191,12 @@ class Evidence:
         loaders = self.scene.window.value(workload.LOADERS_CORES, *self.gpu) or 0.0
         return self.launcher_cores + loaders
 
+    @property
+    def takes_part(self) -> bool:
+        """Whether its processes do anything that the host could hold up; true where they cannot
+        be seen. A server that waits for requests does not starve by somebody else's backup."""
+        return self.cores is None or self.cores >= A_LITTLE or bool(self.waiting)
+
     @cached_property
     def allowed_cores(self) -> float | None:
         """Cores that they may use."""
@@ -211,6 +207,24 @@ class Evidence:
         """Why the processes of this GPU cannot be seen; empty where they can."""
         return self.scene.window.refusal(workload.LAUNCHER_CORES, *self.gpu)
 
+
+def _of_now(wire: Wire, payload: float | None) -> Wire:
+    """The wire with the traffic of this second, where GPM tells it and the counter is stale."""
+    if payload is None:
+        return wire
+    now = payload / wire.limit
+    return (
+        wire
+        if CONSISTENT[0] * wire.ratio <= now <= CONSISTENT[1] * wire.ratio
+        else wire._replace(ratio=now)
+    )
+
+
+CONSISTENT = (0.6, 1.2)
+"""Payload over wire, as shares of one limit: 0.86 was measured on full links."""
+
+A_LITTLE = 0.2
+"""Cores that a job uses at least while it prepares data: 0.3 and more were measured."""
 
 TALK = 1e6
 """Bytes per second on NVLink above which GPUs talk to one another."""

@@ -112,11 +112,13 @@ def spinning(e: Evidence) -> Found:
         return NOTHING
     if best.looks_busy and best.work - e.work >= limits.behind:
         return (f"it waits for GPU {best.gpu[0]}, which does more: {_versus(e, best)}",)
-    slow = next((m for m in e.mates if m.activity is not None and not m.looks_busy), None)
+    held_after = limits.held_after  # a context that does nothing is nobody to wait for
+    late = (m for m in e.mates if not m.looks_busy and m.past.quiet_for < held_after)
+    slow = next((m for m in late if m.activity is not None and m.processes != 0), None)
     if slow is None or not e.works_little:
         return NOTHING
-    late = f"GPU {slow.gpu[0]} of the same job is active {percent(slow.mean_activity)}"
-    return (f"it waits for a slow peer: {late} of the time", _work(e))
+    whom = f"GPU {slow.gpu[0]} of the same job is active {percent(slow.mean_activity)}"
+    return (f"it waits for a slow peer: {whom} of the time", _work(e))
 
 
 def lost_by_spinning(e: Evidence) -> float:
@@ -135,11 +137,13 @@ def at_work(e: Evidence) -> Found:
 
 
 def loaders_wait_for_disk(e: Evidence) -> Found:
-    return (_disk(e.scene.disks[0]), _asleep(e)) if _waits(e) and e.scene.disk_active else NOTHING
+    active = e.scene.active_disk(written=not e.loaders)  # loaders do not write
+    return (_disk(active), _asleep(e)) if _waits(e) and active else NOTHING
 
 
 def loaders_wait_for_network(e: Evidence) -> Found:
-    if not _waits(e) or e.scene.disk_active or not e.scene.network_mounts:
+    local = e.scene.active_disk(written=not e.loaders)
+    if not _waits(e) or local or not e.scene.network_mounts:
         return NOTHING
     mounts = ", ".join(e.scene.network_mounts)
     full = _received(e)
@@ -155,7 +159,7 @@ def loaders_run(e: Evidence) -> Found:
 
 def cores_used_up(e: Evidence) -> Found:
     limit, host = e.scene.thresholds.cores_busy, e.scene.cpu_busy
-    if host is not None and host >= limit:
+    if host is not None and host >= limit and e.takes_part:
         return (f"{percent(host)} of the host's cores are busy",)
     if e.cores is not None and e.allowed_cores and e.cores / e.allowed_cores >= limit:
         return (f"the job uses {e.cores:.1f} of the {e.allowed_cores:g} cores that it may use",)
@@ -164,6 +168,8 @@ def cores_used_up(e: Evidence) -> Found:
 
 def disk_at_limit(e: Evidence) -> Found:
     """What the host shows: it is not known who reads."""
+    if not e.takes_part:
+        return NOTHING
     full = [
         d
         for d in e.scene.disks
@@ -173,25 +179,26 @@ def disk_at_limit(e: Evidence) -> Found:
     pressed = waits is not None and waits >= e.scene.thresholds.io_pressure
     if full:
         return (_disk(full[0]),)
-    if not pressed or not e.scene.disk_active:
+    active = e.scene.active_disk(written=False)
+    if not pressed or active is None:
         return NOTHING
-    return (f"tasks wait for I/O {percent(waits or 0.0)} of the time", _disk(e.scene.disks[0]))
+    return (f"tasks wait for I/O {percent(waits or 0.0)} of the time", _disk(active))
 
 
 def network_at_limit(e: Evidence) -> Found:
-    return _received(e)
+    return _received(e) if e.takes_part else NOTHING
 
 
 def cpu_pressed(e: Evidence) -> Found:
     share = e.scene.pressure("cpu")
-    if share is None or share < e.scene.thresholds.cpu_pressure:
+    if share is None or share < e.scene.thresholds.cpu_pressure or not e.takes_part:
         return NOTHING
     return (f"tasks wait for a core {percent(share)} of the time",)
 
 
 def behind_a_mate(e: Evidence) -> Found:
     """It waits without spinning, for a GPU that really works."""
-    best = e.best_mate
+    best = e.best_mate if e.past.talked else None
     if best is None or best.work is None or e.work is None or not best.looks_busy:
         return NOTHING
     if best.works_little or best.work - e.work < e.scene.thresholds.behind:
@@ -237,8 +244,10 @@ def _asleep(e: Evidence) -> str:
 def _disk(disk: Disk) -> str:
     if disk.wire is not None:
         return f"{disk.device} reads {carried(disk.wire.ratio, disk.wire.limit)}"
-    busy = "" if disk.busy is None else f", busy {percent(min(1.0, disk.busy))} of the time"
-    return f"{disk.device} reads {gigabytes(disk.reads)}{busy}"
+    busy = "" if disk.busy is None else f"busy {percent(min(1.0, disk.busy))} of the time"
+    if not disk.reads:
+        return f"{disk.device} is {busy}, with writes"
+    return ", ".join(filter(None, (f"{disk.device} reads {gigabytes(disk.reads)}", busy)))
 
 
 def _received(e: Evidence) -> Found:

@@ -1,7 +1,7 @@
 """What all GPUs of one tick share: the window, the wires, the host, and who works with whom."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,12 +21,21 @@ class Wire(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Past:
+    """What must be remembered of a GPU for longer than the window."""
+
+    quiet_for: float = 0.0  # s
+    talked: bool = True  # whether NVLink has carried anything since the processes came
+
+
+@dataclass(frozen=True)
 class Scene:
     """One tick. What is costly to gather is gathered when a rule first asks for it."""
 
     window: Window
     bandwidth: Bandwidth
     thresholds: Thresholds
+    pasts: Mapping[Labels, Past] = field(default_factory=dict)
 
     def saturation(self, path: str) -> float:
         """The share of its limit at which a path counts as saturated."""
@@ -73,11 +82,11 @@ class Scene:
             reads = self.window.rate(disk.READ_BYTES, device)
             yield Disk(device, busy, reads or 0.0, at_limit.get(device))
 
-    @cached_property
-    def disk_active(self) -> bool:
-        """Whether any local disk works."""
+    def active_disk(self, *, written: bool) -> "Disk | None":
+        """The busiest local disk that works; one that is only written to counts where `written`."""
         least = self.thresholds.disk_active
-        return any(d.reads > 0 and (d.busy or 0.0) >= least for d in self.disks)
+        working = (d for d in self.disks if (d.busy or 0.0) >= least and (written or d.reads > 0))
+        return next(working, None)
 
     @cached_property
     def network_mounts(self) -> tuple[str, ...]:
