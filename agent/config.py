@@ -205,6 +205,11 @@ def load(
     for key, value in (flags or {}).items():
         if value is not None:
             config = _with(config, key, value, f"--{key}")
+    least, most = config.diagnosis.thread_least, config.diagnosis.thread_most
+    if least > most:
+        raise ConfigError(
+            f"diagnosis.thread_least ({least:g}) must not be above diagnosis.thread_most ({most:g})"
+        )
     return config
 
 
@@ -232,6 +237,7 @@ def _limits(entries: Any, where: str) -> Iterator[LimitConfig]:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError(f"{where}: limit must be a list of tables, written as [[limit]]")
     names = [entry.name for entry in fields(LimitConfig)]
+    seen: set[tuple[str, ...]] = set()
     for number, entry in enumerate(entries, 1):
         place = f"{where}: limit {number}"
         if sorted(entry) != sorted(names):
@@ -245,6 +251,10 @@ def _limits(entries: Any, where: str) -> Iterator[LimitConfig]:
             raise ConfigError(f"{place}: device must be a name such as md0, eth0 or gpu0")
         if not _is_rate(entry["bytes_per_second"]):
             raise ConfigError(f"{place}: bytes_per_second must be a number above 0")
+        path = tuple(entry[name] for name in names[:3])
+        if path in seen:
+            raise ConfigError(f"{place}: {' '.join(path)} has a limit already, expected one")
+        seen.add(path)
         yield LimitConfig(**{**entry, "bytes_per_second": float(entry["bytes_per_second"])})
 
 

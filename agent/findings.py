@@ -88,6 +88,11 @@ def _gpus(look: Look) -> Iterator[str]:
     found, expected = look.value(system.GPUS), look.value(system.GPUS_EXPECTED)
     if found is not None and expected is not None and found < expected:
         yield f"{found:.0f} of {expected:.0f} GPUs answer"
+    if found is not None and expected is not None and found > expected:
+        yield (
+            f"{found:.0f} GPUs answer where the system has {expected:.0f}: is `system` in the "
+            "configuration right?"
+        )
     for index, _, action in _per_gpu(look, gpu.RECOVERY_ACTION):
         if action:
             yield f"GPU {index}: the driver asks for {ACTIONS.get(int(action), 'attention')}"

@@ -23,6 +23,7 @@ WITHOUT_DRIVER = (
 )
 
 CONNECTION = ReadKey("nvml", "connection")
+NO_ANSWER_YET = "the driver has not answered yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Fleet:
     gpus: tuple[Identity, ...] = ()
     lost: frozenset[str] = frozenset()  # UUIDs
     most: int = 0  # the most GPUs that answered since the agent started
-    why_not: str = "not asked yet"  # why there is no driver; empty while connected
+    why_not: str = NO_ANSWER_YET  # why there is no driver; empty while connected
 
     @property
     def connected(self) -> bool:

@@ -244,3 +244,18 @@ def answer(port: int, path: str) -> str:
             pass
         assert time.monotonic() < deadline, f"{path} did not answer"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "verdict"),
+    [("starved-cpu", "starved: cpu"), ("starved-host-thread", "starved: host_thread")],
+)
+def test_one_look_lasts_as_long_as_the_cause_takes_to_be_seen(scenario: str, verdict: str) -> None:
+    ended = command(f"once --simulate dgx-station-v100:{scenario}")
+    assert ended.stdout.count(verdict) == 4
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_a_driver_that_hangs_is_not_called_missing() -> None:
+    ended = command("once --simulate dgx-station-v100:driver-hang")
+    assert "its NVIDIA driver does not answer" in ended.stdout

@@ -263,3 +263,18 @@ def outcome(path: Path | None, environment: dict[str, str]) -> tuple[Config | No
         return load(path, environment), ""
     except ConfigError as error:
         return None, str(error)
+
+
+def test_one_path_has_one_limit(tmp_path: Path) -> None:
+    one = '[[limit]]\npath = "disk"\ndevice = "md0"\ndirection = "write"\nbytes_per_second = 1e9\n'
+    file = tmp_path / "config.toml"
+    file.write_text(one * 2)
+    with pytest.raises(ConfigError, match="limit 2: disk md0 write has a limit already"):
+        load(file, {})
+
+
+def test_a_range_of_cores_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[diagnosis]\nthread_least = 2.0\nthread_most = 1.0\n")
+    with pytest.raises(ConfigError, match=r"thread_least .2. must not be above"):
+        load(file, {})

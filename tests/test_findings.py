@@ -175,3 +175,8 @@ def test_a_limit_that_its_owner_set_is_no_slow_port() -> None:
 def told(bench: Bench) -> list[str]:
     """What `check` finds, with the sheet of the system that is simulated."""
     return list(findings(bench.agent.poller.latest, SYSTEMS[bench.machine.world.system.name]))
+
+
+def test_more_gpus_than_the_system_has_are_told() -> None:
+    bench = simulated("dgx-h100:training", Config(system="k40")).run(3)
+    assert "8 GPUs answer where the system has 1" in " ".join(findings(bench.agent.poller.latest))

@@ -5,11 +5,18 @@ import asyncio
 from agent import beats
 from agent.assembly import Agent, Hardware
 from agent.clock import SystemClock
+from agent.diagnosis import accounting
+from agent.look import Look
 from agent.model import Snapshot
 
 LONGEST = 30.0
 """Seconds for which a look waits: without persistence mode, the driver takes its time to start."""
 
+
+FURTHER_LOOKS = 3
+"""Seconds more for a GPU that starves by nothing that was seen at once."""
+
+UNEXPLAINED = ("starved", "unknown")
 
 SETTLED = 30.0
 """Seconds that a simulated machine has run when it is looked at: its scenario is under way."""
@@ -36,7 +43,20 @@ async def look(agent: Agent) -> tuple[Snapshot, Snapshot]:
         if read.every() <= beats.ENERGY:
             read.due = 0.0
     await poller.tick()
+    for _ in range(FURTHER_LOOKS):
+        if not puzzled(poller.latest):
+            break
+        await agent.clock.sleep(beats.TICK)
+        await poller.tick()
     return first, poller.latest
+
+
+def puzzled(snapshot: Snapshot) -> bool:
+    """Whether a GPU starves by nothing that can be seen: what its processes do takes two looks."""
+    return any(
+        value and labels[2:] == UNEXPLAINED
+        for labels, value in Look(snapshot).all(accounting.STATE).items()
+    )
 
 
 def take(agent: Agent) -> tuple[Snapshot, Snapshot]:

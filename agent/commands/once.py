@@ -12,7 +12,7 @@ from agent.commands.options import config_of, hardware_of
 from agent.commands.table import UNKNOWN, number, of, share, table
 from agent.diagnosis import accounting
 from agent.look import Look, Point
-from agent.model import Metric, Snapshot
+from agent.model import Metric, Reason, Snapshot
 from agent.sources import (
     activity,
     cpu,
@@ -81,7 +81,15 @@ def headline(look: Look) -> str:
         name = info["title"] or info["product"] or "This machine"
         found = look.value(system.GPUS)
         if found is None:
-            return f"{name}, no NVIDIA driver"
+            why = {
+                a.reason
+                for a in look.snapshot.absences(look.snapshot.at)
+                if a.metric is system.GPUS
+            }
+            answer = (
+                "its NVIDIA driver does not answer" if Reason.STALLED in why else "no NVIDIA driver"
+            )
+            return f"{name}, {answer}"
         expected = look.value(system.GPUS_EXPECTED)
         gpus = f"{found:.0f} of {expected:.0f} GPUs" if expected else f"{found:.0f} GPUs"
         return f"{name}, driver {info['driver_version']}, {gpus}"

@@ -217,6 +217,9 @@ def one_thread(e: Evidence) -> Found:
 
 
 def nothing_explains(e: Evidence) -> Found:
+    """What is left; a process that has just come to rest is not held yet."""
+    if e.is_quiet:
+        return (f"nothing moves; after {e.scene.thresholds.held_after:.0f} s of that it is held",)
     return (f"active {percent(e.mean_activity)} of the time, and nothing seen explains it",)
 
 

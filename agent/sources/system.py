@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from agent import beats
 from agent.backends.files import Files, read_text
-from agent.gpus import Fleet
+from agent.gpus import NO_ANSWER_YET, Fleet
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.reads import Out, Read, fixed
 from agent.specs import SystemSpec
@@ -60,7 +60,9 @@ class System:
         name, title = (spec.name, spec.title) if spec else ("", "")
         out.add(INFO, 1, name, title, self._product, fleet.driver_version, fleet.nvml_version)
         if not fleet.connected:
-            absent = Absent(Reason.NO_DRIVER, fleet.why_not)
+            waits = fleet.why_not == NO_ANSWER_YET
+            reason = Reason.STALLED if waits else Reason.NO_DRIVER
+            absent = Absent(reason, fleet.why_not)
             out.absent(GPUS, absent)
             out.absent(GPUS_EXPECTED, absent)
             return
