@@ -173,10 +173,11 @@ class Bandwidth:
         if limit is None:
             self.unlimited.add(key)
             return
-        if limit.bytes_per_second <= 0:  # all links down: there is nothing to be a share of
-            self.paths.pop(key, None)
-            return
         path = self.paths.get(key)
+        if limit.bytes_per_second <= 0:  # all links down: there is nothing to be a share of
+            if path is not None:
+                path.ratio = None
+            return
         moved = sample.value * limit.bytes_per_second if traffic.share else sample.value
         if path is None:
             self.paths[key] = Path(reading.at, moved, reading.expires, every=reading.every)

@@ -11,7 +11,6 @@ from agent.sources import activity, clocks, nvlink, power, process, workload
 
 THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
 
-
 NO_PAST = Past()
 
 
@@ -195,7 +194,8 @@ class Evidence:
     def takes_part(self) -> bool:
         """Whether its processes do anything that the host could hold up; true where they cannot
         be seen. A server that waits for requests does not starve by somebody else's backup."""
-        return self.cores is None or self.cores >= A_LITTLE or bool(self.waiting)
+        least = self.scene.thresholds.takes_part
+        return self.cores is None or self.cores >= least or bool(self.waiting)
 
     @cached_property
     def allowed_cores(self) -> float | None:
@@ -213,18 +213,12 @@ def _of_now(wire: Wire, payload: float | None) -> Wire:
     if payload is None:
         return wire
     now = payload / wire.limit
-    return (
-        wire
-        if CONSISTENT[0] * wire.ratio <= now <= CONSISTENT[1] * wire.ratio
-        else wire._replace(ratio=now)
-    )
+    consistent = LEAST_PAYLOAD * wire.ratio <= now <= MOST_PAYLOAD * wire.ratio
+    return wire if consistent else wire._replace(ratio=now)
 
 
-CONSISTENT = (0.6, 1.2)
-"""Payload over wire, as shares of one limit: 0.86 was measured on full links."""
-
-A_LITTLE = 0.2
-"""Cores that a job uses at least while it prepares data: 0.3 and more were measured."""
+LEAST_PAYLOAD, MOST_PAYLOAD = 0.6, 1.2
+"""Payload over wire while both tell of the same traffic: 0.86 was measured on full links."""
 
 TALK = 1e6
 """Bytes per second on NVLink above which GPUs talk to one another."""

@@ -23,5 +23,6 @@ class Thresholds:
     running: float = 0.80  # share of time that loaders run
     cores_busy: float = 0.90  # of the cores that the job may use
     cpu_pressure: float = 0.30  # share of time that some task waited for a core
+    takes_part: float = 0.20  # cores that a job uses at least where the host can hold it up
     thread_least: float = 0.80  # cores of the launching process: about one is a chain of calls
     thread_most: float = 1.30  # ... and more than this is not one chain
