@@ -1,7 +1,7 @@
 """The agent itself: does it answer, what does it cost, what can it not tell, and why."""
 
 from agent import health
-from dashboards.board import Board, Row
+from dashboards.board import Board, Json, Row
 from dashboards.colours import BAD, GOOD, NEUTRAL, SHORT
 from dashboards.kinds import graph, stat, timeline, words
 from dashboards.queries import (
@@ -20,17 +20,22 @@ from dashboards.queries import (
     total,
 )
 from dashboards.scope import OF_AGENTS, board
-from dashboards.tables import Column, table
+from dashboards.tables import Column, table, wide
+
+YES_OR_NO: Json = {
+    "mappings": [{"type": "value", "options": words((0, "no", BAD), (1, "yes", GOOD))}]
+}
 
 ANSWER = Row(
     "Does every agent answer?",
     (
         stat(
             "Scraped",
-            "1 where the last scrape succeeded.",
+            "Whether the last scrape succeeded.",
             now(UP),
             SHORT,
             legend="{{instance}}",
+            fields=YES_OR_NO,
             width=8,
             height=6,
         ),
@@ -50,17 +55,16 @@ ANSWER = Row(
             now(health.CONFIG_OK),
             SHORT,
             legend="{{instance}}",
+            fields=YES_OR_NO,
             width=8,
             height=6,
         ),
         timeline(
             "Sources",
-            health.SOURCE_UP.meaning,
-            Query(
-                smallest(now(health.SOURCE_UP), ("instance", "source")), "{{instance}} {{source}}"
-            ),
+            f"{health.SOURCE_UP.meaning} Of the agents chosen, the one where it is worst.",
+            Query(smallest(now(health.SOURCE_UP), ("source",)), "{{source}}"),
             words((0, "down", BAD), (1, "up", GOOD)),
-            height=10,
+            height=12,
         ),
     ),
 )
@@ -123,6 +127,7 @@ ABSENT = Row(
             "Absent values",
             health.ABSENT_VALUES.meaning.replace("`", ""),
             (Column("Values", total(now(health.ABSENT_VALUES), ("instance", "metric", "reason"))),),
+            overrides=[wide("metric", 330)],
         ),
     ),
 )

@@ -33,6 +33,7 @@ class Panel:
     overrides: Sequence[Json] = ()
     transformations: Sequence[Json] = ()
     names: Sequence[str] = tuple(ascii_uppercase)  # of the queries: refIds
+    every: str = ""  # the least time between two points, as Grafana writes it: 2m
 
     @property
     def description(self) -> str:

@@ -4,12 +4,24 @@ from agent.diagnosis.accounting import STATE_SECONDS
 from agent.diagnosis.verdict import State
 from agent.sources import gpu, nvlink, power, system
 from dashboards.board import Board, Row
-from dashboards.colours import ANY, FULL, LOST, NEUTRAL, SHORT, SOME, WELL
+from dashboards.colours import (
+    ANY,
+    BAD,
+    FULL,
+    LOST,
+    NEUTRAL,
+    PLAIN,
+    SHORT,
+    SOME,
+    WARNING,
+    WELL,
+)
 from dashboards.kinds import graph, stat
 from dashboards.queries import (
     UP,
     Query,
     counted,
+    either,
     grown,
     least,
     less,
@@ -30,15 +42,19 @@ from dashboards.shares import (
     alerts,
     of_spec,
     saturated,
-    time_by_cause,
+    time_by_cause_seen,
     time_in,
 )
 from dashboards.states import of_states
-from dashboards.tables import Column, table
+from dashboards.tables import Column, coloured_words, table, wide
 
 QUIET = "while no alert fires, which is well"
 WORST = 20
 """Rows of a worst-first table."""
+
+BY_NODE = ("alertname", "severity", "instance")
+SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
+"""The worst first, as the table lists them."""
 
 MISSING = less(now(system.GPUS_EXPECTED), now(system.GPUS))
 PATHS = {"path": "~nvlink|pcie|hbm|disk|network|infiniband"}
@@ -100,7 +116,7 @@ LOSSES = Row(
             "Where the fleet's GPU time goes",
             "Share of all GPU time by state and cause. The active share of a starved second counts "
             "as busy.",
-            Query(time_by_cause(), "{{state}}/{{cause}}"),
+            Query(time_by_cause_seen(), "{{state}}/{{cause}}"),
             stacked=True,
             whole=True,
             overrides=of_states(),
@@ -161,9 +177,12 @@ ALERTS = Row(
     (
         table(
             "Firing alerts",
-            "What fires now; RUNBOOK.md says what to do about each.",
-            (Column("Alerts", alerts(("alertname", "severity", "instance", "gpu", "device"))),),
+            "What fires now on each node, and how many times: each GPU and device counts. "
+            "RUNBOOK.md says what to do about each.",
+            (Column("Alerts", either(*(alerts(BY_NODE, severity) for severity in SEVERITIES))),),
             links={"instance": TO_NODE},
+            overrides=[coloured_words("severity", SEVERITIES)],
+            as_asked=True,
             empty=QUIET,
             width=24,
             height=6,
@@ -188,11 +207,14 @@ INVENTORY = Row(
             ),
             links={"instance": TO_NODE},
             hidden=("Nodes", "Value"),
+            overrides=[wide("title", 260)],
+            width=14,
         ),
         table(
             "GPU models",
             "GPUs by model.",
             (Column("GPUs", counted(now(gpu.INFO), ("model", "architecture"))),),
+            width=10,
         ),
         graph(
             "Power",

@@ -6,11 +6,21 @@ from dashboards.board import Board, Row
 from dashboards.colours import LOST, NEUTRAL
 from dashboards.gpu_health import HARM, MEMORY_HEALTH
 from dashboards.kinds import bars, graph
-from dashboards.queries import Labels, Query, counted, now, rate, smallest, where
+from dashboards.queries import (
+    Labels,
+    Query,
+    counted,
+    descending,
+    largest,
+    now,
+    rate,
+    smallest,
+    where,
+)
 from dashboards.scope import board
-from dashboards.shares import GPU, range_by_cause, time_by_cause, time_in
+from dashboards.shares import GPU, range_by_cause, time_by_cause_seen, time_in
 from dashboards.states import of_states, verdict_timeline
-from dashboards.tables import Column, table
+from dashboards.tables import Column, table, wide
 
 NAME = "{{instance}} GPU {{gpu}}"
 JOB: Labels = ("instance", "gpu", "exported_job", "user", "runtime")
@@ -27,17 +37,20 @@ TIME = Row(
             "Time by state and cause",
             "Share of the time of the GPUs chosen. The active share of a starved second counts as "
             "busy.",
-            Query(time_by_cause(), "{{state}}/{{cause}}"),
+            Query(time_by_cause_seen(), "{{state}}/{{cause}}"),
             stacked=True,
             whole=True,
             overrides=of_states(),
+            width=10,
+            height=9,
         ),
         bars(
             "Time by state and cause, in all",
-            "Share of the time of the GPUs chosen, over all of this time range.",
-            Query(where(range_by_cause(), "> 0"), "{{state}}/{{cause}}"),
+            "Share of the time of the GPUs chosen, over all of this time range, from 0.1 % on.",
+            Query(descending(where(range_by_cause(), ">= 0.001")), "{{state}}/{{cause}}"),
             overrides=of_states(),
-            width=6,
+            width=7,
+            height=9,
         ),
         table(
             "Time lost by each GPU",
@@ -48,7 +61,8 @@ TIME = Row(
                 Column("Held", time_in(State.HELD, GPU), LOST),
                 Column("Throttled", time_in(State.THROTTLED, GPU), LOST),
             ),
-            width=6,
+            width=7,
+            height=9,
         ),
     ),
 )
@@ -61,7 +75,14 @@ WORK = Row(
             activity.ACTIVITY.meaning,
             Query(now(activity.ACTIVITY), NAME),
             whole=True,
-            width=8,
+            height=7,
+        ),
+        graph(
+            "Memory",
+            memory.USED.meaning,
+            Query(now(memory.USED), NAME),
+            Query(smallest(now(memory.TOTAL)), "all of it", limit=True),
+            height=7,
         ),
         graph(
             "Multiprocessors and tensor cores",
@@ -71,15 +92,9 @@ WORK = Row(
             Query(now(activity.SM_OCCUPANCY), f"{NAME} occupancy"),
             Query(now(activity.TENSOR_ACTIVE), f"{NAME} tensor"),
             whole=True,
-            width=8,
+            width=24,
+            height=7,
             empty=GPM,
-        ),
-        graph(
-            "Memory",
-            memory.USED.meaning,
-            Query(now(memory.USED), NAME),
-            Query(smallest(now(memory.TOTAL)), "all of it", limit=True),
-            width=8,
         ),
     ),
 )
@@ -89,10 +104,10 @@ BRAKES = Row(
     (
         graph(
             "Power",
-            "Power from the energy counter, and the smallest limit now enforced.",
-            Query(rate(power.ENERGY), NAME),
+            f"{power.POWER.meaning} And the smallest limit now enforced.",
+            Query(now(power.POWER), NAME),
             Query(smallest(now(power.POWER_LIMIT)), "limit", limit=True),
-            width=6,
+            height=7,
         ),
         graph(
             "SM clock",
@@ -100,21 +115,23 @@ BRAKES = Row(
             "GPU idles.",
             Query(now(clocks.CLOCK, clock="sm"), NAME),
             Query(smallest(now(clocks.CLOCK_LIMIT, clock="sm")), "highest", limit=True),
-            width=6,
+            height=7,
         ),
         graph(
             "Throttled",
-            "Share of time for which something held the clocks down, by reason. Reasons overlap, "
-            "and power_cap is health while the clocks stay high.",
-            Query(rate(clocks.THROTTLE, (*GPU, "reason")), NAME + " {{reason}}"),
-            width=6,
+            "Share of time for which something held the clocks down, by reason: of each, the GPU "
+            "that it held most. Reasons overlap, and power_cap is health while the clocks stay "
+            "high.",
+            Query(largest(rate(clocks.THROTTLE), ("reason",)), "{{reason}}"),
+            whole=True,
+            height=7,
         ),
         graph(
             "Temperature",
             "Temperature of the core, and where the GPU slows down.",
             Query(now(temperature.TEMPERATURE), NAME),
             Query(smallest(now(temperature.LIMIT, limit="slowdown")), "slowdown", limit=True),
-            width=6,
+            height=7,
         ),
     ),
 )
@@ -137,6 +154,7 @@ WHO = Row(
                 ),
             ),
             hidden=("Value",),
+            overrides=[wide("uuid", 350), wide("model", 240)],
             width=24,
         ),
         graph("Processes", process.PROCESSES.meaning, Query(now(process.PROCESSES), NAME), width=8),

@@ -6,7 +6,7 @@ from agent.sources import ecc, gpu, temperature, xid
 from dashboards.board import Panel, Row
 from dashboards.colours import ANY, LOST
 from dashboards.kinds import graph
-from dashboards.queries import RATE, Labels, Query, Value, grown, largest, now, over
+from dashboards.queries import RATE, Query, Value, grown, largest, now, over
 from dashboards.shares import GPU
 from dashboards.tables import Column, table
 
@@ -14,22 +14,39 @@ NAME = "{{instance}} GPU {{gpu}}"
 ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 
 
-def errors(title: str, about: str, metric: Metric, by: Labels) -> Panel:
-    """How many errors there were in each step of the graph, by labels."""
-    legend = " ".join((NAME, *(f"{{{{{label}}}}}" for label in by)))
-    query = Query(grown(metric, (*GPU, *by), RATE), legend)
-    return graph(title, about, query, width=6)
+def errors(title: str, about: str, metric: Metric, by: str, legend: str, **match: str) -> Panel:
+    """How many errors all GPUs chosen had in each step of the graph, by a label."""
+    query = Query(grown(metric, (by,), RATE, **match), legend)
+    return graph(title, about, query, height=7)
+
+
+def remapped(severity: str) -> Value:
+    """Rows of each GPU, over its life."""
+    return largest(now(ecc.REMAPPED_ROWS, severity=severity), GPU)
+
+
+def retired(cause: str) -> Value:
+    """Pages of each GPU, over its life."""
+    return largest(now(ecc.RETIRED_PAGES, cause=cause), GPU)
 
 
 HARM = Row(
     "Is it broken?",
     (
-        errors("XID errors", "Errors that the driver reported, by code.", xid.ERRORS, ("xid",)),
+        errors(
+            "XID errors",
+            "Errors that the driver reported on the GPUs chosen, by code.",
+            xid.ERRORS,
+            "xid",
+            "XID {{xid}}",
+        ),
         errors(
             "ECC errors",
-            "Memory errors since the driver was loaded, corrected and uncorrected.",
+            "Memory errors of the GPUs chosen, corrected and uncorrected.",
             ecc.ERRORS,
-            ("severity", "lifetime"),
+            "severity",
+            "{{severity}}",
+            lifetime="volatile",
         ),
         table(
             "Losses in this time range",
@@ -55,7 +72,7 @@ HARM = Row(
                     LOST,
                 ),
             ),
-            width=6,
+            height=7,
         ),
         table(
             "Rows that could not be remapped",
@@ -64,7 +81,7 @@ HARM = Row(
                 Column("Failed", largest(now(ecc.REMAP_FAILURE), GPU), ANY),
                 Column("Pending", largest(now(ecc.REMAP_PENDING), GPU), ANY),
             ),
-            width=6,
+            height=7,
             empty=ROWS,
         ),
     ),
@@ -73,16 +90,22 @@ HARM = Row(
 MEMORY_HEALTH = Row(
     "How healthy is its memory?",
     (
-        graph(
+        table(
             "Remapped rows",
             ecc.REMAPPED_ROWS.meaning,
-            Query(largest(now(ecc.REMAPPED_ROWS), (*GPU, "severity")), NAME + " {{severity}}"),
+            (
+                Column("Uncorrected", remapped("uncorrected")),
+                Column("Corrected", remapped("corrected")),
+            ),
             empty=ROWS,
         ),
-        graph(
+        table(
             "Retired pages",
             ecc.RETIRED_PAGES.meaning,
-            Query(largest(now(ecc.RETIRED_PAGES), (*GPU, "cause")), NAME + " {{cause}}"),
+            (
+                Column("Double bit", retired("double_bit")),
+                Column("Single bit", retired("single_bit")),
+            ),
             empty="on Ampere and newer, which remap rows instead of retiring pages",
         ),
         graph(

@@ -6,7 +6,7 @@ from agent.sources import activity, cpu, disk, infiniband, network, pcie, pressu
 from dashboards.board import Board, Row
 from dashboards.colours import FULL, LOST
 from dashboards.kinds import bars, graph, stat
-from dashboards.queries import Query, largest, now, rate
+from dashboards.queries import Query, descending, largest, now, rate
 from dashboards.scope import board
 from dashboards.shares import (
     GPU,
@@ -30,14 +30,14 @@ STARVED = Row(
             "Share of the time of the GPUs chosen for which they were starved, by cause.",
             Query(time_by_cause(state=State.STARVED.value), "{{state}}/{{cause}}"),
             stacked=True,
+            whole=True,
             overrides=of_states(),
         ),
         bars(
             "Time lost by cause, in all",
             "The same over all of this time range.",
-            Query(range_by_cause(state=State.STARVED.value), "{{state}}/{{cause}}"),
+            Query(descending(range_by_cause(state=State.STARVED.value)), "{{cause}}"),
             LOST,
-            overrides=[],
             width=8,
         ),
         stat(
@@ -67,19 +67,19 @@ STORAGE = Row(
             "line for what no spec sheet or configuration states.",
             Query(rate(disk.READ_BYTES, ("instance", "device")), DISK),
             Query(largest(now(LIMIT, path="disk", direction="read")), "limit", limit=True),
-            width=8,
         ),
         graph(
             "Disks busy",
             "Share of time with at least one request in flight.",
             Query(rate(disk.BUSY, ("instance", "device")), DISK),
-            width=8,
         ),
         graph(
             "Waiting for I/O",
             "Share of time for which some task, or all of them (full), waited for I/O.",
             Query(rate(pressure.PRESSURE, resource="io"), "{{instance}} {{kind}}"),
-            width=8,
+            whole=True,
+            width=24,
+            height=6,
         ),
     ),
 )
@@ -107,8 +107,10 @@ NETWORK = Row(
             "Share of this time range for which the fullest disk read, network or PCIe path was at "
             "or above its threshold of saturation.",
             Query(
-                saturated(
-                    ("path", "direction"), path="~disk|network|pcie", direction="~read|receive"
+                descending(
+                    saturated(
+                        ("path", "direction"), path="~disk|network|pcie", direction="~read|receive"
+                    )
                 ),
                 "{{path}} {{direction}}",
             ),
@@ -137,6 +139,7 @@ CPU = Row(
             "PCIe to the GPUs",
             "What each GPU received over PCIe, over the limit of its slot.",
             Query(fullness(GPU, path="pcie", direction="receive"), NAME),
+            whole=True,
             width=8,
         ),
         graph(

@@ -8,6 +8,22 @@ from dashboards.queries import Query, Value
 
 REDUCED: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 
+LEAST: Mapping[str, float] = {"percentunit": 0.1, "none": 4.0}
+"""How far an axis goes at least, by its unit: Grafana's, of zeros alone, goes to 100 (10000 %)."""
+
+DECIMALS: Mapping[str, int] = {"percentunit": 1, "none": 0}
+"""Of figures, by their unit: 0.0193 % is no news, and `increase` makes 1.02 of one error."""
+
+BARS: Json = {
+    "sizing": "manual",
+    "minVizHeight": 14,
+    "maxVizHeight": 26,
+    "minVizWidth": 8,
+    "namePlacement": "left",
+    "text": {"valueSize": 14},
+}
+"""In pixels: by itself, a bar and its text fill the room that there is, in each panel another."""
+
 
 def graph(
     title: str,
@@ -18,25 +34,27 @@ def graph(
     steps: Steps = NEUTRAL,
     overrides: Sequence[Json] = (),
     empty: str = "",
+    named: bool = True,
+    every: str = "",
     width: int = 12,
     height: int = 8,
 ) -> Panel:
-    """Lines over time, or areas on each other; `whole` fixes the axis of a share to 0 and 1."""
+    """Lines over time, or areas on each other; `whole`: a share, on an axis that goes to 1.
+
+    `named`: below them a legend; where there would be a hundred names, the tooltip tells them.
+    `every` is the least time between two points, for what the agent reads less often than it is
+    scraped: with it the window of `rate` grows.
+    """
     units = {query.value.unit for query in queries}
     if len(units) > 1:
         raise ValueError(f"{title}: one axis has one unit, not {sorted(units)}")
-    custom: Json = {
-        "drawStyle": "line",
-        "lineInterpolation": "linear",
-        "lineWidth": 0 if stacked else 1,
-        "fillOpacity": 80 if stacked else 6,
-        "showPoints": "never",
-        "spanNulls": False,
-        "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
-        "axisSoftMin": 0,
-    }
-    ends: Json = {"min": 0, "max": 1} if whole else {"min": 0}
-    legend = {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []}
+    (unit,) = units
+    # Stacked shares sum to 1, and a trifle more by rounding; a path can carry more than its limit.
+    ends: Json = {"min": 0, "max": 1} if whole and stacked else {"min": 0}
+    if unit == "none":
+        ends["decimals"] = 0
+    custom = {**_lines(stacked), "axisSoftMax": 1.0 if whole else LEAST.get(unit)}
+    legend = {"displayMode": "list", "placement": "bottom", "showLegend": named, "calcs": []}
     return Panel(
         "timeseries",
         title,
@@ -49,7 +67,21 @@ def graph(
         defaults={"color": {"mode": "palette-classic"}, "custom": custom, **ends},
         options={"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}},
         overrides=overrides,
+        every=every,
     )
+
+
+def _lines(stacked: bool) -> Json:
+    return {
+        "drawStyle": "line",
+        "lineInterpolation": "linear",
+        "lineWidth": 0 if stacked else 1,
+        "fillOpacity": 80 if stacked else 0,  # eight areas over each other are mud
+        "showPoints": "never",
+        "spanNulls": False,
+        "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
+        "axisSoftMin": 0,
+    }
 
 
 def timeline(
@@ -104,12 +136,12 @@ def stat(
         steps,
         empty,
         instant=True,
-        defaults={"color": {"mode": "thresholds"}, **(fields or {})},
+        defaults={"color": {"mode": "thresholds"}, **decimals(value), **(fields or {})},
         options={
             "reduceOptions": REDUCED,
             "orientation": "auto",
             "textMode": "auto",
-            "colorMode": "background" if steps not in (NEUTRAL, WELL) else "value",
+            "colorMode": "background_solid" if steps not in (NEUTRAL, WELL) else "value",
             "graphMode": "none",
             "justifyMode": "center",
         },
@@ -141,6 +173,7 @@ def bars(
         instant=True,
         defaults={
             "color": {"mode": "thresholds"},
+            **decimals(query.value),
             **({"min": 0, "max": 1} if ends is None else ends),
         },
         options={
@@ -149,11 +182,15 @@ def bars(
             "displayMode": "basic",
             "valueMode": "color",
             "showUnfilled": True,
-            "minVizHeight": 12,
-            "namePlacement": "auto",
+            **BARS,
         },
         overrides=overrides,
     )
+
+
+def decimals(value: Value) -> Json:
+    """How many decimals a figure has, where its unit alone would show too many."""
+    return {"decimals": DECIMALS[value.unit]} if value.unit in DECIMALS else {}
 
 
 def override(name: str, properties: Mapping[str, object]) -> Json:

@@ -20,13 +20,16 @@ from dashboards.queries import (
 )
 from dashboards.scope import board
 from dashboards.shares import DEVICE, GPU, WHOLE_GPU, fullness, limit, of_spec, saturated
-from dashboards.tables import Column, table
+from dashboards.tables import Column, table, wide
 from dashboards.topology import TOPOLOGY
 
 NAME = "{{instance}} GPU {{gpu}}"
 PORT = "{{instance}} {{device}}:{{port}}"
 NO_INFINIBAND = "on systems without InfiniBand"
 NO_SHARE = "No line for the limit where links all lead to one NVSwitch, and only the sum has one."
+
+EACH_LINK = "2m"
+"""Counters of single links are read each 60 s: a rate over less is naught, or twice too much."""
 
 NVLINK = Row(
     "Is NVLink full?",
@@ -50,6 +53,7 @@ NVLINK = Row(
             "What is on the wire (payload plus protocol; payload alone on P100) over the limit, "
             "the fuller direction of each GPU.",
             Query(fullness(GPU, path="nvlink", device=WHOLE_GPU), NAME),
+            whole=True,
         ),
         bars(
             "Time for which NVLink was full",
@@ -69,14 +73,12 @@ OTHERS = Row(
             "Bytes that each GPU received, protocol included, and the limit of its slot.",
             Query(rate(pcie.RECEIVED), NAME),
             limit(path="pcie", direction="receive"),
-            width=8,
         ),
         graph(
             "PCIe to the host",
             "Bytes that each GPU sent, protocol included, and the limit of its slot.",
             Query(rate(pcie.TRANSMITTED), NAME),
             limit(path="pcie", direction="transmit"),
-            width=8,
         ),
         graph(
             "InfiniBand",
@@ -84,7 +86,7 @@ OTHERS = Row(
             Query(rate(infiniband.RECEIVED), f"{PORT} received"),
             Query(rate(infiniband.TRANSMITTED), f"{PORT} sent"),
             limit(path="infiniband"),
-            width=8,
+            width=24,
             empty=NO_INFINIBAND,
         ),
         bars(
@@ -134,8 +136,8 @@ HEALTH = Row(
         ),
         graph(
             "NVLink errors",
-            nvlink.ERRORS.meaning,
-            Query(grown(nvlink.ERRORS, (*GPU, "kind"), RATE), NAME + " {{kind}}"),
+            f"{nvlink.ERRORS.meaning} Of all GPUs chosen, by kind.",
+            Query(grown(nvlink.ERRORS, ("kind",), RATE), "{{kind}}"),
             width=8,
         ),
         table(
@@ -150,7 +152,6 @@ HEALTH = Row(
             ),
             hidden=("uuid",),
             ascending=True,
-            width=8,
         ),
         table(
             "InfiniBand ports",
@@ -162,7 +163,6 @@ HEALTH = Row(
                 Column("Errors", grown(infiniband.ERRORS, ("instance", "device", "port")), ANY),
             ),
             ascending=True,
-            width=8,
             empty=NO_INFINIBAND,
         ),
     ),
@@ -176,12 +176,16 @@ SINGLE = Row(
             f"{nvlink.LINK_TRANSMITTED.meaning} {NO_SHARE}",
             Query(rate(nvlink.LINK_TRANSMITTED), NAME + " link {{link}}"),
             limit(path="nvlink", device="~gpu[0-9]+:[0-9]+", direction="transmit"),
+            named=False,
+            every=EACH_LINK,
         ),
         graph(
             "Each NVLink, received",
             f"{nvlink.LINK_RECEIVED.meaning} {NO_SHARE}",
             Query(rate(nvlink.LINK_RECEIVED), NAME + " link {{link}}"),
             limit(path="nvlink", device="~gpu[0-9]+:[0-9]+", direction="receive"),
+            named=False,
+            every=EACH_LINK,
         ),
         table(
             "Fullest paths now",
@@ -210,6 +214,8 @@ SINGLE = Row(
                     counted(now(LIMIT_INFO), ("instance", "path", "direction", "origin", "source")),
                 ),
             ),
+            overrides=[wide("source", 800)],
+            width=24,
         ),
     ),
     collapsed=True,

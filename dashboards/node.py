@@ -20,7 +20,18 @@ from agent.sources import (
 from dashboards.board import Board, Row
 from dashboards.colours import ANY, FULL, LOST, MARGIN, NEUTRAL, SOME
 from dashboards.kinds import bars, graph, stat
-from dashboards.queries import Query, Value, grown, largest, less, now, over, rate, total
+from dashboards.queries import (
+    Query,
+    Value,
+    descending,
+    grown,
+    largest,
+    less,
+    now,
+    over,
+    rate,
+    total,
+)
 from dashboards.scope import board
 from dashboards.shares import alerts, fullness, limit, saturated, time_in
 from dashboards.states import verdict_timeline
@@ -61,14 +72,12 @@ ERRORS = Row(
             "XID errors that the driver reported in this time range.",
             total(grown(xid.ERRORS)),
             ANY,
-            fields={"decimals": 0},
         ),
         stat(
             "Uncorrected ECC errors",
             "Uncorrected memory errors of the GPUs in this time range.",
             grown(ecc.ERRORS, (), severity="uncorrected", lifetime="volatile"),
             ANY,
-            fields={"decimals": 0},
         ),
     ),
 )
@@ -119,12 +128,13 @@ PATHS = Row(
             "Traffic over the limit, a mean over the agent's last reading; 1 is all that the path "
             "can carry. NVLink is judged by what is on the wire.",
             Query(fullness(("path", "direction")), "{{path}} {{direction}}"),
+            whole=True,
         ),
         bars(
             "Time for which paths were full",
             "Share of this time range for which the fullest of each kind was at or above its "
             "threshold of saturation.",
-            Query(saturated(("path", "direction")), "{{path}} {{direction}}"),
+            Query(descending(saturated(("path", "direction"))), "{{path}} {{direction}}"),
             FULL,
         ),
         graph(
@@ -134,6 +144,8 @@ PATHS = Row(
             Query(rate(disk.READ_BYTES, ("device",)), "{{device}} read"),
             Query(rate(disk.WRITTEN_BYTES, ("device",)), "{{device}} written"),
             Query(largest(now(LIMIT, path="disk", direction="read")), "read limit", limit=True),
+            width=24,
+            height=7,
         ),
         graph(
             "Network",
@@ -141,6 +153,8 @@ PATHS = Row(
             Query(rate(network.RECEIVED, ("device",)), "{{device}} received"),
             Query(rate(network.TRANSMITTED, ("device",)), "{{device}} sent"),
             limit("limit", path="network", direction="receive"),
+            width=24,
+            height=6,
         ),
     ),
 )

@@ -28,7 +28,7 @@ OF_BOARD = {
 }
 OF_PANEL = {
     *("title", "description", "datasource", "gridPos", "id", "targets", "transformations"),
-    *("type", "options", "fieldConfig"),
+    *("type", "options", "fieldConfig", "interval"),
 }
 OF_ROW = {"title", "collapsed", "panels", "gridPos", "id", "type"}
 OF_TARGET = {"expr", "legendFormat", "format", "instant", "refId", "datasource"}
@@ -120,6 +120,7 @@ def _frame(panel: Panel, grid: core.GridPos) -> core.Panel:
         dataSource=DATASOURCE,
         gridPos=grid,
         maxDataPoints=None,
+        interval=panel.every or None,
         targets=[_target(panel, q, n) for q, n in zip(panel.queries, panel.names, strict=False)],
         thresholds=[{"color": step.colour, "value": step.value} for step in panel.steps],
         transformations=list(panel.transformations),

@@ -106,6 +106,13 @@ def grown(metric: Metric, by: Labels | None = None, within: str = RANGE, **match
     return Value(expr, unit_of(metric))
 
 
+def grown_in_all(metric: Metric, by: Labels | None = None) -> Value:
+    """The same for a graph, where `grown` would look back from each of its points."""
+    _must_be_counter(metric)
+    expr = aggregated("sum", f"increase({select(metric)}[{RANGE}] @ end())", by)
+    return Value(expr, unit_of(metric))
+
+
 def total(value: Value, by: Labels = ()) -> Value:
     return Value(aggregated("sum", value.expr, by), value.unit)
 
@@ -140,6 +147,11 @@ def where(value: Value, condition: str) -> Value:
 def or_zero(value: Value) -> Value:
     """0 where there is no series at all: for counts of things that may not exist."""
     return Value(f"({value.expr}) or vector(0)", value.unit)
+
+
+def descending(value: Value) -> Value:
+    """The largest first, where a panel has one figure of each series."""
+    return Value(f"sort_desc({value.expr})", value.unit)
 
 
 def most(value: Value, number: int) -> Value:

@@ -9,7 +9,9 @@ from dashboards.queries import (
     Query,
     Value,
     grown,
+    grown_in_all,
     largest,
+    linked,
     now,
     over,
     rate,
@@ -30,14 +32,25 @@ def time_in(state: State, by: Labels = ()) -> Value:
     return over(grown(STATE_SECONDS, by, state=state.value), grown(STATE_SECONDS, by))
 
 
-def time_by_cause(by: Labels = (), **match: str) -> Value:
-    """Share of the observed GPU time by state and cause, over time."""
-    return over(rate(STATE_SECONDS, (*by, *CAUSE), **match), rate(STATE_SECONDS, by), on=by)
+def time_by_cause(**match: str) -> Value:
+    """Share of the observed GPU time by state and cause, over time; from busy to throttled.
+
+    Prometheus sorts series by their labels, and areas lie on each other in that order.
+    """
+    share = over(rate(STATE_SECONDS, CAUSE, **match), rate(STATE_SECONDS, ()), on=())
+    return linked(share, "account", *CAUSE)
 
 
-def range_by_cause(by: Labels = (), **match: str) -> Value:
-    """The same, over all of what the board shows."""
-    return over(grown(STATE_SECONDS, (*by, *CAUSE), **match), grown(STATE_SECONDS, by), on=by)
+def time_by_cause_seen() -> Value:
+    """The same, of those that there were at any time within what the board shows."""
+    ever = grown_in_all(STATE_SECONDS, CAUSE).expr
+    share = time_by_cause()
+    return Value(f"{share.expr} and on ({', '.join(CAUSE)}) ({ever}) > 0", share.unit)
+
+
+def range_by_cause(**match: str) -> Value:
+    """Share of the observed GPU time by state and cause, over all that the board shows."""
+    return over(grown(STATE_SECONDS, CAUSE, **match), grown(STATE_SECONDS, ()), on=())
 
 
 def saturated(by: Labels, **match: str) -> Value:
@@ -64,10 +77,11 @@ def of_spec() -> Value:
     return over(largest(now(LIMIT), DEVICE), largest(now(SPEC), DEVICE))
 
 
-def alerts(by: Labels | None = None) -> Value:
+def alerts(by: Labels | None = None, severity: str = "") -> Value:
     """Firing alerts of ours, without the one that always fires; not every alert has an instance."""
+    which = f'severity="{severity}",' if severity else ""
     expr = (
-        f'{ALERTS}{{alertstate="firing",alertname=~"Dgx.+",alertname!="DgxWatchdog",'
+        f'{ALERTS}{{alertstate="firing",alertname=~"Dgx.+",alertname!="DgxWatchdog",{which}'
         'job=~"$job|",instance=~"$instance|"}'
     )
     return Value(expr if by is None else f"count by ({', '.join(by)}) ({expr})", "none")

@@ -1,13 +1,33 @@
 """Panels of rows and columns, and of things that are joined."""
 
+import re
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import NamedTuple
 
 from dashboards.board import Json, Panel
 from dashboards.colours import NEUTRAL, Steps
-from dashboards.kinds import override
+from dashboards.kinds import decimals, override
 from dashboards.queries import Query, Value, told
+
+LABELS = (
+    *("alertname", "severity", "instance", "gpu", "path", "device", "direction", "port", "cause"),
+    *("title", "product", "system", "driver_version", "model", "architecture", "uuid", "serial"),
+    *("pci_bus_id", "vbios_version", "exported_job", "user", "runtime", "metric", "reason"),
+    *("origin", "source", "version", "python"),
+)
+"""How the columns of labels follow each other, left of the figures; else it is by alphabet."""
+
+
+CELLS: Json = {
+    "unit": "string",  # of labels: else GPU 3 would read 300 % beside a share
+    "color": {"mode": "thresholds"},
+    "custom": {
+        "align": "auto",
+        "cellOptions": {"type": "auto"},
+        "minWidth": 50,  # columns share the panel: at Grafana's 150 the figures fall off it
+    },
+}
 
 
 class Column(NamedTuple):
@@ -25,12 +45,18 @@ def table(
     *,
     links: Mapping[str, str] | None = None,
     hidden: Sequence[str] = (),
+    overrides: Sequence[Json] = (),
     ascending: bool = False,
+    as_asked: bool = False,
     empty: str = "",
     width: int = 12,
     height: int = 8,
 ) -> Panel:
-    """A row for each set of labels, the worst of the first column on top; labels may be links."""
+    """A row for each set of labels, the worst of the first column on top; labels may be links.
+
+    `as_asked`: in the order in which the query has its answer, instead.
+    """
+    worst = {"displayName": columns[0].title, "desc": not ascending}
     return Panel(
         "table",
         title,
@@ -42,19 +68,16 @@ def table(
         empty,
         instant=True,
         table=True,
-        defaults={
-            "unit": "string",  # of labels: else GPU 3 would read 300 % beside a share
-            "color": {"mode": "thresholds"},
-            "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True},
-        },
+        defaults=CELLS,
         options={
             "showHeader": True,
             "cellHeight": "sm",
-            "sortBy": [{"displayName": columns[0].title, "desc": not ascending}],
+            "sortBy": [] if as_asked else [worst],
         },
         overrides=[
             *map(_column, columns),
             *(_link(label, url) for label, url in (links or {}).items()),
+            *overrides,
         ],
         transformations=_merged(columns, hidden),
     )
@@ -63,11 +86,13 @@ def table(
 def _merged(columns: Sequence[Column], hidden: Sequence[str]) -> list[Json]:
     """One table of all queries: rows by their labels, columns by their titles."""
     single = len(columns) == 1
-    values = ["Value"] if single else [f"Value #{name}" for name in ascii_uppercase]
+    values = ["Value"] if single else [f"Value #{n}" for n in ascii_uppercase[: len(columns)]]
+    asked = " ".join(column.value.expr for column in columns)
+    labels = [label for label in LABELS if re.search(rf"\b{label}\b", asked)]
     organised = {
         "excludeByName": dict.fromkeys(("Time", "job", *hidden), True),
         "renameByName": dict(zip(values, (column.title for column in columns), strict=False)),
-        "indexByName": {},
+        "indexByName": {name: place for place, name in enumerate([*labels, *values])},
     }
     merge = [] if single else [{"id": "merge", "options": {}}]
     return [*merge, {"id": "organize", "options": organised}]
@@ -78,10 +103,26 @@ def _column(column: Column) -> Json:
     coloured = {"type": "color-text" if len(steps) > 1 else "auto"}
     properties = {
         "unit": column.value.unit,
+        **decimals(column.value),
         "thresholds": {"mode": "absolute", "steps": steps},
         "custom.cellOptions": coloured,
     }
     return override(column.title, properties)
+
+
+def wide(label: str, pixels: int) -> Json:
+    """A column of long texts; the others share what it leaves."""
+    return override(label, {"custom.width": pixels})
+
+
+def coloured_words(label: str, colours: Mapping[str, str]) -> Json:
+    """A column whose few words have colours."""
+    options = {word: {"color": c, "index": n} for n, (word, c) in enumerate(colours.items())}
+    properties = {
+        "mappings": [{"type": "value", "options": options}],
+        "custom.cellOptions": {"type": "color-text"},
+    }
+    return override(label, properties)
 
 
 def _link(label: str, url: str) -> Json:

@@ -7,9 +7,12 @@ from dashboards.tables import matrix, node_graph
 
 FAR = ("instance", "gpu", "pci_bus_id", "remote", "remote_pci_bus_id")
 JOINED = counted(
-    with_labels_of(now(nvlink.LINK_INFO), gpu.INFO, ("instance", "uuid"), ("pci_bus_id",)), FAR
+    with_labels_of(
+        now(nvlink.LINK_INFO, remote="~gpu|switch"), gpu.INFO, ("instance", "uuid"), ("pci_bus_id",)
+    ),
+    FAR,
 )
-"""How many NVLinks each GPU has to each neighbour."""
+"""How many NVLinks each GPU has to each neighbour; of a link that is down, none is known."""
 
 
 def _edges() -> Value:

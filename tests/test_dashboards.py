@@ -17,7 +17,18 @@ from dashboards.colours import BAD, GOOD, STATES, WARNING, name_of
 from dashboards.kinds import graph
 from dashboards.queries import FOREIGN, Query, now, rate, select
 from dashboards.scope import TITLES, link_to
-from tests.boards import Asked, Json, boards, panels, plain, queries, rows
+from tests.boards import (
+    Asked,
+    Json,
+    boards,
+    column_of,
+    of_column,
+    panels,
+    plain,
+    queries,
+    rows,
+    unit_of,
+)
 from tests.colour_vision import distance
 
 UNITS = {"percentunit", "watt", "celsius", "bytes", "Bps", "hertz", "s", "none", "string"}
@@ -298,6 +309,25 @@ def test_limits_are_queries_drawn_as_dashed_lines() -> None:
         assert properties["custom.lineStyle"]["fill"] == "dash"
         assert properties["custom.fillOpacity"] == 0
         assert properties["custom.stacking"]["mode"] == "none"
+
+
+def test_zeros_alone_do_not_fill_an_axis_of_their_own() -> None:
+    """Left to itself, Grafana draws a share of 0 on an axis that ends at 10000 %."""
+    graphs = [p for b in boards().values() for p in panels(b) if p["type"] == "timeseries"]
+    for panel in graphs:
+        defaults = panel["fieldConfig"]["defaults"]
+        if defaults["unit"] in {"percentunit", "none"}:
+            assert "max" in defaults or defaults["custom"]["axisSoftMax"] > 0, panel["title"]
+
+
+def test_figures_have_no_more_decimals_than_they_mean() -> None:
+    """Shares one; counts none, although `increase` makes 1.02 of one error."""
+    figures = [q for q in queries() if q.panel["type"] in {"stat", "bargauge"} or column_of(q)]
+    assert len(figures) >= 50
+    for asked in figures:
+        own = of_column(asked, "decimals") if column_of(asked) else None
+        decimals = asked.panel["fieldConfig"]["defaults"].get("decimals") if own is None else own
+        assert decimals == {"percentunit": 1, "none": 0}.get(unit_of(asked)), asked
 
 
 def test_states_have_one_name_and_colour_on_every_board() -> None:

@@ -1,0 +1,120 @@
+"""Pictures of the boards, with Grafana's own panel components, over simulated nodes.
+
+    python -m tests.pictures                              all boards, each of a node worth a look
+    python -m tests.pictures dgx-gpu@tour dgx-fleet       some; after the @, the node
+    python -m tests.pictures --opened dgx-links           with the rows that are collapsed
+    python -m tests.pictures --prometheus http://localhost:9090 dgx-gpu@box:9935
+
+It installs what package.json lists into a cache folder. It needs node, npm, Chromium and, without
+--prometheus, Prometheus. There is no Grafana server in it: a kind of panel that Grafana publishes
+no component for is left blank, and says so.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.boards import boards
+from tests.pictures.draw import Drawn, Missing, Picture, draw, workshop
+from tests.pictures.node import SCRAPE
+from tests.pictures.world import ALL, LIVE, PAST, World, world
+
+USUAL = (
+    "dgx-fleet",
+    "dgx-node@tour",
+    "dgx-gpu@tour",
+    "dgx-links@broken",
+    "dgx-input-pipeline@starved",
+    f"dgx-agent@{LIVE}",
+)
+
+OUT = Path(tempfile.gettempdir()) / "dgx-pictures"
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    summary, _, usage = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.pictures",
+        description=summary,
+        epilog=usage,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("boards", nargs="*", metavar="BOARD[@NODE]", default=USUAL)
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"usually {OUT}")
+    parser.add_argument("--prometheus", metavar="URL", help="draw from this one: the last hour")
+    parser.add_argument("--opened", action="store_true", help="open rows that are collapsed")
+    parser.add_argument("--width", type=int, default=1600, metavar="PIXELS")
+    return parser.parse_args(words)
+
+
+@contextmanager
+def source(address: str | None) -> Iterator[World]:
+    """A Prometheus of ours, or the one that was named."""
+    if address:
+        now = time.time()
+        yield World(address.rstrip("/"), now - PAST, now - PAST, now)
+        return
+    with tempfile.TemporaryDirectory() as folder, world(Path(folder)) as made:
+        yield made
+
+
+def picture(name: str, given: argparse.Namespace, made: World) -> Picture:
+    """`BOARD@NODE` as it is to be drawn."""
+    uid, _, node = name.partition("@")
+    everyone = ".+" if given.prometheus else ALL
+    live = node == LIVE and not given.prometheus
+    return Picture(
+        file=str(given.out.resolve() / f"{name.replace('@', '-').replace(':', '-')}.png"),
+        board=boards()[uid],
+        prometheus=made.address,
+        variables={
+            "datasource": "prometheus",
+            "job": ".+",
+            "instance": node or everyone,
+            "gpu": ".+",
+        },
+        since=made.lived if live else made.until - PAST,
+        until=made.until,
+        scrape=1 if live else SCRAPE,
+        width=given.width,
+        opened=given.opened,
+    )
+
+
+def told(drawn: Drawn) -> str:
+    """What somebody who looks at the picture must know."""
+    kinds = {
+        "not drawn, for Grafana publishes no component": drawn.undrawn,
+        "without data": drawn.empty,
+        "FAILED": drawn.failed,
+    }
+    lines = (f"\n  {kind}: {', '.join(titles)}" for kind, titles in kinds.items() if titles)
+    return "".join((drawn.file, *lines))
+
+
+def main() -> int:
+    given = arguments()
+    unknown = {name.partition("@")[0] for name in given.boards} - set(boards())
+    if unknown:
+        print(f"no board: {', '.join(sorted(unknown))}; there are {', '.join(boards())}")
+        return 2
+    given.out.mkdir(parents=True, exist_ok=True)
+    try:
+        folder = workshop()
+    except Missing as reason:
+        print(reason)
+        return 2
+    failed = False
+    with source(given.prometheus) as made:
+        for drawn in draw([picture(name, given, made) for name in given.boards], folder):
+            print(told(drawn), flush=True)
+            failed |= bool(drawn.failed)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

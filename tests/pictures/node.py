@@ -1,0 +1,111 @@
+"""A simulated node with a past: it lives through an hour at once, then goes on with the clock.
+
+    python -m tests.pictures.node dgx-h100:starved-disk NAME SINCE PORT FILE
+
+What Prometheus would scrape of it since SINCE (seconds since the epoch) is written to FILE, for
+promtool. Once the node has caught up with the clock it says so by FILE.ready, and answers at PORT
+too: what Prometheus itself scrapes goes on where the file has been read up to.
+"""
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Lock, Thread
+
+from agent.assembly import Hardware, build_agent
+from agent.backends import simulated as simulation
+from agent.clock import FrozenClock
+from agent.config import Config
+from exporters.prometheus import Exposition
+from tests.board_data import JOB, NAME, shown
+from tests.machines import OPENMETRICS, Bench
+
+SCRAPE = 15
+"""Seconds between two scrapes, as in deploy/compose.yaml."""
+
+
+class Node:
+    """An agent over a simulated machine, and what it exports."""
+
+    def __init__(self, machine: str, since: float) -> None:
+        clock = FrozenClock(since)
+        made = simulation.build(simulation.parse(machine), clock)
+        hardware = Hardware(lambda: made.nvml, made.host, simulated=True)
+        self.bench = Bench(build_agent(Config(), hardware, clock, inline=True), clock, made)
+        self.exposition = Exposition(lambda: self.bench.agent.poller.latest, clock, process=False)
+        self.lock = Lock()
+
+    @property
+    def behind(self) -> int:
+        """Whole seconds that it has yet to live."""
+        return int(time.time() - self.bench.clock.time())
+
+    def live(self, seconds: int) -> None:
+        with self.lock:
+            self.bench.run(seconds)
+
+    def metrics(self) -> bytes:
+        with self.lock:
+            return self.exposition.render(OPENMETRICS)[0]
+
+
+def scrape(node: Node, instance: str) -> Iterator[str]:
+    """Lines for promtool: the node as it is now."""
+    for series, value in _samples(node.metrics().decode(), instance):
+        yield f"{series} {value} {node.bench.clock.time():.3f}\n"
+
+
+def _samples(text: str, instance: str) -> Iterator[tuple[str, str]]:
+    """What the boards ask for of a scrape, with what Prometheus adds: its labels, and `up`."""
+    target = f'{JOB},instance="{instance}"'
+    yield f"up{{{target}}}", "1"
+    for line in text.splitlines():
+        match = NAME.match(line)
+        if match and match[1] in shown():
+            series, value = re.split(r" (?=\S+$)", line)
+            labels = series[match.end() :].rstrip("}")
+            yield f"{match[1]}{{{target}{',' if labels else ''}{labels}}}", value
+
+
+def serve(node: Node, port: int) -> None:
+    """Answer every request with the metrics of the moment."""
+
+    class Metrics(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = node.metrics()
+            self.send_response(200)
+            self.send_header("Content-Type", f"{OPENMETRICS}; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    Thread(target=HTTPServer(("127.0.0.1", port), Metrics).serve_forever, daemon=True).start()
+
+
+def main(machine: str, instance: str, since: str, port: str, file: str) -> None:
+    node = Node(machine, float(since))
+    ready = Path(f"{file}.ready")
+    with Path(file).open("w") as lines:
+        lived = 0
+        while True:
+            if node.behind > 1:
+                node.live(1)
+                lived += 1
+                if lived % SCRAPE == 0:
+                    lines.writelines(scrape(node, instance))
+                    lines.flush()
+            elif ready.exists():
+                time.sleep(0.2)
+            else:
+                serve(node, int(port))
+                ready.touch()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

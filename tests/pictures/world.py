@@ -1,0 +1,131 @@
+"""What the pictures are of: simulated nodes with a past, and a real Prometheus over them."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from agent.config import Config
+from alerts.build import rules
+from tests.board_data import agents
+from tests.pictures.node import SCRAPE
+from tests.prometheus import Prometheus, free_port
+
+NODES = {
+    "healthy": "dgx-h100:training",
+    "starved": "dgx-h100:starved-disk",
+    "broken": "dgx-h100:nvlink-down",
+    "tour": "dgx-1-v100:tour",
+}
+"""Names of nodes, and what is simulated on them (SYSTEM:SCENARIO)."""
+
+ALL = "|".join(NODES)
+LIVE = "live"
+"""A node of its own: a process as users have it, for the board of the agent. It has no past."""
+
+PAST = 3600.0
+"""Seconds of history: what a board shows unless told otherwise."""
+
+WAIT = 200.0
+"""Seconds of live scrapes after it: alerts that wait for two minutes fire by then."""
+
+PATIENCE = 1800.0
+"""Seconds for four nodes to live an hour, on a busy machine."""
+
+
+class World(NamedTuple):
+    """A Prometheus with something in it. Times in seconds since the epoch."""
+
+    address: str
+    since: float  # the nodes have a past from here on
+    lived: float  # from here on Prometheus has scraped
+    until: float
+
+
+@contextmanager
+def world(folder: Path, wait: float = WAIT) -> Iterator[World]:
+    """Everything, until it is no longer needed."""
+    since = time.time() - PAST
+    with ExitStack() as stack:
+        targets = stack.enter_context(nodes(folder, since))
+        live = stack.enter_context(agents({LIVE: NODES["healthy"]}, folder))
+        server = Prometheus(folder, targets, our_rules())
+        _scrape_as_users_do(folder, live)
+        backfill(server, folder)
+        stack.enter_context(server)
+        lived = time.time()
+        time.sleep(wait)
+        yield World(server.address, since, lived, time.time())
+
+
+@contextmanager
+def nodes(folder: Path, since: float) -> Iterator[Mapping[str, str]]:
+    """The nodes once they have their past: addresses by name."""
+    ports = {name: free_port() for name in NODES}
+    running = [
+        subprocess.Popen(
+            [
+                *("nice", sys.executable, "-m", "tests.pictures.node", machine, name, f"{since}"),
+                *(f"{ports[name]}", f"{folder / name}.txt"),
+            ],
+            stderr=subprocess.DEVNULL,  # the events of the tour
+        )
+        for name, machine in NODES.items()
+    ]
+    try:
+        _wait_for_pasts(folder, running)
+        yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait(20)
+
+
+def _wait_for_pasts(folder: Path, running: list[subprocess.Popen[bytes]]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not all((folder / f"{name}.txt.ready").exists() for name in NODES):
+        assert all(process.poll() is None for process in running), "a node has ended"
+        assert time.monotonic() < deadline, "the nodes have not lived their hour"
+        time.sleep(1)
+
+
+def backfill(server: Prometheus, folder: Path) -> None:
+    """The pasts of all nodes, which takes a while; then at once what they have lived meanwhile."""
+    read = dict.fromkeys(NODES, 0)
+    for part in ("past", "meanwhile"):
+        path = folder / f"{part}.openmetrics"
+        with path.open("wb") as merged:
+            for name in NODES:
+                with (folder / f"{name}.txt").open("rb") as lines:
+                    lines.seek(read[name])
+                    text = lines.read()
+                whole = text[: text.rfind(b"\n") + 1]
+                merged.write(whole)
+                read[name] += len(whole)
+            merged.write(b"# EOF\n")
+        server.backfill(path)
+        path.unlink()
+
+
+def _scrape_as_users_do(folder: Path, live: Mapping[str, str]) -> None:
+    """The nodes each 15 s; the live agent, which has only minutes, each second."""
+    path = folder / "prometheus.yml"
+    config = json.loads(path.read_text())
+    config["global"] = {"scrape_interval": f"{SCRAPE}s", "evaluation_interval": f"{SCRAPE}s"}
+    targets = [{"targets": [live[LIVE]], "labels": {"instance": LIVE}}]
+    job = {"job_name": LIVE, "scrape_interval": "1s", "static_configs": targets}
+    config["scrape_configs"].append(job)
+    path.write_text(json.dumps(config))
+
+
+def our_rules() -> list[Any]:
+    """Every rule that users get."""
+    files = (yaml.safe_load(text) for text in rules(Config()).values())
+    return [rule for file in files for group in file["groups"] for rule in group["rules"]]
