@@ -31,7 +31,7 @@ HARMFUL = {"software_thermal", "hardware_thermal", "power_brake", "hardware_slow
 ACTIONS = {1: "a reset", 2: "a reboot", 3: "its peer traffic drained", 4: "a drain and a reset"}
 """What the driver may ask for a GPU, by `dgx_gpu_recovery_action`."""
 
-PORTS = ("network", "infiniband")
+PORTS = {"network": "network port", "infiniband": "InfiniBand port"}
 
 LOADED = 0.5
 """Activity from which a GPU holds its PCIe link at full speed; an idle link may rest."""
@@ -66,11 +66,13 @@ def findings(snapshot: Snapshot, spec: SystemSpec | None = None) -> Iterator[str
     yield from _ports(look)
     yield from _heat(look)
     yield from _arrays(look)
+    yield from _unused(snapshot)
     for reason in WRONG_REASONS:
         metrics = {a.metric.name for a in snapshot.absences(snapshot.at) if a.reason is reason}
         metrics -= OPTIONAL
         if metrics:
-            yield f"{len(metrics)} metrics have values that are absent: {reason.value}"
+            have = f"{len(metrics)} metrics have" if len(metrics) > 1 else "1 metric has"
+            yield f"{have} values that are absent: {reason.value}"
 
 
 def _per_gpu(look: Look, metric: Metric) -> Iterator[tuple[str, str, float]]:
@@ -113,7 +115,8 @@ def _events(look: Look) -> Iterator[str]:
     for (index, _, code), count in sorted(look.all(xid.ERRORS).items()):
         if count:
             meaning = xid.FATAL.get(int(code), "see NVIDIA's XID catalogue")
-            yield f"GPU {index}: XID {code}, {meaning}, {count:.0f} times in this look"
+            seen = "once" if count == 1 else f"{count:.0f} times"
+            yield f"GPU {index}: XID {code}, {meaning}, seen {seen}"
 
 
 def _links(look: Look) -> Iterator[str]:
@@ -190,17 +193,26 @@ def _held_by_hardware(look: Look, path: str) -> set[tuple[str, ...]]:
 
 def _ports(look: Look) -> Iterator[str]:
     """Ports with carrier that run below their sheet; links and lanes of GPUs are told above."""
-    for path in PORTS:
+    for path, name in PORTS.items():
         for key in sorted(_held_by_hardware(look, path)):
             speed, sheet = look.value(bandwidth.LIMIT, *key), look.value(bandwidth.SPEC, *key)
             if speed is not None and sheet is not None and speed < sheet:
-                yield f"{path} port {key[1]} runs at {speed / 1e9:g} of {sheet / 1e9:g} GB/s"
+                yield f"{name} {key[1]} runs at {speed / 1e9:g} of {sheet / 1e9:g} GB/s"
+
+
+def _unused(snapshot: Snapshot) -> Iterator[str]:
+    """Limits in the configuration that hold for nothing."""
+    for metric, labels, reason, _ in snapshot.absences(snapshot.at):
+        if metric is bandwidth.LIMIT and reason is Reason.MISSING:
+            path, device, _, _, direction = labels
+            yield f"[[limit]] names {path} {device} {direction}, which is not here"
 
 
 def _heat(look: Look) -> Iterator[str]:
     for index, _, margin in _per_gpu(look, temperature.MARGIN):
         if margin < 0:
-            yield f"GPU {index}: {-margin:.0f} degrees hotter than its operating range"
+            beyond = f"{-margin:.0f} degree{'' if round(-margin) == 1 else 's'}"
+            yield f"GPU {index}: {beyond} hotter than its operating range"
     for index, _, mask in _per_gpu(look, clocks.REASONS):
         held = sorted(
             t.reason for t in clocks.THROTTLES if t.bit & int(mask) and t.reason in HARMFUL

@@ -1,24 +1,24 @@
-"""The agent's HTTP server: metrics, health, the snapshot as JSON, and a page that links them."""
+"""The agent's HTTP server: metrics, health, the snapshot as JSON, the live page and its stream."""
 
-import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from gzip import compress
 
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
 
 from agent import __version__
 from agent.clock import Clock
 from agent.model import Snapshot
-from exporters import landing
+from exporters.live import page, stream
+from exporters.live.feed import Feed
 from exporters.negotiation import accepts_gzip
 from exporters.prometheus import GZIP_LEVEL, Exposition
+from exporters.scrapes import Scrapes
 from exporters.snapshot_json import document
 
 LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads one
-KEEP_ALIVE = 75.0  # s: longer than any usual scrape interval
-FAREWELL = 3.0  # s that requests in flight get when the agent ends
 
 
 def nothing() -> str:
@@ -30,7 +30,7 @@ def nothing() -> str:
 class Agent:
     """What the handlers may ask of the agent; the two probes answer "" or one sentence."""
 
-    exposition: Exposition
+    scrapes: Scrapes
     latest: Callable[[], Snapshot]
     clock: Clock
     awaited: Callable[[], str]
@@ -49,58 +49,36 @@ def application(
     awaited: Callable[[], str] = nothing,
     ailing: Callable[[], str] = nothing,
     version: str = __version__,
+    feed: Feed | None = None,
+    middlewares: Iterable[Middleware] = (),
 ) -> web.Application:
     """All routes. `awaited` names what is missing until ready, `ailing` what is beyond repair."""
-    app = web.Application(client_max_size=LARGEST_REQUEST)
-    app[AGENT] = Agent(exposition, latest, clock, awaited, ailing, version)
+    app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
+    app[AGENT] = Agent(Scrapes(exposition), latest, clock, awaited, ailing, version)
     app.on_response_prepare.append(add_headers)
-    app.router.add_get("/", root)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/-/healthy", healthy)
     app.router.add_get("/-/ready", ready)
     app.router.add_get("/api/v1/snapshot", snapshot)
+    page.add_routes(app.router, page.load())
+    if feed is not None:
+        app[stream.FEED] = feed
+        app.router.add_get("/api/v1/stream", stream.stream)
+        app.on_shutdown.append(stream.close)
     return app
-
-
-async def serve(app: web.Application, host: str, port: int) -> web.AppRunner:
-    """Listen; the caller ends it with `cleanup()`. Raises OSError where it cannot listen."""
-    runner = web.AppRunner(
-        app, access_log=None, keepalive_timeout=KEEP_ALIVE, shutdown_timeout=FAREWELL
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-    except OSError:
-        await runner.cleanup()
-        raise
-    return runner
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """What every answer says, errors included."""
-    response.headers[hdrs.CACHE_CONTROL] = "no-store"
+    response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers[hdrs.SERVER] = f"dgx-telemetry/{request.app[AGENT].version}"
 
 
-async def root(request: web.Request) -> web.Response:
-    headers = {
-        "Content-Security-Policy": landing.policy(),
-        "Referrer-Policy": "no-referrer",
-        "X-Frame-Options": "DENY",
-    }
-    page = landing.page(request.app[AGENT].version)
-    return web.Response(text=page, content_type="text/html", headers=headers)
-
-
 async def metrics(request: web.Request) -> web.Response:
-    exposition = request.app[AGENT].exposition
     accept = ",".join(request.headers.getall(hdrs.ACCEPT, ()))
     gzip = wants_gzip(request)
-    answer = exposition.cached(accept, gzip=gzip)
-    if answer is None:
-        answer = await asyncio.to_thread(exposition.render, accept, gzip=gzip)
-    body, content_type = answer
+    body, content_type = await request.app[AGENT].scrapes.answer(accept, gzip=gzip)
     return coded(body, content_type, gzip=gzip, vary="Accept, Accept-Encoding")
 
 
@@ -121,7 +99,7 @@ async def snapshot(request: web.Request) -> web.Response:
         body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
         return compress(body, GZIP_LEVEL, mtime=0) if gzip else body
 
-    body = await asyncio.to_thread(written)
+    body = await agent.scrapes.work.of(("snapshot", gzip), written)
     return coded(body, "application/json; charset=utf-8", gzip=gzip, vary="Accept-Encoding")
 
 

@@ -1,5 +1,7 @@
 """What `check` prints: the table of limits, what the box draws, and the status it ends with."""
 
+import pytest
+
 from agent.commands.check import added, page, watts
 from agent.look import Look
 from agent.model import Reading, ReadKey, Sample, Snapshot
@@ -62,12 +64,19 @@ def test_gpus_with_different_limits_are_added_up_in_groups() -> None:
 
 def test_limits_are_a_table_with_origin_and_source() -> None:
     bench = simulated("dgx-1-v100:pcie-degraded").run(12)
-    lines = list(page(bench.agent.poller.latest, SYSTEMS["dgx-1-v100"]))
+    lines = list(page(bench.agent.poller.latest, SYSTEMS["dgx-1-v100"], width=200))
     table = lines[lines.index("Limits:") + 1 : lines.index("Absent values:") - 1]
     assert table[0].split() == ["path", "device", "direction", "GB/s", "origin", "source"]
     rows = [row.split(maxsplit=5) for row in table[1:]]
     found = {(path, device, way): rest for path, device, way, *rest in rows if path != "infiniband"}
-    assert found["pcie", "gpu0", "receive"][:2] == ["7.877", "hardware"]
-    assert found["pcie", "gpu1-7", "receive"][:2] == ["15.754", "spec"]
+    assert found["pcie", "gpu0", "both"][:2] == ["7.877", "hardware"]
+    assert found["pcie", "gpu1-7", "both"][:2] == ["15.754", "spec"]
     assert "NVIDIA DGX-1" in found["disk", "md0", "read"][2]
     assert ("disk", "md0", "write") not in found
+
+
+@pytest.mark.parametrize("system", ["dgx-h100", "dgx-1-p100@580", "k40"])
+def test_it_fits_eighty_columns(system: str) -> None:
+    bench = simulated(system).run(12)
+    spec = bench.agent.recognise(bench.agent.gpus.fleet)
+    assert max(map(len, page(bench.agent.poller.latest, spec))) <= 80

@@ -29,7 +29,7 @@ FAULTS = {
     "gpu-lost": "7 of 8 GPUs answer",
     "nvlink-down": "NVLinks are up (down: 2)",
     "pcie-degraded": "GPU 0: 8 of 16 PCIe lanes are in use",
-    "port-degraded": "infiniband port mlx5_",
+    "port-degraded": "InfiniBand port mlx5_",
 }
 """The faults of the data paths; every system that can have one is tried below."""
 HEALTHY = ("dgx-1-p100", "dgx-1-v100", "dgx-station-v100", "dgx-a100", "dgx-h100", "k40")

@@ -1,18 +1,17 @@
 """`dgx-telemetry check`: which system this is, what answers and why the rest does not."""
 
 import argparse
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 
 from agent.assembly import build_agent
 from agent.bandwidth import LIMIT, LIMIT_INFO
 from agent.clock import SystemClock
 from agent.commands.look import settled, take
-from agent.commands.once import headline
+from agent.commands.naming import listed
+from agent.commands.once import machine
 from agent.commands.options import config_of, hardware_of
-from agent.commands.table import table
+from agent.commands.table import USUAL, prose, table, terminal_width
 from agent.findings import findings
 from agent.health import SOURCE_UP
 from agent.look import Look
@@ -29,35 +28,35 @@ def run(arguments: argparse.Namespace) -> int:
     agent = build_agent(config_of(arguments), settled(hardware_of(arguments, clock), clock), clock)
     _, last = take(agent)
     spec = agent.recognise(agent.gpus.fleet)
-    print("\n".join(page(last, spec)))
+    print("\n".join(page(last, spec, terminal_width())))
     return SOMETHING_WRONG if list(findings(last, spec)) else 0
 
 
-def page(snapshot: Snapshot, spec: SystemSpec | None) -> Iterator[str]:
+def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Iterator[str]:
     """The findings in words; `spec` is the sheet of this system, where there is one."""
     look = Look(snapshot)
-    yield headline(look)
+    yield machine(look)
     for info in look.labelled(system.INFO):
         recognised = f"{info['title']} ({info['system']})" if info["system"] else "not recognised"
-        product = info["product"] or "not told by the firmware"
         yield f"  system: {recognised}"
-        yield f"  product name: {product}"
-    yield from (f"  {line}" for line in watts(look, spec))
+        yield f"  product name: {info['product'] or 'not told by the firmware'}"
+    for line in watts(look, spec):
+        yield from prose(line, width, hanging="  ")
     yield ""
     yield "Sources:"
-    yield from _sources(look)
+    yield from _sources(look, width)
     yield ""
     yield "Limits:"
     header = ("path", "device", "direction", "GB/s", "origin", "source")
-    yield from table(header, list(_limits(look)))
+    yield from table(header, list(_limits(look)), width=width)
     yield ""
     yield "Absent values:"
-    yield from _absent(snapshot)
+    yield from _absent(snapshot, width)
     yield ""
     wrong = list(findings(snapshot, spec))
     yield "Wrong:" if wrong else "Nothing is wrong."
     for finding in wrong:
-        yield from textwrap.wrap(finding, 78, initial_indent="  ", subsequent_indent="    ")
+        yield from prose(finding, width, hanging="  ")
 
 
 def watts(look: Look, spec: SystemSpec | None) -> Iterator[str]:
@@ -83,54 +82,43 @@ def added(limits: Iterable[float]) -> str:
     return f"{parts} = {total:.0f} W"
 
 
-def _sources(look: Look) -> Iterator[str]:
+def _sources(look: Look, width: int) -> Iterator[str]:
     """The sources that are up on as few lines as they need, then each one that is down."""
     states = sorted((source, up) for (source,), up in look.all(SOURCE_UP).items())
-    yield from textwrap.wrap(
-        "up: " + " ".join(s for s, up in states if up),
-        76,
-        initial_indent="  ",
-        subsequent_indent="      ",
-    )
+    yield from prose("up: " + " ".join(s for s, up in states if up), width, hanging="    ")
     yield from (f"  down: {source}" for source, up in states if not up)
 
 
 def _limits(look: Look) -> Iterator[tuple[str, ...]]:
-    """Every limit; GPUs with the same one share a row, and single links are left to metrics."""
-    devices: defaultdict[tuple[str, str, str, str, str], set[str]] = defaultdict(set)
+    """Every limit; devices and directions with the same one share a row, and single links are left
+    to metrics."""
+    ways: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for labels in look.labelled(LIMIT_INFO):
         key = (labels["path"], labels["device"], labels["gpu"], labels["uuid"], labels["direction"])
-        speed = look.value(LIMIT, *key)
         if labels["path"] != "nvlink" or ":" not in labels["device"]:
-            row = (labels["path"], labels["direction"], f"{(speed or 0) / 1e9:.3f}")
-            devices[*row, labels["origin"], labels["source"]].add(labels["device"])
-    for (path, direction, speed_text, origin, source), names in sorted(devices.items()):
-        yield path, _listed(names), direction, speed_text, origin, source
+            speed = f"{(look.value(LIMIT, *key) or 0) / 1e9:.3f}"
+            row = labels["path"], speed, labels["origin"], labels["source"], labels["device"]
+            ways[row].add(labels["direction"])
+    devices: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for (path, speed, origin, source, device), directions in ways.items():
+        way = "both" if len(directions) > 1 else min(directions)
+        devices[path, way, speed, origin, source].add(device)
+    for (path, way, speed, origin, source), names in sorted(devices.items()):
+        yield path, listed(names), way, speed, origin, source
 
 
-def _absent(snapshot: Snapshot) -> Iterator[str]:
+def _absent(snapshot: Snapshot, width: int) -> Iterator[str]:
     """What is absent, by reason: who, why, then the names."""
     metrics: defaultdict[tuple[Reason, str, str], set[str]] = defaultdict(set)
     devices: defaultdict[tuple[Reason, str, str], set[str]] = defaultdict(set)
     for absence in snapshot.absences(snapshot.at):
         devices[absence.reason, absence.detail, absence.metric.name].add(_device(absence))
     for (reason, detail, metric), names in devices.items():
-        metrics[reason, detail, _listed(names)].add(metric)
+        metrics[reason, detail, listed(names)].add(metric)
     for (reason, detail, where), names in sorted(metrics.items()):
         title = f"{reason.value}{', ' + where if where else ''}: {detail}"
-        yield from textwrap.wrap(title, 78, initial_indent="  ", subsequent_indent="    ")
-        yield from textwrap.wrap(
-            " ".join(sorted(names)), 76, initial_indent="      ", subsequent_indent="      "
-        )
-
-
-def _listed(devices: set[str]) -> str:
-    """Devices in a few words: neighbours become a range."""
-    gpus = sorted(int(name[3:]) for name in devices if name.startswith("gpu"))
-    others = sorted(name for name in devices if name and not name.startswith("gpu"))
-    runs = [list(run) for _, run in groupby(gpus, key=lambda index: index - gpus.index(index))]
-    ranges = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
-    return ", ".join([*([f"gpu{','.join(ranges)}"] if ranges else []), *others])
+        yield from prose(title, width, hanging="  ")
+        yield from prose(" ".join(sorted(names)), width, indent="      ")
 
 
 def _device(absence: Absence) -> str:

@@ -1,159 +1,161 @@
-"""`dgx-telemetry once`: one look at the machine, as a table or as JSON."""
+"""`dgx-telemetry once`: one look at the machine, as a table or as JSON: what the live page says."""
 
 import argparse
 import json
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
 
 from agent.assembly import build_agent
 from agent.clock import SystemClock
+from agent.commands.flow import flows
 from agent.commands.look import settled, take
+from agent.commands.naming import ranges
 from agent.commands.options import config_of, hardware_of
-from agent.commands.table import UNKNOWN, number, of, share, table
-from agent.diagnosis import accounting
-from agent.look import Look, Point
-from agent.model import Metric, Reason, Snapshot
-from agent.sources import (
-    activity,
-    cpu,
-    disk,
-    gpu,
-    infiniband,
-    memory,
-    network,
-    nvlink,
-    pcie,
-    power,
-    pressure,
-    system,
-    temperature,
-)
+from agent.commands.table import UNKNOWN, number, of, prose, share, table, terminal_width
+from agent.commands.view import view_of
+from agent.look import Look
+from agent.model import Reason
+from agent.sources import cpu, nvlink, pressure, system
+from exporters.live.frame import whole
+from exporters.live.scene import Scene
+from exporters.live.understanding import understand
 from exporters.snapshot_json import document
 
-GB = 1e9
-WIDTH = 78
-GPU_HEADER = ("gpu", "state", "active", "SM", "mem GB", "power W", "temp C", "links")
-RATE_HEADER = ("path", "device", "in MB/s", "out MB/s")
+Document = dict[str, Any]
 
-RATES: tuple[tuple[str, Metric, Metric], ...] = (
-    ("nvlink", nvlink.RECEIVED, nvlink.TRANSMITTED),
-    ("pcie", pcie.RECEIVED, pcie.TRANSMITTED),
-    ("disk", disk.READ_BYTES, disk.WRITTEN_BYTES),
-    ("network", network.RECEIVED, network.TRANSMITTED),
-    ("infiniband", infiniband.RECEIVED, infiniband.TRANSMITTED),
-)
+GB = 1e9
+MHZ = 1e6
+WIDE = 100
+"""Columns from which there is room for more."""
+
+Cell = Callable[[Document, Look], str]
+"""What stands in one column of the row of a GPU."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look for a second, print, end."""
     clock = SystemClock()
-    agent = build_agent(config_of(arguments), settled(hardware_of(arguments, clock), clock), clock)
+    hardware = settled(hardware_of(arguments, clock), clock)
+    agent = build_agent(config_of(arguments), hardware, clock)
     first, last = take(agent)
     if arguments.json:
         print(json.dumps(document(last, last.at), indent=2))
-    else:
-        print("\n".join(page(first, last)))
+        return 0
+    view = view_of(agent, hardware)
+    scene, known = Scene(view), understand(view)
+    scene.take(first, known)  # what moved between the two has a rate
+    scene.take(last, known)
+    frame = whole(scene.machine(), scene.tick())
+    print("\n".join(page(frame, Look(last), terminal_width())))
     return 0
 
 
-def page(first: Snapshot, last: Snapshot) -> Iterator[str]:
-    """The look in words: the machine, its GPUs, what moves."""
-    look = Look(last)
-    yield headline(look)
-    gpus = look.labelled(gpu.INFO)
-    if gpus:
-        yield f"  {', '.join(sorted({labels['model'] for labels in gpus}))}"
+def page(frame: Document, look: Look, width: int) -> Iterator[str]:
+    """The look in words: the verdict, the machine, its GPUs, what moves, what is wrong."""
+    yield from prose(f"{frame['headline']}.", width, indent="")
+    yield ""
+    yield machine(look)
+    if frame["gpus"]:
+        yield f"  {', '.join(sorted({gpu['model'] for gpu in frame['gpus']}))}"
         yield ""
-        yield from table(GPU_HEADER, [_gpu_row(look, g["gpu"], g["uuid"]) for g in gpus])
-        yield from _why(look)
+        yield from gpus(frame["gpus"], look, width)
+        yield from why(frame["gpus"], width)
     yield ""
-    rates = list(_rates(Look(first, last.at), look))
-    yield from table(RATE_HEADER, rates)
-    if any(UNKNOWN in row for row in rates):
-        yield f"  {UNKNOWN} not read twice within this second: dear counters take turns"
+    yield from flows(frame["paths"], width)
     yield ""
-    yield _host_line(look)
+    yield from prose(host(look), width, indent="")
+    yield ""
+    yield "Wrong:" if frame["findings"] else "Nothing is wrong."
+    for finding in frame["findings"]:
+        yield from prose(finding, width, hanging="  ")
 
 
-def headline(look: Look) -> str:
-    """The machine in one line."""
+def machine(look: Look) -> str:
+    """Which machine this is, in one line."""
     for info in look.labelled(system.INFO):
         name = info["title"] or info["product"] or "This machine"
         found = look.value(system.GPUS)
         if found is None:
-            why = {
-                a.reason
-                for a in look.snapshot.absences(look.snapshot.at)
-                if a.metric is system.GPUS
-            }
-            answer = (
-                "its NVIDIA driver does not answer" if Reason.STALLED in why else "no NVIDIA driver"
-            )
+            absences = look.snapshot.absences(look.snapshot.at)
+            why_not = {a.reason for a in absences if a.metric is system.GPUS}
+            silent = Reason.STALLED in why_not
+            answer = "its NVIDIA driver does not answer" if silent else "no NVIDIA driver"
             return f"{name}, {answer}"
         expected = look.value(system.GPUS_EXPECTED)
-        gpus = f"{found:.0f} of {expected:.0f} GPUs" if expected else f"{found:.0f} GPUs"
-        return f"{name}, driver {info['driver_version']}, {gpus}"
+        answering = f"{found:.0f} of {expected:.0f} GPUs" if expected else f"{found:.0f} GPUs"
+        return f"{name}, driver {info['driver_version']}, {answering}"
     return "This machine did not answer"
 
 
-def _gpu_row(look: Look, index: str, uuid: str) -> tuple[str, ...]:
-    def value(metric: Metric, *labels: str) -> float | None:
-        return look.value(metric, index, uuid, *labels)
-
-    return (
-        index,
-        _state(look, uuid),
-        share(value(activity.ACTIVITY)),
-        share(value(activity.SM_ACTIVE)),
-        of(value(memory.USED), value(memory.TOTAL), GB),
-        of(value(power.POWER), value(power.POWER_LIMIT)),
-        number(value(temperature.TEMPERATURE)),
-        of(value(nvlink.LINKS), value(nvlink.LINKS_EXPECTED)),
-    )
+def gpus(found: Iterable[Document], look: Look, width: int) -> list[str]:
+    """A row for each GPU."""
+    columns = COLUMNS if width < WIDE else (*COLUMNS, *MORE)
+    rows = [[cell(gpu, look) for _, cell in columns] for gpu in found]
+    return table([name for name, _ in columns], rows, width=width)
 
 
-def _state(look: Look, uuid: str) -> str:
-    """Where the GPU's time goes, with the cause if there is one; a dash while nothing is known."""
-    judged = look.where(accounting.STATE, uuid=uuid)
-    pairs = (labels[2:] for labels, verdict in judged.items() if verdict)
-    return next(
-        (state if cause == "none" else f"{state}: {cause}" for state, cause in pairs), UNKNOWN
-    )
+def _of(name: str, scale: float = 1.0) -> Cell:
+    def cell(gpu: Document, _: Look) -> str:
+        meter = _meters(gpu)[name]
+        return of(meter["value"], meter["limit"], scale)
+
+    return cell
 
 
-def _why(look: Look) -> Iterator[str]:
+def _links(gpu: Document, look: Look) -> str:
+    labels = gpu["gpu"], gpu["uuid"]
+    return of(look.value(nvlink.LINKS, *labels), look.value(nvlink.LINKS_EXPECTED, *labels))
+
+
+def _meters(gpu: Document) -> dict[str, Document]:
+    return {meter["name"]: meter for meter in gpu["meters"]}
+
+
+def _state(gpu: Document) -> str:
+    """Where the GPU's time goes, with the cause if there is one."""
+    if gpu["lost"]:
+        return "lost"
+    if gpu["state"] is None:
+        return UNKNOWN
+    return str(gpu["state"]) + (f": {gpu['cause']}" if gpu["cause"] != "none" else "")
+
+
+def _hottest(gpu: Document, _: Look) -> str:
+    return number(_meters(gpu)["temperature"]["limit"])
+
+
+COLUMNS: tuple[tuple[str, Cell], ...] = (
+    ("gpu", lambda gpu, _: gpu["gpu"]),
+    ("state", lambda gpu, _: _state(gpu)),
+    ("active", lambda gpu, _: share(_meters(gpu)["activity"]["value"])),
+    ("SM", lambda gpu, _: share(_meters(gpu)["sm"]["value"])),
+    ("mem GB", _of("memory", GB)),
+    ("power W", _of("power")),
+    ("temp C", lambda gpu, _: number(_meters(gpu)["temperature"]["value"])),
+    ("links", _links),
+)
+MORE: tuple[tuple[str, Cell], ...] = (("SM MHz", _of("clock", MHZ)), ("limit C", _hottest))
+
+
+def why(found: Iterable[Document], width: int) -> Iterator[str]:
     """Each verdict that costs something, once: its GPUs, why, what to do."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for labels in look.labelled(accounting.VERDICT):
-        if labels["advice"]:
-            reasons.setdefault((labels["summary"], labels["advice"]), []).append(labels["gpu"])
-    for (summary, advice), gpus in reasons.items():
-        found = look.where(accounting.EVIDENCE, gpu=gpus[0], role="evidence")
+    costly = sorted((gpu for gpu in found if gpu["advice"]), key=_verdict)
+    for _, group in groupby(costly, key=_verdict):
+        alike = list(group)
+        first, several = alike[0], len(alike) > 1
+        names = ranges(int(gpu["gpu"]) for gpu in alike)
         yield ""
-        several = "GPUs" if len(gpus) > 1 else "GPU"
-        words = f"{several} {', '.join(gpus)} {summary}: {', '.join(key[-1] for key in found)}. "
-        yield from textwrap.wrap(words + advice, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        words = f"GPU{'s' * several} {names} {first['sentence']}. {first['advice']}"
+        yield from prose(words, width)
 
 
-def _rates(before: Look, after: Look) -> Iterator[tuple[str, ...]]:
-    for path, incoming, outgoing in RATES:
-        for labels in sorted(set(after.all(incoming)) | set(after.all(outgoing))):
-            rates = [
-                _rate(before.point(metric, *labels), after.point(metric, *labels))
-                for metric in (incoming, outgoing)
-            ]
-            device = f"gpu{labels[0]}" if "gpu" in incoming.labels else ":".join(labels)
-            yield (path, device, *(number(rate, 1e6, 1) for rate in rates))
+def _verdict(gpu: Document) -> tuple[str, str]:
+    return gpu["state"], gpu["cause"]
 
 
-def _rate(before: Point | None, after: Point | None) -> float | None:
-    """Units per second between two readings; None where there was only one."""
-    if before is None or after is None or after[0] <= before[0] or after[1] < before[1]:
-        return None
-    return (after[1] - before[1]) / (after[0] - before[0])
-
-
-def _host_line(look: Look) -> str:
+def host(look: Look) -> str:
+    """What the host's CPUs do, in one sentence."""
     stalls = ", ".join(
         f"{resource} {number(look.value(pressure.PRESSURE, resource, 'some'))} s"
         for resource in ("cpu", "io", "memory")

@@ -1,17 +1,60 @@
-"""Tables in a terminal of 80 columns."""
+"""Tables and prose in a terminal of 80 columns, or wider where it is."""
 
-from collections.abc import Sequence
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 UNKNOWN = "-"
+USUAL = 80
+WIDEST = 140
+"""Columns beyond which a line is no longer easy to read."""
+
+GUTTER = 2
+NARROWEST = 12
+"""Columns that a text keeps when a table is made to fit."""
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Lines with columns as wide as their widest cell; the first column is set left, numbers
-    right."""
-    cells = [header, *rows]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+def terminal_width() -> int:
+    """Columns of the terminal; 80 where there is none, or it does not say."""
+    return min(shutil.get_terminal_size((USUAL, 24)).columns, WIDEST)
+
+
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ", width: int = USUAL
+) -> list[str]:
+    """Lines with columns as wide as their widest cell, numbers set right; where that is wider than
+    `width`, the widest columns of text are wrapped."""
     numeric = [_is_numeric(rows, i) for i in range(len(header))]
-    return [indent + _line(row, widths, numeric) for row in cells]
+    widths = _fitted([header, *rows], numeric, width - len(indent))
+    return [
+        indent + _line(line, widths, numeric)
+        for row in (header, *rows)
+        for line in _wrapped(row, widths)
+    ]
+
+
+def _fitted(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int) -> list[int]:
+    """Columns for each cell of a row, in all as many as there are, if that can be."""
+    widths = [max(len(row[i]) for row in cells) for i in range(len(numeric))]
+    excess = sum(widths) + GUTTER * (len(widths) - 1) - width
+    while excess > 0:
+        texts = [i for i in range(len(widths)) if not numeric[i] and widths[i] > NARROWEST]
+        if not texts:
+            break
+        widest = max(texts, key=lambda i: widths[i])
+        widths[widest] -= 1
+        excess -= 1
+    return widths
+
+
+def _wrapped(row: Sequence[str], widths: Sequence[int]) -> Iterator[list[str]]:
+    """The lines of one row: as many as its longest text takes."""
+    cells = [
+        textwrap.wrap(text, width or 1) or [""] for text, width in zip(row, widths, strict=True)
+    ]
+    for line in zip_longest(*cells, fillvalue=""):
+        yield list(line)
 
 
 def _is_numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
@@ -24,7 +67,12 @@ def _line(row: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) ->
         text.rjust(width) if right else text.ljust(width)
         for text, width, right in zip(row, widths, numeric, strict=True)
     ]
-    return "  ".join(cells).rstrip()
+    return (" " * GUTTER).join(cells).rstrip()
+
+
+def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[str]:
+    """A paragraph; `hanging` is what its further lines are set in by besides."""
+    return textwrap.wrap(text, width - 2, initial_indent=indent, subsequent_indent=indent + hanging)
 
 
 def number(value: float | None, scale: float = 1.0, digits: int = 0) -> str:

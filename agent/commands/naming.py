@@ -1,0 +1,26 @@
+"""Devices in few words."""
+
+from collections.abc import Iterable
+
+
+def ranges(indices: Iterable[int]) -> str:
+    """`0-3,5`."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+def listed(devices: Iterable[str], between: str = ", ") -> str:
+    """`gpu0-7, md0, sda`: GPUs that are neighbours become a range, what has no name is left out."""
+    named = sorted(filter(None, devices))
+    gpus = [int(name[3:]) for name in named if _is_gpu(name)]
+    others = [name for name in named if not _is_gpu(name)]
+    return between.join([*([f"gpu{ranges(gpus)}"] if gpus else []), *others])
+
+
+def _is_gpu(name: str) -> bool:
+    return name.startswith("gpu") and name[3:].isdigit()

@@ -1,0 +1,166 @@
+"""The feed of the live page: the history always, and the events of a tick while a page is open."""
+
+import asyncio
+import json
+import logging
+import secrets
+from dataclasses import dataclass, field
+
+from agent.model import Snapshot
+from exporters.live.history import History
+from exporters.live.scene import Scene
+from exporters.live.understanding import Understanding, understand
+from exporters.live.view import View
+
+log = logging.getLogger(__name__)
+
+AFRESH = 20
+"""Ticks between two looks through everything while nothing is news."""
+
+Event = bytes
+"""One event as it goes over the wire."""
+
+
+def event(name: str, content: object, place: str = "") -> Event:
+    """One server-sent event; `place` is what a browser says when it comes back."""
+    data = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    mark = f"id: {place}\n" if place else ""
+    return f"event: {name}\n{mark}data: {data}\n\n".encode()
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One open page: what it has been sent. It holds no events, so a slow one costs nothing."""
+
+    second: int | None = None  # up to which it has the history
+    edition: int = -1
+    tick: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Feed:
+    """A listener of the poller. Whatever is sent is made once a tick, for all pages."""
+
+    view: View
+    history: History = field(init=False)
+    heartbeat: float = 5.0  # s without a tick after which a page is told that the line stands
+    patience: float = 30.0  # s that a page may take to read what it was sent
+    closed: bool = False
+    looks: int = 0  # through everything, so far
+    _run: str = field(default_factory=lambda: secrets.token_hex(4))
+    _clients: set[Client] = field(default_factory=set)
+    _scene: Scene | None = None
+    _snapshot: Snapshot | None = None
+    _known: Understanding = field(default_factory=Understanding)
+    _events: int = 0  # of which the last look knew
+    _looking: asyncio.Task[None] | None = None
+    _ticked: asyncio.Event = field(default_factory=asyncio.Event)
+    _machine: Event = b""
+    _tick: Event = b""
+    _rendered: int = -1  # the tick that `_tick` tells
+    _edition: int = -1  # that `_machine` and `_tick` have
+
+    def __post_init__(self) -> None:
+        self.history = History(self.view)
+
+    @property
+    def pages(self) -> int:
+        """Pages that are open."""
+        return len(self._clients)
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        """Take in a tick."""
+        self._snapshot = snapshot
+        self.history.take(snapshot)
+        if self._clients:
+            self._render(snapshot)
+            self._look_again(snapshot)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._ticked.set()
+        self._ticked = asyncio.Event()
+
+    def _render(self, snapshot: Snapshot) -> None:
+        """Make the events of this tick."""
+        if self._scene is None:
+            self._scene = Scene(self.view)
+        scene = self._scene
+        scene.take(snapshot, self._known, self.history.events.recent.keys())
+        if scene.edition != self._edition:
+            self._edition = scene.edition
+            self._machine = event("machine", scene.machine())
+        self._tick = event("tick", scene.tick(), self._place())
+        self._rendered = snapshot.tick
+
+    def _place(self) -> str:
+        return f"{self._run}-{self.history.newest}"
+
+    def _look_again(self, snapshot: Snapshot) -> None:
+        """Look through everything off the loop, at news and now and then; one look at a time."""
+        scene, events = self._scene, self.history.events.number
+        news = events != self._events or (scene is not None and scene.stirred)
+        if not news and snapshot.tick - self._known.tick < AFRESH:
+            return
+        if self._looking is None or self._looking.done():
+            if scene is not None:
+                scene.stirred = False
+            self._events = events
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        self.looks += 1
+        try:
+            self._known = await asyncio.to_thread(understand, self.view)
+        except Exception:  # what is wrong with the machine must not stop the page
+            log.exception("event=look_failed")
+            self._known = Understanding(self._snapshot.tick if self._snapshot else -1)
+
+    async def join(self, client: Client) -> None:
+        """A page opens: make what is known now ready for it, unless it was for another."""
+        self._clients.add(client)
+        if self._snapshot is None or self._rendered == self._snapshot.tick:
+            return
+        await self._look()
+        self._render(self._snapshot)
+
+    def leave(self, client: Client) -> None:
+        """A page is closed; with the last of them goes what is only kept for pages."""
+        self._clients.discard(client)
+        if not self._clients:
+            self._scene, self._rendered, self._edition = None, -1, -1
+
+    def close(self) -> None:
+        """The agent ends: every stream ends at once."""
+        self.closed = True
+        self._wake()
+
+    async def ticked(self, client: Client) -> bool:
+        """Wait for a tick that the page does not have; False if none comes for a while."""
+        if self.closed or self._rendered != client.tick:
+            return True
+        try:
+            async with asyncio.timeout(self.heartbeat):
+                await self._ticked.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def back(self, place: str) -> int | None:
+        """The second at which a page that comes back left this very run of the agent."""
+        run, _, second = place.partition("-")
+        return int(second) if run == self._run and second.isascii() and second.isdigit() else None
+
+    def news(self, client: Client) -> list[Event]:
+        """What this page does not have yet, however long it was away; it counts as sent."""
+        if self._rendered == client.tick:
+            return []
+        events = []
+        newest = self.history.newest
+        if client.second is None or newest is None or newest - client.second not in (0, 1):
+            events.append(event("history", self.history.document(client.second), self._place()))
+        if client.edition != self._edition:
+            events.append(self._machine)
+        events.append(self._tick)
+        client.second, client.edition, client.tick = newest, self._edition, self._rendered
+        return events

@@ -1,0 +1,76 @@
+"""What the live page is told, as it goes over the wire. This text is the contract.
+
+`/api/v1/stream` sends server-sent events, each with JSON in `data`. After a connection: `history`,
+`machine`, `tick`; then a `tick` each tick, a `machine` before it whenever what seldom changes has
+changed, and a `history` before it with what the client missed. Times are seconds of the agent's
+clock unless called `timestamp`, which is wall time. What is not known is null.
+
+    machine:
+    {"edition": 3,
+     "machine": {"system", "title", "product", "driver_version", "gpus", "gpus_expected",
+                 "version", "simulated"},
+     "gpus":    [{"gpu", "uuid", "model", "meters": [{"name", "unit", "limit"}]}],
+     "paths":   [{"path", "device", "gpu", "uuid", "direction", "limit", "origin", "source",
+                  "threshold"}],
+     "links":   [{"gpu", "uuid", "link", "remote": {"kind", "gpu"}}],
+     "graph":   {"kind": "switch|mesh|full|pairs|none", "expected": [[gpu, gpu, links]]},
+     "absent":  [{"metric", "meaning", "reason", "detail", "gpus", "devices"}]}
+
+    tick:
+    {"tick", "timestamp", "second", "edition", "level", "headline", "uptime_seconds",
+     "findings": [sentences, the worst first],
+     "gpus":  [{"state", "cause", "seconds", "summary", "sentence", "evidence", "doubts", "advice",
+                "grade", "lost", "values": [a number or null for each meter]}],
+     "paths": [[ratio, bytes_per_second, saturated]],
+     "links": [[up, transmit, receive]]}
+
+The lists of a tick have the order and length of those of the machine with the same `edition`:
+`whole` puts the two together, and so does the page. `seconds` is how long the verdict has stood,
+`state` is null while nothing can be judged. Ratios are 0-1 of the limit (above 1 is told as it
+is); without a limit `ratio` is null and the bytes stand alone. NVLink is judged by what is on the
+wire. `links` have ratios where the driver counts link by link, read once a minute: colour an edge
+by its ends' totals (`paths`, device gpuN) until then. `remote.kind` is gpu, switch, npu or
+unknown; `up` is null where the link does not tell. `level` is good, costly (work is lost), wrong
+(something is broken) or unknown.
+
+    history:
+    {"whole": true, "newest": second, "timestamp": of the newest, "slots": n,
+     "states": [null, "idle/none", ...],
+     "series": {"activity": {"unit", "scale", "bytes": 1 or 2, "gap": 255 or 65535}, ...},
+     "gpus":   {uuid: {"state": codes, "activity": codes, "memory", "power", "temperature"}},
+     "paths":  {"nvlink/GPU-...": codes, "disk/md0": codes}}
+
+Codes are base64 of unsigned little-endian integers, one a second: those of the seconds
+`newest - slots + 1` to `newest`, oldest first. A state's code is its place in `states`, 0 is a
+gap; elsewhere the value is code times `scale`, `gap` is a gap. A path is `path/uuid`, or
+`path/device` where it belongs to no GPU, and holds the ratio of its fuller direction (series
+`ratio`). With `whole` false it holds only what this client missed: append it. A tick whose
+`second` the history holds already adds nothing to it.
+
+An event's `id` says how far the history has come; a browser that reconnects sends it back.
+"""
+
+from typing import Any
+
+Document = dict[str, Any]
+
+
+def whole(machine: Document, tick: Document) -> Document:
+    """Machine and tick of one edition put together, as a reader wants them."""
+    gpus = [
+        {**still, **moving, "meters": _meters(still["meters"], moving["values"])}
+        for still, moving in zip(machine["gpus"], tick["gpus"], strict=True)
+    ]
+    paths = [
+        {**still, "ratio": ratio, "bytes_per_second": moved, "saturated": saturated}
+        for still, (ratio, moved, saturated) in zip(machine["paths"], tick["paths"], strict=True)
+    ]
+    links = [
+        {**still, "up": up, "ratio": {"transmit": transmit, "receive": receive}}
+        for still, (up, transmit, receive) in zip(machine["links"], tick["links"], strict=True)
+    ]
+    return {**machine, **tick, "gpus": gpus, "paths": paths, "links": links}
+
+
+def _meters(still: list[Document], values: list[float | None]) -> list[Document]:
+    return [{**meter, "value": value} for meter, value in zip(still, values, strict=True)]

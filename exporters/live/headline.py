@@ -1,0 +1,244 @@
+"""The whole machine in one sentence: what is broken first, then what costs work, then the rest."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from agent.diagnosis.advice import SUMMARIES
+from agent.diagnosis.verdict import Cause, Pair, State
+from agent.diagnosis.words import percent
+from agent.limits import PathKey
+from agent.sources import nvlink, xid
+from exporters.live.paths import Road
+
+GOOD, COSTLY, WRONG, UNKNOWN = "good", "costly", "wrong", "unknown"
+
+SEVERITY = (State.THROTTLED, State.STARVED, State.HELD)
+"""States that cost work, the worst first where as many GPUs are in them."""
+
+NAMES = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "hbm": "HBM",
+    "disk": "disk",
+    "network": "network port",
+    "infiniband": "InfiniBand port",
+}
+"""A data path in words; those of a GPU come without their device where several are alike."""
+
+PATH_OF = {
+    Cause.NVLINK: "nvlink",
+    Cause.INFINIBAND: "infiniband",
+    Cause.PCIE: "pcie",
+    Cause.DISK: "disk",
+    Cause.NETWORK: "network",
+}
+"""Which data path a verdict speaks of."""
+
+ONLY = "the GPU"
+
+SOON = 10.0
+"""Seconds from which it is told for how long: a sentence that changes each second is not read."""
+
+ALIKE = 0.9
+"""GPUs whose path carries so much of what the fullest does are not told apart."""
+
+WORTH_TELLING = 0.2
+"""Ratio from which the fullest path is told."""
+
+BLIND = re.compile(r"source \S+ is down|\d+ metrics? ha(ve|s) values that are absent: ")
+"""Findings that say that something cannot be seen, not that it is broken: for the list alone."""
+
+EVENTS = {
+    xid.ERRORS.name: re.compile(r"GPU (?P<gpu>\d+): XID (?P<which>\S+),"),
+    nvlink.ERRORS.name: re.compile(r"GPU (?P<gpu>\d+): NVLink (?P<which>\d+) has had "),
+}
+"""Findings that a counter of events makes: it stays, and the event is over."""
+
+HELD_DOWN = re.compile(r"GPU (?P<gpu>\d+): clocks are held down")
+
+
+class Gpu(NamedTuple):
+    """One GPU as far as the sentence goes; `pair` is None where nothing can be judged."""
+
+    number: int  # NVML's index
+    pair: Pair | None
+    seconds: float = 0.0
+    lost: bool = False
+
+
+class Full(NamedTuple):
+    """How full one data path is, in one direction."""
+
+    road: Road
+    ratio: float
+    saturated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the sentence is made of."""
+
+    ticked: bool = True
+    why_not: str = ""  # why there is no driver; empty while there is one
+    met: bool = True  # whether a driver has ever answered
+    silence: float = 0.0  # s for which the driver has not answered
+    gpus: Sequence[Gpu] = ()
+    full: Sequence[Full] = ()  # in any order
+    findings: Sequence[str] = ()
+    events: Set[tuple[str, str, str]] | None = None  # errors of late; None: all count as such
+
+
+def headline(facts: Facts) -> tuple[str, str]:
+    """Level and sentence."""
+    if not facts.ticked:
+        return UNKNOWN, "The first readings are under way"
+    broken = _broken(facts)
+    doing = list(_doing(facts, broken=bool(broken)))
+    level = WRONG if broken else _level(facts)
+    sentence = "; ".join([*broken, *doing])
+    return level, sentence[0].upper() + sentence[1:]
+
+
+def _level(facts: Facts) -> str:
+    pairs = {gpu.pair for gpu in facts.gpus if gpu.pair}
+    if not pairs:
+        return UNKNOWN
+    waits = any(state is State.COMMUNICATING for state, _ in pairs)
+    full = any(f.saturated and f.road.key.path != "hbm" for f in facts.full)
+    return COSTLY if any(map(_costs, pairs)) or (waits and full) else GOOD
+
+
+def _costs(pair: Pair) -> bool:
+    return pair[0] in SEVERITY
+
+
+def _broken(facts: Facts) -> list[str]:
+    """One clause, or none."""
+    if facts.silence:
+        return [f"the NVIDIA driver has not answered for {duration(facts.silence)}"]
+    if facts.why_not:
+        return [f"no GPU is watched: {facts.why_not}"] if facts.met else []
+    lost = [gpu.number for gpu in facts.gpus if gpu.lost]
+    if lost:
+        left = len(facts.gpus) - len(lost)
+        answer = f"{left} of {len(facts.gpus)} answer" if left else "none answers"
+        return [f"{_listed(lost)} {'is' if len(lost) == 1 else 'are'} lost, {answer}"]
+    found = [finding for finding in facts.findings if _counts(finding, facts)]
+    if not found:
+        return [f for f in facts.findings if f.startswith("source ")][:1]
+    more = len(found) - 1
+    others = f", and {more} more finding{'s' * (more > 1)}" if more else ""
+    return [f"{found[0]}{others}"]
+
+
+def _counts(finding: str, facts: Facts) -> bool:
+    """Whether something is broken now: not only unseen, nor long over, nor told by a verdict."""
+    if BLIND.match(finding):
+        return False
+    throttled = {str(g.number) for g in facts.gpus if g.pair and g.pair[0] is State.THROTTLED}
+    if (held := HELD_DOWN.match(finding)) and held["gpu"] in throttled:
+        return False
+    for metric, pattern in EVENTS.items():
+        if event := pattern.match(finding):
+            return facts.events is None or (metric, event["gpu"], event["which"]) in facts.events
+    return True
+
+
+def _doing(facts: Facts, *, broken: bool) -> Iterator[str]:
+    """What the GPUs do, the costly first, and the data path that tells most."""
+    if facts.silence:
+        if facts.gpus:
+            yield f"nothing is known of {_who(facts.gpus, facts.gpus)}"
+        return
+    if facts.why_not:
+        if not facts.met:
+            yield f"no GPU is watched: {facts.why_not}"
+        return
+    if not facts.gpus:
+        yield "the NVIDIA driver sees no GPU"
+    groups = _groups([gpu for gpu in facts.gpus if not gpu.lost])
+    for pair, gpus in groups:
+        who = _who(gpus, facts.gpus)
+        yield f"{who}{' is' * (who == ONLY and pair is not None)} {_words(pair, gpus)}"
+    known = [pair for pair, _ in groups if pair]
+    if known and (telling := _telling(facts.full, known[0], broken=broken)):
+        yield telling
+
+
+def _groups(gpus: Sequence[Gpu]) -> list[tuple[Pair | None, list[Gpu]]]:
+    """GPUs by verdict: what costs work first, then by number."""
+    groups: dict[Pair | None, list[Gpu]] = {}
+    for gpu in gpus:
+        groups.setdefault(gpu.pair, []).append(gpu)
+    return sorted(groups.items(), key=_weight)
+
+
+def _weight(group: tuple[Pair | None, list[Gpu]]) -> tuple[bool, int, int]:
+    pair, gpus = group
+    costs = pair is not None and _costs(pair)
+    rank = SEVERITY.index(pair[0]) if pair and costs else 0
+    return not costs, -len(gpus), rank
+
+
+def _words(pair: Pair | None, gpus: Sequence[Gpu]) -> str:
+    if pair is None:
+        return "cannot be judged"
+    seconds = max(gpu.seconds for gpu in gpus)
+    stood = f" for {duration(seconds)}" if pair[0] in SEVERITY and seconds >= SOON else ""
+    return f"{SUMMARIES[pair]}{stood}"
+
+
+def _telling(full: Iterable[Full], pair: Pair, *, broken: bool) -> str:
+    """The path that the first verdict speaks of; else the fullest, where it is full, or where
+    there is nothing worse to tell."""
+    paths = sorted(full, key=lambda f: f.ratio / f.road.threshold, reverse=True)
+    named = PATH_OF.get(pair[1])
+    of_verdict = [f for f in paths if f.road.key.path == named]
+    others = [f for f in paths if f.saturated or not (broken or _costs(pair))]
+    chosen = next(iter(of_verdict or others), None)
+    if chosen is None or chosen.ratio < WORTH_TELLING:
+        return ""
+    alike = [f for f in paths if f.road.key.path == chosen.road.key.path]
+    near = {f.road.key.device for f in alike if f.ratio >= ALIKE * chosen.ratio}
+    return f"{_path_name(chosen.road.key, len(near))} at {percent(chosen.ratio)} of its limit"
+
+
+def _path_name(key: PathKey, alike: int) -> str:
+    name = NAMES[key.path]
+    if not key.gpu:
+        return f"{name} {key.device}"
+    return name if alike > 1 else f"{name} of GPU {key.gpu}"
+
+
+def _who(gpus: Sequence[Gpu], all_of: Sequence[Gpu]) -> str:
+    """`GPU 3`, `GPUs 1-3 and 5`, or all of them: `8 GPUs`, `the GPU`."""
+    if len(gpus) == len(all_of):
+        return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY
+    return _listed([gpu.number for gpu in gpus])
+
+
+def _listed(indices: Sequence[int]) -> str:
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    parts = [part for run in runs for part in _run(run)]
+    names = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"GPU{'s' * (len(indices) > 1)} {names}"
+
+
+def _run(run: Sequence[int]) -> list[str]:
+    return [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(index) for index in run]
+
+
+def duration(seconds: float) -> str:
+    """As coarse as it may be, for the same reason."""
+    if seconds < SOON:
+        return f"{seconds:.0f} s"
+    if seconds < 60:
+        return f"{seconds // 10 * 10:.0f} s"
+    return f"{seconds // 60:.0f} min" if seconds < 3600 else f"{seconds // 3600:.0f} h"

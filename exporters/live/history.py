@@ -1,0 +1,233 @@
+"""The last 15 minutes, a slot a second of the agent's clock: bounded, whatever happens."""
+
+import sys
+from array import array
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from agent.bandwidth import Path
+from agent.diagnosis.accounting import LONGEST
+from agent.diagnosis.verdict import PAIRS
+from agent.limits import Limits
+from agent.model import Metric, Snapshot
+from agent.sources import activity, memory, power, temperature
+from exporters.live.events import Events
+from exporters.live.paths import is_link
+from exporters.live.places import SCAN, Places
+from exporters.live.tiles import pair_of
+from exporters.live.view import View
+
+Document = dict[str, Any]
+
+SPAN = 900
+"""Slots kept."""
+
+STANDS = int(LONGEST)
+"""Slots that one tick may stand for when ticks are late; a longer gap stays one."""
+
+MOST_GPUS = 64
+MOST_PATHS = 256
+"""Tracks kept at most; what comes later is not kept. A track is dropped when it holds nothing."""
+
+
+class Series(NamedTuple):
+    """How values become codes: value / scale, rounded; the largest code is a gap."""
+
+    name: str
+    unit: str
+    scale: float
+    typecode: str  # B or H: one or two bytes
+    gap: int
+    metric: Metric | None = None
+
+    def code(self, value: float | None) -> int:
+        """The code of a value; what lies beyond the codes is told as the largest."""
+        if value is None:
+            return self.gap
+        code = int(value / self.scale + 0.5)
+        return code if 0 <= code < self.gap else self.gap - 1 if code > 0 else 0
+
+    def document(self) -> Document:
+        size = array(self.typecode).itemsize
+        return {"unit": self.unit, "scale": self.scale, "bytes": size, "gap": self.gap}
+
+
+BYTE, TWO_BYTES = ("B", 0xFF), ("H", 0xFFFF)
+SERIES = (
+    Series("activity", "ratio", 1 / 200, *BYTE, activity.ACTIVITY),
+    Series("memory", "bytes", float(1 << 24), *TWO_BYTES, memory.USED),
+    Series("power", "watts", 0.1, *TWO_BYTES, power.POWER),
+    Series("temperature", "celsius", 1.0, *BYTE, temperature.TEMPERATURE),
+)
+RATIO = Series("ratio", "ratio", 1 / 100, *BYTE)
+SOURCES = frozenset({"activity", "memory", "power", "temperature"})
+STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
+"""0 is a gap."""
+
+
+def _ring(series: Series) -> "array[int]":
+    return array(series.typecode, [series.gap]) * SPAN
+
+
+@dataclass(slots=True)
+class Track:
+    """What one GPU did, slot by slot."""
+
+    states: "array[int]" = field(default_factory=lambda: array("B", bytes(SPAN)))
+    rings: "tuple[array[int], ...]" = field(default_factory=lambda: tuple(map(_ring, SERIES)))
+    seen: int = 0  # the last second that is no gap
+
+    def put(self, slots: Iterable[int], state: int, codes: Sequence[int]) -> None:
+        """Write one second, or several that it stands for."""
+        for slot in slots:
+            self.states[slot] = state
+            for ring, code in zip(self.rings, codes, strict=True):
+                ring[slot] = code
+
+
+GAPS = tuple(series.gap for series in SERIES)
+
+
+@dataclass(slots=True)
+class Lane:
+    """The fuller direction of one data path, slot by slot."""
+
+    ring: "array[int]" = field(default_factory=lambda: _ring(RATIO))
+    seen: int = 0
+
+
+@dataclass(slots=True)
+class History:
+    """Takes in every tick, whether a page is open or not."""
+
+    view: View
+    newest: int | None = None  # second
+    oldest: int = 0  # the first second there ever was
+    timestamp: float = 0.0  # wall time of the newest
+    gpus: dict[str, Track] = field(default_factory=dict)  # by UUID: a lost GPU may return
+    paths: dict[str, Lane] = field(default_factory=dict)
+    events: Events = field(default_factory=Events)
+    _places: Places = field(
+        default_factory=lambda: Places([s.metric for s in SERIES if s.metric], SOURCES)
+    )
+    _limits: Limits | None = None
+    _ways: dict[str, list[Path]] = field(default_factory=dict)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Write this tick into its second."""
+        second = int(snapshot.at)
+        if self.newest is None:
+            self.oldest, self.newest = second, second - 1
+        slots = self._slots(second)
+        self.newest, self.timestamp = second, snapshot.wall
+        self._take_gpus(snapshot, slots)
+        self._take_paths(snapshot, slots)
+        self.events.take(snapshot)
+        if second % SPAN == 0:
+            self._forget(second)
+
+    def _slots(self, second: int) -> list[int]:
+        """The slots that this tick writes; those that were missed before it become a gap."""
+        newest = self.newest or 0
+        if second - newest <= STANDS:  # where the clock stands, the same second once more
+            return [at % SPAN for at in range(min(newest + 1, second), second + 1)]
+        gap = [at % SPAN for at in range(max(newest + 1, second - SPAN + 1), second)]
+        for track in self.gpus.values():
+            track.put(gap, 0, GAPS)
+        for lane in self.paths.values():
+            for slot in gap:
+                lane.ring[slot] = RATIO.gap
+        return [second % SPAN]
+
+    def _take_gpus(self, snapshot: Snapshot, slots: list[int]) -> None:
+        fleet, second = self.view.diagnosis.fleet(), int(snapshot.at)
+        there = {gpu.uuid for gpu in fleet.gpus} - fleet.lost
+        for uuid in there - self.gpus.keys():
+            if len(self.gpus) < MOST_GPUS:
+                self.gpus[uuid] = Track()
+        for uuid, track in self.gpus.items():
+            if uuid not in there:
+                track.put(slots, 0, GAPS)
+                continue
+            pair = pair_of(self.view.diagnosis, uuid, snapshot.at)
+            values = zip(SERIES, self._places.values(snapshot, uuid), strict=True)
+            codes = [series.code(value) for series, value in values]
+            track.put(slots, 0 if pair is None else STATES[pair], codes)
+            track.seen = second
+
+    def _take_paths(self, snapshot: Snapshot, slots: list[int]) -> None:
+        now, limits = snapshot.at, self.view.bandwidth.limits
+        if limits is not self._limits or snapshot.tick % SCAN == 0:
+            self._limits = limits
+            self._find_ways()
+        for name, lane in self.paths.items():
+            fullest = -1.0
+            for path in self._ways.get(name, ()):
+                ratio = path.ratio
+                if ratio is not None and ratio > fullest and now <= path.until:
+                    fullest = ratio
+            code = RATIO.gap
+            if fullest >= 0:
+                code, lane.seen = RATIO.code(fullest), int(now)
+            for slot in slots:
+                lane.ring[slot] = code
+
+    def _find_ways(self) -> None:
+        """The directions of every path but single links, by the path's name."""
+        bandwidth = self.view.bandwidth
+        self._ways = {}
+        for key in bandwidth.limits:
+            path = bandwidth.paths.get(key)
+            if path is not None and not is_link(key):
+                self._ways.setdefault(f"{key.path}/{key.uuid or key.device}", []).append(path)
+        for name in self._ways.keys() - self.paths.keys():
+            if len(self.paths) < MOST_PATHS:
+                self.paths[name] = Lane()
+
+    def _forget(self, second: int) -> None:
+        """Drop what has been nothing but a gap for the whole span."""
+        gone = second - SPAN
+        self.gpus = {uuid: track for uuid, track in self.gpus.items() if track.seen > gone}
+        self.paths = {
+            name: lane
+            for name, lane in self.paths.items()
+            if lane.seen > gone or name in self._ways
+        }
+        self.events.forget(gone)
+
+    def document(self, since: int | None = None) -> Document:
+        """Everything, or what came after second `since` where that is still held."""
+        newest = self.oldest - 1 if self.newest is None else self.newest
+        whole = since is None or not newest - SPAN <= since <= newest
+        first = self.oldest if whole or since is None else since + 1
+        slots = min(SPAN, newest - first + 1)
+        order = [at % SPAN for at in range(newest - slots + 1, newest + 1)]
+        names = [series.name for series in SERIES]
+        return {
+            "whole": whole,
+            "newest": newest,
+            "timestamp": self.timestamp,
+            "slots": slots,
+            "states": [None, *(f"{state.value}/{cause.value}" for state, cause in PAIRS)],
+            "series": {series.name: series.document() for series in (*SERIES, RATIO)},
+            "gpus": {
+                uuid: {
+                    "state": _text(track.states, order),
+                    **dict(zip(names, (_text(ring, order) for ring in track.rings), strict=True)),
+                }
+                for uuid, track in self.gpus.items()
+            },
+            "paths": {
+                name: _text(lane.ring, order) for name, lane in self.paths.items() if lane.seen
+            },
+        }
+
+
+def _text(ring: "array[int]", order: list[int]) -> str:
+    """Codes in this order, as base64 of little-endian integers."""
+    codes = array(ring.typecode, [ring[slot] for slot in order])
+    if sys.byteorder == "big":
+        codes.byteswap()
+    return b64encode(codes.tobytes()).decode()

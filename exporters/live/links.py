@@ -1,0 +1,169 @@
+"""NVLink link by link: what is at the far end, whether it is up, and the graph they make."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from agent.bandwidth import Bandwidth
+from agent.limits import PathKey
+from agent.sources import gpu, nvlink
+from agent.specs import Graph, SystemSpec
+from agent.wiring import address
+from exporters.live.paths import DIGITS
+from exporters.live.shelf import Labels, Shelf
+
+Document = dict[str, Any]
+
+KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
+"""What the sheets call a graph, and what the page does."""
+
+AFRESH = 5.0
+"""Seconds between two looks at all links."""
+
+Row = tuple[bool | None, float | None, float | None]
+"""Whether a link is up, and the ratios of both directions."""
+
+
+class Remote(NamedTuple):
+    """The far end of a link: its kind, and the index of a GPU of this machine."""
+
+    kind: str
+    gpu: str | None = None
+
+
+UNKNOWN = Remote("unknown")
+
+
+class Link(NamedTuple):
+    """One link of one GPU; `ways` are its data path, transmit and receive, where it is counted."""
+
+    labels: Labels  # gpu, uuid, link
+    remote: Remote
+    ways: tuple[PathKey, ...]
+
+
+@dataclass(slots=True)
+class Links:
+    """All NVLinks of this machine."""
+
+    bandwidth: Bandwidth
+    links: list[Link] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    _at: float = 0.0  # when the rows were made
+    graph: Document = field(default_factory=lambda: {"kind": "none", "expected": []})
+
+    def survey(self, shelf: Shelf, spec: SystemSpec | None) -> None:
+        """See which links there are."""
+        ends = _far_ends(shelf)
+        found = [labels for labels, _ in shelf.all(nvlink.LINK_UP)]
+        found.sort(key=lambda labels: (int(labels[0]), int(labels[2])))
+        drawn = spec.nvlink_graph if spec else None
+        known = {labels: ends.get(labels, UNKNOWN) for labels in found}
+        guessed = _guessed(known, drawn) if drawn else {}
+        self.links = [self._link(labels, guessed.get(labels, known[labels])) for labels in found]
+        self.graph, self.rows = _graph(self.links, drawn), []
+
+    def _link(self, labels: Labels, remote: Remote) -> Link:
+        index, uuid, number = labels
+        device = f"gpu{index}:{number}"
+        ways = tuple(PathKey("nvlink", device, index, uuid, way) for way in ("transmit", "receive"))
+        return Link(labels, remote, ways if ways[0] in self.bandwidth.limits else ())
+
+    def still(self) -> list[Document]:
+        """What seldom changes."""
+        return [
+            {
+                "gpu": link.labels[0],
+                "uuid": link.labels[1],
+                "link": link.labels[2],
+                "remote": {"kind": link.remote.kind, "gpu": link.remote.gpu},
+            }
+            for link in self.links
+        ]
+
+    def moving(self, shelf: Shelf) -> list[Row]:
+        """The links as they are now, or were a few ticks ago: they are read once a minute."""
+        if not self.rows or shelf.now - self._at >= AFRESH:
+            self._at = shelf.now
+            self.rows = [
+                (self._up(link, shelf), *self._ratios(link, shelf.now)) for link in self.links
+            ]
+        return self.rows
+
+    def _up(self, link: Link, shelf: Shelf) -> bool | None:
+        state = shelf.value(nvlink.LINK_UP, *link.labels)
+        return None if state is None else bool(state)
+
+    def _ratios(self, link: Link, now: float) -> tuple[float | None, float | None]:
+        if not link.ways:
+            return None, None
+        paths = (self.bandwidth.paths.get(way) for way in link.ways)
+        transmit, receive = (
+            None if p is None or p.ratio is None or p.until < now else round(p.ratio, DIGITS)
+            for p in paths
+        )
+        return transmit, receive
+
+
+def _far_ends(shelf: Shelf) -> dict[Labels, Remote]:
+    """What each link tells; of a link that went down what it told while it was up."""
+    by_address = {
+        where: labels["gpu"]
+        for labels in shelf.labelled(gpu.INFO)
+        if (where := address(labels["pci_bus_id"]))
+    }
+    ends: dict[Labels, Remote] = {}
+    for told in shelf.labelled(nvlink.LINK_INFO):
+        peer = by_address.get(address(told["remote_pci_bus_id"]))
+        kind = told["remote"]
+        if kind != "unknown":  # a guest may see addresses of its host
+            known = kind != "gpu" or peer is not None
+            ends[told["gpu"], told["uuid"], told["link"]] = Remote(kind, peer) if known else UNKNOWN
+    return ends
+
+
+def _guessed(known: dict[Labels, Remote], graph: Graph) -> dict[Labels, Remote]:
+    """Far ends of links that tell none, for they are down: what the system's graph leaves over.
+
+    Only where every other link is where the graph, as it is numbered, has it.
+    """
+    silent = [labels for labels, remote in known.items() if remote.kind == "unknown"]
+    if not graph.pairs:
+        return {labels: Remote("switch") for labels in silent}
+    left = Counter({(str(a), str(b)): n for a, b, n in graph.pairs})
+    left.update({(b, a): n for (a, b), n in list(left.items())})
+    for labels, remote in known.items():
+        if remote.gpu is not None:
+            left[labels[0], remote.gpu] -= 1
+    if any(number < 0 for number in left.values()):
+        return {}
+    guessed: dict[Labels, Remote] = {}
+    for labels in silent:
+        peers = [peer for (one, peer), number in left.items() if one == labels[0] and number > 0]
+        if len(peers) == 1:
+            guessed[labels] = Remote("gpu", peers[0])
+    return guessed
+
+
+def _graph(links: list[Link], drawn: Graph | None) -> Document:
+    """The system's graph if it has one, else what the far ends make."""
+    if drawn is not None:
+        return {"kind": KINDS[drawn.kind], "expected": [list(pair) for pair in drawn.pairs]}
+    return {"kind": _shape(links), "expected": []}
+
+
+def _shape(links: list[Link]) -> str:
+    if not links:
+        return "none"
+    if any(link.remote.kind == "switch" for link in links):
+        return "switch"
+    gpus = {link.labels[0] for link in links}
+    neighbours = [set(_neighbours(links, one)) for one in gpus]
+    if len(gpus) > 2 and all(len(found) == len(gpus) - 1 for found in neighbours):
+        return "full"
+    return "pairs" if all(len(found) <= 1 for found in neighbours) else "mesh"
+
+
+def _neighbours(links: list[Link], one: str) -> Iterator[str]:
+    return (x.remote.gpu for x in links if x.labels[0] == one and x.remote.gpu is not None)

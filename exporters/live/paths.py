@@ -1,0 +1,121 @@
+"""Every data path against its limit: GPU totals and the devices of the host."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from agent.bandwidth import BY_METRIC, TRAFFIC, Bandwidth, Labels, Path, key_of
+from agent.limits import Limit, Limits, PathKey
+from agent.model import Metric
+from exporters.live.shelf import Shelf
+
+Document = dict[str, Any]
+
+ORDER = ("nvlink", "pcie", "hbm", "disk", "network", "infiniband")
+COUNTERS = tuple(traffic.metric for traffic in TRAFFIC if not traffic.of_gpu)
+"""Counters of bytes of the host's devices: what moves on a path without a limit. The paths of a
+GPU have one, or nothing is known of them."""
+
+DIGITS = 4
+"""Of a ratio: a hundredth of a per cent."""
+
+
+Moving = tuple[float | None, int | None, bool]
+"""Ratio, bytes per second, whether it is saturated."""
+
+
+class Road(NamedTuple):
+    """One path in one direction: its limit, or the counter that tells its traffic without one."""
+
+    key: PathKey
+    limit: Limit | None
+    threshold: float
+    metric: Metric | None = None
+    labels: Labels = ()
+
+
+def is_link(key: PathKey) -> bool:
+    """Whether it is one link of several."""
+    return bool(key.gpu) and key.device != f"gpu{key.gpu}"
+
+
+@dataclass(slots=True)
+class Roads:
+    """The paths of this machine in the order in which the page shows them."""
+
+    bandwidth: Bandwidth
+    roads: list[Road] = field(default_factory=list)
+    _limits: Limits | None = None
+
+    def survey(self, shelf: Shelf, *, anew: bool) -> bool:
+        """See which paths there are, if that may have changed; whether it has."""
+        if not anew and self.bandwidth.limits is self._limits:
+            return False
+        self._limits = self.bandwidth.limits
+        before, self.roads = self.roads, sorted(self._found(shelf), key=_place)
+        return self.roads != before
+
+    def _found(self, shelf: Shelf) -> list[Road]:
+        limits, threshold = self.bandwidth.limits, self.bandwidth.threshold
+        found = {
+            key: Road(key, limit, threshold(key.path))
+            for key, limit in limits.items()
+            if not is_link(key)
+        }
+        for metric in COUNTERS:
+            traffic = BY_METRIC[metric.name]
+            for labels, _ in shelf.all(metric):
+                key = key_of(traffic, labels)
+                if key not in found and not is_link(key):
+                    found[key] = Road(key, None, threshold(key.path), metric, labels)
+        return list(found.values())
+
+    def still(self) -> list[Document]:
+        """What seldom changes."""
+        return [_still(road) for road in self.roads]
+
+    def moving(self, shelf: Shelf) -> list[Moving]:
+        """Ratio, bytes per second and whether it is saturated, of every path at this tick."""
+        paths, now = self.bandwidth.paths, shelf.now
+        return [_moving(road, paths.get(road.key), shelf, now) for road in self.roads]
+
+
+def _still(road: Road) -> Document:
+    path, device, gpu, uuid, direction = road.key
+    limit = road.limit
+    return {
+        "path": path,
+        "device": device,
+        "gpu": gpu or None,
+        "uuid": uuid or None,
+        "direction": direction,
+        "limit": limit.bytes_per_second if limit else None,
+        "origin": limit.origin if limit else None,
+        "source": limit.source if limit else None,
+        "threshold": road.threshold,
+    }
+
+
+def _moving(road: Road, path: Path | None, shelf: Shelf, now: float) -> Moving:
+    if road.metric is not None:
+        point = shelf.point(road.metric, *road.labels)
+        rate = point.rate if point is not None else None
+        return None, None if rate is None else round(rate), False
+    if path is None or path.ratio is None or path.until < now or road.limit is None:
+        return None, None, False
+    moved = round(path.ratio * road.limit.bytes_per_second)
+    return round(path.ratio, DIGITS), moved, path.ratio >= road.threshold
+
+
+def _place(road: Road) -> tuple[Any, ...]:
+    """By kind of path, then gpu2 before gpu10."""
+    key = road.key
+    place = ORDER.index(key.path) if key.path in ORDER else len(ORDER)
+    parts = [
+        (part.isdigit(), int(part) if part.isdigit() else 0, part) for part in _parts(key.device)
+    ]
+    return place, parts, key.uuid, key.direction
+
+
+def _parts(device: str) -> list[str]:
+    return re.findall(r"\d+|\D+", device)

@@ -1,0 +1,128 @@
+// Why a GPU is judged as it is: the dialog behind each tile.
+
+import { element, keep, point, put, say, sentences, symbol } from "./dom.js";
+import { percent, span } from "./figures.js";
+import { meterList, showMeters } from "./meters.js";
+import { deviceName, makeFlow, showFlow } from "./paths.js";
+import { findingsOf } from "./problems.js";
+import { nameOf } from "./states.js";
+import { canvas, drawSample, drawStates } from "./strip.js";
+import { makeEntry, putState, stateOf, symbolOf } from "./tiles.js";
+
+const GRADES = {
+  gpm: "Judged by GPM: activity of the engines and of the multiprocessors.",
+  nvml: "Judged by NVML's utilisation, which counts copies and spinning too, and by power.",
+};
+const METERS = ["activity", "sm", "memory", "power", "temperature", "clock"];
+
+/** The dialog and the GPU that it shows. */
+export class Evidence {
+  constructor(dialog) {
+    this.dialog = dialog;
+    this.uuid = null;
+    this.parts = makeParts();
+    dialog.querySelector("#evidence-body").append(...Object.values(this.parts));
+    dialog.querySelector("#evidence-close").addEventListener("click", () => dialog.close());
+    dialog.addEventListener("click", (event) => {
+      if (event.target === dialog && event.clientX < dialog.getBoundingClientRect().left) {
+        dialog.close();
+      }
+    });
+    dialog.addEventListener("close", () => {
+      this.uuid = null;
+    });
+  }
+
+  open(uuid, frame, history) {
+    this.uuid = uuid;
+    this.dialog.showModal();
+    this.dialog.scrollTop = 0;
+    this.show(frame, history);
+  }
+
+  /** What this tick says of the GPU; a GPU that is gone keeps what was said last. */
+  show(frame, history) {
+    const gpu = frame?.gpus.find((entry) => entry.uuid === this.uuid);
+    if (!gpu) return;
+    const { lead, faults, why, doubts, advice, past, meters, paths, identity } = this.parts;
+    putState(this.dialog, gpu);
+    say(this.dialog.querySelector("#evidence-title"), `GPU ${gpu.gpu}`);
+    point(lead.firstChild.firstChild, symbolOf(gpu));
+    const held = gpu.seconds === null ? "" : ` for ${span(gpu.seconds)}`;
+    say(lead.lastChild, `${stateOf(gpu)}${held}`);
+    list(faults, findingsOf(frame, gpu));
+    list(why, gpu.evidence);
+    list(doubts, gpu.doubts);
+    section(advice, gpu.advice);
+    say(advice.lastChild, gpu.advice ?? "");
+    showPast(past, gpu, history);
+    showMeters(meters.lastChild, gpu, history, METERS);
+    showFlows(paths, frame.paths.filter((p) => p.gpu === gpu.gpu));
+    say(identity.lastChild.firstChild, `${gpu.model}. ${GRADES[gpu.grade] ?? ""}`);
+    say(identity.lastChild.lastChild, gpu.uuid);
+  }
+}
+
+function makeParts() {
+  const title = (words) => element("h3", {}, words);
+  return {
+    lead: element("p", { class: "lead" }, element("span", { class: "badge" }, symbol("unknown")), element("span")),
+    faults: element("section", {}, title("What is wrong"), element("ul", { class: "reasons" })),
+    why: element("section", {}, title("Why"), element("ul", { class: "reasons" })),
+    doubts: element("section", {}, title("What could not be seen"), element("ul", { class: "reasons" })),
+    advice: element("section", {}, title("What to do"), element("p", { class: "advice" })),
+    past: element(
+      "section",
+      {},
+      title("The last 15 minutes"),
+      canvas("strip tall"),
+      element("p", { class: "axis" }, element("span", {}, "15 min ago"), element("span", {}, "now")),
+      element("ul", { class: "shares" }),
+    ),
+    meters: element("section", {}, title("Figures"), meterList()),
+    paths: element("section", {}, title("Data paths"), element("table", {}, element("tbody"))),
+    identity: element("section", {}, title("This GPU"), element("p", {}, element("span"), " ", element("code"))),
+  };
+}
+
+function section(node, content) {
+  node.hidden = !content || !content.length;
+}
+
+function list(node, texts) {
+  section(node, texts);
+  sentences(node.lastChild, texts ?? []);
+}
+
+/** The strip, and the share of the observed time that each state took. */
+function showPast(node, gpu, history) {
+  drawStates(node.children[1], history, gpu.uuid);
+  const totals = history.totals([gpu.uuid]);
+  const all = [...totals.values()].reduce((sum, seconds) => sum + seconds, 0);
+  const shares = [...totals].sort((a, b) => b[1] - a[1]);
+  keep(node.lastChild, shares, ([code]) => code, ([code]) => {
+    const entry = makeEntry(code);
+    entry.append(element("span", { class: "figure" }));
+    return entry;
+  }, (entry, [code, seconds]) => {
+    drawSample(entry.firstChild, code);
+    say(entry.lastChild, percent(seconds / all));
+  });
+}
+
+function showFlows(node, flows) {
+  section(node, flows);
+  const body = node.lastChild.firstChild;
+  keep(body, flows, (flow) => `${flow.path}/${flow.device}/${flow.direction}`,
+    (flow) => element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, `${nameOf(flow.path)} ${flow.direction}`),
+      element("td", {}, makeFlow()),
+    ),
+    (row, flow) => {
+      put(row, "title", `${deviceName(flow)}: ${flow.origin ?? ""} ${flow.source ?? ""}`.trim());
+      showFlow(row.lastChild.firstChild, flow);
+      say(row.querySelector(".gauge"), flow.limit === null ? "no limit known" : "");
+    });
+}

@@ -1,0 +1,62 @@
+// Figures as people read them. A value that is not known is null, and is said to be so.
+
+const GIB = 1024 ** 3;
+const UNITS = {
+  ratio: { of: (v) => (100 * v).toFixed(0), unit: "%" },
+  bytes: { of: (v) => (v / GIB).toFixed(1), unit: "GiB" },
+  watts: { of: (v) => v.toFixed(0), unit: "W" },
+  celsius: { of: (v) => v.toFixed(0), unit: "°C" },
+  hertz: { of: (v) => (v / 1e9).toFixed(2), unit: "GHz" },
+};
+
+/** A meter's value and limit in its unit: ["98", "300 W"], ["12 %", ""]. */
+export function reading(meter) {
+  const { of, unit } = UNITS[meter.unit] ?? { of: (v) => v.toPrecision(3), unit: meter.unit };
+  if (meter.value === null) return ["not known", ""];
+  if (meter.limit === null || meter.unit === "ratio") return [`${of(meter.value)} ${unit}`, ""];
+  return [of(meter.value), `${of(meter.limit)} ${unit}`];
+}
+
+/** 0-1 as a percentage. */
+export function percent(ratio) {
+  const share = 100 * ratio;
+  if (share > 0 && share < 0.5) return "< 1 %";
+  return `${share.toFixed(0)} %`;
+}
+
+/** Bytes per second in words, with two or three figures that count; small ones in MB/s. */
+export function rate(bytes) {
+  if (bytes === 0) return "0";
+  if (bytes < 1e8) return bytes < 1e6 ? "< 1 MB/s" : `${(bytes / 1e6).toFixed(0)} MB/s`;
+  const value = bytes / 1e9;
+  const places = value < 9.95 ? 2 : value < 99.5 ? 1 : 0;
+  return `${value.toFixed(places)} GB/s`;
+}
+
+const SPANS = [
+  [86400, "d", 3600, "h"],
+  [3600, "h", 60, "min"],
+  [60, "min", 1, "s"],
+];
+
+/** Seconds in words: 42 s, 4 min, 3 h 20 min, 12 d 5 h. */
+export function span(seconds) {
+  const whole = Math.floor(seconds);
+  for (const [size, unit, part, smaller] of SPANS) {
+    if (whole < size) continue;
+    const rest = Math.floor((whole % size) / part);
+    const large = `${Math.floor(whole / size)} ${unit}`;
+    return rest && size > 60 ? `${large} ${rest} ${smaller}` : large;
+  }
+  return `${whole} s`;
+}
+
+/** Time of day of a moment in milliseconds since the epoch, as this browser's user writes it. */
+export function timeOfDay(milliseconds) {
+  return new Date(milliseconds).toLocaleTimeString();
+}
+
+/** 1 link, 2 links. */
+export function count(number, word) {
+  return `${number} ${word}${number === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,55 @@
+// A GPU's meters: a bar against its limit, 15 minutes as a curve, and the figure.
+
+import { element, keep, put, say, style } from "./dom.js";
+import { reading } from "./figures.js";
+import { SERIES } from "./history.js";
+import { canvas, drawSeries } from "./strip.js";
+
+const WORDS = {
+  activity: "activity", sm: "SM activity", memory: "memory", power: "power",
+  temperature: "temp.", clock: "SM clock",
+};
+export const ON_TILE = ["activity", "memory", "power", "temperature"];
+const WARM = 0.97; // share of a temperature limit from which the bar is marked as full
+
+/** The list that `showMeters` fills. */
+export function meterList() {
+  return element("dl", { class: "meters" });
+}
+
+export function showMeters(list, gpu, history, names) {
+  const shown = gpu.meters.filter((meter) => names.includes(meter.name));
+  keep(list, shown, (meter) => meter.name, makeRow, (row, meter) => {
+    showRow(row, meter);
+    const curve = row.querySelector("canvas");
+    if (curve) drawSeries(curve, history, gpu.uuid, meter.name, topOf(meter));
+  });
+}
+
+function makeRow(meter) {
+  const curve = SERIES.includes(meter.name) ? canvas("spark") : element("span");
+  return element(
+    "div",
+    { class: "meter", "data-meter": meter.name },
+    element("dt", {}, WORDS[meter.name] ?? meter.name),
+    element("dd", { class: "gauge", "aria-hidden": "true" }),
+    element("dd", { class: "curve", "aria-hidden": "true" }, curve),
+    element("dd", { class: "figure" }, element("span"), element("span", { class: "of" })),
+  );
+}
+
+function showRow(row, meter) {
+  const [, gauge, , figure] = row.children;
+  const [value, limit] = reading(meter);
+  say(figure.firstChild, value);
+  say(figure.lastChild, limit && ` of ${limit}`);
+  const top = topOf(meter);
+  const share = top && meter.value !== null ? Math.min(meter.value / top, 1) : 0;
+  style(gauge, "--share", share.toFixed(3));
+  put(gauge, "data-unlimited", !top && meter.value !== null);
+  put(gauge, "data-full", meter.name === "temperature" && share >= WARM);
+}
+
+function topOf(meter) {
+  return meter.limit ?? (meter.unit === "ratio" ? 1 : null);
+}

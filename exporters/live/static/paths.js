@@ -1,0 +1,134 @@
+// Data paths as bars against what the hardware can carry, both directions, with the threshold.
+
+import { element, keep, put, say, style } from "./dom.js";
+import { percent, rate } from "./figures.js";
+import { nameOf } from "./states.js";
+
+const ORDER = ["nvlink", "pcie", "hbm", "infiniband", "network", "disk"];
+const DIRECTIONS = ["transmit", "receive", "read", "write", "total"];
+const TITLES = { disk: "Disks", network: "Network" };
+const ORIGINS = { spec: "spec sheet", hardware: "hardware now" };
+const NOTES = { nvlink: "share of the wire, rate of the payload" };
+
+/** Tables of all paths: one for each kind, a row for each device, a column for each direction. */
+export function showPaths(parent, { paths, findings }) {
+  keep(parent, grouped(paths), (group) => group.path, makeTable,
+    (panel, group) => showTable(panel, group, findings));
+}
+
+function grouped(paths) {
+  const known = ORDER.concat(paths.map((p) => p.path).filter((path) => !ORDER.includes(path)));
+  return [...new Set(known)]
+    .map((path) => ({ path, flows: paths.filter((p) => p.path === path) }))
+    .filter((group) => group.flows.length)
+    .map((group) => ({
+      ...group,
+      devices: [...new Set(group.flows.map((flow) => flow.device))],
+      directions: DIRECTIONS.filter((d) => group.flows.some((flow) => flow.direction === d)),
+    }));
+}
+
+function makeTable(group) {
+  const caption = element("caption", {}, TITLES[group.path] ?? nameOf(group.path), " ", element("span", { class: "muted" }));
+  return element(
+    "div",
+    { class: "panel", "data-path": group.path },
+    element(
+      "table",
+      {},
+      caption,
+      element("thead", {}, element("tr")),
+      element("tbody"),
+    ),
+  );
+}
+
+function showTable(panel, group, findings) {
+  const [caption, head, body] = panel.firstChild.children;
+  say(caption.lastChild, captionOf(group));
+  const ofGpus = Boolean(group.flows[0].gpu);
+  put(panel, "data-of", ofGpus ? "gpu" : "host");
+  const titles = [ofGpus ? "GPU" : "device", ...group.directions];
+  keep(head.firstChild, titles, (title) => title,
+    (title) => element("th", { scope: "col" }, title), () => {});
+  keep(body, group.devices, (device) => device, makeRow, (row, device) => {
+    const flows = group.flows.filter((flow) => flow.device === device);
+    say(row.firstChild, deviceName(flows[0]));
+    put(row, "data-device", device);
+    put(row, "data-faults", !flows[0].gpu && findings.some((text) => text.includes(device)));
+    showCells(row, group.directions, flows);
+  });
+}
+
+function makeRow() {
+  return element("tr", {}, element("th", { scope: "row" }));
+}
+
+function showCells(row, directions, flows) {
+  for (const [place, direction] of directions.entries()) {
+    const cell = row.children[place + 1] ?? row.appendChild(element("td", {}, makeFlow()));
+    put(cell, "data-direction", direction);
+    showFlow(cell.firstChild, flows.find((flow) => flow.direction === direction));
+  }
+  while (row.children.length > directions.length + 1) row.lastChild.remove();
+}
+
+/** GPU paths are called by their index, host paths by their device. */
+export function deviceName(flow) {
+  return flow.gpu ? `GPU ${flow.gpu}` : flow.device;
+}
+
+/** The limits, told once above the rows: for all directions where they are alike. */
+function captionOf({ path, flows, directions }) {
+  const told = directions.map((d) => limitsOf(flows.filter((flow) => flow.direction === d)));
+  const alike = new Set(told).size === 1;
+  const words = alike ? told.slice(0, 1) : told.map((limit, place) => `${directions[place]}: ${limit}`);
+  return [...words, NOTES[path]].filter(Boolean).join("; ");
+}
+
+/** `limit 150 GB/s (spec sheet), 125 GB/s on GPU 0 (hardware now)`: most have the first. */
+function limitsOf(flows) {
+  const groups = new Map();
+  for (const flow of flows) {
+    const words = flow.limit === null ? "" : `${rate(flow.limit)}|${flow.origin}`;
+    groups.set(words, [...(groups.get(words) ?? []), deviceName(flow)]);
+  }
+  const known = [...groups].filter(([words]) => words).sort((a, b) => b[1].length - a[1].length);
+  if (!known.length) return "no limit known";
+  const told = known.map(([words, devices], place) => {
+    const [limit, origin] = words.split("|");
+    const most = place === 0 && devices.length > flows.length / 2;
+    return `${limit}${most ? "" : ` on ${devices.join(", ")}`} (${ORIGINS[origin] ?? origin})`;
+  });
+  const rest = groups.get("") ?? [];
+  if (rest.length) told.push(`none known for ${rest.length > 3 ? "the rest" : rest.join(", ")}`);
+  return `limit ${told.join(", ")}`;
+}
+
+export function makeFlow() {
+  return element(
+    "div",
+    { class: "flow" },
+    element("div", { class: "gauge", "aria-hidden": "true" }),
+    element("div", { class: "figure" }, element("strong"), " ", element("span", { class: "of" })),
+  );
+}
+
+/**
+ * One direction of one device; nothing at all where it has no such direction. That a limit is not
+ * known is told once, in the caption.
+ */
+export function showFlow(node, flow) {
+  const [gauge, figure] = node.children;
+  node.hidden = !flow;
+  if (!flow) return;
+  const { ratio, saturated, threshold } = flow;
+  put(node, "data-saturated", saturated);
+  put(gauge, "data-unlimited", flow.limit === null);
+  put(gauge, "data-full", saturated);
+  put(gauge, "data-mark", flow.limit !== null && threshold !== null);
+  style(gauge, "--share", Math.min(ratio ?? 0, 1).toFixed(3));
+  style(gauge, "--at", String(threshold ?? 1));
+  say(figure.firstChild, ratio === null ? "" : percent(ratio));
+  say(figure.lastChild, flow.bytes_per_second === null ? "not known" : rate(flow.bytes_per_second));
+}

@@ -1,0 +1,51 @@
+// What is wrong against the spec, and what the hardware does not answer.
+
+import { element, keep, put, say, symbol, point } from "./dom.js";
+import { count } from "./figures.js";
+
+const NONE = "Nothing is missing, down or below its rate.";
+
+export function showFindings(list, findings) {
+  const entries = findings.length
+    ? findings.map((text) => ({ text, level: "wrong" }))
+    : [{ text: NONE, level: "good" }];
+  keep(list, entries, (entry) => entry.text, makeFinding, (node, entry) => {
+    put(node, "data-level", entry.level);
+    point(node.firstChild, entry.level);
+    say(node.lastChild, entry.text);
+  });
+}
+
+/** Findings that are about one GPU, without its name. */
+export function findingsOf(frame, gpu) {
+  const name = `GPU ${gpu.gpu}: `;
+  const own = frame.findings.filter((text) => text.startsWith(name));
+  return own.map((text) => text.slice(name.length));
+}
+
+function makeFinding() {
+  return element("li", {}, symbol("wrong"), element("span"));
+}
+
+/** The list of what is not answered, each with its reason; how many in `counter`. */
+export function showAbsent(list, counter, absent) {
+  say(counter, count(absent.length, "metric"));
+  keep(list, absent, (entry) => `${entry.metric} ${entry.reason} ${entry.detail}`, makeAbsent,
+    (node, entry) => {
+      const [what, why] = node.children;
+      say(what.firstChild, entry.metric);
+      say(what.lastChild, entry.meaning ? ` ${entry.meaning}` : "");
+      say(why, reasonOf(entry));
+    });
+}
+
+function makeAbsent() {
+  return element("li", {}, element("p", {}, element("code"), element("span")), element("p"));
+}
+
+function reasonOf({ reason, detail, gpus, devices }) {
+  const all = gpus.length > 2 ? [count(gpus.length, "GPU")] : gpus.map((gpu) => `GPU ${gpu}`);
+  const on = [...all, ...devices].join(", ");
+  const why = `${reason.replaceAll("_", " ")}${detail ? `: ${detail}` : ""}`;
+  return on ? `${on}: ${why}` : why;
+}

@@ -1,0 +1,81 @@
+// States of a GPU: their order, their words in a legend, and how each is drawn in a strip.
+
+/** Every state with its causes, `state/cause`; the place in this list, from 1, is its code. */
+export const PAIRS = [
+  "idle/none", "held/none",
+  "throttled/thermal", "throttled/power", "throttled/reliability",
+  "starved/pcie", "starved/peer", "starved/disk", "starved/network", "starved/cpu",
+  "starved/host_thread", "starved/unknown",
+  "communicating/nvlink", "communicating/infiniband", "communicating/pcie",
+  "busy/none",
+];
+
+const CODES = new Map(PAIRS.map((pair, place) => [pair, place + 1]));
+const NAMES = {
+  nvlink: "NVLink", pcie: "PCIe", hbm: "HBM", cpu: "CPU", infiniband: "InfiniBand",
+  host_thread: "host thread",
+};
+
+/** 0 is a gap: nothing is known of that second. */
+export function codeOf(state, cause) {
+  return CODES.get(`${state}/${cause}`) ?? 0;
+}
+
+/** A cause or a data path in words. */
+export function nameOf(word) {
+  return NAMES[word] ?? word;
+}
+
+/** `starved: disk`, `busy`. */
+export function wordsOf(code) {
+  const [state, cause] = PAIRS[code - 1].split("/");
+  return cause === "none" ? state : `${state}: ${nameOf(cause)}`;
+}
+
+/** Share of a strip's height, and the lines over its colour, so that no colour stands alone. */
+const FORMS = {
+  busy: { height: 1, lines: "" },
+  starved: { height: 1, lines: "diagonal" },
+  communicating: { height: 0.75, lines: "upright" },
+  throttled: { height: 0.75, lines: "level" },
+  held: { height: 0.5, lines: "" },
+  idle: { height: 0.25, lines: "" },
+};
+const LIGHT = new Set(["throttled", "idle"]);
+const fills = new Map(); // code -> pattern of a canvas
+
+/** Height and fill of a code on this canvas' context. */
+export function formOf(code, context) {
+  const [state, cause] = PAIRS[code - 1].split("/");
+  if (!fills.has(code)) fills.set(code, patternOf(state, cause, context));
+  return { height: FORMS[state].height, fill: fills.get(code) };
+}
+
+function colourOf(state, cause) {
+  const name = cause === "none" ? state : `${state}-${cause}`;
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+const LINES = {
+  "": [],
+  diagonal: [[-2, 10, 10, -2], [-6, 6, 6, -6], [2, 14, 14, 2]],
+  upright: [[2, -1, 2, 9], [6, -1, 6, 9]],
+  level: [[-1, 2, 9, 2], [-1, 6, 9, 6]],
+};
+
+function patternOf(state, cause, context) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 8;
+  const pen = tile.getContext("2d");
+  pen.fillStyle = colourOf(state, cause);
+  pen.fillRect(0, 0, 8, 8);
+  pen.strokeStyle = LIGHT.has(state) ? "rgb(0 0 0 / .4)" : "rgb(255 255 255 / .45)";
+  pen.lineWidth = 1.5;
+  for (const [x, y, toX, toY] of LINES[FORMS[state].lines]) {
+    pen.beginPath();
+    pen.moveTo(x, y);
+    pen.lineTo(toX, toY);
+    pen.stroke();
+  }
+  return context.createPattern(tile, "repeat");
+}

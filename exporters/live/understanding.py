@@ -1,0 +1,59 @@
+"""What takes milliseconds to work out: what is wrong, and what is absent and why."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.findings import findings
+from agent.model import Absence, Reason
+from exporters.live.view import View
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Understanding:
+    """As of one tick; replaced whole."""
+
+    tick: int = -1
+    findings: tuple[str, ...] = ()
+    absent: list[Document] = field(default_factory=list)
+
+
+def understand(view: View) -> Understanding:
+    """Look through everything; for any thread."""
+    snapshot = view.latest()
+    wrong = tuple(findings(snapshot, view.system()))
+    return Understanding(snapshot.tick, wrong, _grouped(snapshot.absences(snapshot.at)))
+
+
+@dataclass(slots=True)
+class _Group:
+    """One metric absent for one reason: of which GPUs and devices."""
+
+    meaning: str
+    gpus: set[str] = field(default_factory=set)
+    devices: set[str] = field(default_factory=set)
+
+
+def _grouped(absences: Iterable[Absence]) -> list[Document]:
+    """A row for each metric, reason and detail, by reason."""
+    groups: dict[tuple[Reason, str, str], _Group] = {}
+    for metric, labels, reason, detail in absences:
+        names = dict(zip(metric.labels, labels, strict=False))
+        group = groups.setdefault((reason, metric.name, detail), _Group(metric.meaning))
+        if names.get("gpu"):
+            group.gpus.add(names["gpu"])
+        elif names.get("device"):
+            group.devices.add(names["device"])
+    return [
+        {
+            "metric": name,
+            "meaning": group.meaning,
+            "reason": reason.value,
+            "detail": detail,
+            "gpus": sorted(group.gpus, key=int),
+            "devices": sorted(group.devices),
+        }
+        for (reason, name, detail), group in sorted(groups.items())
+    ]

@@ -1,0 +1,41 @@
+"""What the live page may ask of the agent."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent import __version__
+from agent.bandwidth import Bandwidth
+from agent.clock import Clock
+from agent.diagnosis.accounting import Diagnosis
+from agent.model import ReadKey, Snapshot
+from agent.specs import SystemSpec
+
+CONNECTION = ReadKey("nvml", "connection")
+"""The reading that every turn of the NVML lane yields: its age tells of a driver that hangs."""
+
+SILENT = 3.0
+"""Seconds without a turn of the NVML lane after which the driver does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Verdicts and data paths as they are kept each tick, and the dear whole on request."""
+
+    diagnosis: Diagnosis
+    latest: Callable[[], Snapshot]  # with health and reports: milliseconds, for any thread
+    system: Callable[[], SystemSpec | None]
+    uptime: Callable[[], float | None]  # of the host, s
+    clock: Clock
+    simulated: bool = False
+    version: str = __version__
+
+    @property
+    def bandwidth(self) -> Bandwidth:
+        return self.diagnosis.bandwidth
+
+
+def silence(snapshot: Snapshot) -> float:
+    """Seconds for which the driver has not answered; 0 while it does."""
+    reading = snapshot.readings.get(CONNECTION)
+    waited = snapshot.at - (reading.at if reading else 0.0)
+    return waited if waited > SILENT else 0.0

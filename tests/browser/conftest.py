@@ -1,0 +1,23 @@
+"""One Chromium for all browser tests, and machines with live pages."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.browser.chromium import Chromium
+from tests.browser.machines import Machines
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    browser = Chromium()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Callable[..., Machines]]:
+    """`machines(4, one="dgx-h100:idle")`: a process with agents on a clock four times as fast."""
+    with ExitStack() as stack:
+        yield lambda speed=1.0, **specs: stack.enter_context(Machines(speed, specs))

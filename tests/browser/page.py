@@ -1,0 +1,132 @@
+"""One page in Chromium: what it shows, what it complains of, what it asks for over the wire."""
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.browser.chromium import Chromium, Json
+
+GRAVE = {"error", "warning", "assert"}  # what a console says that nobody should overlook
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
+Size = tuple[int, int]
+WIDE, NARROW = (1400, 900), (390, 844)
+
+
+class Page:
+    """A tab of its own browser context: nothing is shared with other tabs but the process."""
+
+    def __init__(self, browser: Chromium, size: Size = WIDE, theme: str = "light") -> None:
+        self.browser = browser
+        self.complaints: list[str] = []  # of the console, exceptions, and what could not be fetched
+        self.requests: list[str] = []
+        self.headers: dict[str, Json] = {}  # of documents and files, by address
+        self._context = browser.ask("Target.createBrowserContext")["browserContextId"]
+        target = browser.ask(
+            "Target.createTarget", url="about:blank", browserContextId=self._context
+        )["targetId"]
+        attached = browser.ask("Target.attachToTarget", targetId=target, flatten=True)
+        self.session = attached["sessionId"]
+        browser.listeners[self.session] = self._hear
+        for domain in ("Page", "Runtime", "Network", "Log", "Performance"):
+            self.ask(f"{domain}.enable")
+        self.resize(size)
+        self.look(theme)
+
+    def __enter__(self) -> "Page":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.browser.ask("Target.disposeBrowserContext", browserContextId=self._context)
+        self.browser.listeners.pop(self.session, None)
+
+    def ask(self, method: str, **parameters: Any) -> Json:
+        return self.browser.ask(method, self.session, **parameters)
+
+    def _hear(self, method: str, said: Json) -> None:
+        if method == "Runtime.exceptionThrown":
+            self.complaints.append(json.dumps(said["exceptionDetails"])[:500])
+        elif method == "Runtime.consoleAPICalled" and said["type"] in GRAVE:
+            self.complaints.append(json.dumps(said["args"])[:500])
+        elif method == "Log.entryAdded" and said["entry"]["level"] in GRAVE:
+            self.complaints.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(said["request"]["url"])
+        elif method == "Network.responseReceived":
+            self.headers[said["response"]["url"]] = said["response"]["headers"]
+
+    def resize(self, size: Size, scale: float = 1.0) -> None:
+        """A window of so many CSS pixels; narrow ones are phones."""
+        width, height = size
+        metrics = {"width": width, "height": height, "mobile": width < 600}
+        self.ask("Emulation.setDeviceMetricsOverride", deviceScaleFactor=scale, **metrics)
+
+    def look(self, theme: str) -> None:
+        """Prefer dark or light."""
+        features = [
+            {"name": "prefers-color-scheme", "value": theme},
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]
+        self.ask("Emulation.setEmulatedMedia", features=features)
+
+    def go(self, address: str) -> None:
+        answer = self.ask("Page.navigate", url=address)
+        assert not answer.get("errorText"), answer
+
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page; promises are awaited."""
+        answer = self.ask(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def text(self, selector: str) -> str:
+        """What an element says; empty where there is none."""
+        return str(self.run(f"document.querySelector({json.dumps(selector)})?.textContent ?? ''"))
+
+    def all(self, selector: str, attribute: str) -> list[str]:
+        """An attribute of every element that has it."""
+        script = (
+            f"[...document.querySelectorAll({json.dumps(selector)})]"
+            f".map((e) => e.getAttribute({json.dumps(attribute)}))"
+        )
+        return [str(value) for value in self.run(script)]
+
+    def until(self, met: Callable[["Page"], object], seconds: float, what: str) -> float:
+        """Wait until it is so; how long that took, in seconds."""
+        began = time.monotonic()
+        while not met(self):
+            shown = self.text("#headline")
+            assert time.monotonic() - began < seconds, f"{what}: not within {seconds:g} s: {shown}"
+            self.browser.listen(0.05)
+        return time.monotonic() - began
+
+    def press(self, key: str) -> None:
+        code = KEYS[key]
+        text = {"text": "\r"} if key == "Enter" else {}
+        told = {"key": key, "code": key, "windowsVirtualKeyCode": code, **text}
+        for kind in ("keyDown", "keyUp"):
+            self.ask("Input.dispatchKeyEvent", type=kind, **told)
+
+    def heap(self) -> int:
+        """Bytes of live objects and of the buffers behind arrays, garbage collected first."""
+        for _ in range(2):
+            self.ask("HeapProfiler.collectGarbage")
+        told = self.ask("Runtime.getHeapUsage")
+        return int(told["usedSize"] + told.get("backingStorageSize", 0))
+
+    def nodes(self) -> int:
+        """Nodes of the document."""
+        return int(self.run("document.getElementsByTagName('*').length"))
+
+    def picture(self, file: Path, *, whole: bool = False) -> None:
+        """What is seen, or the whole page, as PNG."""
+        clip: Json = {}
+        if whole:
+            size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
+            clip = {"clip": {**size, "x": 0, "y": 0, "scale": 1}, "captureBeyondViewport": True}
+        shot = self.ask("Page.captureScreenshot", format="png", **clip)
+        file.write_bytes(base64.b64decode(shot["data"]))

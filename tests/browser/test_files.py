@@ -1,0 +1,56 @@
+"""The page's files: light, in step with what the agent and the boards say. Needs no browser."""
+
+import re
+from pathlib import Path
+
+from agent.diagnosis.verdict import PAIRS, Cause
+from dashboards.colours import STATES
+
+STATIC = Path(__file__).parents[2] / "exporters/live/static"
+HEAVIEST = 150_000  # bytes of all files together
+LONGEST = 250  # lines of a module
+
+
+def text(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def test_the_page_is_light() -> None:
+    weight = sum(path.stat().st_size for path in STATIC.iterdir())
+    print(f"{weight} bytes in {len(list(STATIC.iterdir()))} files")
+    assert weight < HEAVIEST
+
+
+def test_nothing_comes_from_elsewhere() -> None:
+    namespaces = "http://www.w3.org/"
+    for path in STATIC.iterdir():
+        found = re.findall(r"(?:https?:)?//[a-z][\w.]*\.[\w./]*", path.read_text(encoding="utf-8"))
+        assert [url for url in found if not url.startswith(namespaces)] == [], path.name
+
+
+def test_no_data_becomes_markup() -> None:
+    doors = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\("
+    )
+    found = [path.name for path in STATIC.glob("*.js") if doors.search(text(path.name))]
+    assert found == []
+    assert "style=" not in text("index.html")
+
+
+def test_states_are_those_of_the_agent() -> None:
+    block = re.search(r"PAIRS = \[(.*?)\];", text("states.js"), re.DOTALL)
+    assert block
+    told = re.findall(r'"([a-z_]+)/([a-z_]+)"', block[1])
+    assert told == [(state.value, cause.value) for state, cause in PAIRS]
+
+
+def test_colours_of_states_are_those_of_the_boards() -> None:
+    told = dict(re.findall(r"--([a-z_-]+): (#[0-9A-F]{6});", text("style.css").split("}")[0]))
+    for (state, cause), colour in STATES.items():
+        name = state.value if cause is Cause.NONE else f"{state.value}-{cause.value}"
+        assert told[name] == colour, name
+
+
+def test_modules_are_short() -> None:
+    lengths = {path.name: len(text(path.name).splitlines()) for path in STATIC.glob("*.js")}
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}

@@ -1,0 +1,179 @@
+"""The page itself: its policy, who can use it, and on what width."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.browser.axe import grave
+from tests.browser.chromium import Chromium
+from tests.browser.machines import Machines
+from tests.browser.page import NARROW, WIDE, Page
+
+pytestmark = pytest.mark.browser
+
+MACHINES = {
+    "mesh": "dgx-1-v100:nvlink-down",
+    "switch": "dgx-h100:starved-disk",
+    "lost": "dgx-station-v100:gpu-lost",
+    "single": "titan-x-pascal:held",
+}
+PHONE = (360, 740)
+SIZES = {"wide": WIDE, "phone": PHONE, "narrow": NARROW}
+
+OPEN = "document.querySelector('#evidence').open"
+FOCUSED = "document.activeElement.textContent"
+CAUGHT = """new Promise((resolve) => {
+  const caught = [];
+  document.addEventListener('securitypolicyviolation', (e) => caught.push(e.effectiveDirective));
+  const add = (tag, fill) => {
+    const node = document.createElement(tag);
+    fill(node);
+    document.body.append(node);
+  };
+  add('script', (node) => { node.textContent = 'globalThis.ran = true'; });
+  add('style', (node) => { node.textContent = 'body { display: none }'; });
+  add('img', (node) => { node.src = 'http://localhost:1/x.png'; });
+  add('iframe', (node) => { node.src = 'http://localhost:1/'; });
+  fetch('http://localhost:1/').catch(() => 0);
+  setTimeout(() => resolve([caught, globalThis.ran === true]), 500);
+})"""
+
+
+@pytest.fixture(scope="module")
+def fleet(machines: Callable[..., Machines]) -> Machines:
+    return machines(4, **MACHINES)
+
+
+@pytest.fixture
+def page(chromium: Chromium) -> Iterator[Page]:
+    with Page(chromium) as tab:
+        yield tab
+
+
+def arrive(page: Page, address: str) -> None:
+    page.go(address)
+    page.until(lambda p: p.all(".tile", "data-gpu"), 60, "tiles")
+    page.until(lambda p: p.all("body", "data-feed") == ["live"], 60, "live")
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_nothing_is_asked_of_another_origin_and_nothing_complains(
+    page: Page, fleet: Machines, name: str
+) -> None:
+    address = fleet.page(name)
+    arrive(page, address)
+    page.run("document.querySelector('.tile button').click()")
+    page.run("new Promise((done) => setTimeout(done, 1500))")
+    strangers = [url for url in page.requests if not url.startswith((address, "about:", "data:"))]
+    assert strangers == []
+    assert page.complaints == []
+
+
+def test_the_policy_is_set_and_holds(page: Page, fleet: Machines) -> None:
+    address = fleet.page("single")
+    arrive(page, address)
+    policy = {k.lower(): v for k, v in page.headers[address].items()}["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    caught, ran = page.run(CAUGHT)
+    wanted = {"script-src-elem", "style-src-elem", "img-src", "frame-src", "connect-src"}
+    assert wanted <= set(caught)
+    assert not ran
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["mesh", "lost"])
+def test_nobody_is_shut_out(page: Page, fleet: Machines, name: str, theme: str) -> None:
+    page.look(theme)
+    arrive(page, fleet.page(name))
+    page.run("document.querySelector('details').open = true")
+    assert grave(page) == []
+    page.run("document.querySelector('.tile button').click()")
+    assert page.run(OPEN)
+    assert grave(page) == []
+
+
+def test_a_keyboard_is_enough(page: Page, fleet: Machines) -> None:
+    arrive(page, fleet.page("mesh"))
+    for _ in range(3):
+        page.press("Tab")
+    assert page.run(FOCUSED) == "GPU 2"
+    page.press("Enter")
+    page.until(lambda p: p.run(OPEN), 10, "the evidence opens")
+    assert page.text("#evidence-title") == "GPU 2"
+    assert page.run("document.querySelector('#evidence').contains(document.activeElement)")
+    page.press("Tab")
+    assert page.run("document.activeElement.closest('.tile')") is None, "the rest is out of reach"
+    page.press("Escape")
+    page.until(lambda p: not p.run(OPEN), 10, "the evidence closes")
+    assert page.run(FOCUSED) == "GPU 2"
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_phone_needs_no_sideways_scrolling(page: Page, fleet: Machines, name: str) -> None:
+    page.resize(PHONE)
+    arrive(page, fleet.page(name))
+    assert page.run("document.documentElement.scrollWidth") == PHONE[0]
+    page.run("document.querySelector('.tile button').click()")
+    assert page.run("document.querySelector('#evidence').scrollWidth") <= PHONE[0]
+
+
+def test_nodes_are_used_again(page: Page, fleet: Machines) -> None:
+    arrive(page, fleet.page("switch"))
+    page.run("for (const node of document.querySelectorAll('.tile, tr, .node')) node.known = true")
+    first = page.text("#told")
+    page.until(lambda p: p.text("#told") not in {first, ""}, 30, "another tick")
+    fresh = "[...document.querySelectorAll('.tile, tr, .node')].filter((n) => !n.known).length"
+    assert page.run(fresh) == 0
+
+
+def test_nothing_is_drawn_while_nobody_looks(page: Page, fleet: Machines) -> None:
+    arrive(page, fleet.page("single"))
+    turn = """(hidden) => {
+      Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
+      document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    page.run(f"({turn})(true)")
+    page.run("new Promise((done) => setTimeout(done, 300))")  # what was due is drawn
+    told = page.text("#told")
+    page.run("new Promise((done) => setTimeout(done, 1500))")
+    assert page.text("#told") == told
+    page.run(f"({turn})(false)")
+    page.until(lambda p: p.text("#told") != told, 10, "it catches up")
+
+
+def test_what_was_before_the_page_opened_is_drawn(page: Page, fleet: Machines) -> None:
+    arrive(page, fleet.page("switch"))
+    inked = """(() => {
+      const strip = document.querySelector('.strip');
+      const { width, height } = strip;
+      const { data } = strip.getContext('2d').getImageData(0, height - 1, width, 1);
+      return [...Array(width).keys()].filter((x) => data[4 * x + 3]).length / width;
+    })()"""
+    page.until(lambda p: p.run(inked) > 5 / 900, 30, "the strip has more than this page has seen")
+
+
+def test_figures_are_told_to_those_who_listen_only_when_they_mean_something_else(
+    page: Page, fleet: Machines
+) -> None:
+    arrive(page, fleet.page("single"))
+    page.until(lambda p: "held" in p.text("#spoken"), 60, "it is spoken")
+    page.run("""globalThis.spoken = 0;
+      new MutationObserver(() => { spoken += 1; })
+        .observe(document.querySelector('#spoken'), {childList: true, characterData: true});""")
+    before = page.text("#headline")
+    page.until(lambda p: p.text("#headline") != before, 60, "the figure in the sentence moves")
+    assert "held" in page.text("#headline")
+    assert page.run("spoken") <= 1  # `for 10 s` may join the sentence
+
+
+def test_data_is_text_and_never_markup(page: Page, fleet: Machines) -> None:
+    arrive(page, fleet.page("single"))
+    evil = json.dumps("<img src=x onerror=alert(1)>")
+    found = page.run(f"""import('/problems.js').then((module) => {{
+      const list = document.createElement('ul');
+      module.showFindings(list, [{evil}]);
+      return [list.textContent, list.querySelector('img')];
+    }})""")
+    assert found == ["<img src=x onerror=alert(1)>", None]

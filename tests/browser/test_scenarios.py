@@ -1,0 +1,111 @@
+"""Each scenario, seen by a person: the right sentence, the right GPU, the right path."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+
+from agent.backends.simulated.scenarios import NAMES, TOUR
+from tests.browser.chromium import Chromium
+from tests.browser.machines import Machines
+from tests.browser.page import Page
+from tests.browser.scenes import STAGES, Scene
+
+SPEED = 2.0
+PROCESSES = 2
+PATIENCE = 90.0  # s for a scene: machines that test are busy
+
+WATCH = """
+globalThis.lags = [];
+new MutationObserver(() => {
+  const told = Date.parse(document.querySelector('#told').dateTime);
+  lags.push((Date.now() - told) / 1000);
+}).observe(document.querySelector('#headline'), {childList: true, subtree: true});
+0"""
+"""Notes, at each change of the sentence, how old the tick is that it tells of."""
+
+
+@dataclass
+class Actor:
+    """A page, what its machine has yet to play, and how long each scene took to be seen (s)."""
+
+    page: Page
+    fleet: Machines
+    scenes: list[Scene]
+    since: float = 0.0
+    took: dict[str, float] = field(default_factory=dict)
+
+
+@pytest.mark.browser
+@pytest.mark.timeout(300)
+def test_the_page_says_and_marks_what_each_scenario_is(
+    chromium: Chromium, machines: Callable[..., Machines]
+) -> None:
+    names = list(STAGES)
+    with ExitStack() as stack:
+        actors = {}
+        for number in range(PROCESSES):
+            part = names[number::PROCESSES]
+            fleet = machines(SPEED, **{n: f"{STAGES[n].system}:training" for n in part})
+            for name in part:
+                page = stack.enter_context(Page(chromium))
+                page.go(fleet.page(name))
+                actors[name] = Actor(page, fleet, list(STAGES[name].scenes))
+        for name, actor in actors.items():
+            actor.page.until(partial(shows, STAGES[name].gpus), 60, f"tiles of {name}")
+            actor.page.run(WATCH)
+        perform(actors)
+        lags = [lag for actor in actors.values() for lag in actor.page.run("lags")]
+        complaints = [text for actor in actors.values() for text in actor.page.complaints]
+    report(actors, lags)
+    assert complaints == []
+
+
+def shows(gpus: int, page: Page) -> bool:
+    return len(page.all(".tile", "data-gpu")) == gpus
+
+
+def perform(actors: dict[str, Actor]) -> None:
+    """All machines play at once, each its own scenes in turn."""
+    for name, actor in actors.items():
+        start(name, actor)
+    while waiting := {name: actor for name, actor in actors.items() if actor.scenes}:
+        for name, actor in waiting.items():
+            scene = actor.scenes[0]
+            misses = scene.misses(actor.page)
+            waited = time.monotonic() - actor.since
+            if not misses:
+                actor.took[scene.scenario] = waited
+                actor.scenes.pop(0)
+                start(name, actor)
+            elif waited > PATIENCE:
+                shown = actor.page.text("#headline")
+                pytest.fail(f"{name}, {scene.scenario}: {'; '.join(misses)}; it says: {shown}")
+        time.sleep(0.1)
+
+
+def start(name: str, actor: Actor) -> None:
+    if actor.scenes:
+        actor.fleet.play(name, actor.scenes[0].scenario)
+        actor.since = time.monotonic()
+
+
+def report(actors: dict[str, Actor], lags: list[float]) -> None:
+    for name, actor in actors.items():
+        for scenario, took in actor.took.items():
+            theirs = took * SPEED
+            print(f"{name:8} {scenario:20} seen after {took:5.1f} s, {theirs:4.0f} s of its clock")
+    lags.sort()
+    print(
+        f"sentences changed {len(lags)} times; on the page {lags[len(lags) // 2]:.2f} s after "
+        f"their tick, at most {lags[-1]:.2f} s"
+    )
+
+
+def test_every_scenario_is_seen_on_some_machine() -> None:
+    played = {scene.scenario for stage in STAGES.values() for scene in stage.scenes}
+    assert played == set(NAMES) - {TOUR}
+    assert {stage.gpus for stage in STAGES.values()} == {1, 4, 8, 16}
