@@ -76,9 +76,9 @@ class Guarded:
     def _note(self, *, failing: bool) -> None:
         name = type(self._collector).__name__
         if failing and not self._failing:
-            log.exception("collector %s failed: the rest of its metrics are absent", name)
+            log.exception("event=collector_failed collector=%s", name)
         elif self._failing and not failing:
-            log.info("collector %s answers again", name)
+            log.info("event=collector_recovered collector=%s", name)
         self._failing = failing
 
 
@@ -120,18 +120,27 @@ class Exposition:
 
     def render(self, accept: str, *, gzip: bool = False) -> tuple[bytes, str]:
         """Body and Content-Type. May take tens of milliseconds: not for the event loop."""
+        return self.page(accept).body(gzip=gzip), negotiate(accept).content_type
+
+    def page(self, accept: str) -> Page:
+        """What `render` takes its body from; takes as long."""
         form = negotiate(accept)
         page = self._fresh(form)
         if page is None:
             with self._one_at_a_time:
                 page = self._fresh(form) or self._build(form)
-        return page.body(gzip=gzip), form.content_type
+        return page
 
-    def cached(self, accept: str, *, gzip: bool = False) -> tuple[bytes, str] | None:
-        """What `render` would answer, if that is already built; never blocks."""
-        form = negotiate(accept)
-        page = self._fresh(form)
-        return None if page is None else (page.body(gzip=gzip), form.content_type)
+    def cached(self, accept: str) -> Page | None:
+        """The page of this tick, if that is already built; never blocks."""
+        return self._fresh(negotiate(accept))
+
+    def last(self, accept: str) -> Page | None:
+        """The page of this tick or of the one before, which the next replaces in no time."""
+        page = self._pages.get(negotiate(accept).content_type)
+        if page is None or page.tick < self._latest().tick - 1:
+            return None
+        return page if self._clock.monotonic() - page.at <= 2 * LONGEST else None
 
     def _fresh(self, form: Format) -> Page | None:
         page = self._pages.get(form.content_type)

@@ -154,8 +154,8 @@ def test_a_failing_collector_costs_only_its_own(caplog: pytest.LogCaptureFixture
         "1.0", "2.0"
     )
     assert [record.getMessage() for record in caplog.records] == [
-        "collector Breaking failed: the rest of its metrics are absent",
-        "collector Breaking answers again",
+        "event=collector_failed collector=Breaking",
+        "event=collector_recovered collector=Breaking",
     ]
 
 
@@ -249,8 +249,8 @@ def test_one_build_a_tick_and_format() -> None:
 def test_nothing_is_cached_before_the_first_render() -> None:
     bench = Bench()
     assert bench.exposition.cached("") is None
-    rendered = bench.exposition.render("")
-    assert bench.exposition.cached("") == rendered
+    page = bench.exposition.page("")
+    assert bench.exposition.cached("") is page
     assert bench.exposition.cached(OM) is None
 
 

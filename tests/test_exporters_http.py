@@ -3,14 +3,17 @@
 import asyncio
 import gzip
 import json
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from exporters import landing
-from exporters.http import application, serve
+from exporters.http import application
+from exporters.live import page
+from exporters.server import serve
 from exporters.snapshot_json import document
 from tests.exporter_bench import (
     GOLDEN_OPENMETRICS,
@@ -133,19 +136,55 @@ def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
     ask(Bench(), question)
 
 
-def test_the_page_is_locked_down_and_leads_everywhere() -> None:
+def test_the_page_is_locked_down() -> None:
     async def question(client: TestClient) -> None:
-        response = await client.get("/", headers={"Accept-Encoding": "identity"})
-        page = await response.text()
-        assert response.content_type == "text/html"
-        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
-        assert "1.2&lt;3" in page
-        assert "<script" not in page
-        for path, *_ in landing.LINKS:
-            assert f'href="{path}"' in page
-            assert (await client.get(path)).status == 200
+        for address in page.load():
+            response = await client.get(address)
+            assert response.status == 200
+            assert response.headers["Content-Security-Policy"] == page.POLICY
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+            assert response.headers["X-Frame-Options"] == "DENY"
+            assert response.headers["Cache-Control"] == "no-cache"
+        assert "'unsafe" not in page.POLICY
+        assert page.POLICY.startswith("default-src 'none'; ")
 
     ask(Bench(), question)
+
+
+def test_the_page_comes_with_all_that_it_names() -> None:
+    async def question(client: TestClient) -> None:
+        index = await (await client.get("/")).text()
+        named = re.findall(r'(?:href|src)="([^"#:]+)"', index)
+        assert {name.rpartition(".")[2] for name in named} >= {"css", "js"}
+        for name in named:
+            response = await client.get(f"/{name.removeprefix('/')}")
+            assert response.status == 200, name
+        assert not re.search(r"https?://", index.replace("http://www.w3.org/", ""))
+
+    ask(Bench(), question)
+
+
+def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
+    async def question(client: TestClient) -> None:
+        first = await client.get("/")
+        tag = first.headers["ETag"]
+        again = await client.get("/", headers={"If-None-Match": f'"other", {tag}'})
+        assert (again.status, await again.read()) == (304, b"")
+        assert again.headers["ETag"] == tag
+        changed = await client.get("/", headers={"If-None-Match": '"other"'})
+        assert (changed.status, await changed.read()) == (200, await first.read())
+
+    ask(Bench(), question)
+
+
+def test_files_of_other_kinds_are_not_served(tmp_path: Path) -> None:
+    for name in ("index.html", "a.js", "secret.py", "notes.txt", ".hidden"):
+        (tmp_path / name).write_text(name)
+    files = page.load(tmp_path)
+    assert {address: file.kind.partition(";")[0] for address, file in files.items()} == {
+        "/": "text/html",
+        "/a.js": "text/javascript",
+    }
 
 
 def test_a_taken_port_is_an_oserror() -> None:
@@ -165,7 +204,7 @@ def test_a_taken_port_is_an_oserror() -> None:
         port = runner.addresses[0][1]
         async with ClientSession() as client:
             assert (await client.get(f"http://127.0.0.1:{port}/-/healthy")).status == 200
-        with pytest.raises(OSError, match="address already in use"):
+        with pytest.raises(OSError, match=r"(?i)address already in use"):
             await serve(app(), "127.0.0.1", port)
         assert len(cleaned) == 1
         await runner.cleanup()
