@@ -54,4 +54,11 @@ def test_unknown_mounts_are_absent(bench: Bench) -> None:
 def test_no_mount_is_touched(bench: Bench) -> None:
     bench.write("/proc/mounts", f"{LOCAL}\n{REMOTE}")
     bench.read(filesystem, "mounts")
-    assert (bench.tree.asked, bench.tree.listed) == (["/proc/mounts"], [])
+    assert (bench.tree.asked, bench.tree.listed) == ([*filesystem.TABLES], [])
+
+
+def test_the_mounts_of_the_host_count_where_the_agent_sees_fewer(bench: Bench) -> None:
+    bench.write("/proc/1/mounts", f"{LOCAL}\n{REMOTE}")
+    bench.write("/proc/mounts", LOCAL)
+    assert values(bench.read(filesystem, "mounts"))["dgx_workload_mounts",] == 11
+    assert bench.tree.asked == ["/proc/1/mounts"]

@@ -8,19 +8,19 @@ from agent import beats
 from agent.backends.files import Files, read_text
 from agent.backends.host import Host
 from agent.clock import Clock
-from agent.model import ReadKey, signal
+from agent.model import Absent, ReadKey, signal
 from agent.reads import Out, Read, fixed
 from agent.sources.options import HostOptions
 
 MOUNTS = signal(
     "dgx_workload_mounts",
     "File systems that are mounted, of any kind: where this is known, so are those of the network.",
-    "/proc/mounts",
+    "/proc/1/mounts, or /proc/mounts where that is hidden",
 )
 NETWORK_MOUNTS = signal(
     "dgx_workload_network_mounts",
     "Mounts of a kind of network file system; none of a kind that is not mounted.",
-    "/proc/mounts",
+    "/proc/1/mounts, or /proc/mounts where that is hidden",
     ("kind",),
 )
 
@@ -44,19 +44,30 @@ def over_network(device: str, kind: str) -> bool:
     return kind in KINDS or (fuse == "fuse" and (program or device) in FUSE_KINDS)
 
 
+TABLES = ("/proc/1/mounts", "/proc/mounts")
+"""The mounts of the host, then those that the agent itself sees: a service that must not look into
+/home has none below it, and no data set of anybody's there."""
+
+
 class Mounts:
-    """The table of mounts as the kernel shows it: the agent's mount namespace."""
+    """The table of mounts as the kernel shows it."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
 
     def read(self, out: Out) -> None:
-        lines = read_text(self._files, "/proc/mounts").splitlines()
-        mounts = [fields for line in lines if len(fields := line.split()) > 2]
+        mounts = [fields for line in self._table() if len(fields := line.split()) > 2]
         out.add(MOUNTS, len(mounts))
         remote = Counter(kind for device, _, kind, *_ in mounts if over_network(device, kind))
         for kind, number in sorted(remote.items()):
             out.add(NETWORK_MOUNTS, number, kind)
+
+    def _table(self) -> list[str]:
+        host, own = TABLES
+        try:
+            return read_text(self._files, host).splitlines()
+        except Absent:  # hidepid, or another namespace of pids
+            return read_text(self._files, own).splitlines()
 
 
 def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:

@@ -1,0 +1,166 @@
+"""Where the service's code lies: a virtual environment of its own, or the one that runs this."""
+
+import compileall
+import os
+import shutil
+import stat
+import sys
+import venv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import cache_from_source
+from pathlib import Path
+
+import agent
+from agent.refusal import BadInput
+from agent.service.program import CACHE, Program, running_program
+
+MARK = "installed-by-dgx-telemetry"
+"""The file that says that an environment is ours to replace and to remove, and what is in it."""
+
+HIDDEN = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108
+"""Folders that the unit does not show to the service."""
+
+OPTIMISATIONS = (0, 2)
+"""Bytecode for the command line, and for the service, whose PYTHONOPTIMIZE is 2: it may write none
+itself, and without any it takes twice the time to start and 6 MiB more memory."""
+
+VERSION = "{}.{}".format(*sys.version_info)
+
+SCRIPT = """#!{python}
+import sys
+from agent.__main__ import main
+sys.exit(main())
+"""
+
+
+def hidden(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in HIDDEN)
+
+
+def current() -> Path | None:
+    """The virtual environment that runs this, where a service may run from it as well: it holds the
+    program itself, the unit sees it, and nobody but root can change it."""
+    prefix = Path(sys.prefix).resolve()
+    inside = Path(agent.__file__).resolve().is_relative_to(prefix)
+    if sys.prefix == sys.base_prefix or hidden(prefix) or not inside:
+        return None
+    return prefix if all(map(roots_alone, (prefix, *prefix.parents))) else None
+
+
+def roots_alone(path: Path) -> bool:
+    """Whether nobody but root can change it."""
+    found = path.stat()
+    return found.st_uid == 0 and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def interpreter() -> Path:
+    """The Python below this environment; raises BadInput where a service could not run it."""
+    python = (Path(sys.base_prefix) / "bin" / f"python{VERSION}").resolve()
+    if hidden(python):
+        raise BadInput(
+            f"a service cannot run {python}, for it may not see that folder: "
+            "install with a Python of the system, such as /usr/bin/python3"
+        )
+    return python
+
+
+def compile_below(packages: Path, final: Path) -> None:
+    """Bytecode beside every module; errors and warnings will say that it lies in `final`."""
+    here, there = str(packages), str(final)  # as Path, the 3.11.0rc1 of Ubuntu 22.04 stumbles
+    for level in OPTIMISATIONS:
+        compileall.compile_dir(here, 20, optimize=level, quiet=2, stripdir=here, prependdir=there)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnEnvironment:
+    """A virtual environment of the service's own, with a copy of the program that runs this: as it
+    is here, without a network and without pip."""
+
+    home: Path
+    program: Callable[[], Program] = running_program
+    python: Callable[[], Path] = interpreter
+
+    def right(self) -> bool:
+        mark = self.home / MARK
+        return mark.exists() and mark.read_text() == self._content() and self._runs()
+
+    def there(self) -> bool:
+        return (self.home / MARK).exists()
+
+    def putting(self) -> str:
+        verb = "replace" if self.home.exists() else "make"
+        what = f"dgx-telemetry {self.program().version} for Python {VERSION}"
+        return f"{verb} the virtual environment {self.home} with {what}"
+
+    def put(self) -> None:
+        """Beside its place first, so that a service that runs meanwhile finds all or nothing."""
+        if self.home.exists() and not self.there():
+            raise BadInput(f"{self.home} is there, and was not made by this command: move it away")
+        new, old = (self.home.with_name(f"{self.home.name}.{word}") for word in ("new", "old"))
+        for left in (new, old):
+            shutil.rmtree(left, ignore_errors=True)
+        new.parent.mkdir(parents=True, exist_ok=True)
+        self._build(new)
+        if self.home.exists():
+            self.home.rename(old)
+        new.rename(self.home)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def removing(self) -> str:
+        return f"remove the virtual environment {self.home}"
+
+    def remove(self) -> None:
+        shutil.rmtree(self.home)
+
+    def _build(self, new: Path) -> None:
+        builder = venv.EnvBuilder(symlinks=True, with_pip=False)
+        builder.create(new)
+        for script in (new / "bin").glob("*ctivate*"):
+            script.unlink()  # they hold the path of `new`
+        packages = Path("lib") / f"python{VERSION}" / "site-packages"
+        self.program().copy_to(new / packages)
+        compile_below(new / packages, self.home / packages)
+        command = new / "bin" / "dgx-telemetry"
+        command.write_text(SCRIPT.format(python=self.home / "bin" / "python"))
+        command.chmod(0o755)
+        (new / MARK).write_text(self._content())
+
+    def _content(self) -> str:
+        return f"{self.python()} {self.program().digest()}\n"
+
+    def _runs(self) -> bool:
+        return os.access(self.home / "bin" / "python", os.X_OK)
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentEnvironment:
+    """The environment that runs this; only bytecode is added, of all packages that are in it."""
+
+    home: Path
+
+    def right(self) -> bool:
+        return all(Path(cache_from_source(str(m), optimization=2)).exists() for m in self._own())
+
+    def there(self) -> bool:
+        return any(self._bytecode())
+
+    def putting(self) -> str:
+        return f"compile bytecode in {self.home}, so that the service starts faster"
+
+    def put(self) -> None:
+        packages = Path(agent.__file__).parents[1]
+        compile_below(packages, packages)
+
+    def removing(self) -> str:
+        return f"remove the service's bytecode from {self.home}"
+
+    def remove(self) -> None:
+        for path in self._bytecode():
+            path.unlink()
+
+    def _own(self) -> Iterator[Path]:
+        return Path(agent.__file__).parent.rglob("*.py")
+
+    def _bytecode(self) -> Iterator[Path]:
+        return Path(agent.__file__).parents[1].rglob(f"{CACHE}/*.opt-2.pyc")

@@ -1,0 +1,123 @@
+"""What a part of the service is, and the simplest: files, links, folders of the user's."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from agent.whole_file import write_whole
+
+
+class Part(Protocol):
+    """Something that the service needs on this machine. Sentences begin with a verb."""
+
+    def right(self) -> bool:
+        """Whether it is there as it should be."""
+
+    def there(self) -> bool:
+        """Whether anything of it is there."""
+
+    def putting(self) -> str:
+        """What `put` does, in one sentence."""
+
+    def put(self) -> None:
+        """Bring it there. Raises OSError or BadInput."""
+
+    def removing(self) -> str:
+        """What `remove` does, in one sentence."""
+
+    def remove(self) -> None:
+        """Leave nothing of it. Raises OSError or BadInput."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of ours, readable for everyone."""
+
+    path: Path
+    text: str
+
+    def right(self) -> bool:
+        return self.there() and self.path.read_text(encoding="utf-8") == self.text
+
+    def there(self) -> bool:
+        return self.path.exists()
+
+    def putting(self) -> str:
+        return f"write {self.path}"
+
+    def put(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path, self.text.encode())
+        self.path.chmod(0o644)
+
+    def removing(self) -> str:
+        return f"remove {self.path}"
+
+    def remove(self) -> None:
+        self.path.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class UserSettings:
+    """A folder of settings: begun with one file, which is never written again, and the user's."""
+
+    begun: File
+    also: tuple[Path, ...] = ()  # folders that the user may have made for the service elsewhere
+
+    def right(self) -> bool:
+        return self.begun.there()
+
+    def there(self) -> bool:
+        return any(folder.exists() for folder in self._folders())
+
+    def putting(self) -> str:
+        return f"write {self.begun.path}, every setting as a comment"
+
+    def put(self) -> None:
+        self.begun.put()
+
+    def removing(self) -> str:
+        names = " and ".join(str(folder) for folder in self._folders() if folder.exists())
+        return f"remove {names} with everything in there"
+
+    def remove(self) -> None:
+        for folder in self._folders():
+            if folder.exists():
+                shutil.rmtree(folder)
+
+    def _folders(self) -> tuple[Path, ...]:
+        return (self.begun.path.parent, *self.also)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The command where a shell finds it. What somebody else has put there stays: only a link to
+    `target` or one of `former` is ours."""
+
+    path: Path
+    target: Path
+    former: tuple[Path, ...] = ()
+
+    def right(self) -> bool:
+        return self._leads_to(self.target) or (self.path.exists() and not self.there())
+
+    def there(self) -> bool:
+        return any(map(self._leads_to, (self.target, *self.former)))
+
+    def putting(self) -> str:
+        return f"link {self.path} to {self.target}"
+
+    def put(self) -> None:
+        self.path.unlink(missing_ok=True)  # a link to what is gone
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.symlink_to(self.target)
+
+    def removing(self) -> str:
+        return f"remove {self.path}"
+
+    def remove(self) -> None:
+        self.path.unlink()
+
+    def _leads_to(self, target: Path) -> bool:
+        return self.path.is_symlink() and self.path.readlink() == target

@@ -1,0 +1,44 @@
+"""Where everything of the service lies, below a root."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+HOME = Path("/opt/dgx-telemetry")
+"""The virtual environment that the unit names, and that installing makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Paths on the machine whose file system begins at `root`."""
+
+    root: Path = Path("/")
+
+    def at(self, path: str | Path) -> Path:
+        return self.root / str(path).lstrip("/")
+
+    @property
+    def home(self) -> Path:
+        return self.at(HOME)
+
+    @property
+    def units(self) -> Path:
+        return self.at("/etc/systemd/system")
+
+    @property
+    def configuration(self) -> Path:
+        return self.at("/etc/dgx-telemetry")
+
+    @property
+    def command(self) -> Path:
+        return self.at("/usr/local/bin/dgx-telemetry")
+
+    @property
+    def packaged(self) -> bool:
+        """Whether a package of the distribution brought the unit."""
+        folders = ("/usr/lib/systemd/system", "/lib/systemd/system")
+        return any(self.at(f"{folder}/dgx-telemetry.service").exists() for folder in folders)
+
+    @property
+    def booted(self) -> bool:
+        """Whether systemd runs this machine (what sd_booted(3) asks)."""
+        return self.at("/run/systemd/system").is_dir()

@@ -1,0 +1,105 @@
+"""Units: written, enabled, running. systemd itself is asked through `systemctl`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.service.part import File
+
+Systemctl = Callable[..., str]
+"""Runs systemctl with these words and returns what it says; raises BadInput where it fails."""
+
+SERVICE = "dgx-telemetry.service"
+DEVICES = "dgx-telemetry-devices.service"
+
+
+def property_of(systemctl: Systemctl, unit: str, name: str) -> str:
+    """One property of a unit, empty where the unit is not there."""
+    return systemctl("show", "--property", name, "--value", unit).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFile:
+    """A unit in the administrator's folder."""
+
+    file: File
+    systemctl: Systemctl
+
+    def right(self) -> bool:
+        return self.file.right()
+
+    def there(self) -> bool:
+        return self.file.there()
+
+    def putting(self) -> str:
+        return f"{self.file.putting()} and have systemd read it"
+
+    def put(self) -> None:
+        self.file.put()
+        self.systemctl("daemon-reload")
+
+    def removing(self) -> str:
+        return f"{self.file.removing()} and have systemd forget it"
+
+    def remove(self) -> None:
+        self.file.remove()
+        self.systemctl("daemon-reload")
+
+
+@dataclass(frozen=True, slots=True)
+class Enabled:
+    """The service starts with the machine."""
+
+    systemctl: Systemctl
+
+    def right(self) -> bool:
+        return property_of(self.systemctl, SERVICE, "UnitFileState") == "enabled"
+
+    def there(self) -> bool:
+        return self.right()
+
+    def putting(self) -> str:
+        return f"enable {SERVICE}: it starts with the machine"
+
+    def put(self) -> None:
+        self.systemctl("enable", "--quiet", SERVICE)
+
+    def removing(self) -> str:
+        return f"disable {SERVICE}"
+
+    def remove(self) -> None:
+        self.systemctl("disable", "--quiet", SERVICE)
+
+
+RESTING = ("", "inactive", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The service runs, and what it is made of is what it was started with."""
+
+    systemctl: Systemctl
+    renewed: Callable[[], bool]  # whether another part changes under it
+
+    def right(self) -> bool:
+        return self._state() == "active" and not self.renewed()
+
+    def there(self) -> bool:
+        return any(self._state(unit) not in ("", "inactive") for unit in (SERVICE, DEVICES))
+
+    def putting(self) -> str:
+        return f"{'start' if self._state() in RESTING else 'restart'} {SERVICE}"
+
+    def put(self) -> None:
+        self.systemctl("restart", SERVICE)
+
+    def removing(self) -> str:
+        return f"stop {SERVICE}"
+
+    def remove(self) -> None:
+        self.systemctl("stop", SERVICE, DEVICES)
+        for unit in (SERVICE, DEVICES):
+            if self._state(unit) == "failed":  # or systemd remembers a unit that is no more
+                self.systemctl("reset-failed", unit)
+
+    def _state(self, unit: str = SERVICE) -> str:
+        return property_of(self.systemctl, unit, "ActiveState")

@@ -1,0 +1,1 @@
+"""The service under a real systemd, booted in a container."""

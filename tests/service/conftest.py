@@ -1,0 +1,51 @@
+"""One machine for all tests of the service; each file leaves it as it was."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.container import Container
+from tests.service.service import Service
+from tests.stack.running import ROOT
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def package() -> Path:
+    """The package, built from this tree."""
+    said = subprocess.run([ROOT / "deploy/deb"], capture_output=True, text=True, check=True)
+    return ROOT / said.stdout.split()[-1]
+
+
+@pytest.fixture(scope="session")
+def container(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    stage = tmp_path_factory.mktemp("machine")
+    shared = stage / "shared"
+    (shared / "tests/service").mkdir(parents=True)
+    for script in ("witness.py", "freeze.py"):
+        shutil.copy(HERE / script, shared / "tests/service")
+    shutil.copy(package, shared / "dgx-telemetry.deb")
+    subprocess.run(["dpkg-deb", "-x", package, shared / "unpacked"], check=True)
+    for folder in (stage, *stage.parents):  # the service is another user
+        if folder.stat().st_uid == os.getuid() and folder.is_relative_to(stage.parent):
+            folder.chmod(0o755)
+    with Container(shared, stage / "boot.log") as container:
+        yield container
+
+
+@pytest.fixture(scope="session")
+def untouched(container: Container) -> set[str]:
+    """The files of the machine before anything was installed."""
+    return container.files()
+
+
+@pytest.fixture(scope="session")
+def service(container: Container, untouched: set[str]) -> Service:
+    """The service, once somebody has installed it; each file of tests does, and removes it."""
+    assert untouched
+    return Service(container)

@@ -1,0 +1,152 @@
+"""A machine with systemd as its first process: a Debian in systemd-nspawn, booted in a second.
+
+Its root is made once by mmdebstrap and kept in a cache; what happens in it lies in memory and is
+gone with it. It has a network of its own, with nothing but loopback.
+"""
+
+import hashlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from tests.stack.running import eventually
+
+PACKAGES = ("systemd", "systemd-sysv", "dbus", "procps", "iproute2", "python3")
+"""No python3-venv: the agent must do without."""
+
+UBUNTU = "deb [trusted=yes] http://archive.ubuntu.com/ubuntu"
+"""Trusted, for Debian does not know the keys of Ubuntu."""
+
+SUITES = {
+    "bookworm": ("python3.11", ("http://deb.debian.org/debian",)),
+    # As DGX OS 6 and 7.
+    "jammy": ("python3.11", (f"{UBUNTU} jammy main", f"{UBUNTU} jammy-updates main universe")),
+    "noble": ("python3.12", (f"{UBUNTU} noble main",)),
+}
+SUITE = os.environ.get("DGX_SERVICE_SUITE", "bookworm")
+"""Which of these; the usual tests take the first, and the others are asked for by hand."""
+
+UNWANTED = ("apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_all.timer", "fstrim.timer")
+
+NAMESPACES = ("-m", "-u", "-i", "-p", "-n", "-C", "-r", "-w", "--")
+
+BOOTED = 60.0
+"""Seconds until it runs; 1 on an idle machine."""
+
+
+def cache() -> Path:
+    """The root of the machine, made if it is not there."""
+    python, mirrors = SUITES[SUITE]
+    packages = ",".join((*PACKAGES, python))
+    key = hashlib.sha256(f"{mirrors} {packages}".encode()).hexdigest()[:12]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = home / "dgx-telemetry-tests" / f"{SUITE}-{key}"
+    if not folder.exists():
+        part = folder.with_suffix(f".{os.getpid()}")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}"]
+        try:
+            subprocess.run([*command, SUITE, str(part), *mirrors], check=True, timeout=600)
+            (part / "etc/machine-id").unlink(missing_ok=True)
+            for unit in UNWANTED:
+                (part / "etc/systemd/system" / unit).symlink_to("/dev/null")
+            part.rename(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+class Container:
+    """The machine while it runs; `with` ends it. `shared` is its /mnt, read-only."""
+
+    def __init__(self, shared: Path, log: Path) -> None:
+        options = [
+            *("--quiet", "--volatile=overlay", "--register=no", "--keep-unit"),
+            *("--console=passive", "--private-network"),
+            # Only with these does its systemd enforce DeviceAllow= and IPAddressDeny=.
+            *("--capability=all", "--system-call-filter=bpf"),
+            f"--bind-ro={shared}:/mnt",
+        ]
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                ["systemd-nspawn", "-D", str(cache()), *options, "--boot"],
+                env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        self.log = log
+        self.first = 0
+
+    def __enter__(self) -> "Container":
+        try:
+            eventually(self._found_first, BOOTED, f"a first process, see {self.log}")
+            eventually(self._runs, BOOTED, f"a running systemd, see {self.log}")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()  # powers off
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.first:  # it outlives an nspawn that was killed
+            with suppress(ProcessLookupError):
+                os.kill(self.first, signal.SIGKILL)
+
+    def _found_first(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        self.first = int(children.split()[0]) if children.split() else 0
+        return bool(self.first)
+
+    def _runs(self) -> bool:
+        return self.run("systemctl is-system-running", check=False) in {"running", "degraded"}
+
+    def command(self, *words: str) -> list[str]:
+        """What runs these words inside."""
+        inside = ["nsenter", "-t", str(self.first), *NAMESPACES]
+        path = "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        return [*inside, "env", "-i", path, "LANG=C.UTF-8", "SYSTEMD_PAGER=", "HOME=/root", *words]
+
+    def run(self, line: str, *, check: bool = True, given: str = "") -> str:
+        """What a line of shell says on both outputs, stripped; it must succeed."""
+        ended = subprocess.run(
+            self.command("sh", "-c", line),
+            input=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            start_new_session=True,
+            check=False,
+        )
+        assert not check or ended.returncode == 0, f"{line}\n{ended.stdout}"
+        return ended.stdout.strip()
+
+    def status(self, line: str) -> tuple[int, str]:
+        """The exit status of a line of shell, and what it says."""
+        *said, number = self.run(f"{line}; echo $?", check=False).splitlines()
+        return int(number), "\n".join(said)
+
+    def write(self, path: str, text: str) -> None:
+        folder = shlex.quote(str(Path(path).parent))
+        self.run(f"mkdir -p {folder} && cat > {shlex.quote(path)}", given=text)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """A process inside that goes on until its input ends: `communicate` does that."""
+        return subprocess.Popen(
+            self.command(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def files(self) -> set[str]:
+        """All files on its disk."""
+        return set(self.run("find / -xdev -not -type d").splitlines())

@@ -1,0 +1,120 @@
+"""The service in a container, as its tests ask it."""
+
+import base64
+import json
+import re
+import time
+from typing import Any
+
+from tests.service.container import Container
+from tests.stack.running import eventually
+
+UNIT = "dgx-telemetry.service"
+DROP_IN = f"/run/systemd/system/{UNIT}.d/test.conf"
+CONFIGURATION = "/etc/dgx-telemetry/config.toml"
+PATIENCE = 60.0
+
+CHANGING = re.compile(
+    r"^/(proc|sys|dev|run|tmp|mnt|var/(tmp|log|cache)|var/lib/(systemd|dpkg)"
+    r"|etc/(machine-id|\.pwd\.lock|\.updated|hostname|resolv\.conf)|root/\.)"
+    r"|/__pycache__/"
+)
+"""What a machine writes by itself, and packages leave in lists of their own."""
+
+PYTHON = "ls /usr/bin/python3.11 /usr/bin/python3.12 2>/dev/null || true"
+"""The Python that the package takes; each of the systems has one of these."""
+
+FETCH = """
+import sys, urllib.error, urllib.request
+request = urllib.request.Request(sys.argv[1])
+if sys.argv[2:]:
+    request.add_header("Authorization", "Basic " + sys.argv[2])
+try:
+    print(urllib.request.urlopen(request, timeout=10).read().decode())
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
+
+class Service:
+    """dgx-telemetry.service of a container."""
+
+    def __init__(self, container: Container) -> None:
+        self.container = container
+        self.run = container.run
+
+    def show(self, name: str) -> str:
+        """One property."""
+        return self.run(f"systemctl show --property {name} --value {UNIT}")
+
+    @property
+    def pid(self) -> int:
+        """Its process; it must run, for `kill 0` would hit the tests themselves."""
+        pid = int(self.show("MainPID"))
+        assert pid, self.run(f"systemctl status {UNIT}", check=False)
+        return pid
+
+    def change(self, *lines: str) -> None:
+        """Restart it with a drop-in; with no lines, as it is shipped."""
+        if lines:
+            self.container.write(DROP_IN, "[Service]\n" + "\n".join(lines) + "\n")
+        else:
+            self.run(f"rm -f {DROP_IN}")
+        self.run(f"systemctl daemon-reload && systemctl restart {UNIT}")
+
+    def witness(self, *words: object) -> Any:
+        """What the witness prints in place of the agent, in the sandbox of the unit."""
+        line = " ".join(map(str, words))
+        self.change(
+            *("Type=exec", "Restart=no", "WatchdogSec=0", "StandardOutput=truncate:/run/witness"),
+            "ExecStart=",
+            f"ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/witness.py {line}",
+        )
+        return self.testimony
+
+    @property
+    def testimony(self) -> Any:
+        """What the witness has printed, once it has ended."""
+        eventually(lambda: self.show("ActiveState") in {"inactive", "failed"}, PATIENCE, "its end")
+        said = self.run("cat /run/witness")
+        assert said, self.journal("_TRANSPORT=stdout")
+        return json.loads(said)
+
+    def fetch(self, path: str, login: str = "") -> str:
+        """A page of the agent, or the number of what it answers instead."""
+        self.container.write("/run/fetch.py", FETCH)
+        token = base64.b64encode(login.encode()).decode()
+        return self.run(f"python3 /run/fetch.py http://127.0.0.1:9935{path} {token}")
+
+    def metric(self, series: str) -> float | None:
+        """The value of one series as it is written; None where there is none."""
+        found = re.search(rf"^{re.escape(series)} (\S+)$", self.fetch("/metrics"), re.MULTILINE)
+        return float(found[1]) if found else None
+
+    def journal(self, *matches: str) -> str:
+        return self.run(f"journalctl --unit {UNIT} --no-pager --output cat {' '.join(matches)}")
+
+    def events(self, since: float) -> list[tuple[float, str]]:
+        """What systemd itself logged of the unit: seconds of its clock, message."""
+        said = self.run(f"journalctl --unit {UNIT} --no-pager --output json _PID=1")
+        entries = [json.loads(line) for line in said.splitlines()]
+        found = [(int(e["__MONOTONIC_TIMESTAMP"]) / 1e6, str(e["MESSAGE"])) for e in entries]
+        return [(at, message) for at, message in found if at >= since]
+
+    def active_again(self, before: int) -> None:
+        """Wait until another process serves."""
+        old = {"0", str(before)}
+        eventually(
+            lambda: self.show("ActiveState") == "active" and self.show("MainPID") not in old,
+            PATIENCE,
+            "the service is back",
+        )
+
+
+def now() -> float:
+    """The clock of the journal's monotonic timestamps, which a container shares."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def lasting(files: set[str]) -> set[str]:
+    return {file for file in files if not CHANGING.search(file)}

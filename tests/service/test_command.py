@@ -1,0 +1,86 @@
+"""The service as `dgx-telemetry install` puts it there, in order."""
+
+import functools
+
+import pytest
+
+from tests.service.container import Container
+from tests.service.service import CONFIGURATION, PYTHON, UNIT, Service, lasting
+
+pytestmark = [pytest.mark.systemd, pytest.mark.timeout(600)]
+
+
+@functools.cache
+def environment(container: Container, home: str, owner: str) -> str:
+    """A virtual environment with the wheel, made without a network; its command."""
+    wheels = "/mnt/unpacked/usr/lib/dgx-telemetry/wheels"
+    container.run(
+        f"$({PYTHON}) -m venv --without-pip {home} && "
+        f"{home}/bin/python $(echo {wheels}/pip-*.whl)/pip install --quiet --no-index "
+        f"--root-user-action ignore --find-links {wheels} dgx-telemetry && chown -R {owner} {home}"
+    )
+    return f"{home}/bin/dgx-telemetry"
+
+
+def test_install_from_a_user_s_environment_makes_its_own(service: Service) -> None:
+    command = environment(service.container, "/srv/user", "4242")
+    status, said = service.container.status(f"setpriv --reuid 4242 {command} install")
+    assert (status, said.count("\n")) == (2, 0)
+    assert "needs root" in said
+    planned = service.run(f"{command} install --dry-run").splitlines()
+    assert service.container.status("test -e /opt/dgx-telemetry")[0] != 0
+    assert "make the virtual environment /opt/dgx-telemetry" in planned[0]
+    *done, last = service.run(f"{command} install").splitlines()
+    assert done == planned
+    assert "is active" in last
+    assert service.show("ActiveState") == "active"
+    assert service.metric("dgx_agent_config_last_reload_successful") == 1.0
+    before = service.pid
+    for again in (command, "dgx-telemetry"):
+        assert "nothing to do" in service.run(f"{again} install")
+        assert "nothing to do" in service.run(f"{again} install --dry-run")
+    assert service.pid == before
+    assert len(service.run(f"cat {CONFIGURATION}").splitlines()) > 100
+    folder = "/etc/systemd/system"
+    said = service.run(f"systemd-analyze verify --man=no {folder}/dgx-telemetry*.service")
+    assert said == ""
+
+
+def test_install_mends_what_has_changed_and_restarts(service: Service) -> None:
+    command = environment(service.container, "/srv/user", "4242")
+    service.run(f"echo '# other' >>/etc/systemd/system/{UNIT}; echo '# mine' >>{CONFIGURATION}")
+    before = service.pid
+    said = service.run(f"{command} install").splitlines()
+    assert [line.split()[0] for line in said] == ["write", "restart", UNIT]
+    assert service.pid != before
+    assert service.run(f"tail -1 {CONFIGURATION}") == "# mine"
+
+
+def test_uninstall_keeps_settings_and_purge_leaves_nothing(
+    service: Service, untouched: set[str]
+) -> None:
+    command = environment(service.container, "/srv/user", "4242")
+    said = service.run("dgx-telemetry uninstall")
+    assert said.splitlines()[-1] == "/etc/dgx-telemetry stays: --purge removes it too"
+    left = {file for file in service.container.files() if not file.startswith("/srv/")}
+    assert lasting(left - untouched) == {CONFIGURATION}
+    assert service.show("LoadState") == "not-found"
+    service.run(f"{command} uninstall --purge")
+    left = {file for file in service.container.files() if not file.startswith("/srv/")}
+    assert lasting(left ^ untouched) == set()
+    assert service.container.status("test -e /etc/dgx-telemetry")[0] != 0
+    assert "nothing to do" in service.run(f"{command} uninstall --purge")
+
+
+def test_an_environment_of_root_s_is_used_as_it_is(service: Service, untouched: set[str]) -> None:
+    service.run("rm -rf /srv/user")
+    command = environment(service.container, "/srv/root", "root")
+    said = service.run(f"{command} install")
+    assert "compile bytecode in /srv/root" in said
+    assert "/opt/dgx-telemetry" not in said
+    assert service.run(f"readlink /proc/{service.pid}/exe")
+    assert f"{command} run" in service.show("ExecStart")
+    assert service.show("ActiveState") == "active"
+    assert "nothing to do" in service.run(f"{command} install")
+    service.run(f"{command} uninstall --purge; rm -r /srv/root")
+    assert lasting(service.container.files() ^ untouched) == set()

@@ -1,0 +1,92 @@
+"""Runs in place of the agent, inside the sandbox of its unit, and prints as JSON what it could do.
+
+witness.py devices PATH...   what opening these gives, each as soon as it is there
+witness.py diagnosis PID     what the agent makes of a GPU that this process uses: NVML is
+                             simulated, /proc and /sys are what the unit shows
+"""
+
+import asyncio
+import errno
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from agent.assembly import Agent, Hardware, build_agent
+from agent.backends.host import real_host
+from agent.backends.simulated import build, parse
+from agent.clock import SystemClock
+from agent.config import Config, JobConfig
+from agent.diagnosis import accounting
+from agent.look import Look
+from agent.sources import filesystem, workload
+from agent.workload.follow import WINDOW
+
+PATIENCE = 30.0  # seconds
+SIMULATED = "dgx-h100:starved-network"
+"""GPUs that wait; for what, only the host can tell, and the host is the real one."""
+
+
+def opening(path: str) -> str:
+    deadline = time.monotonic() + PATIENCE
+    while not Path(path).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    try:
+        os.close(os.open(path, os.O_RDWR))
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return "opened"
+
+
+class OneProcess:
+    """A simulated NVML that names one process, which is none of its own."""
+
+    def __init__(self, library: Any, pid: int) -> None:
+        self._library = library
+        self._pid = pid
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, name)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]:  # noqa: N802
+        found: list[Any] = self._library.nvmlDeviceGetComputeRunningProcesses(handle)[:1]
+        for process in found:
+            process.pid = self._pid
+        return found
+
+
+async def verdict(agent: Agent) -> Look:
+    """A look at the agent once it has followed the loaders of GPU 0 for a while."""
+    deadline = time.monotonic() + PATIENCE
+    looks = 0
+    while looks <= WINDOW and time.monotonic() < deadline:
+        await agent.poller.tick()
+        looks += bool(Look(agent.poller.latest).where(workload.LOADERS, gpu="0"))
+        await asyncio.sleep(1.0)
+    return Look(agent.poller.latest)
+
+
+def diagnosis(pid: int) -> dict[str, Any]:
+    clock = SystemClock()
+    machine = build(parse(SIMULATED), clock)
+    clock.skip(60.0)
+    hardware = Hardware(lambda: OneProcess(machine.nvml, pid), real_host())
+    agent = build_agent(Config(job=JobConfig(info=True)), hardware, clock)
+    look = asyncio.run(verdict(agent))
+    states = look.where(accounting.STATE, gpu="0").items()
+    figures = (workload.LOADERS, workload.LOADERS_RUNNING, workload.LAUNCHER_CORES)
+    return {
+        "uid": os.getuid(),
+        "verdict": [labels[2:] for labels, value in states if value],
+        "mounts": look.value(filesystem.MOUNTS),
+        "jobs": [labels for labels in look.labelled(workload.JOB) if labels["gpu"] == "0"],
+        **{str(m): list(look.where(m, gpu="0").values()) for m in figures},
+    }
+
+
+if __name__ == "__main__":
+    what, *words = sys.argv[1:]
+    found = diagnosis(int(words[0])) if what == "diagnosis" else {p: opening(p) for p in words}
+    print(json.dumps(found))
