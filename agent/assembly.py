@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +18,15 @@ from agent.diagnosis.accounting import Diagnosis
 from agent.gpus import Fleet, Gpus
 from agent.lane import InlineLane, Lane
 from agent.model import FINAL, Absent
-from agent.observers import Guarded
+from agent.observers import Guarded, Observer
 from agent.poller import Poller
 from agent.probe import Probe
-from agent.reads import Ledger, Read
+from agent.reads import PERMANENT, Ledger, Read
+from agent.settings import Current, Settings
 from agent.sources import system, xid
 from agent.sources.options import HostOptions
 from agent.sources.table import gpu_reads, host_reads
 from agent.specs import Specs, SystemSpec
-from agent.specs import load as load_specs
 from agent.workload.occupants import Occupants
 
 if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs them
@@ -76,13 +75,36 @@ def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, Recorder]":
 class Agent:
     """An agent ready to tick."""
 
-    config: Config
+    current: Current
     clock: Clock
     poller: Poller
     gpus: Gpus
-    specs: Specs
-    recognise: Callable[[Fleet], SystemSpec | None]
+    diagnosis: Diagnosis
     watch: xid.XidWatch
+    options: HostOptions
+    occupants: Occupants
+    product: str  # the maker's name of this machine
+
+    @property
+    def config(self) -> Config:
+        return self.current.settings.config
+
+    @property
+    def specs(self) -> Specs:
+        return self.current.settings.specs
+
+    def recognise(self, fleet: Fleet) -> SystemSpec | None:
+        """Which system this is, by the GPUs that are there."""
+        return self.current.settings.system_of(fleet.gpus)
+
+    def follow(self, settings: Settings) -> None:
+        """Put other settings in force; whatever counts goes on counting."""
+        self.current.settings = settings
+        config = settings.config
+        self.occupants.fed = config.diagnosis.busy
+        self.options.ignore_disks = config.disk.ignore
+        self.options.ignore_networks = config.network.ignore
+        self.options.job_info = config.job.info
 
 
 def build_agent(
@@ -93,26 +115,65 @@ def build_agent(
     Raises SpecError where the configured system or spec directory is wrong.
     """
     clock = clock or SystemClock()
-    sheets = load_specs(Path(config.specs) if config.specs else None)
-    specs = sheets.overruled(config.saturation.configured)
-    system_of = _recogniser(config, hardware.host, specs)
-
-    def recognise(fleet: Fleet) -> SystemSpec | None:
-        return system_of(fleet.gpus)
-
-    recognise(Fleet())  # a configured system that does not exist is told at once
-    occupants = Occupants(config.diagnosis.busy)
-    build = _gpu_builder(config, hardware.host, clock, system_of, occupants)
+    product = system.product_name(hardware.host.files)
+    settings = Settings.of(config, product)
+    current, occupants = Current(settings), Occupants()
+    options = HostOptions(every=lambda: beats.HOST_AT_REST if occupants.at_rest else beats.TICK)
+    build = _gpu_builder(current, hardware.host, clock, occupants)
     gpus = Gpus(hardware.library, build, clock, Ledger(), occupants)
     counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.fleet.gpus))
-    whole = system.System(lambda: gpus.fleet, recognise, hardware.host.files)
-    configured = {(c.path, c.device, c.direction): c.bytes_per_second for c in config.limit}
-    agenda = Agenda(_host_reads(config, hardware.host, clock, occupants), clock, Ledger())
+    bandwidths, diagnosis = _observers(current, gpus)
+    observers = Guarded("bandwidth", bandwidths), Guarded("diagnosis", diagnosis)
+    agent = Agent(
+        current=current,
+        clock=clock,
+        poller=_poller(
+            current, hardware.host, gpus, counts, options, observers=observers, inline=inline
+        ),
+        gpus=gpus,
+        diagnosis=diagnosis,
+        watch=xid.XidWatch(gpus.listener, counts),
+        options=options,
+        occupants=occupants,
+        product=product,
+    )
+    agent.follow(settings)
+    return agent
+
+
+def _observers(current: Current, gpus: Gpus) -> tuple[Bandwidths, Diagnosis]:
+    bandwidths = Bandwidths(
+        specs=lambda: current.settings.specs,
+        system=lambda: current.settings.system_of(gpus.fleet.gpus),
+        configured=lambda: current.settings.limits,
+    )
+    diagnosis = Diagnosis(
+        fleet=lambda: gpus.fleet,
+        bandwidth=bandwidths.bandwidth,
+        thresholds=lambda: current.settings.config.diagnosis,
+    )
+    return bandwidths, diagnosis
+
+
+def _poller(
+    current: Current,
+    host: Host,
+    gpus: Gpus,
+    counts: xid.XidCounts,
+    options: HostOptions,
+    *,
+    observers: Sequence[Observer],
+    inline: bool,
+) -> Poller:
+    clock, lane = gpus.clock, InlineLane if inline else Lane
+
+    def recognise(fleet: Fleet) -> SystemSpec | None:
+        return current.settings.system_of(fleet.gpus)
+
+    whole = system.System(lambda: gpus.fleet, recognise, host.files)
+    agenda = Agenda(host_reads(host, clock, options, gpus.occupants), clock, Ledger())
     known = Agenda([*system.reads(whole), *xid.reads(counts)], clock, Ledger())
-    bandwidths = Bandwidths(specs, lambda: recognise(gpus.fleet), configured)
-    diagnosis = Diagnosis(lambda: gpus.fleet, bandwidths.bandwidth, config.diagnosis)
-    lane = InlineLane if inline else Lane
-    poller = Poller(
+    return Poller(
         lanes=(
             lane("nvml", gpus.run, gpus.complete, clock),
             lane("host", agenda.run, agenda.complete, clock),
@@ -120,52 +181,26 @@ def build_agent(
         ),
         ledgers=(gpus.ledger, agenda.ledger, known.ledger),
         clock=clock,
-        observers=(Guarded("bandwidth", bandwidths), Guarded("diagnosis", diagnosis)),
+        observers=observers,
     )
-    watch = xid.XidWatch(gpus.listener, counts)
-    return Agent(config, clock, poller, gpus, specs, recognise, watch)
-
-
-def _recogniser(
-    config: Config, host: Host, specs: Specs
-) -> Callable[[Sequence[Identity]], SystemSpec | None]:
-    """Which system these GPUs make of this machine. Asked each tick, and they seldom change."""
-    product = system.product_name(host.files)
-
-    @cache
-    def system_with(models: tuple[str, ...]) -> SystemSpec | None:
-        return specs.recognise(models, product, config.system)
-
-    return lambda identities: system_with(tuple(i.model for i in identities))
-
-
-def _host_reads(config: Config, host: Host, clock: Clock, occupants: Occupants) -> Iterator[Read]:
-    options = HostOptions(
-        ignore_disks=config.disk.ignore,
-        ignore_networks=config.network.ignore,
-        job_info=config.job.info,
-        every=lambda: beats.HOST_AT_REST if occupants.at_rest else beats.TICK,
-    )
-    return host_reads(host, clock, options, occupants)
 
 
 def _gpu_builder(
-    config: Config,
-    host: Host,
-    clock: Clock,
-    system_of: Callable[[Sequence[Identity]], SystemSpec | None],
-    occupants: Occupants,
+    current: Current, host: Host, clock: Clock, occupants: Occupants
 ) -> Callable[[Device, Sequence[Identity]], Iterator[Read]]:
     def build(device: Device, identities: Sequence[Identity]) -> Iterator[Read]:
-        spec = system_of(identities)
+        def links_expected() -> int | None:
+            spec = current.settings.system_of(identities)
+            return spec.nvlink_links if spec else None
+
         probe = Probe(
             device=device,
             clock=clock,
             gpus=len(identities),
             gpm=gpm_of(device, clock),
             host=host,
-            nvlink_links_expected=spec.nvlink_links if spec else None,
-            process_series=config.process.series,
+            nvlink_links_expected=links_expected,
+            process_series=lambda: current.settings.config.process.series,
             occupants=occupants,
         )
         return gpu_reads(probe)
@@ -180,4 +215,5 @@ def gpm_of(device: Device, clock: Clock) -> Gpm | None:
     except Absent as absent:
         if absent.reason in FINAL:
             raise
+        device.unsure = device.unsure or absent.reason not in PERMANENT
         return None

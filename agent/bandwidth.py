@@ -1,11 +1,12 @@
 """How close each data path is to its limit, integrated over every reading: nothing is sampled."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent import beats
-from agent.limits import Limits, Machine, PathKey, resolve, survey
+from agent.limits import Found, Limits, Machine, PathKey, resolve, survey
 from agent.look import Look
 from agent.model import (
     EXPIRY_BEATS,
@@ -22,6 +23,8 @@ from agent.model import (
 from agent.reads import Out
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
 from agent.specs import Specs, SystemSpec
+
+log = logging.getLogger(__name__)
 
 PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
 
@@ -67,7 +70,12 @@ OBSERVED = counter(
 REFRESH = 30
 """Ticks between two looks at the limits: links go down, GPUs are lost, speeds are negotiated."""
 
+KEPT = 3600.0
+"""Seconds for which a path that is gone keeps its seconds: a lost GPU may come back."""
+
 NO_LIMIT = Absent(Reason.UNKNOWN, "no limit is known: [[limit]] in the configuration sets one")
+
+NO_DEVICE = Absent(Reason.MISSING, "the configuration limits a device that is not here")
 
 PATHS_KEY = ReadKey("bandwidth", "paths")
 
@@ -171,7 +179,8 @@ class Bandwidth:
         key = key_of(traffic, sample.labels)
         limit = self.limits.get(key)
         if limit is None:
-            self.unlimited.add(key)
+            if not key.gpu or key.device == f"gpu{key.gpu}":  # a link of several: their sum tells
+                self.unlimited.add(key)
             return
         path = self.paths.get(key)
         if limit.bytes_per_second <= 0:  # all links down: there is nothing to be a share of
@@ -194,6 +203,12 @@ class Bandwidth:
         path.observed += seconds
         if path.ratio >= self.threshold(key.path):
             path.saturated += seconds
+
+    def forget(self, now: float) -> None:
+        """Drop the paths that are gone for good: NICs come and go under names of their own."""
+        gone = [k for k, p in self.paths.items() if k not in self.limits and p.until + KEPT < now]
+        for key in gone:
+            del self.paths[key]
 
     def report(self, out: Out) -> None:
         """Samples of every limit, and of the traffic where it is followed."""
@@ -218,29 +233,54 @@ class Bandwidths:
 
     def __init__(
         self,
-        specs: Specs,
+        specs: Callable[[], Specs],
         system: Callable[[], SystemSpec | None],
-        configured: Mapping[tuple[str, str, str], float],
+        configured: Callable[[], Mapping[tuple[str, str, str], float]],
     ) -> None:
         self._specs = specs
         self._system = system
         self._configured = configured
-        self.bandwidth = Bandwidth(specs.threshold)
+        self._resolved_by: Specs | None = None
+        self._without: list[tuple[str, str, str]] = []  # configured limits without a device
+        self._told: set[tuple[str, str, str]] = set()
+        self.bandwidth = Bandwidth(lambda path: specs().threshold(path))
 
     def observe(self, snapshot: Snapshot, fresh: Sequence[Reading]) -> None:
         """Take in the readings of one tick."""
+        specs = self._specs()
         # While the machine is being met, each tick: its GPUs may answer after its NICs do.
-        if snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0:
-            machine = Machine(Look(snapshot), self._specs, self._system(), self._configured)
-            found = survey(machine)
+        due = snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0
+        if due or specs is not self._resolved_by:  # another configuration is in force
+            self._resolved_by = specs
+            configured = self._configured()
+            found = survey(machine := Machine(Look(snapshot), specs, self._system(), configured))
+            self._note(configured, found, snapshot)
             self.bandwidth.limits = resolve(machine, found)
             self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
             self.bandwidth.unlimited.clear()
+            self.bandwidth.forget(snapshot.at)
         self.bandwidth.observe(fresh)
+
+    def _note(
+        self,
+        configured: Mapping[tuple[str, str, str], float],
+        found: Sequence[Found],
+        snapshot: Snapshot,
+    ) -> None:
+        """See which limits name a device that is not here: a mistake, or it is plugged in later."""
+        here = {(key.path, key.device, key.direction) for key, *_ in found}
+        self._without = sorted(configured.keys() - here)
+        met = snapshot.tick >= REFRESH
+        for limit in self._without if met else ():
+            if limit not in self._told:
+                log.warning("event=limit_without_device path=%s device=%s direction=%s", *limit)
+        self._told = set(self._without) if met else set()
 
     def report(self, snapshot: Snapshot) -> Reading:
         """What is known of every path at this tick."""
         out = Out(snapshot.at)
         self.bandwidth.report(out)
+        for path, device, direction in self._without:
+            out.absent(LIMIT, NO_DEVICE, path, device, "", "", direction)
         samples, absences = tuple(out.samples), tuple(out.absences)
         return Reading(PATHS_KEY, snapshot.at, beats.TICK, samples, absences)

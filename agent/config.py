@@ -22,6 +22,8 @@ from alerts.thresholds import Thresholds as AlertThresholds
 
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
+LARGEST = 64 * 1024
+"""Bytes of a file: ten times the example. The parser's time may grow as the square of it."""
 DEFAULT_LISTEN = "127.0.0.1:9935"
 
 
@@ -101,6 +103,7 @@ class Config:
     listen: str = DEFAULT_LISTEN
     system: str = ""
     specs: str = ""
+    web_config_file: str = ""
     log: LogConfig = field(default_factory=LogConfig)
     process: ProcessConfig = field(default_factory=ProcessConfig)
     job: JobConfig = field(default_factory=JobConfig)
@@ -180,6 +183,9 @@ DIRECTIONS = {
 }
 """The data paths that a limit can be configured for, and their directions."""
 
+MOST_RATE = 1e18
+"""Bytes per second, and the largest of all numbers here; TOML knows no bounds, and floats do."""
+
 TYPE_NAMES = {str: "a string", int: "an integer", bool: "true or false", float: "a number"}
 
 
@@ -215,7 +221,11 @@ def load(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise ConfigError(f"{path}: has more than {LARGEST} bytes, expected a TOML file")
+        return tomllib.loads(content.decode())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -250,7 +260,8 @@ def _limits(entries: Any, where: str) -> Iterator[LimitConfig]:
         if not isinstance(entry["device"], str) or not entry["device"]:
             raise ConfigError(f"{place}: device must be a name such as md0, eth0 or gpu0")
         if not _is_rate(entry["bytes_per_second"]):
-            raise ConfigError(f"{place}: bytes_per_second must be a number above 0")
+            expected = f"a number above 0 and at most {MOST_RATE:g}"
+            raise ConfigError(f"{place}: bytes_per_second must be {expected}")
         path = tuple(entry[name] for name in names[:3])
         if path in seen:
             raise ConfigError(f"{place}: {' '.join(path)} has a limit already, expected one")
@@ -260,7 +271,7 @@ def _limits(entries: Any, where: str) -> Iterator[LimitConfig]:
 
 def _is_rate(value: Any) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 < value < float("inf")
+    return number and 0 < value <= MOST_RATE
 
 
 def _keys(schema: type, prefix: str = "") -> Iterator[tuple[str, type]]:
@@ -283,18 +294,18 @@ def _with(config: Config, key: str, value: Any, where: str) -> Config:
     """The configuration with one key set, after its checks."""
     known = _known()
     if key not in known:
-        shown = key if key.isprintable() else repr(key)
+        shown = f"{key:.60}" if key.isprintable() else f"{key!r:.60}"
         expected = ", ".join(known)
         raise ConfigError(f"{where}: {shown} is not a known key, expected one of {expected}")
     kind = known[key]
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) <= MOST_RATE:
         value = float(value)
     if type(value) is not kind:
-        shown = f"{value!r} ({type(value).__name__})"
+        shown = f"{value!r:.60} ({type(value).__name__})"
         raise ConfigError(f"{where}: {key} must be {TYPE_NAMES[kind]}, not {shown}")
     check, expected = CHECKS.get(key) or CHECKS_OF_TYPE.get(kind, ANY)
     if not check(value):
-        raise ConfigError(f"{where}: {key} must be {expected}, not {value!r}")
+        raise ConfigError(f"{where}: {key} must be {expected}, not {value!r:.60}")
     table, _, name = key.rpartition(".")
     if table:
         name, value = table, replace(getattr(config, table), **{name: value})
@@ -310,7 +321,7 @@ def _from_text(text: str, key: str, kind: type, where: str) -> Any:
     try:
         return read(text)
     except (ValueError, KeyError) as error:
-        shown = f"{TYPE_NAMES[kind]}, not {text!r}"
+        shown = f"{TYPE_NAMES[kind]}, not {text!r:.60}"
         raise ConfigError(f"{where}: {key} must be {shown}") from error
 
 

@@ -22,6 +22,9 @@ WITHOUT_DRIVER = (
     "without a GPU"
 )
 
+MOST_GPUS = 1024
+"""More than any machine has: a driver that lists more is not to be believed."""
+
 CONNECTION = ReadKey("nvml", "connection")
 NO_ANSWER_YET = "the driver has not answered yet"
 
@@ -141,13 +144,14 @@ class Gpus:
                 self._disconnect(str(absent), emit)
 
     def _check_modes(self, emit: Emit) -> None:
-        """Where MIG was switched on or off, the GPU answers other questions: probe anew."""
+        """Where MIG was switched on or off, or a GPU was met in a bad moment, it answers other
+        questions: probe anew."""
         now = self.clock.monotonic()
         if now < self._next_mode_check:
             return
         self._next_mode_check = now + beats.LINKS
         alive = [m.device for m in self._members.values() if not m.device.lost]
-        if any(device.mig_switched() for device in alive):
+        if any(device.unsure or device.mig_switched() for device in alive):
             self._probe(emit)
 
     def _connect(self, emit: Emit) -> None:
@@ -180,7 +184,10 @@ class Gpus:
 
     def _count(self) -> int:
         assert self.nvml is not None
-        return int(self.nvml.call("nvmlDeviceGetCount"))
+        count = self.nvml.call("nvmlDeviceGetCount")
+        if not isinstance(count, int) or not 0 <= count <= MOST_GPUS:
+            raise Absent(Reason.UNKNOWN, f"nvmlDeviceGetCount says {count!r:.60}")
+        return count
 
     def _probe(self, emit: Emit) -> None:
         """Ask every GPU anew what it answers; forget those that are no longer listed."""
@@ -269,6 +276,7 @@ class Gpus:
 
     def _lose(self, member: Member, emit: Emit, absent: Absent) -> None:
         self._declare_lost(member, emit, absent)
+        self._silent[member.device.identity.index] = str(absent)  # told below, and not once more
         self._publish()
         log.error('event=gpu_lost gpu=%s uuid=%s error="%s"', *member.device.labels, absent)
 

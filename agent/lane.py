@@ -65,12 +65,17 @@ class Lane:
         threading.Thread(target=self._loop, name=f"lane-{self.name}", daemon=True).start()
 
     def _loop(self) -> None:
+        failing = False
         while True:
             done = self._turns.get()
             try:
                 self._work(self._finished.put)
             except Exception:  # whatever it is, the lane must live to take the next turn
-                log.exception("event=lane_failed lane=%s", self.name)
+                if not failing:
+                    log.exception("event=lane_failed lane=%s", self.name)
+                failing = True
+            else:
+                failing = False
             finally:
                 self.busy_since = None
                 done()

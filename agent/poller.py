@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,8 +19,15 @@ log = logging.getLogger(__name__)
 PATIENCE = 0.8
 """Share of the tick for which the poller waits for its lanes before it publishes without them."""
 
+NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+
 STALL = 5.0
 """A turn of a lane that takes longer (s) counts as stalled: its sources are down."""
+
+
+Listener = Callable[[Snapshot], None]
+"""Hears of every tick, on the event loop and so in no time, with what was read; what observers make
+of it, and the agent's health, are in `Poller.latest`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +39,7 @@ class Poller:
     clock: Clock
     observers: Sequence[Observer] = ()
     config_ok: Callable[[], bool] = lambda: True
+    listeners: list[Listener] = field(default_factory=list)
     _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
     _whole: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
     _stuck: frozenset[str] = frozenset()  # lanes whose call hangs
@@ -38,6 +47,12 @@ class Poller:
     _readings: dict[ReadKey, Reading] = field(default_factory=dict)
     _lane_of: dict[str, Lane] = field(default_factory=dict)
     _ready: bool = False
+    _deaf: list[Listener] = field(default_factory=list)  # listeners that failed at the last tick
+
+    @property
+    def stuck(self) -> frozenset[str]:
+        """Names of the lanes whose call hangs."""
+        return self._stuck
 
     @property
     def latest(self) -> Snapshot:
@@ -72,6 +87,8 @@ class Poller:
         self._publish()
         for observer in self.observers:
             observer.observe(self._data, fresh)
+        for listener in self.listeners:
+            self._tell_of_tick(listener)
 
     def waiting_for(self) -> str:
         """What has not been read once yet; empty when the agent is ready.
@@ -94,6 +111,18 @@ class Poller:
         patience.add_done_callback(partial(_give_up, turns))
         await asyncio.gather(*turns, return_exceptions=True)
         patience.cancel()
+
+    def _tell_of_tick(self, listener: Listener) -> None:
+        """What a listener stumbles over must not end the agent; told once until it hears again."""
+        try:
+            listener(self._data)
+        except Exception:
+            if listener not in self._deaf:
+                log.exception("event=listener_failed listener=%s", type(listener).__name__)
+                self._deaf.append(listener)
+        else:
+            if listener in self._deaf:
+                self._deaf.remove(listener)
 
     def _take(self, finished: Finished, lane: Lane) -> None:
         if isinstance(finished, ReadKey):
@@ -140,8 +169,9 @@ def _tell_stuck(stuck: frozenset[str], before: frozenset[str]) -> None:
 
 
 def _tell(reading: Reading, before: str) -> None:
-    """Log a read that begins or ceases to fail: state changes, not states."""
-    if reading.failure == before:
+    """Log a read that begins or ceases to fail, or fails in another way: state changes, not
+    states. Numbers in a message (addresses, process ids) make no other way."""
+    if NUMBER.sub("", reading.failure) == NUMBER.sub("", before):
         return
     where = "source=%s part=%s device=%s"
     if reading.failure:

@@ -22,8 +22,10 @@ class Probe:
     gpus: int  # how many share the driver, and so take turns
     gpm: Gpm | None
     host: Host
-    nvlink_links_expected: int | None = None  # by the spec sheet of this system, if known
-    process_series: int = 0  # per-process series at most, of each GPU; 0 for none
+    # By the spec sheet of this system, if known; and per-process series at most, of each GPU.
+    # Both are asked at each read, for a reload may change them.
+    nvlink_links_expected: Callable[[], int | None] = lambda: None
+    process_series: Callable[[], int] = lambda: 0
     occupants: Occupants = field(default_factory=Occupants)  # where the host lane learns of pids
 
     def read(

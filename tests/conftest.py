@@ -3,11 +3,18 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.machines import Bench, simulated
 
+BROWSER = "browser: needs Chromium"
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
+"""How long an example takes says how busy the machine is."""
+
 ROOT = "root: needs root, fio and network namespaces"
 STACK = "stack: needs Prometheus and Alertmanager"
+SYSTEMD = "systemd: needs root, systemd-nspawn and mmdebstrap, and the packages of Debian"
 PROMETHEUS = "prometheus: needs Prometheus and its promtool"
 PROMTOOL = "promtool: needs Prometheus' promtool"
 
@@ -21,10 +28,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", BROWSER)
     config.addinivalue_line("markers", PROMETHEUS)
     config.addinivalue_line("markers", PROMTOOL)
     config.addinivalue_line("markers", ROOT)
     config.addinivalue_line("markers", STACK)
+    config.addinivalue_line("markers", SYSTEMD)
 
 
 @pytest.fixture

@@ -140,7 +140,8 @@ LIBRARIES = {
     "grafanalib": ("dashboards/panels.py",),
     "aiohttp": ("exporters/",),
     "prometheus_client": ("exporters/",),
-    "yaml": ("alerts/",),
+    "yaml": ("alerts/", "exporters/web_yaml.py"),
+    "bcrypt": ("exporters/passwords.py",),
     "subprocess": ("agent/commands/",),
 }
 """Each library has one place."""

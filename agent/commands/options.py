@@ -20,6 +20,7 @@ def config_of(arguments: argparse.Namespace) -> Config:
     """The configuration from file, environment and flags; raises ConfigError."""
     flags = {
         "listen": getattr(arguments, "listen", None),
+        "web_config_file": getattr(arguments, "web_config_file", None),
         "log.level": getattr(arguments, "log_level", None),
         "log.format": getattr(arguments, "log_format", None),
     }

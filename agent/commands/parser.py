@@ -57,6 +57,12 @@ def _speed_flag(parser: argparse.ArgumentParser, effect: str) -> None:
 def _run_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
     parser.add_argument("--listen", metavar="HOST:PORT", help="default 127.0.0.1:9935")
+    parser.add_argument(
+        "--web.config.file",
+        dest="web_config_file",
+        metavar="FILE",
+        help="TLS and passwords (YAML, as of all Prometheus exporters)",
+    )
     _speed_flag(parser, "run the agent on a clock N times faster")
     parser.add_argument("--replay", type=_path, metavar="FILE", help="watch a tape")
     parser.add_argument("--log.level", dest="log_level", help="debug, info, warning or error")
@@ -93,6 +99,14 @@ def _up_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=_path, metavar="DIR", help="keep the data here; default: until the end"
     )
+
+
+def _install_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
+
+
+def _uninstall_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--purge", action="store_true", help="remove the settings too")
 
 
 def _path(text: str) -> Path:
@@ -156,6 +170,16 @@ COMMANDS: dict[str, tuple[Flags, str, str]] = {
         "dgx-telemetry up\n"
         "dgx-telemetry up --simulate dgx-h100:starved-disk --simulate-speed 10\n"
         "dgx-telemetry up --data ~/dgx-telemetry",
+    ),
+    "install": (
+        _install_flags,
+        "the agent as a systemd service on this machine (as root); again, it does what is missing",
+        "dgx-telemetry install --dry-run\ndgx-telemetry install",
+    ),
+    "uninstall": (
+        _uninstall_flags,
+        "remove the systemd service (as root); settings in /etc/dgx-telemetry stay",
+        "dgx-telemetry uninstall\ndgx-telemetry uninstall --purge",
     ),
 }
 """Flags, summary and examples. What a subcommand does is `run` in the module of its name, which is

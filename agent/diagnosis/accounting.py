@@ -168,7 +168,7 @@ class Diagnosis:
 
     fleet: Callable[[], Fleet]
     bandwidth: Bandwidth
-    thresholds: Thresholds = field(default_factory=Thresholds)
+    thresholds: Callable[[], Thresholds]
     accounts: dict[str, Account] = field(default_factory=dict)  # by UUID: a lost GPU may return
     pasts: dict[Labels, Past] = field(default_factory=dict)  # of the GPUs with processes
     window: Window = field(
@@ -180,7 +180,7 @@ class Diagnosis:
         self.window.take(snapshot.at, fresh)
         if snapshot.tick % FORGET == 0:
             self.window.forget()
-        scene = Scene(self.window, self.bandwidth, self.thresholds, dict(self.pasts))
+        scene = Scene(self.window, self.bandwidth, self.thresholds(), dict(self.pasts))
         fleet = self.fleet()
         for identity in fleet.gpus:
             account = self.accounts.setdefault(identity.uuid, Account())

@@ -24,6 +24,16 @@ class Point(NamedTuple):
     until: float
 
 
+class Refusal(NamedTuple):
+    """Why a value is absent, and until when that holds (monotonic seconds)."""
+
+    detail: str
+    until: float
+
+
+NEVER = Refusal("", 0.0)
+
+
 @dataclass(slots=True)
 class Window:
     """Series of the metrics in `kept` (by name), as they came; `now` is the tick's time.
@@ -35,7 +45,7 @@ class Window:
     sources: frozenset[str]
     now: float = 0.0
     _series: dict[str, dict[Labels, deque[Point]]] = field(default_factory=dict)
-    _refused: dict[tuple[str, Labels], str] = field(default_factory=dict)
+    _refused: dict[tuple[str, Labels], Refusal] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._series = {name: {} for name in self.kept}
@@ -52,7 +62,7 @@ class Window:
             for metric, labels, _, detail in reading.absences:
                 if metric.name in self.kept:
                     self._series[metric.name].pop(labels, None)
-                    self._refused[metric.name, labels] = detail
+                    self._refused[metric.name, labels] = Refusal(detail, reading.expires)
 
     def _keep(self, name: str, labels: Labels, point: Point) -> None:
         series = self._series[name]
@@ -64,13 +74,14 @@ class Window:
 
     def refusal(self, metric: Metric, *labels: str) -> str:
         """Why a value is absent; empty where it is there, or was never asked for."""
-        return self._refused.get((metric.name, labels), "")
+        return self._refused.get((metric.name, labels), NEVER).detail
 
     def forget(self) -> None:
         """Drop the series that have expired: processes, jobs and GPUs come and go."""
         for series in self._series.values():
             for labels in [k for k, points in series.items() if points[-1].until < self.now]:
                 del series[labels]
+        self._refused = {k: r for k, r in self._refused.items() if r.until >= self.now}
 
     def value(self, metric: Metric, *labels: str) -> float | None:
         """The newest value, or None where it is absent or has expired."""

@@ -53,6 +53,7 @@ MEMBERS_EXPECTED = gauge(
 )
 
 BLOCK = "/sys/block"
+MOST_DIGITS = 9
 ARRAY_STATE = 5.0  # seconds between two looks at the arrays
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no busy time for this device")
@@ -61,9 +62,10 @@ NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no busy time for th
 class Counters:
     """Bytes and busy time of every whole disk; which those are is asked anew when names change."""
 
-    def __init__(self, host: Host, ignore: re.Pattern[str]) -> None:
+    def __init__(self, host: Host, options: HostOptions) -> None:
         self._host = host
-        self._ignore = ignore
+        self._options = options
+        self._ignored = options.ignored_disks
         self._seen: frozenset[str] = frozenset()
         self._devices: list[str] = []
         self._list_at = 0.0
@@ -71,7 +73,9 @@ class Counters:
 
     def read(self, out: Out) -> None:
         stats = self._host.psutil.disk_io_counters(perdisk=True, nowrap=False)
-        if out.at >= self._list_at or stats.keys() != self._seen:
+        ignored = self._options.ignored_disks
+        if out.at >= self._list_at or stats.keys() != self._seen or ignored is not self._ignored:
+            self._ignored = ignored
             self._list(stats, out.at)
         if not self._devices:
             raise Absent(Reason.MISSING, NO_DISK)
@@ -81,7 +85,7 @@ class Counters:
     def _list(self, stats: Mapping[str, Any], at: float) -> None:
         self._list_at = at + beats.LINKS
         self._seen = frozenset(stats)
-        disks = whole_disks(self._host.files, self._ignore)
+        disks = whole_disks(self._host.files, self._ignored)
         self._devices = [disk for disk in disks if disk in stats]
         self._odometers.keep(self._devices)
 
@@ -98,12 +102,12 @@ class Counters:
 class Info:
     """Models and membership."""
 
-    def __init__(self, files: Files, ignore: re.Pattern[str]) -> None:
+    def __init__(self, files: Files, options: HostOptions) -> None:
         self._files = files
-        self._ignore = ignore
+        self._options = options
 
     def read(self, out: Out) -> None:
-        disks = whole_disks(self._files, self._ignore)
+        disks = whole_disks(self._files, self._options.ignored_disks)
         if not disks:
             raise Absent(Reason.MISSING, NO_DISK)
         blocks = names_in(self._files, BLOCK)
@@ -117,13 +121,14 @@ class Info:
 class Arrays:
     """How many members each array has, and should have."""
 
-    def __init__(self, files: Files, ignore: re.Pattern[str]) -> None:
+    def __init__(self, files: Files, options: HostOptions) -> None:
         self._files = files
-        self._ignore = ignore
+        self._options = options
 
     def read(self, out: Out) -> None:
         blocks = names_in(self._files, BLOCK)
-        arrays = [a for a in arrays_among(self._files, blocks) if not self._ignore.search(a)]
+        ignored = self._options.ignored_disks
+        arrays = [a for a in arrays_among(self._files, blocks) if not ignored.search(a)]
         if not arrays:
             raise Absent(Reason.MISSING, f"{BLOCK} lists no md array")
         for array in arrays:
@@ -171,8 +176,8 @@ def raid_disks(files: Files, array: str) -> int:
     path = f"{BLOCK}/{array}/md/raid_disks"
     text = read_text(files, path)
     first = text.partition(" ")[0]
-    if not first.isdecimal() or int(first) == 0:
-        raise Absent(Reason.UNKNOWN, f"{path} holds {text!r}, expected a number above 0")
+    if not first.isdecimal() or len(first) > MOST_DIGITS or int(first) == 0:
+        raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected a number above 0")
     return int(first)
 
 
@@ -195,10 +200,9 @@ def _text_or_nothing(files: Files, path: str) -> str:
 
 def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's disks and arrays."""
-    ignore = re.compile(options.ignore_disks)
     bytes_and_time = (READ_BYTES, WRITTEN_BYTES, BUSY)
-    counters, info = Counters(host, ignore), Info(host.files, ignore)
-    arrays = Arrays(host.files, ignore)
+    counters, info = Counters(host, options), Info(host.files, options)
+    arrays = Arrays(host.files, options)
     key = ReadKey("disk", "counters")
     yield Read(key, bytes_and_time, counters.read, options.every, varies=True)
     yield Read(ReadKey("disk", "info"), (INFO,), info.read, fixed(beats.LINKS))

@@ -13,6 +13,7 @@ from agent.odometers import FASTEST_WIRE, Odometers
 from agent.reads import Out, Read, fixed
 from agent.sources.options import HostOptions
 
+MOST_DIGITS = 9
 PORT_LABELS = ("device", "port")
 RECEIVED = counter(
     "dgx_infiniband_received_bytes_total",
@@ -184,12 +185,12 @@ class Counters:
             try:
                 value = _value(self._files, path)
             except Absent as absent:
-                self._refused.setdefault((port, row), absent)
+                self._refused.setdefault((port, row), absent.kept())
             else:
                 self._refused.pop((port, row), None)
                 self._paths[port, row] = path
                 return value
-        raise self._refused[port, row]
+        raise self._refused[port, row].kept()
 
 
 def _value(files: Files, path: str) -> int:
@@ -222,8 +223,8 @@ def _state(files: Files, path: str) -> int:
     """The number before the colon, as in `4: ACTIVE`."""
     text = read_text(files, path)
     number = text.partition(":")[0]
-    if not number.isdecimal():
-        raise Absent(Reason.UNKNOWN, f"{path} holds {text!r}, expected <number>: <state>")
+    if not number.isdecimal() or len(number) > MOST_DIGITS:
+        raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected <number>: <state>")
     return int(number)
 
 
@@ -239,8 +240,9 @@ def rate(files: Files, port: Port) -> float:
         raise Absent(Reason.UNKNOWN, f"{port.path('rate')} has no meaning while the port is down")
     text = read_text(files, port.path("rate"))
     number, _, unit = text.partition(" ")
-    if not unit.startswith("Gb/sec") or not number.replace(".", "", 1).isdecimal():
-        raise Absent(Reason.UNKNOWN, f"{port.path('rate')} holds {text!r}, expected <n> Gb/sec")
+    known = number.replace(".", "", 1).isdecimal() and len(number) <= MOST_DIGITS
+    if not known or not unit.startswith("Gb/sec"):
+        raise Absent(Reason.UNKNOWN, f"{port.path('rate')} holds {text!r:.60}, expected <n> Gb/sec")
     return float(number) * 1e9 / 8
 
 

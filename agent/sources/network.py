@@ -1,6 +1,5 @@
 """NICs: bytes in each direction, link state, negotiated speed."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -48,16 +47,19 @@ NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # what drivers say when they 
 class Counters:
     """Bytes of every NIC; names are matched against what to ignore only when they change."""
 
-    def __init__(self, psutil: Psutil, ignore: re.Pattern[str]) -> None:
+    def __init__(self, psutil: Psutil, options: HostOptions) -> None:
         self._psutil = psutil
-        self._ignore = ignore
+        self._options = options
+        self._ignored = options.ignored_networks
         self._seen: frozenset[str] = frozenset()
         self._devices: list[str] = []
         self._odometers = Odometers()
 
     def read(self, out: Out) -> None:
         stats = self._psutil.net_io_counters(pernic=True, nowrap=False)
-        if stats.keys() != self._seen:
+        ignored = self._options.ignored_networks
+        if stats.keys() != self._seen or ignored is not self._ignored:
+            self._ignored = ignored
             self._meet(stats)
         if not self._devices:
             raise Absent(Reason.MISSING, "/proc/net/dev lists no NIC that is not ignored")
@@ -71,7 +73,7 @@ class Counters:
 
     def _meet(self, stats: Mapping[str, Any]) -> None:
         self._seen = frozenset(stats)
-        self._devices = sorted(name for name in stats if not self._ignore.search(name))
+        self._devices = sorted(name for name in stats if not self._ignored.search(name))
         self._odometers.keep(self._devices)
 
 
@@ -81,17 +83,19 @@ class Facts:
     def __init__(
         self,
         files: Files,
-        ignore: re.Pattern[str],
+        options: HostOptions,
         metric: Metric,
         fact: Callable[[Files, str], float],
     ) -> None:
         self._files = files
-        self._ignore = ignore
+        self._options = options
         self._metric = metric
         self._fact = fact
 
     def read(self, out: Out) -> None:
-        devices = [d for d in names_in(self._files, NET) if not self._ignored(d)]
+        ignored = self._options.ignored_networks
+        names = names_in(self._files, NET)
+        devices = [d for d in names if d != NOT_A_DEVICE and not ignored.search(d)]
         if not devices:
             raise Absent(Reason.MISSING, f"{NET} lists no NIC that is not ignored")
         for device in devices:
@@ -99,9 +103,6 @@ class Facts:
                 out.add(self._metric, self._fact(self._files, device), device)
             except Absent as absent:
                 out.absent(self._metric, absent, device)
-
-    def _ignored(self, device: str) -> bool:
-        return device == NOT_A_DEVICE or self._ignore.search(device) is not None
 
 
 def link_up(files: Files, device: str) -> float:
@@ -129,10 +130,9 @@ def speed(files: Files, device: str) -> float:
 
 def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's NICs."""
-    ignore = re.compile(options.ignore_networks)
-    counters = Counters(host.psutil, ignore)
-    links = Facts(host.files, ignore, LINK_UP, link_up)
-    speeds = Facts(host.files, ignore, SPEED, speed)
+    counters = Counters(host.psutil, options)
+    links = Facts(host.files, options, LINK_UP, link_up)
+    speeds = Facts(host.files, options, SPEED, speed)
     key, both = ReadKey("network", "counters"), (RECEIVED, TRANSMITTED)
     yield Read(key, both, counters.read, options.every, varies=True)
     yield Read(ReadKey("network", "links"), (LINK_UP,), links.read, fixed(LINK_STATE))

@@ -1,7 +1,7 @@
 """NVLink: payload and wire bytes per GPU and per link, errors, state, the far end, the fabric."""
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from agent import beats
@@ -11,7 +11,7 @@ from agent.backends.gpm import NVLINK_UNIT, Gpm, GpmId
 from agent.field_counters import FieldCounters, FieldRow
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, counter, gauge
 from agent.probe import Probe
-from agent.reads import Out, Read, Row
+from agent.reads import PERMANENT, Out, Read, Row
 
 LINK_LABELS = (*GPU_LABELS, "link")
 _DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"
@@ -141,6 +141,8 @@ LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
 USUAL_LINK_SPEED = 25e9
 """Nominal bytes per second of one link and direction, by architecture."""
 
+NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
+
 PLAUSIBLE = 2.0
 """A counter that grows faster than twice the links' speed has leapt."""
 
@@ -151,27 +153,35 @@ def link_speed(device: Device) -> float:
 
 
 def links_of(device: Device) -> tuple[int, ...]:
-    """The links that this GPU has, up or down: those that tell their state."""
-    found = []
+    """The links that this GPU has, up or down: those that tell their state. Raises Absent where
+    none does, for a reason that may pass: then nobody knows."""
+    found, passing = [], None
     for link in range(MOST_LINKS):
         try:
             device.get("NvLinkState", link)
         except Absent as absent:
             if absent.reason in FINAL:
                 raise
+            passing = passing if absent.reason in PERMANENT else absent
             continue
         found.append(link)
+    if passing is not None and not found:
+        raise passing
     return tuple(found)
 
 
 class Links:
     """State and far end of each link of one GPU."""
 
-    def __init__(self, device: Device, links: tuple[int, ...], expected: int | None) -> None:
+    def __init__(
+        self, device: Device, links: tuple[int, ...], expected: Callable[[], int | None]
+    ) -> None:
         self._device = device
         self._links = links
         self._expected = expected
         self._most = 0
+        self._down: set[int] = set()
+        self._came_up = False  # a link that is down does not tell its far end
 
     def read_states(self, out: Out) -> None:
         up, unknown = 0, []
@@ -186,13 +196,24 @@ class Links:
                 continue
             out.add(LINK_UP, state, str(link))
             up += state
+            self._note(link, up=state)
         if len(unknown) == len(self._links):  # nothing is known of any: not even that it is down
             raise unknown[0]
         self._most = max(self._most, up)
         out.add(LINKS, up)
-        out.add(LINKS_EXPECTED, self._most if self._expected is None else self._expected)
+        expected = self._expected()
+        out.add(LINKS_EXPECTED, self._most if expected is None else expected)
+
+    def _note(self, link: int, *, up: bool) -> None:
+        self._came_up = self._came_up or (up and link in self._down)
+        (self._down.discard if up else self._down.add)(link)
+
+    def far_ends_beat(self) -> float:
+        """Far ends stay, but those of links that were down when they were asked."""
+        return beats.LINKS if self._came_up else beats.TOPOLOGY
 
     def read_far_ends(self, out: Out) -> None:
+        self._came_up = False
         for link in self._links:
             remote, address = far_end(self._device, link)
             out.add(LINK_INFO, 1, str(link), remote, address)
@@ -277,8 +298,11 @@ def _fabric(device: Device, out: Out) -> None:
     out.add(FABRIC_STATE, info.state)
 
 
-def _nothing(_: Out) -> None:
-    raise Absent(Reason.MISSING, "this GPU has no NVLink")
+def _refusal(why: Absent) -> Callable[[Out], None]:
+    def read(_: Out) -> None:
+        raise why.kept()
+
+    return read
 
 
 def _totals(device: Device, speed: float) -> FieldCounters:
@@ -306,11 +330,18 @@ def _per_link(device: Device, links: tuple[int, ...]) -> FieldCounters:
 def reads(probe: Probe) -> Iterator[Read]:
     """The reads of one GPU."""
     device = probe.device
-    links = links_of(device)
+    links: tuple[int, ...] = ()
+    refused = NO_NVLINK
+    try:
+        links = links_of(device)
+    except Absent as absent:
+        if absent.reason in FINAL:
+            raise
+        device.unsure, refused = True, absent.kept()
     state = (LINK_UP, LINKS, LINKS_EXPECTED)
     everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, FABRIC_STATE)
     if not links:
-        yield probe.read("nvlink", "none", everything, _nothing, beats.TOPOLOGY)
+        yield probe.read("nvlink", "none", everything, _refusal(refused), beats.TOPOLOGY)
         return
     own = Links(device, links, probe.nvlink_links_expected)
     speed = len(links) * link_speed(device)
@@ -320,6 +351,6 @@ def reads(probe: Probe) -> Iterator[Read]:
     yield probe.read("nvlink", "links", PER_LINK, per_link.read, beats.LINKS)
     yield probe.read("nvlink", "states", state, own.read_states, beats.LINKS)
     yield _error_read(probe, links)
-    yield probe.read("nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, beats.TOPOLOGY)
+    yield probe.read("nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, own.far_ends_beat)
     fabric = partial(_fabric, device)
     yield probe.read("nvlink", "fabric", (FABRIC_STATE,), fabric, beats.LINKS)

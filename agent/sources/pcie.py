@@ -76,7 +76,7 @@ class FromGpm:
     def read(self, out: Out) -> None:
         latest = self._gpm.latest
         if self._gpm.failure is not None:
-            raise self._gpm.failure
+            raise self._gpm.failure.kept()
         if latest is None:
             out.pending = True
             return

@@ -55,9 +55,9 @@ def _totals(files: Files, path: str) -> dict[str, float]:
     lines = _text(files, path).splitlines()
     try:
         return {line.partition(" ")[0]: int(line.rpartition("total=")[2]) / 1e6 for line in lines}
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise Absent(
-            Reason.UNKNOWN, f"{path} holds {lines!r}, expected lines that end in total=<us>"
+            Reason.UNKNOWN, f"{path} holds {lines!r:.99}, expected lines that end in total=<us>"
         ) from error
 
 

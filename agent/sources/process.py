@@ -1,6 +1,6 @@
 """Compute processes on a GPU: how many, how much memory they hold, and (on request) which."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from agent import beats
@@ -56,7 +56,9 @@ class Processes:
     """Keeps `device.occupied`, on which the beat of the dear reads depends, and tells the host
     lane which processes to look into."""
 
-    def __init__(self, device: Device, host: Host, series: int, occupants: Occupants) -> None:
+    def __init__(
+        self, device: Device, host: Host, series: Callable[[], int], occupants: Occupants
+    ) -> None:
         self._device = device
         self._host = host
         self._series = series
@@ -82,7 +84,7 @@ class Processes:
     def _list_largest(self, processes: list[Any], out: Out) -> None:
         told = [p for p in processes if p.usedGpuMemory is not None]
         told.sort(key=lambda p: (-p.usedGpuMemory, p.pid))
-        for process in told[: self._series]:
+        for process in told[: self._series()]:
             name = self._name(process.pid)
             out.add(PROCESS_MEMORY, process.usedGpuMemory, str(process.pid), name)
 

@@ -96,10 +96,12 @@ OF_CREW: tuple[Metric, ...] = (
 class Workload:
     """One look a second at the processes of every GPU."""
 
-    def __init__(self, host: Host, clock: Clock, occupants: Occupants, *, info: bool) -> None:
+    def __init__(
+        self, host: Host, clock: Clock, occupants: Occupants, options: HostOptions
+    ) -> None:
         self._login = host.login
         self._occupants = occupants
-        self._info = info
+        self._options = options
         self._roster = Roster(host.files, clock)
         self._crews = Crews(host.files)
 
@@ -128,12 +130,13 @@ class Workload:
             if member is not None:
                 user = "" if member.uid is None else self._login(member.uid)
                 found[member.job, user, member.runtime, self._roster.key(pid)] = None
-        shown = found if self._info else dict.fromkeys(map(_nameless, found))
+        named = self._options.job_info
+        shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
             out.add(JOB, 1, *gpu, *labels)
-        if self._info:
-            for named in list(dict.fromkeys(labels[:-1] for labels in found))[:MOST_JOBS]:
-                out.add(JOB_INFO, 1, *gpu, *named)
+        if named:
+            for job in list(dict.fromkeys(labels[:-1] for labels in found))[:MOST_JOBS]:
+                out.add(JOB_INFO, 1, *gpu, *job)
 
     def _tell_crew(self, out: Out, gpu: Labels, there: Crew) -> None:
         """What the processes do; nothing before two looks, for there is no rate of one."""
@@ -160,6 +163,6 @@ def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 def reads(host: Host, clock: Clock, options: HostOptions, occupants: Occupants) -> Iterator[Read]:
     """The read of all processes on GPUs."""
-    run = Workload(host, clock, occupants, info=options.job_info).read
+    run = Workload(host, clock, occupants, options).read
     metrics = (*OF_CREW, LIVES, JOB, JOB_INFO)
     yield Read(ReadKey("workload", "processes"), metrics, run, fixed(beats.TICK))

@@ -105,12 +105,17 @@ class XidWatch:
 
     def _loop(self) -> None:
         idle = threading.Event()
+        failing = False
         while True:
             try:
-                if not self.poll():
-                    idle.wait(PAUSE)
+                listens = self.poll()
             except Exception:  # the thread must live: the next event may be the one that matters
-                log.exception("event=xid_watch_failed")
+                if not failing:
+                    log.exception("event=xid_watch_failed")
+                failing, listens = True, False
+            else:
+                failing = False
+            if not listens:
                 idle.wait(PAUSE)
 
     def poll(self, milliseconds: int = WAIT) -> bool:
@@ -137,13 +142,13 @@ class XidWatch:
         try:
             events = nvml.call("nvmlEventSetCreate")
         except Absent as absent:
-            self._counts.refused = dict.fromkeys(handles, absent)
+            self._counts.refused = dict.fromkeys(handles, absent.kept())
             return False
         for uuid, handle in handles.items():
             try:
                 nvml.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, events)
             except Absent as absent:
-                refused[uuid] = absent
+                refused[uuid] = absent.kept()
         lost = {uuid for uuid, absent in refused.items() if absent.reason is Reason.LOST}
         self._counts.refused = {u: a for u, a in refused.items() if u not in lost}
         if len(refused) == len(handles):
