@@ -44,6 +44,10 @@ class Absent(Exception):
         super().__init__(detail or reason.value)
         self.reason = reason
 
+    def kept(self) -> "Absent":
+        """The same to keep: an error that was raised holds on to every frame that it came by."""
+        return Absent(self.reason, str(self))
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:

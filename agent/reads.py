@@ -103,7 +103,7 @@ class Rows(Generic[T]):
             raise absent
         if absent.reason in PERMANENT:
             self._asked.remove(row)
-            self._refused.append((row, absent))
+            self._refused.append((row, absent.kept()))
         else:
             out.absent(row.metric, absent, *row.labels)
 

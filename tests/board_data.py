@@ -91,4 +91,4 @@ def agents(machines: Mapping[str, str], folder: Path) -> Iterator[Mapping[str, s
         for process in running:
             process.terminate()
         for process in running:
-            process.wait(20)
+            process.wait(60)

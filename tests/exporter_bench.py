@@ -148,7 +148,7 @@ class Bench:
     def collect(self) -> list[GaugeMetricFamily]:
         self.builds += 1
         self.building.set()
-        assert self.pause.wait(10)
+        assert self.pause.wait(60)
         return []
 
     def text(self, accept: str = "") -> str:

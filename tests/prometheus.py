@@ -29,7 +29,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(address: str, seconds: float = 30.0) -> None:
+def wait_for(address: str, seconds: float = 90.0) -> None:
     """Until the address answers 200."""
     deadline = time.monotonic() + seconds
     while True:
@@ -87,7 +87,7 @@ class Prometheus:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(60)
 
     def ask(self, endpoint: str, **parameters: str) -> Any:
         """The data of an answer of the HTTP API; a refused query fails with its reason."""

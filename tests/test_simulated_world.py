@@ -10,6 +10,7 @@ import pytest
 
 from agent.backends.simulated import SYSTEMS, build, parse, scenarios, systems
 from agent.clock import SystemClock
+from tests.effort import calls_of
 from tests.simulated_machine import (
     ALL_LINKS,
     FABRIC,
@@ -118,9 +119,8 @@ def test_counters_never_fall_on_the_tour() -> None:
 def test_a_long_gap_is_caught_up_quickly() -> None:
     machine, clock = start("dgx-h200:training", 10.0)
     clock.advance(86_400.0)
-    before = time.process_time()
+    assert calls_of(machine.world.advance) < 2_000_000, "half a second of an idle core"
     assert get(machine, "UtilizationRates").gpu > 90
-    assert time.process_time() - before < 1.0
     assert field(machine, 83)[1] == pytest.approx(0.91 * 700 * 86_410 * 1000, rel=0.02)
 
 
@@ -258,7 +258,7 @@ def test_a_hung_driver_blocks_under_a_running_clock() -> None:
     assert caller.is_alive()
     assert machine.host.files.read("/proc/loadavg")
     machine.world.hang(on=False)
-    caller.join(5.0)
+    caller.join(60.0)
     assert not caller.is_alive()
 
 
@@ -376,8 +376,5 @@ def test_two_runs_are_the_same() -> None:
 def test_a_day_of_simulated_seconds_costs_little() -> None:
     machine, clock = start("dgx-h200:training", 1.0)
     machine.world.advance()
-    before = time.process_time()
-    for _ in range(50):
-        clock.advance(1.0)
-        machine.world.advance()
-    assert (time.process_time() - before) / 50 < 0.004
+    clock.advance(1.0)
+    assert calls_of(machine.world.advance) < 10_000, "3 ms of an idle core"

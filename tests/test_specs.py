@@ -1,11 +1,10 @@
 """The spec sheets: systems, graphs of links, thresholds, standards of wires, recognition."""
 
-import time
-
 import pytest
 
 from agent.specs import SpecError, Specs, SystemSpec, load
 from agent.specs.wires import nvlink_bytes_per_second, pcie_bytes_per_second
+from tests.effort import calls_of
 
 SYSTEMS = {
     "dgx-1-p100",
@@ -175,10 +174,7 @@ def test_an_unknown_gpu_has_no_sheet(specs: Specs, model: str) -> None:
     assert specs.gpu(model) is None
 
 
-def test_loading_takes_less_than_30_ms() -> None:
-    def seconds() -> float:
-        start = time.perf_counter()
-        load()
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(5)) < 0.030
+def test_loading_is_little_work() -> None:
+    """10 ms of an idle core."""
+    load()  # the first time the interpreter compiles patterns
+    assert calls_of(load) < 60_000

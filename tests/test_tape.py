@@ -191,12 +191,25 @@ def test_waiting_for_an_event_takes_the_time_that_the_clock_gives(tmp_path):
     nvml.events.append((1, 48))
     look.event()
     recorder.write(tmp_path / "x.tape")
-    player = Player(Tape.load(tmp_path / "x.tape"), SystemClock(speed=20))
+
+    class Stepping(SystemClock):
+        """A clock that moves by itself, as far as it is asked."""
+
+        at = step = 0.0
+
+        def monotonic(self):
+            self.at += self.step
+            return self.at
+
+    stepping = Stepping()
+    player = Player(Tape.load(tmp_path / "x.tape"), stepping)
     waiting = Look(player.nvml, player.host)
+    stepping.step = 0.05
     with pytest.raises(pynvml.NVMLError_Timeout):
         waiting.nvml.nvmlEventSetWait(waiting.events, 200)
     event = waiting.nvml.nvmlEventSetWait(waiting.events, 60_000)
     assert (event.device.index, event.eventData) == (1, 48)
+    assert 1.75 <= stepping.at < 3
 
 
 def test_a_jittering_replay_in_real_time_skips_no_frame(tmp_path):

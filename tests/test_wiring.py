@@ -1,7 +1,6 @@
 """The graph of NVLinks found against the system's: any numbering will do, no other graph will."""
 
 import random
-import time
 from itertools import permutations
 
 import pytest
@@ -12,6 +11,7 @@ from agent.findings import findings
 from agent.sources import nvlink
 from agent.specs import SystemSpec, load
 from agent.specs.graph import Weights, differences, weights
+from tests.effort import calls_of
 from tests.machines import Bench, simulated
 
 MESHED = ("dgx-1-p100", "dgx-1-v100", "dgx-station-v100")
@@ -73,13 +73,13 @@ def test_no_matching_is_better_than_the_best(found: Weights, wanted: Weights) ->
     assert sum(abs(d.found - d.expected) for d in differences(found, wanted)) == best
 
 
-def test_the_worst_graphs_of_eight_are_compared_within_a_second() -> None:
+def test_the_worst_graphs_of_eight_are_compared_with_little_work() -> None:
     everyone = weights(8, {(a, b): 1 for a in range(8) for b in range(a + 1, 8)})
     ring = weights(8, {(a, a + 1): 3 for a in range(7)} | {(0, 7): 3})
-    start = time.process_time()
     for one, other in ((everyone, ring), (expected("dgx-1-v100"), ring)):
+        differences.cache_clear()
+        assert calls_of(lambda a=one, b=other: differences(a, b)) < 5_000_000
         assert differences(one, other)
-    assert time.process_time() - start < 1.0
 
 
 def told(bench: Bench, name: str) -> list[str]:

@@ -5,8 +5,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import psutil
 import pytest
@@ -18,20 +19,28 @@ from agent.model import Reading
 from agent.reads import Ledger, perform
 from agent.sources import workload as work
 from agent.sources.options import HostOptions
+from agent.workload import follow
 from agent.workload.occupants import Occupants
+from tests.effort import calls_of
+from tests.marks import Mark, between, marked
 from tests.process_tree import GPU, labels_of, of
 
-LOOKS = 6
+LOOKS = follow.WINDOW + 1
 BETWEEN = 0.5  # seconds
+PATIENCE = 60.0
+TICK = 0.01
+"""Seconds of CPU time that the kernel counts by."""
 
-BURN = "while True: pass"
-SLEEP = "import time; time.sleep(60)"
+BURN = "print('burns', flush=True)\nwhile True: pass"
+SLEEP = "import time\nprint('sleeps', flush=True)\ntime.sleep(600)"
+MOST_CALLS = 6_000
 CLONE = {"x86_64": 56, "aarch64": 220}
 VFORK_SIGCHLD = 0x4000 | 17
 WAIT = f"""
 import ctypes, time
+print('waits', flush=True)
 ctypes.CDLL(None).syscall({CLONE.get(platform.machine(), 0)}, {VFORK_SIGCHLD}, 0, 0, 0, 0)
-time.sleep(60)
+time.sleep(600)
 """
 """The parent of a vfork sleeps uninterruptibly until its child execs or ends."""
 
@@ -55,11 +64,12 @@ while True:
 
 @contextmanager
 def launched(*loaders: str) -> Iterator[psutil.Process]:
-    """A launcher with these loaders; all of them end with the block."""
+    """A launcher with these loaders, all of which have started; all of them end with the block."""
     command = [sys.executable, "-c", LAUNCH, *loaders]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
         assert launcher.stdout
-        launcher.stdout.readline()
+        for _ in ("ready", *loaders):  # each says one word
+            launcher.stdout.readline()
         root = psutil.Process(launcher.pid)
         try:
             yield root
@@ -85,30 +95,45 @@ def used(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def cores(marks: Sequence[Mark]) -> Any:
+    """Cores used from the first mark to the last, as far as the kernel's ticks tell."""
+    least, most = between(marks[0], marks[-1]).rate
+    ticks = TICK / between(marks[0], marks[-1]).seconds[0]
+    return pytest.approx((least + most) / 2, abs=(most - least) / 2 + 2 * ticks)
+
+
 @pytest.mark.skipif(platform.machine() not in CLONE, reason="needs the number of clone()")
 def test_figures_of_real_processes() -> None:
-    occupants = Occupants()
+    occupants, began = Occupants(), time.monotonic()
     with launched(BURN, SLEEP, WAIT) as launcher:
-        time.sleep(1.5)  # until the interpreters have started
+        burner, sleeper, waiter = launcher.children()
+        wait_until(lambda: sleeper.status() == psutil.STATUS_SLEEPING)
+        wait_until(lambda: waiter.status() == psutil.STATUS_DISK_SLEEP)
         occupants.settle(GPU, (launcher.pid,))
-        look = looking(occupants)
-        burner = launcher.children()[0]
-        look()  # forgotten by the last: a window holds five
-        before, launcher_before, began = used(burner), used(launcher), time.monotonic()
-        for _ in range(LOOKS - 1):
-            reading = look()
+        look, burnt, spent = looking(occupants), [], []
+        for _ in range(LOOKS):  # the first is forgotten by the last
             time.sleep(BETWEEN)
-        seconds = time.monotonic() - began
-        burnt, spent = used(burner) - before, used(launcher) - launcher_before
+            (reading, by_launcher), by_burner = marked(
+                lambda: marked(look, lambda: used(launcher)), lambda: used(burner)
+            )
+            burnt.append(by_burner)
+            spent.append(by_launcher)
     figures = of(reading)
     assert figures[work.LOADERS] == 2
-    assert figures[work.LOADERS_WAITING] == pytest.approx(0.5, abs=0.01)
-    assert figures[work.LOADERS_CORES] == pytest.approx(burnt / seconds, abs=0.15)
-    assert figures[work.LOADERS_RUNNING] == pytest.approx(0.5, abs=0.1)
-    assert figures[work.LAUNCHER_CORES] == pytest.approx(spent / seconds, abs=0.15)
+    assert figures[work.LOADERS_WAITING] == 0.5
+    assert figures[work.LOADERS_CORES] == cores(burnt[1:])
+    assert figures[work.LOADERS_RUNNING] == 0.5
+    assert figures[work.LAUNCHER_CORES] == cores(spent[1:])
     assert figures[work.LAUNCHER_WAITING] == 0
     assert 1 <= figures[work.ALLOWED_CORES] <= (psutil.cpu_count() or 1)
-    assert figures[work.LIVES] < 60
+    assert figures[work.LIVES] <= time.monotonic() - began + 2 * TICK
 
 
 def test_two_launchers_of_this_test_are_one_job() -> None:
@@ -131,41 +156,37 @@ def test_a_launcher_that_has_ended_is_said_to_be_hidden_not_idle() -> None:
     assert all(f"process {pid} " in absence.detail for absence in reading.absences)
 
 
-def test_a_look_at_eight_gpus_costs_less_than_two_milliseconds() -> None:
-    """Eight launchers with eight loaders each; CPU time, the best of twenty looks: others work on
-    this machine too."""
+def test_a_look_at_eight_gpus_is_little_work() -> None:
+    """Eight launchers with eight loaders each; an idle core makes such a look in a millisecond."""
     occupants = Occupants()
-    sleeper = f"import subprocess as s\n[s.Popen(['sleep', '60']) for _ in range(8)]\n{SLEEP}"
-    with launched(*[sleeper] * 8) as above:
-        deadline = time.monotonic() + 20
-        while len(above.children(recursive=True)) < 72 and time.monotonic() < deadline:
-            time.sleep(0.1)
+    several = f"import subprocess as s\n[s.Popen(['sleep', '600']) for _ in range(8)]\n{SLEEP}"
+    with launched(*[several] * 8) as above:
         for number, launcher in enumerate(above.children()):
             occupants.settle((str(number), f"GPU-{number}"), (launcher.pid,))
         look = looking(occupants)
-        prices = []
-        for _ in range(21):
+        look()  # meets them
+        prices, calls, readings = [], [], []
+        for _ in range(3):
             began = time.thread_time()
-            reading = look()
+            readings.append(look())
             prices.append(time.thread_time() - began)
-    assert sum(metric is work.LOADERS for metric, _, _ in reading.samples) == 8
-    assert min(prices) < 2e-3, prices
+            calls.append(calls_of(look))
+    print(f"a look takes {min(prices) * 1e3:.2f} ms of CPU, {max(calls)} calls")
+    assert sum(metric is work.LOADERS for metric, _, _ in readings[-1].samples) == 8
+    assert max(calls) < MOST_CALLS
 
 
 def test_a_name_that_does_not_come_is_not_waited_for() -> None:
     answered = threading.Event()
 
     def find(uid: int) -> str:
-        assert answered.wait(10)
+        assert answered.wait(PATIENCE)
         return f"user{uid}"
 
     logins = Logins(find)
     assert logins.name(77) == "77"
     answered.set()
-    deadline = time.monotonic() + 10
-    while logins.name(77) == "77" and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert logins.name(77) == "user77"
+    wait_until(lambda: logins.name(77) == "user77")
 
 
 def test_a_user_without_a_name_keeps_the_number() -> None:

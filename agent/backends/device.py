@@ -56,6 +56,7 @@ class Device:
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
         self.lost = False
+        self.unsure = False  # a refusal that may not last decided what is read: probe it again
         self.releases: list[Callable[[], None]] = []
         self.occupied = False  # a compute process is on it (source `process` keeps this)
         self.woken = False  # something changed: prompt reads run at once

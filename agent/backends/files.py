@@ -5,6 +5,9 @@ from typing import Protocol
 
 from agent.model import Absent, Reason
 
+WIDEST = 2**64
+"""No counter of the kernel reaches this."""
+
 
 class Files(Protocol):
     """What sources may ask of a file system. Paths are absolute, as on the real machine."""
@@ -60,9 +63,12 @@ def read_int(files: Files, path: str) -> int:
     """A file that holds one integer; raises Absent with the reason."""
     text = read_text(files, path)
     try:
-        return int(text, 0)
+        value = int(text, 0)
     except ValueError as error:
-        raise Absent(Reason.UNKNOWN, f"{path} holds {text!r}, expected an integer") from error
+        raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected an integer") from error
+    if abs(value) >= WIDEST:
+        raise Absent(Reason.UNKNOWN, f"{path} holds {text:.60}, expected 64 bits")
+    return value
 
 
 def names_in(files: Files, path: str) -> list[str]:

@@ -99,7 +99,7 @@ class Gpm:
             self._device.ask("nvmlGpmSampleGet", self._newer)
             values = self._means()
         except Absent as absent:
-            self.latest, self.failure = None, absent
+            self.latest, self.failure = None, absent.kept()
             raise
         measurement = Measurement(now, now - self._since, values)
         self._older, self._newer = self._newer, self._older

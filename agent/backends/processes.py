@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Set
 from errno import ESRCH
+from math import isfinite
 from typing import NamedTuple
 
 from agent.backends.files import Files
@@ -14,6 +15,7 @@ driver."""
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 """What it means when a process is not there (any more): each error that the kernel has for it."""
 
+LONGEST_PID = 10  # digits
 SCAN_EVERY = 10.0
 """Seconds between two scans of all processes, where the kernel does not list children."""
 
@@ -38,7 +40,7 @@ def stat(files: Files, pid: int) -> Stat:
         parent, group, *_ = map(int, numbers[:2])
         seconds = (int(numbers[10]) + int(numbers[11])) / HERTZ
         started = int(numbers[18]) / HERTZ
-    except (ValueError, IndexError) as error:  # it ended while the kernel wrote
+    except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
         raise ProcessLookupError(ESRCH, "ended", f"/proc/{pid}/stat") from error
     return Stat(pid, head.partition("(")[2], state, parent, group, seconds, started)
 
@@ -68,9 +70,10 @@ def command(files: Files, pid: int) -> tuple[str, ...]:
 def uptime(files: Files) -> float | None:
     """Seconds since boot, or None where /proc does not tell."""
     try:
-        return float(_text(files, "/proc/uptime").split()[0])
+        seconds = float(_text(files, "/proc/uptime").split()[0])
     except (ValueError, IndexError):
         return None
+    return seconds if isfinite(seconds) else None
 
 
 def _text(files: Files, path: str) -> str:
@@ -78,6 +81,10 @@ def _text(files: Files, path: str) -> str:
         return files.read(path)
     except OSError:
         return ""
+
+
+def _pids(text: str) -> Iterator[int]:
+    return (int(word) for word in text.split() if word.isdecimal() and len(word) <= LONGEST_PID)
 
 
 class Descent:
@@ -109,15 +116,17 @@ class Descent:
                 return list(self._listed_children(pid))
             except GONE:
                 self._listed = self._lists_children(pid)
+            except OSError:  # another user's: /proc hides what it started
+                return []
         return [] if self._listed else self._scan(now).get(pid, [])
 
     def _listed_children(self, pid: int) -> Iterator[int]:
         """A child belongs to the thread that forked it."""
         folder = f"/proc/{pid}/task"
-        yield from map(int, self._files.read(f"{folder}/{pid}/children").split())
+        yield from _pids(self._files.read(f"{folder}/{pid}/children"))
         for thread in self._files.names(folder):
             if thread != str(pid):
-                yield from map(int, _text(self._files, f"{folder}/{thread}/children").split())
+                yield from _pids(_text(self._files, f"{folder}/{thread}/children"))
 
     def _lists_children(self, pid: int) -> bool:
         """False where the thread is there and its children are not: a kernel without

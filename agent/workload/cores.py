@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from agent.backends import processes
-from agent.backends.files import Files
+from agent.backends.files import WIDEST, Files
 
 CGROUPS = "/sys/fs/cgroup"
 
@@ -13,6 +13,8 @@ KEPT = 60.0
 
 SPREAD = 20
 """Seconds over which questions are spread, so that loaders that came together take turns."""
+
+LONGEST_CPU = 5  # digits
 
 Reader = Callable[[Files, str], float | None]
 """From the folder of a cgroup to the cores that it grants."""
@@ -23,10 +25,14 @@ def cpus(text: str) -> int:
     found = 0
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
-        if not first.isdigit() or not (last or first).isdigit():
+        if not _is_cpu(first) or not _is_cpu(last or first):
             return 0
         found |= (1 << int(last or first) + 1) - (1 << int(first))
     return found
+
+
+def _is_cpu(text: str) -> bool:
+    return text.isdecimal() and len(text) <= LONGEST_CPU
 
 
 def quota(files: Files, cgroup: str) -> float | None:
@@ -38,7 +44,7 @@ def quota(files: Files, cgroup: str) -> float | None:
         cores
         for line in cgroup.splitlines()
         for folder, read in _hierarchies(line)
-        for above in _upwards(folder, line.split(":", 2)[2])
+        for above in _upwards(folder, line.partition(":")[2].partition(":")[2])
         if (cores := read(files, above)) is not None
     ]
     return min(granted, default=None)
@@ -67,7 +73,7 @@ def _version_2(files: Files, folder: str) -> float | None:
     try:
         most, period = files.read(f"{folder}/cpu.max").split()
         return int(most) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):  # no such file, or "max"
+    except (OSError, ValueError, ArithmeticError):  # no such file, or "max"
         return None
 
 
@@ -77,7 +83,7 @@ def _version_1(files: Files, folder: str) -> float | None:
         period = int(files.read(f"{folder}/cpu.cfs_period_us"))
     except (OSError, ValueError):
         return None
-    return most / period if most > 0 and period > 0 else None  # -1: no quota
+    return most / period if 0 < most < WIDEST and period > 0 else None  # -1: no quota
 
 
 class _Answer(NamedTuple):

@@ -90,6 +90,8 @@ class Roster:
             why = f"/proc hides process {pid} on the GPU: {os.strerror(error.errno or 0)}"
         except processes.GONE:
             why = f"process {pid} on the GPU is not in /proc: hidepid or a pid namespace hides it"
+        except OSError as error:
+            why = f"/proc does not tell of process {pid} on the GPU: {error.strerror or error}"
         return Absent(Reason.DENIED, why)
 
     def _introduce(self, pid: int, *, now: bool) -> Member:

@@ -16,8 +16,9 @@ from agent.backends import simulated
 from agent.clock import SystemClock
 from agent.config import Config
 from agent.diagnosis.thresholds import Thresholds
-from exporters.http import application, serve
+from exporters.http import application
 from exporters.prometheus import Exposition
+from exporters.server import serve
 
 
 @dataclass(frozen=True)

@@ -45,14 +45,14 @@ def measure(interval: float, folder: Path) -> dict[str, float]:
         victim = stack.enter_context(started(agent, folder / "killed.log"))
         targets = {**fleet.ports, "killed": lone}
         for name, port in targets.items():
-            eventually(lambda p=port: is_ready(p), 60, f"the agent of {name} is ready")
+            eventually(lambda p=port: is_ready(p), 120, f"the agent of {name} is ready")
         stack.enter_context(monitoring(folder, interval, targets, texts(inbox, scale)))
         time.sleep(6 + 4 * interval)  # Prometheus begins to scrape after 5 s
         began = time.monotonic()
         for name in names:
             fleet.play(name, name)
         victim.kill()
-        longest = 60 + 300 * scale
+        longest = 240 + 300 * scale
         eventually(lambda: all(map(_told(inbox), CONDITIONS)), longest, "all are told")
         struck = {name: began + (LOSS if name in names else 0.0) for name in CONDITIONS}
         return {name: inbox.of(name)[0].at - struck[name] for name in CONDITIONS}

@@ -137,7 +137,7 @@ def played(folder: Path, scenarios: Mapping[str, Scenario]) -> Iterator[Play]:
         ports = {name: host.ports[name] for name, host in hosts.items()}
         told = texts(inbox, SCALE, smtp)
         for name, port in {**ports, KILLED: lone}.items():
-            eventually(lambda p=port: is_ready(p), 60, f"the agent of {name} is ready")
+            eventually(lambda p=port: is_ready(p), 120, f"the agent of {name} is ready")
         daemons = monitoring(folder, SCRAPE, {**ports, KILLED: lone}, told)
         alertmanager_port = stack.enter_context(daemons).alertmanager
         play = Play(inbox, time.monotonic())

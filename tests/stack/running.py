@@ -84,7 +84,7 @@ class Running:
     def end(self, number: signal.Signals) -> int:
         """Its exit status after a signal."""
         self.process.send_signal(number)
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def children(self) -> Mapping[str, int]:
         """Process ids of its children by the name of what runs in them."""

@@ -35,11 +35,12 @@ class Gate:
         self._users = 0
         self._generation = -1
 
-    def open(self) -> None:
-        """`nvmlInit`; after the driver was reloaded it starts anew."""
+    def open(self) -> bool:
+        """`nvmlInit`; whether it is the first: since the driver was loaded, or since all left."""
         current = self.world.generation
         self._users = self._users + 1 if current == self._generation else 1
         self._generation = current
+        return self._users == 1
 
     def close(self) -> None:
         """`nvmlShutdown`, once for each `nvmlInit`."""

@@ -19,9 +19,6 @@ FABRIC_COMPLETED = 3
 class Identity(Facade):
     """Names, addresses, limits."""
 
-    def nvmlInit(self) -> None:
-        self.gate.open()
-
     def nvmlShutdown(self) -> None:
         self.gate.close()
 

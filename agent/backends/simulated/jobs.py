@@ -76,7 +76,7 @@ class Jobs:
         pids = {p.pid for t in self._teams for p in (t.trainer, *t.loaders)}
         pids |= {t.trainer.parent for t in self._teams}
         for pid in pids:
-            self.processes.pop(pid, None)
+            self.end(pid)
         self._teams = []
 
     def _hire(self, now: float, gpus: Iterable[int], loaders: int) -> None:
@@ -127,4 +127,6 @@ class Jobs:
         return self._start(now, 1, "python3", ("python3", "notebook.py")).pid
 
     def end(self, pid: int) -> None:
-        self.processes.pop(pid, None)
+        process = self.processes.pop(pid, None)
+        if process is not None:
+            self.meter.forget(map(str, process.threads))

@@ -1,6 +1,6 @@
 """Counters that run at known rates: exact at any moment, at the price of a multiplication."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 
 class Meter:
@@ -37,6 +37,12 @@ class Meter:
         """All totals at `now`."""
         self.settle(now)
         return dict(self.totals)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Nobody will ask for these any more."""
+        for name in names:
+            self.totals.pop(name, None)
+            self.rates.pop(name, None)
 
     def clear(self) -> None:
         """All totals back to 0, as after a reset; the rates go on."""

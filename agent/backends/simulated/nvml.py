@@ -19,8 +19,17 @@ class SimulatedNvml(Identity, Telemetry, Fields, NvLink, gpm.Gpm, events.Events)
 
     def __init__(self, world: World) -> None:
         super().__init__(Gate(world))
-        self._samples, self._next = {}, gpm.SAMPLES
-        self._sets, self._next_set = {}, events.SETS
+        self._next, self._next_set = gpm.SAMPLES, events.SETS
+        self._forget()
+
+    def nvmlInit(self) -> None:
+        if self.gate.open():
+            self._forget()
+
+    def _forget(self) -> None:
+        """What nobody gave back is gone with the driver, or with the last that used it."""
+        self._samples, self._sets = {}, {}
+        self.world.listeners.clear()
 
     def __getattr__(self, name: str) -> Any:
         """Constants, structs and errors are pynvml's own; its functions would ask a real driver."""

@@ -113,8 +113,10 @@ class World:
         for gpu in self.gpus:
             load = play.of(gpu.index)
             held = int(load.memory * gpu.model.memory)
-            own = (GpuProcess(pids[gpu.index], held),) if gpu.index in pids else ()
-            gpu.processes = list(own)
+            own = [GpuProcess(pids[gpu.index], held)] if gpu.index in pids else []
+            for stranger in {p.pid for p in gpu.processes} - set(pids.values()):
+                self.jobs.end(stranger)
+            gpu.processes = own
             gpu.take(self.now, load)
         self.traffic.load = play.host
         self._apply_host()

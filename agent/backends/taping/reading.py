@@ -12,7 +12,10 @@ from pathlib import Path
 from agent.backends.taping.answers import (
     EVENTS,
     LARGEST,
+    LONGEST_LINE,
     MAGIC,
+    MOST_QUESTIONS,
+    MOST_VALUES,
     SAMPLES,
     VERSION,
     WIDEST,
@@ -54,6 +57,11 @@ class Tape:
         """Read a whole tape; raises TapeError with one sentence where that cannot be done."""
         return _Reader(str(path)).read()
 
+    @staticmethod
+    def begins(path: str | Path) -> bool:
+        """Whether the file is a tape by its first line, of any version, whatever follows."""
+        return _Reader(str(path)).begins()
+
 
 def _listed(value: Json, what: str) -> list[Json]:
     if not isinstance(value, list):
@@ -81,6 +89,8 @@ class _Reader:
         self._line = 0
         self._frames = 0
         self._at = 0
+        self._values = 0
+        self._questions = 0
         self._tape = Tape()
 
     def read(self) -> Tape:
@@ -94,15 +104,24 @@ class _Reader:
             raise TapeError(f"{self._path}, line {self._line} is damaged: {error}") from error
         return self._tape
 
+    def begins(self) -> bool:
+        try:
+            with closing(self._lines()) as lines:
+                self._title(next(lines, b""))
+        except TapeError:
+            return False
+        return True
+
     def _lines(self) -> Generator[bytes, None, None]:
         left = LARGEST
         try:
             with open(self._path, "rb") as raw, gzip.GzipFile(fileobj=raw) as file:
-                while line := file.readline(left + 1):
+                while line := file.readline(min(left, LONGEST_LINE) + 1):
                     left -= len(line)
                     if left < 0:
                         raise TapeError(f"{self._path} unpacks to more than {LARGEST} bytes")
                     self._line += 1
+                    self._count(line)
                     yield line
         except gzip.BadGzipFile as error:
             raise self._bad_gzip(error) from error
@@ -112,6 +131,14 @@ class _Reader:
             reason = error.strerror or error
             raise TapeError(f"{self._path} cannot be read: {reason}") from error
 
+    def _count(self, line: bytes) -> None:
+        """Refuse what would take far more memory than room on disk, before it does."""
+        if len(line) > LONGEST_LINE:
+            raise TapeError(f"{self._path} has a line of more than {LONGEST_LINE} bytes")
+        self._values += sum(map(line.count, (b",", b"[", b"{")))
+        if self._values > MOST_VALUES:
+            raise TapeError(f"{self._path} holds more than {MOST_VALUES} values")
+
     def _bad_gzip(self, error: Exception) -> TapeError:
         if self._line == 0:
             return TapeError(f"{self._path} is not a tape: expected gzip'd JSON lines")
@@ -120,13 +147,17 @@ class _Reader:
     def _cut_short(self, why: str) -> TapeError:
         return TapeError(f"{self._path} is cut short or damaged after line {self._line}: {why}")
 
-    def _header(self, line: bytes) -> None:
+    def _title(self, line: bytes) -> dict[str, Json]:
         try:
             header = json.loads(line)
         except (ValueError, RecursionError):
             header = None
         if not isinstance(header, dict) or header.get("tape") != MAGIC:
             raise TapeError(f"{self._path} is not a tape: line 1 does not say {MAGIC!r}")
+        return header
+
+    def _header(self, line: bytes) -> None:
+        header = self._title(line)
         version = _need(header, "version")
         if type(version) is not int or version != VERSION:
             found = f"a tape of version {version!r:.20}"
@@ -173,9 +204,16 @@ class _Reader:
         tracks = self._tape.tracks[section]
         for key, answer in answers.items():
             CHECKS[section](key, answer)
-            track = tracks.setdefault(key, Track())
+            track = tracks.get(key) or self._begun(tracks, key)
             track.times.append(self._at)
             track.answers.append(answer)
+
+    def _begun(self, tracks: dict[str, Track], key: str) -> Track:
+        self._questions += 1
+        if self._questions > MOST_QUESTIONS:
+            raise TapeError(f"{self._path} holds answers to more than {MOST_QUESTIONS} questions")
+        track = tracks[key] = Track()
+        return track
 
     def _samples(self, key: str, batch: list[Json]) -> None:
         if len(batch) != BATCH_WIDTH or not is_count(batch[0]):

@@ -1,0 +1,23 @@
+"""How much work something is, counted: seconds on a busy machine tell of the others on it."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Calls of functions, Python's and C's, that `work` makes on this thread. An idle core
+    makes some 3 million of them a second."""
+    count = 0
+
+    def note(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count

@@ -1,0 +1,63 @@
+"""An agent that lives through trouble for hours does not grow, and shows nothing of what is gone.
+
+The long form is run by hand: `python -m tests.soak --ticks 100000`.
+"""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.soak import MOST_BLOCKS, MOST_GROWTH, Measure, grown
+from tests.turmoil import STRIKES
+
+WARM = Measure(
+    ticks=1120,
+    seconds=3.0,
+    rss=40_000_000,
+    traced=0,
+    blocks=170_000,
+    files=6,
+    threads=1,
+    new=frozenset(),
+    missing=frozenset(),
+)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "machine",
+    [
+        ["--system", "dgx-station-v100", "--ticks", "5000"],
+        ["--system", "dgx-h100", "--gpus", "2", "--ticks", "1120", "--config", "processes"],
+    ],
+    ids=["V100s", "H100s with processes"],
+)
+def test_nothing_grows(machine: list[str]) -> None:
+    """In a process of its own: what other tests left behind must not count."""
+    command = [sys.executable, "-m", "tests.soak", *machine, "--lines", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [name for name in STRIKES if f"'{name}': " not in done.stdout] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"rss": WARM.rss + MOST_GROWTH}, "2000000 bytes more"),
+        ({"traced": MOST_GROWTH}, "2000000 bytes traced"),
+        ({"blocks": WARM.blocks + MOST_BLOCKS}, "4000 objects more"),
+        ({"files": 7}, "7 files open, 6 before"),
+        ({"threads": 2}, "2 threads, 1 before"),
+    ],
+)
+def test_growth_is_told(change: dict[str, object], told: str) -> None:
+    assert grown(WARM, replace(WARM, **change), frozenset()) == [told]
+    assert grown(WARM, WARM, frozenset()) == []
+
+
+def test_what_is_shown_of_a_machine_in_calm_is_always_the_same() -> None:
+    told = "1 series were new or missing: [('dgx_x', 'eth7')]"
+    assert grown(WARM, WARM, frozenset({("dgx_x", "eth7")})) == [told]
