@@ -253,7 +253,8 @@ class Bandwidths:
         if due or specs is not self._resolved_by:  # another configuration is in force
             self._resolved_by = specs
             configured = self._configured()
-            found = survey(machine := Machine(Look(snapshot), specs, self._system(), configured))
+            machine = Machine(Look(snapshot), specs, self._system(), configured)
+            found = survey(machine)
             self._note(configured, found, snapshot)
             self.bandwidth.limits = resolve(machine, found)
             self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}

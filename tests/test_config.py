@@ -90,6 +90,10 @@ WRONG = {
         "saturation.disk must be a number above 0 and at",
     ),
     "no number": (b"[saturation]\npcie = nan", "saturation.pcie must be a number above 0", "nan"),
+    "no float holds it": (
+        b"[saturation]\npcie = " + b"9" * 400,
+        "saturation.pcie must be a number, not 999",
+    ),
     "a word for a share": (b'[saturation]\npcie = "80 %"', "saturation.pcie must be a number, not"),
     "unknown path": (b"[saturation]\nusb = 0.5", "saturation.usb is not a known key", "hbm"),
     "bad expression": (b'[disk]\nignore = "("', "disk.ignore must be a regular expression"),
@@ -193,6 +197,7 @@ BAD_LIMITS = {
     LIMIT.replace("write", "transmit"): "limit 1: direction must be one of read, write",
     LIMIT.replace("'md0'", "7"): "limit 1: device must be a name",
     LIMIT.replace("1.5e9", "-1"): "limit 1: bytes_per_second must be a number above 0",
+    LIMIT.replace("1.5e9", "9" * 400): "limit 1: bytes_per_second must be a number above 0",
     LIMIT.replace("1.5e9", "true"): "limit 1: bytes_per_second must be a number above 0",
     LIMIT.replace("1.5e9", "nan"): "limit 1: bytes_per_second must be a number above 0",
 }
