@@ -89,7 +89,7 @@ def _sources(look: Look) -> Iterator[str]:
 def _gpus(look: Look) -> Iterator[str]:
     found, expected = look.value(system.GPUS), look.value(system.GPUS_EXPECTED)
     if found is not None and expected is not None and found < expected:
-        yield f"{found:.0f} of {expected:.0f} GPUs answer"
+        yield f"{found:.0f} of {expected:.0f} GPUs answer{_gap(look)}"
     if found is not None and expected is not None and found > expected:
         yield (
             f"{found:.0f} GPUs answer where the system has {expected:.0f}: is `system` in the "
@@ -98,6 +98,15 @@ def _gpus(look: Look) -> Iterator[str]:
     for index, _, action in _per_gpu(look, gpu.RECOVERY_ACTION):
         if action:
             yield f"GPU {index}: the driver asks for {ACTIONS.get(int(action), 'attention')}"
+
+
+def _gap(look: Look) -> str:
+    """Which GPUs do not answer, as far as the numbers of the others tell."""
+    known = {int(labels["gpu"]) for labels in look.labelled(gpu.INFO)}
+    absent = sorted(set(range(max(known, default=0))) - known)
+    if not absent:
+        return ""
+    return f", GPU{'s' * (len(absent) > 1)} {', '.join(map(str, absent))} not among them"
 
 
 def _memory(look: Look) -> Iterator[str]:

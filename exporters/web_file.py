@@ -35,6 +35,7 @@ class WebFile:
     def __init__(self, path: str = "") -> None:
         """Raises WebConfigError: at the start there is nothing older to keep."""
         self.path = path
+        self.good = True  # whether what is there now could be used when it was last read
         self._seen: dict[str, Signature] = {}
         self._web = self._load(path)
 
@@ -42,11 +43,12 @@ class WebFile:
         """Take another file, or none; raises WebConfigError, and then stays with the old one."""
         seen = self._seen
         try:
-            self._web = self._load(path)
+            web = self._load(path)
         except BadInput:
             self._seen = seen
             raise
-        self.path = path
+        self.path, self.good = path, True
+        self._take(web)
 
     @property
     def now(self) -> Web:
@@ -57,12 +59,21 @@ class WebFile:
 
     def _reload(self) -> None:
         try:
-            self._web = self._load(self.path)
+            web = self._load(self.path)
         except BadInput as error:  # told once: the next look finds the same files
-            message = 'event=web_config_failed file=%s error="%s"'
+            self.good = False
+            message = 'event=web_config_failed file="%s" error="%s"'
             log.error(message, self.path, error)  # noqa: TRY400  (one line)
         else:
-            log.info("event=web_config_loaded file=%s", self.path)
+            self.good = True
+            self._take(web)
+            log.info('event=web_config_loaded file="%s"', self.path)
+
+    def _take(self, web: Web) -> None:
+        if self._web.is_guarded and not web.is_guarded:
+            advice = "neither TLS nor passwords are asked for any more"
+            log.warning('event=guard_dropped file="%s" advice="%s"', self.path, advice)
+        self._web = web
 
     def _load(self, path: str) -> Web:
         """Read file and certificates. Files are looked at before they are read: what changes

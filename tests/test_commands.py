@@ -257,6 +257,7 @@ def answer(port: int, path: str, wanted: str = "") -> str:
 @pytest.mark.parametrize(
     ("content", "replaces"),
     [(None, False), (b"", False), (gzip.compress(b'{"tape":"dgx-telemetry","version":1}'), True)],
+    ids=["nothing", "empty", "tape"],
 )
 def test_only_a_tape_may_be_recorded_over(
     content: bytes | None, replaces: bool, tmp_path: Path

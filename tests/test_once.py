@@ -22,7 +22,7 @@ def test_it_fits_the_terminal(name: str) -> None:
         told = list(page(frame, look, width))
         assert max(map(len, told)) <= width
         assert told[0].startswith(("8 GPUs busy", "4 GPUs busy", "16 GPUs busy", "The GPU is busy"))
-        assert told[-1] == "Nothing is wrong."
+        assert told[-1] == "Nothing is missing, down or below its rate."
 
 
 def test_a_wide_terminal_is_told_more() -> None:
@@ -51,7 +51,7 @@ def test_what_is_wrong_is_listed() -> None:
     told = lines("dgx-station-v100:gpu-lost", seconds=10)
     assert told[0].startswith("GPU 2 is lost, 3 of 4 answer")
     assert [line for line in told if line.split()[:2] == ["2", "lost"]]
-    assert "  3 of 4 GPUs answer" in told[told.index("Wrong:") :]
+    assert "  3 of 4 GPUs answer, GPU 2 not among them" in told[told.index("Wrong:") :]
 
 
 def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientError
 
+from exporters.web_file import WebFile
 from tests.certificates import Authority, Pair
 from tests.served import Served, hashed, served
 from tests.stack.running import Running, eventually
@@ -160,6 +161,18 @@ def test_certificates_are_replaced_without_a_restart(
     play(story())
     told = [r.getMessage().split()[0] for r in caplog.records if "web_config" in r.getMessage()]
     assert told == ["event=web_config_failed", "event=web_config_loaded"]
+
+
+def test_a_guard_that_is_dropped_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    web = WebFile(web_file(folder, TLS))
+    assert web.now.is_guarded
+    web_file(folder, "basic_auth_users: [")
+    assert web.now.is_guarded
+    assert not web.good
+    web_file(folder, "")
+    assert not web.now.is_guarded
+    assert web.good
+    assert [r for r in caplog.records if "event=guard_dropped" in r.getMessage()]
 
 
 def test_a_broken_file_keeps_the_old_and_is_told_once_a_change(

@@ -24,7 +24,7 @@ from exporters.snapshot_json import document
 
 Document = dict[str, Any]
 
-GB = 1e9
+GIB = 1 << 30
 MHZ = 1e6
 WIDE = 100
 """Columns from which there is room for more."""
@@ -66,7 +66,7 @@ def page(frame: Document, look: Look, width: int) -> Iterator[str]:
     yield ""
     yield from prose(host(look), width, indent="")
     yield ""
-    yield "Wrong:" if frame["findings"] else "Nothing is wrong."
+    yield "Wrong:" if frame["findings"] else "Nothing is missing, down or below its rate."
     for finding in frame["findings"]:
         yield from prose(finding, width, hanging="  ")
 
@@ -130,7 +130,7 @@ COLUMNS: tuple[tuple[str, Cell], ...] = (
     ("state", lambda gpu, _: _state(gpu)),
     ("active", lambda gpu, _: share(_meters(gpu)["activity"]["value"])),
     ("SM", lambda gpu, _: share(_meters(gpu)["sm"]["value"])),
-    ("mem GB", _of("memory", GB)),
+    ("mem GiB", _of("memory", GIB)),
     ("power W", _of("power")),
     ("temp C", lambda gpu, _: number(_meters(gpu)["temperature"]["value"])),
     ("links", _links),
@@ -161,4 +161,4 @@ def host(look: Look) -> str:
         for resource in ("cpu", "io", "memory")
     )
     busy = share(look.value(cpu.BUSY))
-    return f"CPUs busy {busy}; stalled for want of it since boot: {stalls}"
+    return f"CPUs busy {busy}; time since boot in which some work waited: {stalls}"

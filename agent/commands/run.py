@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _serve(duty: Duty) -> None:
     agent, poller = duty.agent, duty.agent.poller
-    poller.config_ok = lambda: duty.reload.good
+    poller.config_ok = lambda: duty.reload.good and duty.web.good
     poller.listeners += [Heartbeat(duty.supervisor, lambda: condition(agent)), duty.feed, settle]
     server = await _listen(duty)
     agent.watch.start()
@@ -128,7 +128,7 @@ async def _listen(duty: Duty) -> Server:
     scheme = "https" if web.now.context else "http"
     log.info("event=started version=%s listen=%s://%s/", __version__, scheme, listen)
     if web.now.config.http2:
-        log.info("event=http1_only file=%s", web.path)
+        log.info('event=http1_only file="%s"', web.path)
     if not server.is_local and not web.now.is_guarded:
         advice = "whoever reaches it can read it; --web.config.file sets TLS and passwords"
         log.warning('event=listening_unguarded listen=%s advice="%s"', listen, advice)

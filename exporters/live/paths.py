@@ -74,9 +74,12 @@ class Roads:
         """What seldom changes."""
         return [_still(road) for road in self.roads]
 
-    def moving(self, shelf: Shelf) -> list[Moving]:
-        """Ratio, bytes per second and whether it is saturated, of every path at this tick."""
+    def moving(self, shelf: Shelf, *, silent: bool = False) -> list[Moving]:
+        """Ratio, bytes per second and whether it is saturated, of every path at this tick; none of
+        a GPU's where the driver is silent."""
         paths, now = self.bandwidth.paths, shelf.now
+        if silent:  # some figures have longer to live than the driver's answers
+            paths = {key: path for key, path in paths.items() if not key.gpu}
         return [_moving(road, paths.get(road.key), shelf, now) for road in self.roads]
 
 

@@ -140,7 +140,7 @@ class Scene:
             )
             for one in fleet.gpus
         ]
-        paths = self._roads.moving(shelf)
+        paths = self._roads.moving(shelf, silent=self._silent)
         level, sentence = headline.headline(self._facts(paths))
         return {
             "tick": snapshot.tick,

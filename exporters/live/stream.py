@@ -34,6 +34,8 @@ async def stream(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers=HEADERS)
     client = Client(feed.back(request.headers.get("Last-Event-ID", "")))
     await response.prepare(request)
+    if request.transport is not None:  # what the kernel holds is room enough
+        request.transport.set_write_buffer_limits(high=0)
     if request.method == hdrs.METH_HEAD:
         return response
     try:

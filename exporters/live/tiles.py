@@ -51,6 +51,10 @@ UNKNOWN: Document = {
 }
 UNJUDGED = "its activity is not known"
 LOST = "lost: it no longer answers"
+LOST_ADVICE = (
+    "See the kernel's log for its XID (dmesg). A GPU that fell off the bus needs a reset of the "
+    "machine, and if it happens again, service."
+)
 
 
 def still(index: int, uuid: str, model: str, shelf: Shelf) -> Document:
@@ -88,7 +92,7 @@ def judged(account: Account | None, now: float, *, lost: bool) -> Document:
     verdict = None if lost or account is None or account.at != now else account.verdict
     if verdict is None or account is None:
         why = LOST if lost else (account and account.failure) or UNJUDGED
-        return {**UNKNOWN, "summary": why, "sentence": why}
+        return {**UNKNOWN, "summary": why, "sentence": why, "advice": LOST_ADVICE if lost else ""}
     summary = SUMMARIES[verdict.pair]
     return {
         "state": verdict.state.value,

@@ -44,7 +44,7 @@ class Machine:
         self.host = Host(
             files=SimulatedFiles(world),
             psutil=SimulatedPsutil(world),
-            login={jobs.USER: jobs.LOGIN}.__getitem__,
+            login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
         )
 
     @property

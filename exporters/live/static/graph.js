@@ -37,7 +37,7 @@ export function showGraph(figure, frame) {
 function nodesOf(frame, edges) {
   const joined = new Set(edges.flatMap((edge) => [edge.a, edge.b]));
   for (const link of frame.links) joined.add(link.gpu);
-  return frame.gpus.filter((gpu) => joined.has(gpu.gpu));
+  return frame.gpus.filter((gpu) => gpu.lost || joined.has(gpu.gpu));
 }
 
 /** Whether two GPUs are joined: by what is found, or by what the spec expects. */
@@ -127,11 +127,20 @@ function makeSample([load, words]) {
 
 function wordsOf(frame, edges) {
   const kind = KINDS[frame.graph.kind] ?? "";
-  const down = frame.links.filter((link) => link.up === false).length;
   const busiest = edges.reduce((best, e) => ((e.ratio ?? -1) > (best?.ratio ?? -1) ? e : best), null);
-  const words = [kind, down ? `${down} of ${count(frame.links.length, "link end")} down` : "every link up"];
+  const words = [kind, ...conditionOf(frame)];
   if (busiest && busiest.ratio >= 0.01) words.push(`fullest at ${percent(busiest.ratio)}`);
   return words.filter(Boolean).join(", ");
+}
+
+/** What is wrong with links, or not known of them. */
+function conditionOf({ links, gpus }) {
+  const ends = count(links.length, "link end");
+  const down = links.filter((link) => link.up === false).length;
+  const silent = links.filter((link) => link.up !== false && link.up !== true).length;
+  const lost = gpus.filter((gpu) => gpu.lost).map((gpu) => `those of GPU ${gpu.gpu} lost`);
+  const wrong = [down && `${down} of ${ends} down`, silent && `${silent} of ${ends} not known`, ...lost];
+  return wrong.some(Boolean) ? wrong : ["every link up"];
 }
 
 /** Links that are down, by name; links that are full. */

@@ -7,6 +7,7 @@ export const LOADS = [
   ["low", `below ${100 * MID} %`],
   ["mid", `from ${100 * MID} %`],
   ["full", "full"],
+  ["less", "some links down"],
   ["down", "down"],
   ["unknown", "not known"],
 ];
@@ -68,12 +69,14 @@ function lanesOf({ a, b, sides }, frame, full) {
   });
 }
 
-/** All links between a GPU and the switches as one edge; it is down where one of them is. */
+/** All links between a GPU and the switches as one edge; it is down where all of them are. */
 function spokes(frame, full) {
   return [...new Set(frame.links.map((link) => link.gpu))].map((gpu) => {
     const links = frame.links.filter((link) => link.gpu === gpu);
-    const up = !links.some((link) => link.up === false);
+    const down = links.filter((link) => link.up === false).length;
     const ratio = totalOf(frame, gpu) ?? fullest(links.flatMap((l) => [l.transmit, l.receive]));
-    return { a: gpu, b: null, lane: 0, lanes: 1, ratio, load: loadOf(up, ratio, full) };
+    const load = loadOf(down < links.length, ratio, full);
+    const some = down > 0 && down < links.length;
+    return { a: gpu, b: null, lane: 0, lanes: 1, ratio, load: some ? "less" : load };
   });
 }

@@ -5,7 +5,7 @@ const AGAIN = 5000; // ms until a refused connection is tried again
 const REFUSALS = {
   401: "the agent asks for a login",
   403: "the agent refuses this page",
-  503: "too many pages are open, or the agent is starting",
+  503: "too many pages are open, or the agent ends",
 };
 
 /**
