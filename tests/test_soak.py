@@ -59,5 +59,5 @@ def test_growth_is_told(change: dict[str, object], told: str) -> None:
 
 
 def test_what_is_shown_of_a_machine_in_calm_is_always_the_same() -> None:
-    told = "1 series were new or missing: [('dgx_x', 'eth7')]"
+    told = "series were new or missing: ['dgx_x']"
     assert grown(WARM, WARM, frozenset({("dgx_x", "eth7")})) == [told]

@@ -75,6 +75,8 @@ class Turmoil:
         self.world.hang(on=False)
         for name in list(self.plugs.devices):
             self.plugs.unplug(name)
+        if any(gpu.mig for gpu in self.world.gpus):
+            self.world.reload_driver()  # as switching MIG off takes: a reset
         for gpu in self.world.gpus:
             self.world.set_mig(gpu.index, on=False)
             self.world.stop_process(gpu.index)

@@ -73,10 +73,11 @@ class Jobs:
         return {team.gpu: team.trainer.pid for team in self._teams}
 
     def _dismiss(self) -> None:
-        pids = {p.pid for t in self._teams for p in (t.trainer, *t.loaders)}
-        pids |= {t.trainer.parent for t in self._teams}
-        for pid in pids:
+        members = [p for t in self._teams for p in (t.trainer, *t.loaders)]
+        for pid in {p.pid for p in members} | {t.trainer.parent for t in self._teams}:
             self.end(pid)
+        for process in members:  # also of those that had ended before
+            self.meter.forget(map(str, process.threads))
         self._teams = []
 
     def _hire(self, now: float, gpus: Iterable[int], loaders: int) -> None:
