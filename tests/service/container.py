@@ -23,6 +23,7 @@ UBUNTU = "deb [trusted=yes] http://archive.ubuntu.com/ubuntu"
 
 SUITES = {
     "bookworm": ("python3.11", ("http://deb.debian.org/debian",)),
+    "trixie": ("python3.13", ("http://deb.debian.org/debian",)),
     # As DGX OS 6 and 7.
     "jammy": ("python3.11", (f"{UBUNTU} jammy main", f"{UBUNTU} jammy-updates main universe")),
     "noble": ("python3.12", (f"{UBUNTU} noble main",)),

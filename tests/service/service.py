@@ -21,7 +21,7 @@ CHANGING = re.compile(
 )
 """What a machine writes by itself, and packages leave in lists of their own."""
 
-PYTHON = "ls /usr/bin/python3.11 /usr/bin/python3.12 2>/dev/null || true"
+PYTHON = "ls /usr/bin/python3.1[1-3] 2>/dev/null || true"
 """The Python that the package takes; each of the systems has one of these."""
 
 FETCH = """

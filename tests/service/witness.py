@@ -14,15 +14,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agent.assembly import Agent, Hardware, build_agent
-from agent.backends.host import real_host
-from agent.backends.simulated import build, parse
+from agent.cli.assembly import Agent, Hardware, build_agent
 from agent.clock import SystemClock
-from agent.config import Config, JobConfig
+from agent.config.settings import Settings
 from agent.diagnosis import accounting
-from agent.look import Look
+from agent.hardware.host import real_host
+from agent.jobs.follow import WINDOW
+from agent.series import SampleStore
+from agent.simulator import build, parse
 from agent.sources import filesystem, workload
-from agent.workload.follow import WINDOW
+from agent.sources.workload import JobConfig
 
 PATIENCE = 30.0  # seconds
 SIMULATED = "dgx-h100:starved-network"
@@ -57,15 +58,15 @@ class OneProcess:
         return found
 
 
-async def verdict(agent: Agent) -> Look:
+async def verdict(agent: Agent) -> SampleStore:
     """A look at the agent once it has followed the loaders of GPU 0 for a while."""
     deadline = time.monotonic() + PATIENCE
     looks = 0
     while looks <= WINDOW and time.monotonic() < deadline:
         await agent.poller.tick()
-        looks += bool(Look(agent.poller.latest).where(workload.LOADERS, gpu="0"))
+        looks += bool(SampleStore.of(agent.poller.latest).where(workload.LOADERS, gpu="0"))
         await asyncio.sleep(1.0)
-    return Look(agent.poller.latest)
+    return SampleStore.of(agent.poller.latest)
 
 
 def diagnosis(pid: int) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def diagnosis(pid: int) -> dict[str, Any]:
     machine = build(parse(SIMULATED), clock)
     clock.skip(60.0)
     hardware = Hardware(lambda: OneProcess(machine.nvml, pid), real_host())
-    agent = build_agent(Config(job=JobConfig(info=True)), hardware, clock)
+    agent = build_agent(Settings(JobConfig(info=True)), hardware, clock)
     look = asyncio.run(verdict(agent))
     states = look.where(accounting.STATE, gpu="0").items()
     figures = (workload.LOADERS, workload.LOADERS_RUNNING, workload.LAUNCHER_CORES)
