@@ -15,7 +15,7 @@ def main() -> None:
 
 def _status() -> int:
     try:
-        from agent.commands.parser import run_command
+        from agent.cli.parser import run_command
 
         status = run_command(sys.argv[1:])
         sys.stdout.flush()

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from agent import bandwidth, health
 from agent.diagnosis import accounting
+from agent.limits import paths
 from agent.model import Kind, Metric
+from agent.polling import health
 from agent.sources.table import SOURCES, declared
 
 NAME = re.compile(r"dgx_[a-z0-9]+(_[a-z0-9]+)+")
@@ -28,5 +29,5 @@ def catalogue(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
     return found
 
 
-METRICS = catalogue(declared((*SOURCES, bandwidth, accounting, health)))
-EXPORTED = tuple(metric for metric in METRICS.values() if metric.kind is not Kind.SIGNAL)
+METRICS = catalogue(declared((*SOURCES, paths, accounting, health)))
+EXPORTED = tuple(metric for metric in METRICS.values() if metric.kind is not Kind.INTERNAL)

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 GPU_LABELS = ("gpu", "uuid")
-EXPIRY_BEATS = 3
-"""Data older than this many beats of its read is no longer exported."""
+EXPIRY_INTERVALS = 3
+"""Data older than this many intervals of its read is no longer exported."""
 
 
 class Kind(StrEnum):
@@ -15,7 +15,7 @@ class Kind(StrEnum):
 
     GAUGE = "gauge"
     COUNTER = "counter"
-    SIGNAL = "signal"  # evidence for the diagnosis: in the snapshot, never in the exposition
+    INTERNAL = "internal"  # evidence for the diagnosis: in the snapshot, never in the exposition
 
 
 class Reason(StrEnum):
@@ -76,8 +76,8 @@ def counter(name: str, meaning: str, origin: str, labels: tuple[str, ...] = ()) 
     return Metric(name, Kind.COUNTER, meaning, origin, labels)
 
 
-def signal(name: str, meaning: str, origin: str, labels: tuple[str, ...] = ()) -> Metric:
-    return Metric(name, Kind.SIGNAL, meaning, origin, labels)
+def internal(name: str, meaning: str, origin: str, labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, Kind.INTERNAL, meaning, origin, labels)
 
 
 class Sample(NamedTuple):
@@ -88,6 +88,18 @@ class Sample(NamedTuple):
     value: float
 
 
+class TimedSeries(NamedTuple):
+    """Samples that the driver took between two reads: values of one metric, oldest first.
+
+    `times` are seconds on the driver's clock, which runs like the agent's but has another origin.
+    """
+
+    metric: Metric
+    labels: tuple[str, ...]
+    times: tuple[float, ...]
+    values: tuple[float, ...]
+
+
 class Absence(NamedTuple):
     """One value that is not there; `labels` as far as they are known (often GPU and UUID)."""
 
@@ -95,6 +107,156 @@ class Absence(NamedTuple):
     labels: tuple[str, ...]
     reason: Reason
     detail: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GpuKey:
+    """One GPU: NVML's index, which may shift when another is lost, and its UUID, which stays."""
+
+    index: int
+    uuid: str
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The labels `gpu` and `uuid`."""
+        return str(self.index), self.uuid
+
+
+class Figure(NamedTuple):
+    """One number that decided something; `unit` is a base unit (ratio, bytes_per_second, ...)."""
+
+    name: str
+    value: float
+    limit: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something seen that decided a verdict: its kind, its figures, the GPU and devices meant.
+
+    Kinds are members of an enumeration beside the code that finds them; whoever shows a fact has
+    the words for each.
+    """
+
+    kind: StrEnum
+    figures: tuple[Figure, ...] = ()
+    names: tuple[str, ...] = ()
+    gpu: GpuKey | None = None  # another than the one that is judged
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with the machine; `device` is the port, link, array or source that it is
+    about, empty where it is about the whole GPU or machine."""
+
+    kind: StrEnum
+    severity: Severity
+    gpu: GpuKey | None = None
+    device: str = ""
+    figures: tuple[Figure, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+class State(StrEnum):
+    """Where the time of a GPU goes."""
+
+    IDLE = "idle"  # no compute process
+    HELD = "held"  # processes that do nothing, for a while
+    HUNG = "hung"  # a job whose GPUs all wait for one another, or for what never comes
+    THROTTLED = "throttled"  # the clocks are held down
+    STARVED = "starved"  # a process is there, and its GPU waits
+    COMMUNICATING = "communicating"  # the GPU waits for a wire that carries its data
+    BUSY = "busy"
+
+
+class Cause(StrEnum):
+    """Why the time goes there."""
+
+    NONE = "none"
+    THERMAL = "thermal"
+    POWER = "power"
+    RELIABILITY = "reliability"
+    PCIE = "pcie"
+    NVLINK = "nvlink"
+    INFINIBAND = "infiniband"
+    PEER = "peer"
+    DISK = "disk"
+    NETWORK = "network"
+    CPU = "cpu"
+    HOST_THREAD = "host_thread"
+    UNKNOWN = "unknown"
+
+
+CAUSES: dict[State, tuple[Cause, ...]] = {
+    State.IDLE: (Cause.NONE,),
+    State.HELD: (Cause.NONE,),
+    State.HUNG: (Cause.NONE,),
+    State.THROTTLED: (Cause.THERMAL, Cause.POWER, Cause.RELIABILITY),
+    State.STARVED: (
+        Cause.PCIE,
+        Cause.PEER,
+        Cause.DISK,
+        Cause.NETWORK,
+        Cause.CPU,
+        Cause.HOST_THREAD,
+        Cause.UNKNOWN,
+    ),
+    State.COMMUNICATING: (Cause.NVLINK, Cause.INFINIBAND, Cause.PCIE),
+    State.BUSY: (Cause.NONE,),
+}
+"""The causes that each state can have."""
+
+Pair = tuple[State, Cause]
+PAIRS: tuple[Pair, ...] = tuple((state, cause) for state, its in CAUSES.items() for cause in its)
+BUSY: Pair = (State.BUSY, Cause.NONE)
+
+
+class SignalQuality(StrEnum):
+    """With what eyes a verdict was reached."""
+
+    GPM = "gpm"  # Hopper and newer: activity of the engines and of the multiprocessors
+    NVML = "nvml"  # utilisation, which counts copies and spinning too, and power
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where the time of one GPU goes at one tick, and what decided it.
+
+    `shares` of the time by state and cause sum to 1; the pair is what the GPU is called.
+    """
+
+    state: State
+    cause: Cause
+    quality: SignalQuality
+    shares: Mapping[Pair, float]
+    since: float = 0.0  # when it was first called so without a break (monotonic seconds)
+    evidence: tuple[Fact, ...] = ()  # the weightiest first
+    doubts: tuple[Fact, ...] = ()  # what could not be seen, and would have been asked
+    waits_for: GpuKey | None = None  # the GPU of its job that holds it up
+
+    @property
+    def pair(self) -> Pair:
+        return self.state, self.cause
+
+
+class Failure(NamedTuple):
+    """An unexpected error: its type, the place where it rose (file:line), and its message."""
+
+    type: str
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" + (f" ({self.place})" if self.place else "")
 
 
 class ReadKey(NamedTuple):
@@ -107,19 +269,20 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one read yielded. `at` is on the agent's monotonic clock, `every` is its beat (s)."""
+    """What one read yielded. `at` is on the agent's monotonic clock, `every` its interval (s)."""
 
     key: ReadKey
     at: float
     every: float
     samples: tuple[Sample, ...] = ()
     absences: tuple[Absence, ...] = ()
-    failure: str = ""
+    failure: Failure | None = None
+    series: tuple[TimedSeries, ...] = ()
 
     @property
     def expires(self) -> float:
         """When it is too old to be exported (monotonic seconds)."""
-        return self.at + EXPIRY_BEATS * self.every
+        return self.at + EXPIRY_INTERVALS * self.every
 
     def fresh(self, now: float) -> bool:
         return now <= self.expires
@@ -127,12 +290,19 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that the agent knows at one tick; replaced whole, never changed."""
+    """Everything that the agent knows at one tick; replaced whole, never changed.
+
+    A GPU that is there has a verdict, or an absence that says why it has none; `findings` are what
+    is wrong with the machine, None where nobody has looked.
+    """
 
     tick: int
     at: float
     wall: float
     readings: Mapping[ReadKey, Reading] = field(default_factory=dict)
+    verdicts: Mapping[GpuKey, Verdict] = field(default_factory=dict)
+    unjudged: Mapping[GpuKey, Absence] = field(default_factory=dict)
+    findings: tuple[Finding, ...] | None = None
 
     def samples(self, now: float) -> Iterator[Sample]:
         """All samples that have not expired at `now` (monotonic seconds)."""

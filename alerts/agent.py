@@ -1,7 +1,7 @@
 """Alerts for whoever runs the monitoring: missing data is news too."""
 
-from agent.health import ABSENT_VALUES, LAST_TICK, SOURCE_UP
 from agent.model import Reason
+from agent.polling.health import ABSENT_VALUES, LAST_TICK, SOURCE_UP
 from agent.sources import system
 from alerts.model import Alert, Group
 from alerts.promql import NODE, pick

@@ -1,8 +1,8 @@
 """Alerts for those who look after the hardware: GPUs and their memory."""
 
 from agent.diagnosis import accounting
-from agent.health import ABSENT_VALUES
 from agent.model import Metric, Reason
+from agent.polling.health import ABSENT_VALUES
 from agent.sources import ecc, gpu, system, temperature, xid
 from alerts.links import link_degraded, nvlink_down, nvlink_errors, pcie_degraded
 from alerts.model import Alert, Group

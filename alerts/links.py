@@ -1,6 +1,6 @@
 """Alerts for links that are down, broken, or slower than they should be."""
 
-from agent import bandwidth
+from agent.limits import paths
 from agent.sources import activity, nvlink, pcie, system
 from alerts.model import Alert
 from alerts.promql import GPU, NODE, increase, pick
@@ -86,9 +86,9 @@ def link_degraded(_: Terms) -> Alert:
     """A port that carries less than its sheet says; a limit that its owner set is no fault."""
     labels = {"path": "=~network|infiniband", "direction": "receive"}
     keys = f"{NODE}, path, device, direction"
-    speed, sheet = pick(bandwidth.LIMIT, **labels), pick(bandwidth.SPEC, **labels)
-    negotiated = pick(bandwidth.LIMIT_INFO, **labels, origin="hardware")
-    most = look_up(bandwidth.SPEC, "humanize", *("instance", "job", "path", "device", "direction"))
+    speed, sheet = pick(paths.LIMIT, **labels), pick(paths.SPEC, **labels)
+    negotiated = pick(paths.LIMIT_INFO, **labels, origin="hardware")
+    most = look_up(paths.SPEC, "humanize", *("instance", "job", "path", "device", "direction"))
     return Alert(
         "DgxLinkDegraded",
         f"{speed} < {sheet} and on ({keys}) {negotiated}",

@@ -1,7 +1,7 @@
 """The runbook for the owner of the job."""
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
-from agent.diagnosis.verdict import CAUSES, State
+from agent.model import CAUSES, State
 from alerts.page import Page
 
 

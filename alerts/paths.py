@@ -1,8 +1,8 @@
 """Alerts for data paths that are full, for minutes, against the limit of this very system."""
 
-from agent import bandwidth
 from agent.diagnosis.advice import ADVICE
-from agent.diagnosis.verdict import Cause, State
+from agent.limits import paths
+from agent.model import Cause, State
 from alerts.model import Alert
 from alerts.promql import pick
 from alerts.records import saturation
@@ -20,7 +20,7 @@ CURES = {
     "network": ADVICE[State.STARVED, Cause.NETWORK],
 }
 LIMIT = look_up(
-    bandwidth.LIMIT,
+    paths.LIMIT,
     "humanize",
     *("instance", "job", "path", "device", "direction"),
 )

@@ -1,27 +1,29 @@
 """Who is told, and how: the `[alertmanager]` table. Secrets are named by file, never written."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from agent.config.settings import Section
+from alerts.values import Email, SecretFile, Smarthost, Url, Word
 
-@dataclass(frozen=True, slots=True)
-class Receivers:
+
+class Receivers(Section, frozen=True):
     """Empty keys switch their way off. Files are read by Alertmanager, at each message."""
 
-    webhook_url: str = ""  # no secret: the token goes into the file below
-    webhook_token_file: str = ""
-    watchdog_url: str = ""  # a service that raises the alarm when it hears nothing
-    watchdog_token_file: str = ""
-    email_to: str = ""
-    email_from: str = ""
-    email_smarthost: str = ""  # HOST:PORT
-    email_username: str = ""
-    email_password_file: str = ""
+    table = "alertmanager"
+    webhook_url: Url = ""  # no secret: the token goes into the file below
+    webhook_token_file: SecretFile = ""
+    watchdog_url: Url = ""  # a service that raises the alarm when it hears nothing
+    watchdog_token_file: SecretFile = ""
+    email_to: Email = ""
+    email_from: Email = ""
+    email_smarthost: Smarthost = ""  # HOST:PORT
+    email_username: Word = ""
+    email_password_file: SecretFile = ""
     email_tls: bool = True
-    slack_url_file: str = ""  # the URL of a Slack webhook is a secret
-    slack_channel: str = ""
-    pagerduty_key_file: str = ""
+    slack_url_file: SecretFile = ""  # the URL of a Slack webhook is a secret
+    slack_channel: Word = ""
+    pagerduty_key_file: SecretFile = ""
 
 
 NEEDS = {

@@ -1,7 +1,7 @@
 """What several rules and people ask for again and again, computed once."""
 
-from agent import bandwidth
 from agent.diagnosis import accounting
+from agent.limits import paths
 from alerts.model import Group, Recording
 from alerts.promql import rate, share
 from alerts.spans import Terms
@@ -34,7 +34,7 @@ def saturation(terms: Terms) -> Recording:
     over = terms.over(window)
     return Recording(
         f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}",
-        share(rate(bandwidth.SATURATED, over), rate(bandwidth.OBSERVED, over)),
+        share(rate(paths.SATURATED, over), rate(paths.OBSERVED, over)),
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from agent.refusal import BadInput
+from agent.errors import BadInput
 from alerts.receivers import Receivers, missing, ways, webhook
 from alerts.spans import Terms
 

@@ -1,20 +1,9 @@
 """Durations as Prometheus writes them, and the terms on which one set of rules is built."""
 
-import re
 from dataclasses import dataclass
 
-from alerts.thresholds import Thresholds
-
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-SPAN = re.compile(r"([0-9]+)(ms|s|m|h|d)")
-
-
-def seconds(span: str) -> float:
-    """15m is 900; raises ValueError."""
-    found = SPAN.fullmatch(span)
-    if found is None:
-        raise ValueError(span)
-    return int(found[1]) * UNITS[found[2]]
+from alerts.thresholds import AlertThresholds
+from alerts.values import UNITS, seconds
 
 
 def span(length: float) -> str:
@@ -32,7 +21,7 @@ class Terms:
     """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, less
     where a stack is tested on a faster clock."""
 
-    thresholds: Thresholds
+    thresholds: AlertThresholds
     scale: float = 1.0
 
     def over(self, text: str) -> str:

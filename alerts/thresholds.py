@@ -4,37 +4,46 @@ Durations are written as Prometheus writes them (15m, 1h). A window is at least 
 15 s, so that one missed scrape changes nothing.
 """
 
-from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from agent.config.decoding import Share
+from agent.config.settings import Section
+from alerts.values import Duration, RunbookPlace
+
+Degrees = Annotated[float, Meta(ge=-20, le=50, description="degrees from -20 to 50")]
+Errors = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """The `[alerts]` table of the configuration; shares are 0-1 of the time observed."""
+class AlertThresholds(Section, frozen=True):
+    """Shares are 0-1 of the time observed."""
 
+    table = "alerts"
     # A quarter of the time: what the design promises. Loading for three minutes and then computing
     # stays below it.
-    starved_share: float = 0.25
-    starved_window: str = "15m"
+    starved_share: Share = 0.25
+    starved_window: Duration = "15m"
     # Nine tenths of half an hour: a coffee break is no waste, an evening is.
-    held_share: float = 0.90
-    held_window: str = "30m"
+    held_share: Share = 0.90
+    held_window: Duration = "30m"
     # As for starving: a quarter of the time is lost for the job, whatever the reason.
-    throttled_share: float = 0.25
-    throttled_window: str = "15m"
+    throttled_share: Share = 0.25
+    throttled_window: Duration = "15m"
     # Half the time: a path that carries bursts is well used, one that is full for minutes limits.
-    saturated_share: float = 0.50
-    saturated_window: str = "10m"
+    saturated_share: Share = 0.50
+    saturated_window: Duration = "10m"
     # Degrees left to the end of the operating range, as the GPU itself states it: none.
-    hot_margin: float = 0.0
+    hot_margin: Degrees = 0.0
     # How long an event (XID, uncorrected ECC) is shown: long enough to be read, and over by itself.
-    event_window: str = "30m"
+    event_window: Duration = "30m"
     # A failing link was seen to recover 505 times in five days, four times an hour, before it died;
     # a healthy one does not replay at all. So many within the window are told.
-    nvlink_errors: int = 5
-    nvlink_errors_window: str = "1h"
+    nvlink_errors: Errors = 5
+    nvlink_errors_window: Duration = "1h"
     # Half the time at work: a link at rest may run at a lower generation.
-    loaded_share: float = 0.50
+    loaded_share: Share = 0.50
     # How long the agent may be silent, or blind, before somebody is told.
-    silent_for: str = "2m"
+    silent_for: Duration = "2m"
     # Where the sections of RUNBOOK.md are to be read: a URL, or a path.
-    runbook: str = "RUNBOOK.md"
+    runbook: RunbookPlace = "RUNBOOK.md"

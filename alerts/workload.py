@@ -2,7 +2,7 @@
 
 from agent.diagnosis import accounting
 from agent.diagnosis.advice import ADVICE, SUMMARIES
-from agent.diagnosis.verdict import CAUSES, Cause, State
+from agent.model import CAUSES, Cause, State
 from alerts.model import Alert, Group
 from alerts.paths import disk_saturated, link_saturated
 from alerts.promql import NODE, pick, rate, share

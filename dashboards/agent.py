@@ -1,6 +1,6 @@
 """The agent itself: does it answer, what does it cost, what can it not tell, and why."""
 
-from agent import health
+from agent.polling import health
 from dashboards.board import Board, Json, Row
 from dashboards.colours import BAD, GOOD, NEUTRAL, SHORT
 from dashboards.kinds import graph, stat, timeline, words

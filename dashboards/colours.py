@@ -7,7 +7,7 @@ slows it down: nothing healthy has them.
 
 from typing import NamedTuple
 
-from agent.diagnosis.verdict import PAIRS, Cause, Pair, State
+from agent.model import PAIRS, Cause, Pair, State
 
 GOOD, WARNING, BAD = "#12936C", "#F8CE2C", "#DE1109"
 PLAIN = "#BDBDBD"
@@ -17,6 +17,7 @@ DASHED = "#8C8C8C"
 STATES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): PLAIN,
     (State.HELD, Cause.NONE): "#B66FC9",
+    (State.HUNG, Cause.NONE): "#683040",
     (State.THROTTLED, Cause.THERMAL): "#FDFB7D",
     (State.THROTTLED, Cause.POWER): WARNING,
     (State.THROTTLED, Cause.RELIABILITY): "#F3E584",

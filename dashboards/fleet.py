@@ -1,7 +1,7 @@
 """The fleet: which node loses the most, and what is wrong where. Worst first."""
 
 from agent.diagnosis.accounting import STATE_SECONDS
-from agent.diagnosis.verdict import State
+from agent.model import State
 from agent.sources import gpu, nvlink, power, system
 from dashboards.board import Board, Row
 from dashboards.colours import (

@@ -1,6 +1,6 @@
 """The GPU: where its time goes, what it computes, what holds it down, what is broken."""
 
-from agent.diagnosis.verdict import State
+from agent.model import State
 from agent.sources import activity, clocks, gpu, memory, power, process, temperature, workload
 from dashboards.board import Board, Row
 from dashboards.colours import LOST, NEUTRAL

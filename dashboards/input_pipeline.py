@@ -1,7 +1,7 @@
 """The input pipeline: what starves the GPUs, beside everything that could, on one time axis."""
 
-from agent.bandwidth import LIMIT
-from agent.diagnosis.verdict import State
+from agent.limits.paths import LIMIT
+from agent.model import State
 from agent.sources import activity, cpu, disk, infiniband, network, pcie, pressure
 from dashboards.board import Board, Row
 from dashboards.colours import FULL, LOST

@@ -1,6 +1,6 @@
 """The links: NVLink, PCIe and InfiniBand against their limits, their errors, and who is joined."""
 
-from agent.bandwidth import LIMIT_INFO, RATIO
+from agent.limits.paths import LIMIT_INFO, RATIO
 from agent.sources import infiniband, nvlink, pcie
 from dashboards.board import Board, Row
 from dashboards.colours import ANY, BAD, FULL, GOOD, SHORT, SOME

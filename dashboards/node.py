@@ -1,7 +1,7 @@
 """One node: utilisation, saturation and errors of everything in it, at a glance."""
 
-from agent.bandwidth import LIMIT
-from agent.diagnosis.verdict import State
+from agent.limits.paths import LIMIT
+from agent.model import State
 from agent.sources import (
     activity,
     chassis,

@@ -1,7 +1,7 @@
 """What boards share besides panels: their variables, and links that keep time and choice."""
 
-from agent.health import BUILD_INFO
 from agent.model import Metric
+from agent.polling.health import BUILD_INFO
 from agent.sources import gpu
 from dashboards.board import Board, Row, Variable
 from dashboards.shares import alerts

@@ -1,8 +1,8 @@
 """The shares that several boards show: of GPU time by state, of time that a path was full."""
 
-from agent.bandwidth import LIMIT, OBSERVED, RATIO, SATURATED, SPEC
 from agent.diagnosis.accounting import STATE_SECONDS
-from agent.diagnosis.verdict import State
+from agent.limits.paths import LIMIT, OBSERVED, RATIO, SATURATED, SPEC
+from agent.model import State
 from dashboards.queries import (
     ALERTS,
     Labels,

@@ -18,6 +18,9 @@ from exporters.prometheus import GZIP_LEVEL, Exposition
 from exporters.scrapes import Scrapes
 from exporters.snapshot_json import document
 
+SOFTWARE = f"dgx-telemetry/{__version__}"
+"""What answers call the agent: neither Python nor its version."""
+
 LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads one
 
 
@@ -27,7 +30,7 @@ def nothing() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class AgentView:
     """What the handlers may ask of the agent; the two probes answer "" or one sentence."""
 
     scrapes: Scrapes
@@ -35,10 +38,9 @@ class Agent:
     clock: Clock
     awaited: Callable[[], str]
     ailing: Callable[[], str]
-    version: str
 
 
-AGENT = web.AppKey("agent", Agent)
+AGENT = web.AppKey("agent", AgentView)
 
 
 def application(
@@ -48,13 +50,12 @@ def application(
     *,
     awaited: Callable[[], str] = nothing,
     ailing: Callable[[], str] = nothing,
-    version: str = __version__,
     feed: Feed | None = None,
     middlewares: Iterable[Middleware] = (),
 ) -> web.Application:
     """All routes. `awaited` names what is missing until ready, `ailing` what is beyond repair."""
     app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
-    app[AGENT] = Agent(Scrapes(exposition), latest, clock, awaited, ailing, version)
+    app[AGENT] = AgentView(Scrapes(exposition), latest, clock, awaited, ailing)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/-/healthy", healthy)
@@ -68,11 +69,11 @@ def application(
     return app
 
 
-async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
     """What every answer says, errors included."""
     response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
-    response.headers[hdrs.SERVER] = f"dgx-telemetry/{request.app[AGENT].version}"
+    response.headers[hdrs.SERVER] = SOFTWARE
 
 
 async def metrics(request: web.Request) -> web.Response:

@@ -1,15 +1,16 @@
-"""Basic authentication: passwords against bcrypt hashes, so that guessing costs the agent little.
+"""Basic authentication: passwords against bcrypt hashes, so that guessing costs the agent little,
+and keeps nobody else out.
 
-A check takes 50 to 100 ms of CPU at the usual cost. They run one at a time on a thread, with a
-pause after each failure; what was once found right or wrong is remembered, so that a Prometheus
-that scrapes with a password pays once.
+A check takes 50 to 100 ms of CPU at the usual cost. One thread makes them. Each client has one at a
+time, in a queue of its own, and rests after a wrong one. What was right is remembered, so that a
+Prometheus that scrapes with a password pays once.
 """
 
 import asyncio
 import secrets
 from base64 import b64decode
-from collections import OrderedDict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,14 +18,14 @@ from hashlib import blake2b
 
 from exporters.web_config import WebConfigError
 
-REMEMBERED = 256
-"""Answers kept of each kind, right and wrong: guesses do not drive out what was right."""
+MOST_CLIENTS = 256
+"""Clients from which those are forgotten that neither wait nor rest."""
 
-MOST_WAITING = 16
-"""Checks that may wait for their turn; who comes then is told to try later."""
+MOST_WAITING = 32
+"""Checks of one client that may wait for their turn; who comes then is told to try later."""
 
 PAUSE = 0.25
-"""Seconds of rest after a wrong password: at most 4 guesses a second, whoever makes them."""
+"""Seconds of rest of a client after a wrong password: it makes at most 4 guesses a second."""
 
 LONGEST = 72
 """Bytes of a password that bcrypt looks at."""
@@ -32,7 +33,7 @@ LONGEST = 72
 ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
-class Verdict(Enum):
+class CheckResult(Enum):
     """What is made of a password."""
 
     RIGHT = "right"
@@ -70,75 +71,69 @@ def credentials(header: str) -> tuple[str, str] | None:
     return None
 
 
-class _Memory:
-    """The newest keys, at most REMEMBERED."""
+@dataclass(slots=True, eq=False)
+class ClientQueue:
+    """The checks of one client, one after the other."""
 
-    def __init__(self) -> None:
-        self._keys: OrderedDict[bytes, None] = OrderedDict()
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0  # the one whose turn it is included
+    rests_until: float = 0.0  # s of the event loop's clock
 
-    def __contains__(self, key: bytes) -> bool:
-        if key not in self._keys:
-            return False
-        self._keys.move_to_end(key)
-        return True
 
-    def add(self, key: bytes) -> None:
-        self._keys[key] = None
-        if len(self._keys) > REMEMBERED:
-            self._keys.popitem(last=False)
+def _one_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
 
 
 @dataclass(slots=True, eq=False)
 class Passwords:
-    """Checks passwords; remembers digests under a secret of this process, and no password."""
+    """Checks passwords; remembers, of what was right, digests under a secret of this process."""
 
     pause: float = PAUSE
     checks: int = 0  # how often bcrypt was asked
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
-    _right: _Memory = field(default_factory=_Memory)
-    _wrong: _Memory = field(default_factory=_Memory)
     _users: Mapping[str, str] = field(default_factory=dict)
+    _right: dict[str, bytes] = field(default_factory=dict)  # by user
     _nobody: str = ""
-    _waiting: int = 0
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _queues: dict[str, ClientQueue] = field(default_factory=dict)
+    _thread: ThreadPoolExecutor = field(default_factory=_one_thread)
 
-    async def verdict(self, users: Mapping[str, str], user: str, password: str) -> Verdict:
-        """Whether this user has this password."""
+    async def verdict(
+        self, users: Mapping[str, str], user: str, password: str, client: str
+    ) -> CheckResult:
+        """Whether this user has this password; what is known to be right waits for nothing."""
         if users is not self._users:
-            self._users, self._nobody = users, nobodys(users)
+            self._users, self._nobody, self._right = users, nobodys(users), {}
         stored = users.get(user, self._nobody)
-        key = self._key(user, password, stored)
-        if key in self._right:
-            return Verdict.RIGHT
-        if key in self._wrong:
-            return Verdict.WRONG
-        if self._waiting >= MOST_WAITING:
-            return Verdict.BUSY
-        self._waiting += 1
+        text = (stored + password).encode("utf-8", "surrogatepass")
+        digest = blake2b(text, key=self._secret).digest()
+        if self._right.get(user) == digest:
+            return CheckResult.RIGHT
+        queue = self._queue(client)
+        if queue.waiting >= MOST_WAITING:
+            return CheckResult.BUSY
+        queue.waiting += 1
+        loop = asyncio.get_running_loop()
         try:
-            async with self._turn:
-                if key in self._right or key in self._wrong:  # somebody asked the same meanwhile
-                    return Verdict.RIGHT if key in self._right else Verdict.WRONG
-                return await self._check(key, password, stored, known=user in users)
+            async with queue.turn:
+                await asyncio.sleep(max(0.0, queue.rests_until - loop.time()))
+                if self._right.get(user) == digest:  # somebody asked the same meanwhile
+                    return CheckResult.RIGHT
+                self.checks += 1
+                matched = await loop.run_in_executor(self._thread, matches, password, stored)
+                if matched and user in users:
+                    self._right[user] = digest
+                    return CheckResult.RIGHT
+                queue.rests_until = loop.time() + self.pause
+                return CheckResult.WRONG
         finally:
-            self._waiting -= 1
+            queue.waiting -= 1
 
-    async def _check(self, key: bytes, password: str, stored: str, *, known: bool) -> Verdict:
-        self.checks += 1
-        if await asyncio.to_thread(matches, password, stored) and known:
-            self._right.add(key)
-            return Verdict.RIGHT
-        self._wrong.add(key)
-        await asyncio.sleep(self.pause)
-        return Verdict.WRONG
-
-    def _key(self, *parts: str) -> bytes:
-        """One digest of all parts, each with its length: no two lists of parts read alike."""
-        digest = blake2b(key=self._secret)
-        for part in parts:
-            raw = part.encode("utf-8", "surrogatepass")
-            digest.update(len(raw).to_bytes(8, "big") + raw)
-        return digest.digest()
+    def _queue(self, client: str) -> ClientQueue:
+        if len(self._queues) >= MOST_CLIENTS:
+            now = asyncio.get_running_loop().time()
+            queues = self._queues.items()
+            self._queues = {c: q for c, q in queues if q.waiting or q.rests_until > now}
+        return self._queues.setdefault(client, ClientQueue())
 
 
 def matches(password: str, stored: str) -> bool:

@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from agent.clock import Clock
+from agent.errors import LogEvent
 from agent.model import Kind, Snapshot
 from exporters.negotiation import Format, negotiate
 
@@ -54,7 +55,7 @@ class SnapshotCollector:
             yield family
 
 
-class Guarded:
+class GuardedCollector:
     """A collector whose errors cost only its own families; logged when they begin and end."""
 
     def __init__(self, collector: Collector) -> None:
@@ -76,14 +77,14 @@ class Guarded:
     def _note(self, *, failing: bool) -> None:
         name = type(self._collector).__name__
         if failing and not self._failing:
-            log.exception("event=collector_failed collector=%s", name)
+            log.exception(LogEvent("collector_failed", collector=name))
         elif self._failing and not failing:
-            log.info("event=collector_recovered collector=%s", name)
+            log.info(LogEvent("collector_recovered", collector=name))
         self._failing = failing
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RenderedPage:
     """One rendered exposition; `at` is when, in monotonic seconds of the agent's clock."""
 
     tick: int
@@ -109,20 +110,20 @@ class Exposition:
         self._latest = latest
         self._clock = clock
         self._rendered = Snapshot(tick=-1, at=0.0, wall=0.0)
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, RenderedPage] = {}
         self._one_at_a_time = threading.Lock()
         self._registry = CollectorRegistry()
-        self._registry.register(Guarded(SnapshotCollector(lambda: self._rendered, clock)))
+        self._registry.register(GuardedCollector(SnapshotCollector(lambda: self._rendered, clock)))
         if process:
-            self._registry.register(Guarded(ProcessCollector(registry=None)))
+            self._registry.register(GuardedCollector(ProcessCollector(registry=None)))
         for collector in extras:
-            self._registry.register(Guarded(collector))
+            self._registry.register(GuardedCollector(collector))
 
     def render(self, accept: str, *, gzip: bool = False) -> tuple[bytes, str]:
         """Body and Content-Type. May take tens of milliseconds: not for the event loop."""
         return self.page(accept).body(gzip=gzip), negotiate(accept).content_type
 
-    def page(self, accept: str) -> Page:
+    def page(self, accept: str) -> RenderedPage:
         """What `render` takes its body from; takes as long."""
         form = negotiate(accept)
         page = self._fresh(form)
@@ -131,29 +132,29 @@ class Exposition:
                 page = self._fresh(form) or self._build(form)
         return page
 
-    def cached(self, accept: str) -> Page | None:
+    def cached(self, accept: str) -> RenderedPage | None:
         """The page of this tick, if that is already built; never blocks."""
         return self._fresh(negotiate(accept))
 
-    def last(self, accept: str) -> Page | None:
+    def last(self, accept: str) -> RenderedPage | None:
         """The page of this tick or of the one before, which the next replaces in no time."""
         page = self._pages.get(negotiate(accept).content_type)
         if page is None or page.tick < self._latest().tick - 1:
             return None
         return page if self._clock.monotonic() - page.at <= 2 * LONGEST else None
 
-    def _fresh(self, form: Format) -> Page | None:
+    def _fresh(self, form: Format) -> RenderedPage | None:
         page = self._pages.get(form.content_type)
         if page is None or page.tick != self._latest().tick:
             return None
         return page if self._clock.monotonic() - page.at <= LONGEST else None
 
-    def _build(self, form: Format) -> Page:
+    def _build(self, form: Format) -> RenderedPage:
         self._rendered = self._latest()
         at = self._clock.monotonic()
         plain = form.encode(self._registry)
         zipped = compress(plain, GZIP_LEVEL, mtime=0)
-        page = self._pages[form.content_type] = Page(self._rendered.tick, at, plain, zipped)
+        page = self._pages[form.content_type] = RenderedPage(self._rendered.tick, at, plain, zipped)
         return page
 
 

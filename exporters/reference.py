@@ -46,7 +46,7 @@ def reference(metrics: Iterable[Metric]) -> str:
 
 def title_of(metric: Metric) -> str:
     """The subsystem is the second word of the name; signals stand apart."""
-    if metric.kind is Kind.SIGNAL:
+    if metric.kind is Kind.INTERNAL:
         return SIGNALS
     subsystem = metric.name.split("_")[1:2] or [metric.name]
     return TITLES.get(subsystem[0], subsystem[0].capitalize())

@@ -25,7 +25,7 @@ Answer = tuple[bytes, str]
 
 
 @dataclass(slots=True)
-class Form:
+class RenderedForm:
     """One form of the exposition, as it is asked for."""
 
     accept: str = ""
@@ -39,12 +39,12 @@ class Scrapes:
 
     exposition: Exposition
     work: SharedWork = field(default_factory=SharedWork)
-    _forms: dict[str, Form] = field(default_factory=dict)  # by Content-Type: a handful
+    _forms: dict[str, RenderedForm] = field(default_factory=dict)  # by Content-Type: a handful
 
     async def answer(self, accept: str, *, gzip: bool) -> Answer:
         """The newest exposition in the form that is asked for."""
         content_type = negotiate(accept).content_type
-        form = self._forms.setdefault(content_type, Form())
+        form = self._forms.setdefault(content_type, RenderedForm())
         form.accept, form.asked = accept, form.asked + 1
         page = self.exposition.cached(accept)
         if page is None and self.work.is_under_way(content_type):

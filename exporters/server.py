@@ -1,42 +1,49 @@
-"""Listening: connections bounded in number and in time, TLS as the web configuration is now.
-
-Sockets are accepted here, and not by asyncio's server, so that each connection gets the TLS
-context, or none, that holds when it comes.
-"""
+"""Listening: aiohttp's runner behind sockets that bound who is handed over (see connections)."""
 
 import asyncio
-import logging
+import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
-from exporters import complaints
-from exporters.patience import Patience
+from exporters import http_logging
+from exporters.connections import Connections, Listener
+from exporters.http import SOFTWARE
 
-log = logging.getLogger(__name__)
-
-MOST_CONNECTIONS = 128  # a client that does not take its answer may hold half a megabyte
-SEND_BUFFER = 64 * 1024  # bytes of the kernel for each; left alone it takes ten times as much
+SEND_BUFFER = 64 * 1024  # bytes of the kernel for each connection; left alone it takes ten times
 BACKLOG = 128
-HANDSHAKE = 10.0  # s for TLS to be agreed on
-BREATH = 1.0  # s until the next try where the machine has no socket left
 FAREWELL = 3.0  # s that requests in flight get when the agent ends, and TLS to say goodbye
 LINGER = 1.0  # s for which the body of a request that was refused is still read
 KEEP_ALIVE = 75.0  # s: longer than any usual scrape interval
+TRIES = 10  # to find a port that is free on each address of the host
 
-FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
-    b"Content-Length: 22\r\nConnection: close\r\n\r\nToo many connections.\n"
-)
+NO_SUCH_FAMILY = frozenset({EAFNOSUPPORT, EADDRNOTAVAIL})
 
-Context = Callable[[], ssl.SSLContext | None]
+
+class RequestHandler(web.RequestHandler):
+    """aiohttp's protocol, whose answer to what is no HTTP names the agent and not its Python."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """An error in plain text; the connection is closed after it."""
+        response = super().handle_error(request, status, exc, message)
+        response.headers[hdrs.SERVER] = SOFTWARE
+        return response
 
 
 @dataclass(slots=True, eq=False)
@@ -44,77 +51,31 @@ class Server:
     """A listening server; `cleanup` ends it."""
 
     runner: web.AppRunner
-    patience: Patience
-    context: Context
-    most: int = MOST_CONNECTIONS
-    _sockets: list[socket.socket] = field(default_factory=list)
-    working: list[asyncio.Task[None]] = field(default_factory=list)  # for ever, unless one breaks
-    _greeting: set[asyncio.Task[None]] = field(default_factory=set)
+    connections: Connections
+    listening: list[asyncio.Server]
+    watching: asyncio.Task[None]  # for ever, unless it breaks
 
     @property
     def addresses(self) -> list[Any]:
         """What it listens on, as the kernel tells: (host, port, ...)."""
-        return [listening.getsockname() for listening in self._sockets]
+        return [one.getsockname() for server in self.listening for one in server.sockets]
+
+    @property
+    def port(self) -> int:
+        """The port, the same on every address."""
+        return int(self.addresses[0][1])
 
     @property
     def is_local(self) -> bool:
         """Whether only this machine can connect."""
         return all(ip_address(address[0]).is_loopback for address in self.addresses)
 
-    async def start(self, host: str, port: int) -> None:
-        """Begin to listen on every address of the host; raises OSError where it cannot."""
-        await self.runner.setup()
-        try:
-            self._sockets = await _listening(host, port)
-        except OSError:
-            await self.runner.cleanup()
-            raise
-        self.working = [asyncio.create_task(self._accept(s)) for s in self._sockets]
-        self.working.append(asyncio.create_task(self.patience.watch()))
-
     async def cleanup(self) -> None:
         """Stop listening, let requests in flight end, close everything."""
-        tasks = *self.working, *self._greeting
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for listening in self._sockets:
-            listening.close()
+        self.watching.cancel()
+        for server in self.listening:
+            server.close()
         await self.runner.cleanup()
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                arrived, _ = await loop.sock_accept(listening)
-            except OSError as error:  # gone again already, or no descriptor is left
-                log.debug('event=accept_failed error="%s"', error)
-                await asyncio.sleep(BREATH if not isinstance(error, ConnectionError) else 0)
-                continue
-            if self.patience.count() + len(self._greeting) >= self.most:
-                _turn_away(arrived, plain=self.context() is None)
-                continue
-            task = asyncio.create_task(self._greet(arrived))
-            self._greeting.add(task)
-            task.add_done_callback(self._greeting.discard)
-
-    async def _greet(self, arrived: socket.socket) -> None:
-        """Hand a connection over to HTTP, after TLS where that is asked for."""
-        server = self.runner.server
-        assert server is not None
-        context = self.context()
-        try:
-            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                server,
-                arrived,
-                ssl=context,
-                ssl_handshake_timeout=HANDSHAKE if context else None,
-                ssl_shutdown_timeout=FAREWELL if context else None,
-            )
-        except OSError as error:  # not of our TLS, or too slow, or gone; asyncio has closed it
-            log.debug('event=handshake_failed error="%s"', error)
-        else:
-            self.patience.meet(transport, arrived)
 
 
 async def serve(
@@ -122,70 +83,68 @@ async def serve(
     host: str,
     port: int,
     *,
-    context: Context = lambda: None,
-    most: int = MOST_CONNECTIONS,
-    patience: Patience | None = None,
+    context: ssl.SSLContext | None = None,
+    connections: Connections | None = None,
 ) -> Server:
-    """Listen; the caller ends it with `cleanup()`. Raises OSError where it cannot listen."""
-    patience = patience or Patience()
-    app.middlewares.insert(0, patience.middleware())
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        logger=complaints.LOG,
-        auto_decompress=False,  # nobody reads a body
-        keepalive_timeout=KEEP_ALIVE,
-        shutdown_timeout=FAREWELL,
-        lingering_time=LINGER,
-    )
-    server = Server(runner, patience, context, most)
-    await server.start(host, port)
-    return server
+    """Listen on every address of the host, at one port; the caller ends it with `cleanup()`.
+    Raises OSError where it cannot listen."""
+    connections = connections or Connections()
+    connections.plain = context is None
+    app.middlewares.insert(0, connections.middleware())
+    runner = web.AppRunner(app, shutdown_timeout=FAREWELL)
+    await runner.setup()
+    try:
+        sockets = [Listener(one, connections) for one in await _bound(host, port)]
+    except OSError:
+        await runner.cleanup()
+        raise
+    assert runner.server is not None
+    options: dict[str, Any] = {
+        "access_log": None,
+        "logger": http_logging.LOG,
+        "auto_decompress": False,  # nobody reads a body
+        "keepalive_timeout": KEEP_ALIVE,
+        "lingering_time": LINGER,
+    }
+    loop = asyncio.get_running_loop()
+    protocol = partial(RequestHandler, runner.server, loop=loop, **options)
+    # Who is late with the handshake is cut off with all others who are late.
+    tls: dict[str, Any] = {"ssl": context, "ssl_shutdown_timeout": FAREWELL} if context else {}
+    listening = [
+        await loop.create_server(protocol, sock=one, backlog=BACKLOG, **tls) for one in sockets
+    ]
+    return Server(runner, connections, listening, asyncio.create_task(connections.watch()))
 
 
-async def _listening(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host; a family that this machine has not is left out, as
-    long as one is left."""
+async def _bound(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host, all with one port; port 0 takes a free one."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )
+    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    for _ in range(TRIES if port == 0 else 0):
+        with suppress(OSError):  # the port that was free on one address is taken on another
+            return _bound_to(addresses)
+    return _bound_to(addresses)
+
+
+def _bound_to(addresses: Sequence[tuple[int, Any]]) -> list[socket.socket]:
+    """A family that this machine has not is left out, as long as one is left."""
     opened: list[socket.socket] = []
-    failure: OSError | None = None
-    for family, _, _, _, address in dict.fromkeys(found):
+    failure = OSError()
+    for family, (host, port, *rest) in addresses:
+        same = opened[0].getsockname()[1] if opened else port
         try:
-            opened.append(_bound(family, address))
+            one = socket.create_server((host, same, *rest), family=family, backlog=BACKLOG)
         except OSError as error:
-            if error.errno not in NO_SUCH_FAMILY:
-                for listening in opened:
-                    listening.close()
-                raise
-            failure = error
-    if failure is not None and not opened:
+            failure = OSError(error.errno, os.strerror(error.errno or 0))  # without the address
+            if error.errno in NO_SUCH_FAMILY:
+                continue
+            for other in opened:
+                other.close()
+            raise failure from error
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        opened.append(one)
+    if not opened:
         raise failure
     return opened
-
-
-NO_SUCH_FAMILY = frozenset({EAFNOSUPPORT, EADDRNOTAVAIL})
-
-
-def _bound(family: int, address: Any) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.setblocking(False)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-    except OSError:
-        listening.close()
-        raise
-    return listening
-
-
-def _turn_away(arrived: socket.socket, *, plain: bool) -> None:
-    """Say why, where that can be said in one packet, and close."""
-    with arrived, suppress(OSError):
-        if plain:
-            arrived.send(FULL)

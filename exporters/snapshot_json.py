@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 from math import inf, isfinite
 from typing import Any, TypeVar
 
-from agent import health
-from agent.diagnosis import accounting
+from agent.diagnosis.accounting import LONGEST
 from agent.model import GPU_LABELS, Absence, Metric, Sample, Snapshot
+from agent.polling import health
+from agent.series import SampleStore
 from agent.sources import gpu, system
+from exporters.words import finding_document, verdict_document, verdict_figures
 
 Entry = TypeVar("Entry", Sample, Absence)
 Document = dict[str, Any]
@@ -17,18 +19,16 @@ Labels = dict[str, str]
 
 GPU_INFO = gpu.INFO.name
 SYSTEM_INFO = system.INFO.name
-VERDICT = accounting.VERDICT.name
-EVIDENCE = accounting.EVIDENCE.name
 SOURCE_KEYS = {
-    health.SOURCE_UP.name: "up",
-    health.READ_SECONDS.name: "read_seconds",
-    health.READ_CPU_SECONDS.name: "read_cpu_seconds",
+    health.SOURCE_UP: "up",
+    health.READ_SECONDS: "read_seconds",
+    health.READ_CPU_SECONDS: "read_cpu_seconds",
 }
 """The metrics that describe a source, and what they are called in its entry."""
 
 
 @dataclass(slots=True)
-class Device:
+class DeviceEntries:
     """All that is known of one GPU, or of the host, whose `uuid` is empty."""
 
     uuid: str = ""
@@ -45,25 +45,43 @@ class Device:
 def document(snapshot: Snapshot, now: float) -> Document:
     """Everything fresh at `now` (monotonic seconds), sorted; what JSON cannot say is left out."""
     devices = devices_of(snapshot, now)
-    host = devices.pop("", Device())
+    host = devices.pop("", DeviceEntries())
     instant = datetime.fromtimestamp(snapshot.wall, UTC).isoformat(timespec="milliseconds")
-    return {
+    verdicts = verdicts_of(snapshot, now)
+    sources = {metric.name for metric in SOURCE_KEYS}
+    found = {
         "time": instant.replace("+00:00", "Z"),
         "timestamp": snapshot.wall,
         "tick": snapshot.tick,
         "system": info_of(host, SYSTEM_INFO),
-        "gpus": [gpu_entry(device) for device in sorted(devices.values(), key=lambda d: d.rank)],
-        "host": values_of(host, without={SYSTEM_INFO, *SOURCE_KEYS}),
+        "gpus": [
+            {**gpu_entry(device), "verdict": verdicts.get(device.uuid, {})}
+            for device in sorted(devices.values(), key=lambda d: d.rank)
+        ],
+        "host": values_of(host, without={SYSTEM_INFO, *sources}),
         "absent": host_absences(host),
-        "sources": sources_of(host),
+        "sources": sources_of(SampleStore.of(snapshot, now)),
+    }
+    if snapshot.findings is not None:
+        found["findings"] = [finding_document(finding) for finding in snapshot.findings]
+    return found
+
+
+def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
+    """Where the time of each GPU goes, by UUID: in words, and the values behind them."""
+    if now - snapshot.at > LONGEST:
+        return {}
+    return {
+        key.uuid: {**verdict_document(verdict, snapshot.at), **verdict_figures(verdict)}
+        for key, verdict in snapshot.verdicts.items()
     }
 
 
-def devices_of(snapshot: Snapshot, now: float) -> dict[str, Device]:
+def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
     """Samples and absences by UUID; the index of a GPU is the one that was read last."""
     by_age = sorted(snapshot.readings.items(), key=lambda item: item[1].at)
     aged = replace(snapshot, readings=dict(by_age))
-    devices: dict[str, Device] = {}
+    devices: dict[str, DeviceEntries] = {}
     for sample in aged.samples(now):
         if isfinite(sample.value):
             device = device_of(sample, devices)
@@ -74,11 +92,11 @@ def devices_of(snapshot: Snapshot, now: float) -> dict[str, Device]:
     return devices
 
 
-def device_of(entry: Sample | Absence, devices: dict[str, Device]) -> Device:
+def device_of(entry: Sample | Absence, devices: dict[str, DeviceEntries]) -> DeviceEntries:
     """The device that the labels name: the host where they name no GPU."""
     labels = labels_of(entry)
     gpu, uuid = (labels.get(name, "") for name in GPU_LABELS)
-    return devices.setdefault(uuid or gpu, Device(uuid, gpu))
+    return devices.setdefault(uuid or gpu, DeviceEntries(uuid, gpu))
 
 
 def labels_of(entry: Sample | Absence) -> Labels:
@@ -96,29 +114,14 @@ def is_labelled(metric: Metric) -> bool:
     return not set(metric.labels) <= set(GPU_LABELS)
 
 
-def gpu_entry(device: Device) -> Document:
+def gpu_entry(device: DeviceEntries) -> Document:
     return {
         "gpu": device.gpu,
         "uuid": device.uuid,
         "info": info_of(device, GPU_INFO),
-        "verdict": verdict_of(device),
-        "values": values_of(device, without={GPU_INFO, VERDICT, EVIDENCE}),
+        "values": values_of(device, without={GPU_INFO}),
         "absent": absences_of(device),
     }
-
-
-def verdict_of(device: Device) -> Document:
-    """Where the time of a GPU goes now, why, and what to do about it; empty while unknown."""
-    samples = [sample for sample in device.samples if sample.metric.name == VERDICT]
-    if not samples:
-        return {}
-    labels, seconds = further(samples[-1]), samples[-1].value
-    found = [further(s) for s in device.samples if s.metric.name == EVIDENCE]
-    evidence, doubts = ([e["text"] for e in found if e["role"] == r] for r in ("evidence", "doubt"))
-    advice = labels.pop("advice")
-    sentence = f"{labels.pop('summary')}: {', '.join(evidence)}"
-    words = {"sentence": sentence, "evidence": evidence, "doubts": doubts, "advice": advice}
-    return {**labels, "seconds": seconds, **words}
 
 
 def by_metric(entries: Iterable[Entry]) -> Iterator[tuple[Metric, list[Entry]]]:
@@ -131,7 +134,7 @@ def by_metric(entries: Iterable[Entry]) -> Iterator[tuple[Metric, list[Entry]]]:
         yield group[0].metric, group
 
 
-def values_of(device: Device, without: Collection[str]) -> Document:
+def values_of(device: DeviceEntries, without: Collection[str]) -> Document:
     """A number for each metric; where it has further labels, a list with a value for each."""
     found: Document = {}
     for metric, samples in by_metric(device.samples):
@@ -144,7 +147,7 @@ def values_of(device: Device, without: Collection[str]) -> Document:
     return found
 
 
-def absences_of(device: Device) -> Document:
+def absences_of(device: DeviceEntries) -> Document:
     """Why each metric is absent; where it has further labels, a list with those known."""
     found: Document = {}
     for metric, absences in by_metric(device.absences):
@@ -155,7 +158,7 @@ def absences_of(device: Device) -> Document:
     return found
 
 
-def host_absences(host: Device) -> list[Document]:
+def host_absences(host: DeviceEntries) -> list[Document]:
     return [
         {"metric": metric.name, "labels": further(absence), **why(absence)}
         for metric, absences in by_metric(host.absences)
@@ -167,19 +170,17 @@ def why(absence: Absence) -> Labels:
     return {"reason": absence.reason.value, "detail": absence.detail}
 
 
-def info_of(device: Device, name: str) -> Labels:
+def info_of(device: DeviceEntries, name: str) -> Labels:
     """The labels of an info metric, the newest where there are two; nothing where it is absent."""
     found = [further(sample) for sample in device.samples if sample.metric.name == name]
     return found[-1] if found else {}
 
 
-def sources_of(host: Device) -> list[Document]:
+def sources_of(samples: SampleStore) -> list[Document]:
     """What the agent says of each of its sources."""
     entries: dict[str, Document] = {}
-    for metric, samples in by_metric(host.samples):
-        key = SOURCE_KEYS.get(metric.name)
-        for sample in samples if key else ():
-            name = labels_of(sample).get("source", "")
-            value = bool(sample.value) if key == "up" else sample.value
-            entries.setdefault(name, {"source": name})[key or ""] = value
+    for metric, key in SOURCE_KEYS.items():
+        for (source,), value in samples.all(metric).items():
+            told = bool(value) if metric is health.SOURCE_UP else value
+            entries.setdefault(source, {"source": source})[key] = told
     return [entries[name] for name in sorted(entries)]

@@ -2,10 +2,16 @@
 
 import os
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+from agent.config.regular_file import read_regular
 from exporters.web_config import Tls, WebConfigError
+
+LARGEST = 1024 * 1024
+"""Bytes of a file with certificates: an authority may come with hundreds."""
 
 VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 OLD_VERSIONS = frozenset({"TLS10", "TLS11"})
@@ -50,26 +56,45 @@ CURVES = {
 def context_of(tls: Tls) -> ssl.SSLContext:
     """A server's context; reads certificates and key. Raises WebConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _version(tls.min_version, "min_version")
-    context.maximum_version = _version(tls.max_version, "max_version")
+    context.minimum_version = _version(tls.min_version, "min_version", "TLS12")
+    context.maximum_version = _version(tls.max_version, "max_version", "TLS13")
     if context.minimum_version > context.maximum_version:
         raise _wrong("min_version must not be above max_version")
-    _set_ciphers(context, tls.cipher_suites)
-    if tls.prefer_server_cipher_suites:
-        context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
-    else:
+    _set_ciphers(context, tls.cipher_suites or ())
+    if tls.prefer_server_cipher_suites is False:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
-    _set_curve(context, tls.curve_preferences)
+    else:
+        context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    _set_curve(context, tls.curve_preferences or ())
     _set_clients(context, tls)
     _load_certificate(context, tls)
     return context
+
+
+class NewestContext(ssl.SSLContext):
+    """Wraps each connection in the context that holds when it comes: what is renewed takes effect
+    with the next handshake, and whole, which loading a pair into a context in use could not do."""
+
+    _newest: Callable[[], ssl.SSLContext]
+
+    @classmethod
+    def of(cls, newest: Callable[[], ssl.SSLContext]) -> "NewestContext":
+        """A context to listen with."""
+        context = cls(ssl.PROTOCOL_TLS_SERVER)
+        context._newest = newest
+        return context
+
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        """As the newest context does."""
+        return self._newest().wrap_bio(*arguments, **named)
 
 
 def _wrong(sentence: str) -> WebConfigError:
     return WebConfigError(f"tls_server_config: {sentence}")
 
 
-def _version(name: str, key: str) -> ssl.TLSVersion:
+def _version(wanted: str | None, key: str, default: str) -> ssl.TLSVersion:
+    name = default if wanted is None else wanted
     if name in OLD_VERSIONS:
         raise _wrong(f"{key} is {name}, which is not served any more: expected TLS12 or TLS13")
     if name not in VERSIONS:
@@ -115,16 +140,17 @@ def _set_clients(context: ssl.SSLContext, tls: Tls) -> None:
         needs = "needs client_ca_file" if not authority else "does not go with client_ca_file"
         raise _wrong(f"client_auth_type {policy} {needs}")
     if authority:
-        try:
-            context.load_verify_locations(tls.client_ca_file or None, cadata=tls.client_ca or None)
-        except (OSError, ValueError) as error:
-            place = tls.client_ca_file or "client_ca"
-            raise _wrong(f"{place}: holds no certificates: {why(error)}") from error
+        with _pem(tls.client_ca, tls.client_ca_file) as file:
+            try:
+                context.load_verify_locations(file)
+            except (OSError, ValueError) as error:
+                place = tls.client_ca_file or "client_ca"
+                raise _wrong(f"{place}: holds no certificates: {why(error)}") from error
     context.verify_mode = CLIENT_AUTH[policy]
 
 
 def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
-    with _file(tls.cert, tls.cert_file) as cert, _file(tls.key, tls.key_file) as key:
+    with _pem(tls.cert, tls.cert_file) as cert, _pem(tls.key, tls.key_file) as key:
         try:
             # Without a function for it OpenSSL would ask for a password on the terminal.
             context.load_cert_chain(cert, key, password=lambda: "")
@@ -135,14 +161,18 @@ def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
 
 
 @contextmanager
-def _file(text: str, path: str) -> Iterator[str]:
-    """A path under which OpenSSL finds what stands in the configuration itself: in memory only."""
-    if not text:
-        yield path
-        return
+def _pem(text: str | None, path: str | None) -> Iterator[str]:
+    """A path under which OpenSSL, which reads files only, finds what stands in the configuration
+    or in the file that it names: in memory, so that it never waits for a FIFO."""
+    try:
+        content = text.encode() if text else read_regular(Path(path or ""), LARGEST)
+    except OSError as error:
+        raise _wrong(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise _wrong("what stands in the file must be text in PEM") from error
     memory = os.memfd_create("pem")
     try:
-        os.write(memory, text.encode())
+        os.write(memory, content)
         yield f"/proc/self/fd/{memory}"
     finally:
         os.close(memory)

@@ -5,209 +5,181 @@ What another key of that format asks for and Python's TLS cannot do is refused, 
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from agent.refusal import BadInput
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from agent.config.decoding import Mismatch, TextCheck, decode
+from agent.config.regular_file import read_regular
+from agent.errors import BadInput
+
+LARGEST = 64 * 1024
+"""Bytes of the file; certificates may stand in it."""
+
+HASH = re.compile(r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
+"""Cost, 22 characters of salt (two bits of the last), 31 of hash. A check at cost 14 takes about a
+second of a core, and each step of the cost doubles it."""
+
+DURATION = re.compile(r"((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+")
+UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class WebConfigError(BadInput):
     """One sentence: where, which key, what was expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+def seconds_of(duration: str) -> float:
+    """Seconds of a duration as Go writes it; infinite for what is none."""
+    if not DURATION.fullmatch(duration):
+        return float("inf")
+    parts = re.findall(r"([\d.]+)([a-zµ]+)", duration)
+    return sum(float(number) * UNITS[unit] for number, unit in parts)
+
+
+Text = str | None
+"""A string; a key without a value counts as left out."""
+
+Texts = tuple[str, ...] | None
+Line = Annotated[str, TextCheck(str.isprintable, "printable text on one line")]
+Nosniff = Annotated[str, TextCheck(("", "nosniff").__contains__, "nosniff")]
+Framing = Annotated[str, TextCheck(("", "deny", "sameorigin").__contains__, "deny or sameorigin")]
+Duration = TextCheck(lambda text: isfinite(seconds_of(text)), "a duration such as 1s")
+Hash = TextCheck(
+    lambda text: HASH.fullmatch(text) is not None,
+    "a bcrypt hash of a cost from 4 to 14 (htpasswd -nBC 10 prints one)",
+)
+
+
+class WebSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """One mapping of the file; its fields are the keys."""
+
+    def __repr__(self) -> str:
+        """No values: some are secrets."""
+        return f"{type(self).__name__}(...)"
+
+
+class Tls(WebSection, frozen=True):
     """`tls_server_config`. Files are absolute or relative to the web configuration; what stands
     in it itself (`cert`, `key`, `client_ca`) is PEM text."""
 
-    cert: str = ""
-    key: str = field(default="", repr=False)
-    client_ca: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    client_ca_file: str = ""
-    client_auth_type: str = "NoClientCert"
-    client_allowed_sans: tuple[str, ...] = ()
-    min_version: str = "TLS12"
-    max_version: str = "TLS13"
-    cipher_suites: tuple[str, ...] = ()
-    prefer_server_cipher_suites: bool = True
-    curve_preferences: tuple[str, ...] = ()
+    cert: Text = None
+    key: Text = None
+    client_ca: Text = None
+    cert_file: Text = None
+    key_file: Text = None
+    client_ca_file: Text = None
+    client_auth_type: Text = None
+    client_allowed_sans: Texts = None
+    min_version: Text = None
+    max_version: Text = None
+    cipher_suites: Texts = None
+    prefer_server_cipher_suites: bool | None = None
+    curve_preferences: Texts = None
 
     @property
     def files(self) -> tuple[str, ...]:
         """Every file that it names."""
         return tuple(f for f in (self.cert_file, self.key_file, self.client_ca_file) if f)
 
-
-@dataclass(frozen=True, slots=True)
-class RateLimit:
-    """A token every `interval` seconds, at most `burst` of them saved up; 0 seconds: no limit."""
-
-    interval: float = 0.0
-    burst: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class WebConfig:
-    """One file, read and checked; without `tls` HTTP is plain, without `users` nobody is asked."""
-
-    tls: Tls | None = None
-    http2: bool = False  # asked for
-    headers: Mapping[str, str] = field(default_factory=dict)
-    users: Mapping[str, str] = field(default_factory=dict, repr=False)
-    rate_limit: RateLimit = field(default_factory=RateLimit)
+    def completed(self, folder: Path) -> "Tls | None":
+        """With its files' whole paths; None where nothing switches TLS on, as in the toolkit."""
+        if not (self.files or self.cert or self.key or self.client_ca) and (
+            self.client_auth_type is None
+        ):
+            return None
+        for name in ("cert", "key"):
+            if bool(getattr(self, name)) == bool(getattr(self, f"{name}_file")):
+                raise WebConfigError(f"tls_server_config must have one of {name} and {name}_file")
+        if self.client_ca and self.client_ca_file:
+            both = "both client_ca and client_ca_file"
+            raise WebConfigError(f"tls_server_config must not have {both}")
+        named = {n: getattr(self, n) for n in ("cert_file", "key_file", "client_ca_file")}
+        return replace(self, **{n: str(folder / file) for n, file in named.items() if file})
 
 
-Take = Callable[[WebConfig, Any, Path], WebConfig]
-"""Enters the value of one top-level key; `Path` is the file, for messages and relative paths."""
+class Headers(WebSection, frozen=True):
+    """`http_server_config.headers`: those that can be set."""
+
+    policy: Line | None = field(default=None, name="Content-Security-Policy")
+    transport: Line | None = field(default=None, name="Strict-Transport-Security")
+    sniffing: Nosniff | None = field(default=None, name="X-Content-Type-Options")
+    framing: Framing | None = field(default=None, name="X-Frame-Options")
+    scripting: Line | None = field(default=None, name="X-XSS-Protection")
+
+
+class HttpServer(WebSection, frozen=True):
+    """`http_server_config`."""
+
+    http2: bool | None = None
+    headers: Headers | None = None
+
+
+class RateLimit(WebSection, frozen=True):
+    """`rate_limit`: a token every `interval`, at most `burst` of them saved up."""
+
+    interval: Annotated[str | int, Duration] | None = None
+    burst: Annotated[int, Meta(ge=0, le=10**9, description="a whole number to 10^9")] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what the types cannot: a number without a unit that is not 0; no tokens at all."""
+        if isinstance(self.interval, int) and self.interval:
+            raise Mismatch("interval", "a number without unit", Duration.description)
+        if self.seconds and not self.burst:
+            raise Mismatch("burst", "0", "at least 1, or nobody is ever answered")
+
+    @property
+    def seconds(self) -> float:
+        """The interval; 0 for no limit."""
+        return seconds_of(self.interval) if isinstance(self.interval, str) else 0.0
+
+
+class WebConfig(WebSection, frozen=True):
+    """The whole file; without TLS HTTP is plain, without users nobody is asked."""
+
+    tls_server_config: Tls | None = None
+    http_server_config: HttpServer | None = None
+    basic_auth_users: dict[str, Annotated[str, Hash]] | None = None
+    rate_limit: RateLimit | None = None
+
+    @property
+    def http2(self) -> bool:
+        """Whether HTTP/2 is asked for, which is not served."""
+        return self.http_server_config is not None and bool(self.http_server_config.http2)
+
+    @property
+    def users(self) -> Mapping[str, str]:
+        """Password hashes by user."""
+        return self.basic_auth_users or {}
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that every answer gets."""
+        chosen = self.http_server_config.headers if self.http_server_config else None
+        if chosen is None:
+            return {}
+        names = zip(chosen.__struct_encode_fields__, chosen.__struct_fields__, strict=True)
+        return {name: text for name, key in names if (text := getattr(chosen, key))}
 
 
 def read(path: Path) -> WebConfig:
     """The configuration in a file; raises WebConfigError. Certificates are not looked at here."""
-    from exporters.web_yaml import load  # a megabyte of memory that most agents never need
+    from exporters.web_yaml import parse  # a megabyte of memory that most agents never need
 
     try:
-        content = load(path)
+        content = parse(read_regular(path, LARGEST))
+        config = decode({} if content is None else content, WebConfig)
+        tls = config.tls_server_config
+        return replace(config, tls_server_config=tls.completed(path.parent) if tls else None)
     except OSError as error:
         raise WebConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except Mismatch as error:  # without what stands there: it may be a secret
+        demand = f"{error.key or 'the file'} must be {error.expected}"
+        raise WebConfigError(f"{path}: {error if error.of_key else demand}") from error
+    except WebConfigError as error:
+        raise WebConfigError(f"{path}: {error}") from error
     except ValueError as error:
         raise WebConfigError(f"{path}: is not YAML in UTF-8: {error}") from error
-    config = WebConfig()
-    for key, value in _table({} if content is None else content, "the file", path).items():
-        take = SECTIONS.get(key)
-        if take is None:
-            expected = ", ".join(SECTIONS)
-            raise WebConfigError(f"{path}: {key!r} is no known key, expected one of {expected}")
-        if value is not None:
-            config = take(config, value, path)
-    return config
-
-
-def _table(value: Any, key: str, path: Path) -> dict[Any, Any]:
-    if not isinstance(value, dict):
-        raise WebConfigError(f"{path}: {key} must be a mapping of keys to values")
-    return value
-
-
-def _fields(value: Any, key: str, kinds: Mapping[str, type], path: Path) -> dict[str, Any]:
-    """A mapping with no keys but these, and values of their types; None counts as left out."""
-    found = {}
-    for name, entry in _table(value, key, path).items():
-        kind = kinds.get(name)
-        if kind is None:
-            shown = name if str(name).isprintable() else repr(name)
-            expected = ", ".join(kinds)
-            raise WebConfigError(f"{path}: {key}.{shown} is no known key, expected {expected}")
-        if entry is None:
-            continue
-        if kind is tuple:
-            texts = isinstance(entry, list) and all(isinstance(text, str) for text in entry)
-            entry = tuple(entry) if texts else entry  # noqa: PLW2901
-        if type(entry) is not kind:
-            # not what stands there: it may be a secret
-            raise WebConfigError(f"{path}: {key}.{name} must be {KINDS[kind]}")
-        found[name] = entry
-    return found
-
-
-KINDS = {
-    str: "a string",
-    bool: "true or false",
-    int: "a whole number",
-    tuple: "a list of strings",
-    dict: "a mapping of keys to values",
-}
-TLS_KEYS: dict[str, type] = {
-    **dict.fromkeys(("cert", "key", "client_ca", "cert_file", "key_file", "client_ca_file"), str),
-    **dict.fromkeys(("client_auth_type", "min_version", "max_version"), str),
-    **dict.fromkeys(("cipher_suites", "curve_preferences", "client_allowed_sans"), tuple),
-    "prefer_server_cipher_suites": bool,
-}
-
-
-def _tls(config: WebConfig, value: Any, path: Path) -> WebConfig:
-    key = "tls_server_config"
-    found = _fields(value, key, TLS_KEYS, path)
-    for name in ("cert_file", "key_file", "client_ca_file"):
-        if found.get(name):
-            found[name] = str(path.parent / found[name])
-    tls = Tls(**found)
-    if not (tls.files or tls.cert or tls.key or tls.client_ca or "client_auth_type" in found):
-        return config  # as the toolkit: nothing that switches TLS on
-    for name in ("cert", "key"):
-        if bool(getattr(tls, name)) == bool(getattr(tls, f"{name}_file")):
-            raise WebConfigError(f"{path}: {key} must have one of {name} and {name}_file")
-    if tls.client_ca and tls.client_ca_file:
-        raise WebConfigError(f"{path}: {key} must not have both client_ca and client_ca_file")
-    return replace(config, tls=tls)
-
-
-HEADERS: dict[str, tuple[str, ...]] = {
-    "Content-Security-Policy": (),
-    "Strict-Transport-Security": (),
-    "X-Content-Type-Options": ("nosniff",),
-    "X-Frame-Options": ("deny", "sameorigin"),
-    "X-XSS-Protection": (),
-}
-"""The headers that can be set, with their values where only some are good."""
-
-
-def _http(config: WebConfig, value: Any, path: Path) -> WebConfig:
-    key = "http_server_config"
-    found = _fields(value, key, {"http2": bool, "headers": dict}, path)
-    headers = _fields(found.get("headers", {}), f"{key}.headers", dict.fromkeys(HEADERS, str), path)
-    for name, text in headers.items():
-        good = HEADERS[name]
-        if good and text and text not in good:
-            expected = " or ".join(good)
-            raise WebConfigError(f"{path}: {key}.headers.{name} must be {expected}, not {text!r}")
-        if not text.isprintable():
-            raise WebConfigError(f"{path}: {key}.headers.{name} must be printable, on one line")
-    http2 = found.get("http2", False)
-    return replace(config, http2=http2, headers={n: text for n, text in headers.items() if text})
-
-
-HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
-"""Cost, 22 characters of salt (two bits of the last), 31 of hash."""
-
-
-def _users(config: WebConfig, value: Any, path: Path) -> WebConfig:
-    users = _table(value, "basic_auth_users", path)
-    for user, stored in users.items():
-        if not isinstance(user, str):
-            raise WebConfigError(f"{path}: basic_auth_users: {user!r} must be a string")
-        if not isinstance(stored, str) or not HASH.fullmatch(stored):
-            message = f"{path}: basic_auth_users: the password of {user!r} must be a bcrypt hash"
-            raise WebConfigError(f"{message} (htpasswd -nBC 10 prints one)")
-    return replace(config, users=users)
-
-
-DURATION = re.compile(r"((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+")
-UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _rate_limit(config: WebConfig, value: Any, path: Path) -> WebConfig:
-    key = "rate_limit"
-    interval = _table(value, key, path).get("interval")
-    if type(interval) is int and interval == 0:
-        value = {**value, "interval": "0s"}
-    found = _fields(value, key, {"interval": str, "burst": int}, path)
-    text, burst = found.get("interval", "0s"), found.get("burst", 0)
-    if not DURATION.fullmatch(text):
-        raise WebConfigError(f"{path}: {key}.interval must be a duration such as 1s, not {text!r}")
-    parts = re.findall(r"([\d.]+)([a-zµ]+)", text)
-    seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
-    if burst < 0 or (seconds and not burst):
-        raise WebConfigError(f"{path}: {key}.burst must be at least 1, or nobody is ever answered")
-    return replace(config, rate_limit=RateLimit(seconds, burst))
-
-
-SECTIONS: dict[str, Take] = {
-    "tls_server_config": _tls,
-    "http_server_config": _http,
-    "basic_auth_users": _users,
-    "rate_limit": _rate_limit,
-}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.machines import Bench, simulated
+from tests.support.machines import Bench, simulated
 
 BROWSER = "browser: needs Chromium"
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])

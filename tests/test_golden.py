@@ -9,26 +9,28 @@ from pathlib import Path
 import pytest
 
 from agent.catalogue import EXPORTED
-from agent.config import Config, JobConfig, ProcessConfig
-from tests import machines
-from tests.machines import Bench
+from agent.config.settings import Settings
+from agent.sources.process import ProcessConfig
+from agent.sources.workload import JobConfig
+from tests.support import machines
+from tests.support.machines import Bench
+from tests.support.repository import TAPES, TESTS
 
-GOLDEN = Path(__file__).parent / "golden"
-TAPES = Path(__file__).parent / "tapes"
+GOLDEN = TESTS / "golden"
 SECONDS = 12
 TAPED_SECONDS = 30  # into the load
 
 
 def _mig() -> Bench:
     bench = machines.simulated("dgx-h100:training")
-    bench.machine.world.set_mig(0, on=True)
+    bench.machine.set_mig(0, on=True)
     return bench.run(SECONDS)
 
 
 def _xid() -> Bench:
-    config = Config(process=ProcessConfig(series=2), job=JobConfig(info=True))
+    config = Settings(ProcessConfig(series=2), JobConfig(info=True))
     bench = machines.simulated("dgx-1-v100:training", config)
-    bench.run(2).machine.world.xid(3, 13)
+    bench.run(2).machine.driver.xid(3, 13)
     return bench.run(SECONDS - 2)
 
 

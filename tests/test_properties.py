@@ -8,10 +8,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as text
 
 from agent.catalogue import METRICS
-from agent.health import ABSENT_VALUES, SOURCE_UP
 from agent.model import Reason
+from agent.polling.health import ABSENT_VALUES, SOURCE_UP
 from agent.sources import gpu, power
-from tests.machines import OPENMETRICS, Bench, simulated
+from tests.support.machines import OPENMETRICS, Bench, simulated
 
 GPUS = 8
 CODES = st.sampled_from([2, 3, 4, 6, 10, 13, 15, 999])
@@ -39,7 +39,7 @@ SYSTEMS = st.sampled_from(["dgx-1-v100:training", "dgx-h100:training"])
 def test_faults_cost_only_their_own_gpu(system: str, faults: list[tuple[str, int, int]]) -> None:
     bench = simulated(system).run(2)
     for function, code, index in faults:
-        bench.machine.world.fail(function, code, index)
+        bench.machine.driver.fail(function, code, index)
     bench.run(6)
     healthy = str(GPUS - 1)
     whole = simulated(system).run(8)
@@ -49,9 +49,10 @@ def test_faults_cost_only_their_own_gpu(system: str, faults: list[tuple[str, int
 def values_of(bench: Bench, index: str) -> dict[str, int]:
     """How many samples of each metric a GPU has."""
     found: dict[str, int] = {}
+    samples = bench.look  # built anew each time it is asked for
     for metric in METRICS.values():
         if "gpu" in metric.labels:
-            found[metric.name] = len(bench.look.where(metric, gpu=index))
+            found[metric.name] = len(samples.where(metric, gpu=index))
     return found
 
 
@@ -60,7 +61,7 @@ def values_of(bench: Bench, index: str) -> dict[str, int]:
 def test_what_is_rendered_parses_back(system: str, faults: list[tuple[str, int, int]]) -> None:
     bench = simulated(system).run(2)
     for function, code, index in faults:
-        bench.machine.world.fail(function, code, index)
+        bench.machine.driver.fail(function, code, index)
     bench.run(3)
     parsers: dict[str, Callable[[str], object]] = {"text/plain": text, OPENMETRICS: openmetrics}
     counts = [
@@ -72,13 +73,13 @@ def test_what_is_rendered_parses_back(system: str, faults: list[tuple[str, int, 
 
 def test_a_lost_gpu_costs_only_itself_and_comes_back() -> None:
     bench = simulated("dgx-1-v100:training").run(3)
-    bench.machine.world.lose(2)
+    bench.machine.lose(2)
     bench.run(2)
     uuids = {labels[0]: labels[1] for labels in bench.look.all(gpu.INFO)}
     assert sorted(uuids) == ["0", "1", "3", "4", "5", "6", "7"]
     absent = bench.look.where(ABSENT_VALUES, metric=power.POWER.name, reason=Reason.LOST.value)
     assert list(absent.values()) == [1.0]
-    bench.machine.world.restore(2)
+    bench.machine.restore(2)
     bench.run(12)
     assert len(bench.look.all(power.POWER)) == GPUS
 
@@ -86,7 +87,7 @@ def test_a_lost_gpu_costs_only_itself_and_comes_back() -> None:
 def test_a_driver_reload_is_survived_without_a_spike() -> None:
     bench = simulated("dgx-1-v100:training").run(5)
     before = bench.look.all(power.ENERGY).copy()
-    bench.machine.world.reload_driver()
+    bench.machine.reload_driver()
     bench.run(15)
     after = bench.look.all(power.ENERGY)
     assert after.keys() == before.keys()

@@ -1,6 +1,6 @@
 """An agent that lives through trouble for hours does not grow, and shows nothing of what is gone.
 
-The long form is run by hand: `python -m tests.soak --ticks 100000`.
+The long form is run by hand: `python -m tests.benchmarks.soak --ticks 100000`.
 """
 
 import subprocess
@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.soak import MOST_BLOCKS, MOST_GROWTH, Measure, grown
-from tests.turmoil import STRIKES
+from tests.benchmarks.soak import MOST_BLOCKS, MOST_GROWTH, Measure, grown
+from tests.support.turmoil import STRIKES
 
 WARM = Measure(
     ticks=1120,
@@ -36,7 +36,7 @@ WARM = Measure(
 )
 def test_nothing_grows(machine: list[str]) -> None:
     """In a process of its own: what other tests left behind must not count."""
-    command = [sys.executable, "-m", "tests.soak", *machine, "--lines", "4"]
+    command = [sys.executable, "-m", "tests.benchmarks.soak", *machine, "--lines", "4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

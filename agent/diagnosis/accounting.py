@@ -1,45 +1,41 @@
 """The account of every GPU's seconds, by state and cause."""
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
-from agent import beats
-from agent.bandwidth import Bandwidth
-from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.config.settings import Configuration
+from agent.diagnosis.account import LaunchPrice, SecondsByState
+from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.rules import judge
-from agent.diagnosis.scene import Past, Scene
+from agent.diagnosis.gpu_memory import GpuMemory
+from agent.diagnosis.rules import Found, doubts
 from agent.diagnosis.thresholds import Thresholds
-from agent.diagnosis.verdict import BUSY, PAIRS, Pair, Verdict
-from agent.diagnosis.window import Labels, Window
-from agent.gpus import Fleet
+from agent.diagnosis.tick_context import TickContext
+from agent.errors import LogEvent
+from agent.limits.paths import PathAccounts
 from agent.model import (
-    EXPIRY_BEATS,
+    EXPIRY_INTERVALS,
     GPU_LABELS,
-    Absent,
-    Metric,
+    PAIRS,
+    Absence,
+    Failure,
+    GpuKey,
+    Pair,
     Reading,
     ReadKey,
     Reason,
     Snapshot,
+    State,
+    Verdict,
     counter,
     gauge,
-    signal,
 )
-from agent.reads import Out, described
-from agent.sources import (
-    activity,
-    clocks,
-    cpu,
-    disk,
-    filesystem,
-    nvlink,
-    power,
-    pressure,
-    process,
-    workload,
-)
+from agent.polling import intervals
+from agent.polling.inventory import GpuInventory
+from agent.polling.reads import Out, failure_of
+from agent.series import SampleStore
+from agent.sources import power
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +43,16 @@ VERDICT_LABELS = (*GPU_LABELS, "state", "cause")
 
 STATE = gauge(
     "dgx_gpu_state",
-    "1 for the state and cause that the GPU is in now, 0 for every other pair.",
-    "agent/diagnosis/rules.py",
+    "1 for the state and cause with the largest share of the last 10 seconds, 0 for every other "
+    "pair; a new pair must lead for 3 seconds.",
+    "agent/diagnosis/account.py",
     VERDICT_LABELS,
 )
 STATE_SECONDS = counter(
     "dgx_gpu_state_seconds_total",
-    "Seconds that the GPU spent in each state, by cause, since the agent started. The share of a "
-    "starved second in which the GPU was active counts as busy; the sum over all pairs is the time "
-    "observed.",
-    "agent/diagnosis/rules.py",
+    "Seconds of the GPU by state and cause since the agent started. Every second is divided into "
+    "shares that sum to 1; the sum over all pairs is the time observed.",
+    "agent/diagnosis/division.py",
     VERDICT_LABELS,
 )
 UNOBSERVED_SECONDS = counter(
@@ -66,55 +62,15 @@ UNOBSERVED_SECONDS = counter(
     "agent/diagnosis/accounting.py",
     GPU_LABELS,
 )
-VERDICT = signal(
-    "dgx_gpu_verdict_info",
-    "Seconds for which the GPU has been judged so without a break; the labels say what, with what "
-    "eyes (gpm, or nvml without GPM), and what to do.",
-    "agent/diagnosis/rules.py",
-    (*VERDICT_LABELS, "grade", "summary", "advice"),
+WAITS_FOR = counter(
+    "dgx_gpu_waits_for_seconds_total",
+    "Seconds for which kernels of this GPU spun for a GPU of the same job that came later; the "
+    "label culprit is the UUID of that GPU.",
+    "agent/diagnosis/active_share.py",
+    (*GPU_LABELS, "culprit"),
 )
-EVIDENCE = signal(
-    "dgx_gpu_evidence_info",
-    "1 for each figure that decided the verdict (role evidence) and for what could not be seen "
-    "(role doubt), by weight.",
-    "agent/diagnosis/rules.py",
-    (*GPU_LABELS, "role", "place", "text"),
-)
-
-READ_BY_RULES: tuple[Metric, ...] = (
-    process.PROCESSES,
-    activity.ACTIVITY,
-    activity.SM_ACTIVE,
-    activity.NVLINK_RATE,
-    power.POWER,
-    power.POWER_LIMIT,
-    power.DEFAULT_LIMIT,
-    clocks.CLOCK,
-    clocks.CLOCK_LIMIT,
-    clocks.REASONS,
-    clocks.THROTTLE,
-    nvlink.LINKS,
-    disk.READ_BYTES,
-    disk.BUSY,
-    cpu.BUSY,
-    pressure.PRESSURE,
-    filesystem.NETWORK_MOUNTS,
-    workload.JOB,
-    workload.LAUNCHER_CORES,
-    workload.LAUNCHER_WAITING,
-    workload.LOADERS,
-    workload.LOADERS_WAITING,
-    workload.LOADERS_RUNNING,
-    workload.LOADERS_CORES,
-    workload.ALLOWED_CORES,
-)
-SOURCES = frozenset(
-    {"process", "activity", "power", "clocks", "nvlink"}
-    | {"disk", "cpu", "pressure", "filesystem", "workload"}
-)
-
 KEY = ReadKey("diagnosis", "verdicts")
-LONGEST = EXPIRY_BEATS * beats.TICK
+LONGEST = EXPIRY_INTERVALS * intervals.TICK
 """Seconds between two ticks that one verdict may stand for; what is longer was not observed."""
 
 NOT_KNOWN = "the activity of this GPU is not known"
@@ -122,128 +78,155 @@ NOT_KNOWN = "the activity of this GPU is not known"
 
 @dataclass(slots=True)
 class Account:
-    """One GPU's seconds, as far as they were observed, and what it is judged to do now."""
+    """One GPU: its seconds by state and cause, what is remembered of it, what it does now."""
 
-    seconds: dict[Pair, float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0.0))
-    unobserved: float = 0.0
+    booked: SecondsByState = field(default_factory=SecondsByState)
+    launching: LaunchPrice = field(default_factory=LaunchPrice)
+    memory: GpuMemory = field(default_factory=GpuMemory)
+    waits: dict[str, float] = field(default_factory=dict)  # s of waiting by UUID of the culprit
     verdict: Verdict | None = None
-    since: float = 0.0  # when it was first judged so
     at: float | None = None  # of the last tick
-    quiet_since: float | None = None
-    talked: bool = False
-    failure: str = ""  # why no verdict could be reached, where a rule failed
+    told: bool = False  # whether its failure was logged
+    failure: Failure | None = None  # why its second could not be divided, where a rule failed
+    _found: dict[Pair, Found] = field(default_factory=dict)
+    _waits_for: GpuKey | None = None
 
-    def enter(self, verdict: Verdict | None, now: float) -> None:
-        """Let a verdict, or the lack of one, stand for the time since the last tick."""
-        if self.at is not None and now > self.at:
-            self._count(verdict, now - self.at)
-        before = self.verdict.pair if self.verdict else None
-        if verdict is not None and verdict.pair != before:
-            self.since = now
-        self.verdict, self.at = verdict, now
+    def enter(self, e: Evidence | None, division: Division | None, now: float) -> None:
+        """Book the time since the last tick, or leave it unobserved."""
+        seconds = 0.0 if self.at is None else max(0.0, now - self.at)
+        self.at = now
+        if e is None or division is None or seconds > LONGEST:
+            self.booked.miss(seconds)
+            self.verdict = None
+            if e is None or division is None:
+                return
+        parts = self.launching.forgive(division.parts, seconds, division.spun)
+        if seconds <= LONGEST:
+            self.booked.enter(parts, seconds, now)
+        self._found.update(division.found)
+        self._waits_for = division.waits_for
+        if division.waits_for is not None:
+            uuid = division.waits_for.uuid
+            self.waits[uuid] = self.waits.get(uuid, 0.0) + division.spun * seconds
+        self.verdict = self._verdict(e)
 
-    def _count(self, verdict: Verdict | None, seconds: float) -> None:
-        if verdict is None or seconds > LONGEST:
-            self.unobserved += seconds
-            return
-        self.seconds[verdict.pair] += verdict.lost * seconds
-        self.seconds[BUSY] += (1.0 - verdict.lost) * seconds
-
-    def remember(self, e: Evidence, now: float) -> Past:
-        """What the rules need to know beyond the window: how long it has been quiet, and whether
-        its NVLinks have carried anything since its processes came."""
-        if e.processes == 0 or not e.is_quiet:
-            self.quiet_since = None
-        elif self.quiet_since is None:
-            self.quiet_since = now
-        self.talked = e.processes != 0 and (self.talked or e.talks is True)
-        quiet_for = 0.0 if self.quiet_since is None else now - self.quiet_since
-        # What is not known at this tick is no reason to doubt, and none to remember either.
-        return Past(quiet_for, self.talked or e.talks is None)
+    def _verdict(self, e: Evidence) -> Verdict | None:
+        """What leads now, with what was found for it last."""
+        leader = self.booked.leader
+        if leader is None:
+            return None
+        return Verdict(
+            *leader,
+            e.quality,
+            self.booked.shares,
+            since=self.booked.since,
+            evidence=self._found.get(leader, ()),
+            doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
+            waits_for=self._waits_for,
+        )
 
 
 @dataclass(slots=True)
 class Diagnosis:
-    """Judges every GPU once a tick, and keeps its account; an observer of the poller."""
+    """Divides every GPU's second once a tick, and keeps its account; an observer of the poller."""
 
-    fleet: Callable[[], Fleet]
-    bandwidth: Bandwidth
-    thresholds: Callable[[], Thresholds]
+    inventory: Callable[[], GpuInventory]
+    bandwidth: PathAccounts
+    configuration: Configuration
     accounts: dict[str, Account] = field(default_factory=dict)  # by UUID: a lost GPU may return
-    pasts: dict[Labels, Past] = field(default_factory=dict)  # of the GPUs with processes
-    window: Window = field(
-        default_factory=lambda: Window(frozenset(m.name for m in READ_BY_RULES), SOURCES)
-    )
 
-    def observe(self, snapshot: Snapshot, fresh: Sequence[Reading]) -> None:
-        """Take in a tick, and enter it into the accounts."""
-        self.window.take(snapshot.at, fresh)
-        if snapshot.tick % FORGET == 0:
-            self.window.forget()
-        scene = Scene(self.window, self.bandwidth, self.thresholds(), dict(self.pasts))
-        fleet = self.fleet()
-        for identity in fleet.gpus:
+    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
+        """Take in a tick, and enter it into the accounts; the snapshot with its verdicts."""
+        inventory, now = self.inventory(), snapshot.at
+        for series in samples.fresh_series(power.SAMPLES):
+            if (account := self.accounts.get(series.labels[1])) is not None:
+                account.memory.sample_power(series.values, now)
+        context = TickContext(samples, self.bandwidth, self.configuration.current[Thresholds])
+        evidence: dict[GpuKey, Evidence] = {}
+        for identity in inventory.gpus:
             account = self.accounts.setdefault(identity.uuid, Account())
-            labels = str(identity.index), identity.uuid
-            lost = identity.uuid in fleet.lost
-            account.enter(None if lost else self._tried(labels, account, scene), snapshot.at)
+            account.told, account.failure = account.failure is not None, None
+            if identity.uuid not in inventory.lost:
+                self._look(identity.key, account, context, evidence, now)
+        verdicts: dict[GpuKey, Verdict] = {}
+        unjudged: dict[GpuKey, Absence] = {}
+        for identity in inventory.gpus:
+            gpu, account = identity.key, self.accounts[identity.uuid]
+            account.enter(evidence.get(gpu), self._divided(account, evidence.get(gpu)), now)
+            if account.verdict is not None:
+                verdicts[gpu] = account.verdict
+            else:
+                unjudged[gpu] = _why_not(gpu, account, lost=gpu.uuid in inventory.lost)
+        return replace(snapshot, verdicts=verdicts, unjudged=unjudged)
 
-    def _tried(self, gpu: Labels, account: Account, scene: Scene) -> Verdict | None:
-        """The verdict on one GPU; what is odd about it must not cost the others theirs."""
+    def _look(
+        self,
+        gpu: GpuKey,
+        account: Account,
+        context: TickContext,
+        evidence: dict[GpuKey, Evidence],
+        now: float,
+    ) -> None:
+        """See what one GPU shows; what is odd about it must not cost the others theirs."""
+        e = Evidence(gpu, context, others=evidence)
         try:
-            found, failure = self._judge(gpu, account, scene), ""
+            if e.activity is None:
+                account.memory.forget()
+                return
+            account.memory.update(e, now)
         except Exception as error:
-            found, failure = None, described(error)
-        if failure and not account.failure:
-            log.error('event=verdict_failed gpu=%s error="%s"', gpu[0], failure)
-        account.failure = failure
-        return found
+            self._fail(account, gpu, failure_of(error))
+            return
+        e.history = account.memory.seen
+        e.__dict__.pop("second", None)  # it was drawn with the history of the tick before
+        evidence[gpu] = e
 
-    def _judge(self, gpu: Labels, account: Account, scene: Scene) -> Verdict | None:
-        e = Evidence(gpu, scene)
-        self.pasts.pop(gpu, None)
-        if e.activity is None:
-            account.quiet_since = None
+    def _divided(self, account: Account, e: Evidence | None) -> Division | None:
+        """The second of one GPU; None where nothing can be said of it."""
+        if e is None:
             return None
-        if e.processes == 0:
-            account.quiet_since, account.talked = None, False
-            return judge(e)
-        e.past = self.pasts[gpu] = account.remember(e, scene.window.now)
-        return judge(e)
+        try:
+            return divide_second(e)
+        except Exception as error:
+            self._fail(account, e.gpu, failure_of(error))
+            return None
+
+    def _fail(self, account: Account, gpu: GpuKey, failure: Failure) -> None:
+        if not account.told:
+            log.error(LogEvent("verdict_failed", gpu=gpu.index, error=str(failure)))
+        account.failure, account.told = failure, True
 
     def report(self, snapshot: Snapshot) -> Reading:
         """Accounts and verdicts of the GPUs that are there."""
         out = Out(snapshot.at)
-        fleet = self.fleet()
-        for identity in fleet.gpus:
+        for identity in self.inventory().gpus:
             account = self.accounts.get(identity.uuid)
-            if account is None or account.at is None:
-                continue
-            out.labels = str(identity.index), identity.uuid
-            _report(account, out, lost=identity.uuid in fleet.lost)
-        return Reading(KEY, snapshot.at, beats.TICK, tuple(out.samples), tuple(out.absences))
+            if account is not None and account.at is not None:
+                out.labels = identity.key.labels
+                _report(account, out, snapshot.unjudged.get(identity.key))
+        return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
 
 NAMES = {pair: (pair[0].value, pair[1].value) for pair in PAIRS}
-FORGET = 64
-"""Ticks between two looks for series that have expired."""
 
 
-def _report(account: Account, out: Out, *, lost: bool) -> None:
-    for pair, seconds in account.seconds.items():
+def _why_not(gpu: GpuKey, account: Account, *, lost: bool) -> Absence:
+    """Why a GPU has no verdict."""
+    if lost:
+        return Absence(STATE, gpu.labels, Reason.LOST, "")
+    if account.failure:
+        return Absence(STATE, gpu.labels, Reason.FAILED, str(account.failure))
+    return Absence(STATE, gpu.labels, Reason.UNKNOWN, NOT_KNOWN)
+
+
+def _report(account: Account, out: Out, unjudged: Absence | None) -> None:
+    for pair, seconds in account.booked.seconds.items():
         out.add(STATE_SECONDS, seconds, *NAMES[pair])
-    out.add(UNOBSERVED_SECONDS, account.unobserved)
-    verdict = account.verdict
-    if verdict is None and (lost or account.unobserved):
-        reason = Reason.LOST if lost else Reason.FAILED if account.failure else Reason.UNKNOWN
-        out.absent(STATE, Absent(reason, account.failure or ("" if lost else NOT_KNOWN)))
+    out.add(UNOBSERVED_SECONDS, account.booked.unobserved)
+    for culprit, seconds in account.waits.items():
+        out.add(WAITS_FOR, seconds, culprit)
+    if unjudged and (unjudged.reason is Reason.LOST or account.booked.unobserved):
+        out.absences.append(unjudged)
         return
-    for pair in PAIRS:
-        out.add(STATE, verdict is not None and pair == verdict.pair, *NAMES[pair])
-    if verdict is None:  # just met: nothing has been there to be observed
-        return
-    words = verdict.grade.value, SUMMARIES[verdict.pair], ADVICE.get(verdict.pair, "")
-    out.add(VERDICT, out.at - account.since, *NAMES[verdict.pair], *words)
-    for role, texts in (("evidence", verdict.evidence), ("doubt", verdict.doubts)):
-        for place, text in enumerate(texts):
-            out.add(EVIDENCE, 1, role, str(place), text)
+    for pair in PAIRS:  # all 0 where it was just met: nothing has been there to be observed
+        out.add(STATE, account.verdict is not None and pair == account.verdict.pair, *NAMES[pair])

@@ -1,20 +1,21 @@
 """What to do about each verdict: one sentence for the person who pays for the GPU."""
 
-from agent.diagnosis.verdict import Cause, Pair, State
+from agent.model import Cause, Pair, State
 
 SUMMARIES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): "idle",
     (State.HELD, Cause.NONE): "held by a process that does nothing",
+    (State.HUNG, Cause.NONE): "hung: the GPUs of its job wait for one another",
     (State.THROTTLED, Cause.THERMAL): "slowed down by heat",
-    (State.THROTTLED, Cause.POWER): "slowed down for want of power",
+    (State.THROTTLED, Cause.POWER): "power-limited",
     (State.THROTTLED, Cause.RELIABILITY): "slowed down by its voltage limit",
     (State.STARVED, Cause.PCIE): "starved by PCIe",
     (State.STARVED, Cause.PEER): "starved by a slow peer",
     (State.STARVED, Cause.DISK): "starved by disk",
     (State.STARVED, Cause.NETWORK): "starved by the network",
     (State.STARVED, Cause.CPU): "starved by the CPU",
-    (State.STARVED, Cause.HOST_THREAD): "starved by the one thread that launches its work",
-    (State.STARVED, Cause.UNKNOWN): "starved, by nothing that can be seen",
+    (State.STARVED, Cause.HOST_THREAD): "limited by one launch thread",
+    (State.STARVED, Cause.UNKNOWN): "waiting, cause unknown",
     (State.COMMUNICATING, Cause.NVLINK): "communicating over NVLink",
     (State.COMMUNICATING, Cause.INFINIBAND): "communicating over InfiniBand",
     (State.COMMUNICATING, Cause.PCIE): "communicating with its peers over PCIe",
@@ -22,8 +23,10 @@ SUMMARIES: dict[Pair, str] = {
 }
 
 ADVICE: dict[Pair, str] = {
-    (State.HELD, Cause.NONE): "End the process, or let somebody else have the GPU: it holds memory "
+    (State.HELD, Cause.NONE): "Ask its owner whether the process is still needed: it holds memory "
     "and does no work.",
+    (State.HUNG, Cause.NONE): "Look at the ranks with py-spy dump and NCCL_DEBUG=INFO: one that "
+    "launched less, stopped or waits for input holds up all others.",
     (State.THROTTLED, Cause.THERMAL): "Look after the cooling: fans, inlet temperature, dust, "
     "neighbours in the rack.",
     (State.THROTTLED, Cause.POWER): "Look at the power supplies and at the power limit "

@@ -1,61 +1,88 @@
 """What one GPU shows at one tick. Each figure is drawn when a rule first asks for it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from agent.diagnosis.scene import Past, Scene, Wire
-from agent.diagnosis.verdict import Grade
-from agent.diagnosis.window import Labels
-from agent.limits import BOTH
+from agent.diagnosis.active_share import LEAST_RATE, ActiveSecond, only_spins
+from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
+from agent.limits.resolution import BOTH
+from agent.model import GpuKey, Metric, SignalQuality
 from agent.sources import activity, clocks, nvlink, power, process, workload
 
 THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
 
-NO_PAST = Past()
+HEALTHY = ("power_cap", "sync_boost")
+HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALTHY)
+
+EYES = 6.0
+"""Seconds over which work is told from waiting: some hundred power samples."""
+
+SPINNING_POWER = 0.35
+"""Share of the power limit below which a GPU at full utilisation only spins: 0.18 on an H200."""
+
+LOWERED = 0.98
+"""Enforced power limit over the board's own, below which somebody lowered it."""
+
+AT_REST = 0.05
+"""Cores below which processes do nothing."""
+
+NO_HISTORY = GpuHistory()
 
 
 @dataclass(eq=False)
 class Evidence:
     """One GPU at one tick; None is what is not known."""
 
-    gpu: Labels  # index, UUID
-    scene: Scene
-    past: Past = NO_PAST
+    gpu: GpuKey
+    context: TickContext
+    history: GpuHistory = NO_HISTORY
+    others: "Mapping[GpuKey, Evidence]" = field(default_factory=dict)  # every GPU at this tick
+
+    def __post_init__(self) -> None:
+        self.labels = self.gpu.labels
 
     @cached_property
     def processes(self) -> float | None:
-        return self.scene.window.value(process.PROCESSES, *self.gpu)
+        return self.context.samples.value(process.PROCESSES, *self.labels)
 
     @cached_property
     def activity(self) -> float | None:
         """Of this tick: it decides how much of the tick was lost."""
-        return self.scene.window.value(activity.ACTIVITY, *self.gpu)
+        return self.context.samples.value(activity.ACTIVITY, *self.labels)
 
     @cached_property
     def sm(self) -> float | None:
-        return self.scene.window.mean(activity.SM_ACTIVE, *self.gpu)
+        return self.context.samples.mean(activity.SM_ACTIVE, *self.labels)
 
     @cached_property
     def power(self) -> float | None:
         """Share of the power limit."""
-        drawn = self.scene.window.mean(power.POWER, *self.gpu)
-        limit = self.scene.window.value(power.POWER_LIMIT, *self.gpu)
+        drawn = self.context.samples.mean(power.POWER, *self.labels)
+        limit = self.context.samples.value(power.POWER_LIMIT, *self.labels)
         return drawn / limit if drawn is not None and limit else None
 
     @cached_property
-    def draws_its_fill(self) -> bool:
+    def at_board_power(self) -> bool:
         """Whether it draws about what its board is made for: dense arithmetic at the full power of
         an H100 runs at 63 % of the highest clock, and is health."""
-        drawn = self.scene.window.mean(power.POWER, *self.gpu)
-        board = self.scene.window.value(power.DEFAULT_LIMIT, *self.gpu)
-        limit = board or self.scene.window.value(power.POWER_LIMIT, *self.gpu)
+        drawn = self.context.samples.mean(power.POWER, *self.labels)
+        board = self.context.samples.value(power.DEFAULT_LIMIT, *self.labels)
+        limit = board or self.context.samples.value(power.POWER_LIMIT, *self.labels)
         if not drawn or not limit:
             return False
-        return drawn / limit >= self.scene.thresholds.power_full
+        return drawn / limit >= self.context.thresholds.power_full
 
     @cached_property
-    def grade(self) -> Grade:
-        return Grade.NVML if self.sm is None else Grade.GPM
+    def limit_lowered(self) -> bool:
+        """Whether somebody lowered the power limit below what the board comes with."""
+        board = self.context.samples.value(power.DEFAULT_LIMIT, *self.labels)
+        limit = self.context.samples.value(power.POWER_LIMIT, *self.labels)
+        return board is not None and limit is not None and limit < LOWERED * board
+
+    @cached_property
+    def quality(self) -> SignalQuality:
+        return SignalQuality.NVML if self.sm is None else SignalQuality.GPM
 
     @cached_property
     def work(self) -> float | None:
@@ -63,152 +90,244 @@ class Evidence:
         return self.power if self.sm is None else self.sm
 
     @property
-    def works_little(self) -> bool:
+    def sm_underutilised(self) -> bool:
         """Whether next to no arithmetic is done; false where nothing tells."""
-        limits = self.scene.thresholds
-        low = limits.sm_low if self.grade is Grade.GPM else limits.power_low
+        limits = self.context.thresholds
+        low = limits.sm_low if self.quality is SignalQuality.GPM else limits.power_low
         return self.work is not None and self.work < low
 
     @cached_property
     def mean_activity(self) -> float:
         """Over the window: a load near the threshold must not be judged now so, now so."""
-        return self.scene.window.mean(activity.ACTIVITY, *self.gpu) or 0.0
+        return self.context.samples.mean(activity.ACTIVITY, *self.labels) or 0.0
 
     @property
     def looks_busy(self) -> bool:
         """Whether an engine is active nearly all the time: it may only be spinning."""
-        return self.mean_activity >= self.scene.thresholds.busy
+        return self.mean_activity >= self.context.thresholds.busy
 
     def throttled(self, *reasons: str) -> float:
         """Share of the window in which one of these held the clocks down."""
-        looks = self.scene.window.recent(clocks.REASONS, *self.gpu)
+        looks = self.context.samples.recent(clocks.REASONS, *self.labels)
         mask = sum(THROTTLE_BITS[reason] for reason in reasons)
         seen = sum(bool(int(look.value) & mask) for look in looks) / len(looks) if looks else 0.0
         unseen = (r for r in reasons if not THROTTLE_BITS[r])  # only a counter tells
-        counted = (self.scene.window.rate(clocks.THROTTLE, *self.gpu, r) or 0.0 for r in unseen)
+        counted = (
+            self.context.samples.rate(clocks.THROTTLE, *self.labels, r) or 0.0 for r in unseen
+        )
         return max([seen, *counted])
+
+    @property
+    def is_held_down(self) -> bool:
+        """Whether anything but the power cap at the board's own power holds the clocks down."""
+        capped = self.throttled("power_cap") > 0 and self.limit_lowered
+        return capped or self.throttled(*HOLDING_DOWN) > 0
+
+    @cached_property
+    def sm_clock(self) -> float | None:
+        """The SM clock (Hz), a mean over the window."""
+        return self.context.samples.mean(clocks.CLOCK, *self.labels, "sm")
 
     @cached_property
     def clock(self) -> float | None:
         """The SM clock over its highest."""
-        now = self.scene.window.mean(clocks.CLOCK, *self.gpu, "sm")
-        limit = self.scene.window.value(clocks.CLOCK_LIMIT, *self.gpu, "sm")
+        now = self.sm_clock
+        limit = self.context.samples.value(clocks.CLOCK_LIMIT, *self.labels, "sm")
         return now / limit if now is not None and limit else None
 
-    def wires(self, path: str) -> list[Wire]:
+    def wires(self, path: str) -> list[PathUse]:
         """The GPU's own wires of this kind, the fullest first."""
-        return sorted(self.scene.wires(path, *self.gpu), key=lambda w: w.ratio, reverse=True)
+        return sorted(self.context.wires(path, self.gpu), key=lambda w: w.ratio, reverse=True)
 
-    def fullest(self, path: str) -> Wire | None:
+    def fullest(self, path: str) -> PathUse | None:
         return next(iter(self.wires(path)), None)
 
     @cached_property
-    def nvlink(self) -> Wire | None:
+    def nvlink(self) -> PathUse | None:
         """The fuller direction. The counters are a mean over up to 10 s: where GPM's payload of
         this second is far from them, it is right."""
-        payload = {w: self.scene.window.value(activity.NVLINK_RATE, *self.gpu, w) for w in BOTH}
+        payload = {
+            w: self.context.samples.value(activity.NVLINK_RATE, *self.labels, w) for w in BOTH
+        }
         wires = [_of_now(wire, payload[wire.direction]) for wire in self.wires("nvlink")]
         return max(wires, key=lambda w: w.ratio, default=None)
 
     @cached_property
-    def job(self) -> frozenset[Labels]:
+    def job(self) -> frozenset[GpuKey]:
         """The GPUs of its job, itself included."""
-        return self.scene.jobs.get(self.gpu, frozenset((self.gpu,)))
+        return self.context.jobs.get(self.gpu, frozenset((self.gpu,)))
 
     @cached_property
-    def mates(self) -> list["Evidence"]:
+    def peers(self) -> list["Evidence"]:
         """The other GPUs of the job."""
-        pasts = self.scene.pasts
-        others = sorted(self.job - {self.gpu})
-        return [Evidence(one, self.scene, pasts.get(one, NO_PAST)) for one in others]
+        return [self.others[one] for one in sorted(self.job - {self.gpu}) if one in self.others]
 
     @cached_property
-    def best_mate(self) -> "Evidence | None":
+    def best_peer(self) -> "Evidence | None":
         """The GPU of the job that does most."""
-        known = [mate for mate in self.mates if mate.work is not None]
-        return max(known, key=lambda mate: mate.work or 0.0, default=None)
+        known = [peer for peer in self.peers if peer.work is not None]
+        return max(known, key=lambda peer: peer.work or 0.0, default=None)
 
     @cached_property
-    def copies_to_mates(self) -> bool:
+    def pcie_peer_traffic(self) -> bool:
         """Whether its PCIe traffic is that of the job's GPUs among themselves.
 
         Without NVLink a GPU's peer-to-peer traffic goes over PCIe: what one sends, others receive.
         """
-        if self.scene.window.value(nvlink.LINKS, *self.gpu):
+        if self.context.samples.value(nvlink.LINKS, *self.labels):
             return False
         mine = {w.direction: w.ratio for w in self.wires("pcie")}
-        least = self.scene.thresholds.communicating
+        least = self.context.thresholds.communicating
         return any(
             min(mine.get(way, 0.0), theirs.ratio) >= least
-            for mate in self.mates
-            for theirs in mate.wires("pcie")
+            for peer in self.peers
+            for theirs in peer.wires("pcie")
             for way in BOTH
             if way != theirs.direction
         )
 
+    @cached_property
+    def second(self) -> ActiveSecond:
+        """Means of the last seconds, as far as they tell work from waiting and transfers."""
+        samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
+        rates = {w: samples.mean(activity.NVLINK_RATE, *self.labels, w, seconds=EYES) for w in BOTH}
+        known = [rate / limit for rate in rates.values() if rate is not None and limit]
+        sent = rates["transmit"]
+        if not known and self.nvlink is not None:  # without GPM: what the counters of bytes tell
+            known = [self.nvlink.ratio]
+            sending = [w for w in self.wires("nvlink") if w.direction == "transmit"]
+            sent = sending[0].ratio * sending[0].limit if sending else None
+        return ActiveSecond(
+            activity=samples.mean(activity.ACTIVITY, *self.labels, seconds=EYES) or 0.0,
+            sm=samples.mean(activity.SM_ACTIVE, *self.labels, seconds=EYES),
+            tensor=samples.mean(activity.TENSOR_ACTIVE, *self.labels, seconds=EYES),
+            dram=samples.mean(activity.MEMORY_BANDWIDTH, *self.labels, seconds=EYES),
+            payload=max(known, default=None),
+            sent=sent / limit if sent is not None and limit else None,
+            power=self.history.power,
+            working_sm=self.history.working_sm,
+        )
+
+    @property
+    def spins(self) -> bool:
+        """Whether its kernels only wait: they are active, and neither work nor transfer."""
+        second = self.second
+        if self.quality is SignalQuality.GPM:
+            return only_spins(second) and (second.payload or 0.0) < LEAST_RATE
+        quiet = self.nvlink is None or self.nvlink.ratio < LEAST_RATE
+        drawn = self.power is not None and self.power < SPINNING_POWER
+        return self.looks_busy and quiet and drawn
+
+    @cached_property
+    def clock_reference(self) -> float | None:
+        """The SM clock that it would have, over its highest: that at like power without being
+        held down, where one was seen within the hour."""
+        limit = self.context.samples.value(clocks.CLOCK_LIMIT, *self.labels, "sm")
+        seen = self.history.clock
+        return min(1.0, seen / limit) if seen and limit else 1.0
+
+    @property
+    def at_rest(self) -> bool | None:
+        """Whether its processes do nothing: next to no core, none in uninterruptible sleep; None
+        where they cannot be seen."""
+        if self.cores is None:
+            return None
+        waits = bool(self.waiting) or bool(self.threads_waiting)
+        return self.cores < AT_REST and not waits
+
     @property
     def is_quiet(self) -> bool:
         """Whether nothing moves on the GPU, nor to and from it."""
-        least = self.scene.thresholds.quiet
+        least = self.context.thresholds.quiet
         wires = [self.fullest("pcie"), self.nvlink]
         ratios = [self.activity or 0.0, *(w.ratio for w in wires if w is not None)]
         return max(ratios) < least
 
     @property
-    def talks(self) -> bool | None:
+    def nvlink_active(self) -> bool | None:
         """Whether NVLink carries anything; None where that is not known."""
-        return None if self.nvlink is None else self.nvlink.ratio * self.nvlink.limit > TALK
+        return (
+            None if self.nvlink is None else self.nvlink.ratio * self.nvlink.limit > NVLINK_ACTIVE
+        )
 
     # the processes behind it
 
     @cached_property
     def launcher_cores(self) -> float | None:
         """Cores that the GPU's own processes use."""
-        return self.scene.window.value(workload.LAUNCHER_CORES, *self.gpu)
+        return self.context.samples.last(workload.LAUNCHER_CORES, *self.labels)
 
     @cached_property
     def loaders(self) -> int:
         """Processes below them that do anything."""
-        return int(self.scene.window.value(workload.LOADERS, *self.gpu) or 0)
+        return int(self.context.samples.last(workload.LOADERS, *self.labels) or 0)
 
     @cached_property
     def waiting(self) -> float | None:
         """Share of time in uninterruptible sleep, of the loaders or of a process that has none."""
         metric = workload.LOADERS_WAITING if self.loaders else workload.LAUNCHER_WAITING
-        return self.scene.window.value(metric, *self.gpu)
+        return self.context.samples.last(metric, *self.labels)
+
+    @cached_property
+    def threads(self) -> int:
+        """Threads of its own processes that do anything."""
+        return int(self.context.samples.last(workload.THREADS, *self.labels) or 0)
+
+    @cached_property
+    def threads_queued(self) -> float | None:
+        """Share of the time in which its threads could have run and had no core."""
+        return self.context.samples.last(workload.THREADS_QUEUED, *self.labels)
+
+    @cached_property
+    def threads_waiting(self) -> float | None:
+        """Mean share of time that its active threads are in uninterruptible sleep."""
+        return self.context.samples.last(workload.THREADS_WAITING, *self.labels)
+
+    def stalled(self, resource: str) -> float | None:
+        """Share of time in which some task of the job's own cgroup waited for the resource."""
+        return self.context.samples.rate(workload.CGROUP_STALLED, *self.labels, resource)
+
+    def job_rate(self, metric: Metric) -> float | None:
+        """Growth a second of a counter of the job's cgroup or network namespace."""
+        return self.context.samples.rate(metric, *self.labels)
 
     @cached_property
     def running(self) -> float | None:
         """Share of time for which each loader runs, or would."""
-        return self.scene.window.value(workload.LOADERS_RUNNING, *self.gpu)
+        return self.context.samples.last(workload.LOADERS_RUNNING, *self.labels)
 
     @cached_property
     def cores(self) -> float | None:
         """Cores that launchers and loaders use together."""
         if self.launcher_cores is None:
             return None
-        loaders = self.scene.window.value(workload.LOADERS_CORES, *self.gpu) or 0.0
-        return self.launcher_cores + loaders
+        return self.launcher_cores + self.loader_cores
+
+    @cached_property
+    def loader_cores(self) -> float:
+        """Cores that its loaders use together."""
+        return self.context.samples.last(workload.LOADERS_CORES, *self.labels) or 0.0
 
     @property
-    def takes_part(self) -> bool:
+    def host_sensitive(self) -> bool:
         """Whether its processes do anything that the host could hold up; true where they cannot
         be seen. A server that waits for requests does not starve by somebody else's backup."""
-        least = self.scene.thresholds.takes_part
+        least = self.context.thresholds.host_sensitive
         return self.cores is None or self.cores >= least or bool(self.waiting)
 
     @cached_property
     def allowed_cores(self) -> float | None:
         """Cores that they may use."""
-        return self.scene.window.value(workload.ALLOWED_CORES, *self.gpu)
+        return self.context.samples.last(workload.ALLOWED_CORES, *self.labels)
 
     @cached_property
     def hidden(self) -> str:
         """Why the processes of this GPU cannot be seen; empty where they can."""
-        return self.scene.window.refusal(workload.LAUNCHER_CORES, *self.gpu)
+        absence = self.context.samples.absence(workload.LAUNCHER_CORES, *self.labels)
+        return absence.detail if absence else ""
 
 
-def _of_now(wire: Wire, payload: float | None) -> Wire:
+def _of_now(wire: PathUse, payload: float | None) -> PathUse:
     """The wire with the traffic of this second, where GPM tells it and the counter is stale."""
     if payload is None:
         return wire
@@ -220,5 +339,5 @@ def _of_now(wire: Wire, payload: float | None) -> Wire:
 LEAST_PAYLOAD, MOST_PAYLOAD = 0.6, 1.2
 """Payload over wire while both tell of the same traffic: 0.86 was measured on full links."""
 
-TALK = 1e6
+NVLINK_ACTIVE = 1e6
 """Bytes per second on NVLink above which GPUs talk to one another."""

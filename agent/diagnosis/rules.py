@@ -1,327 +1,342 @@
-"""The table of verdicts: the first rule that finds its evidence wins. A pure function."""
+"""What the inactive share of a GPU's second lacks: the first rule that finds its evidence wins.
+
+What the job's own threads show comes before what its cgroup shows, and that before what the host
+shows: nobody is blamed for another's load. Pure functions.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.scene import Disk, Wire
-from agent.diagnosis.verdict import Cause, Grade, State, Verdict
-from agent.diagnosis.words import carried, gigabytes, percent, processes
+from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, ratio, traffic
+from agent.diagnosis.tick_context import DiskActivity
+from agent.model import Cause, Fact, Figure, SignalQuality
+from agent.sources import workload
 
-Found = tuple[str, ...]
-"""What speaks for a verdict, in words; empty where nothing does."""
+Found = tuple[Fact, ...]
+"""What speaks for a cause, the weightiest first; empty where nothing does."""
 
 NOTHING: Found = ()
 
+MANY_THREADS = 1.6
+"""Cores of the launching processes above which they do more than launch: they prepare data."""
 
-# Rows 1 and 2: nobody there, or nobody at work
+QUEUED = 0.25
+"""Share of their ready time for which threads have no core: there are too few."""
+
+MOVES = 5e6
+"""Bytes a second that count as data on its way to the GPU."""
+
+WRITES = 20e6
+"""Bytes a second written by a job whose process waits for them: a checkpoint."""
+
+STALLED = 0.30
+"""Share of time in which some task of the job's cgroup waits for a resource."""
+
+IDLE_LOADER = 0.50
+"""Cores of one loader below which it mostly waits."""
+
+RUNS = 0.30
+"""Cores from which a process does more than wait."""
+
+QUIET_CGROUP = 0.10
+"""Share of time with a task that waits, below which the job's own cgroup clears the host's."""
+
+RESTS = 0.30
+"""Share of time at the lower of two power levels from which the GPU works in bursts."""
+
+WORKS_AT_ALL = 0.05
+"""Activity below which a process at one core may be a server that spins for requests."""
 
 
-def nobody(e: Evidence) -> Found:
-    if e.processes is None and e.is_quiet:
-        return ("nothing moves on it; its processes are not known",)
-    return ("no compute process is on it",) if e.processes == 0 else NOTHING
+# What the job's own processes and threads show
 
 
-def holding(e: Evidence) -> Found:
-    if e.past.quiet_for < e.scene.thresholds.held_after:
+def waits_for_disk(e: Evidence) -> Found:
+    """Loaders, or the process itself, in uninterruptible sleep while a local disk works."""
+    if not _blocked(e) or (_runs(e) or 0.0) > (_waits(e) or 0.0):
         return NOTHING
-    there = "a process" if e.processes is None else processes(e.processes)
-    return (f"{there} on it, and nothing has moved for {e.past.quiet_for:.0f} s",)
-
-
-# Row 3: the clocks are held down
-
-
-def _slowdown(e: Evidence, what: str, *reasons: str) -> Found:
-    share = e.throttled(*reasons)
-    if share < e.scene.thresholds.throttled:
+    active = e.context.active_disk(written=not e.loaders)
+    if active is not None:
+        return (_disk(active), _asleep(e))
+    written = e.job_rate(workload.CGROUP_WRITTEN) or 0.0
+    read = e.job_rate(workload.CGROUP_READ) or 0.0
+    if max(written, read) < MOVES or e.context.network_mounts:
         return NOTHING
-    at = "" if e.clock is None else f", SM clock at {percent(e.clock)} of its maximum"
-    return (f"{what} for {percent(share)} of the time{at}",)
+    moved = Fact(FactKind.JOB_WRITES, (Figure("rate", max(written, read), None, RATE),))
+    return (moved, _asleep(e))
 
 
-def too_hot(e: Evidence) -> Found:
-    braked = e.throttled("power_brake") >= e.scene.thresholds.throttled
-    unnamed = () if braked else ("hardware_slowdown",)  # the brake sets this bit too
-    return _slowdown(e, "thermal slowdown", "software_thermal", "hardware_thermal", *unnamed)
-
-
-def short_of_power(e: Evidence) -> Found:
-    brake = _slowdown(e, "power brake", "power_brake")
-    if brake or e.clock is None or e.clock >= e.scene.thresholds.clock_low or e.draws_its_fill:
-        return brake  # the power cap alone is health at high clocks, and at full power
-    return _slowdown(e, "power cap", "power_cap")
-
-
-def unreliable(e: Evidence) -> Found:
-    return _slowdown(e, "reliability voltage limit", "reliability")
-
-
-# Rows 4 and 5: the wires
-
-
-def host_copies(e: Evidence) -> Found:
-    wire = e.fullest("pcie")
-    full = wire is not None and wire.ratio >= e.scene.saturation("pcie")
-    if wire is None or not full or not e.works_little or e.copies_to_mates:
+def writes_what_it_waits_for(e: Evidence) -> Found:
+    """A checkpoint: the process copies and waits in turn while its cgroup writes."""
+    written = e.job_rate(workload.CGROUP_WRITTEN)
+    if written is None or written < WRITES or e.loaders or not e.waiting:
         return NOTHING
-    way = "from" if wire.direction == "transmit" else "to"
-    return (f"copies {way} the GPU fill PCIe: {carried(wire.ratio, wire.limit)}", _work(e))
+    return (Fact(FactKind.JOB_WRITES, (Figure("rate", written, None, RATE),)), _asleep(e))
 
 
-def _talking(e: Evidence, wire: Wire | None, name: str) -> Found:
-    if wire is None or wire.ratio < e.scene.thresholds.communicating or not e.works_little:
+def waits_for_network(e: Evidence) -> Found:
+    """The same sleep with quiet local disks, and file systems of the network mounted."""
+    local = e.context.active_disk(written=not e.loaders)
+    if not _blocked(e) or local or not e.context.network_mounts:
         return NOTHING
-    moved = carried(wire.ratio, wire.limit)
-    return (f"{name} carries {moved} ({percent(wire.ratio)}, {wire.direction})", _work(e))
-
-
-def over_nvlink(e: Evidence) -> Found:
-    return _talking(e, e.nvlink, "NVLink")
-
-
-def over_infiniband(e: Evidence) -> Found:
-    """The ports belong to no GPU: one that spins while data goes both ways takes part.
-
-    Reads from storage come one way, and leave the GPU's engines idle.
-    """
-    if not e.looks_busy:
-        return NOTHING
-    ports: dict[str, list[Wire]] = {}
-    for wire in e.scene.wires("infiniband"):
-        ports.setdefault(wire.device, []).append(wire)
-    both = [min(ways, key=lambda w: w.ratio) for ways in ports.values() if len(ways) > 1]
-    fullest = max(both, key=lambda w: w.ratio, default=None)
-    return _talking(e, fullest, f"InfiniBand {fullest.device}" if fullest else "")
-
-
-def over_pcie(e: Evidence) -> Found:
-    return _talking(e, e.fullest("pcie"), "PCIe, between GPUs,") if e.copies_to_mates else NOTHING
-
-
-# Rows 6 and 7: a GPU that looks busy
-
-
-def spinning(e: Evidence) -> Found:
-    """Its kernels do next to nothing: they wait for a GPU that does more, or that comes late."""
-    if not e.looks_busy or e.work is None or not e.past.talked:
-        return NOTHING
-    best, limits = e.best_mate, e.scene.thresholds
-    if best is None or best.work is None:
-        return NOTHING
-    if best.looks_busy and best.work - e.work >= limits.behind:
-        return (f"it waits for GPU {best.gpu[0]}, which does more: {_versus(e, best)}",)
-    held_after = limits.held_after  # a context that does nothing is nobody to wait for
-    late = (m for m in e.mates if not m.looks_busy and m.past.quiet_for < held_after)
-    slow = next((m for m in late if m.activity is not None and m.processes != 0), None)
-    if slow is None or not e.works_little:
-        return NOTHING
-    whom = f"GPU {slow.gpu[0]} of the same job is active {percent(slow.mean_activity)}"
-    return (f"it waits for a slow peer: {whom} of the time", _work(e))
-
-
-def lost_by_spinning(e: Evidence) -> float:
-    """What the best of the job's busy GPUs does beyond this one."""
-    busy = [m for m in e.mates if m.looks_busy and not m.works_little]
-    best = max((m.work or 0.0 for m in busy), default=0.0)
-    work = min(1.0, e.work or 0.0)
-    return max(0.0, 1 - work / best) if best else 1 - work
-
-
-def at_work(e: Evidence) -> Found:
-    return (f"active {percent(e.mean_activity)} of the time",) if e.looks_busy else NOTHING
-
-
-# Rows 8 to 12: a GPU that waits. What its own processes show comes before what the host shows.
-
-
-def loaders_wait_for_disk(e: Evidence) -> Found:
-    active = e.scene.active_disk(written=not e.loaders)  # loaders do not write
-    return (_disk(active), _asleep(e)) if _waits(e) and active else NOTHING
-
-
-def loaders_wait_for_network(e: Evidence) -> Found:
-    local = e.scene.active_disk(written=not e.loaders)
-    if not _waits(e) or local or not e.scene.network_mounts:
-        return NOTHING
-    mounts = ", ".join(e.scene.network_mounts)
-    full = _received(e)
-    return (*full, _asleep(e), f"local disks are quiet, {mounts} is mounted")
+    mounted = Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts)
+    return (*_received(e), _asleep(e), mounted)
 
 
 def loaders_run(e: Evidence) -> Found:
-    if not e.loaders or e.running is None or e.running < e.scene.thresholds.running:
+    least = e.context.thresholds.running
+    if not e.loaders or e.running is None or e.running < least:
         return NOTHING
-    who = processes(e.loaders, "loader ")
-    return (f"{who} running {percent(e.running)} of the time: too few, or too slow",)
+    loaders = Figure("loaders", e.loaders, None, COUNT)
+    return (Fact(FactKind.LOADERS_RUNNING, (loaders, ratio("time", e.running, least))),)
+
+
+def threads_prepare(e: Evidence) -> Found:
+    """The launching process uses more cores than launching takes: its threads prepare data."""
+    if e.launcher_cores is None or e.launcher_cores < MANY_THREADS:
+        return NOTHING
+    threads = Figure("threads", e.threads, None, COUNT)
+    cores = Figure("cores", e.launcher_cores, None, CORES)
+    return (Fact(FactKind.THREADS_RUNNING, (threads, cores)),)
+
+
+def threads_queue(e: Evidence) -> Found:
+    if e.threads_queued is None or e.threads_queued < QUEUED or not e.host_sensitive:
+        return NOTHING
+    return (Fact(FactKind.THREADS_QUEUED, (ratio("time", e.threads_queued, QUEUED),)),)
 
 
 def cores_used_up(e: Evidence) -> Found:
-    limit, host = e.scene.thresholds.cores_busy, e.scene.cpu_busy
-    if host is not None and host >= limit and e.takes_part:
-        return (f"{percent(host)} of the host's cores are busy",)
+    limit = e.context.thresholds.cores_busy
     if e.cores is not None and e.allowed_cores and e.cores / e.allowed_cores >= limit:
-        return (f"the job uses {e.cores:.1f} of the {e.allowed_cores:g} cores that it may use",)
+        return (Fact(FactKind.JOB_CORES, (Figure("cores", e.cores, e.allowed_cores, CORES),)),)
     return NOTHING
+
+
+def prepares_itself(e: Evidence) -> Found:
+    """One core, and the GPU rests and then works in bursts: the launching process prepares its
+    data. A GPU that hardly works at all may as well wait for requests."""
+    limits = e.context.thresholds
+    if e.launcher_cores is None or not limits.thread_least <= e.launcher_cores <= MANY_THREADS:
+        return NOTHING
+    if not _in_bursts(e) or e.mean_activity < WORKS_AT_ALL:
+        return NOTHING
+    figures = Figure("cores", e.launcher_cores, None, CORES), ratio("rest", _rest(e))
+    return (Fact(FactKind.PREPARES_ITSELF, figures),)
+
+
+def launches(e: Evidence) -> Found:
+    """One core without a rest, and a GPU that works a little all the time."""
+    limits = e.context.thresholds
+    if e.launcher_cores is None or e.mean_activity < WORKS_AT_ALL or _in_bursts(e):
+        return NOTHING
+    if not limits.thread_least <= e.launcher_cores <= limits.thread_most:
+        return NOTHING
+    cores = Figure("cores", e.launcher_cores, limits.thread_most, CORES)
+    return (Fact(FactKind.ONE_THREAD, (cores,)),)
+
+
+def receives(e: Evidence) -> Found:
+    """Bytes arrive while the loaders mostly sleep and local disks are quiet."""
+    received = e.job_rate(workload.RECEIVED)
+    each = e.loader_cores / e.loaders if e.loaders else 0.0
+    launches = (e.launcher_cores or 0.0) >= e.context.thresholds.thread_least
+    if received is None or received < MOVES or each >= IDLE_LOADER or launches:
+        return NOTHING
+    if not e.host_sensitive:
+        return NOTHING
+    if e.context.active_disk(written=False) is not None:
+        return NOTHING
+    return (Fact(FactKind.JOB_RECEIVES, (Figure("rate", received, None, RATE),)),)
+
+
+def one_compiles(e: Evidence) -> Found:
+    """Processes at a core or more below the launching one, and a GPU that does nothing: they build
+    or compile its work."""
+    works = e.loaders and e.loader_cores >= RUNS and (e.cores or 0.0) >= 2 * RUNS
+    if not works or e.mean_activity >= WORKS_AT_ALL:
+        return NOTHING
+    loaders = Figure("loaders", e.loaders, None, COUNT)
+    return (Fact(FactKind.LOADERS_RUNNING, (loaders, Figure("cores", e.loader_cores))),)
+
+
+# What the job's cgroup shows
+
+
+def cgroup_waits_for_io(e: Evidence) -> Found:
+    share = e.stalled("io")
+    if share is None or share < STALLED:
+        return NOTHING
+    return (Fact(FactKind.JOB_IO_PRESSURE, (ratio("time", share, STALLED),)),)
+
+
+def cgroup_waits_for_cores(e: Evidence) -> Found:
+    throttled = e.job_rate(workload.CGROUP_THROTTLED)
+    if throttled is not None and throttled >= STALLED:
+        return (Fact(FactKind.QUOTA, (ratio("time", throttled, STALLED),)),)
+    share = e.stalled("cpu")
+    if share is None or share < STALLED:
+        return NOTHING
+    return (Fact(FactKind.JOB_CPU_PRESSURE, (ratio("time", share, STALLED),)),)
+
+
+def cgroup_waits_for_memory(e: Evidence) -> Found:
+    """What is thrown out of memory is read again: the disk is what it waits for in the end."""
+    share = e.stalled("memory")
+    if share is None or share < STALLED:
+        return NOTHING
+    return (Fact(FactKind.JOB_MEMORY_PRESSURE, (ratio("time", share, STALLED),)),)
+
+
+# What the host shows: it is not known who did it
 
 
 def disk_at_limit(e: Evidence) -> Found:
     """What the host shows: it is not known who reads."""
-    if not e.takes_part:
+    if not e.host_sensitive or _cleared(e, "io"):
         return NOTHING
     full = [
         d
-        for d in e.scene.disks
-        if d.wire is not None and d.wire.ratio >= e.scene.saturation("disk")
+        for d in e.context.disks
+        if d.wire is not None and d.wire.ratio >= e.context.saturation("disk")
     ]
-    waits = e.scene.pressure("io")
-    pressed = waits is not None and waits >= e.scene.thresholds.io_pressure
+    least, waits = e.context.thresholds.io_pressure, e.context.pressure("io")
     if full:
         return (_disk(full[0]),)
-    active = e.scene.active_disk(written=False)
-    if not pressed or active is None:
+    active = e.context.active_disk(written=False)
+    if waits is None or waits < least or active is None:
         return NOTHING
-    return (f"tasks wait for I/O {percent(waits or 0.0)} of the time", _disk(active))
+    return (Fact(FactKind.IO_PRESSURE, (ratio("time", waits, least),)), _disk(active))
 
 
 def network_at_limit(e: Evidence) -> Found:
-    return _received(e) if e.takes_part else NOTHING
+    return _received(e) if e.host_sensitive else NOTHING
+
+
+def cores_of_host_used_up(e: Evidence) -> Found:
+    limit, host = e.context.thresholds.cores_busy, e.context.cpu_busy
+    if host is None or host < limit or not e.host_sensitive or _cleared(e, "cpu"):
+        return NOTHING
+    return (Fact(FactKind.HOST_CORES, (ratio("busy", host, limit),)),)
 
 
 def cpu_pressed(e: Evidence) -> Found:
-    share = e.scene.pressure("cpu")
-    if share is None or share < e.scene.thresholds.cpu_pressure or not e.takes_part:
+    least, waits = e.context.thresholds.cpu_pressure, e.context.pressure("cpu")
+    if waits is None or waits < least or not e.host_sensitive or _cleared(e, "cpu"):
         return NOTHING
-    return (f"tasks wait for a core {percent(share)} of the time",)
-
-
-def behind_a_mate(e: Evidence) -> Found:
-    """It waits without spinning, for a GPU that really works."""
-    best = e.best_mate if e.past.talked else None
-    if best is None or best.work is None or e.work is None or not best.looks_busy:
-        return NOTHING
-    if best.works_little or best.work - e.work < e.scene.thresholds.behind:
-        return NOTHING
-    return (f"it waits for GPU {best.gpu[0]} of the same job: {_versus(e, best)}",)
-
-
-def one_thread(e: Evidence) -> Found:
-    limits = e.scene.thresholds
-    if e.launcher_cores is None:
-        return NOTHING
-    if not limits.thread_least <= e.launcher_cores <= limits.thread_most:
-        return NOTHING
-    used = f"the process that launches its work uses {e.launcher_cores:.2f} cores"
-    return (f"{used}, one after the other, while other cores are free",)
+    return (Fact(FactKind.CPU_PRESSURE, (ratio("time", waits, least),)),)
 
 
 def nothing_explains(e: Evidence) -> Found:
     """What is left; a process that has just come to rest is not held yet."""
     if e.is_quiet:
-        return (f"nothing moves; after {e.scene.thresholds.held_after:.0f} s of that it is held",)
-    return (f"active {percent(e.mean_activity)} of the time, and nothing seen explains it",)
-
-
-def _work(e: Evidence) -> str:
-    name = "SM activity" if e.grade is Grade.GPM else "power, of its limit,"
-    return f"{name} {percent(e.work or 0.0)}"
-
-
-def _versus(e: Evidence, other: Evidence) -> str:
-    return f"{_work(e)} against {percent(other.work or 0.0)}"
-
-
-def _waits(e: Evidence) -> bool:
-    return e.waiting is not None and e.waiting >= e.scene.thresholds.waiting
-
-
-def _asleep(e: Evidence) -> str:
-    share = percent(e.waiting or 0.0)
-    if not e.loaders:
-        return f"its process is in uninterruptible sleep {share} of the time"
-    who = processes(e.loaders, "loader ")
-    return f"{who} in uninterruptible sleep {share} of the time"
-
-
-def _disk(disk: Disk) -> str:
-    if disk.wire is not None:
-        return f"{disk.device} reads {carried(disk.wire.ratio, disk.wire.limit)}"
-    busy = "" if disk.busy is None else f"busy {percent(min(1.0, disk.busy))} of the time"
-    if not disk.reads:
-        return f"{disk.device} is {busy}, with writes"
-    return ", ".join(filter(None, (f"{disk.device} reads {gigabytes(disk.reads)}", busy)))
-
-
-def _received(e: Evidence) -> Found:
-    wires = [
-        w
-        for path in ("network", "infiniband")
-        for w in e.scene.wires(path)
-        if w.direction == "receive" and w.ratio >= e.scene.saturation(path)
-    ]
-    return tuple(f"{w.device} receives {carried(w.ratio, w.limit)}" for w in wires)
-
-
-def whole(_: Evidence) -> float:
-    """The whole tick counts."""
-    return 1.0
-
-
-def inactive(e: Evidence) -> float:
-    """The share of the tick in which no engine was active."""
-    return max(0.0, 1.0 - (e.activity or 0.0))
-
-
-def copying(e: Evidence) -> float:
-    """Without GPM utilisation counts the copies that the GPU waits for: all of it is lost."""
-    return inactive(e) if e.grade is Grade.GPM else 1.0
+        held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
+        return (Fact(FactKind.QUIET, (held_after,)),)
+    return (Fact(FactKind.UNEXPLAINED, (ratio("activity", e.mean_activity),)),)
 
 
 class Rule(NamedTuple):
-    """A state and cause, what must be found for it, and the share of the tick that it takes."""
+    """A cause, and what must be found for it."""
 
-    state: State
     cause: Cause
     find: Callable[[Evidence], Found]
-    lost: Callable[[Evidence], float] = whole
 
 
 RULES = (
-    Rule(State.IDLE, Cause.NONE, nobody),
-    Rule(State.HELD, Cause.NONE, holding),
-    Rule(State.THROTTLED, Cause.THERMAL, too_hot),
-    Rule(State.THROTTLED, Cause.POWER, short_of_power),
-    Rule(State.THROTTLED, Cause.RELIABILITY, unreliable),
-    Rule(State.STARVED, Cause.PCIE, host_copies, copying),
-    Rule(State.COMMUNICATING, Cause.NVLINK, over_nvlink),
-    Rule(State.COMMUNICATING, Cause.INFINIBAND, over_infiniband),
-    Rule(State.COMMUNICATING, Cause.PCIE, over_pcie),
-    Rule(State.STARVED, Cause.PEER, spinning, lost_by_spinning),
-    Rule(State.BUSY, Cause.NONE, at_work),
-    Rule(State.STARVED, Cause.DISK, loaders_wait_for_disk, inactive),
-    Rule(State.STARVED, Cause.NETWORK, loaders_wait_for_network, inactive),
-    Rule(State.STARVED, Cause.CPU, loaders_run, inactive),
-    Rule(State.STARVED, Cause.CPU, cores_used_up, inactive),
-    Rule(State.STARVED, Cause.DISK, disk_at_limit, inactive),
-    Rule(State.STARVED, Cause.NETWORK, network_at_limit, inactive),
-    Rule(State.STARVED, Cause.CPU, cpu_pressed, inactive),
-    Rule(State.STARVED, Cause.PEER, behind_a_mate, inactive),
-    Rule(State.STARVED, Cause.HOST_THREAD, one_thread, inactive),
-    Rule(State.STARVED, Cause.UNKNOWN, nothing_explains, inactive),
+    Rule(Cause.DISK, waits_for_disk),
+    Rule(Cause.DISK, writes_what_it_waits_for),
+    Rule(Cause.NETWORK, waits_for_network),
+    Rule(Cause.CPU, loaders_run),
+    Rule(Cause.CPU, threads_prepare),
+    Rule(Cause.CPU, cores_used_up),
+    Rule(Cause.CPU, threads_queue),
+    Rule(Cause.CPU, one_compiles),
+    Rule(Cause.CPU, prepares_itself),
+    Rule(Cause.HOST_THREAD, launches),
+    Rule(Cause.NETWORK, receives),
+    Rule(Cause.DISK, cgroup_waits_for_io),
+    Rule(Cause.CPU, cgroup_waits_for_cores),
+    Rule(Cause.DISK, cgroup_waits_for_memory),
+    Rule(Cause.CPU, cores_of_host_used_up),
+    Rule(Cause.DISK, disk_at_limit),
+    Rule(Cause.NETWORK, network_at_limit),
+    Rule(Cause.CPU, cpu_pressed),
+    Rule(Cause.UNKNOWN, nothing_explains),
 )
 
 
-def judge(e: Evidence) -> Verdict:
-    """The verdict of the first rule that finds its evidence; its activity must be known."""
-    rule, found = next((rule, found) for rule in RULES if (found := rule.find(e)))
-    doubts = tuple(_doubts(e)) if rule.state is State.STARVED else ()
-    return Verdict(rule.state, rule.cause, e.grade, rule.lost(e), found, doubts)
+def cause_of(e: Evidence) -> tuple[Cause, Found]:
+    """What the inactive share of this GPU's second lacks, and what shows it."""
+    return next((rule.cause, found) for rule in RULES if (found := rule.find(e)))
 
 
-def _doubts(e: Evidence) -> Iterator[str]:
+def doubts(e: Evidence) -> Iterator[Fact]:
     """What was asked for and could not be seen."""
     if e.hidden:
-        yield f"its processes cannot be seen ({e.hidden})"
-    if e.grade is Grade.NVML:
-        yield "judged without GPM: utilisation counts copies and spinning too"
+        yield Fact(FactKind.PROCESSES_HIDDEN, names=(e.hidden,))
+    if e.quality is SignalQuality.NVML:
+        yield Fact(FactKind.WITHOUT_GPM)
+
+
+# Facts that several rules find
+
+
+def _waits(e: Evidence) -> float | None:
+    """The longest share of time that loaders, the process or its threads sleep uninterruptibly."""
+    known = [share for share in (e.waiting, e.threads_waiting) if share is not None]
+    return max(known, default=None)
+
+
+def _runs(e: Evidence) -> float | None:
+    return e.running if e.loaders else None
+
+
+def _blocked(e: Evidence) -> bool:
+    """Loaders that read and then decode have two shares; the larger tells."""
+    waits = _waits(e)
+    least = e.context.thresholds.waiting
+    return waits is not None and waits >= (least if not e.loaders else 0.6 * least)
+
+
+def _cleared(e: Evidence, resource: str) -> bool:
+    """Whether the job's own cgroup says that its tasks do not wait for the resource."""
+    share = e.stalled(resource)
+    return share is not None and share < QUIET_CGROUP
+
+
+def _in_bursts(e: Evidence) -> bool:
+    return _rest(e) >= RESTS
+
+
+def _rest(e: Evidence) -> float:
+    """Share of the time that the GPU's power stands at the lower of two levels."""
+    levels = e.history.power
+    return levels.lower_share if levels is not None and levels.distinct else 0.0
+
+
+def _asleep(e: Evidence) -> Fact:
+    time = ratio("time", e.waiting or 0.0, e.context.thresholds.waiting)
+    if not e.loaders:
+        return Fact(FactKind.PROCESS_ASLEEP, (time,))
+    return Fact(FactKind.LOADERS_ASLEEP, (Figure("loaders", e.loaders, None, COUNT), time))
+
+
+def _disk(disk: DiskActivity) -> Fact:
+    busy = () if disk.busy is None else (ratio("busy", min(1.0, disk.busy)),)
+    if disk.wire is not None:
+        read = traffic("read", disk.wire.ratio, disk.wire.limit)
+        return Fact(FactKind.DISK_READS, (read,), (disk.device,))
+    if not disk.reads:
+        return Fact(FactKind.DISK_WRITES, busy, (disk.device,))
+    read = Figure("read", disk.reads, None, RATE)
+    return Fact(FactKind.DISK_READS, (read, *busy), (disk.device,))
+
+
+def _received(e: Evidence) -> Found:
+    return tuple(
+        Fact(FactKind.PORT_RECEIVES, (traffic("traffic", w.ratio, w.limit),), (w.device,))
+        for path in ("network", "infiniband")
+        for w in e.context.wires(path)
+        if w.direction == "receive" and w.ratio >= e.context.saturation(path)
+    )

@@ -12,8 +12,8 @@ from importlib.util import cache_from_source
 from pathlib import Path
 
 import agent
-from agent.refusal import BadInput
-from agent.service.program import CACHE, Program, running_program
+from agent.errors import BadInput
+from agent.service.program import CACHE, ProgramFiles, running_program
 
 MARK = "installed-by-dgx-telemetry"
 """The file that says that an environment is ours to replace and to remove, and what is in it."""
@@ -78,7 +78,7 @@ class OwnEnvironment:
     is here, without a network and without pip."""
 
     home: Path
-    program: Callable[[], Program] = running_program
+    program: Callable[[], ProgramFiles] = running_program
     python: Callable[[], Path] = interpreter
 
     def right(self) -> bool:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from agent.whole_file import write_whole
+from agent.config.whole_file import write_whole
 
 
-class Part(Protocol):
+class InstallPart(Protocol):
     """Something that the service needs on this machine. Sentences begin with a verb."""
 
     def right(self) -> bool:
@@ -31,7 +31,7 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class InstalledFile:
     """A file of ours, readable for everyone."""
 
     path: Path
@@ -62,7 +62,7 @@ class File:
 class UserSettings:
     """A folder of settings: begun with one file, which is never written again, and the user's."""
 
-    begun: File
+    begun: InstalledFile
     also: tuple[Path, ...] = ()  # folders that the user may have made for the service elsewhere
 
     def right(self) -> bool:
@@ -91,7 +91,7 @@ class UserSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class InstalledLink:
     """The command where a shell finds it. What somebody else has put there stays: only a link to
     `target` or one of `former` is ours."""
 

@@ -8,7 +8,7 @@ HOME = Path("/opt/dgx-telemetry")
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class InstallPaths:
     """Paths on the machine whose file system begins at `root`."""
 
     root: Path = Path("/")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from agent.service import shipped
 from agent.service.environment import CurrentEnvironment, OwnEnvironment, current
-from agent.service.part import File, Link, Part, UserSettings
-from agent.service.places import HOME, Places
+from agent.service.part import InstalledFile, InstalledLink, InstallPart, UserSettings
+from agent.service.places import HOME, InstallPaths
 from agent.service.units import DEVICES, SERVICE, Enabled, Running, Systemctl, UnitFile
 
 COMMAND = Path("bin/dgx-telemetry")
@@ -15,12 +15,12 @@ Environment = OwnEnvironment | CurrentEnvironment
 
 
 def parts(
-    places: Places, systemctl: Systemctl, environment: Environment | None = None
-) -> Sequence[Part]:
+    places: InstallPaths, systemctl: Systemctl, environment: Environment | None = None
+) -> Sequence[InstallPart]:
     """Everything that makes the service. Where a package brought its files, only enabled and
     running is left."""
     made = [] if places.packaged else files(places, systemctl, environment or chosen(places))
-    essential = [part for part in made if not isinstance(part, Link | UserSettings)]
+    essential = [part for part in made if not isinstance(part, InstalledLink | UserSettings)]
 
     def renewed() -> bool:
         return not all(part.right() for part in essential)
@@ -28,22 +28,26 @@ def parts(
     return [*made, Enabled(systemctl), Running(systemctl, renewed)]
 
 
-def files(places: Places, systemctl: Systemctl, environment: Environment) -> list[Part]:
+def files(
+    places: InstallPaths, systemctl: Systemctl, environment: Environment
+) -> list[InstallPart]:
     """What lies on the disk."""
-    configuration = File(places.configuration / "config.toml", shipped.text("config.toml"))
+    configuration = InstalledFile(places.configuration / "config.toml", shipped.text("config.toml"))
     drop_ins = tuple(places.units / f"{unit}.d" for unit in (SERVICE, DEVICES))
     return [
         environment,
-        Link(places.command, environment.home / COMMAND, (HOME / COMMAND,)),
+        InstalledLink(places.command, environment.home / COMMAND, (HOME / COMMAND,)),
         UserSettings(configuration, drop_ins),
         *(
-            UnitFile(File(places.units / unit, unit_text(unit, environment.home)), systemctl)
+            UnitFile(
+                InstalledFile(places.units / unit, unit_text(unit, environment.home)), systemctl
+            )
             for unit in (DEVICES, SERVICE)
         ),
     ]
 
 
-def chosen(places: Places) -> Environment:
+def chosen(places: InstallPaths) -> Environment:
     """The environment that runs this, where a service may use it; else one of its own."""
     own, running = OwnEnvironment(places.home), current()
     if running is None or (running == own.home and own.there()):
@@ -56,12 +60,12 @@ def unit_text(unit: str, home: Path) -> str:
     return shipped.text(unit).replace(f"={HOME}/bin/", f"={home}/bin/")
 
 
-def missing(parts: Sequence[Part]) -> list[tuple[str, Part]]:
+def missing(parts: Sequence[InstallPart]) -> list[tuple[str, InstallPart]]:
     """What is not as it should be, with what will be done about it, in order."""
     return [(part.putting(), part) for part in parts if not part.right()]
 
 
-def removable(parts: Sequence[Part], *, purge: bool) -> list[tuple[str, Part]]:
+def removable(parts: Sequence[InstallPart], *, purge: bool) -> list[tuple[str, InstallPart]]:
     """What is there, with how it goes, last things first; settings only to purge."""
     return [
         (part.removing(), part)
@@ -70,7 +74,7 @@ def removable(parts: Sequence[Part], *, purge: bool) -> list[tuple[str, Part]]:
     ]
 
 
-def removable_parts(places: Places, systemctl: Systemctl) -> Sequence[Part]:
+def removable_parts(places: InstallPaths, systemctl: Systemctl) -> Sequence[InstallPart]:
     """Everything that any installation has put there: one from another environment than the one
     that runs this had made its own."""
     found = parts(places, systemctl)

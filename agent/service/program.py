@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 import agent
-from agent.refusal import BadInput
+from agent.errors import BadInput
 from agent.service import shipped
 
 DISTRIBUTION = "dgx-telemetry"
@@ -21,7 +21,7 @@ Content = Path | str
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProgramFiles:
     """All files by their path below site-packages."""
 
     version: str
@@ -47,7 +47,7 @@ class Program:
 
 
 @cache
-def running_program() -> Program:
+def running_program() -> ProgramFiles:
     """The program that runs this, wheel or source tree. Raises BadInput where a distribution does
     not tell its files."""
     files: dict[str, Content] = {}
@@ -56,7 +56,7 @@ def running_program() -> Program:
     files.update(own_files(Path(agent.__file__).parents[1]))
     for name in shipped.NAMES:
         files[f"agent/service/deploy/{name}"] = shipped.text(name)
-    return Program(agent.__version__, files)
+    return ProgramFiles(agent.__version__, files)
 
 
 def needed(name: str) -> set[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.service.part import File
+from agent.service.part import InstalledFile
 
 Systemctl = Callable[..., str]
 """Runs systemctl with these words and returns what it says; raises BadInput where it fails."""
@@ -21,7 +21,7 @@ def property_of(systemctl: Systemctl, unit: str, name: str) -> str:
 class UnitFile:
     """A unit in the administrator's folder."""
 
-    file: File
+    file: InstalledFile
     systemctl: Systemctl
 
     def right(self) -> bool:

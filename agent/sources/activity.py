@@ -1,15 +1,15 @@
 """What the GPU really does: GPM where there is one, else the driver's 5 Hz utilisation samples."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from agent import beats
-from agent.backends.buffers import UTILISATION_SAMPLES, SampleBuffer
-from agent.backends.device import Device
-from agent.backends.gpm import NVLINK_UNIT, Gpm, GpmId
-from agent.counters import Integral
-from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, signal
-from agent.probe import Probe
-from agent.reads import PERMANENT, Out, Read
+from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
+from agent.hardware.device import NvmlDevice
+from agent.hardware.gpm import NVLINK_UNIT, Gpm, GpmId
+from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, internal
+from agent.polling import intervals
+from agent.polling.counters import Integral
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import PERMANENT, Out, Read
 
 ACTIVITY = gauge(
     "dgx_gpu_activity_ratio",
@@ -43,14 +43,14 @@ TENSOR_ACTIVE = gauge(
     "GPM metric 5 (Hopper and newer)",
     GPU_LABELS,
 )
-MEMORY_BANDWIDTH = signal(
+MEMORY_BANDWIDTH = internal(
     "dgx_gpu_memory_bandwidth_ratio",
     "Share of the memory bandwidth in use, 0-1.",
     "GPM metric 10 (Hopper and newer)",
     GPU_LABELS,
 )
 
-NVLINK_RATE = signal(
+NVLINK_RATE = internal(
     "dgx_gpu_nvlink_payload_bytes_per_second",
     "Payload on all NVLinks of the GPU in each direction, in bytes per second; a mean since the "
     "last reading. The counters of bytes are read less often, and say how much in all.",
@@ -70,7 +70,7 @@ ALL = (*SHARES.values(), ACTIVE_SECONDS)
 WITHOUT_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (Hopper and newer)")
 
 
-class FromGpm:
+class ActivityFromGpm:
     """Means between two GPM samples; the other sources of this GPU use the same measurement."""
 
     def __init__(self, gpm: Gpm) -> None:
@@ -97,10 +97,10 @@ class FromGpm:
             out.absent(ACTIVE_SECONDS, absent)
 
 
-class FromBuffer:
+class ActivityFromBuffer:
     """Every 200 ms sample of the driver's buffer, once."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: NvmlDevice) -> None:
         self._device = device
         self._buffer = SampleBuffer(device, UTILISATION_SAMPLES)
         self._seconds = 0.0
@@ -116,12 +116,12 @@ class FromBuffer:
         without_gpm(out)
 
 
-class FromGauge:
+class ActivityFromGauge:
     """NVML's utilisation, integrated tick by tick, for GPUs that keep no buffer."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: NvmlDevice) -> None:
         self._device = device
-        self._seconds = Integral(longest=3 * beats.TICK)
+        self._seconds = Integral(longest=3 * intervals.TICK)
 
     def read(self, out: Out) -> None:
         activity = utilization(self._device)
@@ -130,7 +130,7 @@ class FromGauge:
         without_gpm(out)
 
 
-def utilization(device: Device) -> float:
+def utilization(device: NvmlDevice) -> float:
     """NVML's utilisation now, 0-1."""
     return float(device.get("UtilizationRates").gpu) / 100
 
@@ -141,41 +141,27 @@ def without_gpm(out: Out) -> None:
         out.absent(metric, WITHOUT_GPM)
 
 
-def told(probe: Probe, run: Callable[[Out], None]) -> Callable[[Out], None]:
-    """The same read, that also tells the host lane whether the GPU waits for something."""
-
-    def read(out: Out) -> None:
-        try:
-            run(out)
-        finally:
-            if not out.pending:
-                activity = (sample.value for sample in out.samples if sample.metric is ACTIVITY)
-                probe.occupants.feed(probe.device.labels, next(activity, None))
-
-    return read
-
-
-def _without_gpm(probe: Probe) -> Read:
+def _without_gpm(gpu_context: GpuContext) -> Read:
     try:
-        buffer = FromBuffer(probe.device)
+        buffer = ActivityFromBuffer(gpu_context.device)
     except Absent as absent:
         if absent.reason not in PERMANENT:
             raise
-        gauge_ = FromGauge(probe.device)
-        return probe.read("activity", "gauge", ALL, told(probe, gauge_.read), beats.TICK)
-    every = beats.UTILISATION_BUFFER
-    return probe.read("activity", "buffer", ALL, told(probe, buffer.read), every, prompt=True)
+        gauge_ = ActivityFromGauge(gpu_context.device)
+        return gpu_context.read("activity", "gauge", ALL, gauge_.read, intervals.TICK)
+    every = intervals.UTILISATION_BUFFER
+    return gpu_context.read("activity", "buffer", ALL, buffer.read, every, run_on_wake=True)
 
 
-def reads(probe: Probe) -> Iterator[Read]:
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    device = probe.device
-    if probe.gpm is not None:
+    device = gpu_context.device
+    if gpu_context.gpm is not None:
 
         def beat() -> float:
-            return beats.ACTIVITY_BUSY if device.occupied else beats.ACTIVITY_IDLE
+            return intervals.ACTIVITY_BUSY if device.occupied else intervals.ACTIVITY_IDLE
 
-        run = told(probe, FromGpm(probe.gpm).read)
-        yield probe.read("activity", "gpm", ALL, run, beat, prompt=True)
+        run = ActivityFromGpm(gpu_context.gpm).read
+        yield gpu_context.read("activity", "gpm", ALL, run, beat, run_on_wake=True)
     else:
-        yield _without_gpm(probe)
+        yield _without_gpm(gpu_context)

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent import beats
-from agent.backends.files import Files, names_in, read_int, read_text
-from agent.backends.host import Host
 from agent.clock import Clock
+from agent.hardware.files import FileTree, names_in, read_int, read_text
+from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, gauge
-from agent.reads import Out, Read, fixed
+from agent.polling import intervals
+from agent.polling.reads import Out, Read, fixed
 from agent.sources.options import HostOptions
 
 CLASS = "/sys/class/hwmon"
@@ -32,7 +32,7 @@ TEMPERATURE = gauge(
 MICRO, MILLI = 1e-6, 1e-3
 
 
-class Kind(NamedTuple):
+class SensorKind(NamedTuple):
     """Which files of which chips belong to the chassis, and what they hold.
 
     A file counts if its chip's name or its label matches: `power_meter` is ACPI's meter of the
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind(
+    SensorKind(
         POWER,
         re.compile(r"(power\d+)_(?:average|input)"),
         frozenset({"power_meter"}),
@@ -58,7 +58,7 @@ KINDS = (
         0.0,
         100_000.0,
     ),
-    Kind(
+    SensorKind(
         TEMPERATURE,
         re.compile(r"(temp\d+)_input"),
         frozenset(),
@@ -76,7 +76,7 @@ NOT_CHASSIS = frozenset({"coretemp", "k10temp", "nvme", "drivetemp", "mlx5", "am
 class Sensor(NamedTuple):
     """One sensor of the chassis: its name, and the file that it is read from."""
 
-    kind: Kind
+    kind: SensorKind
     name: str
     path: str
 
@@ -84,7 +84,7 @@ class Sensor(NamedTuple):
 class Chassis:
     """The sensors as they are found; looked for again when the chips change."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileTree) -> None:
         self._files = files
         self._chips: list[str] | None = None
         self._sensors: tuple[Sensor, ...] = ()
@@ -104,7 +104,7 @@ class Chassis:
                 out.absent(kind.metric, Absent(Reason.MISSING, why))
 
 
-def sensors(files: Files, chips: list[str]) -> Iterator[Sensor]:
+def sensors(files: FileTree, chips: list[str]) -> Iterator[Sensor]:
     """The chassis' sensors of all chips; a name that comes twice gets a number."""
     taken: set[str] = set()
     for chip in sorted(chips, key=_number):
@@ -121,7 +121,7 @@ def sensors(files: Files, chips: list[str]) -> Iterator[Sensor]:
             yield Sensor(kind, unique, f"{folder}/{file}")
 
 
-def _channels(files: Files, folder: str, maker: str) -> Iterator[tuple[Kind, str, str]]:
+def _channels(files: FileTree, folder: str, maker: str) -> Iterator[tuple[SensorKind, str, str]]:
     """Kind, name and file of each channel of one chip that belongs to the chassis."""
     found: set[str] = set()
     for file in names_in(files, folder):
@@ -135,7 +135,7 @@ def _channels(files: Files, folder: str, maker: str) -> Iterator[tuple[Kind, str
                 yield kind, f"{maker}: {label or match[1]}", file
 
 
-def value(files: Files, sensor: Sensor) -> float:
+def value(files: FileTree, sensor: Sensor) -> float:
     """What a sensor reads, in the unit of its metric; raises Absent where that is no reading."""
     kind = sensor.kind
     read = read_int(files, sensor.path) * kind.unit
@@ -144,7 +144,7 @@ def value(files: Files, sensor: Sensor) -> float:
     return read
 
 
-def _text(files: Files, path: str) -> str:
+def _text(files: FileTree, path: str) -> str:
     try:
         return read_text(files, path)
     except Absent:
@@ -161,4 +161,4 @@ def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
     """The read of the chassis' sensors."""
     both = (POWER, TEMPERATURE)
     key = ReadKey("chassis", "sensors")
-    yield Read(key, both, Chassis(host.files).read, fixed(beats.CHASSIS))
+    yield Read(key, both, Chassis(host.files).read, fixed(intervals.CHASSIS))

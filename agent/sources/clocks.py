@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from agent import beats
-from agent.backends.device import Device
-from agent.backends.fields import FieldId
-from agent.counters import Integral
-from agent.field_counters import FieldCounters, FieldRow
-from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, signal
-from agent.probe import Probe
-from agent.reads import PERMANENT, Out, Read, Row
+from agent.hardware.device import NvmlDevice
+from agent.hardware.fields import FieldId
+from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, internal
+from agent.polling import intervals
+from agent.polling.counters import Integral
+from agent.polling.field_counters import FieldCounters, FieldRow
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import PERMANENT, Out, Read, ValueRow
 
 CLOCK = gauge(
     "dgx_gpu_clock_hertz",
@@ -34,7 +34,7 @@ THROTTLE = counter(
     "nvmlDeviceGetCurrentClocksEventReasons",
     (*GPU_LABELS, "reason"),
 )
-REASONS = signal(
+REASONS = internal(
     "dgx_gpu_throttle_state",
     "What holds the clocks down now, as NVML's mask of bits.",
     "nvmlDeviceGetCurrentClocksEventReasons (older drivers: ...ThrottleReasons)",
@@ -71,14 +71,14 @@ THROTTLES = (
 )
 
 
-def _clock(device: Device, call: str, which: int) -> float:
+def _clock(device: NvmlDevice, call: str, which: int) -> float:
     return float(device.get(call, which)) * MHZ
 
 
-def _clock_rows(names: tuple[str, ...], of_limits: bool) -> tuple[Row[Device], ...]:
+def _clock_rows(names: tuple[str, ...], of_limits: bool) -> tuple[ValueRow[NvmlDevice], ...]:
     metric, call = (CLOCK_LIMIT, "MaxClockInfo") if of_limits else (CLOCK, "ClockInfo")
     return tuple(
-        Row[Device](metric, partial(_clock, call=call, which=CLOCKS[name]), (name,))
+        ValueRow[NvmlDevice](metric, partial(_clock, call=call, which=CLOCKS[name]), (name,))
         for name in names
     )
 
@@ -88,7 +88,7 @@ SLOWER = _clock_rows(("graphics", "memory", "video"), of_limits=False)
 LIMITS = _clock_rows(tuple(CLOCKS), of_limits=True)
 
 
-def event_reasons(device: Device) -> int:
+def event_reasons(device: NvmlDevice) -> int:
     """The mask of reasons that hold the clocks down now; the older symbol on older drivers."""
     try:
         return int(device.get("CurrentClocksEventReasons"))
@@ -98,12 +98,12 @@ def event_reasons(device: Device) -> int:
         return int(device.get("CurrentClocksThrottleReasons"))
 
 
-class Reasons:
+class ThrottleReasons:
     """The event mask each tick; reasons without a counter of their own are integrated from it."""
 
-    def __init__(self, device: Device, integrated: tuple[Throttle, ...]) -> None:
+    def __init__(self, device: NvmlDevice, integrated: tuple[Throttle, ...]) -> None:
         self._device = device
-        self._integrals = {t: Integral(longest=3 * beats.TICK) for t in integrated if t.bit}
+        self._integrals = {t: Integral(longest=3 * intervals.TICK) for t in integrated if t.bit}
 
     def read(self, out: Out) -> None:
         mask = event_reasons(self._device)
@@ -113,7 +113,7 @@ class Reasons:
             out.add(THROTTLE, integral.add(float(active), out.at), throttle.reason)
 
 
-def _counters(device: Device, counted: tuple[Throttle, ...]) -> FieldCounters:
+def _counters(device: NvmlDevice, counted: tuple[Throttle, ...]) -> FieldCounters:
     """The driver's counters of throttled nanoseconds."""
     rows = [
         FieldRow((throttle.field, 0), THROTTLE, (throttle.reason,), 1e-9, STEPWISE)
@@ -123,7 +123,7 @@ def _counters(device: Device, counted: tuple[Throttle, ...]) -> FieldCounters:
     return FieldCounters(device, rows)
 
 
-def _split(device: Device) -> tuple[tuple[Throttle, ...], tuple[Throttle, ...]]:
+def _split(device: NvmlDevice) -> tuple[tuple[Throttle, ...], tuple[Throttle, ...]]:
     """Reasons that the driver counts, and reasons that only the mask shows."""
     asked = [t for t in THROTTLES if t.field is not None]
     answers = device.fields([(t.field, 0) for t in asked if t.field is not None])
@@ -136,16 +136,20 @@ def _split(device: Device) -> tuple[tuple[Throttle, ...], tuple[Throttle, ...]]:
     return counted, tuple(t for t in THROTTLES if t not in counted)
 
 
-def reads(probe: Probe) -> Iterator[Read]:
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    device = probe.device
+    device = gpu_context.device
     counted, integrated = _split(device)
-    yield probe.table("clocks", "now", NOW, beats.TICK)
-    yield probe.read(
-        "clocks", "reasons", (REASONS, THROTTLE), Reasons(device, integrated).read, beats.TICK
+    yield gpu_context.table("clocks", "now", NOW, intervals.TICK)
+    yield gpu_context.read(
+        "clocks",
+        "reasons",
+        (REASONS, THROTTLE),
+        ThrottleReasons(device, integrated).read,
+        intervals.TICK,
     )
-    yield probe.read(
-        "clocks", "throttle", (THROTTLE,), _counters(device, counted).read, beats.THROTTLE
+    yield gpu_context.read(
+        "clocks", "throttle", (THROTTLE,), _counters(device, counted).read, intervals.THROTTLE
     )
-    yield probe.table("clocks", "slower", SLOWER, beats.THROTTLE)
-    yield probe.table("clocks", "limits", LIMITS, beats.TOPOLOGY)
+    yield gpu_context.table("clocks", "slower", SLOWER, intervals.THROTTLE)
+    yield gpu_context.table("clocks", "limits", LIMITS, intervals.TOPOLOGY)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from agent.backends.host import Host, Psutil
 from agent.clock import Clock
+from agent.hardware.host import Host, Psutil
 from agent.model import Absent, ReadKey, Reason, gauge
-from agent.reads import Out, Read
+from agent.polling.reads import Out, Read
 from agent.sources.options import HostOptions
 
 BUSY = gauge(
@@ -18,7 +18,7 @@ IDLE = ("idle", "iowait")
 ACTIVE = ("user", "nice", "system", "irq", "softirq", "steal")  # guest time is within user
 
 
-class Busy:
+class CpuBusy:
     """Difference between two looks at the cores' times; the first look yields nothing."""
 
     def __init__(self, psutil: Psutil) -> None:
@@ -42,5 +42,5 @@ class Busy:
 
 def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The read of the host's cores."""
-    busy = Busy(host.psutil).read
+    busy = CpuBusy(host.psutil).read
     yield Read(ReadKey("cpu", "busy"), (BUSY,), busy, options.every, varies=True)

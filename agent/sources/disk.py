@@ -4,14 +4,23 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from agent import beats
-from agent.backends.files import Files, names_in, read_int, read_text
-from agent.backends.host import Host
 from agent.clock import Clock
+from agent.config.settings import Section
+from agent.hardware.files import FileTree, names_in, read_int, read_text
+from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, counter, gauge
-from agent.odometers import FASTEST_WIRE, Odometers
-from agent.reads import Out, Read, fixed
+from agent.polling import intervals
+from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
+from agent.polling.reads import Out, Read, fixed
 from agent.sources.options import HostOptions
+
+
+class DiskConfig(Section, frozen=True):
+    """Disks whose name matches `ignore` are left out."""
+
+    table = "disk"
+    ignore: re.Pattern[str] = re.compile(r"^(loop|ram|zram|sr|fd|dm-)\d+")
+
 
 READ_BYTES = counter(
     "dgx_disk_read_bytes_total",
@@ -59,22 +68,22 @@ NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no busy time for this device")
 
 
-class Counters:
+class DiskCountersRead:
     """Bytes and busy time of every whole disk; which those are is asked anew when names change."""
 
     def __init__(self, host: Host, options: HostOptions) -> None:
         self._host = host
         self._options = options
-        self._ignored = options.ignored_disks
+        self._ignored = options.settings[DiskConfig].ignore
         self._seen: frozenset[str] = frozenset()
         self._devices: list[str] = []
         self._list_at = 0.0
-        self._odometers = Odometers()
+        self._odometers = CounterFilters()
 
     def read(self, out: Out) -> None:
         stats = self._host.psutil.disk_io_counters(perdisk=True, nowrap=False)
-        ignored = self._options.ignored_disks
-        if out.at >= self._list_at or stats.keys() != self._seen or ignored is not self._ignored:
+        ignored = self._options.settings[DiskConfig].ignore
+        if out.at >= self._list_at or stats.keys() != self._seen or ignored != self._ignored:
             self._ignored = ignored
             self._list(stats, out.at)
         if not self._devices:
@@ -83,7 +92,7 @@ class Counters:
             self._add(out, device, stats[device])
 
     def _list(self, stats: Mapping[str, Any], at: float) -> None:
-        self._list_at = at + beats.LINKS
+        self._list_at = at + intervals.LINKS
         self._seen = frozenset(stats)
         disks = whole_disks(self._host.files, self._ignored)
         self._devices = [disk for disk in disks if disk in stats]
@@ -99,15 +108,15 @@ class Counters:
             add(out, BUSY, of.busy_time / 1000, device)
 
 
-class Info:
+class DiskInfo:
     """Models and membership."""
 
-    def __init__(self, files: Files, options: HostOptions) -> None:
+    def __init__(self, files: FileTree, options: HostOptions) -> None:
         self._files = files
         self._options = options
 
     def read(self, out: Out) -> None:
-        disks = whole_disks(self._files, self._options.ignored_disks)
+        disks = whole_disks(self._files, self._options.settings[DiskConfig].ignore)
         if not disks:
             raise Absent(Reason.MISSING, NO_DISK)
         blocks = names_in(self._files, BLOCK)
@@ -121,13 +130,13 @@ class Info:
 class Arrays:
     """How many members each array has, and should have."""
 
-    def __init__(self, files: Files, options: HostOptions) -> None:
+    def __init__(self, files: FileTree, options: HostOptions) -> None:
         self._files = files
         self._options = options
 
     def read(self, out: Out) -> None:
         blocks = names_in(self._files, BLOCK)
-        ignored = self._options.ignored_disks
+        ignored = self._options.settings[DiskConfig].ignore
         arrays = [a for a in arrays_among(self._files, blocks) if not ignored.search(a)]
         if not arrays:
             raise Absent(Reason.MISSING, f"{BLOCK} lists no md array")
@@ -143,7 +152,7 @@ class Arrays:
                 out.add(MEMBERS_EXPECTED, expected, array)
 
 
-def whole_disks(files: Files, ignore: re.Pattern[str]) -> list[str]:
+def whole_disks(files: FileTree, ignore: re.Pattern[str]) -> list[str]:
     """Disks and arrays, no partitions, and no hidden paths of multipath NVMe (counted twice)."""
     return [
         name
@@ -152,18 +161,18 @@ def whole_disks(files: Files, ignore: re.Pattern[str]) -> list[str]:
     ]
 
 
-def arrays_among(files: Files, blocks: Collection[str]) -> list[str]:
+def arrays_among(files: FileTree, blocks: Collection[str]) -> list[str]:
     """The md arrays among block devices."""
     return [b for b in blocks if b.startswith("md") and names_in(files, f"{BLOCK}/{b}/md")]
 
 
-def members(files: Files, array: str, blocks: Collection[str]) -> list[str]:
+def members(files: FileTree, array: str, blocks: Collection[str]) -> list[str]:
     """The disks below an array that are still there, once for each member on them."""
     slaves = names_in(files, f"{BLOCK}/{array}/slaves")
     return [disk for slave in slaves if (disk := _disk_of(files, slave, blocks))]
 
 
-def _disk_of(files: Files, name: str, blocks: Collection[str]) -> str | None:
+def _disk_of(files: FileTree, name: str, blocks: Collection[str]) -> str | None:
     """The whole disk that `name`, a disk or a partition, lies on."""
     if name in blocks:
         return name
@@ -171,7 +180,7 @@ def _disk_of(files: Files, name: str, blocks: Collection[str]) -> str | None:
     return next((b for b in candidates if name in names_in(files, f"{BLOCK}/{b}")), None)
 
 
-def raid_disks(files: Files, array: str) -> int:
+def raid_disks(files: FileTree, array: str) -> int:
     """How many members the array is made of; while it is reshaped, the new number comes first."""
     path = f"{BLOCK}/{array}/md/raid_disks"
     text = read_text(files, path)
@@ -181,7 +190,7 @@ def raid_disks(files: Files, array: str) -> int:
     return int(first)
 
 
-def working_members(files: Files, array: str, expected: int, blocks: Collection[str]) -> int:
+def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
     """How many members work; levels without redundancy have no `degraded`: count what is left."""
     try:
         return expected - read_int(files, f"{BLOCK}/{array}/md/degraded")
@@ -191,7 +200,7 @@ def working_members(files: Files, array: str, expected: int, blocks: Collection[
         return len(members(files, array, blocks))
 
 
-def _text_or_nothing(files: Files, path: str) -> str:
+def _text_or_nothing(files: FileTree, path: str) -> str:
     try:
         return read_text(files, f"{BLOCK}/{path}")
     except Absent:
@@ -201,11 +210,11 @@ def _text_or_nothing(files: Files, path: str) -> str:
 def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's disks and arrays."""
     bytes_and_time = (READ_BYTES, WRITTEN_BYTES, BUSY)
-    counters, info = Counters(host, options), Info(host.files, options)
+    counters, info = DiskCountersRead(host, options), DiskInfo(host.files, options)
     arrays = Arrays(host.files, options)
     key = ReadKey("disk", "counters")
     yield Read(key, bytes_and_time, counters.read, options.every, varies=True)
-    yield Read(ReadKey("disk", "info"), (INFO,), info.read, fixed(beats.LINKS))
+    yield Read(ReadKey("disk", "info"), (INFO,), info.read, fixed(intervals.LINKS))
     yield Read(
         ReadKey("disk", "arrays"), (MEMBERS, MEMBERS_EXPECTED), arrays.read, fixed(ARRAY_STATE)
     )

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from functools import partial
 
-from agent import beats
-from agent.backends.device import Device
+from agent.hardware.device import NvmlDevice
 from agent.model import GPU_LABELS, counter, gauge
-from agent.probe import Probe
-from agent.reads import Read, Row
+from agent.polling import intervals
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import Read, ValueRow
 
 ERRORS = counter(
     "dgx_gpu_ecc_errors_total",
@@ -47,35 +47,35 @@ CAUSES = {"single_bit": 0, "double_bit": 1}
 """Labels to `nvmlMemoryErrorType_t`, `nvmlEccCounterType_t`, `nvmlPageRetirementCause_t`."""
 
 
-def _errors(device: Device, severity: int, lifetime: int) -> float:
+def _errors(device: NvmlDevice, severity: int, lifetime: int) -> float:
     return float(device.get("TotalEccErrors", severity, lifetime))
 
 
-def _remapped(device: Device, part: int) -> float:
+def _remapped(device: NvmlDevice, part: int) -> float:
     return float(device.get("RemappedRows")[part])
 
 
-def _retired(device: Device, cause: int) -> float:
+def _retired(device: NvmlDevice, cause: int) -> float:
     return float(len(device.get("RetiredPages", cause)))
 
 
 TABLE = (
     *(
-        Row[Device](ERRORS, partial(_errors, severity=s, lifetime=t), (severity, lifetime))
+        ValueRow[NvmlDevice](ERRORS, partial(_errors, severity=s, lifetime=t), (severity, lifetime))
         for severity, s in SEVERITIES.items()
         for lifetime, t in LIFETIMES.items()
     ),
-    Row[Device](REMAPPED_ROWS, partial(_remapped, part=0), ("corrected",)),
-    Row[Device](REMAPPED_ROWS, partial(_remapped, part=1), ("uncorrected",)),
-    Row[Device](REMAP_PENDING, partial(_remapped, part=2)),
-    Row[Device](REMAP_FAILURE, partial(_remapped, part=3)),
+    ValueRow[NvmlDevice](REMAPPED_ROWS, partial(_remapped, part=0), ("corrected",)),
+    ValueRow[NvmlDevice](REMAPPED_ROWS, partial(_remapped, part=1), ("uncorrected",)),
+    ValueRow[NvmlDevice](REMAP_PENDING, partial(_remapped, part=2)),
+    ValueRow[NvmlDevice](REMAP_FAILURE, partial(_remapped, part=3)),
     *(
-        Row[Device](RETIRED_PAGES, partial(_retired, cause=number), (cause,))
+        ValueRow[NvmlDevice](RETIRED_PAGES, partial(_retired, cause=number), (cause,))
         for cause, number in CAUSES.items()
     ),
 )
 
 
-def reads(probe: Probe) -> Iterator[Read]:
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    yield probe.table("ecc", "health", TABLE, beats.ECC)
+    yield gpu_context.table("ecc", "health", TABLE, intervals.ECC)

@@ -4,20 +4,20 @@ asks it anything."""
 from collections import Counter
 from collections.abc import Iterator
 
-from agent import beats
-from agent.backends.files import Files, read_text
-from agent.backends.host import Host
 from agent.clock import Clock
-from agent.model import Absent, ReadKey, signal
-from agent.reads import Out, Read, fixed
+from agent.hardware.files import FileTree, read_text
+from agent.hardware.host import Host
+from agent.model import Absent, ReadKey, internal
+from agent.polling import intervals
+from agent.polling.reads import Out, Read, fixed
 from agent.sources.options import HostOptions
 
-MOUNTS = signal(
+MOUNTS = internal(
     "dgx_workload_mounts",
     "File systems that are mounted, of any kind: where this is known, so are those of the network.",
     "/proc/1/mounts, or /proc/mounts where that is hidden",
 )
-NETWORK_MOUNTS = signal(
+NETWORK_MOUNTS = internal(
     "dgx_workload_network_mounts",
     "Mounts of a kind of network file system; none of a kind that is not mounted.",
     "/proc/1/mounts, or /proc/mounts where that is hidden",
@@ -52,7 +52,7 @@ TABLES = ("/proc/1/mounts", "/proc/mounts")
 class Mounts:
     """The table of mounts as the kernel shows it."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileTree) -> None:
         self._files = files
 
     def read(self, out: Out) -> None:
@@ -74,4 +74,4 @@ def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
     """The read of the mounts."""
     run = Mounts(host.files).read
     metrics = (MOUNTS, NETWORK_MOUNTS)
-    yield Read(ReadKey("filesystem", "mounts"), metrics, run, fixed(beats.MOUNTS))
+    yield Read(ReadKey("filesystem", "mounts"), metrics, run, fixed(intervals.MOUNTS))

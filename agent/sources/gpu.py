@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from functools import partial
 
-from agent import beats
-from agent.backends.device import Device
-from agent.backends.fields import FieldId
-from agent.model import GPU_LABELS, gauge, signal
-from agent.probe import Probe
-from agent.reads import Out, Read, Row
+from agent.hardware.device import NvmlDevice
+from agent.hardware.fields import FieldId
+from agent.model import GPU_LABELS, gauge, internal
+from agent.polling import intervals
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import Out, Read, ValueRow
 
 INFO = gauge(
     "dgx_gpu_info",
@@ -23,7 +23,7 @@ UTILIZATION = gauge(
     "nvmlDeviceGetUtilizationRates().gpu",
     GPU_LABELS,
 )
-MEMORY_CONTROLLER = signal(
+MEMORY_CONTROLLER = internal(
     "dgx_gpu_memory_controller_ratio",
     "Share of time, 0-1, in which device memory was read or written; not a bandwidth.",
     "nvmlDeviceGetUtilizationRates().memory",
@@ -44,15 +44,15 @@ RECOVERY_ACTION = gauge(
 )
 
 SLOW = (
-    Row[Device](PERSISTENCE_MODE, lambda d: d.get("PersistenceMode")),
-    Row[Device](RECOVERY_ACTION, lambda d: d.field(FieldId.RECOVERY_ACTION)),
+    ValueRow[NvmlDevice](PERSISTENCE_MODE, lambda d: d.get("PersistenceMode")),
+    ValueRow[NvmlDevice](RECOVERY_ACTION, lambda d: d.field(FieldId.RECOVERY_ACTION)),
 )
 
 
 class Utilization:
     """NVML's utilisation each tick; a GPU that wakes or falls asleep wakes the slower reads."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: NvmlDevice) -> None:
         self._device = device
         self._awake = False
 
@@ -61,20 +61,24 @@ class Utilization:
         out.add(UTILIZATION, rates.gpu / 100)
         out.add(MEMORY_CONTROLLER, rates.memory / 100)
         awake = rates.gpu > 0
-        self._device.woken |= awake != self._awake
+        self._device.activity_changed |= awake != self._awake
         self._awake = awake
 
 
-def _info(device: Device, out: Out) -> None:
+def _info(device: NvmlDevice, out: Out) -> None:
     who = device.identity
     out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
 
 
-def reads(probe: Probe) -> Iterator[Read]:
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    device = probe.device
-    yield probe.read("gpu", "info", (INFO,), partial(_info, device), beats.LINKS)
-    yield probe.read(
-        "gpu", "utilization", (UTILIZATION, MEMORY_CONTROLLER), Utilization(device).read, beats.TICK
+    device = gpu_context.device
+    yield gpu_context.read("gpu", "info", (INFO,), partial(_info, device), intervals.LINKS)
+    yield gpu_context.read(
+        "gpu",
+        "utilization",
+        (UTILIZATION, MEMORY_CONTROLLER),
+        Utilization(device).read,
+        intervals.TICK,
     )
-    yield probe.table("gpu", "state", SLOW, beats.LINKS)
+    yield gpu_context.table("gpu", "state", SLOW, intervals.LINKS)

@@ -4,13 +4,13 @@ of the others."""
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from agent import beats
-from agent.backends.files import Files, names_in, read_int, read_text
-from agent.backends.host import Host
 from agent.clock import Clock
-from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, signal
-from agent.odometers import FASTEST_WIRE, Odometers
-from agent.reads import Out, Read, fixed
+from agent.hardware.files import FileTree, names_in, read_int, read_text
+from agent.hardware.host import Host
+from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
+from agent.polling import intervals
+from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
+from agent.polling.reads import Out, Read, fixed
 from agent.sources.options import HostOptions
 
 MOST_DIGITS = 9
@@ -46,7 +46,7 @@ LINK_UP = gauge(
     "/sys/class/infiniband/<device>/ports/<port>/state (4: ACTIVE) and phys_state (5: LinkUp)",
     PORT_LABELS,
 )
-RATE = signal(
+RATE = internal(
     "dgx_infiniband_rate_bytes_per_second",
     "Negotiated rate of an active port in bytes per second and direction.",
     "/sys/class/infiniband/<device>/ports/<port>/rate (Gb/s)",
@@ -106,10 +106,10 @@ FAULTS = tuple(
 )
 
 
-class Ports:
+class InfinibandPorts:
     """The ports of this host, listed anew each minute; `listed` grows with each listing."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileTree) -> None:
         self._files = files
         self._ports: tuple[Port, ...] = ()
         self._list_at = 0.0
@@ -118,7 +118,7 @@ class Ports:
     def at(self, now: float) -> tuple[Port, ...]:
         """The ports at monotonic time `now` (s); raises Absent where there are none."""
         if now >= self._list_at:
-            self._list_at = now + beats.LINKS
+            self._list_at = now + intervals.LINKS
             self._ports = tuple(self._list())
             self.listed += 1
         if not self._ports:
@@ -131,18 +131,20 @@ class Ports:
                 yield Port(device, port)
 
 
-class Counters:
+class PortCounters:
     """A table of counters of every port. A counter that its port refuses rests until the ports are
     listed anew: some drivers log every refusal."""
 
-    def __init__(self, files: Files, ports: Ports, table: tuple[PortCounter, ...]) -> None:
+    def __init__(
+        self, files: FileTree, ports: InfinibandPorts, table: tuple[PortCounter, ...]
+    ) -> None:
         self._files = files
         self._ports = ports
         self._table = table
         self._listed = 0
         self._paths: dict[tuple[Port, PortCounter], str] = {}
         self._refused: dict[tuple[Port, PortCounter], Absent] = {}
-        self._odometers = Odometers()
+        self._odometers = CounterFilters()
 
     def read(self, out: Out) -> None:
         ports = self._ports.at(out.at)
@@ -193,18 +195,22 @@ class Counters:
         raise self._refused[port, row].kept()
 
 
-def _value(files: Files, path: str) -> int:
+def _value(files: FileTree, path: str) -> int:
     value = read_int(files, path)
     if value == FULL:
         raise Absent(Reason.UNKNOWN, f"{path} is full at {FULL}, expected a counter that moves")
     return value
 
 
-class Facts:
+class PortFacts:
     """One fact of every port; a port that does not tell it costs only itself."""
 
     def __init__(
-        self, files: Files, ports: Ports, metric: Metric, fact: Callable[[Files, Port], float]
+        self,
+        files: FileTree,
+        ports: InfinibandPorts,
+        metric: Metric,
+        fact: Callable[[FileTree, Port], float],
     ) -> None:
         self._files = files
         self._ports = ports
@@ -219,7 +225,7 @@ class Facts:
                 out.absent(self._metric, absent, *port)
 
 
-def _state(files: Files, path: str) -> int:
+def _state(files: FileTree, path: str) -> int:
     """The number before the colon, as in `4: ACTIVE`."""
     text = read_text(files, path)
     number = text.partition(":")[0]
@@ -228,13 +234,13 @@ def _state(files: Files, path: str) -> int:
     return int(number)
 
 
-def link_up(files: Files, port: Port) -> float:
+def link_up(files: FileTree, port: Port) -> float:
     """1 or 0."""
     active = _state(files, port.path("state")) == ACTIVE
     return float(active and _state(files, port.path("phys_state")) == PHYSICALLY_UP)
 
 
-def rate(files: Files, port: Port) -> float:
+def rate(files: FileTree, port: Port) -> float:
     """Bytes per second and direction; a port that is down shows a rate that nobody agreed on."""
     if not link_up(files, port):
         raise Absent(Reason.UNKNOWN, f"{port.path('rate')} has no meaning while the port is down")
@@ -248,17 +254,17 @@ def rate(files: Files, port: Port) -> float:
 
 def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's InfiniBand ports."""
-    files, ports = host.files, Ports(host.files)
+    files, ports = host.files, InfinibandPorts(host.files)
     plan: tuple[tuple[str, tuple[Metric, ...], Callable[[Out], None], Callable[[], float]], ...] = (
         (
             "counters",
             (RECEIVED, TRANSMITTED, WAIT),
-            Counters(files, ports, TRAFFIC).read,
+            PortCounters(files, ports, TRAFFIC).read,
             options.every,
         ),
-        ("errors", (ERRORS,), Counters(files, ports, FAULTS).read, fixed(beats.LINKS)),
-        ("links", (LINK_UP,), Facts(files, ports, LINK_UP, link_up).read, fixed(LINK_STATE)),
-        ("rates", (RATE,), Facts(files, ports, RATE, rate).read, fixed(beats.LINKS)),
+        ("errors", (ERRORS,), PortCounters(files, ports, FAULTS).read, fixed(intervals.LINKS)),
+        ("links", (LINK_UP,), PortFacts(files, ports, LINK_UP, link_up).read, fixed(LINK_STATE)),
+        ("rates", (RATE,), PortFacts(files, ports, RATE, rate).read, fixed(intervals.LINKS)),
     )
     for part, metrics, run, every in plan:
         yield Read(ReadKey("infiniband", part), metrics, run, every, varies=True)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from agent import beats
-from agent.backends.device import Device
-from agent.model import FINAL, GPU_LABELS, Absent, gauge, signal
-from agent.probe import Probe
-from agent.reads import Out, Read, Row
+from agent.hardware.device import NvmlDevice
+from agent.model import FINAL, GPU_LABELS, Absent, gauge, internal
+from agent.polling import intervals
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import Out, Read, ValueRow
 
 USED = gauge(
     "dgx_gpu_memory_used_bytes",
@@ -22,7 +22,7 @@ TOTAL = gauge(
     GPU_LABELS,
 )
 
-BUS_WIDTH = signal(
+BUS_WIDTH = internal(
     "dgx_gpu_memory_bus_width",
     "Width of the memory interface in bits.",
     "nvmlDeviceGetMemoryBusWidth (driver 510 and newer)",
@@ -33,10 +33,10 @@ ARRIVAL = 64 << 20
 """A change of so many bytes between two ticks is a process that came or went."""
 
 
-class Memory:
+class MemoryUse:
     """Memory each tick; a process that comes or goes wakes the slower reads."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: NvmlDevice) -> None:
         self._device = device
         self._options = {"version": device.nvml.library.nvmlMemory_v2}
         self._before: int | None = None
@@ -52,15 +52,15 @@ class Memory:
         out.add(USED, info.used)
         out.add(TOTAL, info.total)
         if self._before is not None and abs(info.used - self._before) >= ARRIVAL:
-            self._device.woken = True
+            self._device.activity_changed = True
         self._before = info.used
 
 
-BUS = (Row[Device](BUS_WIDTH, lambda d: d.get("MemoryBusWidth")),)
+BUS = (ValueRow[NvmlDevice](BUS_WIDTH, lambda d: d.get("MemoryBusWidth")),)
 
 
-def reads(probe: Probe) -> Iterator[Read]:
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    memory = Memory(probe.device)
-    yield probe.table("memory", "bus", BUS, beats.TOPOLOGY)
-    yield probe.read("memory", "use", (USED, TOTAL), memory.read, beats.TICK)
+    memory = MemoryUse(gpu_context.device)
+    yield gpu_context.table("memory", "bus", BUS, intervals.TOPOLOGY)
+    yield gpu_context.read("memory", "use", (USED, TOTAL), memory.read, intervals.TICK)

@@ -1,16 +1,28 @@
 """NICs: bytes in each direction, link state, negotiated speed."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from agent import beats
-from agent.backends.files import Files, names_in, read_int, read_text
-from agent.backends.host import Host, Psutil
 from agent.clock import Clock
-from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, signal
-from agent.odometers import FASTEST_WIRE, Odometers
-from agent.reads import Out, Read, fixed
+from agent.config.settings import Section
+from agent.hardware.files import FileTree, names_in, read_int, read_text
+from agent.hardware.host import Host, Psutil
+from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
+from agent.polling import intervals
+from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
+from agent.polling.reads import Out, Read, fixed
 from agent.sources.options import HostOptions
+
+
+class NetworkConfig(Section, frozen=True):
+    """Interfaces whose name matches `ignore` are left out."""
+
+    table = "network"
+    ignore: re.Pattern[str] = re.compile(
+        r"^(lo$|veth|docker|br-|cali|cni|flannel|virbr|ifb|dummy|tun|tap|kube-|nodelocaldns|lxc)"
+    )
+
 
 RECEIVED = counter(
     "dgx_network_received_bytes_total",
@@ -30,7 +42,7 @@ LINK_UP = gauge(
     "/sys/class/net/<device>/operstate, or carrier where that is unknown",
     ("device",),
 )
-SPEED = signal(
+SPEED = internal(
     "dgx_network_speed_bytes_per_second",
     "Negotiated speed of the NIC in bytes per second and direction.",
     "/sys/class/net/<device>/speed (Mbit/s)",
@@ -44,21 +56,21 @@ BYTES_PER_MEGABIT = 1e6 / 8
 NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # what drivers say when they do not know
 
 
-class Counters:
+class InterfaceCounters:
     """Bytes of every NIC; names are matched against what to ignore only when they change."""
 
     def __init__(self, psutil: Psutil, options: HostOptions) -> None:
         self._psutil = psutil
         self._options = options
-        self._ignored = options.ignored_networks
+        self._ignored = options.settings[NetworkConfig].ignore
         self._seen: frozenset[str] = frozenset()
         self._devices: list[str] = []
-        self._odometers = Odometers()
+        self._odometers = CounterFilters()
 
     def read(self, out: Out) -> None:
         stats = self._psutil.net_io_counters(pernic=True, nowrap=False)
-        ignored = self._options.ignored_networks
-        if stats.keys() != self._seen or ignored is not self._ignored:
+        ignored = self._options.settings[NetworkConfig].ignore
+        if stats.keys() != self._seen or ignored != self._ignored:
             self._ignored = ignored
             self._meet(stats)
         if not self._devices:
@@ -77,15 +89,15 @@ class Counters:
         self._odometers.keep(self._devices)
 
 
-class Facts:
+class InterfaceFacts:
     """One fact of every NIC from its folder; a NIC that does not tell it costs only itself."""
 
     def __init__(
         self,
-        files: Files,
+        files: FileTree,
         options: HostOptions,
         metric: Metric,
-        fact: Callable[[Files, str], float],
+        fact: Callable[[FileTree, str], float],
     ) -> None:
         self._files = files
         self._options = options
@@ -93,7 +105,7 @@ class Facts:
         self._fact = fact
 
     def read(self, out: Out) -> None:
-        ignored = self._options.ignored_networks
+        ignored = self._options.settings[NetworkConfig].ignore
         names = names_in(self._files, NET)
         devices = [d for d in names if d != NOT_A_DEVICE and not ignored.search(d)]
         if not devices:
@@ -105,7 +117,7 @@ class Facts:
                 out.absent(self._metric, absent, device)
 
 
-def link_up(files: Files, device: str) -> float:
+def link_up(files: FileTree, device: str) -> float:
     """1 or 0; drivers that never report an operational state still know their carrier."""
     state = read_text(files, f"{NET}/{device}/operstate")
     if state != "unknown":
@@ -113,7 +125,7 @@ def link_up(files: Files, device: str) -> float:
     return float(read_int(files, f"{NET}/{device}/carrier") == 1)
 
 
-def speed(files: Files, device: str) -> float:
+def speed(files: FileTree, device: str) -> float:
     """Bytes per second and direction, from the Mbit/s that the driver negotiated."""
     path = f"{NET}/{device}/speed"
     try:
@@ -130,10 +142,10 @@ def speed(files: Files, device: str) -> float:
 
 def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's NICs."""
-    counters = Counters(host.psutil, options)
-    links = Facts(host.files, options, LINK_UP, link_up)
-    speeds = Facts(host.files, options, SPEED, speed)
+    counters = InterfaceCounters(host.psutil, options)
+    links = InterfaceFacts(host.files, options, LINK_UP, link_up)
+    speeds = InterfaceFacts(host.files, options, SPEED, speed)
     key, both = ReadKey("network", "counters"), (RECEIVED, TRANSMITTED)
     yield Read(key, both, counters.read, options.every, varies=True)
     yield Read(ReadKey("network", "links"), (LINK_UP,), links.read, fixed(LINK_STATE))
-    yield Read(ReadKey("network", "speeds"), (SPEED,), speeds.read, fixed(beats.LINKS))
+    yield Read(ReadKey("network", "speeds"), (SPEED,), speeds.read, fixed(intervals.LINKS))

@@ -4,14 +4,15 @@ import ctypes
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from agent import beats
-from agent.backends.device import Device
-from agent.backends.fields import ALL_LINKS, FieldId
-from agent.backends.gpm import NVLINK_UNIT, Gpm, GpmId
-from agent.field_counters import FieldCounters, FieldRow
+from agent.hardware.device import NvmlDevice
+from agent.hardware.fields import ALL_LINKS, FieldId
+from agent.hardware.gpm import NVLINK_UNIT, Gpm, GpmId
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, counter, gauge
-from agent.probe import Probe
-from agent.reads import PERMANENT, Out, Read, Row
+from agent.polling import intervals
+from agent.polling.field_counters import FieldCounters, FieldRow
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import PERMANENT, Out, Read, ValueRow
+from agent.specs.machine import MachineSpecs
 
 LINK_LABELS = (*GPU_LABELS, "link")
 _DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"
@@ -147,12 +148,12 @@ PLAUSIBLE = 2.0
 """A counter that grows faster than twice the links' speed has leapt."""
 
 
-def link_speed(device: Device) -> float:
+def link_speed(device: NvmlDevice) -> float:
     """Nominal bytes per second of one link of this GPU, each direction."""
     return LINK_SPEED.get(device.identity.architecture, USUAL_LINK_SPEED)
 
 
-def links_of(device: Device) -> tuple[int, ...]:
+def links_of(device: NvmlDevice) -> tuple[int, ...]:
     """The links that this GPU has, up or down: those that tell their state. Raises Absent where
     none does, for a reason that may pass: then nobody knows."""
     found, passing = [], None
@@ -170,15 +171,13 @@ def links_of(device: Device) -> tuple[int, ...]:
     return tuple(found)
 
 
-class Links:
+class LinkReads:
     """State and far end of each link of one GPU."""
 
-    def __init__(
-        self, device: Device, links: tuple[int, ...], expected: Callable[[], int | None]
-    ) -> None:
+    def __init__(self, device: NvmlDevice, links: tuple[int, ...], gpu_context: GpuContext) -> None:
         self._device = device
         self._links = links
-        self._expected = expected
+        self._gpu_context = gpu_context
         self._most = 0
         self._down: set[int] = set()
         self._came_up = False  # a link that is down does not tell its far end
@@ -201,7 +200,9 @@ class Links:
             raise unknown[0]
         self._most = max(self._most, up)
         out.add(LINKS, up)
-        expected = self._expected()
+        specs = self._gpu_context.configuration.current[MachineSpecs]
+        system = specs.system_of(self._gpu_context.identities)
+        expected = system.nvlink_links if system else None
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def _note(self, link: int, *, up: bool) -> None:
@@ -210,7 +211,7 @@ class Links:
 
     def far_ends_beat(self) -> float:
         """Far ends stay, but those of links that were down when they were asked."""
-        return beats.LINKS if self._came_up else beats.TOPOLOGY
+        return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def read_far_ends(self, out: Out) -> None:
         self._came_up = False
@@ -219,15 +220,17 @@ class Links:
             out.add(LINK_INFO, 1, str(link), remote, address)
 
 
-def _errors(device: Device, link: int, kind: int) -> float:
+def _errors(device: NvmlDevice, link: int, kind: int) -> float:
     return float(device.get("NvLinkErrorCounter", link, kind))
 
 
-def _by_call(links: tuple[int, ...]) -> Iterator[Row[Device]]:
+def _by_call(links: tuple[int, ...]) -> Iterator[ValueRow[NvmlDevice]]:
     """A row for each link and kind: a link that is down refuses, and must not silence others."""
     for link in links:
         for kind, which in ERROR_KINDS.items():
-            yield Row[Device](ERRORS, partial(_errors, link=link, kind=which), (str(link), kind))
+            yield ValueRow[NvmlDevice](
+                ERRORS, partial(_errors, link=link, kind=which), (str(link), kind)
+            )
 
 
 def _by_field(links: tuple[int, ...]) -> Iterator[FieldRow]:
@@ -236,16 +239,16 @@ def _by_field(links: tuple[int, ...]) -> Iterator[FieldRow]:
             yield FieldRow((field, link), ERRORS, (str(link), kind))
 
 
-def _error_read(probe: Probe, links: tuple[int, ...]) -> Read:
+def _error_read(gpu_context: GpuContext, links: tuple[int, ...]) -> Read:
     """By field where any link answers so: the call costs 0.8 ms a counter on Hopper."""
     questions = [row.question for row in _by_field(links)]
-    if all(isinstance(answer, Absent) for answer in probe.device.fields(questions)):
-        return probe.table("nvlink", "errors", _by_call(links), beats.LINKS)
-    counters = FieldCounters(probe.device, _by_field(links))
-    return probe.read("nvlink", "errors", (ERRORS,), counters.read, beats.LINKS)
+    if all(isinstance(answer, Absent) for answer in gpu_context.device.fields(questions)):
+        return gpu_context.table("nvlink", "errors", _by_call(links), intervals.LINKS)
+    counters = FieldCounters(gpu_context.device, _by_field(links))
+    return gpu_context.read("nvlink", "errors", (ERRORS,), counters.read, intervals.LINKS)
 
 
-def far_end(device: Device, link: int) -> tuple[str, str]:
+def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
     """What is at the other end of a link, and its PCI address if it is a GPU.
 
     A switch gives all ones, and so does a link that is down. Drivers before 470 do not know the
@@ -266,7 +269,7 @@ def far_end(device: Device, link: int) -> tuple[str, str]:
     return remote or "gpu", address if remote in ("", "gpu") else ""
 
 
-class Load:
+class TotalsInterval:
     """When to read the totals: each second where nothing else shows a burst, or while GPM shows
     the links half full; seldom while they are quiet or the driver refuses."""
 
@@ -277,10 +280,10 @@ class Load:
 
     def beat(self) -> float:
         if not self._totals.answered:
-            return beats.LINKS
+            return intervals.LINKS
         if self._gpm is None:
-            return beats.NVLINK_TOTALS_BUSY
-        return beats.NVLINK_TOTALS_BUSY if self._busy() else beats.NVLINK_TOTALS_QUIET
+            return intervals.NVLINK_TOTALS_BUSY
+        return intervals.NVLINK_TOTALS_BUSY if self._busy() else intervals.NVLINK_TOTALS_QUIET
 
     def _busy(self) -> bool:
         latest = self._gpm.latest if self._gpm else None
@@ -290,7 +293,7 @@ class Load:
         return max(latest.values.get(which, 0.0) for which in ids) * NVLINK_UNIT >= self._half
 
 
-def _fabric(device: Device, out: Out) -> None:
+def _fabric(device: NvmlDevice, out: Out) -> None:
     info = device.nvml.library.c_nvmlGpuFabricInfo_v2_t()
     device.get("GpuFabricInfoV", ctypes.byref(info))
     if not info.state:
@@ -305,7 +308,7 @@ def _refusal(why: Absent) -> Callable[[Out], None]:
     return read
 
 
-def _totals(device: Device, speed: float) -> FieldCounters:
+def _totals(device: NvmlDevice, speed: float) -> FieldCounters:
     return FieldCounters(
         device,
         [
@@ -315,7 +318,7 @@ def _totals(device: Device, speed: float) -> FieldCounters:
     )
 
 
-def _per_link(device: Device, links: tuple[int, ...]) -> FieldCounters:
+def _per_link(device: NvmlDevice, links: tuple[int, ...]) -> FieldCounters:
     fastest = link_speed(device) * PLAUSIBLE
     return FieldCounters(
         device,
@@ -327,9 +330,9 @@ def _per_link(device: Device, links: tuple[int, ...]) -> FieldCounters:
     )
 
 
-def reads(probe: Probe) -> Iterator[Read]:
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    device = probe.device
+    device = gpu_context.device
     links: tuple[int, ...] = ()
     refused = NO_NVLINK
     try:
@@ -341,16 +344,16 @@ def reads(probe: Probe) -> Iterator[Read]:
     state = (LINK_UP, LINKS, LINKS_EXPECTED)
     everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, FABRIC_STATE)
     if not links:
-        yield probe.read("nvlink", "none", everything, _refusal(refused), beats.TOPOLOGY)
+        yield gpu_context.read("nvlink", "none", everything, _refusal(refused), intervals.TOPOLOGY)
         return
-    own = Links(device, links, probe.nvlink_links_expected)
+    own = LinkReads(device, links, gpu_context)
     speed = len(links) * link_speed(device)
     totals, per_link = _totals(device, speed), _per_link(device, links)
-    beat = Load(probe.gpm, totals, speed / 2).beat
-    yield probe.read("nvlink", "totals", TOTALS, totals.read, beat, prompt=True)
-    yield probe.read("nvlink", "links", PER_LINK, per_link.read, beats.LINKS)
-    yield probe.read("nvlink", "states", state, own.read_states, beats.LINKS)
-    yield _error_read(probe, links)
-    yield probe.read("nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, own.far_ends_beat)
+    beat = TotalsInterval(gpu_context.gpm, totals, speed / 2).beat
+    yield gpu_context.read("nvlink", "totals", TOTALS, totals.read, beat, run_on_wake=True)
+    yield gpu_context.read("nvlink", "links", PER_LINK, per_link.read, intervals.LINKS)
+    yield gpu_context.read("nvlink", "states", state, own.read_states, intervals.LINKS)
+    yield _error_read(gpu_context, links)
+    yield gpu_context.read("nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, own.far_ends_beat)
     fabric = partial(_fabric, device)
-    yield probe.read("nvlink", "fabric", (FABRIC_STATE,), fabric, beats.LINKS)
+    yield gpu_context.read("nvlink", "fabric", (FABRIC_STATE,), fabric, intervals.LINKS)

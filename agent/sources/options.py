@@ -1,37 +1,24 @@
 """What the user may choose of the host's sources."""
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from agent import beats
-from agent.reads import fixed
+from agent.config.settings import Configuration, Settings
+from agent.polling import intervals
+from agent.polling.reads import fixed
 
-DEFAULT_IGNORE_DISKS = r"^(loop|ram|zram|sr|fd|dm-)\d+"
-DEFAULT_IGNORE_NETWORKS = (
-    r"^(lo$|veth|docker|br-|cali|cni|flannel|virbr|ifb|dummy|tun|tap|kube-|nodelocaldns|lxc)"
-)
-
-EACH_TICK = fixed(beats.TICK)
+EACH_TICK = fixed(intervals.TICK)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class HostOptions:
-    """Regular expressions, searched in device names: a device that matches is left out; whether
-    the jobs on each GPU are exported by name; and the beat (s) of the counters that tell what
-    starves a GPU. A reload changes them at any moment: sources look here at each read."""
+    """The settings, and the interval (s) of the counters that tell what starves a GPU. A reload
+    changes settings at any moment: sources look here at each read."""
 
-    ignore_disks: str = DEFAULT_IGNORE_DISKS
-    ignore_networks: str = DEFAULT_IGNORE_NETWORKS
-    job_info: bool = False
+    configuration: Configuration = field(default_factory=Configuration)
     every: Callable[[], float] = EACH_TICK
 
     @property
-    def ignored_disks(self) -> re.Pattern[str]:
-        """Compiled anew only where it has changed: `re` keeps what it compiled."""
-        return re.compile(self.ignore_disks)
-
-    @property
-    def ignored_networks(self) -> re.Pattern[str]:
-        """As above."""
-        return re.compile(self.ignore_networks)
+    def settings(self) -> Settings:
+        """Those in force."""
+        return self.configuration.current

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from agent import beats
-from agent.backends.device import Device
-from agent.backends.gpm import PCIE_UNIT, Gpm, GpmId, Measurement
-from agent.counters import Integral
+from agent.hardware.device import NvmlDevice
+from agent.hardware.gpm import PCIE_UNIT, Gpm, GpmId, Measurement
 from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
-from agent.probe import Probe
-from agent.reads import Out, Read, Row
+from agent.polling import intervals
+from agent.polling.counters import Integral
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import Out, Read, ValueRow
 
 _BYTES = (
     "Bytes {} by the GPU over PCIe since the agent started, protocol overhead included (5-7 % of "
@@ -48,24 +48,24 @@ REPLAYS = counter(
 )
 
 LINK = (
-    Row[Device](GENERATION, lambda d: d.get("CurrPcieLinkGeneration")),
-    Row[Device](WIDTH, lambda d: d.get("CurrPcieLinkWidth")),
+    ValueRow[NvmlDevice](GENERATION, lambda d: d.get("CurrPcieLinkGeneration")),
+    ValueRow[NvmlDevice](WIDTH, lambda d: d.get("CurrPcieLinkWidth")),
 )
 LIMITS = (
-    Row[Device](GENERATION_LIMIT, lambda d: d.get("MaxPcieLinkGeneration")),
-    Row[Device](WIDTH_LIMIT, lambda d: d.get("MaxPcieLinkWidth")),
+    ValueRow[NvmlDevice](GENERATION_LIMIT, lambda d: d.get("MaxPcieLinkGeneration")),
+    ValueRow[NvmlDevice](WIDTH_LIMIT, lambda d: d.get("MaxPcieLinkWidth")),
 )
-SLOW = (Row[Device](REPLAYS, lambda d: d.get("PcieReplayCounter")),)
+SLOW = (ValueRow[NvmlDevice](REPLAYS, lambda d: d.get("PcieReplayCounter")),)
 
 LANE_GIGABYTES = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
-"""GB/s of one lane and direction, by generation."""
+"""GB/s of one worker and direction, by generation."""
 
 BEYOND_DOUBT = 1.3
 """A rate above the link's by this factor is the driver's mistake (drivers 560-565 multiplied by
 1000), not traffic."""
 
 
-class FromGpm:
+class PcieFromGpm:
     """GPM's means, integrated; runs right after the source that takes the measurement."""
 
     def __init__(self, gpm: Gpm) -> None:
@@ -90,10 +90,10 @@ class FromGpm:
         self._used = latest
 
 
-class FromCall:
+class PcieFromCall:
     """The blocking call of 20 ms a direction: GPUs take turns, two a tick."""
 
-    def __init__(self, device: Device, every: float) -> None:
+    def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device
         self._integrals = {
             TRANSMITTED: Integral(longest=3 * every),
@@ -109,7 +109,7 @@ class FromCall:
             out.add(metric, integral.add(rate, out.at))
 
 
-def _fastest(device: Device) -> float:
+def _fastest(device: NvmlDevice) -> float:
     """What the link could carry at most, in bytes per second, with room for doubt."""
     try:
         generation = int(device.get("MaxPcieLinkGeneration"))
@@ -119,23 +119,25 @@ def _fastest(device: Device) -> float:
     return LANE_GIGABYTES.get(generation, float("inf")) * 1e9 * width * BEYOND_DOUBT
 
 
-def _traffic(probe: Probe) -> Read:
+def _traffic(gpu_context: GpuContext) -> Read:
     both = (TRANSMITTED, RECEIVED)
-    if probe.gpm is not None:
-        device = probe.device
+    if gpu_context.gpm is not None:
+        device = gpu_context.device
 
         def beat() -> float:
-            return beats.ACTIVITY_BUSY if device.occupied else beats.ACTIVITY_IDLE
+            return intervals.ACTIVITY_BUSY if device.occupied else intervals.ACTIVITY_IDLE
 
-        run = FromGpm(probe.gpm).read
-        return probe.read("pcie", "gpm", both, run, beat, prompt=True)
-    every = max(beats.TICK, probe.gpus / beats.PCIE_CALLS_PER_TICK)
-    return probe.read("pcie", "call", both, FromCall(probe.device, every).read, every)
+        run = PcieFromGpm(gpu_context.gpm).read
+        return gpu_context.read("pcie", "gpm", both, run, beat, run_on_wake=True)
+    every = max(intervals.TICK, gpu_context.gpus / intervals.PCIE_CALLS_PER_TICK)
+    return gpu_context.read(
+        "pcie", "call", both, PcieFromCall(gpu_context.device, every).read, every
+    )
 
 
-def reads(probe: Probe) -> Iterator[Read]:
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    yield _traffic(probe)
-    yield probe.table("pcie", "link", LINK, beats.PCIE_LINK)
-    yield probe.table("pcie", "limits", LIMITS, beats.TOPOLOGY)
-    yield probe.table("pcie", "replays", SLOW, beats.LINKS)
+    yield _traffic(gpu_context)
+    yield gpu_context.table("pcie", "link", LINK, intervals.PCIE_LINK)
+    yield gpu_context.table("pcie", "limits", LIMITS, intervals.TOPOLOGY)
+    yield gpu_context.table("pcie", "replays", SLOW, intervals.LINKS)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from agent import beats
-from agent.backends.buffers import POWER_SAMPLES, SampleBuffer
-from agent.backends.device import Device
-from agent.model import GPU_LABELS, Absent, counter, gauge
-from agent.odometers import Odometers
-from agent.probe import Probe
-from agent.reads import PERMANENT, Out, Read, Row
+from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
+from agent.hardware.device import NvmlDevice
+from agent.model import GPU_LABELS, Absent, TimedSeries, counter, gauge, internal
+from agent.polling import intervals
+from agent.polling.counter_filters import CounterFilters
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import PERMANENT, Out, Read, ValueRow
 
 POWER = gauge(
     "dgx_gpu_power_watts",
@@ -38,9 +38,16 @@ ENERGY = counter(
     GPU_LABELS,
 )
 
-DRAW = (Row[Device](POWER, lambda d: d.get("PowerUsage") / 1e3),)
-LIMIT = (Row[Device](POWER_LIMIT, lambda d: d.get("EnforcedPowerLimit") / 1e3),)
-BOARD = (Row[Device](DEFAULT_LIMIT, lambda d: d.get("PowerManagementDefaultLimit") / 1e3),)
+SAMPLES = internal(
+    "dgx_gpu_power_samples_watts",
+    "Power drawn by the board in watts, a sample each 20 ms; read while a process is on the GPU.",
+    "nvmlDeviceGetSamples(TOTAL_POWER)",
+    GPU_LABELS,
+)
+
+DRAW = (ValueRow[NvmlDevice](POWER, lambda d: d.get("PowerUsage") / 1e3),)
+LIMIT = (ValueRow[NvmlDevice](POWER_LIMIT, lambda d: d.get("EnforcedPowerLimit") / 1e3),)
+BOARD = (ValueRow[NvmlDevice](DEFAULT_LIMIT, lambda d: d.get("PowerManagementDefaultLimit") / 1e3),)
 
 MOST_WATTS = 5_000.0
 """No board draws more: a leap of the energy counter beyond this is a glitch."""
@@ -49,41 +56,61 @@ MOST_WATTS = 5_000.0
 class EnergyCounter:
     """The driver's own counter, in millijoules."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: NvmlDevice) -> None:
         self._device = device
-        self._odometers = Odometers()
+        self._odometers = CounterFilters()
 
     def read(self, out: Out) -> None:
         joules = self._device.get("TotalEnergyConsumption") / 1e3
         self._odometers.add(out, ENERGY, joules, fastest=MOST_WATTS)
 
 
-class EnergyFromPower:
-    """Power samples integrated, for GPUs without an energy counter (P100, GeForce)."""
+class PowerSamples:
+    """The driver's 20 ms power samples without a gap, and what they sum to where asked."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: NvmlDevice, *, integrate: bool) -> None:
+        self._device = device
         self._buffer = SampleBuffer(device, POWER_SAMPLES)
+        self._integrate = integrate
         self._joules = 0.0
 
+    @property
+    def interval(self) -> float:
+        """Seconds to the next read: dear only while somebody may want to know."""
+        wanted = self._integrate or self._device.occupied
+        return intervals.POWER_BUFFER if wanted else intervals.POWER_BUFFER_AT_REST
+
     def read(self, out: Out) -> None:
-        self._joules += sum(s.value / 1e3 * s.seconds for s in self._buffer.take())
-        out.add(ENERGY, self._joules)
+        samples = self._buffer.take()
+        if samples:
+            times = tuple(sample.at for sample in samples)
+            watts = tuple(sample.value / 1e3 for sample in samples)
+            out.series.append(TimedSeries(SAMPLES, out.labels, times, watts))
+        if self._integrate:
+            self._joules += sum(sample.value / 1e3 * sample.seconds for sample in samples)
+            out.add(ENERGY, self._joules)
 
 
-def _energy(probe: Probe) -> Read:
+def _energy_and_samples(gpu_context: GpuContext) -> Iterator[Read]:
+    """The energy counter and the power samples; without a counter the samples serve for both."""
+    device, counted = gpu_context.device, True
     try:
-        probe.device.get("TotalEnergyConsumption")
+        device.get("TotalEnergyConsumption")
     except Absent as absent:
-        if absent.reason in PERMANENT:
-            integral = EnergyFromPower(probe.device)
-            return probe.read("power", "energy", (ENERGY,), integral.read, beats.POWER_BUFFER)
-    own = EnergyCounter(probe.device)
-    return probe.read("power", "energy", (ENERGY,), own.read, beats.ENERGY)
+        counted = absent.reason not in PERMANENT
+    samples = PowerSamples(device, integrate=not counted)
+    if counted:
+        own = EnergyCounter(device)
+        yield gpu_context.read("power", "energy", (ENERGY,), own.read, intervals.ENERGY)
+    metrics = (SAMPLES,) if counted else (ENERGY, SAMPLES)
+    yield gpu_context.read(
+        "power", "samples", metrics, samples.read, lambda: samples.interval, run_on_wake=True
+    )
 
 
-def reads(probe: Probe) -> Iterator[Read]:
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    yield probe.table("power", "draw", DRAW, beats.TICK)
-    yield probe.table("power", "limit", LIMIT, beats.THROTTLE)
-    yield probe.table("power", "board", BOARD, beats.TOPOLOGY)
-    yield _energy(probe)
+    yield gpu_context.table("power", "draw", DRAW, intervals.TICK)
+    yield gpu_context.table("power", "limit", LIMIT, intervals.THROTTLE)
+    yield gpu_context.table("power", "board", BOARD, intervals.TOPOLOGY)
+    yield from _energy_and_samples(gpu_context)

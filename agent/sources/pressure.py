@@ -3,12 +3,12 @@
 import errno
 from collections.abc import Iterator
 
-from agent.backends.files import Files, absent_from
-from agent.backends.host import Host
 from agent.clock import Clock
+from agent.hardware.files import FileTree, absent_from
+from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, counter
-from agent.odometers import Odometers
-from agent.reads import Out, Read
+from agent.polling.counter_filters import CounterFilters
+from agent.polling.reads import Out, Read
 from agent.sources.options import HostOptions
 
 PRESSURE = counter(
@@ -25,9 +25,9 @@ KINDS = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 class Pressure:
     """The totals of every resource; one that cannot be read costs only itself."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._odometers = Odometers()
+        self._odometers = CounterFilters()
 
     def read(self, out: Out) -> None:
         refused = []
@@ -50,7 +50,7 @@ class Pressure:
                 out.absent(PRESSURE, absent, resource, kind)
 
 
-def _totals(files: Files, path: str) -> dict[str, float]:
+def _totals(files: FileTree, path: str) -> dict[str, float]:
     """Seconds of stall by kind, from lines like `some avg10=0.00 ... total=123` (us)."""
     lines = _text(files, path).splitlines()
     try:
@@ -61,7 +61,7 @@ def _totals(files: Files, path: str) -> dict[str, float]:
         ) from error
 
 
-def _text(files: Files, path: str) -> str:
+def _text(files: FileTree, path: str) -> str:
     try:
         return files.read(path).strip()
     except OSError as error:

@@ -1,16 +1,27 @@
 """Compute processes on a GPU: how many, how much memory they hold, and (on request) which."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
-from agent import beats
-from agent.backends.device import Device
-from agent.backends.files import read_text
-from agent.backends.host import Host
-from agent.model import GPU_LABELS, Absent, Reason, gauge, signal
-from agent.probe import Probe
-from agent.reads import Out, Read
-from agent.workload.occupants import Occupants
+from msgspec import Meta
+
+from agent.config.settings import Section
+from agent.hardware.device import NvmlDevice
+from agent.hardware.files import read_text
+from agent.model import GPU_LABELS, Absent, Reason, gauge, internal
+from agent.polling import intervals
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import Out, Read
+
+Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
+
+
+class ProcessConfig(Section, frozen=True):
+    """Per-process series: the largest processes of each GPU, at most so many; 0 for none."""
+
+    table = "process"
+    series: Series = 0
+
 
 PROCESSES = gauge(
     "dgx_gpu_processes",
@@ -31,7 +42,7 @@ PROCESS_MEMORY = gauge(
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory, /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),
 )
-PROCESS = signal(
+PROCESS = internal(
     "dgx_gpu_process",
     "1 for each compute process on the GPU.",
     "nvmlDeviceGetComputeRunningProcesses",
@@ -41,7 +52,7 @@ PROCESS = signal(
 NOT_TOLD = Absent(Reason.UNKNOWN, "the driver does not tell how much memory a process holds")
 
 
-def running(device: Device) -> list[Any]:
+def running(device: NvmlDevice) -> list[Any]:
     """Processes with pid and usedGpuMemory (bytes or None), by the newest call there is."""
     try:
         found = device.get("ComputeRunningProcesses")
@@ -53,16 +64,14 @@ def running(device: Device) -> list[Any]:
 
 
 class Processes:
-    """Keeps `device.occupied`, on which the beat of the dear reads depends, and tells the host
-    lane which processes to look into."""
+    """Keeps `device.occupied`, on which the interval of the dear reads depends, and tells the host
+    worker which processes to look into."""
 
-    def __init__(
-        self, device: Device, host: Host, series: Callable[[], int], occupants: Occupants
-    ) -> None:
-        self._device = device
-        self._host = host
-        self._series = series
-        self._occupants = occupants
+    def __init__(self, gpu_context: GpuContext) -> None:
+        self._device = gpu_context.device
+        self._host = gpu_context.host
+        self._configuration = gpu_context.configuration
+        self._occupants = gpu_context.gpu_processes
 
     def read(self, out: Out) -> None:
         processes: list[Any] = []
@@ -84,7 +93,7 @@ class Processes:
     def _list_largest(self, processes: list[Any], out: Out) -> None:
         told = [p for p in processes if p.usedGpuMemory is not None]
         told.sort(key=lambda p: (-p.usedGpuMemory, p.pid))
-        for process in told[: self._series()]:
+        for process in told[: self._configuration.current[ProcessConfig].series]:
             name = self._name(process.pid)
             out.add(PROCESS_MEMORY, process.usedGpuMemory, str(process.pid), name)
 
@@ -95,8 +104,10 @@ class Processes:
             return ""
 
 
-def reads(probe: Probe) -> Iterator[Read]:
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    processes = Processes(probe.device, probe.host, probe.process_series, probe.occupants)
+    processes = Processes(gpu_context)
     metrics = (PROCESSES, MEMORY)
-    yield probe.read("process", "list", metrics, processes.read, beats.PROCESSES, prompt=True)
+    yield gpu_context.read(
+        "process", "list", metrics, processes.read, intervals.PROCESSES, run_on_wake=True
+    )

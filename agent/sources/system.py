@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 
-from agent import beats
-from agent.backends.files import Files, read_text
-from agent.gpus import NO_ANSWER_YET, Fleet
+from agent.config.settings import Configuration
+from agent.hardware.files import FileTree, read_text
 from agent.model import Absent, ReadKey, Reason, gauge
-from agent.reads import Out, Read, fixed
-from agent.specs import SystemSpec
+from agent.polling import intervals
+from agent.polling.inventory import NO_ANSWER_YET, GpuInventory
+from agent.polling.reads import Out, Read, fixed
+from agent.specs.machine import MachineSpecs
 
 INFO = gauge(
     "dgx_system_info",
@@ -33,7 +34,7 @@ GPUS_EXPECTED = gauge(
 PRODUCT_NAME = "/sys/class/dmi/id/product_name"
 
 
-def product_name(files: Files) -> str:
+def product_name(files: FileTree) -> str:
     """The maker's name of this machine; empty where the firmware tells none."""
     try:
         return read_text(files, PRODUCT_NAME)
@@ -41,36 +42,38 @@ def product_name(files: Files) -> str:
         return ""
 
 
-class System:
+class SystemFacts:
     """Identity of the machine from the fleet as it is now."""
 
     def __init__(
         self,
-        fleet: Callable[[], Fleet],
-        recognise: Callable[[Fleet], SystemSpec | None],
-        files: Files,
+        inventory: Callable[[], GpuInventory],
+        configuration: Configuration,
+        files: FileTree,
     ) -> None:
-        self._fleet = fleet
-        self._recognise = recognise
+        self._fleet = inventory
+        self._configuration = configuration
         self._product = product_name(files)
 
     def read(self, out: Out) -> None:
-        fleet = self._fleet()
-        spec = self._recognise(fleet)
+        inventory = self._fleet()
+        spec = self._configuration.current[MachineSpecs].system_of(inventory.gpus)
         name, title = (spec.name, spec.title) if spec else ("", "")
-        out.add(INFO, 1, name, title, self._product, fleet.driver_version, fleet.nvml_version)
-        if not fleet.connected:
-            waits = fleet.why_not == NO_ANSWER_YET
+        out.add(
+            INFO, 1, name, title, self._product, inventory.driver_version, inventory.nvml_version
+        )
+        if not inventory.connected:
+            waits = inventory.why_not == NO_ANSWER_YET
             reason = Reason.STALLED if waits else Reason.NO_DRIVER
-            absent = Absent(reason, fleet.why_not)
+            absent = Absent(reason, inventory.why_not)
             out.absent(GPUS, absent)
             out.absent(GPUS_EXPECTED, absent)
             return
-        out.add(GPUS, fleet.answering)
-        out.add(GPUS_EXPECTED, spec.gpus if spec else fleet.most)
+        out.add(GPUS, inventory.answering)
+        out.add(GPUS_EXPECTED, spec.gpus if spec else inventory.most)
 
 
-def reads(system: System) -> Iterator[Read]:
+def reads(system: SystemFacts) -> Iterator[Read]:
     """One read of what is known in memory."""
     metrics = (INFO, GPUS, GPUS_EXPECTED)
-    yield Read(ReadKey("system", "identity"), metrics, system.read, fixed(beats.TICK))
+    yield Read(ReadKey("system", "identity"), metrics, system.read, fixed(intervals.TICK))

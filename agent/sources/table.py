@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
-from agent.backends.host import Host
 from agent.clock import Clock
+from agent.hardware.host import Host
+from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import Metric
-from agent.probe import Probe
-from agent.reads import Read
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import Read
 from agent.sources import (
     activity,
     chassis,
@@ -31,7 +32,6 @@ from agent.sources import (
     xid,
 )
 from agent.sources.options import HostOptions
-from agent.workload.occupants import Occupants
 
 GPU_SOURCES = (gpu, memory, power, clocks, temperature, process, activity, pcie, nvlink, ecc)
 """In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
@@ -40,19 +40,19 @@ HOST_SOURCES = (disk, network, infiniband, cpu, pressure, filesystem, chassis)
 SOURCES: tuple[ModuleType, ...] = (system, *GPU_SOURCES, xid, *HOST_SOURCES, workload)
 
 
-def gpu_reads(probe: Probe) -> Iterator[Read]:
+def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
     """Every read of one GPU."""
     for source in GPU_SOURCES:
-        yield from source.reads(probe)
+        yield from source.reads(gpu_context)
 
 
 def host_reads(
-    host: Host, clock: Clock, options: HostOptions, occupants: Occupants
+    host: Host, clock: Clock, options: HostOptions, gpu_processes: GpuProcesses
 ) -> Iterator[Read]:
     """Every read of the host."""
     for source in HOST_SOURCES:
         yield from source.reads(host, clock, options)
-    yield from workload.reads(host, clock, options, occupants)
+    yield from workload.reads(host, clock, options, gpu_processes)
 
 
 def declared(modules: Iterable[ModuleType]) -> Iterator[Metric]:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from functools import partial
 
-from agent import beats
-from agent.backends.device import Device
-from agent.backends.fields import FieldId
+from agent.hardware.device import NvmlDevice
+from agent.hardware.fields import FieldId
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge
-from agent.probe import Probe
-from agent.reads import Out, Read, Row
+from agent.polling import intervals
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import Out, Read, ValueRow
 
 TEMPERATURE = gauge(
     "dgx_gpu_temperature_celsius",
@@ -47,24 +47,24 @@ HOTTEST = 200.0
 """A reading at 0 or beyond this is the driver's way of saying that it has no sensor."""
 
 
-def _memory_temperature(device: Device) -> float:
+def _memory_temperature(device: NvmlDevice) -> float:
     celsius = device.field(FieldId.MEMORY_TEMPERATURE)
     if not 0 < celsius < HOTTEST:
         raise Absent(Reason.UNSUPPORTED, f"field 82 reads {celsius:g} degrees")
     return celsius
 
 
-def _threshold(device: Device, which: int) -> float:
+def _threshold(device: NvmlDevice, which: int) -> float:
     celsius = float(device.get("TemperatureThreshold", which))
     if not 0 < celsius < HOTTEST:
         raise Absent(Reason.UNSUPPORTED, f"threshold {which} reads {celsius:g} degrees")
     return celsius
 
 
-class Core:
+class CoreTemperature:
     """The core temperature each tick, and its margin to the limit learned at the probe."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: NvmlDevice) -> None:
         self._device = device
         self._limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
         for name in (SLOWDOWN, OPERATING):
@@ -84,15 +84,15 @@ class Core:
 
 
 LIMITS = tuple(
-    Row[Device](LIMIT, partial(_threshold, which=which), (name,))
+    ValueRow[NvmlDevice](LIMIT, partial(_threshold, which=which), (name,))
     for name, which in THRESHOLDS.items()
 )
-MEMORY = (Row[Device](MEMORY_TEMPERATURE, _memory_temperature),)
+MEMORY = (ValueRow[NvmlDevice](MEMORY_TEMPERATURE, _memory_temperature),)
 
 
-def reads(probe: Probe) -> Iterator[Read]:
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    core = Core(probe.device)
-    yield probe.read("temperature", "core", (TEMPERATURE, MARGIN), core.read, beats.TICK)
-    yield probe.table("temperature", "memory", MEMORY, beats.MEMORY_TEMPERATURE)
-    yield probe.table("temperature", "limits", LIMITS, beats.TOPOLOGY)
+    core = CoreTemperature(gpu_context.device)
+    yield gpu_context.read("temperature", "core", (TEMPERATURE, MARGIN), core.read, intervals.TICK)
+    yield gpu_context.table("temperature", "memory", MEMORY, intervals.MEMORY_TEMPERATURE)
+    yield gpu_context.table("temperature", "limits", LIMITS, intervals.TOPOLOGY)

@@ -1,77 +1,149 @@
 """The processes behind each GPU: what its launchers and their loaders do, and whose job it is.
 
 A launcher is a process that NVML names; loaders are its descendants. Nothing is read for a GPU
-without a process, and of a GPU that is fed only processes that have just arrived.
+without a process.
 """
 
 from collections.abc import Iterable, Iterator
 
-from agent import beats
-from agent.backends.host import Host
 from agent.clock import Clock
-from agent.model import GPU_LABELS, Metric, ReadKey, gauge, signal
-from agent.reads import Out, Read, fixed
+from agent.config.settings import Section
+from agent.hardware.host import Host
+from agent.jobs import cgroup, follow
+from agent.jobs.gpu_processes import GpuProcesses, Labels
+from agent.jobs.process_group import GpuProcessGroup, GpuProcessGroups
+from agent.jobs.process_table import ProcessTable
+from agent.jobs.threads import Threads
+from agent.model import GPU_LABELS, Metric, ReadKey, gauge, internal
+from agent.polling import intervals
+from agent.polling.reads import Out, Read, fixed
 from agent.sources.options import HostOptions
-from agent.workload import follow
-from agent.workload.crew import Crew, Crews
-from agent.workload.occupants import Labels, Occupants
-from agent.workload.roster import Roster
 
-LAUNCHER_CORES = signal(
+
+class JobConfig(Section, frozen=True):
+    """Whether the jobs on each GPU are exported by name, with their users."""
+
+    table = "job"
+    info: bool = False
+
+
+LAUNCHER_CORES = internal(
     "dgx_workload_launcher_cores",
     "Cores that the GPU's own processes use together: CPU seconds a second of all their threads, "
     "over the last 5 s.",
     "utime and stime in /proc/PID/stat of the processes that NVML names",
     GPU_LABELS,
 )
-LAUNCHER_WAITING = signal(
+LAUNCHER_WAITING = internal(
     "dgx_workload_launcher_waiting_ratio",
     "Share of the last five looks, 0-1, in which a process of the GPU was in uninterruptible sleep "
     "(D).",
     "state in /proc/PID/stat",
     GPU_LABELS,
 )
-LOADERS = signal(
+LOADERS = internal(
     "dgx_workload_loaders",
     "Descendants of the GPU's processes that did anything in the last 5 s: ran, waited "
     "uninterruptibly, or used 2 % of a core.",
     "/proc/PID/task/TID/children and /proc/PID/stat",
     GPU_LABELS,
 )
-LOADERS_WAITING = signal(
+LOADERS_WAITING = internal(
     "dgx_workload_loaders_waiting_ratio",
     "Mean share of the last five looks, 0-1, in which a loader was in uninterruptible sleep (D).",
     "state in /proc/PID/stat",
     GPU_LABELS,
 )
-LOADERS_RUNNING = signal(
+LOADERS_RUNNING = internal(
     "dgx_workload_loaders_running_ratio",
     "Mean share of the last 5 s, 0-1, for which a loader ran or was ready to (R); at least the "
     "share of a core that it used.",
     "state, utime and stime in /proc/PID/stat",
     GPU_LABELS,
 )
-LOADERS_CORES = signal(
+LOADERS_CORES = internal(
     "dgx_workload_loaders_cores",
     "Cores that the loaders use together, over the last 5 s.",
     "utime and stime in /proc/PID/stat",
     GPU_LABELS,
 )
-ALLOWED_CORES = signal(
+THREADS = internal(
+    "dgx_workload_threads",
+    "Threads of the GPU's own processes that did anything in the last 5 s.",
+    "/proc/PID/task/TID/stat",
+    GPU_LABELS,
+)
+BUSIEST_THREAD = internal(
+    "dgx_workload_busiest_thread_cores",
+    "Cores that the busiest thread of the GPU's own processes used over the last 5 s, 0-1.",
+    "/proc/PID/task/TID/schedstat",
+    GPU_LABELS,
+)
+THREADS_QUEUED = internal(
+    "dgx_workload_threads_queued_ratio",
+    "Share, 0-1, of the time in which threads of the GPU's processes could have run and had no "
+    "core, over the last 5 s.",
+    "/proc/PID/task/TID/schedstat",
+    GPU_LABELS,
+)
+THREADS_WAITING = internal(
+    "dgx_workload_threads_waiting_ratio",
+    "Mean share of the last five looks, 0-1, in which an active thread of the GPU's own processes "
+    "was in uninterruptible sleep (D).",
+    "state in /proc/PID/task/TID/stat",
+    GPU_LABELS,
+)
+STOPPED = internal(
+    "dgx_workload_stopped",
+    "1 while a process of the GPU is stopped by a signal or a debugger.",
+    "state T or t in /proc/PID/stat",
+    GPU_LABELS,
+)
+CGROUP_STALLED = internal(
+    "dgx_workload_cgroup_stalled_seconds",
+    "Seconds in which some task of the job's cgroup waited for the resource.",
+    "{io,cpu,memory}.pressure of the cgroup (version 2) of the GPU's first process",
+    (*GPU_LABELS, "resource"),
+)
+CGROUP_THROTTLED = internal(
+    "dgx_workload_cgroup_throttled_seconds",
+    "Seconds for which the quota of cores held up tasks of the job's cgroup.",
+    "throttled_usec in cpu.stat of the cgroup",
+    GPU_LABELS,
+)
+CGROUP_READ = internal(
+    "dgx_workload_cgroup_read_bytes",
+    "Bytes that the job's cgroup read from block devices.",
+    "rbytes in io.stat of the cgroup",
+    GPU_LABELS,
+)
+CGROUP_WRITTEN = internal(
+    "dgx_workload_cgroup_written_bytes",
+    "Bytes that the job's cgroup wrote to block devices.",
+    "wbytes in io.stat of the cgroup",
+    GPU_LABELS,
+)
+RECEIVED = internal(
+    "dgx_workload_received_bytes",
+    "Bytes received by all interfaces of the network namespace of the GPU's first process.",
+    "/proc/PID/net/dev",
+    GPU_LABELS,
+)
+ALLOWED_CORES = internal(
     "dgx_workload_allowed_cores",
     "Cores that the processes of the GPU and their loaders may use: those in the affinity of any, "
     "and no more than the CPU quota of their cgroups.",
     "Cpus_allowed_list in /proc/PID/status, cpu.max (version 1: cpu.cfs_quota_us) of the cgroups",
     GPU_LABELS,
 )
-LIVES = signal(
+LIVES = internal(
     "dgx_workload_arrived_seconds",
     "How long ago the newest process of the GPU came, in seconds; of processes older than the "
     "agent the time since their start.",
     "nvmlDeviceGetComputeRunningProcesses, starttime in /proc/PID/stat, /proc/uptime",
     GPU_LABELS,
 )
-JOB = signal(
+JOB = internal(
     "dgx_workload_job",
     "1 for each job on the GPU, at most 8; GPUs with the same key work for one job. Job and user "
     "are empty unless job.info = true in the configuration.",
@@ -86,7 +158,13 @@ JOB_INFO = gauge(
     (*GPU_LABELS, "job", "user", "runtime"),
 )
 
+OF_THREADS: tuple[Metric, ...] = (THREADS, BUSIEST_THREAD, THREADS_QUEUED, THREADS_WAITING)
+OF_CGROUP: tuple[Metric, ...] = (
+    *(CGROUP_STALLED, CGROUP_THROTTLED, CGROUP_READ, CGROUP_WRITTEN, RECEIVED),
+)
 MOST_JOBS = 8
+CGROUP_HOLDS = 60.0
+"""Seconds for which a process is taken to stay in its cgroup."""
 OF_CREW: tuple[Metric, ...] = (
     *(LAUNCHER_CORES, LAUNCHER_WAITING, LOADERS, LOADERS_WAITING, LOADERS_RUNNING, LOADERS_CORES),
     ALLOWED_CORES,
@@ -97,31 +175,39 @@ class Workload:
     """One look a second at the processes of every GPU."""
 
     def __init__(
-        self, host: Host, clock: Clock, occupants: Occupants, options: HostOptions
+        self, host: Host, clock: Clock, gpu_processes: GpuProcesses, options: HostOptions
     ) -> None:
         self._login = host.login
-        self._occupants = occupants
+        self._occupants = gpu_processes
         self._options = options
-        self._roster = Roster(host.files, clock)
-        self._crews = Crews(host.files)
+        self._roster = ProcessTable(host.files, clock)
+        self._crews = GpuProcessGroups(host.files)
+        self._threads = Threads(host.files)
+        self._files = host.files
+        self._cgroups: dict[int, tuple[str | None, float]] = {}
 
     def read(self, out: Out) -> None:
         now = dict(self._occupants)
-        self._roster.update({gpu: occupant.pids for gpu, occupant in now.items()})
-        everyone = {pid for occupant in now.values() for pid in occupant.pids}
-        for gpu, (pids, hungry) in now.items():
+        self._roster.update(now)
+        everyone = {pid for pids in now.values() for pid in pids}
+        for gpu, pids in now.items():
             self._tell_jobs(out, gpu, pids)
             hidden = self._roster.hidden(pids)
             if hidden is not None:
-                for metric in (*OF_CREW, LIVES, JOB):
+                for metric in (*OF_CREW, *OF_THREADS, *OF_CGROUP, LIVES, JOB):
                     out.absent(metric, hidden, *gpu)
                 continue
             age = self._roster.age(pids)
             if age is not None:
                 out.add(LIVES, age, *gpu)
-            if hungry and pids:
+            if pids:
                 self._tell_crew(out, gpu, self._crews.look(gpu, pids, everyone, out.at))
+                self._tell_threads(out, gpu, pids)
+                self._tell_cgroup(out, gpu, pids[0])
         self._crews.forget(now, out.at)
+        self._threads.forget(everyone)
+        for pid in self._cgroups.keys() - everyone:
+            del self._cgroups[pid]
 
     def _tell_jobs(self, out: Out, gpu: Labels, pids: Iterable[int]) -> None:
         found: dict[tuple[str, ...], None] = {}
@@ -130,7 +216,7 @@ class Workload:
             if member is not None:
                 user = "" if member.uid is None else self._login(member.uid)
                 found[member.job, user, member.runtime, self._roster.key(pid)] = None
-        named = self._options.job_info
+        named = self._options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
             out.add(JOB, 1, *gpu, *labels)
@@ -138,7 +224,7 @@ class Workload:
             for job in list(dict.fromkeys(labels[:-1] for labels in found))[:MOST_JOBS]:
                 out.add(JOB_INFO, 1, *gpu, *job)
 
-    def _tell_crew(self, out: Out, gpu: Labels, there: Crew) -> None:
+    def _tell_crew(self, out: Out, gpu: Labels, there: GpuProcessGroup) -> None:
         """What the processes do; nothing before two looks, for there is no rate of one."""
         launchers = there.launchers.values()
         for pid, launcher in there.launchers.items():
@@ -147,11 +233,42 @@ class Workload:
         if cores is None:
             return
         loading = follow.loading(there.loaders.values())
+        states = {look.state for each in launchers for look in list(each.looks)[-1:]}
+        out.add(STOPPED, bool(states & {"T", "t"}), *gpu)
         told: tuple[float | None, ...] = (
             *(cores, follow.waiting(launchers), loading.number, loading.waiting),
             *(loading.running, loading.cores, there.allowed),
         )
         for metric, value in zip(OF_CREW, told, strict=True):
+            if value is not None:
+                out.add(metric, value, *gpu)
+
+    def _tell_threads(self, out: Out, gpu: Labels, pids: Iterable[int]) -> None:
+        found = self._threads.look(pids, out.at)
+        if found is not None:
+            told = found.number, found.busiest, found.queued, found.waiting
+            for metric, value in zip(OF_THREADS, told, strict=True):
+                out.add(metric, value, *gpu)
+
+    def _tell_cgroup(self, out: Out, gpu: Labels, pid: int) -> None:
+        """What the job's own cgroup and network namespace count."""
+        received = cgroup.received(self._files, pid)
+        if received is not None:
+            out.add(RECEIVED, received, *gpu)
+        path, until = self._cgroups.get(pid, (None, 0.0))
+        if out.at >= until:
+            path = cgroup.path_of(self._files, pid)
+            self._cgroups[pid] = path, out.at + CGROUP_HOLDS
+        if path is None:
+            return
+        totals = cgroup.totals(self._files, path)
+        for resource, seconds in totals.stalled.items():
+            out.add(CGROUP_STALLED, seconds, *gpu, resource)
+        for metric, value in (
+            (CGROUP_THROTTLED, totals.throttled),
+            (CGROUP_READ, totals.read),
+            (CGROUP_WRITTEN, totals.written),
+        ):
             if value is not None:
                 out.add(metric, value, *gpu)
 
@@ -161,8 +278,10 @@ def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
     return ("", "", *labels[2:])
 
 
-def reads(host: Host, clock: Clock, options: HostOptions, occupants: Occupants) -> Iterator[Read]:
+def reads(
+    host: Host, clock: Clock, options: HostOptions, gpu_processes: GpuProcesses
+) -> Iterator[Read]:
     """The read of all processes on GPUs."""
-    run = Workload(host, clock, occupants, options).read
-    metrics = (*OF_CREW, LIVES, JOB, JOB_INFO)
-    yield Read(ReadKey("workload", "processes"), metrics, run, fixed(beats.TICK))
+    run = Workload(host, clock, gpu_processes, options).read
+    metrics = (*OF_CREW, *OF_THREADS, *OF_CGROUP, STOPPED, LIVES, JOB, JOB_INFO)
+    yield Read(ReadKey("workload", "processes"), metrics, run, fixed(intervals.TICK))

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from agent import beats
-from agent.backends.nvml import Nvml
-from agent.gpus import Listener
+from agent.errors import LogEvent
+from agent.hardware.nvml import Nvml
 from agent.model import GPU_LABELS, Absent, ReadKey, Reason, Sample, counter
-from agent.reads import Out, Read, fixed
+from agent.polling import intervals
+from agent.polling.inventory import EventSubscription
+from agent.polling.reads import Out, Read, fixed
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,9 @@ def handle_address(handle: Any) -> Any:
 class XidWatch:
     """Waits on the event set, and makes a new one after each connection to the driver."""
 
-    def __init__(self, connection: Callable[[], Listener | None], counts: XidCounts) -> None:
+    def __init__(
+        self, connection: Callable[[], EventSubscription | None], counts: XidCounts
+    ) -> None:
         self._connection = connection
         self._counts = counts
         self._generation = 0
@@ -111,7 +114,7 @@ class XidWatch:
                 listens = self.poll()
             except Exception:  # the thread must live: the next event may be the one that matters
                 if not failing:
-                    log.exception("event=xid_watch_failed")
+                    log.exception(LogEvent("xid_watch_failed"))
                 failing, listens = True, False
             else:
                 failing = False
@@ -168,7 +171,7 @@ class XidWatch:
         if uuid is not None:
             self._counts.note(uuid, code)
         meaning = FATAL.get(code, "see NVIDIA's XID catalogue")
-        log.error('event=xid uuid=%s xid=%d meaning="%s"', uuid, code, meaning)
+        log.error(LogEvent("xid", uuid=uuid, xid=code, meaning=meaning))
 
 
 def free(nvml: Nvml, events: Any) -> None:
@@ -179,4 +182,4 @@ def free(nvml: Nvml, events: Any) -> None:
 
 def reads(counts: XidCounts) -> Iterator[Read]:
     """One read for all GPUs: the counts are in memory, and stay when a GPU is lost."""
-    yield Read(ReadKey("xid", "counts"), (ERRORS,), counts.read, fixed(beats.TICK))
+    yield Read(ReadKey("xid", "counts"), (ERRORS,), counts.read, fixed(intervals.TICK))

@@ -10,28 +10,28 @@ from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 
+from agent.config.decoding import Mismatch, decode, fields_of
 from agent.specs.recognition import Specs
-from agent.specs.schema import SECTIONS, gpu_spec, system_spec, thresholds
+from agent.specs.schema import SheetFile
 from agent.specs.sheets import (
-    Bandwidth,
     GpuSpec,
-    Graph,
+    LinkGraph,
     Names,
+    SpecBandwidth,
     SpecError,
+    SpecValue,
     SystemSpec,
-    Value,
 )
-from agent.specs.table import Table
 
 __all__ = [
-    "Bandwidth",
     "GpuSpec",
-    "Graph",
+    "LinkGraph",
     "Names",
+    "SpecBandwidth",
     "SpecError",
+    "SpecValue",
     "Specs",
     "SystemSpec",
-    "Value",
     "load",
 ]
 
@@ -46,28 +46,33 @@ def load(extra: Path | None = None) -> Specs:
     """
     systems: dict[str, SystemSpec] = {}
     gpus: dict[str, GpuSpec] = {}
-    shares: dict[str, Value] = {}
-    for name, sheet in (*_shipped(), *(_own(extra) if extra else ())):
-        if sheet.has("system"):
+    shares: dict[str, SpecValue] = {}
+    for name, file, sheet in (*_shipped(), *(_own(extra) if extra else ())):
+        if sheet.system:
             systems.pop(name, None)  # a user's sheet stands last, also where it replaces one
-            systems[name] = system_spec(name, sheet.table("system"))
-        if sheet.has("gpu"):
+            systems[name] = sheet.system.spec(name, file)
+        if sheet.gpu:
             gpus.pop(name, None)
-            gpus[name] = gpu_spec(name, sheet.table("gpu"))
-        if sheet.has("thresholds"):
-            shares |= thresholds(sheet.table("thresholds"))
+            gpus[name] = sheet.gpu.spec(name)
+        if sheet.thresholds:
+            shares |= sheet.thresholds.shares()
     for system in systems.values():
         _check_gpus(system, gpus)
     return Specs(MappingProxyType(systems), MappingProxyType(gpus), MappingProxyType(shares))
 
 
-def _shipped() -> Iterator[tuple[str, Table]]:
+Found = tuple[str, str, SheetFile]
+"""The name of a sheet, its file for messages, and what stands in it."""
+
+
+def _shipped() -> Iterator[Found]:
     sheets = (entry for entry in files(__name__).iterdir() if entry.name.endswith(SUFFIX))
     for entry in sorted(sheets, key=lambda entry: entry.name):
-        yield entry.name.removesuffix(SUFFIX), _sheet(entry.name, entry.read_bytes())
+        name = entry.name
+        yield name.removesuffix(SUFFIX), name, _sheet(name, entry.read_bytes())
 
 
-def _own(directory: Path) -> Iterator[tuple[str, Table]]:
+def _own(directory: Path) -> Iterator[Found]:
     try:
         entries = sorted(directory.iterdir())
     except OSError as error:
@@ -78,7 +83,7 @@ def _own(directory: Path) -> Iterator[tuple[str, Table]]:
     if not sheets:
         raise SpecError(f"{directory}: holds no *{SUFFIX}, expected spec sheets.")
     for path in sheets:
-        yield path.stem, _sheet(str(path), _read(path))
+        yield path.stem, str(path), _sheet(str(path), _read(path))
 
 
 def _read(path: Path) -> bytes:
@@ -89,18 +94,19 @@ def _read(path: Path) -> bytes:
         raise SpecError(f"{path}: cannot be read ({why}), expected a TOML file.") from error
 
 
-def _sheet(file: str, raw: bytes) -> Table:
-    """The checked outline of one file; `file` is its name in messages."""
+def _sheet(file: str, raw: bytes) -> SheetFile:
+    """What stands in one file; `file` is its name in messages."""
     try:
         content = tomllib.loads(raw.decode())
     except (ValueError, RecursionError) as error:
         why = " ".join(str(error).split())
         raise SpecError(f"{file}: is not readable ({why}), expected TOML in UTF-8.") from error
     if not content:
-        raise SpecError(f"{file}: is empty, expected a table of {', '.join(SECTIONS)}.")
-    table = Table(file, "", content)
-    table.only(SECTIONS)
-    return table
+        raise SpecError(f"{file}: is empty, expected a table of {', '.join(fields_of(SheetFile))}.")
+    try:
+        return decode(content, SheetFile)
+    except Mismatch as wrong:
+        raise SpecError(f"{file}: {wrong}.") from wrong
 
 
 def _check_gpus(system: SystemSpec, gpus: dict[str, GpuSpec]) -> None:

@@ -8,7 +8,7 @@ Weights = tuple[tuple[int, ...], ...]
 """Links between every two nodes, as a symmetric matrix."""
 
 
-class Difference(NamedTuple):
+class PairDifference(NamedTuple):
     """One pair of nodes that is not joined as it should be."""
 
     one: int
@@ -26,7 +26,7 @@ def weights(nodes: int, pairs: Mapping[tuple[int, int], int]) -> Weights:
 
 
 @lru_cache(maxsize=8)
-def differences(found: Weights, expected: Weights) -> tuple[Difference, ...]:
+def differences(found: Weights, expected: Weights) -> tuple[PairDifference, ...]:
     """What is left under the best matching of two graphs with as many nodes; none if they are one.
 
     Depth first: nodes of `found` take places of `expected` in turn, and a branch that is no better
@@ -36,7 +36,7 @@ def differences(found: Weights, expected: Weights) -> tuple[Difference, ...]:
     search = _Search(found, expected)
     search.place((), 0)
     return tuple(
-        Difference(a, b, found[a][b], expected[search.best[a]][search.best[b]])
+        PairDifference(a, b, found[a][b], expected[search.best[a]][search.best[b]])
         for a in range(len(found))
         for b in range(a + 1, len(found))
         if found[a][b] != expected[search.best[a]][search.best[b]]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
-from agent.specs.sheets import GpuSpec, SpecError, SystemSpec, Value
+from agent.specs.sheets import GpuSpec, SpecError, SpecValue, SystemSpec
 
 MAKER = "nvidia "
 
@@ -16,7 +16,7 @@ class Specs:
 
     systems: Mapping[str, SystemSpec]
     gpus: Mapping[str, GpuSpec]
-    thresholds: Mapping[str, Value]
+    thresholds: Mapping[str, SpecValue]
 
     def threshold(self, path: str) -> float:
         """The share of its limit at or above which `path` is saturated."""
@@ -24,7 +24,9 @@ class Specs:
 
     def overruled(self, shares: Mapping[str, float]) -> "Specs":
         """The same sheets with these thresholds of saturation in place of theirs."""
-        own = {path: Value(share, "ratio", "the configuration") for path, share in shares.items()}
+        own = {
+            path: SpecValue(share, "ratio", "the configuration") for path, share in shares.items()
+        }
         return replace(self, thresholds=MappingProxyType({**self.thresholds, **own}))
 
     def gpu(self, model: str) -> GpuSpec | None:

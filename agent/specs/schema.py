@@ -1,247 +1,266 @@
-"""From TOML to spec sheets: which keys there are, in which units, and how they must agree."""
+"""What stands in a file of spec sheets: which keys, in which units, and how they must agree."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Annotated, Generic, Literal, TypeVar
 
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+
+from agent.config.decoding import Mismatch, Share, shown
 from agent.specs.sheets import (
     UNITS,
-    Bandwidth,
     GpuSpec,
-    Graph,
+    LinkGraph,
     Names,
+    SpecBandwidth,
+    SpecValue,
     SystemSpec,
-    Value,
+    Text,
+    Texts,
 )
-from agent.specs.table import Table, shown
 from agent.specs.wires import PCIE_SOURCE, pcie_bytes_per_second
 
+LARGE = 1e15
+"""No figure of a spec sheet comes near; infinity, NaN and endless integers stay outside."""
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """What a figure must be: its units, whole or not, and its bounds."""
+Size = Annotated[float, Meta(gt=0, lt=LARGE, description="a number above 0")]
+Count = Annotated[float, Meta(gt=0, lt=LARGE, multiple_of=1, description="a whole number above 0")]
+Level = Annotated[
+    float, Meta(ge=0, lt=LARGE, multiple_of=1, description="a whole number at or above 0")
+]
+Celsius = Annotated[float, Meta(gt=-273.15, lt=LARGE, description="a number above -273.15")]
+Sheet = Annotated[str, Meta(pattern=r"\S", description="the name of a GPU's sheet")]
+Pair = Annotated[
+    tuple[int, int, int], Meta(description="[GPU, higher GPU, links above 0] in whole numbers")
+]
 
-    units: tuple[str, ...]
-    whole: bool = False
-    least: float = 0
-    most: float = float("inf")
-    zero: bool = False  # whether `least` itself will do
-
-    @property
-    def expected(self) -> str:
-        kind = "a whole number" if self.whole else "a number"
-        least = "at or above" if self.zero else "above"
-        most = "" if self.most == float("inf") else f" and at most {self.most:g}"
-        return f"{kind} {least} {self.least:g}{most}"
-
-    def admits(self, number: float) -> bool:
-        above = number >= self.least if self.zero else number > self.least
-        return above and number <= self.most and (not self.whole or number == int(number))
+Number = TypeVar("Number", bound=float)
+Unit = TypeVar("Unit", bound=str)
+PathName = TypeVar("PathName", bound=str)
 
 
-def _count(unit: str) -> Figure:
-    return Figure((unit,), whole=True)
+class SheetFigure(SpecValue, Generic[Number, Unit], frozen=True, kw_only=True):
+    """A figure with the numbers and units that it may have."""
+
+    value: Number
+    unit: Unit
 
 
-SIZE = Figure(("GB", "TB"))
-RATE = Figure(("GB/s", "Gb/s", "MB/s"))
-POWER = Figure(("W", "kW"))
-TEMPERATURE = Figure(("°C",), least=-273.15)
-SHARE = Figure(("ratio",), most=1)
-
-GPU_FIGURES: Mapping[str, Figure] = {
-    "memory": SIZE,
-    "memory_bus": _count("bits"),
-    "pcie_generation": _count("PCIe generation"),
-    "pcie_lanes": _count("lanes"),
-    "nvlink_links_max": _count("links"),
-}
-SYSTEM_FIGURES: Mapping[str, Figure] = {
-    "gpu_count": _count("GPUs"),
-    "nvlink_links_per_gpu": _count("links"),
-    "collective": RATE,
-    "infiniband_ports": _count("ports"),
-    "ethernet_ports": _count("ports"),
-    "data_ssds": _count("SSDs"),
-    "data_ssd_size": SIZE,
-    "data_raid": Figure(("RAID level",), whole=True, zero=True),
-    "boot_ssds": _count("SSDs"),
-    "boot_ssd_size": SIZE,
-    "memory": SIZE,
-    "cpus": _count("CPUs"),
-    "tdp": POWER,
-    "supply": POWER,
-    "inlet_lowest": TEMPERATURE,
-    "inlet_highest": TEMPERATURE,
-}
-
-Paths = Mapping[str, tuple[str, tuple[str, ...]]]
-"""For each data path: what one figure is for, and its directions."""
+Capacity = SheetFigure[Size, Literal["GB", "TB"]]
+Power = SheetFigure[Size, Literal["W", "kW"]]
+Temperature = SheetFigure[Celsius, Literal["°C"]]
+Links = SheetFigure[Count, Literal["links"]]
+Ports = SheetFigure[Count, Literal["ports"]]
+Ssds = SheetFigure[Count, Literal["SSDs"]]
+Ratio = SheetFigure[Share, Literal["ratio"]]
+SpeedUnit = Literal["GB/s", "Gb/s", "MB/s"]
 
 BOTH_WAYS = ("transmit", "receive")
 READ_WRITE = ("read", "write")
-GPU_PATHS: Paths = {
+PATHS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "hbm": ("GPU", ("total",)),
     "nvlink": ("link", BOTH_WAYS),
     "pcie": ("GPU", BOTH_WAYS),
-}
-SYSTEM_PATHS: Paths = {
     "disk": ("array", READ_WRITE),
     "network": ("port", BOTH_WAYS),
     "infiniband": ("port", BOTH_WAYS),
 }
-PATHS = (*GPU_PATHS, *SYSTEM_PATHS)
-EACH = "each"
+"""For each data path: what one figure is for, and its directions."""
 
+EACH = "each"
 MOST_MESHED = 8
 """GPUs that are joined without a switch at most; graphs are compared by trying placings."""
 
-GRAPHS = ("cube-mesh", "fully-connected", "nvswitch")
-SECTIONS = ("system", "gpu", "thresholds")
+
+class BandwidthTable(Struct, Generic[PathName], frozen=True):
+    """What one path carries in one direction, or in each."""
+
+    path: PathName
+    per: str
+    direction: str
+    value: Size
+    unit: SpeedUnit
+    source: Text
+    note: Text = ""
+
+    def __post_init__(self) -> None:
+        per, directions = PATHS[self.path]
+        options = (EACH, *directions) if len(directions) > 1 else directions
+        if self.per != per:
+            raise Mismatch("per", shown(self.per), per)
+        if self.direction not in options:
+            raise Mismatch("direction", shown(self.direction), f"one of {', '.join(options)}")
+
+    def bandwidths(self) -> Iterator[SpecBandwidth]:
+        """One for each direction."""
+        per, directions = PATHS[self.path]
+        speed = self.value * UNITS[self.unit]
+        for way in directions if self.direction == EACH else (self.direction,):
+            yield SpecBandwidth(self.path, way, speed, self.source, per, self.note)
 
 
-def gpu_spec(name: str, table: Table) -> GpuSpec:
-    """The [gpu] table of the sheet called `name`."""
-    table.only(("title", "models", "bandwidth", *GPU_FIGURES))
-    title, models = table.text("title"), _names(table.table("models"))
-    values = _values(table, GPU_FIGURES)
-    bandwidths = tuple(_bandwidths(table, GPU_PATHS))
-    if not any(bandwidth.path == "pcie" for bandwidth in bandwidths):
-        bandwidths += tuple(_pcie(values))
-    return GpuSpec(name, title, models, values, bandwidths)
-
-
-def system_spec(name: str, table: Table) -> SystemSpec:
-    """The [system] table of the sheet called `name`."""
-    optional = ("gpu_alternatives", "products", "bandwidth", "nvlink_graph")
-    table.only(("title", "gpu", *optional, *SYSTEM_FIGURES))
-    title, gpu = table.text("title"), table.text("gpu", "the name of a GPU's sheet")
-    alternatives = table.texts("gpu_alternatives") if table.has("gpu_alternatives") else ()
-    values = _values(table, SYSTEM_FIGURES)
-    if "gpu_count" not in values:
-        raise table.wrong("gpu_count", "missing", "a table with value, unit and source")
-    return SystemSpec(
-        name=name,
-        title=title,
-        gpu=gpu,
-        gpu_alternatives=alternatives,
-        products=_names(table.table("products")) if table.has("products") else None,
-        values=values,
-        bandwidths=tuple(_bandwidths(table, SYSTEM_PATHS)),
-        nvlink_graph=_graph(table, values) if table.has("nvlink_graph") else None,
-        file=table.file,
-    )
-
-
-def thresholds(table: Table) -> Mapping[str, Value]:
-    """The [thresholds] table: at which share of its limit a path counts as saturated."""
-    table.only(PATHS)
-    return _values(table, dict.fromkeys(PATHS, SHARE))
-
-
-def _values(table: Table, figures: Mapping[str, Figure]) -> Mapping[str, Value]:
-    present = ((key, figure) for key, figure in figures.items() if table.has(key))
-    return MappingProxyType({key: _value(table.table(key), figure) for key, figure in present})
-
-
-def _value(table: Table, figure: Figure) -> Value:
-    table.only(("value", "unit", "source", "note"))
-    return Value(
-        _number(table, figure),
-        table.choice("unit", figure.units),
-        table.text("source"),
-        table.optional_text("note"),
-    )
-
-
-def _number(table: Table, figure: Figure) -> float:
-    number = table.number("value", figure.expected)
-    if not figure.admits(number):
-        raise table.wrong("value", shown(number), figure.expected)
-    return number
-
-
-def _names(table: Table) -> Names:
-    table.only(("names", "source", "note"))
-    return Names(table.texts("names"), table.text("source"), table.optional_text("note"))
-
-
-def _bandwidths(table: Table, paths: Paths) -> Iterator[Bandwidth]:
-    seen: set[tuple[str, str]] = set()
-    for row in table.tables("bandwidth"):
-        for bandwidth in _bandwidth(row, paths):
+def _bandwidths(tables: tuple[BandwidthTable[PathName], ...]) -> tuple[SpecBandwidth, ...]:
+    """What the tables say; raises Mismatch where two say the same."""
+    found: dict[tuple[str, str], SpecBandwidth] = {}
+    for place, table in enumerate(tables):
+        for bandwidth in table.bandwidths():
             key = (bandwidth.path, bandwidth.direction)
-            if key in seen:
-                raise row.wrong("direction", f"{' '.join(key)} for the second time", "it once")
-            seen.add(key)
-            yield bandwidth
+            if key in found:
+                twice = f"{' '.join(key)} for the second time"
+                raise Mismatch(f"bandwidth[{place}].direction", twice, "it once")
+            found[key] = bandwidth
+    return tuple(found.values())
 
 
-def _bandwidth(row: Table, paths: Paths) -> Iterator[Bandwidth]:
-    row.only(("path", "per", "direction", "value", "unit", "source", "note"))
-    path = row.choice("path", paths)
-    per, directions = paths[path]
-    row.choice("per", (per,))
-    options = (EACH, *directions) if len(directions) > 1 else directions
-    direction = row.choice("direction", options)
-    speed = _number(row, RATE) * UNITS[row.choice("unit", RATE.units)]
-    source, note = row.text("source"), row.optional_text("note")
-    for one in directions if direction == EACH else (direction,):
-        yield Bandwidth(path, one, speed, source, per, note)
+def _figures(table: Struct) -> Mapping[str, SpecValue]:
+    """The figures that a table has, by key."""
+    found = asdict(table).items()
+    return MappingProxyType({key: value for key, value in found if isinstance(value, SpecValue)})
 
 
-def _pcie(values: Mapping[str, Value]) -> Iterator[Bandwidth]:
-    """Both directions of the slot, computed from its generation and width."""
-    generation, lanes = values.get("pcie_generation"), values.get("pcie_lanes")
-    speed = generation and lanes and pcie_bytes_per_second(int(generation.value), int(lanes.value))
-    if generation and lanes and speed:
+class GpuTable(Struct, frozen=True):
+    """`[gpu]`."""
+
+    title: Text
+    models: Names
+    bandwidth: tuple[BandwidthTable[Literal["hbm", "nvlink", "pcie"]], ...] = ()
+    memory: Capacity | None = None
+    memory_bus: SheetFigure[Count, Literal["bits"]] | None = None
+    pcie_generation: SheetFigure[Count, Literal["PCIe generation"]] | None = None
+    pcie_lanes: SheetFigure[Count, Literal["lanes"]] | None = None
+    nvlink_links_max: Links | None = None
+
+    def __post_init__(self) -> None:
+        _bandwidths(self.bandwidth)
+
+    def spec(self, name: str) -> GpuSpec:
+        """The sheet called `name`."""
+        bandwidths = _bandwidths(self.bandwidth)
+        if not any(bandwidth.path == "pcie" for bandwidth in bandwidths):
+            bandwidths += tuple(self._pcie())
+        return GpuSpec(name, self.title, self.models, _figures(self), bandwidths)
+
+    def _pcie(self) -> Iterator[SpecBandwidth]:
+        """Both directions of the slot, computed from its generation and width."""
+        generation, lanes = self.pcie_generation, self.pcie_lanes
+        if generation is None or lanes is None:
+            return
+        speed = pcie_bytes_per_second(int(generation.value), int(lanes.value))
         source = f"{generation.source}; {PCIE_SOURCE}"
         note = f"generation {generation.value:g} x{lanes.value:g}"
-        for direction in BOTH_WAYS:
-            yield Bandwidth("pcie", direction, speed, source, "GPU", note)
+        for direction in BOTH_WAYS if speed else ():
+            yield SpecBandwidth("pcie", direction, speed or 0.0, source, "GPU", note)
 
 
-def _graph(system: Table, values: Mapping[str, Value]) -> Graph:
-    table = system.table("nvlink_graph")
-    table.only(("kind", "pairs", "source", "note"))
-    kind = table.choice("kind", GRAPHS)
-    source, note = table.text("source"), table.optional_text("note")
-    if kind == "nvswitch":
-        if table.has("pairs"):
-            raise table.wrong("pairs", "given", "none where a switch joins all GPUs")
-        return Graph(kind, (), source, note)
-    if "nvlink_links_per_gpu" not in values:
-        raise system.wrong("nvlink_links_per_gpu", "missing", "a table as nvlink_graph has pairs")
-    gpus, links = (int(values[key].value) for key in ("gpu_count", "nvlink_links_per_gpu"))
-    if gpus > MOST_MESHED:
-        raise table.wrong("pairs", f"given for {gpus} GPUs", f"at most {MOST_MESHED} of them")
-    graph = Graph(kind, _pairs(table, gpus), source, note)
-    for gpu in range(gpus):
-        if graph.links_of(gpu) != links:
-            found = f"a graph with {graph.links_of(gpu)} links at GPU {gpu}"
-            raise table.wrong("pairs", found, f"{links}, as nvlink_links_per_gpu says")
-    return graph
+class GraphTable(Struct, frozen=True):
+    """`[system.nvlink_graph]`: its pairs are missing where a switch joins all GPUs."""
+
+    kind: Literal["cube-mesh", "fully-connected", "nvswitch"]
+    source: Text
+    pairs: tuple[Pair, ...] | None = None
+    note: Text = ""
+
+    def __post_init__(self) -> None:
+        if self.kind == "nvswitch" and self.pairs is not None:
+            raise Mismatch("pairs", "given", "none where a switch joins all GPUs")
+        if self.kind != "nvswitch" and self.pairs is None:
+            raise Mismatch("pairs", "missing", "lists of [GPU, higher GPU, links above 0]")
+
+    def check(self, gpus: int, links: int) -> None:
+        """Raise Mismatch where the pairs are not those of so many GPUs with so many links each."""
+        if gpus > MOST_MESHED:
+            raise Mismatch("pairs", f"given for {gpus} GPUs", f"at most {MOST_MESHED} of them")
+        pairs = self.pairs or ()
+        for place, pair in enumerate(pairs):
+            if not (0 <= pair[0] < pair[1] < gpus and pair[2] > 0):
+                expected = f"[GPU, higher GPU below {gpus}, links above 0]"
+                raise Mismatch(f"pairs[{place}]", shown(list(pair)), expected)
+        for ends, times in Counter(pair[:2] for pair in pairs).items():
+            if times > 1:
+                raise Mismatch("pairs", f"a list with {list(ends)} {times} times", "each pair once")
+        for gpu in range(gpus):
+            if (found := self.graph().links_of(gpu)) != links:
+                expected = f"{links}, as nvlink_links_per_gpu says"
+                raise Mismatch("pairs", f"a graph with {found} links at GPU {gpu}", expected)
+
+    def graph(self) -> LinkGraph:
+        """The same, for who compares graphs."""
+        return LinkGraph(self.kind, self.pairs or (), self.source, self.note)
 
 
-def _pairs(table: Table, gpus: int) -> tuple[tuple[int, int, int], ...]:
-    expected = f"lists of [GPU, higher GPU below {gpus}, links above 0]"
-    rows = table.rows("pairs", expected)
-    for row in rows:
-        if not _is_pair(row, gpus):
-            raise table.wrong("pairs", f"a list with {shown(row)}", expected)
-    _once(table, ((row[0], row[1]) for row in rows))
-    return tuple((row[0], row[1], row[2]) for row in rows)
+class SystemTable(Struct, frozen=True):
+    """`[system]`."""
+
+    title: Text
+    gpu: Sheet
+    gpu_count: SheetFigure[Count, Literal["GPUs"]]
+    gpu_alternatives: Texts = ()
+    products: Names | None = None
+    bandwidth: tuple[BandwidthTable[Literal["disk", "network", "infiniband"]], ...] = ()
+    nvlink_graph: GraphTable | None = None
+    nvlink_links_per_gpu: Links | None = None
+    collective: SheetFigure[Size, SpeedUnit] | None = None
+    infiniband_ports: Ports | None = None
+    ethernet_ports: Ports | None = None
+    data_ssds: Ssds | None = None
+    data_ssd_size: Capacity | None = None
+    data_raid: SheetFigure[Level, Literal["RAID level"]] | None = None
+    boot_ssds: Ssds | None = None
+    boot_ssd_size: Capacity | None = None
+    memory: Capacity | None = None
+    cpus: SheetFigure[Count, Literal["CPUs"]] | None = None
+    tdp: Power | None = None
+    supply: Power | None = None
+    inlet_lowest: Temperature | None = None
+    inlet_highest: Temperature | None = None
+
+    def __post_init__(self) -> None:
+        _bandwidths(self.bandwidth)
+        if self.nvlink_graph is None or self.nvlink_graph.pairs is None:
+            return
+        if self.nvlink_links_per_gpu is None:
+            expected = "a table as nvlink_graph has pairs"
+            raise Mismatch("nvlink_links_per_gpu", "missing", expected)
+        try:
+            self.nvlink_graph.check(int(self.gpu_count.value), int(self.nvlink_links_per_gpu.value))
+        except Mismatch as wrong:
+            raise wrong.within("nvlink_graph") from wrong
+
+    def spec(self, name: str, file: str) -> SystemSpec:
+        """The sheet called `name`, which stands in `file`."""
+        return SystemSpec(
+            name=name,
+            title=self.title,
+            gpu=self.gpu,
+            gpu_alternatives=self.gpu_alternatives,
+            products=self.products,
+            values=_figures(self),
+            bandwidths=_bandwidths(self.bandwidth),
+            nvlink_graph=self.nvlink_graph.graph() if self.nvlink_graph else None,
+            file=file,
+        )
 
 
-def _is_pair(row: object, gpus: int) -> bool:
-    if not isinstance(row, list) or [type(part) for part in row] != [int, int, int]:
-        return False
-    one, other, links = row
-    return bool(0 <= one < other < gpus and links > 0)
+class ThresholdTable(Struct, frozen=True):
+    """`[thresholds]`: at which share of its limit a path counts as saturated."""
+
+    hbm: Ratio | None = None
+    nvlink: Ratio | None = None
+    pcie: Ratio | None = None
+    disk: Ratio | None = None
+    network: Ratio | None = None
+    infiniband: Ratio | None = None
+
+    def shares(self) -> Mapping[str, SpecValue]:
+        """Those that are given, by path."""
+        return _figures(self)
 
 
-def _once(table: Table, pairs: Iterable[tuple[int, int]]) -> None:
-    for pair, times in Counter(pairs).items():
-        if times > 1:
-            raise table.wrong("pairs", f"a list with {list(pair)} {times} times", "each pair once")
+class SheetFile(Struct, frozen=True):
+    """One file."""
+
+    system: SystemTable | None = None
+    gpu: GpuTable | None = None
+    thresholds: ThresholdTable | None = None

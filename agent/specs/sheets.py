@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Annotated
 
-from agent.refusal import BadInput
+from msgspec import Meta, Struct
+
+from agent.errors import BadInput
 
 UNITS: Mapping[str, float] = MappingProxyType(
     {
@@ -35,14 +38,19 @@ class SpecError(BadInput):
     """A spec sheet, or a system asked for by name, is wrong; the message is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+Text = Annotated[str, Meta(pattern=r"\S", description="text that is not empty")]
+Texts = Annotated[
+    tuple[Text, ...], Meta(min_length=1, description="a list of text that is not empty")
+]
+
+
+class SpecValue(Struct, frozen=True):
     """One figure as its source prints it."""
 
     value: float
     unit: str
-    source: str
-    note: str = ""
+    source: Text
+    note: Text = ""
 
     @property
     def base(self) -> float:
@@ -50,17 +58,16 @@ class Value:
         return self.value * UNITS[self.unit]
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """Names that a driver or firmware gives one thing, and where they were seen."""
 
-    names: tuple[str, ...]
-    source: str
-    note: str = ""
+    names: Texts
+    source: Text
+    note: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Bandwidth:
+class SpecBandwidth:
     """What one data path can carry in one direction, for each GPU, link, port or array."""
 
     path: str
@@ -72,7 +79,7 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class LinkGraph:
     """NVLinks between GPUs: `pairs` of (GPU, GPU, links), none where a switch joins them all.
 
     Machines number their GPUs differently: compare graphs, not index pairs.
@@ -100,15 +107,15 @@ class GpuSpec:
     name: str
     title: str
     models: Names
-    values: Mapping[str, Value] = field(hash=False)
-    bandwidths: tuple[Bandwidth, ...]
+    values: Mapping[str, SpecValue] = field(hash=False)
+    bandwidths: tuple[SpecBandwidth, ...]
 
-    def bandwidth(self, path: str, direction: str) -> Bandwidth | None:
+    def bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
         """What `path` (hbm, nvlink, pcie) carries; NVLink's is that of one link."""
         return _find(self.bandwidths, path, direction)
 
     @property
-    def memory(self) -> Value | None:
+    def memory(self) -> SpecValue | None:
         return self.values.get("memory")
 
     @property
@@ -137,12 +144,12 @@ class SystemSpec:
     gpu: str
     gpu_alternatives: tuple[str, ...]
     products: Names | None
-    values: Mapping[str, Value] = field(hash=False)
-    bandwidths: tuple[Bandwidth, ...]
-    nvlink_graph: Graph | None
+    values: Mapping[str, SpecValue] = field(hash=False)
+    bandwidths: tuple[SpecBandwidth, ...]
+    nvlink_graph: LinkGraph | None
     file: str = field(compare=False)
 
-    def bandwidth(self, path: str, direction: str) -> Bandwidth | None:
+    def bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
         """What one port or array of `path` (disk, network, infiniband) carries."""
         return _find(self.bandwidths, path, direction)
 
@@ -180,10 +187,10 @@ class SystemSpec:
         return (ends[0].value, ends[1].value) if ends[0] and ends[1] else None
 
 
-def _find(bandwidths: tuple[Bandwidth, ...], path: str, direction: str) -> Bandwidth | None:
+def _find(bandwidths: tuple[SpecBandwidth, ...], path: str, direction: str) -> SpecBandwidth | None:
     found = (b for b in bandwidths if (b.path, b.direction) == (path, direction))
     return next(found, None)
 
 
-def _whole(values: Mapping[str, Value], key: str) -> int | None:
+def _whole(values: Mapping[str, SpecValue], key: str) -> int | None:
     return int(values[key].value) if key in values else None

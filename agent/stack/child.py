@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.refusal import BadInput
+from agent.errors import BadInput
 from agent.stack.http import answer
-from agent.stack.programs import Program
+from agent.stack.programs import StackProgram
 
 PATIENCE = 60.0
 """Seconds that a program gets until it is ready, and that must pass well to count as steady."""
@@ -30,14 +30,15 @@ class DidNotStart(BadInput):
 
 
 @dataclass(slots=True, eq=False)
-class Child:
+class ChildProcess:
     """One program of the stack, kept alive."""
 
-    program: Program
+    program: StackProgram
     log: Path
     leash: Sequence[str]  # the words before its command that let it die with us
     say: Callable[[str], None]
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    abandoned: bool = False  # never ready, and done without
     _process: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.stack.ports import LOOPBACK, Ports
+from agent.stack.ports import LOOPBACK, FreePorts
 
 SCRAPE_SECONDS = 5.0
 """Between two scrapes, and two looks at the rules: short, so that a desk sees changes soon."""
@@ -21,7 +21,7 @@ def duration(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"
 
 
-def prometheus(ports: Ports, interval: float, rules: Sequence[str]) -> str:
+def prometheus(ports: FreePorts, interval: float, rules: Sequence[str]) -> str:
     """Scrape the agent each `interval` seconds, judge by `rules`, tell the Alertmanager."""
     return f"""\
 global:
@@ -38,7 +38,7 @@ scrape_configs:
 """
 
 
-def datasource(ports: Ports, interval: float) -> str:
+def datasource(ports: FreePorts, interval: float) -> str:
     """Grafana's way to the Prometheus of the stack."""
     return f"""\
 apiVersion: 1

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agent.refusal import BadInput
+from agent.errors import BadInput
 
 PREFIX = "dgx-telemetry-up-"
 LOCK = "lock"

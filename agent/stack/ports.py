@@ -8,7 +8,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
+class FreePorts:
     """Who listens where."""
 
     agent: int = 9935
@@ -17,13 +17,13 @@ class Ports:
     grafana: int = 3000
 
 
-USUAL = Ports()
+USUAL = FreePorts()
 
 
-def choose(wanted: Ports = USUAL) -> Ports:
+def choose(wanted: FreePorts = USUAL) -> FreePorts:
     """The ports wanted, each replaced by a free one where somebody has it."""
     with ExitStack() as held:  # all until all are chosen, so that no two are the same
-        return Ports(*(_free(port, held) for port in astuple(wanted)))
+        return FreePorts(*(_free(port, held) for port in astuple(wanted)))
 
 
 def _free(port: int, held: ExitStack) -> int:

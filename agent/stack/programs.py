@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import agent
-from agent.refusal import BadInput
+from agent.errors import BadInput
 from agent.stack.ports import LOOPBACK
 
 SOURCE = Path(agent.__file__).resolve().parents[1]
@@ -24,7 +24,7 @@ GRAFANA_HOMES = (Path("/usr/share/grafana"), Path("/opt/grafana"))
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class StackProgram:
     """One program of the stack: how it is started, and how it says that it is ready."""
 
     name: str
@@ -32,7 +32,7 @@ class Program:
     port: int
     ready: str  # path that answers 200 once it is ready
     environment: Mapping[str, str] = field(default_factory=dict)
-    optional: bool = False  # whether the stack is worth having without it
+    optional: bool = True  # only the agent must start: its page stands alone
 
     @property
     def address(self) -> str:
@@ -75,15 +75,15 @@ SETPRIV = Binary(("setpriv",), "util-linux")
 """Starts a child so that it dies with its parent, however that ends."""
 
 
-def agent_program(port: int, flags: Sequence[str]) -> Program:
+def agent_program(port: int, flags: Sequence[str]) -> StackProgram:
     """This very agent, from the same packages; `-P` lets no other `agent` of a folder in."""
     arguments = (sys.executable, "-P", "-m", "agent", "run", "--listen", f"{LOOPBACK}:{port}")
     paths = (str(SOURCE), os.environ.get("PYTHONPATH", ""))
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    return Program("agent", (*arguments, *flags), port, "/-/ready", environment)
+    return StackProgram("agent", (*arguments, *flags), port, "/-/ready", environment, False)
 
 
-def prometheus_program(binary: str, port: int, folder: Path) -> Program:
+def prometheus_program(binary: str, port: int, folder: Path) -> StackProgram:
     """Prometheus over `folder`; the external URL is what the links of alerts lead to."""
     listen = f"{LOOPBACK}:{port}"
     arguments = (
@@ -93,10 +93,10 @@ def prometheus_program(binary: str, port: int, folder: Path) -> Program:
         f"--web.listen-address={listen}",
         f"--web.external-url=http://{listen}/",
     )
-    return Program("prometheus", arguments, port, "/-/ready")
+    return StackProgram("prometheus", arguments, port, "/-/ready")
 
 
-def alertmanager_program(binary: str, port: int, folder: Path) -> Program:
+def alertmanager_program(binary: str, port: int, folder: Path) -> StackProgram:
     """Alertmanager over `folder`, alone: without an address for a cluster it seeks no peers."""
     listen = f"{LOOPBACK}:{port}"
     arguments = (
@@ -107,10 +107,10 @@ def alertmanager_program(binary: str, port: int, folder: Path) -> Program:
         f"--web.external-url=http://{listen}/",
         "--cluster.listen-address=",
     )
-    return Program("alertmanager", arguments, port, "/-/ready")
+    return StackProgram("alertmanager", arguments, port, "/-/ready")
 
 
-def grafana_program(binary: str, port: int, folder: Path) -> Program:
+def grafana_program(binary: str, port: int, folder: Path) -> StackProgram:
     """Grafana over `folder`, for anybody on this machine to look at and nobody to change."""
     homes = (Path(binary).resolve().parents[1], *GRAFANA_HOMES)
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])
@@ -129,4 +129,4 @@ def grafana_program(binary: str, port: int, folder: Path) -> Program:
         "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
     }
     arguments = (binary, "--homepath", str(home))
-    return Program("grafana", arguments, port, "/api/health", environment, optional=True)
+    return StackProgram("grafana", arguments, port, "/api/health", environment)

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from agent.stack.child import Child, DidNotStart
+from agent.stack.child import ChildProcess, DidNotStart
 
 Stop = asyncio.Future[None]
 Task = asyncio.Task[None]
 Act = Callable[[], Awaitable[None]]
 
 
-async def supervise(children: Sequence[Child], stop: Stop, once_ready: Act) -> None:
+async def supervise(children: Sequence[ChildProcess], stop: Stop, once_ready: Act) -> None:
     """Keep the children alive and, once all are ready, act; until `stop`, then end all.
 
     Raises DidNotStart where one that is needed was never ready.
@@ -37,13 +37,13 @@ async def _first(
             ended.result()
 
 
-async def _after(children: Sequence[Child], once_ready: Act) -> None:
+async def _after(children: Sequence[ChildProcess], once_ready: Act) -> None:
     for child in children:
         await child.ready.wait()
     await once_ready()
 
 
-async def _keep(child: Child) -> None:
+async def _keep(child: ChildProcess) -> None:
     """Keep a child alive; one that the stack can do without may fail to start."""
     try:
         await child.keep()
@@ -51,4 +51,5 @@ async def _keep(child: Child) -> None:
         if not child.program.optional:
             raise
         child.say(f"{failure}; going on without it")
+        child.abandoned = True
         child.ready.set()

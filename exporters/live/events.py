@@ -2,48 +2,38 @@
 
 from dataclasses import dataclass, field
 
-from agent.model import Reading, ReadKey, Snapshot
+from agent.model import GpuKey
+from agent.series import Labels, SampleStore
 from agent.sources import nvlink, xid
 
-Event = tuple[str, str, str]
-"""Name of the counter, index of the GPU, XID code or number of the link."""
+Event = tuple[str, GpuKey, str]
+"""Name of the counter, GPU, XID code or number of the link."""
 
-PARTS = {("xid", "counts"), ("nvlink", "errors")}
-METRICS = (xid.ERRORS, nvlink.ERRORS)
-
-SCAN = 16
-"""Ticks between two looks for readings of these parts: GPUs come and go."""
+COUNTERS = (xid.ERRORS, nvlink.ERRORS)
+NAMES = tuple(metric.name for metric in COUNTERS)
 
 
 @dataclass(slots=True)
-class Events:
+class RecentEvents:
     """Fed with each tick. A counter that is above 0 when first seen counts as an event then."""
 
     recent: dict[Event, float] = field(default_factory=dict)  # when it grew last (s)
     number: int = 0  # of events so far: growth of a counter, by however much
-    _counts: dict[tuple[str, ...], float] = field(default_factory=dict)
-    _readings: dict[ReadKey, Reading | None] = field(default_factory=dict)
+    _counts: dict[tuple[str, Labels], float] = field(default_factory=dict)
+    _turn: int = 0  # of the samples, up to which they have been looked through
 
-    def take(self, snapshot: Snapshot) -> None:
+    def take(self, samples: SampleStore) -> None:
         """Take in a tick."""
-        if not self._readings or snapshot.tick % SCAN == 0:
-            keys = (key for key in snapshot.readings if key[:2] in PARTS)
-            self._readings = {key: self._readings.get(key) for key in keys}
-        for key, before in self._readings.items():
-            reading = snapshot.readings.get(key)
-            if reading is None or reading is before:
-                continue
-            self._readings[key] = reading
-            if before is None or reading.samples != before.samples:
-                self._count(reading)
-
-    def _count(self, reading: Reading) -> None:
-        for metric, labels, value in reading.samples:
-            if metric in METRICS:
-                place = (metric.name, *labels)
+        since, self._turn = self._turn, samples.turn
+        if not samples.changed(NAMES, since):
+            return
+        for metric in COUNTERS:
+            for labels, value in samples.all(metric).items():
+                place = metric.name, labels
                 if value > self._counts.get(place, 0.0):
                     self.number += 1
-                    self.recent[metric.name, labels[0], labels[2]] = reading.at
+                    index, uuid, which, *_ = labels
+                    self.recent[metric.name, GpuKey(int(index), uuid), which] = samples.now
                 self._counts[place] = value
 
     def forget(self, before: float) -> None:

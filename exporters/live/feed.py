@@ -6,9 +6,10 @@ import logging
 import secrets
 from dataclasses import dataclass, field
 
+from agent.errors import LogEvent
 from agent.model import Snapshot
 from exporters.live.history import History
-from exporters.live.scene import Scene
+from exporters.live.page_state import PageState
 from exporters.live.understanding import Understanding, understand
 from exporters.live.view import View
 
@@ -44,12 +45,12 @@ class Feed:
     view: View
     history: History = field(init=False)
     heartbeat: float = 5.0  # s without a tick after which a page is told that the line stands
-    patience: float = 30.0  # s that a page may take to read what it was sent
+    deadlines: float = 30.0  # s that a page may take to read what it was sent
     closed: bool = False
     looks: int = 0  # through everything, so far
     _run: str = field(default_factory=lambda: secrets.token_hex(4))
     _clients: set[Client] = field(default_factory=set)
-    _scene: Scene | None = None
+    _scene: PageState | None = None
     _snapshot: Snapshot | None = None
     _known: Understanding = field(default_factory=Understanding)
     _events: int = 0  # of which the last look knew
@@ -84,7 +85,7 @@ class Feed:
     def _render(self, snapshot: Snapshot) -> None:
         """Make the events of this tick."""
         if self._scene is None:
-            self._scene = Scene(self.view)
+            self._scene = PageState(self.view)
         scene = self._scene
         scene.take(snapshot, self._known, self.history.events.recent.keys())
         if scene.edition != self._edition:
@@ -113,7 +114,7 @@ class Feed:
         try:
             self._known = await asyncio.to_thread(understand, self.view)
         except Exception:  # what is wrong with the machine must not stop the page
-            log.exception("event=look_failed")
+            log.exception(LogEvent("look_failed"))
             self._known = Understanding(self._snapshot.tick if self._snapshot else -1)
 
     async def join(self, client: Client) -> None:

@@ -18,7 +18,8 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
 
     tick:
     {"tick", "timestamp", "second", "edition", "level", "headline", "uptime_seconds",
-     "findings": [sentences, the worst first],
+     "findings": [{"kind", "severity", "sentence", "text", "gpu", "uuid", "device", "figures",
+                   "names"}], the worst first,
      "gpus":  [{"state", "cause", "seconds", "summary", "sentence", "evidence", "doubts", "advice",
                 "grade", "lost", "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],
@@ -31,7 +32,8 @@ is); without a limit `ratio` is null and the bytes stand alone. NVLink is judged
 wire. `links` have ratios where the driver counts link by link, read once a minute: colour an edge
 by its ends' totals (`paths`, device gpuN) until then. `remote.kind` is gpu, switch, npu or
 unknown; `up` is null where the link does not tell. `level` is good, costly (work is lost), wrong
-(something is broken) or unknown.
+(something is broken) or unknown. A finding's `text` is its sentence without the name of its GPU,
+its `figures` are numbers by name: {"value", "limit": what was expected, "unit"}.
 
     history:
     {"whole": true, "newest": second, "timestamp": of the newest, "slots": n,

@@ -1,31 +1,23 @@
 """The whole machine in one sentence: what is broken first, then what costs work, then the rest."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from agent.diagnosis.advice import SUMMARIES
-from agent.diagnosis.verdict import Cause, Pair, State
-from agent.diagnosis.words import percent
-from agent.limits import PathKey
+from agent.diagnosis.findings import FindingKind
+from agent.limits.resolution import PathKey
+from agent.model import Cause, Finding, Metric, Pair, Severity, State
 from agent.sources import nvlink, xid
-from exporters.live.paths import Road
+from exporters.live.events import Event
+from exporters.live.paths import PathDirection
+from exporters.words import PATHS, finding_text
 
 GOOD, COSTLY, WRONG, UNKNOWN = "good", "costly", "wrong", "unknown"
 
-SEVERITY = (State.THROTTLED, State.STARVED, State.HELD)
+SEVERITY = (State.HUNG, State.THROTTLED, State.STARVED, State.HELD)
 """States that cost work, the worst first where as many GPUs are in them."""
-
-NAMES = {
-    "nvlink": "NVLink",
-    "pcie": "PCIe",
-    "hbm": "HBM",
-    "disk": "disk",
-    "network": "network port",
-    "infiniband": "InfiniBand port",
-}
-"""A data path in words; those of a GPU come without their device where several are alike."""
 
 PATH_OF = {
     Cause.NVLINK: "nvlink",
@@ -47,19 +39,17 @@ ALIKE = 0.9
 WORTH_TELLING = 0.2
 """Ratio from which the fullest path is told."""
 
-BLIND = re.compile(r"source \S+ is down|\d+ metrics? ha(ve|s) values that are absent: ")
+BLIND = (FindingKind.SOURCE_DOWN, FindingKind.VALUES_ABSENT)
 """Findings that say that something cannot be seen, not that it is broken: for the list alone."""
 
-EVENTS = {
-    xid.ERRORS.name: re.compile(r"GPU (?P<gpu>\d+): XID (?P<which>\S+),"),
-    nvlink.ERRORS.name: re.compile(r"GPU (?P<gpu>\d+): NVLink (?P<which>\d+) has had "),
+COUNTERS: dict[StrEnum, Metric] = {
+    FindingKind.XID: xid.ERRORS,
+    FindingKind.LINK_ERRORS: nvlink.ERRORS,
 }
 """Findings that a counter of events makes: it stays, and the event is over."""
 
-HELD_DOWN = re.compile(r"GPU (?P<gpu>\d+): clocks are held down")
 
-
-class Gpu(NamedTuple):
+class GpuSummary(NamedTuple):
     """One GPU as far as the sentence goes; `pair` is None where nothing can be judged."""
 
     number: int  # NVML's index
@@ -68,29 +58,29 @@ class Gpu(NamedTuple):
     lost: bool = False
 
 
-class Full(NamedTuple):
+class PathFullness(NamedTuple):
     """How full one data path is, in one direction."""
 
-    road: Road
+    path_direction: PathDirection
     ratio: float
     saturated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HeadlineFacts:
     """What the sentence is made of."""
 
     ticked: bool = True
     why_not: str = ""  # why there is no driver; empty while there is one
     met: bool = True  # whether a driver has ever answered
     silence: float = 0.0  # s for which the driver has not answered
-    gpus: Sequence[Gpu] = ()
-    full: Sequence[Full] = ()  # in any order
-    findings: Sequence[str] = ()
-    events: Set[tuple[str, str, str]] | None = None  # errors of late; None: all count as such
+    gpus: Sequence[GpuSummary] = ()
+    full: Sequence[PathFullness] = ()  # in any order
+    findings: Sequence[Finding] = ()
+    events: Set[Event] | None = None  # errors of late; None: all count as such
 
 
-def headline(facts: Facts) -> tuple[str, str]:
+def headline(facts: HeadlineFacts) -> tuple[str, str]:
     """Level and sentence."""
     if not facts.ticked:
         return UNKNOWN, "The first readings are under way"
@@ -101,12 +91,12 @@ def headline(facts: Facts) -> tuple[str, str]:
     return level, sentence[0].upper() + sentence[1:]
 
 
-def _level(facts: Facts) -> str:
+def _level(facts: HeadlineFacts) -> str:
     pairs = {gpu.pair for gpu in facts.gpus if gpu.pair}
     if not pairs:
         return UNKNOWN
     waits = any(state is State.COMMUNICATING for state, _ in pairs)
-    full = any(f.saturated and f.road.key.path != "hbm" for f in facts.full)
+    full = any(f.saturated and f.path_direction.key.path != "hbm" for f in facts.full)
     return COSTLY if any(map(_costs, pairs)) or (waits and full) else GOOD
 
 
@@ -114,7 +104,7 @@ def _costs(pair: Pair) -> bool:
     return pair[0] in SEVERITY
 
 
-def _broken(facts: Facts) -> list[str]:
+def _broken(facts: HeadlineFacts) -> list[str]:
     """One clause, or none."""
     if facts.silence:
         return [f"the NVIDIA driver has not answered for {duration(facts.silence)}"]
@@ -127,26 +117,27 @@ def _broken(facts: Facts) -> list[str]:
         return [f"{_listed(lost)} {'is' if len(lost) == 1 else 'are'} lost, {answer}"]
     found = [finding for finding in facts.findings if _counts(finding, facts)]
     if not found:
-        return [f for f in facts.findings if f.startswith("source ")][:1]
+        down = [f for f in facts.findings if f.kind is FindingKind.SOURCE_DOWN]
+        return [finding_text(finding) for finding in down[:1]]
     more = len(found) - 1
     others = f", and {more} more finding{'s' * (more > 1)}" if more else ""
-    return [f"{found[0]}{others}"]
+    return [f"{finding_text(found[0])}{others}"]
 
 
-def _counts(finding: str, facts: Facts) -> bool:
+def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
     """Whether something is broken now: not only unseen, nor long over, nor told by a verdict."""
-    if BLIND.match(finding):
+    if finding.kind in BLIND or finding.severity is Severity.INFO:
         return False
-    throttled = {str(g.number) for g in facts.gpus if g.pair and g.pair[0] is State.THROTTLED}
-    if (held := HELD_DOWN.match(finding)) and held["gpu"] in throttled:
-        return False
-    for metric, pattern in EVENTS.items():
-        if event := pattern.match(finding):
-            return facts.events is None or (metric, event["gpu"], event["which"]) in facts.events
-    return True
+    if finding.kind is FindingKind.CLOCKS_HELD_DOWN and finding.gpu:
+        throttled = {g.number for g in facts.gpus if g.pair and g.pair[0] is State.THROTTLED}
+        return finding.gpu.index not in throttled
+    counter = COUNTERS.get(finding.kind)
+    if counter is None or finding.gpu is None or facts.events is None:
+        return True
+    return (counter.name, finding.gpu, finding.device) in facts.events
 
 
-def _doing(facts: Facts, *, broken: bool) -> Iterator[str]:
+def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[str]:
     """What the GPUs do, the costly first, and the data path that tells most."""
     if facts.silence:
         if facts.gpus:
@@ -167,22 +158,22 @@ def _doing(facts: Facts, *, broken: bool) -> Iterator[str]:
         yield telling
 
 
-def _groups(gpus: Sequence[Gpu]) -> list[tuple[Pair | None, list[Gpu]]]:
+def _groups(gpus: Sequence[GpuSummary]) -> list[tuple[Pair | None, list[GpuSummary]]]:
     """GPUs by verdict: what costs work first, then by number."""
-    groups: dict[Pair | None, list[Gpu]] = {}
+    groups: dict[Pair | None, list[GpuSummary]] = {}
     for gpu in gpus:
         groups.setdefault(gpu.pair, []).append(gpu)
     return sorted(groups.items(), key=_weight)
 
 
-def _weight(group: tuple[Pair | None, list[Gpu]]) -> tuple[bool, int, int]:
+def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, int, int]:
     pair, gpus = group
     costs = pair is not None and _costs(pair)
     rank = SEVERITY.index(pair[0]) if pair and costs else 0
     return not costs, -len(gpus), rank
 
 
-def _words(pair: Pair | None, gpus: Sequence[Gpu]) -> str:
+def _words(pair: Pair | None, gpus: Sequence[GpuSummary]) -> str:
     if pair is None:
         return "cannot be judged"
     seconds = max(gpu.seconds for gpu in gpus)
@@ -190,29 +181,30 @@ def _words(pair: Pair | None, gpus: Sequence[Gpu]) -> str:
     return f"{SUMMARIES[pair]}{stood}"
 
 
-def _telling(full: Iterable[Full], pair: Pair, *, broken: bool) -> str:
+def _telling(full: Iterable[PathFullness], pair: Pair, *, broken: bool) -> str:
     """The path that the first verdict speaks of; else the fullest, where it is full, or where
     there is nothing worse to tell."""
-    paths = sorted(full, key=lambda f: f.ratio / f.road.threshold, reverse=True)
+    paths = sorted(full, key=lambda f: f.ratio / f.path_direction.threshold, reverse=True)
     named = PATH_OF.get(pair[1])
-    of_verdict = [f for f in paths if f.road.key.path == named]
+    of_verdict = [f for f in paths if f.path_direction.key.path == named]
     others = [f for f in paths if f.saturated or not (broken or _costs(pair))]
     chosen = next(iter(of_verdict or others), None)
     if chosen is None or chosen.ratio < WORTH_TELLING:
         return ""
-    alike = [f for f in paths if f.road.key.path == chosen.road.key.path]
-    near = {f.road.key.device for f in alike if f.ratio >= ALIKE * chosen.ratio}
-    return f"{_path_name(chosen.road.key, len(near))} at {percent(chosen.ratio)} of its limit"
+    alike = [f for f in paths if f.path_direction.key.path == chosen.path_direction.key.path]
+    near = {f.path_direction.key.device for f in alike if f.ratio >= ALIKE * chosen.ratio}
+    name = _path_name(chosen.path_direction.key, len(near))
+    return f"{name} at {100 * chosen.ratio:.0f} % of its limit"
 
 
 def _path_name(key: PathKey, alike: int) -> str:
-    name = NAMES[key.path]
+    name = PATHS[key.path]
     if not key.gpu:
         return f"{name} {key.device}"
     return name if alike > 1 else f"{name} of GPU {key.gpu}"
 
 
-def _who(gpus: Sequence[Gpu], all_of: Sequence[Gpu]) -> str:
+def _who(gpus: Sequence[GpuSummary], all_of: Sequence[GpuSummary]) -> str:
     """`GPU 3`, `GPUs 1-3 and 5`, or all of them: `8 GPUs`, `the GPU`."""
     if len(gpus) == len(all_of):
         return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY

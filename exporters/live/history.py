@@ -7,16 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agent.bandwidth import Path
 from agent.diagnosis.accounting import LONGEST
-from agent.diagnosis.verdict import PAIRS
-from agent.limits import Limits
-from agent.model import Metric, Snapshot
+from agent.limits.paths import PathAccount
+from agent.limits.resolution import Limits
+from agent.model import PAIRS, Snapshot
 from agent.sources import activity, memory, power, temperature
-from exporters.live.events import Events
+from exporters.live.events import RecentEvents
 from exporters.live.paths import is_link
-from exporters.live.places import SCAN, Places
-from exporters.live.tiles import pair_of
 from exporters.live.view import View
 
 Document = dict[str, Any]
@@ -29,10 +26,11 @@ STANDS = int(LONGEST)
 
 MOST_GPUS = 64
 MOST_PATHS = 256
+SCAN = 16  # ticks between two looks for paths that have come or gone
 """Tracks kept at most; what comes later is not kept. A track is dropped when it holds nothing."""
 
 
-class Series(NamedTuple):
+class HistorySeries(NamedTuple):
     """How values become codes: value / scale, rounded; the largest code is a gap."""
 
     name: str
@@ -40,7 +38,6 @@ class Series(NamedTuple):
     scale: float
     typecode: str  # B or H: one or two bytes
     gap: int
-    metric: Metric | None = None
 
     def code(self, value: float | None) -> int:
         """The code of a value; what lies beyond the codes is told as the largest."""
@@ -56,23 +53,25 @@ class Series(NamedTuple):
 
 BYTE, TWO_BYTES = ("B", 0xFF), ("H", 0xFFFF)
 SERIES = (
-    Series("activity", "ratio", 1 / 200, *BYTE, activity.ACTIVITY),
-    Series("memory", "bytes", float(1 << 24), *TWO_BYTES, memory.USED),
-    Series("power", "watts", 0.1, *TWO_BYTES, power.POWER),
-    Series("temperature", "celsius", 1.0, *BYTE, temperature.TEMPERATURE),
+    HistorySeries("activity", "ratio", 1 / 200, *BYTE),
+    HistorySeries("memory", "bytes", float(1 << 24), *TWO_BYTES),
+    HistorySeries("power", "watts", 0.1, *TWO_BYTES),
+    HistorySeries("temperature", "celsius", 1.0, *BYTE),
 )
-RATIO = Series("ratio", "ratio", 1 / 100, *BYTE)
-SOURCES = frozenset({"activity", "memory", "power", "temperature"})
+METRICS = (activity.ACTIVITY, memory.USED, power.POWER, temperature.TEMPERATURE)
+"""What the series of a GPU are made of, one each."""
+
+RATIO = HistorySeries("ratio", "ratio", 1 / 100, *BYTE)
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
 """0 is a gap."""
 
 
-def _ring(series: Series) -> "array[int]":
+def _ring(series: HistorySeries) -> "array[int]":
     return array(series.typecode, [series.gap]) * SPAN
 
 
 @dataclass(slots=True)
-class Track:
+class ValueHistory:
     """What one GPU did, slot by slot."""
 
     states: "array[int]" = field(default_factory=lambda: array("B", bytes(SPAN)))
@@ -91,7 +90,7 @@ GAPS = tuple(series.gap for series in SERIES)
 
 
 @dataclass(slots=True)
-class Lane:
+class GpuHistoryLane:
     """The fuller direction of one data path, slot by slot."""
 
     ring: "array[int]" = field(default_factory=lambda: _ring(RATIO))
@@ -106,14 +105,11 @@ class History:
     newest: int | None = None  # second
     oldest: int = 0  # the first second there ever was
     timestamp: float = 0.0  # wall time of the newest
-    gpus: dict[str, Track] = field(default_factory=dict)  # by UUID: a lost GPU may return
-    paths: dict[str, Lane] = field(default_factory=dict)
-    events: Events = field(default_factory=Events)
-    _places: Places = field(
-        default_factory=lambda: Places([s.metric for s in SERIES if s.metric], SOURCES)
-    )
+    gpus: dict[str, ValueHistory] = field(default_factory=dict)  # by UUID: a lost GPU may return
+    paths: dict[str, GpuHistoryLane] = field(default_factory=dict)
+    events: RecentEvents = field(default_factory=RecentEvents)
     _limits: Limits | None = None
-    _ways: dict[str, list[Path]] = field(default_factory=dict)
+    _ways: dict[str, list[PathAccount]] = field(default_factory=dict)
 
     def take(self, snapshot: Snapshot) -> None:
         """Write this tick into its second."""
@@ -124,7 +120,7 @@ class History:
         self.newest, self.timestamp = second, snapshot.wall
         self._take_gpus(snapshot, slots)
         self._take_paths(snapshot, slots)
-        self.events.take(snapshot)
+        self.events.take(self.view.samples)
         if second % SPAN == 0:
             self._forget(second)
 
@@ -142,19 +138,23 @@ class History:
         return [second % SPAN]
 
     def _take_gpus(self, snapshot: Snapshot, slots: list[int]) -> None:
-        fleet, second = self.view.diagnosis.fleet(), int(snapshot.at)
-        there = {gpu.uuid for gpu in fleet.gpus} - fleet.lost
-        for uuid in there - self.gpus.keys():
+        inventory, second = self.view.diagnosis.inventory(), int(snapshot.at)
+        samples = self.view.samples
+        there = {g.uuid: g.key for g in inventory.gpus if g.uuid not in inventory.lost}
+        for uuid in there.keys() - self.gpus.keys():
             if len(self.gpus) < MOST_GPUS:
-                self.gpus[uuid] = Track()
+                self.gpus[uuid] = ValueHistory()
         for uuid, track in self.gpus.items():
             if uuid not in there:
                 track.put(slots, 0, GAPS)
                 continue
-            pair = pair_of(self.view.diagnosis, uuid, snapshot.at)
-            values = zip(SERIES, self._places.values(snapshot, uuid), strict=True)
-            codes = [series.code(value) for series, value in values]
-            track.put(slots, 0 if pair is None else STATES[pair], codes)
+            gpu = there[uuid]
+            verdict, labels = snapshot.verdicts.get(gpu), gpu.labels
+            codes = [
+                series.code(samples.value(metric, *labels))
+                for series, metric in zip(SERIES, METRICS, strict=True)
+            ]
+            track.put(slots, STATES[verdict.pair] if verdict else 0, codes)
             track.seen = second
 
     def _take_paths(self, snapshot: Snapshot, slots: list[int]) -> None:
@@ -184,7 +184,7 @@ class History:
                 self._ways.setdefault(f"{key.path}/{key.uuid or key.device}", []).append(path)
         for name in self._ways.keys() - self.paths.keys():
             if len(self.paths) < MOST_PATHS:
-                self.paths[name] = Lane()
+                self.paths[name] = GpuHistoryLane()
 
     def _forget(self, second: int) -> None:
         """Drop what has been nothing but a gap for the whole span."""

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agent.bandwidth import Bandwidth
-from agent.limits import PathKey
+from agent.limits.paths import PathAccounts
+from agent.limits.resolution import PathKey
+from agent.limits.topology import address
+from agent.series import Labels, SampleStore
 from agent.sources import gpu, nvlink
-from agent.specs import Graph, SystemSpec
-from agent.wiring import address
+from agent.specs import LinkGraph, SystemSpec
 from exporters.live.paths import DIGITS
-from exporters.live.shelf import Labels, Shelf
 
 Document = dict[str, Any]
 
@@ -35,7 +35,7 @@ class Remote(NamedTuple):
 UNKNOWN = Remote("unknown")
 
 
-class Link(NamedTuple):
+class LinkState(NamedTuple):
     """One link of one GPU; `ways` are its data path, transmit and receive, where it is counted."""
 
     labels: Labels  # gpu, uuid, link
@@ -44,31 +44,33 @@ class Link(NamedTuple):
 
 
 @dataclass(slots=True)
-class Links:
+class LinkStates:
     """All NVLinks of this machine."""
 
-    bandwidth: Bandwidth
-    links: list[Link] = field(default_factory=list)
+    bandwidth: PathAccounts
+    links: list[LinkState] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     _at: float = 0.0  # when the rows were made
+    _ends: dict[Labels, Remote] = field(default_factory=dict)  # that a link told while it was up
     graph: Document = field(default_factory=lambda: {"kind": "none", "expected": []})
 
-    def survey(self, shelf: Shelf, spec: SystemSpec | None) -> None:
+    def survey(self, samples: SampleStore, spec: SystemSpec | None) -> None:
         """See which links there are."""
-        ends = _far_ends(shelf)
-        found = [labels for labels, _ in shelf.all(nvlink.LINK_UP)]
-        found.sort(key=lambda labels: (int(labels[0]), int(labels[2])))
+        self._ends.update(_far_ends(samples))
+        found = sorted(
+            samples.all(nvlink.LINK_UP), key=lambda labels: (int(labels[0]), int(labels[2]))
+        )
         drawn = spec.nvlink_graph if spec else None
-        known = {labels: ends.get(labels, UNKNOWN) for labels in found}
+        known = {labels: self._ends.get(labels, UNKNOWN) for labels in found}
         guessed = _guessed(known, drawn) if drawn else {}
         self.links = [self._link(labels, guessed.get(labels, known[labels])) for labels in found]
         self.graph, self.rows = _graph(self.links, drawn), []
 
-    def _link(self, labels: Labels, remote: Remote) -> Link:
+    def _link(self, labels: Labels, remote: Remote) -> LinkState:
         index, uuid, number = labels
         device = f"gpu{index}:{number}"
         ways = tuple(PathKey("nvlink", device, index, uuid, way) for way in ("transmit", "receive"))
-        return Link(labels, remote, ways if ways[0] in self.bandwidth.limits else ())
+        return LinkState(labels, remote, ways if ways[0] in self.bandwidth.limits else ())
 
     def still(self) -> list[Document]:
         """What seldom changes."""
@@ -82,20 +84,20 @@ class Links:
             for link in self.links
         ]
 
-    def moving(self, shelf: Shelf) -> list[Row]:
+    def moving(self, samples: SampleStore) -> list[Row]:
         """The links as they are now, or were a few ticks ago: they are read once a minute."""
-        if not self.rows or shelf.now - self._at >= AFRESH:
-            self._at = shelf.now
+        if not self.rows or samples.now - self._at >= AFRESH:
+            self._at = samples.now
             self.rows = [
-                (self._up(link, shelf), *self._ratios(link, shelf.now)) for link in self.links
+                (self._up(link, samples), *self._ratios(link, samples.now)) for link in self.links
             ]
         return self.rows
 
-    def _up(self, link: Link, shelf: Shelf) -> bool | None:
-        state = shelf.value(nvlink.LINK_UP, *link.labels)
+    def _up(self, link: LinkState, samples: SampleStore) -> bool | None:
+        state = samples.value(nvlink.LINK_UP, *link.labels)
         return None if state is None else bool(state)
 
-    def _ratios(self, link: Link, now: float) -> tuple[float | None, float | None]:
+    def _ratios(self, link: LinkState, now: float) -> tuple[float | None, float | None]:
         if not link.ways:
             return None, None
         paths = (self.bandwidth.paths.get(way) for way in link.ways)
@@ -106,15 +108,15 @@ class Links:
         return transmit, receive
 
 
-def _far_ends(shelf: Shelf) -> dict[Labels, Remote]:
-    """What each link tells; of a link that went down what it told while it was up."""
+def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
+    """What each link tells that is up."""
     by_address = {
         where: labels["gpu"]
-        for labels in shelf.labelled(gpu.INFO)
+        for labels in samples.labelled(gpu.INFO)
         if (where := address(labels["pci_bus_id"]))
     }
     ends: dict[Labels, Remote] = {}
-    for told in shelf.labelled(nvlink.LINK_INFO):
+    for told in samples.labelled(nvlink.LINK_INFO):
         peer = by_address.get(address(told["remote_pci_bus_id"]))
         kind = told["remote"]
         if kind != "unknown":  # a guest may see addresses of its host
@@ -123,7 +125,7 @@ def _far_ends(shelf: Shelf) -> dict[Labels, Remote]:
     return ends
 
 
-def _guessed(known: dict[Labels, Remote], graph: Graph) -> dict[Labels, Remote]:
+def _guessed(known: dict[Labels, Remote], graph: LinkGraph) -> dict[Labels, Remote]:
     """Far ends of links that tell none, for they are down: what the system's graph leaves over.
 
     Only where every other link is where the graph, as it is numbered, has it.
@@ -146,14 +148,14 @@ def _guessed(known: dict[Labels, Remote], graph: Graph) -> dict[Labels, Remote]:
     return guessed
 
 
-def _graph(links: list[Link], drawn: Graph | None) -> Document:
+def _graph(links: list[LinkState], drawn: LinkGraph | None) -> Document:
     """The system's graph if it has one, else what the far ends make."""
     if drawn is not None:
         return {"kind": KINDS[drawn.kind], "expected": [list(pair) for pair in drawn.pairs]}
     return {"kind": _shape(links), "expected": []}
 
 
-def _shape(links: list[Link]) -> str:
+def _shape(links: list[LinkState]) -> str:
     if not links:
         return "none"
     if any(link.remote.kind == "switch" for link in links):
@@ -165,5 +167,5 @@ def _shape(links: list[Link]) -> str:
     return "pairs" if all(len(found) <= 1 for found in neighbours) else "mesh"
 
 
-def _neighbours(links: list[Link], one: str) -> Iterator[str]:
+def _neighbours(links: list[LinkState], one: str) -> Iterator[str]:
     return (x.remote.gpu for x in links if x.labels[0] == one and x.remote.gpu is not None)

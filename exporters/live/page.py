@@ -41,7 +41,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class StaticFile:
     """One file with its type, and its digest as entity tag."""
 
     body: bytes
@@ -60,7 +60,7 @@ class File:
         return response
 
 
-def load(folder: Path = STATIC) -> Mapping[str, File]:
+def load(folder: Path = STATIC) -> Mapping[str, StaticFile]:
     """Every file of the page by its address; `/` is the index."""
     files = {}
     for path in sorted(folder.rglob("*")):
@@ -70,17 +70,17 @@ def load(folder: Path = STATIC) -> Mapping[str, File]:
         body = path.read_bytes()
         name = path.relative_to(folder).as_posix()
         address = "/" if name == INDEX else f"/{name}"
-        files[address] = File(body, kind, sha256(body).hexdigest()[:32])
+        files[address] = StaticFile(body, kind, sha256(body).hexdigest()[:32])
     return files
 
 
-def add_routes(router: web.UrlDispatcher, files: Mapping[str, File]) -> None:
+def add_routes(router: web.UrlDispatcher, files: Mapping[str, StaticFile]) -> None:
     """A route for each file: what has no route cannot be asked for."""
     for address, file in files.items():
         router.add_get(address, _handler(file))
 
 
-def _handler(file: File):  # type: ignore[no-untyped-def]
+def _handler(file: StaticFile):  # type: ignore[no-untyped-def]
     async def serve_file(request: web.Request) -> web.Response:
         return file.answer(request)
 

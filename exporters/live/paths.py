@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agent.bandwidth import BY_METRIC, TRAFFIC, Bandwidth, Labels, Path, key_of
-from agent.limits import Limit, Limits, PathKey
+from agent.limits.paths import BY_METRIC, TRAFFIC, PathAccount, PathAccounts, key_of
+from agent.limits.resolution import Limit, Limits, PathKey
 from agent.model import Metric
-from exporters.live.shelf import Shelf
+from agent.series import Labels, SampleStore
 
 Document = dict[str, Any]
 
@@ -24,7 +24,7 @@ Moving = tuple[float | None, int | None, bool]
 """Ratio, bytes per second, whether it is saturated."""
 
 
-class Road(NamedTuple):
+class PathDirection(NamedTuple):
     """One path in one direction: its limit, or the counter that tells its traffic without one."""
 
     key: PathKey
@@ -40,52 +40,58 @@ def is_link(key: PathKey) -> bool:
 
 
 @dataclass(slots=True)
-class Roads:
+class PathDirections:
     """The paths of this machine in the order in which the page shows them."""
 
-    bandwidth: Bandwidth
-    roads: list[Road] = field(default_factory=list)
+    bandwidth: PathAccounts
+    path_directions: list[PathDirection] = field(default_factory=list)
     _limits: Limits | None = None
 
-    def survey(self, shelf: Shelf, *, anew: bool) -> bool:
+    def survey(self, samples: SampleStore, *, anew: bool) -> bool:
         """See which paths there are, if that may have changed; whether it has."""
         if not anew and self.bandwidth.limits is self._limits:
             return False
         self._limits = self.bandwidth.limits
-        before, self.roads = self.roads, sorted(self._found(shelf), key=_place)
-        return self.roads != before
+        before, self.path_directions = (
+            self.path_directions,
+            sorted(self._found(samples), key=_place),
+        )
+        return self.path_directions != before
 
-    def _found(self, shelf: Shelf) -> list[Road]:
+    def _found(self, samples: SampleStore) -> list[PathDirection]:
         limits, threshold = self.bandwidth.limits, self.bandwidth.threshold
         found = {
-            key: Road(key, limit, threshold(key.path))
+            key: PathDirection(key, limit, threshold(key.path))
             for key, limit in limits.items()
             if not is_link(key)
         }
         for metric in COUNTERS:
             traffic = BY_METRIC[metric.name]
-            for labels, _ in shelf.all(metric):
+            for labels in samples.all(metric):
                 key = key_of(traffic, labels)
                 if key not in found and not is_link(key):
-                    found[key] = Road(key, None, threshold(key.path), metric, labels)
+                    found[key] = PathDirection(key, None, threshold(key.path), metric, labels)
         return list(found.values())
 
     def still(self) -> list[Document]:
         """What seldom changes."""
-        return [_still(road) for road in self.roads]
+        return [_still(path_direction) for path_direction in self.path_directions]
 
-    def moving(self, shelf: Shelf, *, silent: bool = False) -> list[Moving]:
+    def moving(self, samples: SampleStore, *, silent: bool = False) -> list[Moving]:
         """Ratio, bytes per second and whether it is saturated, of every path at this tick; none of
         a GPU's where the driver is silent."""
-        paths, now = self.bandwidth.paths, shelf.now
+        paths, now = self.bandwidth.paths, samples.now
         if silent:  # some figures have longer to live than the driver's answers
             paths = {key: path for key, path in paths.items() if not key.gpu}
-        return [_moving(road, paths.get(road.key), shelf, now) for road in self.roads]
+        return [
+            _moving(path_direction, paths.get(path_direction.key), samples, now)
+            for path_direction in self.path_directions
+        ]
 
 
-def _still(road: Road) -> Document:
-    path, device, gpu, uuid, direction = road.key
-    limit = road.limit
+def _still(path_direction: PathDirection) -> Document:
+    path, device, gpu, uuid, direction = path_direction.key
+    limit = path_direction.limit
     return {
         "path": path,
         "device": device,
@@ -95,24 +101,25 @@ def _still(road: Road) -> Document:
         "limit": limit.bytes_per_second if limit else None,
         "origin": limit.origin if limit else None,
         "source": limit.source if limit else None,
-        "threshold": road.threshold,
+        "threshold": path_direction.threshold,
     }
 
 
-def _moving(road: Road, path: Path | None, shelf: Shelf, now: float) -> Moving:
-    if road.metric is not None:
-        point = shelf.point(road.metric, *road.labels)
-        rate = point.rate if point is not None else None
+def _moving(
+    path_direction: PathDirection, path: PathAccount | None, samples: SampleStore, now: float
+) -> Moving:
+    if path_direction.metric is not None:
+        rate = samples.rate(path_direction.metric, *path_direction.labels, seconds=0.0)
         return None, None if rate is None else round(rate), False
-    if path is None or path.ratio is None or path.until < now or road.limit is None:
+    if path is None or path.ratio is None or path.until < now or path_direction.limit is None:
         return None, None, False
-    moved = round(path.ratio * road.limit.bytes_per_second)
-    return round(path.ratio, DIGITS), moved, path.ratio >= road.threshold
+    moved = round(path.ratio * path_direction.limit.bytes_per_second)
+    return round(path.ratio, DIGITS), moved, path.ratio >= path_direction.threshold
 
 
-def _place(road: Road) -> tuple[Any, ...]:
+def _place(path_direction: PathDirection) -> tuple[Any, ...]:
     """By kind of path, then gpu2 before gpu10."""
-    key = road.key
+    key = path_direction.key
     place = ORDER.index(key.path) if key.path in ORDER else len(ORDER)
     parts = [
         (part.isdigit(), int(part) if part.isdigit() else 0, part) for part in _parts(key.device)

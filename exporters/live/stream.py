@@ -63,7 +63,7 @@ async def send(feed: Feed, client: Client, page: Writer) -> None:
         events = feed.news(client)
         if not events and await feed.ticked(client):
             continue
-        async with asyncio.timeout(feed.patience):
+        async with asyncio.timeout(feed.deadlines):
             await page.write(b"".join(events) or STANDING)
 
 

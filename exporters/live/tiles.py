@@ -2,17 +2,15 @@
 
 from typing import Any, NamedTuple
 
-from agent.diagnosis.accounting import Account, Diagnosis
-from agent.diagnosis.advice import ADVICE, SUMMARIES
-from agent.diagnosis.verdict import Pair
-from agent.model import Metric
+from agent.model import GpuKey, Metric, Snapshot
+from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, power, temperature
-from exporters.live.shelf import Shelf
+from exporters.words import verdict_document
 
 Document = dict[str, Any]
 
 
-class Meter(NamedTuple):
+class MeterModel(NamedTuple):
     """A figure of a GPU; `labels` are those beyond the GPU's, `digits` what a browser needs."""
 
     name: str
@@ -23,12 +21,12 @@ class Meter(NamedTuple):
 
 
 METERS = (
-    Meter("activity", "ratio", 3, activity.ACTIVITY),
-    Meter("sm", "ratio", 3, activity.SM_ACTIVE),
-    Meter("memory", "bytes", 0, memory.USED),
-    Meter("power", "watts", 1, power.POWER),
-    Meter("temperature", "celsius", 0, temperature.TEMPERATURE),
-    Meter("clock", "hertz", 0, clocks.CLOCK, ("sm",)),
+    MeterModel("activity", "ratio", 3, activity.ACTIVITY),
+    MeterModel("sm", "ratio", 3, activity.SM_ACTIVE),
+    MeterModel("memory", "bytes", 0, memory.USED),
+    MeterModel("power", "watts", 1, power.POWER),
+    MeterModel("temperature", "celsius", 0, temperature.TEMPERATURE),
+    MeterModel("clock", "hertz", 0, clocks.CLOCK, ("sm",)),
 )
 LIMITS: dict[str, tuple[Metric, tuple[tuple[str, ...], ...]]] = {
     "memory": (memory.TOTAL, ((),)),
@@ -57,59 +55,40 @@ LOST_ADVICE = (
 )
 
 
-def still(index: int, uuid: str, model: str, shelf: Shelf) -> Document:
+def still(gpu: GpuKey, model: str, samples: SampleStore) -> Document:
     """What seldom changes of one GPU."""
-    gpu = str(index), uuid
     meters = [
-        {"name": meter.name, "unit": meter.unit, "limit": _limit(meter, gpu, shelf)}
+        {"name": meter.name, "unit": meter.unit, "limit": _limit(meter, gpu, samples)}
         for meter in METERS
     ]
-    return {"gpu": gpu[0], "uuid": uuid, "model": model, "meters": meters}
+    return {"gpu": str(gpu.index), "uuid": gpu.uuid, "model": model, "meters": meters}
 
 
-def _limit(meter: Meter, gpu: tuple[str, str], shelf: Shelf) -> float | None:
+def _limit(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None:
     if meter.unit == "ratio":
         return 1.0
     metric, options = LIMITS[meter.name]
-    found = (shelf.value(metric, *gpu, *labels) for labels in options)
+    found = (samples.value(metric, *gpu.labels, *labels) for labels in options)
     return next((limit for limit in found if limit is not None), None)
 
 
-def moving(index: int, uuid: str, shelf: Shelf, account: Account | None, *, lost: bool) -> Document:
+def moving(gpu: GpuKey, snapshot: Snapshot, samples: SampleStore, *, lost: bool) -> Document:
     """What one GPU does at this tick."""
-    gpu = str(index), uuid
-    values = [_value(meter, gpu, shelf) for meter in METERS]
-    return {**judged(account, shelf.now, lost=lost), "lost": lost, "values": values}
+    values = [_value(meter, gpu, samples) for meter in METERS]
+    return {**judged(gpu, snapshot, lost=lost), "lost": lost, "values": values}
 
 
-def _value(meter: Meter, gpu: tuple[str, str], shelf: Shelf) -> float | None:
-    value = shelf.value(meter.metric, *gpu, *meter.labels)
+def _value(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None:
+    value = samples.value(meter.metric, *gpu.labels, *meter.labels)
     return None if value is None else round(value, meter.digits or None)
 
 
-def judged(account: Account | None, now: float, *, lost: bool) -> Document:
+def judged(gpu: GpuKey, snapshot: Snapshot, *, lost: bool) -> Document:
     """The verdict in words; without one, why not."""
-    verdict = None if lost or account is None or account.at != now else account.verdict
-    if verdict is None or account is None:
-        why = LOST if lost else (account and account.failure) or UNJUDGED
+    verdict = snapshot.verdicts.get(gpu)
+    if verdict is None or lost:
+        unjudged = snapshot.unjudged.get(gpu)
+        why = LOST if lost else unjudged.detail if unjudged else UNJUDGED
         return {**UNKNOWN, "summary": why, "sentence": why, "advice": LOST_ADVICE if lost else ""}
-    summary = SUMMARIES[verdict.pair]
-    return {
-        "state": verdict.state.value,
-        "cause": verdict.cause.value,
-        "seconds": round(now - account.since),
-        "summary": summary,
-        "sentence": f"{summary}: {', '.join(verdict.evidence)}",
-        "evidence": verdict.evidence,
-        "doubts": verdict.doubts,
-        "advice": ADVICE.get(verdict.pair, ""),
-        "grade": verdict.grade.value,
-    }
-
-
-def pair_of(diagnosis: Diagnosis, uuid: str, now: float) -> Pair | None:
-    """State and cause of a GPU that was judged at this tick."""
-    account = diagnosis.accounts.get(uuid)
-    if account is None or account.at != now or account.verdict is None:
-        return None
-    return account.verdict.pair
+    document = verdict_document(verdict, snapshot.at)
+    return {**document, "seconds": round(document["seconds"])}

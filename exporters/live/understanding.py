@@ -4,9 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.findings import findings
-from agent.model import Absence, Reason
+from agent.diagnosis.findings import findings
+from agent.model import Absence, Finding, Reason
+from agent.series import SampleStore
 from exporters.live.view import View
+from exporters.words import finding_document
 
 Document = dict[str, Any]
 
@@ -16,15 +18,20 @@ class Understanding:
     """As of one tick; replaced whole."""
 
     tick: int = -1
-    findings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    asked: frozenset[str] = frozenset()  # metrics of which a change is news to the findings
     absent: list[Document] = field(default_factory=list)
+    told: list[Document] = field(default_factory=list)  # the findings in words
 
 
 def understand(view: View) -> Understanding:
     """Look through everything; for any thread."""
     snapshot = view.latest()
-    wrong = tuple(findings(snapshot, view.system()))
-    return Understanding(snapshot.tick, wrong, _grouped(snapshot.absences(snapshot.at)))
+    samples = SampleStore.of(snapshot).watched()
+    wrong = tuple(findings(snapshot, view.system(), samples))
+    asked = frozenset(samples.asked)
+    absent = _grouped(snapshot.absences(snapshot.at))
+    return Understanding(snapshot.tick, wrong, asked, absent, list(map(finding_document, wrong)))
 
 
 @dataclass(slots=True)

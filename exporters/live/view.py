@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent import __version__
-from agent.bandwidth import Bandwidth
 from agent.clock import Clock
 from agent.diagnosis.accounting import Diagnosis
+from agent.limits.paths import PathAccounts
 from agent.model import ReadKey, Snapshot
+from agent.series import SampleStore
 from agent.specs import SystemSpec
 
 CONNECTION = ReadKey("nvml", "connection")
@@ -22,6 +23,7 @@ class View:
     """Verdicts and data paths as they are kept each tick, and the dear whole on request."""
 
     diagnosis: Diagnosis
+    samples: SampleStore  # of the last seconds; on the event loop alone
     latest: Callable[[], Snapshot]  # with health and reports: milliseconds, for any thread
     system: Callable[[], SystemSpec | None]
     uptime: Callable[[], float | None]  # of the host, s
@@ -30,7 +32,7 @@ class View:
     version: str = __version__
 
     @property
-    def bandwidth(self) -> Bandwidth:
+    def bandwidth(self) -> PathAccounts:
         return self.diagnosis.bandwidth
 
 

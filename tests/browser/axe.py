@@ -2,13 +2,12 @@
 
 import json
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from tests.browser.page import Page
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".venv/axe/axe_playwright_python"
 GRAVE = {"serious", "critical"}
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]

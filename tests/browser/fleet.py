@@ -13,14 +13,14 @@ import logging
 import sys
 from dataclasses import dataclass, replace
 
-from agent import beats
-from agent.assembly import Hardware, build_agent
-from agent.backends import simulated
-from agent.backends.simulated import systems
+from agent import simulator
+from agent.cli.assembly import Hardware, build_agent
+from agent.cli.view import view_of
 from agent.clock import Clock, SystemClock
-from agent.commands.view import view_of
-from agent.config import Config
+from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
+from agent.polling import intervals
+from agent.simulator import system_models
 from exporters.http import application
 from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
@@ -29,7 +29,7 @@ from tests.browser import past
 from tests.stack import fleet
 
 SIXTEEN = replace(
-    systems.ALL["dgx-a100"],
+    system_models.ALL["dgx-a100"],
     name="sixteen",
     product="Two trays of eight",
     vendor="Somebody",
@@ -50,12 +50,12 @@ class Member:
     lived: past.PastClock | None = None  # stands still until the machine is served
 
 
-async def member(spec: str, speed: float, config: Config) -> Member:
+async def member(spec: str, speed: float, config: Settings) -> Member:
     name, _, scenario = spec.partition(":")
     acts = past.acts_of(scenario)
     lived = past.PastClock()
     clock: Clock = lived if acts else SystemClock(speed)
-    machine = simulated.build(simulation(name, acts[0][0] if acts else scenario), clock)
+    machine = simulator.build(simulation(name, acts[0][0] if acts else scenario), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     agent = build_agent(config, hardware, clock, inline=bool(acts))
     feed = Feed(view_of(agent, hardware))
@@ -66,10 +66,10 @@ async def member(spec: str, speed: float, config: Config) -> Member:
     return Member(played, feed, lived if acts else None)
 
 
-def simulation(name: str, scenario: str) -> simulated.Simulation:
+def simulation(name: str, scenario: str) -> simulator.Simulation:
     if name == SIXTEEN.name:
-        return simulated.Simulation(SIXTEEN, SIXTEEN.driver, scenario)
-    return simulated.parse(f"{name}:{scenario}")
+        return simulator.Simulation(SIXTEEN, SIXTEEN.driver, scenario)
+    return simulator.parse(f"{name}:{scenario}")
 
 
 async def listen(name: str, one: Member) -> asyncio.Task[None]:
@@ -89,7 +89,7 @@ async def listen(name: str, one: Member) -> asyncio.Task[None]:
 
 
 async def serve_all(speed: float, held_after: float, specs: dict[str, str]) -> None:
-    config = Config(diagnosis=Thresholds(held_after=held_after))
+    config = Settings(Thresholds(held_after=held_after))
     members = {name: await member(spec, speed, config) for name, spec in specs.items()}
     ticking = [await listen(name, one) for name, one in members.items()]
     obeying = asyncio.create_task(fleet.obey({name: one.played for name, one in members.items()}))
@@ -101,7 +101,7 @@ async def serve_all(speed: float, held_after: float, specs: dict[str, str]) -> N
 if __name__ == "__main__":
     sys.setswitchinterval(0.0005)  # many threads, one interpreter: a page must not wait for long
     logging.basicConfig(level="CRITICAL", handlers=[logging.NullHandler()])
-    beats.LINKS = beats.ECC = MINUTE
+    intervals.LINKS = intervals.ECC = MINUTE
     speed, held_after, *pairs = sys.argv[1:]
     asyncio.run(
         serve_all(float(speed), float(held_after), dict(pair.split("=", 1) for pair in pairs))

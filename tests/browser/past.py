@@ -47,7 +47,7 @@ def acts_of(text: str) -> Acts:
 async def live_through(one: Member, clock: PastClock, acts: Acts) -> None:
     """Tick through all acts without waiting; the last of them plays on when the clock goes."""
     for scenario, seconds in acts:
-        one.machine.world.set_scenario(scenario)
+        one.machine.set_scenario(scenario)
         for _ in range(seconds):
             await one.agent.poller.tick()
             one.agent.watch.poll(0)

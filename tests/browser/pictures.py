@@ -15,8 +15,9 @@ from tests.browser.chromium import Chromium
 from tests.browser.machines import Machines
 from tests.browser.page import NARROW, WIDE, Page
 from tests.browser.png import smaller
+from tests.support.repository import ROOT
 
-HERE = Path(__file__).parents[2] / "exporters/live/pictures"
+HERE = ROOT / "exporters/live/pictures"
 WEIGHT = 250_000  # bytes that a picture may have
 
 PASTS = {

@@ -113,7 +113,7 @@ STAGES = {
               ailing=(0,)),
     )),
     "sixteen": Stage("sixteen", 16, (
-        Scene("training", ("16 GPUs busy",), "good", "busy", finding="Nothing is missing"),
+        Scene("training", ("16 GPUs busy",), "good", "busy", finding="All expected hardware"),
         Scene("idle", ("16 GPUs idle",), "good", "idle"),
         Scene("pcie-degraded", ("GPU 0: 8 of 16 PCIe lanes",), "wrong", "busy", ailing=(0,)),
         Scene("ecc", ("GPU 0:", "uncorrected ECC error"), "wrong", "busy", ailing=(0,)),

@@ -1,12 +1,12 @@
 """The page's files: light, in step with what the agent and the boards say. Needs no browser."""
 
 import re
-from pathlib import Path
 
-from agent.diagnosis.verdict import PAIRS, Cause
+from agent.model import PAIRS, Cause
 from dashboards.colours import STATES
+from tests.support.repository import ROOT
 
-STATIC = Path(__file__).parents[2] / "exporters/live/static"
+STATIC = ROOT / "exporters/live/static"
 HEAVIEST = 150_000  # bytes of all files together
 LONGEST = 250  # lines of a module
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from agent.backends.simulated.scenarios import NAMES, TOUR
+from agent.simulator.scenarios import NAMES, TOUR
 from tests.browser.chromium import Chromium
 from tests.browser.machines import Machines
 from tests.browser.page import Page

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from agent.assembly import real_hardware, recorded
+from agent.cli.assembly import real_hardware, recorded
 from tests.hardware import brackets, cost, saturation, shares, traffic, verdicts
 from tests.hardware.bench import Figure, MachineClock, Watcher, running
 
@@ -53,7 +53,7 @@ def _matrices(watcher: Watcher) -> Iterator[Figure]:
                 watcher.clock.monotonic() - 8,
                 watcher.clock.monotonic(),
             )
-            for i in watcher.agent.gpus.fleet.gpus
+            for i in watcher.agent.gpus.inventory.gpus
         ]
     yield Figure("least activity under matrix products", min(means), 0.9, 1.0, "")
 

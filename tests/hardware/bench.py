@@ -12,15 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import NamedTuple
 
-from agent.assembly import Agent, Hardware, build_agent, real_hardware
+from agent.cli.assembly import Agent, Hardware, build_agent, real_hardware
 from agent.clock import Clock, SystemClock
-from agent.config import Config
+from agent.config.settings import Settings
 from agent.model import Metric, ReadKey, Snapshot
-
-ROOT = Path(__file__).parents[2]
+from tests.support.repository import ROOT
 
 TORCH_PYTHON = os.environ.get("DGX_TORCH_PYTHON", sys.executable)
 """The interpreter that has PyTorch: seldom that of the agent, which has its own environment."""
@@ -112,7 +110,7 @@ class Watcher:
     def __init__(
         self,
         hardware: Hardware | None = None,
-        config: Config | None = None,
+        config: Settings | None = None,
         clock: Clock | None = None,
     ) -> None:
         """`clock` is given for a simulated machine: it moves only when the watcher sleeps."""
@@ -120,7 +118,7 @@ class Watcher:
         # No thread of its own: two agents that watch one load take turns in the driver. Side by
         # side they ended in a double free below NVML.
         self.agent: Agent = build_agent(
-            config or Config(), hardware or real_hardware(), self.clock, inline=True
+            config or Settings(), hardware or real_hardware(), self.clock, inline=True
         )
         self.snapshots: list[Snapshot] = []  # one a tick
         self.series: dict[tuple[str, tuple[str, ...]], list[Point]] = {}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pynvml
 
-from agent.assembly import Hardware
+from agent.cli.assembly import Hardware
 
 
 class WithoutGpm:

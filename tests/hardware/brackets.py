@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from agent.backends.device import Device
+from agent.hardware.device import NvmlDevice
 from agent.model import Metric
 from agent.sources import (
     clocks,
@@ -205,14 +205,14 @@ def measure(watcher: Watcher) -> Iterator[Figure]:
         yield Figure(f"bracketed {name}", float(not why), 1, 1, "", why)
 
 
-def _identity(watcher: Watcher, device: Device) -> Iterator[Figure]:
+def _identity(watcher: Watcher, device: NvmlDevice) -> Iterator[Figure]:
     told = smi(list(IDENTITY.values()), device.labels[0])
     for label, field in IDENTITY.items():
         mine = getattr(device.identity, label)
         same = mine == told[field]
         yield Figure(f"dgx_gpu_info {label}", float(same), 1, 1, "", f"{mine} / {told[field]}")
     version = smi(["driver_version"], device.labels[0])["driver_version"]
-    same = watcher.agent.gpus.fleet.driver_version == version
+    same = watcher.agent.gpus.inventory.driver_version == version
     yield Figure(f"{system.INFO} driver_version", float(same), 1, 1, "", version)
 
 
@@ -221,7 +221,7 @@ def _run_everything(watcher: Watcher) -> None:
         read.due = 0.0
 
 
-def _direct(device: Device) -> dict[Direct, float | None]:
+def _direct(device: NvmlDevice) -> dict[Direct, float | None]:
     values: dict[Direct, float | None] = {}
     for direct in DIRECT:
         try:
@@ -233,7 +233,7 @@ def _direct(device: Device) -> dict[Direct, float | None]:
 
 
 def _held_by(
-    bracket: Bracket | Direct, watcher: Watcher, device: Device, before: Any, after: Any
+    bracket: Bracket | Direct, watcher: Watcher, device: NvmlDevice, before: Any, after: Any
 ) -> str:
     """Empty if the agent's value is between its witnesses', else what was seen."""
     points = watcher.points(bracket.metric, device.labels[0], *bracket.labels)

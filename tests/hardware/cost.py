@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from agent import beats
+from agent.polling import intervals
 from tests.hardware.bench import ROOT, Figure, running
 
 PORT = 19935
@@ -101,11 +101,11 @@ def figures(seconds: float = 60.0) -> Iterator[Figure]:
             with agent_process() as process:
                 own = measured(process.pid, seconds)
                 resident = resident_bytes(process.pid) / MIB
-                prices = source_prices()
+                by_source = source_prices()
             command = [sys.executable, "-m", "tests.hardware.cost", "floor", str(seconds), state]
             floor = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=True)
             bare = json.loads(floor.stdout)
-        yield Figure(f"agent CPU, {state}", own, 0, budget, "ms/s", f"ms by source {prices}")
+        yield Figure(f"agent CPU, {state}", own, 0, budget, "ms/s", f"ms by source {by_source}")
         note = f"bare loop {bare['cpu_ms_per_s']:.1f} ms/s"
         ratio = own / bare["cpu_ms_per_s"]
         yield Figure(f"agent CPU over the bare loop, {state}", ratio, 0, 1.5, "", note)
@@ -138,33 +138,36 @@ def bare_calls(library: Any, state: str) -> list[tuple[float, Call]]:
         lambda h: n.nvmlDeviceGetTemperature(h, 0),
     ]
     slower: list[tuple[float, Call]] = [
-        (beats.ACTIVITY_BUSY if busy else beats.ACTIVITY_IDLE, _gpm(n)),
+        (intervals.ACTIVITY_BUSY if busy else intervals.ACTIVITY_IDLE, _gpm(n)),
         (
-            beats.NVLINK_TOTALS_BUSY if busy else beats.NVLINK_TOTALS_QUIET,
+            intervals.NVLINK_TOTALS_BUSY if busy else intervals.NVLINK_TOTALS_QUIET,
             lambda h: n.nvmlDeviceGetFieldValues(h, totals),
         ),
-        (beats.THROTTLE, lambda h: n.nvmlDeviceGetFieldValues(h, [74, 76, 77, 79, 269, 270, 271])),
-        (beats.THROTTLE, lambda h: n.nvmlDeviceGetClockInfo(h, 0)),
-        (beats.THROTTLE, lambda h: n.nvmlDeviceGetClockInfo(h, 2)),
-        (beats.THROTTLE, lambda h: n.nvmlDeviceGetClockInfo(h, 3)),
-        (beats.THROTTLE, lambda h: n.nvmlDeviceGetEnforcedPowerLimit(h)),
-        (beats.MEMORY_TEMPERATURE, lambda h: n.nvmlDeviceGetFieldValues(h, [82])),
-        (beats.PROCESSES, lambda h: n.nvmlDeviceGetComputeRunningProcesses(h)),
-        (beats.PCIE_LINK, lambda h: n.nvmlDeviceGetCurrPcieLinkGeneration(h)),
-        (beats.PCIE_LINK, lambda h: n.nvmlDeviceGetCurrPcieLinkWidth(h)),
-        (beats.ENERGY, lambda h: n.nvmlDeviceGetTotalEnergyConsumption(h)),
-        (beats.LINKS, lambda h: n.nvmlDeviceGetFieldValues(h, links)),
-        (beats.LINKS, lambda h: n.nvmlDeviceGetFieldValues(h, errors)),
-        (beats.LINKS, lambda h: [n.nvmlDeviceGetNvLinkState(h, link) for link in range(18)]),
-        (beats.LINKS, lambda h: n.nvmlDeviceGetPcieReplayCounter(h)),
-        (beats.LINKS, lambda h: n.nvmlDeviceGetFieldValues(h, [230])),
         (
-            beats.ECC,
+            intervals.THROTTLE,
+            lambda h: n.nvmlDeviceGetFieldValues(h, [74, 76, 77, 79, 269, 270, 271]),
+        ),
+        (intervals.THROTTLE, lambda h: n.nvmlDeviceGetClockInfo(h, 0)),
+        (intervals.THROTTLE, lambda h: n.nvmlDeviceGetClockInfo(h, 2)),
+        (intervals.THROTTLE, lambda h: n.nvmlDeviceGetClockInfo(h, 3)),
+        (intervals.THROTTLE, lambda h: n.nvmlDeviceGetEnforcedPowerLimit(h)),
+        (intervals.MEMORY_TEMPERATURE, lambda h: n.nvmlDeviceGetFieldValues(h, [82])),
+        (intervals.PROCESSES, lambda h: n.nvmlDeviceGetComputeRunningProcesses(h)),
+        (intervals.PCIE_LINK, lambda h: n.nvmlDeviceGetCurrPcieLinkGeneration(h)),
+        (intervals.PCIE_LINK, lambda h: n.nvmlDeviceGetCurrPcieLinkWidth(h)),
+        (intervals.ENERGY, lambda h: n.nvmlDeviceGetTotalEnergyConsumption(h)),
+        (intervals.LINKS, lambda h: n.nvmlDeviceGetFieldValues(h, links)),
+        (intervals.LINKS, lambda h: n.nvmlDeviceGetFieldValues(h, errors)),
+        (intervals.LINKS, lambda h: [n.nvmlDeviceGetNvLinkState(h, link) for link in range(18)]),
+        (intervals.LINKS, lambda h: n.nvmlDeviceGetPcieReplayCounter(h)),
+        (intervals.LINKS, lambda h: n.nvmlDeviceGetFieldValues(h, [230])),
+        (
+            intervals.ECC,
             lambda h: [n.nvmlDeviceGetTotalEccErrors(h, s, t) for s in (0, 1) for t in (0, 1)],
         ),
-        (beats.ECC, lambda h: [n.nvmlDeviceGetRemappedRows(h) for _ in range(4)]),
+        (intervals.ECC, lambda h: [n.nvmlDeviceGetRemappedRows(h) for _ in range(4)]),
     ]
-    return [*((beats.TICK, call) for call in cheap), *slower]
+    return [*((intervals.TICK, call) for call in cheap), *slower]
 
 
 def _gpm(n: Any) -> Call:

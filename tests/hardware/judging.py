@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 
 from agent.diagnosis.accounting import STATE
 from agent.diagnosis.thresholds import Thresholds
-from agent.diagnosis.verdict import CAUSES, Cause, Pair, State
-from agent.diagnosis.window import SECONDS
-from agent.look import Look
-from agent.model import Snapshot
+from agent.model import CAUSES, Cause, Pair, Snapshot, State
+from agent.series import WINDOW, SampleStore
 from agent.sources import activity
 
 FED = Thresholds().busy
@@ -42,17 +40,17 @@ class Tick(NamedTuple):
 
 def ticks(snapshots: Iterable[Snapshot], gpu: str) -> list[Tick]:
     """What was said of one GPU, by its index, tick by tick."""
-    found = [_tick(Look(snapshot), snapshot.at, gpu) for snapshot in snapshots]
+    found = [_tick(SampleStore.of(snapshot), snapshot.at, gpu) for snapshot in snapshots]
     return [tick._replace(activity=_mean(found[: place + 1])) for place, tick in enumerate(found)]
 
 
 def _mean(told: Sequence[Tick]) -> float | None:
     """The mean activity of the last ticks, as many as the diagnosis weighs."""
-    known = [t.activity for t in told[-round(SECONDS) :] if t.activity is not None]
+    known = [t.activity for t in told[-round(WINDOW) :] if t.activity is not None]
     return sum(known) / len(known) if known else None
 
 
-def _tick(look: Look, at: float, gpu: str) -> Tick:
+def _tick(look: SampleStore, at: float, gpu: str) -> Tick:
     found = [key[2:] for key, value in look.where(STATE, gpu=gpu).items() if value]
     active = next(iter(look.where(activity.ACTIVITY, gpu=gpu).values()), None)
     assert len(found) <= 1, f"{len(found)} verdicts on GPU {gpu} at one tick"
@@ -70,8 +68,8 @@ class Expected:
     def at(self, active: float | None) -> frozenset[Pair]:
         """What is right at this activity."""
         fed = self.fed and active is not None and active >= FED - BAND
-        hungry = not self.fed or active is None or active < FED + BAND
-        right = (*(self.pairs if hungry else ()), *(self.fed if fed else ()))
+        input_bound = not self.fed or active is None or active < FED + BAND
+        right = (*(self.pairs if input_bound else ()), *(self.fed if fed else ()))
         return frozenset(map(pair, right))
 
     @property

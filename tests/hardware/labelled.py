@@ -159,10 +159,10 @@ def graph(seconds: float) -> None:
 
 
 def _ranks(name: str) -> Callable[..., None]:
-    def load(seconds: float, world: str = "0") -> None:
+    def load(seconds: float, machine: str = "0") -> None:
         from tests.hardware import ranks
 
-        ranks.everywhere(getattr(ranks, name), seconds, int(world))
+        ranks.everywhere(getattr(ranks, name), seconds, int(machine))
 
     return load
 

@@ -58,13 +58,13 @@ def matrices(seconds: float, on: float = 1.0, off: float = 0.0) -> None:
         time.sleep(off)
 
 
-def _all_reduce_rank(rank: int, world: int, seconds: float) -> None:
+def _all_reduce_rank(rank: int, machine: int, seconds: float) -> None:
     import torch
     import torch.distributed as dist
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=world)
+    dist.init_process_group("nccl", rank=rank, world_size=machine)
     data = torch.ones(ALL_REDUCE_BYTES // 4, device="cuda")
     stop = torch.zeros(1, device="cuda")
     for _ in range(WARM_UP):
@@ -77,7 +77,7 @@ def _all_reduce_rank(rank: int, world: int, seconds: float) -> None:
         torch.cuda.synchronize()
         reduced += 50
         if rank == 0:
-            bus = ALL_REDUCE_BYTES * reduced * 2 * (world - 1) / world
+            bus = ALL_REDUCE_BYTES * reduced * 2 * (machine - 1) / machine
             say(bytes=bus, reduced=reduced)
             stop[0] = float(time.monotonic() - start > seconds)
         dist.broadcast(stop, 0)
@@ -90,8 +90,8 @@ def all_reduce(seconds: float) -> None:
     import torch
     import torch.multiprocessing as mp
 
-    world = torch.cuda.device_count()
-    mp.spawn(_all_reduce_rank, args=(world, seconds), nprocs=world)
+    machine = torch.cuda.device_count()
+    mp.spawn(_all_reduce_rank, args=(machine, seconds), nprocs=machine)
 
 
 LOADS = {

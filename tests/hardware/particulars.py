@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from agent.bandwidth import RATIO
-from agent.diagnosis.accounting import EVIDENCE
-from agent.look import Look
-from agent.model import Metric
+from agent.limits.paths import RATIO
+from agent.model import Metric, Snapshot
 from agent.sources import activity, clocks, cpu, disk, gpu, network, power, pressure
+from exporters.words import fact_text
 from tests.hardware.bench import Point, Watcher, slope
 from tests.hardware.judging import Expected, Span, ticks
 
@@ -116,14 +115,16 @@ def _wrong(watcher: Watcher, index: str, span: Span, expected: Expected) -> Iter
         wrong[tick.text] += 1
         if wrong[tick.text] == 1:
             after = tick.at - span.onset
-            yield f"wrong at {after:.1f} s: {tick.text}: {_said(Look(snapshot), index)}"
+            yield f"wrong at {after:.1f} s: {tick.text}: {_said(snapshot, index)}"
     if wrong:
         yield f"wrong ticks: {dict(wrong)}"
     else:
-        yield f"says: {told[-1].text}: {_said(Look(watcher.snapshots[-1]), index)}"
+        yield f"says: {told[-1].text}: {_said(watcher.snapshots[-1], index)}"
 
 
-def _said(look: Look, index: str) -> str:
-    found = [labels for labels in look.labelled(EVIDENCE) if labels["gpu"] == index]
-    found.sort(key=lambda labels: (labels["role"] == "doubt", int(labels["place"])))
-    return "; ".join(f"{labels['text']}" for labels in found) or "no evidence"
+def _said(snapshot: Snapshot, index: str) -> str:
+    """What the agent said for its verdict, and what it could not see."""
+    for key, verdict in snapshot.verdicts.items():
+        if key.labels[0] == index:
+            return "; ".join(map(fact_text, (*verdict.evidence, *verdict.doubts)))
+    return "no evidence"

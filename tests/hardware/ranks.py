@@ -71,24 +71,24 @@ def double(rank: int, seconds: float) -> None:
     _data_parallel(rank, seconds, compute if rank == 0 else None)
 
 
-def _rank(rank: int, world: int, port: int, work: Callable[[int, float], None], s: float) -> None:
+def _rank(rank: int, machine: int, port: int, work: Callable[[int, float], None], s: float) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     if DEVICE == "cuda":
         torch.cuda.set_device(rank)
-    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo", rank=rank, world_size=world)
+    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo", rank=rank, world_size=machine)
     work(rank, s)
 
 
-def everywhere(work: Callable[[int, float], None], seconds: float, world: int = 0) -> None:
+def everywhere(work: Callable[[int, float], None], seconds: float, machine: int = 0) -> None:
     """One process a GPU. The first says when it is over: the others may hang in NCCL by then."""
-    world = world or torch.cuda.device_count()
-    if world < 2:
+    machine = machine or torch.cuda.device_count()
+    if machine < 2:
         raise SystemExit("this load needs two GPUs or more")
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
-    arguments = (world, port, work, seconds)
+    arguments = (machine, port, work, seconds)
     # forked: this process has asked the GPUs nothing but their number, and torch is imported
-    context = mp.start_processes(_rank, arguments, world, join=False, start_method="fork")
+    context = mp.start_processes(_rank, arguments, machine, join=False, start_method="fork")
     context.processes[0].join()
     for process in context.processes:
         process.kill()

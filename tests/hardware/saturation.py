@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent import bandwidth
+from agent.limits import paths
 from agent.model import Metric
 from tests.hardware.bench import Figure, Load, Point, Watcher
 
@@ -79,12 +79,12 @@ def at(counted: list[Point], moment: float) -> float:
 def full(watcher: Watcher, path: str, device: str, way: str, span: Span) -> Iterator[Figure]:
     """One path that the load fills: its ratio, and for how long it is called saturated."""
     threshold = watcher.agent.specs.threshold(path)
-    ratios = inside(points(watcher, bandwidth.RATIO, path, device, way), span)
+    ratios = inside(points(watcher, paths.RATIO, path, device, way), span)
     name = f"{device} {path} {way}"
     note = f"least {min(ratios):.3f}, most {max(ratios):.3f}, {len(ratios)} readings"
     mean = sum(ratios) / len(ratios)
     yield Figure(f"{name} ratio", mean, threshold, NEVER_MORE, "of the limit", note)
-    counted = points(watcher, bandwidth.SATURATED, path, device, way)
+    counted = points(watcher, paths.SATURATED, path, device, way)
     grown = counted[-1].value - at(counted, span.start - EDGE)
     least, most = 0.95 * span.seconds - EDGE, 1.05 * span.seconds + EDGE
     note = f"the load ran {span.seconds:.2f} s, {grown / span.seconds:.4f} of it"
@@ -93,15 +93,15 @@ def full(watcher: Watcher, path: str, device: str, way: str, span: Span) -> Iter
 
 def quiet(watcher: Watcher, path: str, device: str, way: str, span: Span) -> Iterator[Figure]:
     """One path that the load leaves alone: low, and never called saturated."""
-    ratios = inside(points(watcher, bandwidth.RATIO, path, device, way), span)
+    ratios = inside(points(watcher, paths.RATIO, path, device, way), span)
     yield Figure(f"{device} {path} {way} most", max(ratios), 0.0, QUIET, "of the limit")
-    counted = points(watcher, bandwidth.SATURATED, path, device, way)
+    counted = points(watcher, paths.SATURATED, path, device, way)
     grown = counted[-1].value - at(counted, span.start - EDGE)
     yield Figure(f"{device} {path} {way} saturated", grown, 0.0, 0.0, "s")
 
 
 def devices(watcher: Watcher) -> list[str]:
-    return [f"gpu{identity.index}" for identity in watcher.agent.gpus.fleet.gpus]
+    return [f"gpu{identity.index}" for identity in watcher.agent.gpus.inventory.gpus]
 
 
 def nvlink(watcher: Watcher, seconds: float = LOAD_SECONDS) -> Iterator[Figure]:

@@ -6,12 +6,12 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from agent.backends.device import Device
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.diagnosis.thresholds import Thresholds
-from agent.reads import Out
+from agent.hardware.device import NvmlDevice
+from agent.polling.reads import Out
 from agent.sources import activity
-from agent.sources.activity import FromBuffer
+from agent.sources.activity import ActivityFromBuffer
 from tests.hardware.bench import Figure, Load, Watcher, running, slope
 from tests.hardware.judging import Span
 from tests.hardware.particulars import ROWS, figure, within
@@ -141,8 +141,8 @@ def duty(seconds: float = 40.0) -> Iterator[Figure]:
 class DriverBuffer:
     """What the agent would count of a GPU without GPM."""
 
-    def __init__(self, device: Device, watcher: Watcher) -> None:
-        self._source = FromBuffer(device)
+    def __init__(self, device: NvmlDevice, watcher: Watcher) -> None:
+        self._source = ActivityFromBuffer(device)
         self._watcher = watcher
         self._labels = device.labels
         self.active = 0.0  # s

@@ -3,8 +3,8 @@
 import os
 from typing import Any, Protocol
 
-from agent.assembly import Hardware, real_hardware
-from agent.backends import simulated
+from agent import simulator
+from agent.cli.assembly import Hardware, real_hardware
 from agent.clock import Clock, FrozenClock
 from tests.hardware.bench import Load, MachineClock, slope
 from tests.hardware.bench import Point as Done
@@ -131,7 +131,7 @@ class SimulatedStage:
     def __init__(self, system: str) -> None:
         self.frozen: Clock | None = FrozenClock()
         self.clock: Clock = self.frozen
-        self.machine: Any = simulated.build(simulated.parse(f"{system}:idle"), self.frozen)
+        self.machine: Any = simulator.build(simulator.parse(f"{system}:idle"), self.frozen)
 
     def hardware(self) -> Hardware:
         return Hardware(lambda: self.machine.nvml, self.machine.host, simulated=True)
@@ -143,11 +143,11 @@ class SimulatedStage:
         return None
 
     def begin(self, trial: Trial) -> Playing:
-        self.machine.world.set_scenario(trial.scenario)
+        self.machine.set_scenario(trial.scenario)
         return Still(self.clock.monotonic())
 
     def clear(self) -> None:
-        self.machine.world.set_scenario("idle")
+        self.machine.set_scenario("idle")
 
 
 def stage() -> Stage:

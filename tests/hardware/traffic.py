@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from agent.backends.buffers import POWER_SAMPLES, SampleBuffer
-from agent.backends.device import Device
-from agent.backends.gpm import GpmId
+from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
+from agent.hardware.device import NvmlDevice
+from agent.hardware.gpm import GpmId
 from agent.model import Metric
 from agent.sources import activity, nvlink, pcie, power
 from tests.hardware.bench import Figure, Point, Watcher, running, slope
@@ -12,7 +12,7 @@ from tests.hardware.bench import Figure, Point, Watcher, running, slope
 LINK_BYTES = 25e9
 
 
-def device_of(watcher: Watcher, index: str) -> Device:
+def device_of(watcher: Watcher, index: str) -> NvmlDevice:
     """One GPU of the watcher's agent."""
     members = watcher.agent.gpus._members.values()
     return next(m.device for m in members if m.device.labels[0] == index)
@@ -73,14 +73,14 @@ def gpm_unit(watcher: Watcher, seconds: float = 20.0) -> Iterator[Figure]:
     yield Figure("GPM's PCIe unit, received", unit, 1.03e6, 1.07e6, "bytes", note)
 
 
-def _counters(device: Device) -> list[int]:
+def _counters(device: NvmlDevice) -> list[int]:
     answers = device.get("FieldValues", [197, 198])  # PCIE_COUNT_TX_BYTES, PCIE_COUNT_RX_BYTES
     return [int(answer.value.uiVal) for answer in answers]
 
 
-def watcher_gpm(device: Device, watcher: Watcher):  # type: ignore[no-untyped-def]
+def watcher_gpm(device: NvmlDevice, watcher: Watcher):  # type: ignore[no-untyped-def]
     """A GPM of our own, beside the agent's."""
-    from agent.backends.gpm import Gpm
+    from agent.hardware.gpm import Gpm
 
     return Gpm(device, watcher.clock)
 
@@ -120,7 +120,7 @@ def all_reduce(watcher: Watcher, seconds: float = 30.0) -> Iterator[Figure]:
         start = watcher.clock.monotonic()
         watcher.ticks(seconds)
         end = watcher.clock.monotonic()
-        gpus = [identity.index for identity in watcher.agent.gpus.fleet.gpus]
+        gpus = [identity.index for identity in watcher.agent.gpus.inventory.gpus]
         for index in map(str, gpus):
             yield from _links_of_one(watcher, load.rate, index, start, end)
 
@@ -147,7 +147,7 @@ def link_sum(watcher: Watcher) -> Iterator[Figure]:
     for read in watcher.agent.gpus.reads():
         read.due = 0.0
     watcher.ticks(1.0)
-    for identity in watcher.agent.gpus.fleet.gpus:
+    for identity in watcher.agent.gpus.inventory.gpus:
         index = str(identity.index)
         total = _last(watcher, nvlink.RECEIVED, index)
         parts = [

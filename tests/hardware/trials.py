@@ -1,9 +1,11 @@
 """The loads that are judged, and what is right to say of each GPU under them."""
 
+import re
 from dataclasses import dataclass
 
-from agent.config import Config, LimitConfig, NetworkConfig
-from agent.sources.options import DEFAULT_IGNORE_NETWORKS
+from agent.config.settings import Settings
+from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.sources.network import NetworkConfig
 from tests.hardware.judging import Expected
 from tests.hardware.labelled import PACE
 
@@ -65,8 +67,8 @@ TOGETHER: tuple[Trial, ...] = (
 )
 
 
-def config() -> Config:
+def config() -> Settings:
     """The loopback as a NIC whose limit is what the network load receives."""
-    ignore = DEFAULT_IGNORE_NETWORKS.replace("lo$|", "")
+    ignore = re.compile(NetworkConfig().ignore.pattern.replace("lo$|", ""))
     limit = LimitConfig("network", "lo", "receive", PACE)
-    return Config(network=NetworkConfig(ignore=ignore), limit=(limit,))
+    return Settings(NetworkConfig(ignore), LimitsConfig((limit,)))

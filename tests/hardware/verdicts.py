@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.assembly import Hardware, recorded
+from agent.cli.assembly import Hardware, recorded
 from tests.hardware.bench import Figure, Watcher
 from tests.hardware.blindness import without_gpm
 from tests.hardware.judging import Expected, Matrix, Score, Span, Tick, score, ticks
@@ -47,7 +47,7 @@ class Recording:
     @property
     def roles(self) -> dict[str, Expected]:
         """What is expected of each judged GPU, by index."""
-        gpus = sorted(str(i.index) for i in self.eyed.agent.gpus.fleet.gpus)
+        gpus = sorted(str(i.index) for i in self.eyed.agent.gpus.inventory.gpus)
         if self.trial.others is None:
             return {"0": self.trial.first}
         return {g: self.trial.first if g == "0" else self.trial.others for g in gpus}
@@ -94,7 +94,7 @@ def play(
             tapes.mkdir(parents=True, exist_ok=True)
             found.tape = tapes / f"{trial.name}.tape"
             recorder.write(found.tape)
-            _label(found, recorder._reel._start or 0.0)
+            _label(found, recorder._writer._start or 0.0)
     finally:
         playing.stop()
     return found

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.boards import boards
 from tests.pictures.draw import Drawn, Missing, Picture, draw, workshop
 from tests.pictures.node import SCRAPE
-from tests.pictures.world import ALL, LIVE, PAST, World, world
+from tests.pictures.world import ALL, LIVE, PAST, Machine, machine
+from tests.support.boards import boards
 
 USUAL = (
     "dgx-fleet",
@@ -52,17 +52,17 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 @contextmanager
-def source(address: str | None) -> Iterator[World]:
+def source(address: str | None) -> Iterator[Machine]:
     """A Prometheus of ours, or the one that was named."""
     if address:
         now = time.time()
-        yield World(address.rstrip("/"), now - PAST, now - PAST, now)
+        yield Machine(address.rstrip("/"), now - PAST, now - PAST, now)
         return
-    with tempfile.TemporaryDirectory() as folder, world(Path(folder)) as made:
+    with tempfile.TemporaryDirectory() as folder, machine(Path(folder)) as made:
         yield made
 
 
-def picture(name: str, given: argparse.Namespace, made: World) -> Picture:
+def picture(name: str, given: argparse.Namespace, made: Machine) -> Picture:
     """`BOARD@NODE` as it is to be drawn."""
     uid, _, node = name.partition("@")
     everyone = ".+" if given.prometheus else ALL

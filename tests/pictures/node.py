@@ -15,13 +15,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Lock, Thread
 
-from agent.assembly import Hardware, build_agent
-from agent.backends import simulated as simulation
+from agent import simulator as simulation
+from agent.cli.assembly import Hardware, build_agent
 from agent.clock import FrozenClock
-from agent.config import Config
+from agent.config.settings import Settings
 from exporters.prometheus import Exposition
-from tests.board_data import JOB, NAME, shown
-from tests.machines import OPENMETRICS, Bench
+from tests.support.board_data import JOB, NAME, shown
+from tests.support.machines import OPENMETRICS, Bench
 
 SCRAPE = 15
 """Seconds between two scrapes, as in deploy/compose.yaml."""
@@ -34,7 +34,7 @@ class Node:
         clock = FrozenClock(since)
         made = simulation.build(simulation.parse(machine), clock)
         hardware = Hardware(lambda: made.nvml, made.host, simulated=True)
-        self.bench = Bench(build_agent(Config(), hardware, clock, inline=True), clock, made)
+        self.bench = Bench(build_agent(Settings(), hardware, clock, inline=True), clock, made)
         self.exposition = Exposition(lambda: self.bench.agent.poller.latest, clock, process=False)
         self.lock = Lock()
 

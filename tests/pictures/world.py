@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from agent.config import Config
+from agent.config.settings import Settings
 from alerts.build import rules
-from tests.board_data import agents
 from tests.pictures.node import SCRAPE
-from tests.prometheus import Prometheus, free_port
+from tests.support.board_data import agents
+from tests.support.prometheus import Prometheus, free_port
 
 NODES = {
     "healthy": "dgx-h100:training",
@@ -39,7 +39,7 @@ PATIENCE = 1800.0
 """Seconds for four nodes to live an hour, on a busy machine."""
 
 
-class World(NamedTuple):
+class Machine(NamedTuple):
     """A Prometheus with something in it. Times in seconds since the epoch."""
 
     address: str
@@ -49,7 +49,7 @@ class World(NamedTuple):
 
 
 @contextmanager
-def world(folder: Path, wait: float = WAIT) -> Iterator[World]:
+def machine(folder: Path, wait: float = WAIT) -> Iterator[Machine]:
     """Everything, until it is no longer needed."""
     since = time.time() - PAST
     with ExitStack() as stack:
@@ -61,7 +61,7 @@ def world(folder: Path, wait: float = WAIT) -> Iterator[World]:
         stack.enter_context(server)
         lived = time.time()
         time.sleep(wait)
-        yield World(server.address, since, lived, time.time())
+        yield Machine(server.address, since, lived, time.time())
 
 
 @contextmanager
@@ -127,5 +127,5 @@ def _scrape_as_users_do(folder: Path, live: Mapping[str, str]) -> None:
 
 def our_rules() -> list[Any]:
     """Every rule that users get."""
-    files = (yaml.safe_load(text) for text in rules(Config()).values())
+    files = (yaml.safe_load(text) for text in rules(Settings()).values())
     return [rule for file in files for group in file["groups"] for rule in group["rules"]]

@@ -9,14 +9,14 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from agent.stack import files, programs
-from agent.stack.ports import Ports, choose
+from agent.stack.ports import FreePorts, choose
 from tests.stack.running import ROOT, clean_environment, eventually
 
-FREE = Ports(0, 0, 0, 0)
+FREE = FreePorts(0, 0, 0, 0)
 
 
 @contextmanager
-def started(program: programs.Program, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(program: programs.StackProgram, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A program of the stack until the end of the test."""
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -68,7 +68,7 @@ class Fleet:
         self.process.stdin.flush()
 
 
-def prometheus_text(ports: Ports, interval: float, targets: Mapping[str, int]) -> str:
+def prometheus_text(ports: FreePorts, interval: float, targets: Mapping[str, int]) -> str:
     """The configuration of `up` with many targets, each with an instance of its own."""
     jobs = [
         {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name}}
@@ -83,7 +83,7 @@ def prometheus_text(ports: Ports, interval: float, targets: Mapping[str, int]) -
 @contextmanager
 def monitoring(
     folder: Path, interval: float, targets: Mapping[str, int], texts: tuple[str, str]
-) -> Iterator[Ports]:
+) -> Iterator[FreePorts]:
     """Prometheus over the targets, Alertmanager behind it; their ports.
 
     `texts` are the rules and the configuration of Alertmanager.
@@ -104,7 +104,7 @@ def monitoring(
         yield ports
 
 
-def _ready(program: programs.Program) -> bool:
+def _ready(program: programs.StackProgram) -> bool:
     try:
         with urlopen(program.address + program.ready.lstrip("/"), timeout=5) as page:
             return bool(page.status == 200)

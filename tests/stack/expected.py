@@ -35,6 +35,12 @@ def starved(cause: str, words: str, gpus: frozenset[str]) -> Alert:
     return Alert("DgxGpuStarved", "warning", text, gpus, cause=cause)
 
 
+def told(severity: str, words: str, cause: str, gpus: frozenset[str]) -> Alert:
+    """A starved GPU whose words are not `starved by ...`."""
+    text = rf"{GPU} was {words} for {SHARE} 15m \(limit 25%\)\. \w+"
+    return Alert("DgxGpuStarved", severity, text, gpus, cause=cause)
+
+
 def full(name: str, what: str, *devices: str) -> Alert:
     limit = r"\(limit 50% of the time; it can carry [\d.]+[kMG]B/s\)\. \w+"
     text = rf"{what} .*was full for {SHARE} 10m {limit}"
@@ -73,7 +79,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "starved-cpu": Scenario(STATION, (starved("cpu", "the CPU", ALL4),)),
     "starved-host-thread": Scenario(
-        STATION, (starved("host_thread", "the one thread that launches its work", ALL4),)
+        STATION, (told("warning", "limited by one launch thread", "host_thread", ALL4),)
     ),
     "starved-peer": Scenario(
         H100,
@@ -192,6 +198,12 @@ SCENARIOS: dict[str, Scenario] = {
             ),
         ),
     ),
+    "exposed-communication": Scenario(H100),
+    "hang": Scenario(H100),
+    "late-rank": Scenario(H100),
+    "checkpoint": Scenario(STATION, (starved("disk", "disk", ALL4),)),
+    "threads": Scenario(STATION, (starved("cpu", "the CPU", ALL4),)),
+    "no-demand": Scenario(STATION, (told("info", "waiting, cause unknown", "unknown", ALL4),)),
     "driver-hang": Scenario(
         STATION,
         (

@@ -11,10 +11,10 @@ import logging
 import sys
 from dataclasses import dataclass
 
-from agent.assembly import Agent, Hardware, build_agent
-from agent.backends import simulated
+from agent import simulator
+from agent.cli.assembly import Agent, Hardware, build_agent
 from agent.clock import SystemClock
-from agent.config import Config
+from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
 from exporters.http import application
 from exporters.prometheus import Exposition
@@ -25,13 +25,13 @@ from exporters.server import serve
 class Member:
     """One machine, and the agent that watches it."""
 
-    machine: simulated.Machine
+    machine: simulator.SimulatedSystem
     agent: Agent
 
 
-def member(spec: str, speed: float, config: Config) -> Member:
+def member(spec: str, speed: float, config: Settings) -> Member:
     clock = SystemClock(speed)
-    machine = simulated.build(simulated.parse(spec), clock)
+    machine = simulator.build(simulator.parse(spec), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     return Member(machine, build_agent(config, hardware, clock))
 
@@ -54,11 +54,11 @@ async def obey(members: dict[str, Member]) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         name, scenario = line.decode().split()
-        members[name].machine.world.set_scenario(scenario)
+        members[name].machine.set_scenario(scenario)
 
 
 async def serve_all(speed: float, held_after: float, specs: dict[str, str]) -> None:
-    config = Config(diagnosis=Thresholds(held_after=held_after))
+    config = Settings(Thresholds(held_after=held_after))
     members = {name: member(spec, speed, config) for name, spec in specs.items()}
     ticking = [await listen(name, entry.agent) for name, entry in members.items()]
     obeying = asyncio.create_task(obey(members))

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from agent.config import Config
+from agent.config.settings import Settings
 from agent.stack import programs
 from agent.stack.ports import choose
 from alerts.build import alertmanager, rules
@@ -73,7 +73,7 @@ def texts(inbox: Inbox, scale: float, smtp: int = 0) -> tuple[str, str]:
             email_smarthost=f"127.0.0.1:{smtp}",
             email_tls=False,
         )
-    config = Config(alertmanager=told)
+    config = Settings(told)
     groups = [g for text in rules(config, scale).values() for g in yaml.safe_load(text)["groups"]]
     return json.dumps({"groups": groups}), alertmanager(config, scale)["alertmanager.yaml"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.backends.simulated import SCENARIOS as NAMES
+from agent.simulator import SCENARIOS as NAMES
 from tests.stack.expected import SCENARIOS
 from tests.stack.play import KILLED, Play, played
 

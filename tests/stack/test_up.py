@@ -9,15 +9,18 @@ import subprocess
 import sys
 import time
 import urllib.request
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agent.refusal import BadInput
+from agent.cli.up import plan_of, programs_of
+from agent.errors import BadInput
 from agent.stack.folder import LOCK, PREFIX, SETTLED, sweep
-from agent.stack.ports import Ports, choose
+from agent.stack.ports import USUAL, FreePorts, choose
 from agent.stack.programs import Binary
 from tests.stack.running import ROOT, Running, alive, clean_environment, eventually
 
@@ -164,14 +167,37 @@ def test_grafana_is_started_where_it_is_installed(tmp_path: Path) -> None:
         assert list(Path(json.loads(boards.partition("path: ")[2].rstrip("}\n"))).glob("*.json"))
 
 
-def test_a_program_that_cannot_start_ends_all_with_its_own_words(tmp_path: Path) -> None:
-    binary = tmp_path / "prometheus"
-    binary.write_text("#!/bin/sh\necho the disk is on fire >&2\nexit 7\n")
-    binary.chmod(0o755)
+def test_what_cannot_start_is_told_in_its_own_words_and_the_page_comes_up(tmp_path: Path) -> None:
+    for name in ("prometheus", "prometheus-alertmanager"):
+        (tmp_path / name).write_text("#!/bin/sh\necho the disk is on fire >&2\nexit 7\n")
+        (tmp_path / name).chmod(0o755)
     path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
-    sentence = refused("--simulate", "k40:idle", PATH=path, TMPDIR=str(tmp_path))
-    assert "prometheus ended with status 7: the disk is on fire" in sentence
+    with Running("agent", "up", "--simulate", "k40:idle", PATH=path, TMPDIR=str(tmp_path)) as up:
+        found = addresses(up)
+        assert found.keys() & READY.keys() == {"agent"}
+        assert get(found["agent"] + "-/ready")
+        said = "".join(up.said)
+        for name in ("prometheus", "alertmanager"):
+            assert f"{name} ended with status 7: the disk is on fire; going on without it" in said
+        assert up.end(signal.SIGTERM) == 0
     assert list(tmp_path.glob(f"{PREFIX}*")) == []
+
+
+def test_an_agent_that_cannot_start_ends_all_with_its_own_words(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('web_config_file = "missing.yaml"\n')
+    flags = ("--simulate", "k40:idle", "--config", str(config))
+    sentence = refused(*flags, TMPDIR=str(tmp_path))
+    assert "agent ended with status 2" in sentence
+    assert "missing.yaml" in sentence
+    assert list(tmp_path.glob(f"{PREFIX}*")) == []
+
+
+def test_what_is_not_installed_is_not_started(tmp_path: Path) -> None:
+    plan = plan_of(Namespace(config=None, simulate="k40:idle", simulate_speed=1.0))
+    lacking = replace(plan, binaries=replace(plan.binaries, prometheus=None, grafana=None))
+    names = [program.name for program in programs_of(tmp_path, lacking, USUAL)]
+    assert names == ["agent", "alertmanager"]
 
 
 def test_what_is_missing_is_named_with_its_package() -> None:
@@ -206,7 +232,7 @@ def test_leftovers_of_a_killed_stack_are_swept_and_living_ones_are_not(tmp_path:
 def test_a_port_is_replaced_only_where_it_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         held = server.getsockname()[1]
-        chosen = choose(Ports(agent=held, prometheus=0, alertmanager=0, grafana=0))
+        chosen = choose(FreePorts(agent=held, prometheus=0, alertmanager=0, grafana=0))
     assert chosen.agent != held
     assert len({chosen.agent, chosen.prometheus, chosen.alertmanager, chosen.grafana}) == 4
-    assert choose(Ports(agent=held)).agent == held
+    assert choose(FreePorts(agent=held)).agent == held

@@ -55,7 +55,7 @@ function showTable(panel, group, findings) {
     const flows = group.flows.filter((flow) => flow.device === device);
     say(row.firstChild, deviceName(flows[0]));
     put(row, "data-device", device);
-    put(row, "data-faults", !flows[0].gpu && findings.some((text) => text.includes(device)));
+    put(row, "data-faults", !flows[0].gpu && findings.some((finding) => !finding.gpu && finding.device === device));
     showCells(row, group.directions, flows);
   });
 }

@@ -3,11 +3,11 @@
 import { element, keep, put, say, symbol, point } from "./dom.js";
 import { count } from "./figures.js";
 
-const NONE = "Nothing is missing, down or below its rate.";
+const NONE = "All expected hardware is present and at full speed.";
 
 export function showFindings(list, findings) {
   const entries = findings.length
-    ? findings.map((text) => ({ text, level: "wrong" }))
+    ? findings.map(({ sentence }) => ({ text: sentence, level: "wrong" }))
     : [{ text: NONE, level: "good" }];
   keep(list, entries, (entry) => entry.text, makeFinding, (node, entry) => {
     put(node, "data-level", entry.level);
@@ -18,9 +18,7 @@ export function showFindings(list, findings) {
 
 /** Findings that are about one GPU, without its name. */
 export function findingsOf(frame, gpu) {
-  const name = `GPU ${gpu.gpu}: `;
-  const own = frame.findings.filter((text) => text.startsWith(name));
-  return own.map((text) => text.slice(name.length));
+  return frame.findings.filter(({ uuid }) => uuid === gpu.uuid).map(({ text }) => text);
 }
 
 function makeFinding() {

@@ -2,7 +2,7 @@
 
 /** Every state with its causes, `state/cause`; the place in this list, from 1, is its code. */
 export const PAIRS = [
-  "idle/none", "held/none",
+  "idle/none", "held/none", "hung/none",
   "throttled/thermal", "throttled/power", "throttled/reliability",
   "starved/pcie", "starved/peer", "starved/disk", "starved/network", "starved/cpu",
   "starved/host_thread", "starved/unknown",
@@ -39,6 +39,7 @@ const FORMS = {
   communicating: { height: 0.75, lines: "upright" },
   throttled: { height: 0.75, lines: "level" },
   held: { height: 0.5, lines: "" },
+  hung: { height: 1, lines: "level" },
   idle: { height: 0.25, lines: "" },
 };
 const LIGHT = new Set(["throttled", "idle"]);

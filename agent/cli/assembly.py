@@ -1,0 +1,198 @@
+"""The composition root: from configuration and hardware to an agent that can tick."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.clock import Clock, SystemClock
+from agent.config.settings import Configuration, Settings
+from agent.diagnosis.accounting import Diagnosis
+from agent.hardware.device import GpuIdentity, NvmlDevice
+from agent.hardware.gpm import Gpm
+from agent.hardware.host import Host, real_host
+from agent.hardware.nvml import real_library
+from agent.jobs.gpu_processes import GpuProcesses
+from agent.limits.paths import PathMonitor
+from agent.model import FINAL, Absent
+from agent.polling import intervals
+from agent.polling.gpu_context import GpuContext
+from agent.polling.inventory import GpuInventory, GpuWatch
+from agent.polling.observers import GuardedObserver, Observer
+from agent.polling.poller import Poller
+from agent.polling.reads import PERMANENT, Read, ReadCosts
+from agent.polling.schedule import ReadSchedule
+from agent.polling.worker import InlineWorker, Worker
+from agent.sources import system, xid
+from agent.sources.options import HostOptions
+from agent.sources.table import gpu_reads, host_reads
+from agent.specs import Specs, SystemSpec
+from agent.specs.machine import MachineSpecs
+
+if TYPE_CHECKING:  # tapes and simulated machines are loaded only by who needs them
+    from agent.replay.tape import TapeRecorder
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What the agent watches: a source of NVML libraries and a host."""
+
+    library: Callable[[], Any]
+    host: Host
+    simulated: bool = False
+
+
+def real_hardware() -> Hardware:
+    """This machine."""
+    return Hardware(library=real_library, host=real_host())
+
+
+def simulated_hardware(machine: str, clock: Clock) -> Hardware:
+    """A machine of `SYSTEM[@DRIVER][:SCENARIO]`; raises SimulationError."""
+    from agent import simulator
+
+    built = simulator.build(simulator.parse(machine), clock)
+    return Hardware(library=lambda: built.nvml, host=built.host, simulated=True)
+
+
+def taped_hardware(path: Path, clock: Clock) -> Hardware:
+    """The machine that a tape recorded; raises TapeError."""
+    from agent.replay.tape import Tape, TapePlayer
+
+    player = TapePlayer(Tape.load(path), clock)
+    return Hardware(library=lambda: player.nvml, host=player.host)
+
+
+def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
+    """The same hardware with a recorder between it and the sources."""
+    from agent.replay.tape import TapeRecorder
+
+    recorder = TapeRecorder(hardware.library(), hardware.host, clock)
+    return Hardware(lambda: recorder.nvml, recorder.host, hardware.simulated), recorder
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """An agent ready to tick."""
+
+    configuration: Configuration
+    clock: Clock
+    poller: Poller
+    gpus: GpuWatch
+    diagnosis: Diagnosis
+    watch: xid.XidWatch
+    product: str  # the maker's name of this machine
+
+    @property
+    def settings(self) -> Settings:
+        return self.configuration.current
+
+    @property
+    def specs(self) -> Specs:
+        return self.settings[MachineSpecs].specs
+
+    def recognise(self, inventory: GpuInventory) -> SystemSpec | None:
+        """Which system this is, by the GPUs that are there."""
+        return self.settings[MachineSpecs].system_of(inventory.gpus)
+
+    def complete(self, settings: Settings) -> Settings:
+        """These settings with the spec sheets that they name; raises SpecError."""
+        return settings.including(MachineSpecs.of(settings, self.product))
+
+
+def build_agent(
+    settings: Settings, hardware: Hardware, clock: Clock | None = None, *, inline: bool = False
+) -> Agent:
+    """Join hardware, sources and poller. `inline` workers run on the caller's thread, for tests.
+
+    Raises SpecError where the configured system or spec directory is wrong.
+    """
+    clock = clock or SystemClock()
+    host, product = hardware.host, system.product_name(hardware.host.files)
+    configuration = Configuration(settings.including(MachineSpecs.of(settings, product)))
+    gpu_processes = GpuProcesses()
+    build = _gpu_builder(configuration, host, clock, gpu_processes)
+    gpus = GpuWatch(hardware.library, build, clock, ReadCosts(), gpu_processes)
+    counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.inventory.gpus))
+    paths = PathMonitor(configuration, lambda: gpus.inventory)
+    diagnosis = Diagnosis(lambda: gpus.inventory, paths.bandwidth, configuration)
+    return Agent(
+        configuration=configuration,
+        clock=clock,
+        poller=_poller(
+            configuration,
+            host,
+            gpus,
+            counts,
+            observers=(
+                GuardedObserver("bandwidth", paths),
+                GuardedObserver("diagnosis", diagnosis),
+            ),
+            inline=inline,
+        ),
+        gpus=gpus,
+        diagnosis=diagnosis,
+        watch=xid.XidWatch(gpus.listener, counts),
+        product=product,
+    )
+
+
+def _poller(
+    configuration: Configuration,
+    host: Host,
+    gpus: GpuWatch,
+    counts: xid.XidCounts,
+    *,
+    observers: Sequence[Observer],
+    inline: bool,
+) -> Poller:
+    clock, worker = gpus.clock, InlineWorker if inline else Worker
+    options = HostOptions(
+        configuration,
+        every=lambda: intervals.HOST_AT_REST if gpus.gpu_processes.at_rest else intervals.TICK,
+    )
+    schedule = ReadSchedule(
+        host_reads(host, clock, options, gpus.gpu_processes), clock, ReadCosts()
+    )
+    whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
+    known = ReadSchedule([*system.reads(whole), *xid.reads(counts)], clock, ReadCosts())
+    return Poller(
+        workers=(
+            worker("nvml", gpus.run, gpus.complete, clock),
+            worker("host", schedule.run, schedule.complete, clock),
+            InlineWorker("memory", known.run, known.complete, clock),  # no call that could hang
+        ),
+        read_costs=(gpus.read_costs, schedule.read_costs, known.read_costs),
+        clock=clock,
+        observers=observers,
+    )
+
+
+def _gpu_builder(
+    configuration: Configuration, host: Host, clock: Clock, gpu_processes: GpuProcesses
+) -> Callable[[NvmlDevice, Sequence[GpuIdentity]], Iterator[Read]]:
+    def build(device: NvmlDevice, identities: Sequence[GpuIdentity]) -> Iterator[Read]:
+        gpu_context = GpuContext(
+            device=device,
+            clock=clock,
+            gpus=len(identities),
+            gpm=gpm_of(device, clock),
+            host=host,
+            identities=identities,
+            configuration=configuration,
+            gpu_processes=gpu_processes,
+        )
+        return gpu_reads(gpu_context)
+
+    return build
+
+
+def gpm_of(device: NvmlDevice, clock: Clock) -> Gpm | None:
+    """The GPU's performance monitor, or None where it has none that answers."""
+    try:
+        return Gpm(device, clock)
+    except Absent as absent:
+        if absent.reason in FINAL:
+            raise
+        device.unsure = device.unsure or absent.reason not in PERMANENT
+        return None

@@ -1,0 +1,77 @@
+"""What moves on each data path, as a table: both directions against their limits."""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from agent.cli.naming import listed
+from agent.cli.table import UNKNOWN, number, prose, share, table
+
+Document = dict[str, Any]
+
+HEADER = ("path", "device", "in GB/s", "limit", "", "out GB/s", "limit", "", "")
+INWARD = ("receive", "read", "total")
+"""Directions that stand on the left; those of disks are seen from the host."""
+
+QUIET = 0.01
+"""Ratio below which both directions go without a row."""
+
+QUIET_BYTES = 5e6
+"""Bytes a second below which the same holds for a path without a limit."""
+
+
+def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
+    """A row for each path that moves anything, the fullest first; the others on one line."""
+    pairs = [
+        {way["direction"] in INWARD: way for way in ways}
+        for _, ways in groupby(paths, key=lambda p: (p["path"], p["device"], p["uuid"]))
+    ]
+    busy = [pair for pair in pairs if any(map(_moves, pair.values()))]
+    busy.sort(key=_fullness, reverse=True)
+    rows = [_row(pair) for pair in busy]
+    if rows:
+        yield from table(HEADER, rows, width=width)
+    unread = [pair for pair in pairs if pair not in busy and any(map(_unknown, pair.values()))]
+    quiet = [pair for pair in pairs if pair not in busy and pair not in unread]
+    for words, which in (("at rest", quiet), ("not read within this look", unread)):
+        if which:
+            yield from prose(f"{words}: {_named(which)}", width, hanging="  ")
+
+
+def _moves(way: Document) -> bool:
+    if way["ratio"] is not None:
+        return bool(way["ratio"] >= QUIET)
+    return (way["bytes_per_second"] or 0) >= QUIET_BYTES
+
+
+def _unknown(way: Document) -> bool:
+    return way["bytes_per_second"] is None
+
+
+def _fullness(pair: dict[bool, Document]) -> tuple[float, float]:
+    """How near the fuller direction is to its threshold; without a limit, how much moves."""
+    ratios = [(way["ratio"] or 0.0) / way["threshold"] for way in pair.values()]
+    return max(ratios), max(way["bytes_per_second"] or 0.0 for way in pair.values())
+
+
+def _row(pair: dict[bool, Document]) -> tuple[str, ...]:
+    either = next(iter(pair.values()))
+    full = "full" if any(way["saturated"] for way in pair.values()) else ""
+    ways = (cell for inward in (True, False) for cell in _cells(pair.get(inward)))
+    return (either["path"], either["device"], *ways, full)
+
+
+def _cells(way: Document | None) -> tuple[str, str, str]:
+    if way is None:
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    moved, limit = (number(way[key], 1e9, 2) for key in ("bytes_per_second", "limit"))
+    return moved, limit, share(way["ratio"])
+
+
+def _named(pairs: Iterable[dict[bool, Document]]) -> str:
+    """`nvlink gpu0-7, disk sda sdb`."""
+    names = [next(iter(pair.values())) for pair in pairs]
+    return ", ".join(
+        f"{path} {listed((way['device'] for way in ways), ' ')}"
+        for path, ways in groupby(names, key=lambda way: way["path"])
+    )

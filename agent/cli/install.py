@@ -1,0 +1,39 @@
+"""`dgx-telemetry install`: the agent as a systemd service."""
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from agent.cli.systemctl import check_machine, systemctl
+from agent.errors import BadInput
+from agent.service.part import InstallPart
+from agent.service.places import InstallPaths
+from agent.service.plan import missing, parts
+
+NOTHING = "nothing to do: dgx-telemetry.service is installed, enabled and active"
+DONE = "dgx-telemetry.service is active; its log: journalctl -u dgx-telemetry"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what is missing and tell each step; with --dry-run only tell."""
+    places = InstallPaths()
+    check_machine("install", places, changes=not arguments.dry_run)
+    os.umask(0o022)  # the service is another user, and reads what root writes here
+    install(parts(places, systemctl), dry=arguments.dry_run)
+    return 0
+
+
+def install(wanted: Sequence[InstallPart], *, dry: bool) -> None:
+    """Put there what is not as it should be; raises BadInput where that cannot be."""
+    steps = missing(wanted)
+    for sentence, part in steps:
+        print(sentence, flush=True)
+        if not dry:
+            try:
+                part.put()
+            except OSError as error:
+                raise BadInput(f"cannot {sentence}: {error.strerror or error}") from error
+    if not steps:
+        print(NOTHING)
+    elif not dry:
+        print(DONE)

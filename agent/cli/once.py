@@ -1,0 +1,165 @@
+"""`dgx-telemetry once`: one look at the machine, as a table or as JSON: what the live page says."""
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from agent.cli.assembly import build_agent
+from agent.cli.first_look import settled, take
+from agent.cli.flow import flows
+from agent.cli.naming import ranges
+from agent.cli.options import hardware_of, settings_of
+from agent.cli.table import UNKNOWN, number, of, prose, share, table, terminal_width
+from agent.cli.view import view_of
+from agent.clock import SystemClock
+from agent.diagnosis.findings import findings
+from agent.model import Reason
+from agent.series import SampleStore
+from agent.sources import cpu, nvlink, pressure, system
+from exporters.live.frame import whole
+from exporters.live.page_state import PageState
+from exporters.live.understanding import understand
+from exporters.snapshot_json import document
+
+Document = dict[str, Any]
+
+GIB = 1 << 30
+MHZ = 1e6
+WIDE = 100
+"""Columns from which there is room for more."""
+
+Cell = Callable[[Document, SampleStore], str]
+"""What stands in one column of the row of a GPU."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look for a second, print, end."""
+    clock = SystemClock()
+    hardware = settled(hardware_of(arguments, clock), clock)
+    agent = build_agent(settings_of(arguments), hardware, clock)
+    last = take(agent)
+    if arguments.json:
+        wrong = tuple(findings(last, agent.recognise(agent.gpus.inventory)))
+        print(json.dumps(document(replace(last, findings=wrong), last.at), indent=2))
+        return 0
+    view = view_of(agent, hardware)
+    scene = PageState(view)
+    scene.take(last, understand(view))
+    frame = whole(scene.machine(), scene.tick())
+    print("\n".join(page(frame, SampleStore.of(last), terminal_width())))
+    return 0
+
+
+def page(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
+    """The look in words: the verdict, the machine, its GPUs, what moves, what is wrong."""
+    yield from prose(f"{frame['headline']}.", width, indent="")
+    yield ""
+    yield machine(samples)
+    if frame["gpus"]:
+        yield f"  {', '.join(sorted({gpu['model'] for gpu in frame['gpus']}))}"
+        yield ""
+        yield from gpus(frame["gpus"], samples, width)
+        yield from why(frame["gpus"], width)
+    yield ""
+    yield from flows(frame["paths"], width)
+    yield ""
+    yield from prose(host(samples), width, indent="")
+    yield ""
+    yield "Wrong:" if frame["findings"] else "All expected hardware is present and at full speed."
+    for finding in frame["findings"]:
+        yield from prose(finding["sentence"], width, hanging="  ")
+
+
+def machine(samples: SampleStore) -> str:
+    """Which machine this is, in one line."""
+    for info in samples.labelled(system.INFO):
+        name = info["title"] or info["product"] or "This machine"
+        found = samples.value(system.GPUS)
+        if found is None:
+            absence = samples.absence(system.GPUS)
+            silent = absence is not None and absence.reason is Reason.STALLED
+            answer = "its NVIDIA driver does not answer" if silent else "no NVIDIA driver"
+            return f"{name}, {answer}"
+        expected = samples.value(system.GPUS_EXPECTED)
+        answering = f"{found:.0f} of {expected:.0f} GPUs" if expected else f"{found:.0f} GPUs"
+        return f"{name}, driver {info['driver_version']}, {answering}"
+    return "This machine did not answer"
+
+
+def gpus(found: Iterable[Document], samples: SampleStore, width: int) -> list[str]:
+    """A row for each GPU."""
+    columns = COLUMNS if width < WIDE else (*COLUMNS, *MORE)
+    rows = [[cell(gpu, samples) for _, cell in columns] for gpu in found]
+    return table([name for name, _ in columns], rows, width=width)
+
+
+def _of(name: str, scale: float = 1.0) -> Cell:
+    def cell(gpu: Document, _: SampleStore) -> str:
+        meter = _meters(gpu)[name]
+        return of(meter["value"], meter["limit"], scale)
+
+    return cell
+
+
+def _links(gpu: Document, samples: SampleStore) -> str:
+    labels = gpu["gpu"], gpu["uuid"]
+    return of(samples.value(nvlink.LINKS, *labels), samples.value(nvlink.LINKS_EXPECTED, *labels))
+
+
+def _meters(gpu: Document) -> dict[str, Document]:
+    return {meter["name"]: meter for meter in gpu["meters"]}
+
+
+def _state(gpu: Document) -> str:
+    """Where the GPU's time goes, with the cause if there is one."""
+    if gpu["lost"]:
+        return "lost"
+    if gpu["state"] is None:
+        return UNKNOWN
+    return str(gpu["state"]) + (f": {gpu['cause']}" if gpu["cause"] != "none" else "")
+
+
+def _hottest(gpu: Document, _: SampleStore) -> str:
+    return number(_meters(gpu)["temperature"]["limit"])
+
+
+COLUMNS: tuple[tuple[str, Cell], ...] = (
+    ("gpu", lambda gpu, _: gpu["gpu"]),
+    ("state", lambda gpu, _: _state(gpu)),
+    ("active", lambda gpu, _: share(_meters(gpu)["activity"]["value"])),
+    ("SM", lambda gpu, _: share(_meters(gpu)["sm"]["value"])),
+    ("mem GiB", _of("memory", GIB)),
+    ("power W", _of("power")),
+    ("temp C", lambda gpu, _: number(_meters(gpu)["temperature"]["value"])),
+    ("links", _links),
+)
+MORE: tuple[tuple[str, Cell], ...] = (("SM MHz", _of("clock", MHZ)), ("limit C", _hottest))
+
+
+def why(found: Iterable[Document], width: int) -> Iterator[str]:
+    """Each verdict that costs something, once: its GPUs, why, what to do."""
+    costly = sorted((gpu for gpu in found if gpu["advice"]), key=_verdict)
+    for _, group in groupby(costly, key=_verdict):
+        alike = list(group)
+        first, several = alike[0], len(alike) > 1
+        names = ranges(int(gpu["gpu"]) for gpu in alike)
+        yield ""
+        words = f"GPU{'s' * several} {names} {first['sentence']}. {first['advice']}"
+        yield from prose(words, width)
+
+
+def _verdict(gpu: Document) -> tuple[str, str]:
+    return gpu["state"], gpu["cause"]
+
+
+def host(samples: SampleStore) -> str:
+    """What the host's CPUs do, in one sentence."""
+    stalls = ", ".join(
+        f"{resource} {number(samples.value(pressure.PRESSURE, resource, 'some'))} s"
+        for resource in ("cpu", "io", "memory")
+    )
+    busy = share(samples.value(cpu.BUSY))
+    return f"CPUs busy {busy}; time since boot in which some work waited: {stalls}"

@@ -1,0 +1,222 @@
+"""What can be typed: subcommands, their flags, and how errors are told."""
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+from agent import __version__
+from agent.errors import BadInput
+
+USAGE_ERROR = 2
+
+
+class UsageError(BadInput):
+    """A command line that cannot be run."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; {self.prog} --help shows what is possible")
+
+    def format_help(self) -> str:
+        text = super().format_help()
+        return text + simulated_machines() if "--simulate" in text else text
+
+
+def simulated_machines() -> str:
+    """The machines that can be simulated; loaded only for who asks for help."""
+    from agent.simulator import SCENARIOS, SYSTEMS
+
+    lists = [("systems", SYSTEMS), ("scenarios", SCENARIOS)]
+    lines = [
+        textwrap.fill(
+            f"{name}: {' '.join(words)}", 79, subsequent_indent="  ", break_on_hyphens=False
+        )
+        for name, words in lists
+    ]
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _hardware_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=_path, metavar="FILE", help="configuration (TOML)")
+    parser.add_argument(
+        "--simulate", metavar="SYSTEM[@DRIVER][:SCENARIO]", help="watch a simulated machine"
+    )
+
+
+def _speed_flag(parser: argparse.ArgumentParser, effect: str) -> None:
+    parser.add_argument("--simulate-speed", type=_speed, default=1.0, metavar="N", help=effect)
+
+
+def _run_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("--listen", metavar="HOST:PORT", help="default 127.0.0.1:9935")
+    parser.add_argument(
+        "--web.config.file",
+        dest="web_config_file",
+        metavar="FILE",
+        help="TLS and passwords (YAML, as of all Prometheus exporters)",
+    )
+    _speed_flag(parser, "run the agent on a clock N times faster")
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="watch a tape")
+    parser.add_argument("--log.level", dest="log_level", help="debug, info, warning or error")
+    parser.add_argument("--log.format", dest="log_format", help="logfmt or json")
+
+
+def _once_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="look at a tape")
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+
+
+def _check_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="check a tape")
+
+
+def _record_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("file", type=_path, metavar="FILE", help="the tape to write")
+    parser.add_argument(
+        "--seconds", type=_seconds, default=60.0, metavar="N", help="how long; default 60"
+    )
+
+
+def _build_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("directory", type=_path, metavar="DIR", help="where to write")
+
+
+def _up_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    _speed_flag(parser, "a clock N times faster, with rules that look back N times less")
+    parser.add_argument(
+        "--data", type=_path, metavar="DIR", help="keep the data here; default: until the end"
+    )
+
+
+def _install_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
+
+
+def _uninstall_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--purge", action="store_true", help="remove the settings too")
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty, expected a path")
+    return Path(text)
+
+
+def _positive(text: str, most: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= most:
+        expected = f"expected a number above 0 and at most {most:g}"
+        raise argparse.ArgumentTypeError(f"{text!r} is out of range, {expected}")
+    return value
+
+
+def _speed(text: str) -> float:
+    return _positive(text, 1000.0)
+
+
+def _seconds(text: str) -> float:
+    return _positive(text, 86_400.0)
+
+
+Flags = Callable[[argparse.ArgumentParser], None]
+
+COMMANDS: dict[str, tuple[Flags, str, str]] = {
+    "run": (
+        _run_flags,
+        "the agent, in the foreground",
+        "dgx-telemetry run\n"
+        "dgx-telemetry run --simulate dgx-1-v100:starved-disk\n"
+        "dgx-telemetry run --replay machine.tape",
+    ),
+    "once": (
+        _once_flags,
+        "one look at the machine",
+        "dgx-telemetry once\ndgx-telemetry once --json --simulate dgx-h100:training",
+    ),
+    "check": (
+        _check_flags,
+        "which system this is, what answers, what is missing; exit 1 if something is wrong",
+        "dgx-telemetry check\ndgx-telemetry check --simulate dgx-1-p100@580:gpu-lost",
+    ),
+    "record": (
+        _record_flags,
+        "tape the raw answers of this machine; serials, UUIDs and host name are masked",
+        "dgx-telemetry record machine.tape --seconds 60",
+    ),
+    "build": (
+        _build_flags,
+        "write dashboards, alert rules and the reference of metrics",
+        "dgx-telemetry build /tmp/dgx",
+    ),
+    "up": (
+        _up_flags,
+        "agent, Prometheus, Alertmanager (and Grafana where installed) as one local stack",
+        "dgx-telemetry up\n"
+        "dgx-telemetry up --simulate dgx-h100:starved-disk --simulate-speed 10\n"
+        "dgx-telemetry up --data ~/dgx-telemetry",
+    ),
+    "install": (
+        _install_flags,
+        "the agent as a systemd service on this machine (as root); again, it does what is missing",
+        "dgx-telemetry install --dry-run\ndgx-telemetry install",
+    ),
+    "uninstall": (
+        _uninstall_flags,
+        "remove the systemd service (as root); settings in /etc/dgx-telemetry stay",
+        "dgx-telemetry uninstall\ndgx-telemetry uninstall --purge",
+    ),
+}
+"""Flags, summary and examples. What a subcommand does is `run` in the module of its name, which is
+loaded when it is wanted: the agent runs all day, and need not know how a stack is built."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = _Parser(
+        prog="dgx-telemetry",
+        description="Where each GPU's time goes, and how close each data path is to its limit.",
+    )
+    top.add_argument("--version", action="version", version=f"dgx-telemetry {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    for name, (flags, summary, examples) in COMMANDS.items():
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog="examples:\n  " + examples.replace("\n", "\n  "),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        flags(sub)
+    return top
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one subcommand and return the exit status; errors are one sentence on stderr."""
+    try:
+        chosen = parser().parse_args(arguments)
+        return int(import_module(f"agent.cli.{chosen.command}").run(chosen))
+    except BadInput as error:
+        sentence = str(error).replace("\n", " ")
+        print(f"dgx-telemetry: {sentence}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # whoever read has seen enough
+        sys.stderr.close()
+        return 0

@@ -1,0 +1,170 @@
+"""`dgx-telemetry run`: the agent in the foreground."""
+
+import argparse
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+
+from agent import __version__
+from agent.cli.assembly import Agent, build_agent
+from agent.cli.options import hardware_of, settings_of
+from agent.cli.view import view_of
+from agent.clock import SystemClock
+from agent.config.configuration import ConfigError
+from agent.config.reload import Reload
+from agent.config.settings import Settings
+from agent.errors import LogEvent
+from agent.model import Snapshot
+from agent.polling.intervals import TICK
+from agent.service.journal import LogConfig, start_logging
+from agent.service.sd_notify import STOPPING, NotifySocket
+from agent.service.status_notifier import StatusNotifier, condition
+from exporters.access_control import AccessControl
+from exporters.http import AGENT, application
+from exporters.live.feed import Feed
+from exporters.prometheus import Exposition
+from exporters.server import Server, serve
+from exporters.settings import HttpConfig
+from exporters.web_file import WebFile
+
+log = logging.getLogger(__name__)
+
+SETTLED = 10
+"""The tick by which every beat of the usual length has run."""
+
+TURN = 0.0005
+"""Seconds after which a thread hands Python's lock on to one that waits. A tick reads hundreds of
+files and driver values, and after each its thread waits for the lock while others render: at
+Python's 5 ms 64 clients made ticks up to 0.4 s late, at this they do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundTask:
+    """Everything that serves until the end."""
+
+    agent: Agent
+    web: WebFile
+    reload: Reload
+    notify_socket: NotifySocket
+    feed: Feed
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C; hardware never ends the agent."""
+    sys.setswitchinterval(TURN)
+    settings = settings_of(arguments)
+    speed = getattr(arguments, "simulate_speed", 1.0)
+    if speed != 1.0 and arguments.simulate is None and arguments.replay is None:
+        raise ConfigError("--simulate-speed needs --simulate or --replay: real time has one speed")
+    clock = SystemClock(speed)
+    hardware = hardware_of(arguments, clock)
+    web = WebFile(settings[HttpConfig].web_config_file)
+    start_logging(settings[LogConfig])
+    notify_socket = NotifySocket.of()
+    if 0 < notify_socket.watchdog < 2 * TICK / speed:
+        seconds = notify_socket.watchdog
+        log.warning(LogEvent("watchdog_too_short", seconds=seconds, tick=TICK / speed))
+    agent = build_agent(settings, hardware, clock)
+
+    def read() -> Settings:
+        read_anew = agent.complete(settings_of(arguments))
+        web.prepare(read_anew[HttpConfig].web_config_file)
+        return read_anew
+
+    def follow(in_force: Settings) -> None:
+        web.follow()
+        start_logging(in_force[LogConfig])
+
+    reload = Reload(agent.configuration, read, follow, under_way=notify_socket.while_reloading)
+    feed = Feed(view_of(agent, hardware))
+    asyncio.run(_serve(BackgroundTask(agent, web, reload, notify_socket, feed)))
+    return 0
+
+
+async def _serve(duty: BackgroundTask) -> None:
+    agent, poller = duty.agent, duty.agent.poller
+    poller.config_ok = lambda: duty.reload.good and duty.web.good
+    poller.listeners += [
+        StatusNotifier(duty.notify_socket, lambda: condition_of(agent)),
+        duty.feed,
+        settle,
+    ]
+    server = await _listen(duty)
+    agent.watch.start()
+    ticking = asyncio.create_task(poller.run())
+    reloading = asyncio.create_task(duty.reload.run())
+    loop = asyncio.get_running_loop()
+    stop = loop.create_future()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _end, stop, number)
+    loop.add_signal_handler(signal.SIGHUP, duty.reload.ask)
+    tasks = ticking, reloading, server.watching
+    duty.web.watch()
+    await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    duty.notify_socket.tell(STOPPING)
+    for task in tasks:
+        task.cancel()
+    await server.cleanup()
+    log.info(LogEvent("stopped"))
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task  # what broke is told, not swallowed
+
+
+async def _listen(duty: BackgroundTask) -> Server:
+    """Serve HTTP; raises ConfigError where that cannot be."""
+    agent, poller, web = duty.agent, duty.agent.poller, duty.web
+    exposition = Exposition(lambda: poller.latest, agent.clock)
+    access = AccessControl(
+        lambda: web.now.config,
+        asyncio.get_running_loop().time,
+        lambda: agent.settings[HttpConfig].names,
+    )
+    app = application(
+        exposition,
+        lambda: poller.latest,
+        agent.clock,
+        awaited=poller.waiting_for,
+        feed=duty.feed,
+        middlewares=(access.middleware(),),
+    )
+    app.on_response_prepare.append(access.add_headers)
+    poller.listeners.append(app[AGENT].scrapes.tick)
+    http = agent.settings[HttpConfig]
+    try:
+        server = await serve(app, *http.address, context=web.context)
+    except (OSError, UnicodeError) as error:  # a host that cannot be a name is a UnicodeError
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot listen on {http.listen}: {why}") from error
+    host = http.listen.rpartition(":")[0]
+    listen = f"{'https' if web.context else 'http'}://{host}:{server.port}/"
+    log.info(LogEvent("started", version=__version__, listen=listen))
+    if web.now.config.http2:
+        log.info(LogEvent("http1_only", file=web.path))
+    if not server.is_local and not web.now.is_guarded:
+        advice = "whoever reaches it can read it; --web.config.file sets TLS and passwords"
+        log.warning(LogEvent("listening_unguarded", listen=listen, advice=advice))
+    return server
+
+
+def condition_of(agent: Agent) -> str:
+    """How the agent is, in one sentence."""
+    inventory = agent.gpus.inventory
+    return condition(agent.poller, inventory, agent.recognise(inventory))
+
+
+def settle(snapshot: Snapshot) -> None:
+    """Once all is built, spare it from garbage collection: looking through it took 40 ms at times,
+    and everything else waited."""
+    if snapshot.tick == SETTLED:
+        gc.collect()
+        gc.freeze()
+
+
+def _end(stop: asyncio.Future[int], number: int) -> None:
+    if not stop.done():
+        stop.set_result(number)

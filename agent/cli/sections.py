@@ -1,0 +1,32 @@
+"""Every section of the configuration, in the order of `deploy/config.toml`.
+
+A room that is configured declares its section, and is added here.
+"""
+
+from agent.config.settings import Section
+from agent.diagnosis.thresholds import Thresholds
+from agent.limits.configured import LimitsConfig
+from agent.service.journal import LogConfig
+from agent.sources.disk import DiskConfig
+from agent.sources.network import NetworkConfig
+from agent.sources.process import ProcessConfig
+from agent.sources.workload import JobConfig
+from agent.specs.machine import SaturationConfig, SpecConfig
+from alerts.receivers import Receivers
+from alerts.thresholds import AlertThresholds
+from exporters.settings import HttpConfig
+
+SECTIONS: tuple[type[Section], ...] = (
+    HttpConfig,
+    SpecConfig,
+    LogConfig,
+    ProcessConfig,
+    JobConfig,
+    DiskConfig,
+    NetworkConfig,
+    Thresholds,
+    SaturationConfig,
+    AlertThresholds,
+    Receivers,
+    LimitsConfig,
+)

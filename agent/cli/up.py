@@ -1,0 +1,197 @@
+"""`dgx-telemetry up`: agent, Prometheus, Alertmanager and Grafana as one local stack."""
+
+import argparse
+import asyncio
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agent.cli.options import config_path, settings_of
+from agent.cli.table import table
+from agent.config.configuration import ConfigError
+from agent.config.settings import Settings
+from agent.config.whole_file import write_whole
+from agent.hardware.nvml import Nvml, real_library
+from agent.model import Absent
+from agent.stack import files, programs
+from agent.stack.arrivals import tell_arrivals
+from agent.stack.child import ChildProcess
+from agent.stack.folder import data_folder
+from agent.stack.ports import USUAL, FreePorts, choose
+from agent.stack.programs import StackProgram
+from agent.stack.supervision import supervise
+
+FALLBACK = "dgx-h100"
+"""What is simulated where there is no GPU; it plays one scenario after the other."""
+
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class StackBinaries:
+    """The paths of what the stack starts; None of what is not installed, which is no hindrance."""
+
+    setpriv: str
+    prometheus: str | None
+    alertmanager: str | None
+    grafana: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StackPlan:
+    """What is started, and how."""
+
+    settings: Settings
+    agent_flags: Sequence[str]
+    simulated: bool
+    speed: float  # of the simulated machine's clock, and of the rules
+    binaries: StackBinaries
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start all, tell where it is, end all on Ctrl-C."""
+    plan = plan_of(arguments)
+    asyncio.run(_until_told_to_end(plan, arguments.data))
+    return 0
+
+
+def plan_of(arguments: argparse.Namespace) -> StackPlan:
+    """What the flags and this machine ask for; raises BadInput for what cannot be."""
+    settings = settings_of(arguments)
+    machine: str | None = arguments.simulate
+    if machine is not None:
+        _check_machine(machine)
+    binaries = StackBinaries(
+        programs.SETPRIV.need(),
+        _found(programs.PROMETHEUS, "nothing is kept, no rule is evaluated"),
+        _found(programs.ALERTMANAGER, "alerts reach nobody"),
+        programs.GRAFANA.find(),
+    )
+    if machine is None and not driver_answers():
+        machine = FALLBACK
+        say(f"no NVIDIA GPU answers here: watching a simulated {FALLBACK} instead")
+    speed = arguments.simulate_speed
+    if machine is None and speed != 1.0:
+        raise ConfigError("--simulate-speed needs --simulate: real time has one speed")
+    path = config_path(arguments)
+    flags = [
+        *(() if machine is None else ("--simulate", machine, "--simulate-speed", f"{speed:g}")),
+        *(() if path is None else ("--config", str(path))),
+    ]
+    return StackPlan(settings, flags, machine is not None, speed, binaries)
+
+
+def _found(binary: programs.Binary, without: str) -> str | None:
+    """Where it is; else that it is missing is said, and what that means."""
+    path = binary.find()
+    if path is None:
+        say(f"{binary.names[0]} is not installed (apt install {binary.package}): {without}")
+    return path
+
+
+def _check_machine(machine: str) -> None:
+    from agent import simulator
+
+    simulator.parse(machine)
+
+
+def driver_answers() -> bool:
+    """Whether NVML finds a GPU."""
+    nvml = Nvml(real_library())
+    try:
+        nvml.connect()
+        found = nvml.call("nvmlDeviceGetCount")
+    except Absent:
+        return False
+    nvml.disconnect()
+    return bool(found)
+
+
+async def _until_told_to_end(plan: StackPlan, data: Path | None) -> None:
+    loop = asyncio.get_running_loop()
+    stop = loop.create_future()
+    for number in ENDS:
+        loop.add_signal_handler(number, _end, stop)
+    with data_folder(data) as folder:
+        ports = choose()
+        write_files(folder, plan, ports)
+        leash = (plan.binaries.setpriv, "--pdeathsig", "KILL", "--")
+        children = [
+            ChildProcess(program, folder / "logs" / f"{program.name}.log", leash, say)
+            for program in programs_of(folder, plan, ports)
+        ]
+
+        async def once_ready() -> None:
+            living = [child for child in children if not child.abandoned]
+            _introduce(living, ports)
+            kept = "kept" if data else "removed at the end"
+            print(f"Data in {folder} ({kept}). Ctrl-C ends all.", flush=True)
+            if any(child.program.name == "alertmanager" for child in living):
+                await tell_arrivals(ports.alertmanager, say)
+
+        await supervise(children, stop, once_ready)
+
+
+def _end(stop: asyncio.Future[None]) -> None:
+    if not stop.done():
+        stop.set_result(None)
+
+
+def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackProgram]:
+    """Everything that is started: the agent, and what is installed of the rest."""
+    binaries = plan.binaries
+    rest = (
+        (programs.prometheus_program, binaries.prometheus, ports.prometheus),
+        (programs.alertmanager_program, binaries.alertmanager, ports.alertmanager),
+        (programs.grafana_program, binaries.grafana, ports.grafana),
+    )
+    return [
+        programs.agent_program(ports.agent, plan.agent_flags),
+        *(program(binary, port, folder) for program, binary, port in rest if binary is not None),
+    ]
+
+
+def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
+    """The configuration of all programs; of what an earlier stack logged, nothing stays."""
+    from alerts.build import alertmanager, rules
+    from alerts.receivers import Receivers
+
+    interval, scale = files.SCRAPE_SECONDS / plan.speed, 1 / plan.speed
+    rule_files = {f"rules/{name}": text for name, text in rules(plan.settings, scale).items()}
+    told = plan.settings
+    if plan.simulated:  # nobody is woken for a machine that does not exist
+        told = told.including(Receivers())
+    texts = {
+        **rule_files,
+        **alertmanager(told, scale),
+        "prometheus.yaml": files.prometheus(ports, interval, list(rule_files)),
+        "provisioning/datasources/prometheus.yaml": files.datasource(ports, interval),
+        "provisioning/dashboards/dgx.yaml": files.boards(programs.BOARDS),
+        **{f"logs/{name}.log": "" for name in asdict(ports)},
+    }
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode())
+
+
+def _introduce(children: Sequence[ChildProcess], ports: FreePorts) -> None:
+    """Where everything is, and who had the usual port."""
+    usual, found = asdict(USUAL), asdict(ports)
+    rows = [
+        (
+            child.program.name,
+            child.program.address,
+            "" if found[name] == usual[name] else f"another program has port {usual[name]}",
+        )
+        for child in children
+        for name in (child.program.name,)
+    ]
+    print("\n".join(table(("program", "address", ""), rows)))
+
+
+def say(news: str) -> None:
+    """One line of news, with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {news}", flush=True)

@@ -1,0 +1,18 @@
+"""The agent as the live page and `once` look at it."""
+
+from agent.cli.assembly import Agent, Hardware
+from agent.hardware.processes import uptime
+from exporters.live.view import View
+
+
+def view_of(agent: Agent, hardware: Hardware) -> View:
+    """What they may ask."""
+    return View(
+        diagnosis=agent.diagnosis,
+        samples=agent.poller.samples,
+        latest=lambda: agent.poller.latest,
+        system=lambda: agent.recognise(agent.gpus.inventory),
+        uptime=lambda: uptime(hardware.host.files),
+        clock=agent.clock,
+        simulated=hardware.simulated,
+    )

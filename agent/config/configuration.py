@@ -1,0 +1,114 @@
+"""The configuration: a TOML file, then the environment, then flags. What is unknown is an error.
+
+Rooms declare their sections themselves; `deploy/config.toml` is the commented example.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, get_origin
+
+import msgspec
+
+from agent.config.decoding import Mismatch, decode, fields_of, shown, unknown
+from agent.config.regular_file import in_time, read_regular
+from agent.config.settings import Section, Settings
+from agent.errors import BadInput
+
+ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
+DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
+LARGEST = 64 * 1024
+"""Bytes of a file: ten times the example. The parser's time may grow as the square of it."""
+
+Sections = Sequence[type[Section]]
+Entry = tuple[str, Any, str]
+"""A key, the value that it is given, and where: a file, a variable or a flag."""
+
+
+class ConfigError(BadInput):
+    """One sentence: where, which key, what was expected."""
+
+
+def load(
+    sections: Sections,
+    path: Path | None,
+    environment: Mapping[str, str] = os.environ,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings from a file (if any), then the environment, then flags that are not None.
+
+    Raises ConfigError with one sentence that names the place, the key and what was expected.
+    """
+    keys = keys_of(sections)
+    values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
+    places: dict[type[Section], str] = {}
+    for key, value, where in (
+        *(_in_file(_read(path), keys, str(path)) if path else ()),
+        *_in_environment(environment, keys),
+        *((key, value, f"--{key}") for key, value in (flags or {}).items() if value is not None),
+    ):
+        section, field = keys[key]
+        text = where.startswith(ENVIRONMENT_PREFIX)
+        try:
+            values[section][field.name] = decode(value, field.type, key, strict=not text)
+        except Mismatch as wrong:
+            raise ConfigError(f"{where}: {wrong.demand}") from wrong
+        places[section] = where
+    return Settings(*(_made(section, values[section], places) for section in sections))
+
+
+def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
+    """Every key, its table before it with a dot, with its section and its field there."""
+    return {
+        f"{section.table}.{field.name}" if section.table else field.name: (section, field)
+        for section in sections
+        for field in fields_of(section).values()
+    }
+
+
+def _made(section: type[Section], values: dict[str, Any], places: Mapping[Any, str]) -> Section:
+    """The section; what its keys must be together is told of the place that set the last one."""
+    try:
+        return section(**values)
+    except Mismatch as wrong:
+        raise ConfigError(f"{places[section]}: {wrong.within(section.table).demand}") from wrong
+
+
+def _in_file(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> Iterator[Entry]:
+    tables = dict.fromkeys(key.partition(".")[0] for key in keys if "." in key)
+    for name, value in content.items():
+        if name in keys:
+            yield name, value, path
+            continue
+        if name not in tables:
+            top = [key for key in keys if "." not in key]
+            raise ConfigError(f"{path}: {unknown(name, [*top, *tables])}")
+        inside = [key for key in keys if key.startswith(f"{name}.")]
+        if not isinstance(value, dict):
+            expected = f"a table of {', '.join(inside)}"
+            raise ConfigError(f"{path}: {name} must be {expected}, not {shown(value)}")
+        for key in value:
+            if f"{name}.{key}" not in inside:
+                raise ConfigError(f"{path}: {unknown(f'{name}.{key}', inside)}")
+            yield f"{name}.{key}", value[key], path
+
+
+def _in_environment(environment: Mapping[str, str], keys: Mapping[str, Any]) -> Iterator[Entry]:
+    for key, (_, field) in keys.items():
+        name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
+        if name in environment and get_origin(field.type) is not tuple:  # tables: in files only
+            yield key, environment[name], name
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = in_time(partial(read_regular, path, LARGEST))
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text, expected a TOML file") from error
+    except (ValueError, RecursionError) as error:  # its own errors, or Python's limits
+        raise ConfigError(f"{path}: is not valid TOML: {error}") from error

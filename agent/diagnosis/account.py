@@ -1,0 +1,100 @@
+"""One GPU's account: its seconds by state and cause, and the pair that leads now."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.model import BUSY, PAIRS, Pair, State
+
+LEADER_WINDOW = 10.0
+"""Seconds over which the largest share is found."""
+
+LEADS_AFTER = 3.0
+"""Seconds for which a pair must lead before it is told: no state flaps at any threshold."""
+
+LAUNCH_PRICE = 0.03
+"""Share of each minute for which an inactive GPU counts as busy: launching work costs so much."""
+
+MINUTE = 60.0
+
+Parts = Mapping[Pair, float]
+"""Shares of one second by state and cause; they sum to 1."""
+
+
+@dataclass(slots=True)
+class LaunchPrice:
+    """Inactive seconds that are still the price of launching: 3 % of any minute."""
+
+    left: float = 0.0
+
+    def forgive(self, parts: Parts, seconds: float, spun: float) -> Parts:
+        """The parts with what is left of the price taken from the starved ones and added to busy.
+
+        `spun` is the part of starving that kernels spent spinning for a peer: no launching.
+        """
+        self.left = min(LAUNCH_PRICE * MINUTE, self.left + LAUNCH_PRICE * seconds)
+        starved = {pair: part for pair, part in parts.items() if pair[0] is State.STARVED and part}
+        lost = sum(starved.values()) - spun
+        if lost <= 0 or seconds <= 0:
+            return parts
+        forgiven = min(lost, self.left / seconds)
+        self.left -= forgiven * seconds
+        kept = 1 - forgiven / sum(starved.values())
+        changed = {pair: part * kept for pair, part in starved.items()}
+        return {**parts, **changed, BUSY: parts.get(BUSY, 0.0) + forgiven}
+
+
+@dataclass(slots=True)
+class SecondsByState:
+    """Seconds by state and cause as far as they were observed, and the pair that leads."""
+
+    seconds: dict[Pair, float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0.0))
+    unobserved: float = 0.0
+    leader: Pair | None = None
+    since: float = 0.0  # when the leader began to lead (monotonic seconds)
+    _recent: deque[tuple[float, float, Parts]] = field(default_factory=deque)
+    _challenger: Pair | None = None
+    _challenged: float = 0.0
+
+    def enter(self, parts: Parts, seconds: float, now: float) -> None:
+        """Count one tick of so many seconds that ended at `now`."""
+        for pair, part in parts.items():
+            self.seconds[pair] += part * seconds
+        self._recent.append((now, seconds, parts))
+        while self._recent[0][0] <= now - LEADER_WINDOW:
+            self._recent.popleft()
+        self._lead(now, seconds)
+
+    def miss(self, seconds: float) -> None:
+        """So many seconds of which nothing is known; what led before leads no more."""
+        self.unobserved += seconds
+        self._recent.clear()
+        self.leader = self._challenger = None
+
+    @property
+    def shares(self) -> Parts:
+        """Shares of the last ten seconds by pair, those above 0; empty where nothing is known."""
+        whole = sum(seconds for _, seconds, _ in self._recent)
+        found: dict[Pair, float] = {}
+        if not whole:
+            return found
+        for _, seconds, parts in self._recent:
+            for pair, part in parts.items():
+                if part:
+                    found[pair] = found.get(pair, 0.0) + part * seconds / whole
+        return found
+
+    def _lead(self, now: float, seconds: float) -> None:
+        shares = self.shares
+        if not shares:
+            return
+        largest = max(shares, key=lambda pair: shares[pair])
+        if largest == self.leader:
+            self._challenger = None
+        elif self.leader is None:
+            self.leader, self.since = largest, now
+        elif largest != self._challenger:
+            self._challenger, self._challenged = largest, now - seconds
+        if self._challenger is not None and now - self._challenged >= LEADS_AFTER:
+            self.leader, self.since = self._challenger, self._challenged
+            self._challenger = None

@@ -1,0 +1,185 @@
+"""How the active share of a GPU's second divides: own work, communication, waiting for a peer.
+
+Utilisation and graphics activity count a kernel that spins in a collective as work. What tells
+them apart, measured on H100 and H200: a spinning kernel keeps SM activity at 0.17 to 0.25 with
+tensor and DRAM activity at 0; tensor and DRAM activity follow the work, SM activity does not; and
+the 20 ms power samples fall to a lower level for as long as a GPU waits or only transfers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent.diagnosis.power_levels import PowerLevels
+from agent.model import GpuKey
+
+SPINNING_SM = (0.10, 0.30)
+"""SM activity of a kernel that only spins or copies between GPUs."""
+
+NO_TENSOR, NO_DRAM = 0.005, 0.02
+"""Tensor and DRAM activity below which no work is done."""
+
+TRANSFER_RATE = 0.60
+"""Payload over the NVLink limit while only transferring, where it was not seen: 0.67 to 0.79 was
+measured for collectives of 1 GiB, less for small ones."""
+
+LEAST_RATE = 0.02
+"""Payload over the limit, below which NVLink carries nothing that takes time."""
+
+WORKING_SM = 0.90
+"""SM activity over activity while a GPU computes, where no better was seen of it."""
+
+EQUAL = 0.12
+"""Relative difference up to which two figures of ranks in lock-step count as the same."""
+
+LEAST_WAIT = 0.03
+"""Share of a second below which ranks are taken to be even."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveSecond:
+    """Means of one GPU over the last seconds, shares 0-1; None where it is not known.
+
+    `payload` is NVLink's payload of the fuller direction over its limit, `sent` the same of what it
+    sends; `working_sm` the highest SM activity over activity that was seen of it while its links
+    were at rest; `power` the levels of its 20 ms samples, `watts` their mean.
+    """
+
+    activity: float
+    sm: float | None = None
+    tensor: float | None = None
+    dram: float | None = None
+    payload: float | None = None
+    sent: float | None = None
+    power: PowerLevels | None = None
+    watts: float | None = None
+    working_sm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveShares:
+    """Parts of the second that sum to the activity; `waits_for` is whom most waiting is for."""
+
+    busy: float
+    communicating: float
+    waiting: float
+    waits_for: GpuKey | None = None
+
+    @property
+    def total(self) -> float:
+        """The activity that was divided."""
+        return self.busy + self.communicating + self.waiting
+
+
+def not_computing(second: ActiveSecond) -> float:
+    """Share of the second in which the GPU is active and does no work of its own.
+
+    From the power samples where they have two levels; else from SM activity that lies between
+    spinning and work while the links carry much; all of it where nothing but spinning is seen.
+    """
+    if only_spins(second):
+        return second.activity
+    inactive = 1.0 - second.activity
+    if second.power is not None and second.power.distinct:
+        return min(second.activity, max(0.0, second.power.lower_share - inactive))
+    if second.sm is None or (second.payload or 0.0) < LEAST_RATE or not second.activity:
+        return 0.0
+    working = second.working_sm or WORKING_SM
+    spinning = sum(SPINNING_SM) / 2
+    share = (working - second.sm / second.activity) / (working - spinning)
+    exposed = second.activity * min(1.0, max(0.0, share))
+    return min(exposed, (second.payload or 0.0) / TRANSFER_RATE)
+
+
+def only_spins(second: ActiveSecond) -> bool:
+    """Whether the whole second looks like a kernel that waits or transfers; false where GPM does
+    not tell."""
+    if second.sm is None or second.tensor is None or not second.activity:
+        return False
+    low = second.sm / second.activity <= SPINNING_SM[1] + 0.10
+    moves = (second.payload or 0.0) >= LEAST_RATE
+    still = second.dram is not None and second.dram < NO_DRAM
+    return second.activity > 0.9 and second.tensor < NO_TENSOR and low and (moves or still)
+
+
+def communicating(second: ActiveSecond, idle_work: float) -> float:
+    """How much of the time without own work goes into transfers over NVLink."""
+    payload = second.payload or 0.0
+    if payload < LEAST_RATE * max(idle_work, LEAST_WAIT) or not idle_work:
+        return 0.0
+    if second.tensor is not None and second.tensor < NO_TENSOR and payload >= 0.1:
+        return idle_work
+    return min(idle_work, payload / TRANSFER_RATE)
+
+
+def alike(one: float | None, other: float | None) -> bool:
+    """Whether two figures are the same but for noise."""
+    if one is None or other is None:
+        return False
+    return abs(one - other) <= EQUAL * max(abs(one), abs(other), 1e-9)
+
+
+def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
+    """Whether two GPUs take the same steps: both send the same over NVLink, and more than nothing.
+
+    Servers that hand work on (prefill to decode), sweeps and roles of reinforcement learning send
+    differently; ranks of one collective cannot.
+    """
+    if min(one.sent or 0.0, other.sent or 0.0) < 1e-4:
+        return False
+    return alike(one.sent, other.sent)
+
+
+def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
+    """Share of the second that a GPU waits for a peer in lock-step that never waits.
+
+    The work done follows DRAM (or tensor) activity; what the peer does in its own active time, per
+    unit of it, is what this GPU's active time would hold if it did not wait.
+    """
+    if second.sm is None and peer.sm is None:  # without GPM: utilisation counts the spinning
+        waited = second.activity - peer.activity
+        return waited if waited >= LEAST_WAIT else 0.0
+    mine, theirs = second.dram, peer.dram
+    if mine is None or theirs is None or theirs < NO_DRAM:
+        mine, theirs = second.tensor, peer.tensor
+    if mine is None or theirs is None or theirs < NO_TENSOR or not peer.activity:
+        return 0.0
+    useful = min(1.0, mine * peer.activity / theirs)
+    waited = second.activity - useful
+    if waited < LEAST_WAIT or not consistent(second, peer, useful, waited):
+        return 0.0
+    return waited
+
+
+def consistent(second: ActiveSecond, peer: ActiveSecond, useful: float, waited: float) -> bool:
+    """Whether SM activity is what so much work and so much spinning would read."""
+    if second.sm is None or peer.sm is None or not peer.activity:
+        return False
+    work = useful * peer.sm / peer.activity
+    least, most = (work + waited * spin for spin in SPINNING_SM)
+    return least - 0.08 <= second.sm <= most + 0.08
+
+
+def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> ActiveShares:
+    """The parts of a GPU's active share; `peers` are the other GPUs of its job."""
+    alongside = {key: peer for key, peer in peers.items() if in_lock_step(second, peer)}
+    waited, culprit = _longest_wait(second, alongside)
+    without_work = not_computing(second) if alongside or peers else 0.0
+    transfers = communicating(second, without_work)
+    waiting = max(waited, without_work - transfers)
+    waiting = min(waiting, second.activity - transfers)
+    if waiting < LEAST_WAIT:
+        waiting, culprit = 0.0, None
+    return ActiveShares(second.activity - transfers - waiting, transfers, waiting, culprit)
+
+
+def _longest_wait(
+    second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond]
+) -> tuple[float, GpuKey | None]:
+    """The longest wait for any GPU in lock-step, and which one that is."""
+    longest = 0.0
+    culprit: GpuKey | None = None
+    for key, peer in alongside.items():
+        waited = waiting_for_peer(second, peer)
+        if waited > longest:
+            longest, culprit = waited, key
+    return longest, culprit

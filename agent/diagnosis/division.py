@@ -1,0 +1,261 @@
+"""One second of one GPU divided into shares by state and cause: where its time goes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from agent.diagnosis.active_share import LEAST_WAIT, ActiveShares, divide, not_computing
+from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.facts import COUNT, SECONDS, FactKind, ratio, traffic
+from agent.diagnosis.rules import Found, cause_of
+from agent.diagnosis.tick_context import PathUse
+from agent.model import BUSY, Cause, Fact, Figure, GpuKey, Pair, SignalQuality, State
+
+IDLE: Pair = (State.IDLE, Cause.NONE)
+HELD: Pair = (State.HELD, Cause.NONE)
+HUNG: Pair = (State.HUNG, Cause.NONE)
+PEER: Pair = (State.STARVED, Cause.PEER)
+
+HUNG_AFTER = 20.0
+"""Seconds for which all GPUs of a job must wait for one another to be taken for hung."""
+
+THERMAL = ("software_thermal", "hardware_thermal")
+REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
+    (Cause.THERMAL, FactKind.THERMAL_SLOWDOWN, THERMAL),
+    (Cause.POWER, FactKind.POWER_BRAKE, ("power_brake",)),
+    (Cause.POWER, FactKind.POWER_CAP, ("power_cap",)),
+    (Cause.RELIABILITY, FactKind.VOLTAGE_LIMIT, ("reliability",)),
+)
+"""What holds clocks down, the worst first: of several at once the first takes the share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Shares of a second that sum to 1, with what decided each.
+
+    `spun` is the part of starving that kernels spent spinning for a peer, `waits_for` that peer.
+    """
+
+    parts: dict[Pair, float]
+    found: dict[Pair, Found] = field(default_factory=dict)
+    spun: float = 0.0
+    waits_for: GpuKey | None = None
+
+
+def divide_second(e: Evidence) -> Division:
+    """Where the second of a GPU goes; its activity must be known."""
+    whole = _nobody(e) or _hung(e) or _held(e)
+    if whole is not None:
+        return whole
+    return _at_work(e)
+
+
+def _nobody(e: Evidence) -> Division | None:
+    """Without a process; what works all the same (graphics, another PID namespace) is busy."""
+    if (e.processes is None and not e.is_quiet) or e.processes:
+        return None
+    active = e.activity or 0.0
+    nobody = (Fact(FactKind.NO_PROCESS if e.processes == 0 else FactKind.AT_REST),)
+    if active < e.context.thresholds.quiet:
+        return Division({IDLE: 1.0}, {IDLE: nobody})
+    works = Fact(FactKind.WITHOUT_PROCESS, (ratio("activity", active),))
+    return Division({BUSY: active, IDLE: 1.0 - active}, {BUSY: (works,), IDLE: nobody})
+
+
+def _held(e: Evidence) -> Division | None:
+    held_after = e.context.thresholds.held_after
+    if e.history.idle_for < held_after:
+        return None
+    there = () if e.processes is None else (Figure("processes", e.processes, None, COUNT),)
+    quiet_for = Figure("quiet_for", e.history.idle_for, held_after, SECONDS)
+    return Division({HELD: 1.0}, {HELD: (Fact(FactKind.HOLDING, (*there, quiet_for)),)})
+
+
+def _hung(e: Evidence) -> Division | None:
+    """A job of several GPUs of which each waits: nobody of them is left to wait for."""
+    job = [e, *e.peers]
+    if len(job) < 2 or len(job) < len(e.job):
+        return None
+    if min(one.history.waits_for for one in job) < HUNG_AFTER:
+        return None
+    if not any(one.spins for one in job) and not any(one.history.nvlink_seen for one in job):
+        return None  # nothing ever joined them: a notebook on two GPUs, at rest
+    kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
+    time = Figure("time", e.history.waits_for, HUNG_AFTER, SECONDS)
+    return Division({HUNG: 1.0}, {HUNG: (Fact(kind, (time,)),)})
+
+
+def _at_work(e: Evidence) -> Division:
+    active = min(1.0, e.activity or 0.0)
+    found: dict[Pair, Found] = {}
+    parts: dict[Pair, float] = {}
+    copies = _host_copies(e)
+    if copies:
+        pair = State.STARVED, Cause.PCIE
+        lost = 1.0 - active if e.quality is SignalQuality.GPM else 1.0
+        return Division({pair: lost, BUSY: 1.0 - lost}, {pair: copies})
+    shares = _active(e)
+    scale = active / shares.total if shares.total else 0.0
+    own = shares.busy * scale
+    transfers, waiting = shares.communicating * scale, shares.waiting * scale
+    if transfers:
+        pair, facts = _transfers(e)
+        parts[pair], found[pair] = transfers, facts
+    elsewhere = _other_path(e) if waiting and shares.waits_for is None else None
+    if elsewhere is not None:
+        pair, facts = elsewhere
+        parts[pair] = parts.get(pair, 0.0) + waiting
+        found[pair] = facts
+        waiting = 0.0
+    if waiting:
+        parts[PEER] = waiting
+        found[PEER] = tuple(_waiting(e, shares))
+    for pair, share, facts in _throttled(e, own):
+        own -= share
+        parts[pair], found[pair] = share, facts
+    found[BUSY] = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
+    parts[BUSY] = own
+    if active < 1.0:
+        cause, facts = cause_of(e)
+        late = _idle_for_peer(e) if cause is Cause.UNKNOWN else None
+        if late is not None:
+            cause, facts = Cause.PEER, (late,)
+        pair = State.STARVED, cause
+        parts[pair] = parts.get(pair, 0.0) + 1.0 - active
+        found.setdefault(pair, facts)
+    return Division(parts, found, waiting, shares.waits_for if waiting else None)
+
+
+def _active(e: Evidence) -> ActiveShares:
+    """How the active share divides; without GPM what power and traffic can tell."""
+    if e.quality is SignalQuality.NVML:
+        return _active_without_gpm(e)
+    shares = divide(e.second, {peer.gpu: peer.second for peer in e.peers})
+    if shares.waiting or shares.communicating or e.peers:
+        return shares
+    without_work = not_computing(e.second) if _other_path(e) is not None else 0.0
+    return ActiveShares(shares.busy - without_work, 0.0, without_work)
+
+
+def _active_without_gpm(e: Evidence) -> ActiveShares:
+    """Utilisation counts spinning and copies; power at the lower of two levels, or below half of
+    what a peer draws, does not."""
+    second, limits = e.second, e.context.thresholds
+    shares = divide(second, {peer.gpu: peer.second for peer in e.peers})
+    if shares.waiting or shares.communicating or not e.looks_busy or not e.peers:
+        return shares
+    payload = e.nvlink.ratio if e.nvlink is not None else 0.0
+    path = _other_path(e)
+    if e.sm_underutilised and (payload >= limits.communicating or path is not None):
+        return ActiveShares(0.0, second.activity, 0.0)
+    best = e.best_peer
+    late = [p for p in e.peers if not p.looks_busy and p.processes and p.activity is not None]
+    if e.sm_underutilised and late and e.history.nvlink_seen:
+        return ActiveShares(0.0, 0.0, second.activity, late[0].gpu)
+    if best is None or not best.looks_busy or not best.work or not e.history.nvlink_seen:
+        return shares
+    behind = best.work - (e.work or 0.0)
+    if behind < limits.behind:
+        return shares
+    waited = second.activity * behind / best.work
+    return ActiveShares(second.activity - waited, 0.0, waited, best.gpu)
+
+
+def _host_copies(e: Evidence) -> Found:
+    """Copies between host and GPU fill PCIe while next to no arithmetic is done."""
+    wire = e.fullest("pcie")
+    full = wire is not None and wire.ratio >= e.context.saturation("pcie")
+    if wire is None or not full or not e.sm_underutilised or e.pcie_peer_traffic:
+        return ()
+    out = wire.direction == "transmit"
+    kind = FactKind.COPIES_FROM_GPU if out else FactKind.COPIES_TO_GPU
+    return Fact(kind, (traffic("traffic", wire.ratio, wire.limit),)), _work(e)
+
+
+def _transfers(e: Evidence) -> tuple[Pair, Found]:
+    """Over which path the GPU transfers while it does nothing else."""
+    pair, wire = (State.COMMUNICATING, Cause.NVLINK), e.nvlink
+    other = _other_path(e)
+    if other is not None and (wire is None or wire.ratio < e.context.thresholds.communicating):
+        return other
+    if wire is None:
+        return pair, (_work(e),)
+    figures = traffic("traffic", wire.ratio, wire.limit), ratio("share", wire.ratio)
+    return pair, (Fact(FactKind.NVLINK_TRAFFIC, figures, (wire.direction,)), _work(e))
+
+
+def _other_path(e: Evidence) -> tuple[Pair, Found] | None:
+    """InfiniBand that carries data both ways, or PCIe between GPUs, beside a GPU that waits.
+
+    The ports belong to no GPU; reads from storage come one way, and leave its engines idle.
+    """
+    least = e.context.thresholds.communicating
+    if e.pcie_peer_traffic:
+        wire = e.fullest("pcie")
+        if wire is not None and wire.ratio >= least:
+            figures = traffic("traffic", wire.ratio, wire.limit), ratio("share", wire.ratio, least)
+            fact = Fact(FactKind.PEER_PCIE_TRAFFIC, figures, (wire.direction,))
+            return (State.COMMUNICATING, Cause.PCIE), (fact, _work(e))
+    ports: dict[str, list[PathUse]] = {}
+    for port in e.context.wires("infiniband"):
+        ports.setdefault(port.device, []).append(port)
+    both = [min(ways, key=lambda w: w.ratio) for ways in ports.values() if len(ways) > 1]
+    wire = max(both, key=lambda w: w.ratio, default=None)
+    if wire is None or wire.ratio < least or not e.looks_busy:
+        return None
+    figures = traffic("traffic", wire.ratio, wire.limit), ratio("share", wire.ratio, least)
+    fact = Fact(FactKind.INFINIBAND_TRAFFIC, figures, (wire.direction, wire.device))
+    return (State.COMMUNICATING, Cause.INFINIBAND), (fact, _work(e))
+
+
+def _waiting(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
+    """What shows that kernels spin for a peer."""
+    peer = next((p for p in e.peers if p.gpu == shares.waits_for), None)
+    if peer is not None and peer.mean_activity < e.mean_activity - LEAST_WAIT:
+        yield Fact(FactKind.SLOW_PEER, (ratio("peer_activity", peer.mean_activity),), gpu=peer.gpu)
+    elif peer is not None:
+        name = "sm" if e.quality is SignalQuality.GPM else "power"
+        figures = ratio(name, e.work or 0.0), ratio(f"peer_{name}", peer.work or 0.0)
+        yield Fact(FactKind.BUSIER_PEER, figures, gpu=peer.gpu)
+    levels = e.history.power
+    if levels is not None and levels.distinct:
+        watts = Figure("lower", levels.lower, levels.upper, "watts")
+        yield Fact(FactKind.TWO_POWER_LEVELS, (watts, ratio("time", levels.lower_share)))
+    yield _work(e)
+
+
+def _idle_for_peer(e: Evidence) -> Fact | None:
+    """Whether it rests, without spinning, while a peer in lock-step really works."""
+    best = e.best_peer if e.history.nvlink_seen else None
+    if best is None or best.work is None or e.work is None or not best.looks_busy:
+        return None
+    if best.sm_underutilised or best.work - e.work < e.context.thresholds.behind:
+        return None
+    name = "sm" if e.quality is SignalQuality.GPM else "power"
+    figures = ratio(name, e.work), ratio(f"peer_{name}", best.work)
+    return Fact(FactKind.BUSIER_PEER, figures, gpu=best.gpu)
+
+
+def _throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
+    """What low clocks take of the GPU's own work: its active share times the clock lost."""
+    if e.clock is None or not e.clock_reference:
+        return
+    lost = max(0.0, 1.0 - e.clock / e.clock_reference)
+    for cause, kind, reasons in REASONS:
+        time = e.throttled(*reasons)
+        if kind is FactKind.THERMAL_SLOWDOWN and not e.throttled("power_brake"):
+            time = max(time, e.throttled("hardware_slowdown"))  # the brake sets this bit too
+        if time < e.context.thresholds.throttled:
+            continue
+        if kind is FactKind.POWER_CAP and not e.limit_lowered:
+            continue  # the cap at the board's own full power is health
+        clock = ratio("sm_clock", e.clock, e.clock_reference)
+        yield (State.THROTTLED, cause), own * lost, (Fact(kind, (ratio("time", time), clock)),)
+        return
+
+
+def _work(e: Evidence) -> Fact:
+    """How much the GPU really does."""
+    work, limits = e.work or 0.0, e.context.thresholds
+    if e.quality is SignalQuality.GPM:
+        return Fact(FactKind.SM_ACTIVITY, (ratio("sm", work, limits.sm_low),))
+    return Fact(FactKind.POWER_DRAW, (ratio("power", work, limits.power_low),))

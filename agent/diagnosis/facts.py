@@ -1,0 +1,69 @@
+"""What rules find: the kinds of facts that decide a verdict, or that could not be seen."""
+
+from enum import StrEnum
+
+from agent.model import Figure
+
+RATIO, RATE, SECONDS, CORES, COUNT = "ratio", "bytes_per_second", "seconds", "cores", "count"
+"""Units of figures."""
+
+
+class FactKind(StrEnum):
+    """What was seen; each with the names of its figures."""
+
+    NO_PROCESS = "no_process"
+    WITHOUT_PROCESS = "without_process"  # activity: work of no listed process
+    AT_REST = "at_rest"  # nothing moves, and whether a process is there is not known
+    HOLDING = "holding"  # processes, quiet_for
+    HUNG_SPINNING = "hung_spinning"  # time: every GPU of the job waits for the others
+    HUNG_AT_REST = "hung_at_rest"  # time
+    THERMAL_SLOWDOWN = "thermal_slowdown"  # time, sm_clock
+    POWER_BRAKE = "power_brake"
+    POWER_CAP = "power_cap"
+    VOLTAGE_LIMIT = "voltage_limit"
+    COPIES_TO_GPU = "copies_to_gpu"  # traffic
+    COPIES_FROM_GPU = "copies_from_gpu"
+    SM_ACTIVITY = "sm_activity"  # sm
+    POWER_DRAW = "power_draw"  # power, of the limit
+    NVLINK_TRAFFIC = "nvlink_traffic"  # traffic, share; names: direction
+    INFINIBAND_TRAFFIC = "infiniband_traffic"  # the same; names: direction, device
+    PEER_PCIE_TRAFFIC = "peer_pcie_traffic"  # between GPUs
+    BUSIER_PEER = "busier_peer"  # sm, peer_sm, or power, peer_power; gpu: the peer
+    SLOW_PEER = "slow_peer"  # peer_activity
+    ACTIVE = "active"  # activity
+    DISK_READS = "disk_reads"  # read, busy; names: device
+    DISK_WRITES = "disk_writes"  # busy
+    LOADERS_ASLEEP = "loaders_asleep"  # loaders, time: in uninterruptible sleep
+    PROCESS_ASLEEP = "process_asleep"  # time
+    LOADERS_RUNNING = "loaders_running"  # loaders, time
+    PORT_RECEIVES = "port_receives"  # traffic; names: device
+    NETWORK_MOUNTED = "network_mounted"  # names: types of file systems; local disks are quiet
+    HOST_CORES = "host_cores"  # busy
+    JOB_CORES = "job_cores"  # cores, of those allowed
+    IO_PRESSURE = "io_pressure"  # time
+    CPU_PRESSURE = "cpu_pressure"
+    ONE_THREAD = "one_thread"  # cores
+    PREPARES_ITSELF = "prepares_itself"  # cores, rest: the launching process, between bursts
+    THREADS_RUNNING = "threads_running"  # threads, cores
+    THREADS_QUEUED = "threads_queued"  # time: ready, and without a core
+    QUOTA = "quota"  # time: the cgroup's quota of cores held tasks up
+    JOB_IO_PRESSURE = "job_io_pressure"  # time, of the job's own cgroup
+    JOB_CPU_PRESSURE = "job_cpu_pressure"
+    JOB_MEMORY_PRESSURE = "job_memory_pressure"
+    JOB_WRITES = "job_writes"  # rate
+    JOB_RECEIVES = "job_receives"  # rate
+    TWO_POWER_LEVELS = "two_power_levels"  # lower, upper, time: at the lower one
+    QUIET = "quiet"  # held_after: at rest, but not for long enough to be held
+    UNEXPLAINED = "unexplained"  # activity
+    PROCESSES_HIDDEN = "processes_hidden"  # doubt; names: why
+    WITHOUT_GPM = "without_gpm"  # doubt
+
+
+def ratio(name: str, value: float, limit: float | None = None) -> Figure:
+    """A share, 0-1, with the threshold that it was held against."""
+    return Figure(name, value, limit, RATIO)
+
+
+def traffic(name: str, share: float, limit: float) -> Figure:
+    """Bytes per second of a path, from its share of the limit, with the limit."""
+    return Figure(name, share * limit, limit, RATE)

@@ -1,0 +1,306 @@
+"""What is wrong with a machine: what `check` tells and exits by."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from agent.limits import paths
+from agent.limits.resolution import PathKey
+from agent.limits.topology import StrayLinks, wiring
+from agent.model import Figure, Finding, GpuKey, Metric, Reason, Severity, Snapshot
+from agent.polling.health import SOURCE_UP
+from agent.series import SampleStore
+from agent.sources import (
+    activity,
+    chassis,
+    clocks,
+    disk,
+    ecc,
+    gpu,
+    nvlink,
+    pcie,
+    system,
+    temperature,
+    xid,
+)
+from agent.specs import SystemSpec
+
+CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
+
+
+class FindingKind(StrEnum):
+    """What may be wrong; each with its figures (found, and expected as limit), device and names."""
+
+    SOURCE_DOWN = "source_down"  # device: source
+    GPUS_MISSING = "gpus_missing"  # gpus; names: indices that do not answer
+    GPUS_UNEXPECTED = "gpus_unexpected"  # gpus
+    RECOVERY_NEEDED = "recovery_needed"  # action
+    REMAP_FAILURE = "remap_failure"
+    REMAP_PENDING = "remap_pending"
+    ECC_UNCORRECTED = "ecc_uncorrected"  # errors
+    XID = "xid"  # times; device: code; names: meaning
+    LINKS_DOWN = "links_down"  # links; names: those down
+    LINK_ERRORS = "link_errors"  # errors; device: link
+    STRAY_LINKS = "stray_links"  # links; names: where they end, where they should, links
+    WRONG_PAIRS = "wrong_pairs"  # links of each pair of GPUs
+    PCIE_LANES = "pcie_lanes"  # lanes
+    PCIE_GENERATION = "pcie_generation"  # generation
+    PCIE_SLOT = "pcie_slot"  # generation, lanes, speed
+    PORT_SPEED = "port_speed"  # speed; device: port; names: path
+    TOO_HOT = "too_hot"  # beyond
+    CLOCKS_HELD_DOWN = "clocks_held_down"  # names: reasons
+    ARRAY_DEGRADED = "array_degraded"  # members; device: array
+    LIMIT_UNUSED = "limit_unused"  # device; names: path, direction
+    VALUES_ABSENT = "values_absent"  # metrics; names: reason
+
+
+WRONG_REASONS = (Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED, Reason.NO_DRIVER)
+"""Reasons of absence that somebody should see to; the others are what this hardware is like."""
+
+HARMFUL = {"software_thermal", "hardware_thermal", "power_brake", "hardware_slowdown"}
+"""Throttle reasons that are trouble; a power cap alone is health."""
+
+LOADED = 0.5
+"""Activity from which a GPU holds its PCIe link at full speed; an idle link may rest."""
+
+TRAFFIC = 0.05
+"""Share of the limit of PCIe from which it is in use: the lowest generation reaches more."""
+
+AT_ONCE = 1.0
+"""Seconds: a generation read earlier than this before the load was seen may be that of rest."""
+
+OPTIONAL = {chassis.POWER.name, chassis.TEMPERATURE.name}
+"""Metrics of sensors that many machines have none of, or keep for root: absent without harm."""
+
+FLAGS = (
+    (ecc.REMAP_FAILURE, FindingKind.REMAP_FAILURE, CRITICAL),
+    (ecc.REMAP_PENDING, FindingKind.REMAP_PENDING, WARNING),
+)
+
+PORTS = ("network", "infiniband")
+
+
+def findings(
+    snapshot: Snapshot, spec: SystemSpec | None = None, samples: SampleStore | None = None
+) -> Iterator[Finding]:
+    """Everything wrong that one snapshot shows, the worst first; `spec` is what the system is.
+
+    `samples` are the snapshot's, where somebody has them or wants to know which were asked for.
+    """
+    samples = samples or SampleStore.of(snapshot)
+    yield from _sources(samples)
+    yield from _gpus(samples)
+    yield from _memory(samples)
+    yield from _events(samples)
+    yield from _links(samples)
+    yield from _wiring(samples, spec)
+    yield from _lanes(samples)
+    yield from _generations(samples)
+    yield from _slots(samples, spec)
+    yield from _ports(samples)
+    yield from _heat(samples)
+    yield from _arrays(samples)
+    yield from _unused(snapshot)
+    for reason in WRONG_REASONS:
+        metrics = {a.metric.name for a in snapshot.absences(snapshot.at) if a.reason is reason}
+        metrics -= OPTIONAL
+        if metrics:
+            figure = _count("metrics", len(metrics))
+            kind = FindingKind.VALUES_ABSENT
+            yield Finding(kind, WARNING, figures=(figure,), names=(reason.value,))
+
+
+def _count(name: str, found: float, expected: float | None = None) -> Figure:
+    return Figure(name, found, expected, "count")
+
+
+def _per_gpu(samples: SampleStore, metric: Metric) -> list[tuple[GpuKey, float]]:
+    """A metric that each GPU has once, in the order of the GPUs."""
+    found = samples.all(metric).items()
+    return sorted((GpuKey(int(index), uuid), value) for (index, uuid), value in found)
+
+
+def _sources(samples: SampleStore) -> Iterator[Finding]:
+    for (source,), up in sorted(samples.all(SOURCE_UP).items()):
+        if not up:
+            yield Finding(FindingKind.SOURCE_DOWN, WARNING, device=source)
+
+
+def _gpus(samples: SampleStore) -> Iterator[Finding]:
+    found, expected = samples.value(system.GPUS), samples.value(system.GPUS_EXPECTED)
+    if found is not None and expected is not None and found != expected:
+        figures = (_count("gpus", found, expected),)
+        if found < expected:
+            kind, names = FindingKind.GPUS_MISSING, _gap(samples)
+            yield Finding(kind, CRITICAL, figures=figures, names=names)
+        else:
+            yield Finding(FindingKind.GPUS_UNEXPECTED, WARNING, figures=figures)
+    for key, action in _per_gpu(samples, gpu.RECOVERY_ACTION):
+        if action:
+            figures = (_count("action", action),)
+            yield Finding(FindingKind.RECOVERY_NEEDED, CRITICAL, key, figures=figures)
+
+
+def _gap(samples: SampleStore) -> tuple[str, ...]:
+    """Which GPUs do not answer, as far as the numbers of the others tell."""
+    known = {int(labels["gpu"]) for labels in samples.labelled(gpu.INFO)}
+    return tuple(map(str, sorted(set(range(max(known, default=0))) - known)))
+
+
+def _memory(samples: SampleStore) -> Iterator[Finding]:
+    for metric, kind, severity in FLAGS:
+        for key, flag in _per_gpu(samples, metric):
+            if flag:
+                yield Finding(kind, severity, key)
+    wanted = samples.where(ecc.ERRORS, severity="uncorrected", lifetime="volatile")
+    for (index, uuid, *_), errors in sorted(wanted.items()):
+        if errors:
+            figures, key = (_count("errors", errors),), GpuKey(int(index), uuid)
+            yield Finding(FindingKind.ECC_UNCORRECTED, CRITICAL, key, figures=figures)
+
+
+def _events(samples: SampleStore) -> Iterator[Finding]:
+    for (index, uuid, code), count in sorted(samples.all(xid.ERRORS).items()):
+        if count:
+            severity = CRITICAL if int(code) in xid.FATAL else WARNING
+            meaning = xid.FATAL.get(int(code), "see NVIDIA's XID catalogue")
+            key, figures = GpuKey(int(index), uuid), (_count("times", count),)
+            yield Finding(FindingKind.XID, severity, key, code, figures, (meaning,))
+
+
+def _links(samples: SampleStore) -> Iterator[Finding]:
+    for key, expected in _per_gpu(samples, nvlink.LINKS_EXPECTED):
+        up = samples.value(nvlink.LINKS, *key.labels)
+        if up is not None and up < expected:
+            states = samples.where(nvlink.LINK_UP, uuid=key.uuid).items()
+            down = tuple(link for (*_, link), state in states if not state)
+            figures = (_count("links", up, expected),)
+            yield Finding(FindingKind.LINKS_DOWN, CRITICAL, key, figures=figures, names=down)
+    errors: dict[tuple[GpuKey, str], float] = {}
+    for (index, uuid, link, _), count in samples.all(nvlink.ERRORS).items():
+        place = GpuKey(int(index), uuid), link
+        errors[place] = errors.get(place, 0.0) + count
+    for (key, link), count in sorted(errors.items()):
+        if count:
+            figures = (_count("errors", count),)
+            yield Finding(FindingKind.LINK_ERRORS, WARNING, key, link, figures)
+
+
+def _wiring(samples: SampleStore, spec: SystemSpec | None) -> Iterator[Finding]:
+    pairs = []
+    for wrong in wiring(samples, spec):
+        if isinstance(wrong, StrayLinks):
+            figures = (_count("links", len(wrong.links)),)
+            names = wrong.remote, wrong.expected, *wrong.links
+            kind = FindingKind.STRAY_LINKS
+            yield Finding(kind, WARNING, wrong.gpu, figures=figures, names=names)
+        else:
+            name = f"gpu{wrong.one}-gpu{wrong.other}"
+            pairs.append(_count(name, wrong.found, wrong.expected))
+    if pairs:
+        yield Finding(FindingKind.WRONG_PAIRS, WARNING, figures=tuple(pairs))
+
+
+def _lanes(samples: SampleStore) -> Iterator[Finding]:
+    for key, limit in _per_gpu(samples, pcie.WIDTH_LIMIT):
+        lanes = samples.value(pcie.WIDTH, *key.labels)
+        if lanes is not None and lanes < limit:
+            figures = (_count("lanes", lanes, limit),)
+            yield Finding(FindingKind.PCIE_LANES, WARNING, key, figures=figures)
+
+
+def _generations(samples: SampleStore) -> Iterator[Finding]:
+    """Only under load: a link at rest may run slower to save power."""
+    for key, most in _per_gpu(samples, pcie.GENERATION_LIMIT):
+        now, since = samples.point(pcie.GENERATION, *key.labels), _under_load(samples, key)
+        if now is None or since is None:
+            continue
+        if now.value < most and now.at >= since - AT_ONCE:
+            figures = (_count("generation", now.value, most),)
+            yield Finding(FindingKind.PCIE_GENERATION, WARNING, key, figures=figures)
+
+
+def _under_load(samples: SampleStore, key: GpuKey) -> float | None:
+    """When the GPU was last seen to compute, or to move data over PCIe; None where it rests or
+    that is not known. What moves each second is no news, so that it is asked for unwatched."""
+    samples = samples.unwatched
+    active = samples.point(activity.ACTIVITY, *key.labels)
+    if active is not None and active.value >= LOADED:
+        return active.at
+    for direction, moved in (("receive", pcie.RECEIVED), ("transmit", pcie.TRANSMITTED)):
+        path = PathKey("pcie", f"gpu{key.index}", *key.labels, direction)
+        ratio, counted = samples.value(paths.RATIO, *path), samples.point(moved, *key.labels)
+        if ratio is not None and ratio >= TRAFFIC and counted is not None:
+            return counted.at
+    return None
+
+
+def _slots(samples: SampleStore, spec: SystemSpec | None) -> Iterator[Finding]:
+    """Slots that offer less than the system's sheet; lanes that are not in use are told above.
+
+    Only for systems whose maker chose the slots: a single GPU may sit in any board.
+    """
+    if spec is None or spec.products is None:
+        return
+    for path in _held_by_hardware(samples, "pcie"):
+        key = path.of
+        speed, sheet = samples.value(paths.LIMIT, *path), samples.value(paths.SPEC, *path)
+        if key is None or speed is None or sheet is None or speed >= sheet:
+            continue
+        lanes = samples.value(pcie.WIDTH, *key.labels)
+        most = samples.value(pcie.GENERATION_LIMIT, *key.labels)
+        if lanes is None or most is None or lanes != samples.value(pcie.WIDTH_LIMIT, *key.labels):
+            continue
+        figures = _count("generation", most), _count("lanes", lanes), _speed(speed, sheet)
+        yield Finding(FindingKind.PCIE_SLOT, WARNING, key, figures=figures)
+
+
+def _speed(found: float, expected: float) -> Figure:
+    return Figure("speed", found, expected, "bytes_per_second")
+
+
+def _held_by_hardware(samples: SampleStore, path: str) -> list[PathKey]:
+    """The paths whose limit the hardware sets, not the sheet nor the configuration; one direction
+    stands for both."""
+    wanted = samples.where(paths.LIMIT_INFO, path=path, origin="hardware", direction="receive")
+    return sorted({PathKey(*labels[: len(PathKey._fields)]) for labels in wanted})
+
+
+def _ports(samples: SampleStore) -> Iterator[Finding]:
+    """Ports with carrier that run below their sheet; links and lanes of GPUs are told above."""
+    for kind in PORTS:
+        for path in _held_by_hardware(samples, kind):
+            speed, sheet = samples.value(paths.LIMIT, *path), samples.value(paths.SPEC, *path)
+            if speed is not None and sheet is not None and speed < sheet:
+                figures = (_speed(speed, sheet),)
+                yield Finding(FindingKind.PORT_SPEED, WARNING, None, path.device, figures, (kind,))
+
+
+def _unused(snapshot: Snapshot) -> Iterator[Finding]:
+    """Limits in the configuration that hold for nothing."""
+    for metric, labels, reason, _ in snapshot.absences(snapshot.at):
+        if metric is paths.LIMIT and reason is Reason.MISSING:
+            path = PathKey(*labels)
+            names = path.path, path.direction
+            yield Finding(FindingKind.LIMIT_UNUSED, WARNING, device=path.device, names=names)
+
+
+def _heat(samples: SampleStore) -> Iterator[Finding]:
+    samples = samples.unwatched
+    for key, margin in _per_gpu(samples, temperature.MARGIN):
+        if margin < 0:
+            beyond = Figure("beyond", -margin, None, "celsius")
+            yield Finding(FindingKind.TOO_HOT, WARNING, key, figures=(beyond,))
+    for key, mask in _per_gpu(samples, clocks.REASONS):
+        held = sorted(
+            t.reason for t in clocks.THROTTLES if t.bit & int(mask) and t.reason in HARMFUL
+        )
+        if held:
+            yield Finding(FindingKind.CLOCKS_HELD_DOWN, WARNING, key, names=tuple(held))
+
+
+def _arrays(samples: SampleStore) -> Iterator[Finding]:
+    for (array,), expected in sorted(samples.all(disk.MEMBERS_EXPECTED).items()):
+        members = samples.value(disk.MEMBERS, array)
+        if members is not None and members < expected:
+            figures = (_count("members", members, expected),)
+            yield Finding(FindingKind.ARRAY_DEGRADED, WARNING, device=array, figures=figures)

@@ -1,0 +1,103 @@
+"""What must be remembered of one GPU for longer than the samples are kept."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.power_levels import PowerLevels, power_levels
+from agent.diagnosis.tick_context import GpuHistory
+
+POWER_SAMPLES = 300
+"""Newest power samples that levels are told from: 6 s of 20 ms each."""
+
+POWER_HOLDS = 5.0
+"""Seconds after which the levels of samples that came no more are forgotten."""
+
+HOUR = 3600.0
+LOADED = 0.5
+"""Activity from which the SM clock says what the GPU can do at this power."""
+
+POWER_STEP = 0.05
+"""Shares of the power limit that count as alike."""
+
+LINKS_AT_REST = 0.01
+"""Payload over the NVLink limit below which SM activity is the GPU's own work."""
+
+
+@dataclass(slots=True)
+class GpuMemory:
+    """Kept up tick by tick; `seen` is what rules may ask of it."""
+
+    seen: GpuHistory = field(default_factory=lambda: GpuHistory(nvlink_seen=False))
+    _pids: frozenset[str] = frozenset()
+    _idle_since: float | None = None
+    _waits_since: float | None = None
+    _nvlink_seen: bool = False
+    _watts: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
+    _levels: PowerLevels | None = None
+    _sampled: float = 0.0
+    _working_sm: float | None = None
+    _clocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # by power: Hz, when
+
+    def sample_power(self, watts: tuple[float, ...], now: float) -> None:
+        """Take in power samples that came since the last tick."""
+        self._watts.extend(watts)
+        self._levels, self._sampled = power_levels(self._watts), now
+
+    def update(self, e: Evidence, now: float) -> None:
+        """Take in what is seen at this tick."""
+        pids = e.context.pids.get(e.labels, frozenset())
+        if e.processes == 0 or not pids & self._pids:
+            self.forget()
+        self._pids = pids
+        if e.processes == 0:
+            return
+        idle = e.is_quiet and e.at_rest is not False
+        self._idle_since = (now if self._idle_since is None else self._idle_since) if idle else None
+        waits = e.spins or (e.is_quiet and e.at_rest is True)
+        self._waits_since = (
+            (now if self._waits_since is None else self._waits_since) if waits else None
+        )
+        self._nvlink_seen = self._nvlink_seen or e.nvlink_active is True
+        if now - self._sampled > POWER_HOLDS:
+            self._watts.clear()
+            self._levels = None
+        self._learn(e, now)
+        self.seen = GpuHistory(
+            idle_for=0.0 if self._idle_since is None else now - self._idle_since,
+            waits_for=0.0 if self._waits_since is None else now - self._waits_since,
+            # What is not known at this tick is no reason to doubt, and none to remember either.
+            nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
+            power=self._levels,
+            working_sm=self._working_sm,
+            clock=self._clock_at(e, now),
+        )
+
+    def forget(self) -> None:
+        """Nobody is on the GPU: nothing of before counts for who comes next."""
+        self._idle_since = self._waits_since = None
+        self._nvlink_seen, self._levels, self._working_sm = False, None, None
+        self._watts.clear()
+        self.seen = GpuHistory(nvlink_seen=False)
+
+    def _learn(self, e: Evidence, now: float) -> None:
+        """Remember how the GPU looks while it works undisturbed."""
+        second = e.second
+        if second.sm and second.activity > LOADED and (second.payload or 0.0) < LINKS_AT_REST:
+            share = min(1.0, second.sm / second.activity)
+            self._working_sm = max(share, self._working_sm or 0.0)
+        clock, power = e.sm_clock, e.power
+        if clock is None or power is None or (e.activity or 0.0) < LOADED or e.is_held_down:
+            return
+        step = int(power / POWER_STEP)
+        highest, at = self._clocks.get(step, (0.0, -HOUR))
+        if clock >= highest or now - at > HOUR:
+            self._clocks[step] = clock, now
+
+    def _clock_at(self, e: Evidence, now: float) -> float | None:
+        """The SM clock that it had at like power within the last hour, not held down."""
+        if e.power is None:
+            return None
+        step = int(e.power / POWER_STEP)
+        known = [self._clocks[s] for s in (step - 1, step, step + 1) if s in self._clocks]
+        return max((clock for clock, at in known if now - at <= HOUR), default=None)

@@ -1,0 +1,125 @@
+"""What all GPUs of one tick share: the samples, the wires, the host, and who works with whom."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from agent.diagnosis.power_levels import PowerLevels
+from agent.diagnosis.thresholds import Thresholds
+from agent.limits.paths import PathAccounts
+from agent.model import GpuKey
+from agent.series import SampleStore
+from agent.sources import cpu, disk, filesystem, pressure, process, workload
+
+
+class PathUse(NamedTuple):
+    """One data path in one direction: traffic over limit, and the limit in bytes per second."""
+
+    device: str
+    direction: str
+    ratio: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class GpuHistory:
+    """What must be remembered of a GPU for longer than the window."""
+
+    idle_for: float = 0.0  # s for which neither the GPU nor its processes have done anything
+    waits_for: float = 0.0  # s for which it only spins, or is idle with its processes at rest
+    nvlink_seen: bool = True  # whether NVLink has carried anything since the processes came
+    power: PowerLevels | None = None  # of its newest 20 ms samples
+    working_sm: float | None = None  # most SM activity over activity while its links were at rest
+    clock: float | None = None  # SM clock (Hz) that it had at like power without being held down
+
+
+@dataclass(frozen=True)
+class TickContext:
+    """One tick. What is costly to gather is gathered when a rule first asks for it."""
+
+    samples: SampleStore
+    bandwidth: PathAccounts
+    thresholds: Thresholds
+
+    def saturation(self, path: str) -> float:
+        """The share of its limit at which a path counts as saturated."""
+        return self.bandwidth.threshold(path)
+
+    def wires(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
+        """The paths of one kind whose traffic is known now: the host's, or those of a GPU."""
+        return self._wires.get((path, gpu), [])
+
+    @cached_property
+    def _wires(self) -> dict[tuple[str, GpuKey | None], list[PathUse]]:
+        found: dict[tuple[str, GpuKey | None], list[PathUse]] = {}
+        for key, path in self.bandwidth.paths.items():
+            limit = self.bandwidth.limits.get(key)
+            if limit is None or path.ratio is None or path.until < self.samples.now:
+                continue
+            if key.is_link:
+                continue
+            wire = PathUse(key.device, key.direction, path.ratio, limit.bytes_per_second)
+            found.setdefault((key.path, key.of), []).append(wire)
+        return found
+
+    @cached_property
+    def jobs(self) -> dict[GpuKey, frozenset[GpuKey]]:
+        """Each GPU to the GPUs that work with it on one job, itself included."""
+        members: dict[str, set[GpuKey]] = {}
+        for job in self.samples.labelled(workload.JOB):
+            members.setdefault(job["key"], set()).add(GpuKey(int(job["gpu"]), job["uuid"]))
+        found: dict[GpuKey, frozenset[GpuKey]] = {}
+        for gpus in members.values():
+            for one in gpus:
+                found[one] = found.get(one, frozenset()) | gpus
+        return found
+
+    @cached_property
+    def pids(self) -> dict[tuple[str, ...], frozenset[str]]:
+        """The compute processes of each GPU by its labels."""
+        found: dict[tuple[str, ...], set[str]] = {}
+        for *gpu, pid in self.samples.all(process.PROCESS):
+            found.setdefault(tuple(gpu), set()).add(pid)
+        return {gpu: frozenset(pids) for gpu, pids in found.items()}
+
+    @cached_property
+    def disks(self) -> list["DiskActivity"]:
+        """Every disk and array, the busiest first."""
+        return sorted(self._disks(), key=lambda d: (d.busy or 0.0, d.reads), reverse=True)
+
+    def _disks(self) -> Iterator["DiskActivity"]:
+        at_limit = {w.device: w for w in self.wires("disk") if w.direction == "read"}
+        for (device,) in self.samples.all(disk.READ_BYTES):
+            busy = self.samples.rate(disk.BUSY, device)
+            reads = self.samples.rate(disk.READ_BYTES, device)
+            yield DiskActivity(device, busy, reads or 0.0, at_limit.get(device))
+
+    def active_disk(self, *, written: bool) -> "DiskActivity | None":
+        """The busiest local disk that works; one that is only written to counts where `written`."""
+        least = self.thresholds.disk_active
+        working = (d for d in self.disks if (d.busy or 0.0) >= least and (written or d.reads > 0))
+        return next(working, None)
+
+    @cached_property
+    def network_mounts(self) -> tuple[str, ...]:
+        """Types of the network file systems that are mounted."""
+        return tuple(sorted(kind for (kind,) in self.samples.all(filesystem.NETWORK_MOUNTS)))
+
+    @cached_property
+    def cpu_busy(self) -> float | None:
+        """Share of all cores of the host that work."""
+        return self.samples.mean(cpu.BUSY)
+
+    def pressure(self, resource: str) -> float | None:
+        """Share of the time in which some task waited for the resource."""
+        return self.samples.rate(pressure.PRESSURE, resource, "some")
+
+
+class DiskActivity(NamedTuple):
+    """One disk: share of time busy (None where not counted), bytes read a second, its limit."""
+
+    device: str
+    busy: float | None
+    reads: float
+    wire: PathUse | None

@@ -1,0 +1,39 @@
+"""What the agent tells of trouble: input that it cannot use, and events for the log."""
+
+import traceback
+
+
+class BadInput(ValueError):
+    """Something that the user gave cannot be used; the message is one sentence. Exit status 2."""
+
+
+def described(error: Exception) -> str:
+    """An unexpected error in one line, with the place where it rose."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+
+
+class LogEvent:
+    """The message of a log record: the name of an event, and its fields as values.
+
+    Formatters take the two apart; as text it is `event=NAME key=value`, on one line.
+    """
+
+    def __init__(self, name: str, /, **fields: str | float | bool | None) -> None:
+        self.name = name
+        self.fields = fields
+
+    def __str__(self) -> str:
+        pairs = {"event": self.name, **self.fields}
+        return " ".join(f"{key}={_quoted(value)}" for key, value in pairs.items())
+
+
+def _quoted(value: str | float | bool | None) -> str:
+    """A value of logfmt: in quotes where it would not be read as one word."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = str(value).replace("\n", " ")
+    if text and not any(mark in text for mark in ' "=\\'):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,171 @@
+"""One GPU: its identity, its state as all sources share it, and calls in NVML's words."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.hardware.fields import FieldId, may_ask
+from agent.hardware.nvml import Nvml, reason_of
+from agent.model import FINAL, Absent, GpuKey, Reason
+
+Scope = tuple[FieldId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuIdentity:
+    """Who a GPU is; `index` may shift when another GPU is lost, `uuid` never."""
+
+    index: int
+    uuid: str
+    model: str
+    architecture: str
+    pci_bus_id: str
+    serial: str
+    vbios_version: str
+
+    @property
+    def key(self) -> GpuKey:
+        return GpuKey(self.index, self.uuid)
+
+
+VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Member of the value's union by `nvmlValueType_t`."""
+
+UNSIGNED_INT = 1
+NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+"""All ones: how NVML says, with success, that it has no value."""
+
+ARCHITECTURES = {
+    2: "kepler",
+    3: "maxwell",
+    4: "pascal",
+    5: "volta",
+    6: "turing",
+    7: "ampere",
+    8: "ada",
+    9: "hopper",
+    10: "blackwell",
+}
+"""`nvmlDeviceGetArchitecture`."""
+
+
+class NvmlDevice:
+    """One GPU of a connected library. Raises Absent wherever NVML does not answer."""
+
+    def __init__(self, nvml: Nvml, index: int) -> None:
+        self.nvml = nvml
+        self.handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
+        self.mig = False
+        self.mig = self._mig_mode()
+        self.identity = self._identity(index)
+        self.labels = (str(index), self.identity.uuid)
+        self.lost = False
+        self.unsure = False  # a refusal that may not last decided what is read: probe it again
+        self.releases: list[Callable[[], None]] = []
+        self.occupied = False  # a compute process is on it (source `process` keeps this)
+        self.activity_changed = False  # something changed: prompt reads run at once
+
+    def get(self, call: str, *args: Any, **options: Any) -> Any:
+        """`nvmlDeviceGet<call>` of this GPU, in NVML's own unit."""
+        return self.ask(f"nvmlDeviceGet{call}", *args, **options)
+
+    def ask(self, function: str, *args: Any, **options: Any) -> Any:
+        """Any NVML function whose first argument is the device."""
+        try:
+            return self.nvml.call(function, self.handle, *args, **options)
+        except Absent as absent:
+            raise self._in_mig(absent) from absent
+
+    def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
+        """Values of field ids, in order; each that is not answered is an Absent with its reason.
+
+        Raises Absent only where nothing more can be asked: the GPU is lost, or the driver gone.
+        """
+        known = [q for q in questions if may_ask(q[0], self.nvml.driver)]
+        values = dict(zip(known, self._answers(known), strict=True))
+        too_old = Absent(Reason.DRIVER, "field not in this driver")
+        return [values.get(question, too_old) for question in questions]
+
+    def _answers(self, known: Sequence[Scope]) -> list[float | Absent]:
+        if not known:
+            return []
+        try:
+            answers = self.get("FieldValues", [(int(f), scope) for f, scope in known])
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            return [absent] * len(known)
+        return [self._decoded(answer) for answer in answers]
+
+    def field(self, field: FieldId, scope: int = 0) -> float:
+        """One field value; raises Absent."""
+        value = self.fields([(field, scope)])[0]
+        if isinstance(value, Absent):
+            raise value
+        return value
+
+    def _decoded(self, entry: Any) -> float | Absent:
+        field, kind = entry.fieldId, entry.valueType
+        if entry.nvmlReturn:
+            error = self.nvml.library.NVMLError(entry.nvmlReturn)
+            detail = f"nvmlDeviceGetFieldValues: {error}"
+            return self._in_mig(Absent(reason_of(entry.nvmlReturn), detail))
+        if field == FieldId.MEMORY_TEMPERATURE:  # some drivers tag its integer as a double
+            kind = UNSIGNED_INT
+        if not kind < len(VALUE_TYPES):
+            return Absent(Reason.UNKNOWN, f"field {field} has type {kind}")
+        value = getattr(entry.value, VALUE_TYPES[kind])
+        if value in NOT_AVAILABLE:
+            return Absent(Reason.UNKNOWN, f"field {field} is all ones")
+        return float(value)
+
+    def _in_mig(self, absent: Absent) -> Absent:
+        if self.mig and absent.reason is Reason.UNSUPPORTED:
+            return Absent(Reason.MIG, str(absent))
+        return absent
+
+    def close(self) -> None:
+        """Give back what the driver holds for this device."""
+        for release in self.releases:
+            release()
+        self.releases.clear()
+
+    def mig_switched(self) -> bool:
+        """Whether MIG was switched on or off since the probe."""
+        return self.mig != self._mig_mode()
+
+    def _mig_mode(self) -> bool:
+        try:
+            return bool(self.get("MigMode")[0])
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            return False
+
+    def _identity(self, index: int) -> GpuIdentity:
+        return GpuIdentity(
+            index=index,
+            uuid=str(self.get("UUID")),
+            model=self._text("Name"),
+            architecture=self._architecture(),
+            pci_bus_id=self._pci_bus_id(),
+            serial=self._text("Serial"),
+            vbios_version=self._text("VbiosVersion"),
+        )
+
+    def _text(self, call: str) -> str:
+        """A word of identity; empty where this GPU has none (GeForce cards have no serial)."""
+        try:
+            return str(self.get(call))
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            return ""
+
+    def _architecture(self) -> str:
+        number = self._text("Architecture")
+        return ARCHITECTURES.get(int(number), "") if number.isdigit() else ""
+
+    def _pci_bus_id(self) -> str:
+        bus_id = self.get("PciInfo").busId
+        return bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)

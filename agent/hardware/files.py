@@ -1,0 +1,79 @@
+"""Files below an injectable root: /proc and /sys of this machine, of a fixture, of a tape."""
+
+from pathlib import Path
+from typing import Protocol
+
+from agent.model import Absent, Reason
+
+WIDEST = 2**64
+"""No counter of the kernel reaches this."""
+
+
+class FileTree(Protocol):
+    """What sources may ask of a file system. Paths are absolute, as on the real machine."""
+
+    def read(self, path: str) -> str:
+        """The text of a file. Raises OSError as the real one does."""
+
+    def names(self, path: str) -> list[str]:
+        """Sorted names in a folder. Raises OSError as the real one does."""
+
+    def link(self, path: str) -> str:
+        """Where a symbolic link points to. Raises OSError."""
+
+
+class RealFiles:
+    """A real file system below `root`."""
+
+    def __init__(self, root: str | Path = "/") -> None:
+        self.root = Path(root)
+        self._above = str(self.root).rstrip("/")  # hundreds of files are read a second
+
+    def read(self, path: str) -> str:
+        with open(self._above + path, "rb") as file:
+            return file.read().decode(errors="replace")
+
+    def names(self, path: str) -> list[str]:
+        return sorted(entry.name for entry in (self.root / path.lstrip("/")).iterdir())
+
+    def link(self, path: str) -> str:
+        return str((self.root / path.lstrip("/")).readlink())
+
+
+def absent_from(error: OSError, path: str) -> Absent:
+    """The reason behind a failed read of a file."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        reason = Reason.MISSING
+    elif isinstance(error, PermissionError):
+        reason = Reason.DENIED
+    else:
+        reason = Reason.FAILED
+    return Absent(reason, f"{path}: {error.strerror or error}")
+
+
+def read_text(files: FileTree, path: str) -> str:
+    """The stripped text of a file; raises Absent with the reason."""
+    try:
+        return files.read(path).strip()
+    except OSError as error:
+        raise absent_from(error, path) from error
+
+
+def read_int(files: FileTree, path: str) -> int:
+    """A file that holds one integer; raises Absent with the reason."""
+    text = read_text(files, path)
+    try:
+        value = int(text, 0)
+    except ValueError as error:
+        raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected an integer") from error
+    if abs(value) >= WIDEST:
+        raise Absent(Reason.UNKNOWN, f"{path} holds {text:.60}, expected 64 bits")
+    return value
+
+
+def names_in(files: FileTree, path: str) -> list[str]:
+    """The names in a folder; none where the folder is not there."""
+    try:
+        return files.names(path)
+    except OSError:
+        return []

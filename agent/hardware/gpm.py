@@ -1,0 +1,121 @@
+"""GPM, the GPU performance monitor of Hopper and newer: honest means between two samples."""
+
+from contextlib import suppress
+from enum import IntEnum
+from functools import partial
+from typing import Any, NamedTuple
+
+from agent.clock import Clock
+from agent.hardware.device import NvmlDevice
+from agent.model import Absent, Reason
+
+SHORTEST = 0.15
+"""Two samples closer than this (s) give no mean: NVML asks for more than 100 ms."""
+
+PCIE_UNIT = 1_054_800.0
+"""Bytes of wire traffic in a unit of GPM's PCIe figures, which NVML documents as MiB.
+
+Measured on two H100s against the GPU's own byte counters: 1.0547e6 and 1.0548e6. With it a copy to
+the GPU reads 1.078 of its payload and one from it 1.094: 20 and 24 bytes around each 256.
+"""
+
+NVLINK_UNIT = 1_024_000.0
+"""Bytes in a unit of GPM's NVLink figures, documented as MiB too; measured on H200s."""
+
+
+class GpmId(IntEnum):
+    """`nvmlGpmMetricsGet` ids."""
+
+    GRAPHICS = 1  # %
+    SM = 2  # %
+    OCCUPANCY = 3  # %
+    TENSOR = 5  # %
+    DRAM = 10  # % of the memory bandwidth
+    PCIE_TRANSMITTED = 20  # PCIE_UNIT a second
+    PCIE_RECEIVED = 21
+    NVLINK_RECEIVED = 60  # NVLINK_UNIT a second, payload
+    NVLINK_TRANSMITTED = 61
+
+
+MOST_SHARE = 105.0
+MOST = {
+    GpmId.PCIE_TRANSMITTED: 200e9 / PCIE_UNIT,
+    GpmId.PCIE_RECEIVED: 200e9 / PCIE_UNIT,
+    GpmId.NVLINK_TRANSMITTED: 4e12 / NVLINK_UNIT,
+    GpmId.NVLINK_RECEIVED: 4e12 / NVLINK_UNIT,
+}
+"""What no hardware reaches, in GPM's units: more is the driver's mistake and must not be counted.
+A NaN compares as false, and is left out too."""
+
+
+class Measurement(NamedTuple):
+    """Means over the `seconds` that ended at `at` (monotonic). Absent ids have no value."""
+
+    at: float
+    seconds: float
+    values: dict[GpmId, float]
+
+    def value(self, metric: GpmId) -> float:
+        """One mean, in GPM's unit; raises Absent."""
+        try:
+            return self.values[metric]
+        except KeyError:
+            raise Absent(Reason.UNKNOWN, f"GPM gives no usable {metric.name}") from None
+
+
+class Gpm:
+    """The two samples of one GPU, taken in turns. Raises Absent where GPM does not answer."""
+
+    def __init__(self, device: NvmlDevice, clock: Clock) -> None:
+        self._device = device
+        self._clock = clock
+        self._library = device.nvml.library
+        if not device.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
+            raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
+        self._metrics = tuple(GpmId)
+        self._older = self._sample()
+        self._newer = self._sample()
+        device.ask("nvmlGpmSampleGet", self._older)
+        self._since = clock.monotonic()
+        self.latest: Measurement | None = None
+        self.failure: Absent | None = None  # why the last attempt gave nothing
+
+    def _sample(self) -> Any:
+        """Memory for one sample, given back when the device is closed."""
+        sample = self._device.nvml.call("nvmlGpmSampleAlloc")
+        self._device.releases.append(partial(self._free, sample))
+        return sample
+
+    def _free(self, sample: Any) -> None:
+        with suppress(Absent):  # the driver may be gone, and its memory with it
+            self._device.nvml.call("nvmlGpmSampleFree", sample)
+
+    def measure(self) -> Measurement | None:
+        """Means since the last call; None where that was too short ago."""
+        now = self._clock.monotonic()
+        if now - self._since < SHORTEST:
+            return None
+        try:
+            self._device.ask("nvmlGpmSampleGet", self._newer)
+            values = self._means()
+        except Absent as absent:
+            self.latest, self.failure = None, absent.kept()
+            raise
+        measurement = Measurement(now, now - self._since, values)
+        self._older, self._newer = self._newer, self._older
+        self._since, self.latest, self.failure = now, measurement, None
+        return measurement
+
+    def _means(self) -> dict[GpmId, float]:
+        question: Any = self._library.c_nvmlGpmMetricsGet_t()
+        question.version = self._library.NVML_GPM_METRICS_GET_VERSION
+        question.numMetrics = len(self._metrics)
+        question.sample1, question.sample2 = self._older, self._newer
+        for slot, metric in zip(question.metrics, self._metrics, strict=False):
+            slot.metricId = metric
+        self._device.nvml.call("nvmlGpmMetricsGet", question)
+        return {
+            metric: slot.value
+            for slot, metric in zip(question.metrics, self._metrics, strict=False)
+            if not slot.nvmlReturn and 0.0 <= slot.value <= MOST.get(metric, MOST_SHARE)
+        }

@@ -1,0 +1,41 @@
+"""The host behind its seam: psutil for disks, NICs and CPU times, files for the rest."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from agent.hardware.files import FileTree, RealFiles
+from agent.hardware.logins import Logins
+
+
+class Psutil(Protocol):
+    """The part of psutil in use; a simulated or taped host is an object with these functions."""
+
+    def disk_io_counters(self, perdisk: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
+        """Per device: read_bytes, write_bytes, busy_time (ms), ... since boot."""
+
+    def net_io_counters(self, pernic: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
+        """Per NIC: bytes_sent, bytes_recv, ... since boot."""
+
+    def net_if_stats(self) -> Mapping[str, Any]:
+        """Per NIC: isup, speed (Mbit/s, 0 where unknown)."""
+
+    def cpu_times(self) -> Any:
+        """Seconds since boot: user, nice, system, idle, iowait, irq, softirq, steal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
+    the name (the number where there is none)."""
+
+    files: FileTree
+    psutil: Psutil
+    login: Callable[[int], str] = str
+
+
+def real_host() -> Host:
+    """This machine."""
+    import psutil
+
+    return Host(files=RealFiles("/"), psutil=cast(Psutil, psutil), login=Logins().name)

@@ -1,0 +1,246 @@
+"""What NCCL's RAS service tells of one job: communicators, ranks on all nodes, who is missing.
+
+RAS ("reliability, availability, serviceability") is a thread in every process that uses NCCL 2.24
+or later. A count is of collectives that the process launched: not yet of finished ones, without
+sends and receives, and since 2.26 without those that a CUDA graph replays. A job made of such
+graphs therefore stands still in its counts while it works.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from agent.model import Absent, Reason
+
+
+class RasFailure(StrEnum):
+    """Why there is no answer."""
+
+    REFUSED = "refused"  # nobody listens: no NCCL job, an older NCCL, RAS disabled
+    UNREACHABLE = "unreachable"  # this process may not connect, or loopback is not there
+    NOT_NCCL = "not_nccl"  # somebody else's service has the port
+    SILENT = "silent"  # takes connections and says nothing: a stopped process, a stuck thread
+    SLOW = "slow"  # began to answer and did not end within the time allowed
+    TOO_LARGE = "too_large"  # more bytes than allowed
+    PROTOCOL = "protocol"  # NCCL answered, but with an error, or not to the end
+    CHANGED = "changed"  # a whole answer in a form that is not known here
+
+
+REASONS = {
+    RasFailure.REFUSED: Reason.MISSING,
+    RasFailure.UNREACHABLE: Reason.FAILED,
+    RasFailure.NOT_NCCL: Reason.MISSING,
+    RasFailure.SILENT: Reason.STALLED,
+    RasFailure.SLOW: Reason.STALLED,
+    RasFailure.TOO_LARGE: Reason.FAILED,
+    RasFailure.PROTOCOL: Reason.FAILED,
+    RasFailure.CHANGED: Reason.UNSUPPORTED,
+}
+"""The agent's general reason for each failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """No answer; `detail` is a sentence that says what was asked and what came."""
+
+    failure: RasFailure
+    detail: str
+
+    def absent(self) -> Absent:
+        """The same as the agent's own kind of absence."""
+        return Absent(REASONS[self.failure], f"{self.failure.value}: {self.detail}")
+
+
+class RankStatus(StrEnum):
+    """Where a rank stands in the life of its communicator."""
+
+    INIT = "init"
+    RUNNING = "running"
+    FINALIZE = "finalize"
+    ABORT = "abort"
+    UNKNOWN = "unknown"  # not told
+
+
+class RankLoss(StrEnum):
+    """Why nothing is known of a rank."""
+
+    UNRESPONSIVE = "unresponsive"  # its process did not answer in time: stopped, stuck or gone
+    DEAD = "dead"  # unreachable for a minute: RAS has given it up
+    LEFT = "left"  # its process answers, but is no member: it starts, or has finished
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank that answered.
+
+    `host` is the address that NCCL started from, empty where it is not told; `pid` is the process
+    number as the process sees it itself. `counts` holds launched collectives by kind; text holds
+    only the kinds in which ranks differ. `error` is NCCL's own word, empty without one.
+    """
+
+    rank: int
+    host: str = ""
+    pid: int | None = None
+    cuda_device: int | None = None
+    nvml_device: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    status: RankStatus = RankStatus.UNKNOWN
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRank:
+    """One rank of which a communicator's other members know, without data of its own."""
+
+    rank: int
+    loss: RankLoss
+    host: str = ""
+    pid: int | None = None
+    cuda_device: int | None = None
+    nvml_device: int | None = None
+
+
+class Launched(NamedTuple):
+    """How many ranks have launched so many collectives of one kind, and which ranks are known.
+
+    `kind` is NCCL's word (AllReduce), or ALL_KINDS before 2.26.
+    """
+
+    kind: str
+    operations: int
+    ranks: int
+    named: tuple[int, ...]
+
+
+ALL_KINDS = "collective"
+
+
+class CommunicatorKey(NamedTuple):
+    """What tells communicators apart: NCCL's hash, and a second one that text does not give."""
+
+    hash: str
+    second: str = ""
+
+    def __str__(self) -> str:
+        return self.hash
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """A communicator: `ranks` those listed, sorted; `missing` those known to be missing, sorted.
+
+    `missing_count` may exceed what is listed. `launched` is sorted by kind, then operations.
+    """
+
+    key: CommunicatorKey
+    size: int
+    ranks: tuple[Rank, ...] = ()
+    missing: tuple[MissingRank, ...] = ()
+    missing_count: int = 0
+    launched: tuple[Launched, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorGroup:
+    """A row of the text's table: communicators alike in size, nodes, status and errors."""
+
+    number: int
+    communicators: int
+    nodes: int
+    size: int
+    ranks: int
+    status: RankStatus
+    errors: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SilentProcess:
+    """A process of the job that did not answer; `devices` as CUDA numbers them in it."""
+
+    host: str
+    pid: int
+    devices: tuple[int, ...]
+    dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NcclAnswer:
+    """One job, as one of its processes told it.
+
+    `cuda_runtime` and `cuda_driver` are CUDA's numbers (13000 is 13.0), `told_at` the answering
+    host's local time. `lists_all` says that every rank of every communicator is listed with its
+    counts (JSON, since 2.28.7); text lists `groups`, and of communicators only what differs or
+    fails in them. `seconds` is what collecting took NCCL, `timeouts` how many of its questions to
+    other processes stayed open, `ignored` how many lines or entries were not understood.
+    """
+
+    nccl_version: str
+    cuda_runtime: int | None = None
+    cuda_driver: int | None = None
+    told_at: str = ""
+    nodes: int | None = None
+    processes: int | None = None
+    gpus: int | None = None
+    communicators: tuple[Communicator, ...] = ()
+    groups: tuple[CommunicatorGroup, ...] = ()
+    silent: tuple[SilentProcess, ...] = ()
+    lists_all: bool = False
+    seconds: float | None = None
+    timeouts: int = 0
+    ignored: int = 0
+
+
+LONGEST_NAME = 64
+RESULTS = {
+    1: "unhandled CUDA error",
+    2: "system error",
+    3: "internal error",
+    4: "invalid argument",
+    5: "invalid usage",
+    6: "remote process error",
+}
+"""ncclResult_t that are errors; 0 is success, 7 in progress."""
+IN_PROGRESS = 7
+
+
+def tallies(ranks: Iterable[Rank]) -> tuple[Launched, ...]:
+    """The counts of ranks that are all listed, as groups of ranks with the same count."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for rank in ranks:
+        for kind, count in rank.counts.items():
+            found.setdefault((kind, count), []).append(rank.rank)
+    return tuple(
+        Launched(kind, count, len(named), tuple(sorted(named)))
+        for (kind, count), named in sorted(found.items())
+    )
+
+
+class RankProcess(NamedTuple):
+    """A process of a job on any node; `host` and `pid` as NCCL tells them."""
+
+    host: str
+    pid: int
+
+
+def processes(answer: NcclAnswer) -> frozenset[RankProcess]:
+    """All processes that an answer names, missing ones included; none for a healthy job's text."""
+    named = {RankProcess(process.host, process.pid) for process in answer.silent}
+    for communicator in answer.communicators:
+        ranks: tuple[Rank | MissingRank, ...] = (*communicator.ranks, *communicator.missing)
+        named |= {RankProcess(rank.host, rank.pid) for rank in ranks if rank.pid is not None}
+    return frozenset(named)
+
+
+def same_job(one: NcclAnswer, other: NcclAnswer) -> bool:
+    """Whether two answers tell of one job: a communicator or a process in common."""
+    keys = {communicator.key for communicator in one.communicators}
+    shared = any(communicator.key in keys for communicator in other.communicators)
+    return shared or not processes(one).isdisjoint(processes(other))
+
+
+def address(text: str) -> str:
+    """A host as told, or nothing where it cannot be one: it goes into labels and sentences."""
+    plain = text[:LONGEST_NAME]
+    known = plain not in ("", "unknown") and plain.isascii()
+    return plain if known and all(c.isalnum() or c in ".:-_%" for c in plain) else ""

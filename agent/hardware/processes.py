@@ -1,0 +1,161 @@
+"""Processes of the host as /proc tells of them. A process may end between any two questions."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Set
+from errno import ESRCH
+from math import isfinite
+from typing import NamedTuple
+
+from agent.hardware.files import FileTree
+
+HERTZ = 100
+"""Ticks a second of CPU time and start times in /proc: USER_HZ, on every machine with an NVIDIA
+driver."""
+
+GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
+"""What it means when a process is not there (any more): each error that the kernel has for it."""
+
+LONGEST_PID = 10  # digits
+SCAN_EVERY = 10.0
+"""Seconds between two scans of all processes, where the kernel does not list children."""
+
+
+class Stat(NamedTuple):
+    """One process now; `seconds` of CPU time are those of all its threads, `started` since boot."""
+
+    pid: int
+    name: str
+    state: str  # one letter: R runs, D sleeps uninterruptibly, S sleeps, ...
+    parent: int
+    group: int
+    seconds: float
+    started: float
+
+
+def stat(files: FileTree, pid: int) -> Stat:
+    """/proc/PID/stat; raises OSError."""
+    return _stat(files, f"/proc/{pid}/stat", pid)
+
+
+def thread(files: FileTree, pid: int, tid: int) -> Stat:
+    """/proc/PID/task/TID/stat: state and CPU seconds of one thread; raises OSError."""
+    return _stat(files, f"/proc/{pid}/task/{tid}/stat", tid)
+
+
+def _stat(files: FileTree, path: str, pid: int) -> Stat:
+    head, _, tail = files.read(path).rpartition(")")  # a name may hold anything
+    try:
+        state, *numbers = tail.split(maxsplit=20)[:20]
+        parent, group, *_ = map(int, numbers[:2])
+        seconds = (int(numbers[10]) + int(numbers[11])) / HERTZ
+        started = int(numbers[18]) / HERTZ
+    except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
+        raise ProcessLookupError(ESRCH, "ended", path) from error
+    return Stat(pid, head.partition("(")[2], state, parent, group, seconds, started)
+
+
+def status(files: FileTree, pid: int) -> dict[str, str]:
+    """/proc/PID/status by key; raises OSError."""
+    lines = files.read(f"/proc/{pid}/status").splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def uid(found: dict[str, str]) -> int | None:
+    """The real user id in a status, or None where it holds none."""
+    first = found.get("Uid", "").split()[:1]
+    return int(first[0]) if first and first[0].isdigit() else None
+
+
+def cgroup(files: FileTree, pid: int) -> str:
+    """/proc/PID/cgroup; empty where it cannot be read."""
+    return _text(files, f"/proc/{pid}/cgroup")
+
+
+def command(files: FileTree, pid: int) -> tuple[str, ...]:
+    """The words of /proc/PID/cmdline; none where it cannot be read."""
+    return tuple(_text(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
+
+
+def uptime(files: FileTree) -> float | None:
+    """Seconds since boot, or None where /proc does not tell."""
+    try:
+        seconds = float(_text(files, "/proc/uptime").split()[0])
+    except (ValueError, IndexError):
+        return None
+    return seconds if isfinite(seconds) else None
+
+
+def _text(files: FileTree, path: str) -> str:
+    try:
+        return files.read(path)
+    except OSError:
+        return ""
+
+
+def _pids(text: str) -> Iterator[int]:
+    return (int(word) for word in text.split() if word.isdecimal() and len(word) <= LONGEST_PID)
+
+
+class Descent:
+    """Who descends from whom: from the kernel's lists of children, else from a scan of all."""
+
+    def __init__(self, files: FileTree) -> None:
+        self._files = files
+        self._listed = True  # until a process shows that its kernel lists no children
+        self._scanned = -SCAN_EVERY
+        self._by_parent: dict[int, list[int]] = {}
+
+    def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
+        """At most so many descendants, nearest first, without the foreign and what is below them.
+
+        `now` is in seconds.
+        """
+        found: dict[int, None] = {}
+        queue = deque(pids)
+        while queue and len(found) < most:
+            new = [c for c in self._children(queue.popleft(), now) if c not in foreign]
+            new = [child for child in new if child not in found][: most - len(found)]
+            found.update(dict.fromkeys(new))
+            queue.extend(new)
+        return list(found)
+
+    def _children(self, pid: int, now: float) -> list[int]:
+        if self._listed:
+            try:
+                return list(self._listed_children(pid))
+            except GONE:
+                self._listed = self._lists_children(pid)
+            except OSError:  # another user's: /proc hides what it started
+                return []
+        return [] if self._listed else self._scan(now).get(pid, [])
+
+    def _listed_children(self, pid: int) -> Iterator[int]:
+        """A child belongs to the thread that forked it."""
+        folder = f"/proc/{pid}/task"
+        yield from _pids(self._files.read(f"{folder}/{pid}/children"))
+        for thread in self._files.names(folder):
+            if thread != str(pid):
+                yield from _pids(_text(self._files, f"{folder}/{thread}/children"))
+
+    def _lists_children(self, pid: int) -> bool:
+        """False where the thread is there and its children are not: a kernel without
+        CONFIG_PROC_CHILDREN. Of a process that has ended nothing is learnt."""
+        try:
+            return "children" in self._files.names(f"/proc/{pid}/task/{pid}")
+        except OSError:
+            return True
+
+    def _scan(self, now: float) -> dict[int, list[int]]:
+        """Every process by its parent."""
+        if now - self._scanned < SCAN_EVERY:
+            return self._by_parent
+        self._scanned = now
+        self._by_parent = {}
+        for name in self._files.names("/proc"):
+            if name.isdigit():
+                try:
+                    parent = stat(self._files, int(name)).parent
+                except OSError:
+                    continue
+                self._by_parent.setdefault(parent, []).append(int(name))
+        return self._by_parent

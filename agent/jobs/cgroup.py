@@ -1,0 +1,87 @@
+"""The cgroup (version 2) of a job: who of its tasks waited for what, and its quota of cores.
+
+What the job's own cgroup shows comes before what the host shows: nobody is blamed for another's
+load.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from agent.hardware import processes
+from agent.hardware.files import FileTree
+from agent.jobs.cores import CGROUPS
+
+RESOURCES = ("io", "cpu", "memory")
+
+
+class CgroupTotals(NamedTuple):
+    """Counters of one cgroup, in seconds and bytes; those that it does not keep are missing.
+
+    `stalled` by resource: seconds in which some task waited for it; `throttled`: seconds for which
+    the quota of cores held its tasks up; `read` and `written`: bytes through the block layer.
+    """
+
+    stalled: dict[str, float]
+    throttled: float | None
+    read: float | None
+    written: float | None
+
+
+def path_of(files: FileTree, pid: int) -> str | None:
+    """The cgroup of a process below /sys/fs/cgroup; None for the root, or without version 2."""
+    for line in processes.cgroup(files, pid).splitlines():
+        number, _, rest = line.partition(":")
+        path = rest.partition(":")[2].strip()
+        if number == "0" and path.strip("/") and ".." not in path.split("/"):
+            return path
+    return None
+
+
+def totals(files: FileTree, path: str) -> CgroupTotals:
+    """What the cgroup counts now."""
+    folder = f"{CGROUPS}{path}"
+    stalled = {}
+    for resource in RESOURCES:
+        for line in _lines(files, f"{folder}/{resource}.pressure"):
+            if line.startswith("some "):
+                stalled[resource] = _number(line.rpartition("total=")[2], 1e-6)
+    keys = dict(line.partition(" ")[::2] for line in _lines(files, f"{folder}/cpu.stat"))
+    throttled = keys.get("throttled_usec")
+    moved = list(_io(files, f"{folder}/io.stat"))
+    return CgroupTotals(
+        {resource: seconds for resource, seconds in stalled.items() if seconds is not None},
+        None if throttled is None else _number(throttled, 1e-6),
+        sum(read for read, _ in moved) if moved else None,
+        sum(written for _, written in moved) if moved else None,
+    )
+
+
+def received(files: FileTree, pid: int) -> float | None:
+    """Bytes that the network namespace of a process has received, over all its interfaces."""
+    numbers = []
+    for line in _lines(files, f"/proc/{pid}/net/dev"):
+        name, colon, rest = line.partition(":")
+        if colon and name.strip() and rest.split():
+            numbers.append(_number(rest.split()[0], 1.0))
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
+def _io(files: FileTree, path: str) -> Iterator[tuple[float, float]]:
+    """Bytes read and written of each device, from lines like `8:0 rbytes=1 wbytes=2 ...`."""
+    for line in _lines(files, path):
+        keys = dict(part.partition("=")[::2] for part in line.split()[1:])
+        read, written = (_number(keys.get(key, ""), 1.0) for key in ("rbytes", "wbytes"))
+        if read is not None and written is not None:
+            yield read, written
+
+
+def _number(text: str, unit: float) -> float | None:
+    return int(text) * unit if text.isdecimal() and len(text) <= 20 else None
+
+
+def _lines(files: FileTree, path: str) -> list[str]:
+    try:
+        return files.read(path).splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,101 @@
+"""The processes behind one GPU, watched over a few looks: what they did in that time. Pure."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent.hardware.processes import Stat
+
+WINDOW = 5
+"""Looks that are remembered of each process, a second apart."""
+
+BUSY_CORES = 0.02
+"""Cores from which a process does something though every look finds it asleep."""
+
+RUNNING, WAITING = "R", "D"
+
+
+class ProcessReading(NamedTuple):
+    """One look at a process: when (s), its state, its CPU seconds until then."""
+
+    at: float
+    state: str
+    seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class ProcessActivity:
+    """One process that is followed; a process with the same pid that started later is another."""
+
+    started: float
+    looks: deque[ProcessReading] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    def take(self, at: float, stat: Stat) -> None:
+        """One more look."""
+        self.looks.append(ProcessReading(at, stat.state, stat.seconds))
+
+    @property
+    def at(self) -> float:
+        """When it was last looked at."""
+        return self.looks[-1].at
+
+    @property
+    def cores(self) -> float | None:
+        """CPU seconds a second over the window; None before two looks."""
+        first, last = self.looks[0], self.looks[-1]
+        return (last.seconds - first.seconds) / (last.at - first.at) if last.at > first.at else None
+
+    def share(self, state: str) -> float:
+        """Share of the looks that found it in this state."""
+        return sum(look.state == state for look in self.looks) / len(self.looks)
+
+    @property
+    def active(self) -> bool:
+        """Whether it did anything, or waited for a disk: trackers and loggers that only sleep
+        do not."""
+        states = {look.state for look in self.looks}
+        return bool(states & {RUNNING, WAITING}) or (self.cores or 0.0) >= BUSY_CORES
+
+
+class LoaderActivity(NamedTuple):
+    """What the loaders of a GPU do: how many do anything, their cores together, and the mean of
+    the shares of time for which each waits or runs (None where there are none)."""
+
+    number: int
+    cores: float
+    waiting: float | None
+    running: float | None
+
+
+def cores(launchers: Iterable[ProcessActivity]) -> float | None:
+    """Cores that processes use together; None before two looks at any."""
+    known = [follow.cores for follow in launchers if follow.cores is not None]
+    return sum(known) if known else None
+
+
+def waiting(launchers: Iterable[ProcessActivity]) -> float:
+    """Share of looks in which any of the processes was in uninterruptible sleep."""
+    looks: dict[float, bool] = {}
+    for follow in launchers:
+        for look in follow.looks:
+            looks[look.at] = looks.get(look.at, False) or look.state == WAITING
+    return sum(looks.values()) / len(looks)
+
+
+def loading(followed: Iterable[ProcessActivity]) -> LoaderActivity:
+    """What the loaders do.
+
+    A loader runs for at least the share of a core that it uses: one look in a second may always
+    meet it between two batches.
+    """
+    active = [follow for follow in followed if follow.active]
+    used = [follow.cores or 0.0 for follow in active]
+    runs = [min(1.0, max(f.share(RUNNING), share)) for f, share in zip(active, used, strict=True)]
+    return LoaderActivity(
+        len(active), sum(used), _mean([f.share(WAITING) for f in active]), _mean(runs)
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

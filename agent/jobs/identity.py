@@ -1,0 +1,166 @@
+"""Which GPU processes form one job, and what people call it. Pure: from what /proc said."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from posixpath import basename
+from typing import NamedTuple
+
+SHELLS = {"sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox"}
+HOSTS = {
+    *SHELLS,
+    *("init", "systemd", "runit", "runsv", "runsvdir", "s6-supervise", "s6-svscan", "supervisord"),
+    *("sshd", "sshd-session", "login", "su", "sudo", "doas", "runuser", "mosh-server"),
+    *("tmux", "tmux: server", "screen", "SCREEN", "zellij", "byobu", "script"),
+    *("cron", "crond", "anacron", "atd"),
+    *("slurmd", "slurmstepd", "pbs_mom", "sge_shepherd", "sge_execd", "sbatchd", "condor_starter"),
+    *("dockerd", "containerd", "conmon", "crio", "podman", "runc", "crun", "kubelet", "pause"),
+    *("tini", "dumb-init", "docker-init", "catatonit", "lxc-start", "lxd", "incusd"),
+    *("node", "code-server", "code", "cursor", "emacs", "vim", "nvim", "raylet", "gcs_server"),
+    *("gitlab-runner", "Runner.Worker", "Runner.Listener", "buildkite-agent", "nomad"),
+}
+HOST_PREFIXES = ("containerd-shim", "jupyter", "gnome-terminal", "xterm", "konsole", "kitty")
+"""Programs that start jobs which have nothing to do with one another; a job ends below them.
+Names as the kernel cuts them, at 15 letters."""
+
+STARTERS = {
+    *("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "orted", "prterun", "prte", "prted"),
+    *("hydra_pmi_proxy", "hydra_bstrap_pr", "pmi_proxy", "torchrun", "horovodrun", "deepspeed"),
+    "accelerate",
+}
+"""Programs that start the ranks of one job, often through a shell of each rank's own."""
+
+LONGEST_NAME = 64
+
+SLURM = re.compile(r"slurm[^\n]*/job_(\d+)(?:/|$)|/slurm-(\d+)(?:[./]|$)", re.MULTILINE)
+POD = re.compile(
+    r"kubepods[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+)
+CONTAINERS = {
+    "podman": re.compile(r"libpod-([0-9a-f]{12})[0-9a-f]*"),
+    "docker": re.compile(r"/docker[/-]([0-9a-f]{12})[0-9a-f]*"),
+    "containerd": re.compile(r"(?:cri-containerd|nerdctl|/default|/k8s\.io)[-/:]([0-9a-f]{12})"),
+    "lxc": re.compile(r"/lxc(?:\.payload)?[./]([^/\n]+)"),
+}
+"""How a runtime names its containers in the path of a cgroup."""
+
+
+class Ancestor(NamedTuple):
+    """A process in the line from a GPU process up to the first of all; `started` in seconds since
+    boot, `uid` None where it is not known."""
+
+    pid: int
+    name: str
+    group: int
+    started: float
+    uid: int | None
+
+
+class JobOrigin(NamedTuple):
+    """Where a GPU process comes from: itself and its parents upwards, the name of the leader of
+    its process group (empty where it has ended), the text of its /proc/PID/cgroup."""
+
+    line: tuple[Ancestor, ...]
+    leader: str
+    cgroup: str
+
+
+def is_host(name: str) -> bool:
+    """Whether a program starts jobs that have nothing to do with one another."""
+    return name in HOSTS or name.startswith(HOST_PREFIXES)
+
+
+def root(line: Sequence[Ancestor]) -> Ancestor:
+    """The topmost process that still belongs to the job of the first one in the line.
+
+    Up to the last starter of ranks, also through shells, then on to the child of a host of jobs,
+    or of another user's process: a service that starts jobs for many.
+    """
+    at = max(_starters(line), default=0)
+    for parent in line[at + 1 :]:
+        strange = None not in (parent.uid, line[at].uid) and parent.uid != line[at].uid
+        if strange or is_host(parent.name):
+            break
+        at += 1
+    return line[at]
+
+
+def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
+    """The places of the starters of ranks below the first host that is no shell."""
+    for place, ancestor in enumerate(line):
+        if is_host(ancestor.name) and ancestor.name not in SHELLS:
+            return
+        if ancestor.name in STARTERS:
+            yield place
+
+
+def ties(origin: JobOrigin) -> frozenset[str]:
+    """What a process shares with the others of its job: a Slurm job, or else an ancestor or a
+    process group (a script that starts ranks in the background)."""
+    found = slurm(origin.cgroup)
+    if found:
+        return frozenset((f"slurm {found}",))
+    top, group = root(origin.line), origin.line[0].group
+    shared = {f"process {top.pid} {top.started:g}"}
+    if group > 0 and (origin.leader in SHELLS or not is_host(origin.leader)):
+        shared.add(f"group {group}")
+    return frozenset(shared)
+
+
+def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
+    """One key for each process: the same where ties join them, directly or through others."""
+    key: dict[str, str] = {}
+    for shared in tied.values():
+        merged = {key.get(tie, tie) for tie in shared}
+        first = min(merged)
+        key.update(dict.fromkeys(shared, first))
+        key.update({tie: first for tie, old in key.items() if old in merged})
+    return {pid: key[min(shared)] for pid, shared in tied.items()}
+
+
+def slurm(cgroup: str) -> str:
+    """The Slurm job id in a cgroup, or nothing."""
+    found = SLURM.search(cgroup)
+    return (found[1] or found[2]) if found else ""
+
+
+def runtime(cgroup: str) -> tuple[str, str]:
+    """What runs the process, and what it calls the job; `process` and nothing where nobody does."""
+    job = slurm(cgroup)
+    if job:
+        return "slurm", job
+    pod = POD.search(cgroup)
+    if pod:
+        return "kubernetes", pod[1].replace("_", "-")
+    for name, pattern in CONTAINERS.items():
+        found = pattern.search(cgroup)
+        if found:
+            return name, found[1]
+    return "process", ""
+
+
+def title(origin: JobOrigin, command: Sequence[str]) -> str:
+    """What people call the job: `slurm:1234`, `docker:0123456789ab`, `train.py:4711`.
+
+    `command` is the command line of the root.
+    """
+    kind, number = runtime(origin.cgroup)
+    if number:
+        return f"{kind}:{number}"
+    top = root(origin.line)
+    return f"{program(command) or _printable(top.name)}:{top.pid}"
+
+
+def program(command: Iterable[str]) -> str:
+    """The script or module that a command line runs, never its other arguments: they may hold
+    secrets. Empty where it runs neither."""
+    words = list(command)
+    script = next((w for w in words if w.endswith((".py", ".sh")) and not w.startswith("-")), "")
+    if script:
+        return _printable(basename(script))
+    if basename(words[0] if words else "").startswith("python") and "-m" in words[:-1]:
+        return _printable(words[words.index("-m") + 1])
+    return ""
+
+
+def _printable(name: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in name)[:LONGEST_NAME]

@@ -1,0 +1,243 @@
+"""The pulse of one GPU: how long the steps of its job take, read from samples of its power.
+
+What power alone cannot tell: more than eight accumulated gradients from so many steps; a burst of
+batches that loaders bring together from one step; two jobs on one GPU whose steps have a common
+multiple from one job of that step; steps almost as long as the samples are apart, if very regular,
+from slow ones, unless the sensor rounds them to a sine. Who knows of loaders and processes judges.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from statistics import median
+from typing import NamedTuple
+
+from agent.jobs.octaves import (
+    BLOCK,
+    REMEMBERED,
+    STRIDE,
+    WEAKEST,
+    WINDOW,
+    Octave,
+    Octaves,
+    ShownPeriod,
+    alike,
+)
+from agent.jobs.periodicity import SHORTEST, Lag, lag_near
+from agent.jobs.sample_grid import SampleGrid
+from agent.jobs.step_count import StepCount
+
+HELD = 0.45
+"""Autocorrelation at the period that keeps a pulse; to begin with it takes more."""
+
+CHANGED = 0.03
+"""A step longer or shorter by this part in two windows running is another speed."""
+
+ENOUGH = 8 * WINDOW
+"""Samples without a period after which it is not for lack of samples: 41 s of 20 ms each."""
+
+PAUSE = 12 * WINDOW
+"""Samples after which steps of the same length are taken for another job's: a minute."""
+
+
+class NoPulse(StrEnum):
+    """Why a GPU has no pulse."""
+
+    NOT_ENOUGH = "not_enough"  # samples, so far or since a gap
+    TOO_SHORT = "too_short"  # steps, for samples as far apart as these
+    IRREGULAR = "irregular"
+    FLAT = "flat"  # power hardly varies: at rest, or spinning evenly
+
+
+class PulseReading(NamedTuple):
+    """What is known of the steps on a GPU after its newest sample."""
+
+    step_seconds: float | None
+    confidence: float
+    """0 to 1: the autocorrelation of the power at the period; 0 without one."""
+    steps: int
+    """Steps found one by one since the first sample, while there was a period."""
+    reason: NoPulse | None
+    """Why there is no period."""
+    since: float | None
+    """When steps began to take as long as they do now, to about a window of samples."""
+    last_step: float | None
+    """When the newest step that was found began."""
+    short_seconds: float | None = None
+    """Without a period: how long steps too short for the samples seem; it may be an alias."""
+
+
+class _Claim:
+    """A period that is told. Times are samples since the first."""
+
+    def __init__(self, found: ShownPeriod, now: int) -> None:
+        self.octave = found.octave
+        self.samples = self.speed = found.samples
+        self.strength = found.lag.strength
+        self.confirmed = now
+        self.since = 0.0
+        self._recent: deque[Lag] = deque(maxlen=3)
+        self._deviating: float | None = None
+
+    def confirm(self, samples: float, strength: float, now: int) -> None:
+        """A window has shown the period again."""
+        self.confirmed = now
+        self._recent.append(Lag(samples, strength, resolved=True))
+        self.samples = sum(lag.samples for lag in self._recent) / len(self._recent)
+        self.strength = sum(lag.strength for lag in self._recent) / len(self._recent)
+        if abs(samples / self.speed - 1) <= CHANGED:
+            self._deviating = None
+            self.speed += 0.1 * (samples - self.speed)
+        elif self._deviating is None:
+            self._deviating = now - WINDOW * self.octave.step / 2
+        else:
+            self.since, self._deviating = self._deviating, None
+            self.speed = samples
+
+    def same_speed(self, other: "_Claim") -> bool:
+        return abs(self.samples / other.speed - 1) <= CHANGED
+
+
+class Pulse:
+    """The pulse of one GPU. Feed it the samples as they come; their times are in seconds."""
+
+    def __init__(self) -> None:
+        self._grid = SampleGrid()
+        self._waiting: list[float] = []
+        self._octaves = Octaves()
+        self._claim: _Claim | None = None
+        self._former: _Claim | None = None
+        self._too_short = False
+        self._count: StepCount | None = None
+        self._counted = self._octaves.first
+        self._before = 0  # steps of counts that ended
+
+    def feed(self, samples: Iterable[tuple[float, float]]) -> PulseReading:
+        """Take in (seconds, watts) in order of time; what was seen before may come again."""
+        for number, values in enumerate(self._grid.place(samples)):
+            if number:
+                self._begin()
+            self._take(values)
+        return self._reading()
+
+    def missed_beats(self, now: float) -> int:
+        """How many steps in a row are missing by `now`, as far as samples have come.
+
+        A step is missing where power stays even instead: a validation misses none. When steps are
+        missing for long, the period is no longer told, but they are counted on until power varies.
+        """
+        if self._count is None:
+            return 0
+        sample = self._sample(min(now, self._grid.latest))
+        return self._count.missed((sample - self._counted.offset) / self._counted.step)
+
+    def _begin(self) -> None:
+        """Nothing before a gap says how steps go on after it."""
+        self._waiting.clear()
+        self._octaves = Octaves()
+        self._claim = self._former = None
+        self._stop_counting()
+        self._counted = self._octaves.first
+
+    def _take(self, values: Sequence[float]) -> None:
+        waiting = self._waiting
+        waiting += values
+        for start in range(0, len(waiting) - BLOCK + 1, BLOCK):
+            complete = list(self._octaves.extend(waiting[start : start + BLOCK]))
+            self._follow()
+            for octave in complete:
+                self._judge(octave)
+        del waiting[: len(waiting) // BLOCK * BLOCK]
+
+    def _follow(self) -> None:
+        if self._count:
+            new = self._counted.arrived - self._count.seen
+            self._count.extend(list(self._counted.values)[-new:] if new else ())
+
+    def _judge(self, octave: Octave) -> None:
+        """After a window of one resolution: which period is told from now on."""
+        found, claim, now = self._octaves.period(), self._claim, self._octaves.first.arrived
+        self._too_short = found is not None and not self._resolves(found)
+        if found and not self._too_short:
+            if claim and alike(found.samples, claim.samples, 1.0):
+                claim.octave = found.octave
+            else:
+                claim = self._tell(found, now)
+        if claim and octave is claim.octave and (lag := _shown_again(claim)):
+            claim.confirm(lag.samples * octave.step, lag.strength, now)
+            if self._count:
+                self._count.retime(claim.samples / self._counted.step)
+        if claim and now - claim.confirmed > WINDOW * claim.octave.step:
+            self._claim = None
+        if self._claim is None and self._count and self._count.strange:
+            self._stop_counting()
+
+    def _tell(self, found: ShownPeriod, now: int) -> _Claim:
+        claim, former, step = _Claim(found, now), self._former, found.octave.step
+        if former and now - former.confirmed <= PAUSE and claim.same_speed(former):
+            claim.since, claim.speed = former.since, former.speed
+        else:
+            # A change shows once it fills half of the first of three windows.
+            seen = 2 * STRIDE + WINDOW // 2 if self._claim else 2 * WINDOW
+            claim.since = max(0, now - seen * step)
+        self._claim = self._former = claim
+        self._stop_counting()
+        octave = self._counted = found.octave
+        self._count = StepCount(found.lag.samples, tuple(octave.values), octave.arrived)
+        return claim
+
+    def _stop_counting(self) -> None:
+        if self._count:
+            self._before += self._count.steps
+        self._count = None
+
+    def _resolves(self, found: ShownPeriod) -> bool:
+        return found.lag.resolved and found.samples >= SHORTEST * self._octaves.alike_values()
+
+    def _time(self, sample: float) -> float:
+        """When this sample was taken, counted from the first of the series."""
+        newest = self._octaves.first.arrived + len(self._waiting) - 1
+        return self._grid.latest - (newest - sample) * self._grid.spacing
+
+    def _sample(self, time: float) -> float:
+        newest = self._octaves.first.arrived + len(self._waiting) - 1
+        return newest - (self._grid.latest - time) / self._grid.spacing
+
+    def _reading(self) -> PulseReading:
+        claim, count = self._claim, self._count
+        steps, last = self._before, None
+        if count:
+            steps += count.steps
+            last = self._time(count.last * self._counted.step + self._counted.offset)
+        if claim is None:
+            short = self._short_seconds()
+            return PulseReading(None, 0.0, steps, self._reason(), None, last, short)
+        seconds, since = claim.samples * self._grid.spacing, self._time(claim.since)
+        return PulseReading(seconds, claim.strength, steps, None, since, last, None)
+
+    def _reason(self) -> NoPulse:
+        newest = [octave.results[-1] for octave in self._octaves.all if octave.results]
+        if not newest:
+            return NoPulse.NOT_ENOUGH
+        if all(result.flat for result in newest):
+            return NoPulse.FLAT
+        if self._too_short or self._short_seconds() is not None:
+            return NoPulse.TOO_SHORT
+        enough = self._octaves.first.arrived >= ENOUGH
+        return NoPulse.IRREGULAR if enough else NoPulse.NOT_ENOUGH
+
+    def _short_seconds(self) -> float | None:
+        """The period that most windows show and that has too few samples, as it reads."""
+        lags = [result.lag for result in self._octaves.first.results if result.lag]
+        short = [lag.samples for lag in lags if lag.strength >= WEAKEST and not lag.resolved]
+        return median(short) * self._grid.spacing if len(short) > REMEMBERED / 2 else None
+
+
+def _shown_again(claim: _Claim) -> Lag | None:
+    """The period that is told, in the newest window of its resolution."""
+    newest = claim.octave.results[-1]
+    if newest.flat:
+        return None
+    samples = claim.samples / claim.octave.step
+    lag = lag_near(newest.at_lag, samples)
+    return lag if lag.strength >= HELD and alike(lag.samples, samples, 1.0) else None

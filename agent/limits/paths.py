@@ -1,0 +1,287 @@
+"""How close each data path is to its limit, integrated over every reading: nothing is sampled."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent.config.settings import Configuration, Settings
+from agent.errors import LogEvent
+from agent.limits.configured import LimitsConfig
+from agent.limits.resolution import LimitInputs, Limits, PathFigures, PathKey, resolve, survey
+from agent.model import (
+    EXPIRY_INTERVALS,
+    Absent,
+    Metric,
+    Reading,
+    ReadKey,
+    Reason,
+    Snapshot,
+    counter,
+    gauge,
+)
+from agent.polling import intervals
+from agent.polling.inventory import GpuInventory
+from agent.polling.reads import Out
+from agent.series import Labels, Point, SampleStore
+from agent.sources import activity, disk, infiniband, network, nvlink, pcie
+from agent.specs.machine import MachineSpecs
+
+log = logging.getLogger(__name__)
+
+PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
+
+LIMIT = gauge(
+    "dgx_bandwidth_limit_bytes_per_second",
+    "What the data path can carry in this direction, in bytes per second: as configured, else the "
+    "smaller of the spec sheet and what the hardware has now.",
+    "agent/specs and the hardware; dgx_bandwidth_limit_info tells which",
+    PATH_LABELS,
+)
+LIMIT_INFO = gauge(
+    "dgx_bandwidth_limit_info",
+    "1, with where the limit comes from (configured, spec or hardware) and its source.",
+    "agent/specs and the hardware",
+    (*PATH_LABELS, "origin", "source"),
+)
+SPEC = gauge(
+    "dgx_bandwidth_spec_bytes_per_second",
+    "What the data path should carry by its spec sheet; a limit below it is a degraded path.",
+    "agent/specs",
+    PATH_LABELS,
+)
+RATIO = gauge(
+    "dgx_bandwidth_ratio",
+    "Traffic over the limit in this direction, a mean over the last reading; never clamped. NVLink "
+    "is judged by what is on the wire, where the GPU tells it.",
+    "the byte counters of the path; for hbm GPM's share of the memory bandwidth",
+    PATH_LABELS,
+)
+SATURATED = counter(
+    "dgx_bandwidth_saturated_seconds_total",
+    "Seconds for which the ratio was at or above the path's threshold of saturation.",
+    "as dgx_bandwidth_ratio",
+    PATH_LABELS,
+)
+OBSERVED = counter(
+    "dgx_bandwidth_observed_seconds_total",
+    "Seconds for which the traffic of the path was known: the whole of which saturation is a part.",
+    "as dgx_bandwidth_ratio",
+    PATH_LABELS,
+)
+
+REFRESH = 30
+"""Ticks between two looks at the limits: links go down, GPUs are lost, speeds are negotiated."""
+
+KEPT = 3600.0
+"""Seconds for which a path that is gone keeps its seconds: a lost GPU may come back."""
+
+NO_LIMIT = Absent(Reason.UNKNOWN, "no limit is known: [[limit]] in the configuration sets one")
+
+NO_DEVICE = Absent(Reason.MISSING, "the configuration limits a device that is not here")
+
+PATHS_KEY = ReadKey("bandwidth", "paths")
+
+
+class TrafficCounter(NamedTuple):
+    """A metric whose growth (or value, for a share) is the traffic of a path in one direction."""
+
+    metric: Metric
+    path: str
+    direction: str
+    device: Callable[[Labels], str]
+    of_gpu: bool
+    share: bool = False
+
+
+def _gpu(labels: Labels) -> str:
+    return f"gpu{labels[0]}"
+
+
+def _link(labels: Labels) -> str:
+    return f"gpu{labels[0]}:{labels[2]}"
+
+
+def _host(labels: Labels) -> str:
+    return ":".join(labels)
+
+
+TRAFFIC = (
+    TrafficCounter(nvlink.WIRE_TRANSMITTED, "nvlink", "transmit", _gpu, of_gpu=True),
+    TrafficCounter(nvlink.WIRE_RECEIVED, "nvlink", "receive", _gpu, of_gpu=True),
+    TrafficCounter(nvlink.LINK_WIRE_TRANSMITTED, "nvlink", "transmit", _link, of_gpu=True),
+    TrafficCounter(nvlink.LINK_WIRE_RECEIVED, "nvlink", "receive", _link, of_gpu=True),
+    TrafficCounter(pcie.TRANSMITTED, "pcie", "transmit", _gpu, of_gpu=True),
+    TrafficCounter(pcie.RECEIVED, "pcie", "receive", _gpu, of_gpu=True),
+    TrafficCounter(activity.MEMORY_BANDWIDTH, "hbm", "total", _gpu, of_gpu=True, share=True),
+    TrafficCounter(disk.READ_BYTES, "disk", "read", _host, of_gpu=False),
+    TrafficCounter(disk.WRITTEN_BYTES, "disk", "write", _host, of_gpu=False),
+    TrafficCounter(network.TRANSMITTED, "network", "transmit", _host, of_gpu=False),
+    TrafficCounter(network.RECEIVED, "network", "receive", _host, of_gpu=False),
+    TrafficCounter(infiniband.TRANSMITTED, "infiniband", "transmit", _host, of_gpu=False),
+    TrafficCounter(infiniband.RECEIVED, "infiniband", "receive", _host, of_gpu=False),
+)
+BY_METRIC = {traffic.metric.name: traffic for traffic in TRAFFIC}
+
+PAYLOAD = {
+    nvlink.WIRE_TRANSMITTED.name: nvlink.TRANSMITTED,
+    nvlink.WIRE_RECEIVED.name: nvlink.RECEIVED,
+    nvlink.LINK_WIRE_TRANSMITTED.name: nvlink.LINK_TRANSMITTED,
+    nvlink.LINK_WIRE_RECEIVED.name: nvlink.LINK_RECEIVED,
+}
+"""Payload stands in for the wire on GPUs that count only payload (P100)."""
+
+
+def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
+    gpu, uuid = labels[:2] if traffic.of_gpu else ("", "")
+    return PathKey(traffic.path, traffic.device(labels), gpu, uuid, traffic.direction)
+
+
+@dataclass(slots=True)
+class PathAccount:
+    """One data path in one direction, as far as it has been followed."""
+
+    at: float
+    bytes: float
+    until: float  # when what is known of it expires
+    ratio: float | None = None
+    saturated: float = 0.0
+    observed: float = 0.0
+    every: float = 0.0  # the interval of the last reading (s)
+
+
+@dataclass(slots=True)
+class PathAccounts:
+    """Follows every path with a known limit; fed with readings as they come."""
+
+    configuration: Configuration
+    limits: Limits = field(default_factory=dict)
+    paths: dict[PathKey, PathAccount] = field(default_factory=dict)
+    specs: Mapping[PathKey, float] = field(default_factory=dict)
+    unlimited: set[PathKey] = field(default_factory=set)  # traffic that no limit is known for
+
+    def threshold(self, path: str) -> float:
+        """The share of its limit from which a path is saturated."""
+        return self.configuration.current[MachineSpecs].specs.threshold(path)
+
+    def observe(self, samples: SampleStore) -> None:
+        """Take in what was read since the last call."""
+        for traffic in TRAFFIC:
+            for labels, point in samples.fresh(traffic.metric):
+                self._follow(traffic, labels, point)
+            payload = PAYLOAD.get(traffic.metric.name)
+            for labels, point in samples.fresh(payload) if payload else ():
+                if samples.value(traffic.metric, *labels) is None:
+                    self._follow(traffic, labels, point)
+
+    def _follow(self, traffic: TrafficCounter, labels: Labels, point: Point) -> None:
+        key = key_of(traffic, labels)
+        limit = self.limits.get(key)
+        if limit is None:
+            if not key.is_link:  # of several links their sum tells
+                self.unlimited.add(key)
+            return
+        path = self.paths.get(key)
+        if limit.bytes_per_second <= 0:  # all links down: there is nothing to be a share of
+            if path is not None:
+                path.ratio = None
+            return
+        moved = point.value * limit.bytes_per_second if traffic.share else point.value
+        every = (point.until - point.at) / EXPIRY_INTERVALS
+        if path is None:
+            self.paths[key] = PathAccount(point.at, moved, point.until, every=every)
+            return
+        seconds = point.at - path.at
+        grown = moved * seconds if traffic.share else moved - path.bytes
+        longest = EXPIRY_INTERVALS * max(path.every, every)  # a burst shortens the interval
+        path.at, path.bytes, path.until, path.every = point.at, moved, point.until, every
+        if grown < 0 or not 0 < seconds <= longest:
+            path.ratio = None  # a reset, or a gap: what happened in it is not known
+            return
+        path.ratio = grown / seconds / limit.bytes_per_second
+        path.observed += seconds
+        if path.ratio >= self.threshold(key.path):
+            path.saturated += seconds
+
+    def forget(self, now: float) -> None:
+        """Drop the paths that are gone for good: NICs come and go under names of their own."""
+        gone = [k for k, p in self.paths.items() if k not in self.limits and p.until + KEPT < now]
+        for key in gone:
+            del self.paths[key]
+
+    def report(self, out: Out) -> None:
+        """Samples of every limit, and of the traffic where it is followed."""
+        for key in self.unlimited:
+            out.absent(RATIO, NO_LIMIT, *key)
+        for key, speed in self.specs.items():
+            out.add(SPEC, speed, *key)
+        for key, limit in self.limits.items():
+            out.add(LIMIT, limit.bytes_per_second, *key)
+            out.add(LIMIT_INFO, 1, *key, limit.origin, limit.source)
+            path = self.paths.get(key)
+            if path is None:
+                continue
+            out.add(SATURATED, path.saturated, *key)
+            out.add(OBSERVED, path.observed, *key)
+            if path.ratio is not None and out.at <= path.until:
+                out.add(RATIO, path.ratio, *key)
+
+
+class PathMonitor:
+    """The paths of one machine: limits resolved anew now and then, traffic followed each tick."""
+
+    def __init__(self, configuration: Configuration, inventory: Callable[[], GpuInventory]) -> None:
+        self._configuration = configuration
+        self._inventory = inventory
+        self._resolved_by: Settings | None = None
+        self._without: list[tuple[str, str, str]] = []  # configured limits without a device
+        self._told: set[tuple[str, str, str]] = set()
+        self.bandwidth = PathAccounts(configuration)
+
+    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
+        """Take in what was read for one tick."""
+        settings = self._configuration.current
+        # While the machine is being met, each tick: its GPUs may answer after its NICs do.
+        due = snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0
+        if due or settings is not self._resolved_by:
+            self._resolved_by = settings
+            configured: dict[tuple[str, str, str], float] = {
+                (limit.path, limit.device, limit.direction): limit.bytes_per_second
+                for limit in settings[LimitsConfig].limit
+            }
+            sheets = settings[MachineSpecs]
+            system = sheets.system_of(self._inventory().gpus)
+            machine = LimitInputs(samples, sheets.specs, system, configured)
+            found = survey(machine)
+            self._note(configured, found, snapshot)
+            self.bandwidth.limits = resolve(machine, found)
+            self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
+            self.bandwidth.unlimited.clear()
+            self.bandwidth.forget(snapshot.at)
+        self.bandwidth.observe(samples)
+        return snapshot
+
+    def _note(
+        self,
+        configured: Mapping[tuple[str, str, str], float],
+        found: Sequence[PathFigures],
+        snapshot: Snapshot,
+    ) -> None:
+        """See which limits name a device that is not here: a mistake, or it is plugged in later."""
+        here = {(key.path, key.device, key.direction) for key, *_ in found}
+        self._without = sorted(configured.keys() - here)
+        met = snapshot.tick >= REFRESH
+        for limit in self._without if met else ():
+            if limit not in self._told:
+                names = zip(("path", "device", "direction"), limit, strict=True)
+                log.warning(LogEvent("limit_without_device", **dict(names)))
+        self._told = set(self._without) if met else set()
+
+    def report(self, snapshot: Snapshot) -> Reading:
+        """What is known of every path at this tick."""
+        out = Out(snapshot.at)
+        self.bandwidth.report(out)
+        for path, device, direction in self._without:
+            out.absent(LIMIT, NO_DEVICE, path, device, "", "", direction)
+        samples, absences = tuple(out.samples), tuple(out.absences)
+        return Reading(PATHS_KEY, snapshot.at, intervals.TICK, samples, absences)

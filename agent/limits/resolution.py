@@ -1,0 +1,196 @@
+"""What each data path can carry: the smaller of the spec sheet and what the hardware has now."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent.model import GpuKey
+from agent.series import SampleStore
+from agent.sources import activity, clocks, disk, gpu, infiniband, memory, network, nvlink, pcie
+from agent.specs import GpuSpec, SpecBandwidth, Specs, SystemSpec
+from agent.specs.wires import PCIE_SOURCE, pcie_bytes_per_second
+
+BOTH = ("transmit", "receive")
+DOUBLE_RATE = 2  # HBM moves data on both edges of its clock
+BITS = 8
+
+
+class PathKey(NamedTuple):
+    """One data path in one direction; `gpu` and `uuid` are empty for paths of the host."""
+
+    path: str
+    device: str
+    gpu: str
+    uuid: str
+    direction: str
+
+    @property
+    def of(self) -> GpuKey | None:
+        """The GPU that it belongs to; None for paths of the host."""
+        return GpuKey(int(self.gpu), self.uuid) if self.gpu else None
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is one link of several of a GPU."""
+        return bool(self.gpu) and self.device != f"gpu{self.gpu}"
+
+
+class Limit(NamedTuple):
+    """Bytes per second at most; `origin` is configured, spec or hardware."""
+
+    bytes_per_second: float
+    origin: str
+    source: str
+
+
+Limits = Mapping[PathKey, Limit]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitInputs:
+    """What is known of this machine when its limits are resolved."""
+
+    samples: SampleStore
+    specs: Specs
+    system: SystemSpec | None
+    configured: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+
+    def system_bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
+        """What the sheet of this system, if it is known, says of one port or array."""
+        return self.system.bandwidth(path, direction) if self.system else None
+
+    def sheet(self, index: str, uuid: str) -> GpuSpec | None:
+        """The spec sheet of one GPU."""
+        found = (info for info in self.samples.labelled(gpu.INFO) if info["uuid"] == uuid)
+        info = next((info for info in found if info["gpu"] == index), None)
+        return self.specs.gpu(info["model"]) if info else None
+
+
+class PathFigures(NamedTuple):
+    """What is known of one path before it is decided: the sheet's figure and the hardware's."""
+
+    key: PathKey
+    spec: Limit | None
+    hardware: Limit | None
+
+
+def planned(bandwidth: SpecBandwidth | None, times: float = 1.0) -> Limit | None:
+    """A figure of a spec sheet, taken so many times, as a limit."""
+    if bandwidth is None:
+        return None
+    return Limit(bandwidth.bytes_per_second * times, "spec", bandwidth.source)
+
+
+def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
+    for (index, uuid), up in machine.samples.all(nvlink.LINKS).items():
+        sheet = machine.sheet(index, uuid)
+        links = machine.samples.value(nvlink.LINKS_EXPECTED, index, uuid) or up
+        for direction in BOTH:
+            spec = sheet.bandwidth("nvlink", direction) if sheet else None
+            speed = spec.bytes_per_second if spec else nvlink.USUAL_LINK_SPEED
+            source = f"{up:.0f} active links of {speed / 1e9:g} GB/s"
+            key = PathKey("nvlink", f"gpu{index}", index, uuid, direction)
+            yield PathFigures(key, planned(spec, links), Limit(up * speed, "hardware", source))
+            for link in _links_to_gpus(machine, index, uuid):
+                one = key._replace(device=f"gpu{index}:{link}")
+                yield PathFigures(one, planned(spec), Limit(speed, "hardware", "one link"))
+
+
+def _links_to_gpus(machine: LimitInputs, index: str, uuid: str) -> list[str]:
+    """Links that end at another GPU: behind a switch all carry the same, and the sum tells all."""
+    ends = machine.samples.labelled(nvlink.LINK_INFO)
+    mine = (end for end in ends if (end["gpu"], end["uuid"]) == (index, uuid))
+    return [end["link"] for end in mine if end["remote"] == "gpu"]
+
+
+def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
+    for (index, uuid), generation in machine.samples.all(pcie.GENERATION_LIMIT).items():
+        width = machine.samples.value(pcie.WIDTH, index, uuid)
+        speed = None if width is None else pcie_bytes_per_second(int(generation), int(width))
+        carries = None
+        if speed is not None:
+            source = f"generation {generation:.0f} x{width:.0f}: {PCIE_SOURCE}"
+            carries = Limit(speed, "hardware", source)
+        sheet = machine.sheet(index, uuid)
+        for direction in BOTH:
+            spec = sheet.bandwidth("pcie", direction) if sheet else None
+            key = PathKey("pcie", f"gpu{index}", index, uuid, direction)
+            yield PathFigures(key, planned(spec), carries)
+
+
+def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
+    """Only where GPM tells the bandwidth in use: a busy memory controller is not a full bus."""
+    for index, uuid in machine.samples.all(activity.MEMORY_BANDWIDTH):
+        bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
+        hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")
+        carries = None
+        if hertz is not None and bits is not None:
+            speed = hertz * DOUBLE_RATE * bits / BITS
+            carries = Limit(speed, "hardware", f"{bits:.0f} bits at {hertz / 1e6:.0f} MHz")
+        sheet = machine.sheet(index, uuid)
+        spec = sheet.bandwidth("hbm", "total") if sheet else None
+        key = PathKey("hbm", f"gpu{index}", index, uuid, "total")
+        yield PathFigures(key, planned(spec), carries)
+
+
+def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
+    """The sheet's figure is that of the array that holds the data; a single disk has none."""
+    level = machine.system.values.get("data_raid") if machine.system else None
+    for labels in machine.samples.labelled(disk.INFO):
+        holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"
+        for direction in ("read", "write"):
+            spec = machine.system_bandwidth("disk", direction) if holds_data else None
+            key = PathKey("disk", labels["device"], "", "", direction)
+            yield PathFigures(key, planned(spec), None)
+
+
+def _network(machine: LimitInputs) -> Iterator[PathFigures]:
+    for (device,) in machine.samples.all(network.RECEIVED):
+        speed = machine.samples.value(network.SPEED, device)
+        source = f"/sys/class/net/{device}/speed"
+        carries = None if speed is None else Limit(speed, "hardware", source)
+        for direction in BOTH:
+            spec = machine.system_bandwidth("network", direction) if carries else None
+            key = PathKey("network", device, "", "", direction)
+            yield PathFigures(key, planned(spec), carries)
+
+
+def _infiniband(machine: LimitInputs) -> Iterator[PathFigures]:
+    for (device, port), rate in machine.samples.all(infiniband.RATE).items():
+        source = f"/sys/class/infiniband/{device}/ports/{port}/rate"
+        for direction in BOTH:
+            spec = machine.system_bandwidth("infiniband", direction)
+            key = PathKey("infiniband", f"{device}:{port}", "", "", direction)
+            yield PathFigures(key, planned(spec), Limit(rate, "hardware", source))
+
+
+PATHS: tuple[Callable[[LimitInputs], Iterator[PathFigures]], ...] = (
+    _nvlink,
+    _pcie,
+    _hbm,
+    _disk,
+    _network,
+    _infiniband,
+)
+
+
+def survey(machine: LimitInputs) -> list[PathFigures]:
+    """Every path of the machine."""
+    return [found for path in PATHS for found in path(machine)]
+
+
+def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
+    """The limit of every path that has a known one; the others have none, and no ratio.
+
+    What the owner configured by path, device and direction comes before all else; then the
+    smaller of what the sheet and the hardware say.
+    """
+    limits: dict[PathKey, Limit] = {}
+    for key, spec, hardware in found:
+        own = machine.configured.get((key.path, key.device, key.direction))
+        if own is not None:
+            limits[key] = Limit(own, "configured", "the configuration")
+        elif spec is not None or hardware is not None:
+            known = [limit for limit in (spec, hardware) if limit is not None]
+            limits[key] = min(known, key=lambda limit: limit.bytes_per_second)
+    return limits

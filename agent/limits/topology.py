@@ -1,0 +1,117 @@
+"""The NVLinks found against the system's graph: who is joined to whom, by how many links."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from agent.model import GpuKey
+from agent.series import Labels, SampleStore
+from agent.sources import gpu, nvlink, system
+from agent.specs import LinkGraph, SystemSpec
+from agent.specs.graph import differences, weights
+
+
+class LinkEnd(NamedTuple):
+    """The far end of a link that is up: its kind, and the index of a GPU of this machine."""
+
+    link: str
+    remote: str
+    gpu: int | None
+
+
+Ends = Mapping[GpuKey, list[LinkEnd]]
+"""The far ends of the links of every GPU."""
+
+
+class StrayLinks(NamedTuple):
+    """Links of one GPU that end at another kind of device than those of this system do."""
+
+    gpu: GpuKey
+    remote: str
+    expected: str
+    links: tuple[str, ...]
+
+
+class WrongPair(NamedTuple):
+    """Two GPUs, by index, that are joined by another number of links than in the system's graph."""
+
+    one: int
+    other: int
+    found: int
+    expected: int
+
+
+def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | list[WrongPair]:
+    """Where the graph of links is not the system's; links that are down and GPUs that are gone are
+    told elsewhere, and what does not tell its far end cannot be judged."""
+    graph = spec.nvlink_graph if spec else None
+    if spec is None or graph is None or not whole(samples, spec.gpus):
+        return []
+    ends = far_ends(samples)
+    told = {gpu: sum(end.remote != "unknown" for end in found) for gpu, found in ends.items()}
+    if any(told[_key(labels)] != up for labels, up in samples.all(nvlink.LINKS).items()):
+        return []
+    strays = list(_strays(ends, "gpu" if graph.pairs else "switch"))
+    return strays if strays or not graph.pairs else _differences(ends, graph)
+
+
+def _key(labels: Labels) -> GpuKey:
+    return GpuKey(int(labels[0]), labels[1])
+
+
+def whole(samples: SampleStore, gpus: int) -> bool:
+    """Whether every GPU of the system is there and every link of it up."""
+    links = samples.all(nvlink.LINKS)
+    up = all(n >= (samples.value(nvlink.LINKS_EXPECTED, *key) or 0) for key, n in links.items())
+    return samples.value(system.GPUS) == gpus == len(links) and up
+
+
+def far_ends(samples: SampleStore) -> Ends:
+    """What is at the end of every link that is up, as each GPU tells it."""
+    by_address = {
+        where: int(labels["gpu"])
+        for labels in samples.labelled(gpu.INFO)
+        if (where := address(labels["pci_bus_id"]))
+    }
+    ends: dict[GpuKey, list[LinkEnd]] = {_key(gpu): [] for gpu in samples.all(nvlink.LINKS)}
+    for labels in samples.labelled(nvlink.LINK_INFO):
+        index, link, remote = labels["gpu"], labels["link"], labels["remote"]
+        if not samples.value(nvlink.LINK_UP, index, labels["uuid"], link):
+            continue
+        peer = by_address.get(address(labels["remote_pci_bus_id"]))
+        known = remote != "gpu" or peer is not None  # a guest may see addresses of its host
+        gpu_key = GpuKey(int(index), labels["uuid"])
+        ends.setdefault(gpu_key, []).append(LinkEnd(link, remote if known else "unknown", peer))
+    return ends
+
+
+def address(text: str) -> tuple[int, ...]:
+    """A PCI address as numbers, however many digits its domain is written with."""
+    try:
+        return tuple(int(part, 16) for part in text.replace(".", ":").split(":"))
+    except ValueError:
+        return ()
+
+
+def _strays(ends: Ends, wanted: str) -> Iterator[StrayLinks]:
+    """Links that end at another kind of device than this system's do, by GPU and kind."""
+    for key, found in sorted(ends.items()):
+        for kind in sorted({end.remote for end in found if end.remote != wanted}):
+            links = tuple(end.link for end in found if end.remote == kind)
+            yield StrayLinks(key, kind, wanted, links)
+
+
+def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
+    """The pairs that differ under the best matching. A link counts as often as both its ends tell
+    of it."""
+    indices = sorted(key.index for key in ends)
+    told = Counter((key.index, end.gpu) for key in ends for end in ends[key])
+    found = {
+        (a, b): min(told[one, other], told[other, one])
+        for a, one in enumerate(indices)
+        for b, other in enumerate(indices)
+        if a < b
+    }
+    expected = {(one, other): links for one, other, links in graph.pairs}
+    wrong = differences(weights(len(indices), found), weights(len(indices), expected))
+    return [WrongPair(indices[d.one], indices[d.other], d.found, d.expected) for d in wrong]

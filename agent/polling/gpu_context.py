@@ -1,0 +1,69 @@
+"""A query: what sources need to build the reads of one GPU."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from agent.clock import Clock
+from agent.config.settings import Configuration
+from agent.hardware.device import GpuIdentity, NvmlDevice
+from agent.hardware.gpm import Gpm
+from agent.hardware.host import Host
+from agent.jobs.gpu_processes import GpuProcesses
+from agent.model import Metric, ReadKey
+from agent.polling import intervals
+from agent.polling.reads import Out, Read, ValueRow, ValueRows, fixed
+
+
+@dataclass(frozen=True, slots=True)
+class GpuContext:
+    """One GPU as it is being asked what it answers; `gpm` is None where it has none."""
+
+    device: NvmlDevice
+    clock: Clock
+    gpus: int  # how many share the driver, and so take turns
+    gpm: Gpm | None
+    host: Host
+    identities: Sequence[GpuIdentity] = ()  # of all GPUs of the driver
+    configuration: Configuration = field(default_factory=Configuration)
+    gpu_processes: GpuProcesses = field(
+        default_factory=GpuProcesses
+    )  # where the host worker learns of pids
+
+    def read(
+        self,
+        source: str,
+        part: str,
+        metrics: Iterable[Metric],
+        run: Callable[[Out], None],
+        every: float | Callable[[], float],
+        *,
+        run_on_wake: bool = False,
+    ) -> Read:
+        """One read of this GPU; `every` in seconds, or a function that gives them."""
+        beat = fixed(every) if isinstance(every, int | float) else every
+        stagger = self.device.identity.index / max(1, self.gpus)
+        return Read(
+            key=ReadKey(source, part, self.device.identity.uuid),
+            metrics=tuple(metrics),
+            run=run,
+            every=beat,
+            labels=self.device.labels,
+            run_on_wake=run_on_wake,
+            stagger=stagger if beat() > intervals.TICK else 0.0,
+            varies=callable(every),
+        )
+
+    def table(
+        self,
+        source: str,
+        part: str,
+        rows: Iterable[ValueRow[NvmlDevice]],
+        every: float | Callable[[], float],
+    ) -> Read:
+        """A read of a table of one-value rows."""
+        table = tuple(rows)
+        metrics = dict.fromkeys(row.metric for row in table)
+        asked = ValueRows(self.device, table)
+        read = self.read(source, part, metrics, asked.read, every)
+        read.again = asked.ask_again
+        return read

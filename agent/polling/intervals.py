@@ -1,0 +1,27 @@
+"""How often each thing is read (seconds of the agent's clock): price follows work.
+
+The prices are measured (README, "What it costs"): a getter takes microseconds, an NVLink counter
+3 ms of CPU a GPU, an energy counter 5 ms, the counters of eighteen links 16 ms.
+"""
+
+TICK = 1.0
+HOST_AT_REST = 5.0  # counters of disks, NICs, cores: while there are GPUs, and nobody is on them
+ACTIVITY_BUSY = 1.0  # GPM, while a process is on the GPU
+ACTIVITY_IDLE = 5.0  # GPM, while none is
+UTILISATION_BUFFER = 5.0  # without GPM: the driver keeps 14 s of 5 Hz samples
+NVLINK_TOTALS_BUSY = 1.0  # without GPM, or while GPM shows the links half full
+NVLINK_TOTALS_QUIET = 10.0
+POWER_BUFFER = 1.5  # the driver keeps 2.36 s of 20 ms samples: read so often, none is lost
+POWER_BUFFER_AT_REST = 3600.0  # nobody is on the GPU, and nothing is integrated from it
+THROTTLE = 5.0
+MEMORY_TEMPERATURE = 5.0
+PROCESSES = 5.0
+PCIE_LINK = 5.0
+MOUNTS = 5.0
+ENERGY = 10.0
+CHASSIS = 10.0  # the board's firmware may take its time to answer
+LINKS = 60.0
+ECC = 60.0
+TOPOLOGY = 3600.0
+REDISCOVERY = 10.0  # is a lost GPU back, is the driver there again
+PCIE_CALLS_PER_TICK = 2  # each pair of blocking 20 ms calls; more GPUs take turns

@@ -1,0 +1,194 @@
+"""The poller: each tick it starts the workers, gathers what they read, publishes a snapshot."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from agent.clock import Clock
+from agent.errors import LogEvent
+from agent.model import Failure, Reading, ReadKey, Snapshot
+from agent.polling import health, intervals
+from agent.polling.observers import Observer
+from agent.polling.reads import ReadCosts
+from agent.polling.worker import Finished, Worker
+from agent.series import SampleStore
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 0.8
+"""Share of the tick for which the poller waits for its workers before it publishes without them."""
+
+STALL = 5.0
+"""A turn of a worker that takes longer (s) counts as stalled: its sources are down."""
+
+
+Listener = Callable[[Snapshot], None]
+"""Hears of every tick, on the event loop and so in no time, with what was read; what observers make
+of it, and the agent's health, are in `Poller.latest`."""
+
+
+@dataclass(slots=True, eq=False)
+class Poller:
+    """Keeps the newest reading of every read, and publishes all of them once a tick.
+
+    `samples` has the last seconds of them, for observers and for whoever runs on the event loop.
+    """
+
+    workers: Sequence[Worker]
+    read_costs: Sequence[ReadCosts]
+    clock: Clock
+    observers: Sequence[Observer] = ()
+    config_ok: Callable[[], bool] = lambda: True
+    listeners: list[Listener] = field(default_factory=list)
+    samples: SampleStore = field(default_factory=SampleStore)
+    _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
+    _whole: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
+    _stuck: frozenset[str] = frozenset()  # workers whose call hangs
+    _stalled: frozenset[str] = frozenset()  # those, and their sources
+    _readings: dict[ReadKey, Reading] = field(default_factory=dict)
+    _worker_of: dict[str, Worker] = field(default_factory=dict)
+    _ready: bool = False
+    _failed_listeners: list[Listener] = field(
+        default_factory=list
+    )  # listeners that failed at the last tick
+
+    @property
+    def stuck(self) -> frozenset[str]:
+        """Names of the workers whose call hangs."""
+        return self._stuck
+
+    @property
+    def latest(self) -> Snapshot:
+        """The last tick's snapshot with the agent's own health.
+
+        Health is put together when somebody looks: most ticks nobody does. Any thread may ask.
+        """
+        data, whole = self._data, self._whole
+        if whole.tick != data.tick:
+            whole = self._whole = self._with_health(data)
+        return whole
+
+    async def run(self) -> None:
+        """Tick for ever, each second of the clock; ticks that were missed are not made up for."""
+        due = self.clock.monotonic()
+        while True:
+            await self.tick()
+            now = self.clock.monotonic()
+            due = max(due + intervals.TICK, now)
+            await self.clock.sleep(due - now)
+
+    async def tick(self) -> None:
+        """Start every worker that is free, wait a while, publish what there is."""
+        turns = [worker.start_turn() for worker in self.workers]
+        await self._wait(turns)
+        fresh: list[Reading] = []
+        gone: set[ReadKey] = set()
+        for worker in self.workers:
+            for finished in worker.finished():
+                self._take(finished, worker)
+                if isinstance(finished, Reading):
+                    fresh.append(finished)
+                else:
+                    gone.add(finished)
+                    fresh = [reading for reading in fresh if reading.key != finished]
+        snapshot = self._gathered()
+        self.samples.take(snapshot.at, fresh, gone)
+        for observer in self.observers:
+            snapshot = observer.observe(snapshot, self.samples)
+        self._data = snapshot
+        for listener in self.listeners:
+            self._tell_of_tick(listener)
+
+    def waiting_for(self) -> str:
+        """What has not been read once yet; empty when the agent is ready.
+
+        A worker that hangs is not waited for: the rest is worth serving, and an alert tells of it.
+        """
+        now = self.clock.monotonic()
+        waited = [
+            worker.name
+            for worker in self.workers
+            if not (self._ready or worker.complete() or worker.stalled_for(now) > STALL)
+        ]
+        self._ready = self._data.tick > 0 and not waited
+        return "" if self._ready else "the first readings of " + ", ".join(waited or ["all"])
+
+    async def _wait(self, turns: list[asyncio.Future[None]]) -> None:
+        if all(turn.done() for turn in turns):
+            return
+        patience = asyncio.ensure_future(self.clock.sleep(PATIENCE * intervals.TICK))
+        patience.add_done_callback(partial(_give_up, turns))
+        await asyncio.gather(*turns, return_exceptions=True)
+        patience.cancel()
+
+    def _tell_of_tick(self, listener: Listener) -> None:
+        """What a listener stumbles over must not end the agent; told once until it hears again."""
+        try:
+            listener(self._data)
+        except Exception:
+            if listener not in self._failed_listeners:
+                log.exception(LogEvent("listener_failed", listener=type(listener).__name__))
+                self._failed_listeners.append(listener)
+        else:
+            if listener in self._failed_listeners:
+                self._failed_listeners.remove(listener)
+
+    def _take(self, finished: Finished, worker: Worker) -> None:
+        if isinstance(finished, ReadKey):
+            self._readings.pop(finished, None)
+            return
+        self._worker_of[finished.key.source] = worker
+        before = self._readings.get(finished.key)
+        self._readings[finished.key] = finished
+        _tell(finished, before.failure if before else None)
+
+    def _gathered(self) -> Snapshot:
+        """All readings as they are now."""
+        now = self.clock.monotonic()
+        stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for(now) > STALL)
+        _tell_stuck(stuck, self._stuck)
+        self._stuck = stuck
+        sources = (source for source, worker in self._worker_of.items() if worker.name in stuck)
+        self._stalled = stuck.union(sources)
+        return Snapshot(self._data.tick + 1, now, self.clock.time(), dict(self._readings))
+
+    def _with_health(self, data: Snapshot) -> Snapshot:
+        understood = {r.key: r for r in (observer.report(data) for observer in self.observers)}
+        readings = {**data.readings, **understood}
+        up = health.sources_up(readings, self._stalled)
+        out = health.report(replace(data, readings=readings), up, self.read_costs)
+        out.add(health.CONFIG_OK, self.config_ok())
+        readings[health.HEALTH] = Reading(
+            health.HEALTH, data.at, intervals.TICK, tuple(out.samples)
+        )
+        return replace(data, readings=readings)
+
+
+def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
+    """Wait no longer for turns that hang; their workers go on, and hand over what they finish."""
+    for turn in turns:
+        if not turn.done():
+            turn.set_result(None)
+
+
+def _tell_stuck(stuck: frozenset[str], before: frozenset[str]) -> None:
+    """Log a worker whose call begins to hang, or returns at last."""
+    for name in sorted(stuck - before):
+        log.error(LogEvent("worker_stalled", worker=name, seconds=STALL))
+    for name in sorted(before - stuck):
+        log.info(LogEvent("worker_recovered", worker=name))
+
+
+def _tell(reading: Reading, before: Failure | None) -> None:
+    """Log a read that begins or ceases to fail, or fails in another way: state changes, not
+    states. The same error at the same place is the same failure, whatever its message."""
+    failure = reading.failure
+    if (failure and failure[:2]) == (before and before[:2]):
+        return
+    where = reading.key._asdict()
+    if failure:
+        log.error(LogEvent("read_failed", **where, error=str(failure)))
+    else:
+        log.info(LogEvent("read_recovered", **where))

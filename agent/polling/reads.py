@@ -1,0 +1,210 @@
+"""Reads: the unit that is scheduled, timed, and allowed to fail alone."""
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from agent.clock import Clock
+from agent.model import (
+    FINAL,
+    Absence,
+    Absent,
+    Failure,
+    Metric,
+    Reading,
+    ReadKey,
+    Reason,
+    Sample,
+    TimedSeries,
+)
+from agent.polling import intervals
+
+T = TypeVar("T")
+
+SOONEST = 0.1
+"""Share of the interval that lies between two runs at least."""
+
+PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
+"""Reasons that hold until the next query: a row refused so is not asked again before."""
+
+
+@dataclass(slots=True)
+class Out:
+    """Collects what one read yields; `labels` (often GPU and UUID) come first on every sample."""
+
+    at: float
+    labels: tuple[str, ...] = ()
+    samples: list[Sample] = field(default_factory=list)
+    absences: list[Absence] = field(default_factory=list)
+    series: list[TimedSeries] = field(default_factory=list)
+    pending: bool = False  # nothing to say yet: run again at the next tick
+
+    def add(self, metric: Metric, value: float, *labels: str) -> None:
+        self.samples.append(Sample(metric, self.labels + labels, float(value)))
+
+    def absent(self, metric: Metric, absent: Absent, *labels: str) -> None:
+        self.absences.append(Absence(metric, self.labels + labels, absent.reason, str(absent)))
+
+
+@dataclass(slots=True, eq=False)
+class Read:
+    """One scheduled read of one source, of one device where it has any.
+
+    `metrics` are what it yields when all goes well; `every` gives its interval (s) anew each time;
+    a `run_on_wake` read also runs at once when the device wakes.
+    """
+
+    key: ReadKey
+    metrics: tuple[Metric, ...]
+    run: Callable[[Out], None]
+    every: Callable[[], float]
+    labels: tuple[str, ...] = ()
+    run_on_wake: bool = False
+    stagger: float = (
+        0.0  # share of the interval that sets this device's place in it: they take turns
+    )
+    again: Callable[[], None] = lambda: None  # ask once more what was refused for good
+    varies: bool = False  # the interval may shorten between two runs
+    due: float = 0.0
+    at: float = 0.0  # when it last ran
+    runs: int = 0
+
+
+def is_due(read: Read, now: float) -> bool:
+    """Whether its time has come; an interval that has become shorter counts at once."""
+    return read.due <= now or (read.varies and read.at + read.every() <= now)
+
+
+def fixed(seconds: float) -> Callable[[], float]:
+    """A interval that does not change."""
+    return lambda: seconds
+
+
+class ValueRow(NamedTuple, Generic[T]):
+    """One metric joined to the function that reads it from a device."""
+
+    metric: Metric
+    read: Callable[[T], float]
+    labels: tuple[str, ...] = ()
+
+
+class ValueRows(Generic[T]):
+    """A table of one-value reads of one device; what it refuses for good is asked once a query."""
+
+    def __init__(self, device: T, rows: Iterable[ValueRow[T]]) -> None:
+        self._device = device
+        self._asked = list(rows)
+        self._refused: list[tuple[ValueRow[T], Absent]] = []
+
+    def read(self, out: Out) -> None:
+        """Read every row; an absent value costs only itself, a lost GPU costs the rest."""
+        for row in tuple(self._asked):
+            try:
+                out.add(row.metric, row.read(self._device), *row.labels)
+            except Absent as absent:
+                self._note(row, absent, out)
+        for row, refusal in self._refused:
+            out.absent(row.metric, refusal, *row.labels)
+
+    def ask_again(self) -> None:
+        """Ask all rows at the next read, also those that were refused for good."""
+        self._asked += [row for row, _ in self._refused]
+        self._refused.clear()
+
+    def _note(self, row: ValueRow[T], absent: Absent, out: Out) -> None:
+        if absent.reason in FINAL:
+            raise absent
+        if absent.reason in PERMANENT:
+            self._asked.remove(row)
+            self._refused.append((row, absent.kept()))
+        else:
+            out.absent(row.metric, absent, *row.labels)
+
+
+@dataclass(slots=True)
+class ReadCost:
+    """What a source has cost: seconds of wall time and of its thread's CPU time."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+
+@dataclass(slots=True)
+class ReadCosts:
+    """The price of every source, kept by the thread that pays it."""
+
+    by_source: dict[str, ReadCost] = field(default_factory=dict)
+
+    def of(self, source: str) -> ReadCost:
+        return self.by_source.setdefault(source, ReadCost())
+
+
+def everything_absent(
+    read: Read, absent: Absent, at: float, failure: Failure | None = None
+) -> Reading:
+    """A reading in which all that `read` yields is absent for one reason."""
+    absences = tuple(Absence(m, read.labels, absent.reason, str(absent)) for m in read.metrics)
+    return Reading(read.key, at, read.every(), (), absences, failure)
+
+
+def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, Absent | None]:
+    """Run one read, timed; whatever it raises costs that read alone. Returns what it raised."""
+    at = clock.monotonic()
+    out = Out(at, read.labels)
+    wall, cpu = clock.meter()
+    raised: Absent | None = None
+    failure: Failure | None = None
+    try:
+        read.run(out)
+    except Absent as absent:
+        raised = absent
+    except Exception as error:  # a bug or a surprise of the hardware must not end the agent
+        failure = failure_of(error)
+        raised = Absent(Reason.FAILED, str(failure))
+    cost = read_costs.of(read.key.source)
+    wall_after, cpu_after = clock.meter()
+    cost.wall += wall_after - wall
+    cost.cpu += cpu_after - cpu
+    plan(read, at, pending=out.pending)
+    if raised is not None:
+        return everything_absent(read, raised, at, failure), raised
+    reading = Reading(
+        read.key,
+        at,
+        read.every(),
+        tuple(out.samples),
+        tuple(out.absences),
+        series=tuple(out.series),
+    )
+    return reading, None
+
+
+def is_pending(read: Read, reading: Reading) -> bool:
+    """Whether the read asked to run again at once: what it said before still holds."""
+    return read.due <= reading.at
+
+
+def failure_of(error: Exception) -> Failure:
+    """An unexpected error, with the place where it rose."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return Failure(type(error).__name__, f"{frame.filename}:{frame.lineno}", str(error))
+
+
+def plan(read: Read, at: float, *, pending: bool) -> None:
+    """Set when the read is due again; devices keep their places in the interval.
+
+    The places are counted from the clock's origin: were they counted from the last read, one turn
+    that takes long would bring all devices together for good.
+    """
+    read.at = at
+    if pending:
+        read.due = at
+        return
+    read.runs += 1
+    every = read.every()
+    read.due = at + every
+    if read.stagger and every > intervals.TICK:
+        read.due -= (at + read.stagger * every) % every
+        if read.due - at < SOONEST * every:  # it ran a little before its place
+            read.due += every

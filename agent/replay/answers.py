@@ -1,0 +1,179 @@
+"""What backends answer, as JSON and back: values, structures, refusals, and the handle of a GPU.
+
+A refusal is an object with one key: `error` (NVML's code), `mismatch` or `errno`. Every other
+object with one key is a structure, by the names in `REBUILD`.
+"""
+
+import ctypes
+import dataclasses
+import errno
+import os
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import SimpleNamespace
+from typing import Any, NoReturn, TypeAlias, TypeGuard
+
+import pynvml
+
+from agent.errors import BadInput
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+MAGIC = "dgx-telemetry"
+VERSION = 1
+LARGEST = 128 * 1024 * 1024
+"""Bytes that a tape may unpack to, some two hours of eight GPUs; nothing longer is written or read.
+A real tape takes four to seven times as much memory while it is played."""
+
+LONGEST_LINE = LARGEST // 8
+"""Bytes of one line; those of real tapes have some 30,000."""
+
+MOST_VALUES = LARGEST // 8
+"""Values on one tape: real ones take 8 to 24 bytes each, and a file made to harm 2."""
+
+MOST_QUESTIONS = 200_000
+"""Questions on one tape: eight GPUs make some 3,000, each process ten more."""
+
+DEEPEST = 20
+WIDEST = 2**64
+FABRIC = "nvmlDeviceGetGpuFabricInfoV"
+CALLS, FIELDS, GPM, SAMPLES, EVENTS = "calls", "fields", "gpm", "samples", "events"
+
+MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+"""The member of NVML's value union that each value type names."""
+
+
+class TapeError(BadInput):
+    """A file that cannot be played; one sentence says which and why."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TapedDevice:
+    """The handle of one GPU; `real` is the library's own, absent on replay."""
+
+    index: int
+    real: Any = dataclasses.field(default=None, compare=False, repr=False)
+
+
+def identity(pointer: Any) -> int:
+    """What tells two opaque NVML pointers apart: the address, else the object itself."""
+    try:
+        return ctypes.addressof(pointer.contents)
+    except (AttributeError, TypeError, ValueError):
+        return id(pointer)
+
+
+def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
+    """`name(arguments)`: GPUs by their index; what is neither number nor text is left out."""
+    values = [*args, *(keywords or {}).values()]
+    plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
+    return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
+
+
+def union_member(value_type: int) -> str:
+    """Integers are kept as all 64 bits of the union, for drivers that name the wrong type."""
+    return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"
+
+
+def union_value(union: Any, value_type: int) -> int | float:
+    """The content of NVML's value union, of which `value_type` says what it is."""
+    found: int | float | None = getattr(union, union_member(value_type), None)
+    return getattr(union, MEMBERS[value_type]) if found is None else found
+
+
+def fill_union(union: Any, value_type: int, value: float) -> None:
+    """Put back what `union_value` took out."""
+    setattr(union, union_member(value_type), value)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    if isinstance(value, ctypes.Structure):
+        return {field[0]: getattr(value, field[0]) for field in value._fields_}
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return dict(vars(value))
+
+
+def _encode_all(values: Mapping[Any, Any]) -> Json:
+    return {str(name): encode(value) for name, value in values.items()}
+
+
+def encode(value: Any) -> Json:  # noqa: PLR0911 - one line a type
+    """Any answer as JSON; raises TypeError for what has no attributes to write down."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, Mapping):
+        return {"map": _encode_all(value)}
+    if hasattr(value, "_asdict"):
+        return {"named": _encode_all(value._asdict())}
+    if isinstance(value, tuple):
+        return {"tuple": [encode(item) for item in value]}
+    if isinstance(value, list | ctypes.Array):
+        return [encode(item) for item in value]
+    return {"object": _encode_all(_attributes(value))}
+
+
+@lru_cache(maxsize=256)
+def _named(names: tuple[str, ...]) -> Callable[..., Any]:
+    return namedtuple("Taped", names, rename=True)
+
+
+REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
+    "tuple": (list, tuple),
+    "map": (dict, dict),
+    "object": (dict, lambda parts: SimpleNamespace(**parts)),
+    "named": (dict, lambda parts: _named(tuple(parts))(*parts.values())),
+}
+
+
+def decode(answer: Json, depth: int = 0) -> Any:
+    """The answer as its caller knows it; raises ValueError where the tape holds something else."""
+    if depth > DEEPEST:
+        raise ValueError(f"an answer is nested deeper than {DEEPEST}")
+    if isinstance(answer, list):
+        return [decode(item, depth + 1) for item in answer]
+    if not isinstance(answer, dict):
+        return answer
+    name, content = next(iter(answer.items()), ("", None))
+    kind, rebuild = REBUILD.get(name, (None, None))
+    if len(answer) != 1 or rebuild is None or not isinstance(content, kind or ()):
+        raise ValueError(f"an answer is {answer!r:.60}, expected one of {list(REBUILD)}")
+    if isinstance(content, dict):
+        return rebuild({part: decode(item, depth + 1) for part, item in content.items()})
+    return rebuild(decode(content, depth + 1))
+
+
+NVML_FAILURES = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
+
+
+def refusal(failure: Exception) -> Json:
+    """An error of NVML or of the file system as JSON."""
+    if isinstance(failure, pynvml.NVMLError):
+        return {"error": int(failure.value)}
+    if isinstance(failure, OSError):
+        return {"errno": failure.errno or errno.EIO}
+    return {"mismatch": True}
+
+
+def is_refusal(answer: Json) -> TypeGuard[dict[str, Json]]:
+    """Whether the backend raised this."""
+    if not isinstance(answer, dict) or len(answer) != 1:
+        return False
+    ((name, code),) = answer.items()
+    return name == "mismatch" or (
+        name in {"error", "errno"} and isinstance(code, int) and 0 < code < WIDEST
+    )
+
+
+def refuse(answer: Json, what: str) -> NoReturn:
+    """Raise what the backend raised when it was asked for `what`."""
+    code = answer if isinstance(answer, dict) else {}
+    if "errno" in code:
+        number = min(int(str(code["errno"])), 2**31 - 1)
+        raise OSError(number, os.strerror(number), what)
+    if "error" in code:
+        raise pynvml.NVMLError(code["error"])
+    raise pynvml.NVMLLibraryMismatchError(f"{what}: the driver has only an older version of it")

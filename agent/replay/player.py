@@ -1,0 +1,91 @@
+"""The player: answers from a tape what the machine answered, at the time it did."""
+
+from collections.abc import Mapping
+from errno import ENOENT
+from typing import Any
+
+from agent.clock import Clock
+from agent.hardware.host import Host
+from agent.replay.answers import CALLS, decode, is_refusal, key_of, refuse
+from agent.replay.nvml_player import TapedNvml
+from agent.replay.reading import Tape
+from agent.replay.tape_clock import TapeClock
+
+
+class TapedHost:
+    """The questions of files and psutil, answered from their tracks."""
+
+    def __init__(self, tape: Tape, head: TapeClock) -> None:
+        self._tracks = tape.tracks[CALLS]
+        self._head = head
+
+    def answer(self, key: str, what: str) -> Any:
+        """What the tape holds; FileNotFoundError where it never held anything."""
+        now = self._head.now()
+        track = self._tracks.get(key)
+        if track is None:
+            raise FileNotFoundError(ENOENT, "was never taped", what)
+        answer = track.at(now)
+        return refuse(answer, what) if is_refusal(answer) else decode(answer)
+
+
+class TapedFiles:
+    """Files as they were; a path never taped is not there."""
+
+    def __init__(self, taped: TapedHost) -> None:
+        self._taped = taped
+
+    def read(self, path: str) -> str:
+        """The text of a file."""
+        return str(self._taped.answer(f"read {path}", path))
+
+    def names(self, path: str) -> list[str]:
+        """Sorted names in a folder."""
+        return [str(name) for name in self._taped.answer(f"names {path}", path)]
+
+    def link(self, path: str) -> str:
+        """Where a symbolic link points to."""
+        return str(self._taped.answer(f"link {path}", path))
+
+
+class TapedPsutil:
+    """psutil's counters as they were; `nowrap` was settled when they were taped."""
+
+    def __init__(self, taped: TapedHost) -> None:
+        self._taped = taped
+
+    def disk_io_counters(self, perdisk: bool = False, nowrap: bool = True) -> Mapping[str, Any]:  # noqa: ARG002
+        """Counters of each disk, or with `perdisk` off of all of them."""
+        return self._counters(key_of("disk_io_counters", (perdisk,)))
+
+    def net_io_counters(self, pernic: bool = False, nowrap: bool = True) -> Mapping[str, Any]:  # noqa: ARG002
+        """Counters of each NIC, or with `pernic` off of all of them."""
+        return self._counters(key_of("net_io_counters", (pernic,)))
+
+    def net_if_stats(self) -> Mapping[str, Any]:
+        """State of each NIC."""
+        return self._counters("net_if_stats()")
+
+    def cpu_times(self) -> Any:
+        """CPU seconds since boot."""
+        return self._taped.answer("cpu_times()", "psutil.cpu_times")
+
+    def _counters(self, key: str) -> Mapping[str, Any]:
+        counters: Mapping[str, Any] = self._taped.answer(key, f"psutil.{key}")
+        return counters
+
+
+class TapePlayer:
+    """A taped machine; `nvml` and `host` are used in place of real ones."""
+
+    def __init__(self, tape: Tape, clock: Clock) -> None:
+        self._head = TapeClock(clock)
+        self._seconds = tape.seconds
+        taped = TapedHost(tape, self._head)
+        self.nvml = TapedNvml(tape, self._head)
+        self.host = Host(files=TapedFiles(taped), psutil=TapedPsutil(taped))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the tape has run out; its last answers stay."""
+        return self._head.passed(self._seconds)

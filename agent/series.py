@@ -1,0 +1,365 @@
+"""Recent samples: the one store that everyone asks for the newest value, a mean, a rate, a change.
+
+What the newest reading of a read does not tell is absent at once; `last` looks further back. Taking
+in a tick costs as much as was read anew: where a series stands within the readings of its read is
+found once for all readings of the same shape, and the shape seldom changes.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent.model import Absence, Metric, Reading, ReadKey, Snapshot, TimedSeries
+
+Labels = tuple[str, ...]
+
+WINDOW = 3.0
+"""Seconds that a mean or a rate looks back unless told otherwise."""
+
+KEPT = 12.0
+"""Seconds of readings that are kept, and one reading before them: the longest window asked for."""
+
+
+class Point(NamedTuple):
+    """One value, when it was read, and until when it holds (monotonic seconds)."""
+
+    at: float
+    value: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shape:
+    """Which series a reading holds, in order, and where each of them stands."""
+
+    metrics: tuple[Metric, ...]
+    labels: tuple[Labels, ...]
+    places: Mapping[tuple[str, Labels], int]  # by name of the metric, and labels
+    by_metric: Mapping[str, Sequence[int]]
+
+    @classmethod
+    def of(cls, metrics: tuple[Metric, ...], labels: tuple[Labels, ...]) -> "_Shape":
+        places: dict[tuple[str, Labels], int] = {}
+        by_metric: dict[str, list[int]] = {}
+        for place, (metric, series) in enumerate(zip(metrics, labels, strict=True)):
+            places[metric.name, series] = place
+            by_metric.setdefault(metric.name, []).append(place)
+        return cls(metrics, labels, places, by_metric)
+
+
+class _Kept(NamedTuple):
+    """One reading: its values in the order of its shape, and the turn at which it was taken in."""
+
+    at: float
+    until: float
+    turn: int
+    values: tuple[float, ...]
+    shape: _Shape
+    absences: tuple[Absence, ...]
+
+    def value(self, series: tuple[str, Labels]) -> float | None:
+        place = self.shape.places.get(series)
+        return None if place is None else self.values[place]
+
+    def of_metric(self, name: str) -> dict[Labels, float]:
+        places = self.shape.by_metric.get(name, ())
+        return {self.shape.labels[place]: self.values[place] for place in places}
+
+    def absence(self, metric: Metric, labels: Labels) -> Absence | None:
+        found = (a for a in self.absences if a.metric is metric and a.labels == labels)
+        return next(found, None)
+
+
+_Read = deque[_Kept]
+"""The recent readings of one read, the newest last."""
+
+_Held = Sequence[tuple[_Read, int]]
+"""The reads that hold one series, nearly always one, and its place in their newest reading."""
+
+NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((), (), ())
+
+
+@dataclass(slots=True, eq=False)
+class SampleStore:
+    """The samples of the last seconds by metric and labels; `now` is the tick's monotonic time.
+
+    A value that has expired is as absent as one that never was. Not for several threads at once.
+    """
+
+    now: float = 0.0
+    turn: int = 0  # how often something was taken in
+    _reads: dict[ReadKey, _Read] = field(default_factory=dict)
+    _series: dict[str, dict[Labels, list[tuple[_Read, int]]]] = field(
+        default_factory=dict
+    )  # by name of the metric
+    _tellers: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # that ever told of it
+    _dropped: dict[str, int] = field(default_factory=dict)  # name: turn at which a read of it went
+    _fresh_series: dict[str, list[TimedSeries]] = field(default_factory=dict)  # by name
+    _means: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # of now
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, now: float | None = None) -> "SampleStore":
+        """The samples of one snapshot alone, as they are at `now` (its own time unless given)."""
+        store = cls()
+        store.take(snapshot.at if now is None else now, snapshot.readings.values())
+        return store
+
+    # Taking in
+
+    def take(self, now: float, fresh: Iterable[Reading], forgotten: Iterable[ReadKey] = ()) -> None:
+        """Take in what was read since the last tick; drop the reads that are no more."""
+        self.now, self.turn = now, self.turn + 1
+        self._means.clear()
+        self._fresh_series.clear()
+        for key in forgotten:
+            read = self._reads.pop(key, None)
+            if read is None:
+                continue
+            self._leave(read)
+            for name, tellers in self._tellers.items():
+                if tellers.pop(key, None) is not None:
+                    self._dropped[name] = self.turn
+        for reading in fresh:
+            self._keep(reading)
+            for series in reading.series:
+                self._fresh_series.setdefault(series.metric.name, []).append(series)
+
+    def _keep(self, reading: Reading) -> None:
+        key, at, absences = reading.key, reading.at, reading.absences
+        metrics, labels, values = zip(*reading.samples, strict=True) if reading.samples else NOTHING
+        read = self._reads.get(key)
+        before = read[-1] if read else None
+        if read is None:
+            read = self._reads[key] = deque()
+        if before and metrics == before.shape.metrics and labels == before.shape.labels:
+            kept = _Kept(at, reading.expires, self.turn, values, before.shape, absences)
+            read.append(kept)
+        else:
+            kept = _Kept(
+                at, reading.expires, self.turn, values, _Shape.of(metrics, labels), absences
+            )
+            if before:
+                self._leave(read)
+            read.append(kept)
+            self._enter(key, read)
+        if absences and (before is None or absences != before.absences):
+            for absence in absences:
+                self._tellers.setdefault(absence.metric.name, {})[key] = read
+        while len(read) > 2 and read[1].at < at - KEPT:
+            read.popleft()
+
+    def _enter(self, key: ReadKey, read: _Read) -> None:
+        """Enter the series of a read's newest reading into the index."""
+        shape = read[-1].shape
+        for (name, labels), place in shape.places.items():
+            self._series.setdefault(name, {}).setdefault(labels, []).append((read, place))
+        for name in shape.by_metric:
+            self._tellers.setdefault(name, {})[key] = read
+
+    def _leave(self, read: _Read) -> None:
+        """Take them out of it."""
+        for name, labels in read[-1].shape.places:
+            held = [other for other in self._series[name].pop(labels) if other[0] is not read]
+            if held:
+                self._series[name][labels] = held
+
+    # Asking
+
+    def _of(self, metric: Metric) -> Mapping[Labels, _Held]:
+        """The series of a metric: whoever asks for any asks here."""
+        return self._series.get(metric.name, {})
+
+    def _newest(self, held: _Held) -> tuple[_Read, int] | None:
+        """Of the reads that hold a series the one read last, unless that has expired."""
+        fresh = [one for one in held if self.now <= one[0][-1].until]
+        if len(fresh) > 1:
+            return max(fresh, key=lambda one: one[0][-1].at)
+        return fresh[0] if fresh else None
+
+    def _find(self, metric: Metric, labels: Labels) -> tuple[_Read, int] | None:
+        held = self._of(metric).get(labels)
+        if held is None or len(held) > 1:
+            return self._newest(held) if held else None
+        return held[0] if self.now <= held[0][0][-1].until else None
+
+    def value(self, metric: Metric, *labels: str) -> float | None:
+        """One value by its labels in the metric's order, or None where it is absent."""
+        found = self._find(metric, labels)
+        return found[0][-1].values[found[1]] if found else None
+
+    def point(self, metric: Metric, *labels: str) -> Point | None:
+        """One value with its times, or None where it is absent."""
+        found = self._find(metric, labels)
+        if found is None:
+            return None
+        newest = found[0][-1]
+        return Point(newest.at, newest.values[found[1]], newest.until)
+
+    def all(self, metric: Metric) -> dict[Labels, float]:
+        """The newest value of every series of a metric."""
+        return {
+            labels: found[0][-1].values[found[1]]
+            for labels, held in self._of(metric).items()
+            if (found := self._newest(held))
+        }
+
+    def where(self, metric: Metric, /, **labels: str) -> dict[Labels, float]:
+        """The values of a metric whose named labels have these values."""
+        wanted = [(metric.labels.index(name), value) for name, value in labels.items()]
+        return {
+            key: value
+            for key, value in self.all(metric).items()
+            if all(key[place] == word for place, word in wanted)
+        }
+
+    def labelled(self, metric: Metric) -> list[dict[str, str]]:
+        """The labels of every sample of an info metric, the newest last."""
+        found = [
+            (newest[0][-1].at, labels)
+            for labels, held in self._of(metric).items()
+            if (newest := self._newest(held))
+        ]
+        found.sort(key=lambda entry: entry[0])
+        return [dict(zip(metric.labels, labels, strict=True)) for _, labels in found]
+
+    def fresh(self, metric: Metric) -> Iterator[tuple[Labels, Point]]:
+        """Everything that was read of a metric since the last tick, in the order of reading."""
+        for read in self._tellers.get(metric.name, {}).values():
+            for kept in read if read[-1].turn == self.turn else ():
+                if kept.turn == self.turn:
+                    for place in kept.shape.by_metric.get(metric.name, ()):
+                        point = Point(kept.at, kept.values[place], kept.until)
+                        yield kept.shape.labels[place], point
+
+    def fresh_series(self, metric: Metric) -> Sequence[TimedSeries]:
+        """What the driver sampled of a metric between reads, as far as it was read since the last
+        tick; series are not kept."""
+        return self._fresh_series.get(metric.name, ())
+
+    def last(self, metric: Metric, *labels: str) -> float | None:
+        """The last value that was told and has not expired, also where newer readings of its read
+        say nothing of it; None once they say that it is absent."""
+        value = self.value(metric, *labels)
+        tellers = self._tellers.get(metric.name, {}) if value is None else {}
+        for read in tellers.values():
+            for kept in reversed(read):
+                if self.now > kept.until or kept.absence(metric, labels):
+                    break
+                value = kept.value((metric.name, labels))
+                if value is not None:
+                    return value
+        return value
+
+    def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> list[Point]:
+        """The values within so many seconds, the newest first; where all are older, the newest."""
+        found = self._find(metric, labels)
+        points: list[Point] = []
+        for kept in reversed(found[0]) if found else ():
+            if points and kept.at <= self.now - seconds:
+                break
+            value = kept.value((metric.name, labels))
+            if value is not None:
+                points.append(Point(kept.at, value, kept.until))
+        return points
+
+    def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> float | None:
+        """Mean of a gauge over so many seconds."""
+        known = (metric.name, labels, seconds)
+        if known not in self._means:
+            self._means[known] = self._mean(metric, labels, seconds)
+        return self._means[known]
+
+    def _mean(self, metric: Metric, labels: Labels, seconds: float) -> float | None:
+        found = self._find(metric, labels)
+        if found is None:
+            return None
+        read, place = found
+        shape, earliest = read[-1].shape, self.now - seconds
+        total, number = 0.0, 0
+        for kept in reversed(read):
+            if number and kept.at <= earliest:
+                break
+            same = kept.shape is shape
+            value = kept.values[place] if same else kept.value((metric.name, labels))
+            if value is not None:
+                total, number = total + value, number + 1
+        return total / number
+
+    def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW) -> float | None:
+        """Growth a second of a counter; None before two readings, or after a fall.
+
+        Where it is read less often than that, over its last two readings.
+        """
+        found = self._find(metric, labels)
+        if found is None:
+            return None
+        read, place = found
+        newest, first, then = read[-1], None, 0.0
+        for kept in reversed(read):
+            if kept is newest or (first and newest.at - kept.at > seconds):
+                continue
+            value = kept.value((metric.name, labels))
+            if value is not None:
+                first, then = kept, value
+        if first is None or newest.at <= first.at or newest.values[place] < then:
+            return None
+        return (newest.values[place] - then) / (newest.at - first.at)
+
+    def changed(self, names: Iterable[str], since: int) -> bool:
+        """Whether a value of the metrics of these names came, went or changed after a turn."""
+        return any(
+            self._dropped.get(name, 0) > since
+            or any(_changed(read, name, since) for read in self._tellers.get(name, {}).values())
+            for name in names
+        )
+
+    def absence(self, metric: Metric, *labels: str) -> Absence | None:
+        """Why a value is absent; None where it is there, or nothing is known of it."""
+        for read in self._tellers.get(metric.name, {}).values():
+            found = read[-1].absence(metric, labels)
+            if found and self.now <= read[-1].until:
+                return found
+        return None
+
+    # Noting who asks for what
+
+    def watched(self) -> "WatchedStore":
+        """The same samples, for a reader whose questions are noted; for this tick alone."""
+        return WatchedStore(
+            self.now, self.turn, self._reads, self._series, self._tellers, self._dropped
+        )
+
+    @property
+    def unwatched(self) -> "SampleStore":
+        """The same samples, for questions that are not noted."""
+        return self
+
+
+def _changed(read: _Read, name: str, since: int) -> bool:
+    newest = read[-1]
+    if newest.turn <= since:
+        return False
+    before = next((kept for kept in reversed(read) if kept.turn <= since), None)
+    if before is None:
+        return name in newest.shape.by_metric
+    return before.of_metric(name) != newest.of_metric(name)
+
+
+@dataclass(slots=True, eq=False)
+class WatchedStore(SampleStore):
+    """A store that notes the names of the metrics that it is asked for: when one of them changes,
+    what was made of the answers is out of date."""
+
+    asked: set[str] = field(default_factory=set)
+
+    def _of(self, metric: Metric) -> Mapping[Labels, _Held]:
+        self.asked.add(metric.name)
+        return self._series.get(metric.name, {})
+
+    @property
+    def unwatched(self) -> SampleStore:
+        """The same samples, for questions that are not noted."""
+        return SampleStore(
+            self.now, self.turn, self._reads, self._series, self._tellers, self._dropped
+        )

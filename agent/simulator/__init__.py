@@ -1,0 +1,104 @@
+"""Simulated machines: every system that the agent supports, with drivers, jobs and faults.
+
+A simulated machine refuses what the real one refuses. It keeps tables of its own and reads none
+of the agent's specs: those are tested against it.
+"""
+
+from dataclasses import dataclass
+
+from agent.clock import Clock
+from agent.errors import BadInput
+from agent.hardware.host import Host
+from agent.simulator import driver, jobs, scenarios, system_models
+from agent.simulator.files import SimulatedFiles
+from agent.simulator.host import SimulatedPsutil
+from agent.simulator.machine import Machine
+from agent.simulator.nvml import SimulatedNvml
+from agent.simulator.system_models import SystemModel
+
+SYSTEMS: tuple[str, ...] = tuple(system_models.ALL)
+SCENARIOS: tuple[str, ...] = scenarios.NAMES
+
+__all__ = [
+    "SCENARIOS",
+    "SYSTEMS",
+    "SimulatedSystem",
+    "Simulation",
+    "SimulationError",
+    "build",
+    "parse",
+]
+
+
+class SimulationError(BadInput):
+    """A machine that there cannot be; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What to simulate: a system, a full driver version, a scenario."""
+
+    system: SystemModel
+    driver: str
+    scenario: str
+
+
+class SimulatedSystem(Machine):
+    """A simulated machine with the two seams through which the agent sees it."""
+
+    def __init__(self, simulation: Simulation, clock: Clock) -> None:
+        super().__init__(simulation.system, simulation.driver, simulation.scenario, clock)
+        self.nvml = SimulatedNvml(self)
+        self.host = Host(
+            files=SimulatedFiles(self),
+            psutil=SimulatedPsutil(self),
+            login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
+        )
+
+
+def build(simulation: Simulation, clock: Clock) -> SimulatedSystem:
+    """Start a machine; its time is the clock's."""
+    return SimulatedSystem(simulation, clock)
+
+
+def parse(spec: str) -> Simulation:
+    """Read `SYSTEM[@DRIVER][:SCENARIO]`; raises SimulationError for what cannot be."""
+    machine, _, scenario = spec.partition(":")
+    name, _, branch = machine.partition("@")
+    system = _system(name)
+    wanted = _driver(system, branch) if "@" in machine else system.driver
+    return Simulation(system, wanted, _scenario(system, scenario if ":" in spec else "tour"))
+
+
+def _system(name: str) -> SystemModel:
+    if name not in system_models.ALL:
+        raise SimulationError(
+            f"There is no simulated system {name!r}, expected one of {', '.join(SYSTEMS)}."
+        )
+    return system_models.ALL[name]
+
+
+def _driver(system: SystemModel, wanted: str) -> str:
+    version = driver.resolve(system, wanted)
+    if not version:
+        known = ", ".join(map(str, driver.branches(system)))
+        raise SimulationError(
+            f"{system.name} cannot have the driver {wanted!r}, expected one of the branches "
+            f"{known}, alone or as a full version like {system.driver}."
+        )
+    return version
+
+
+def _scenario(system: SystemModel, name: str) -> str:
+    if name not in SCENARIOS:
+        raise SimulationError(
+            f"There is no scenario {name!r}, expected one of "
+            f"{', '.join(scenarios.possible(system))}."
+        )
+    missing = scenarios.missing(system, name)
+    if missing:
+        raise SimulationError(
+            f"{system.name} cannot have the scenario {name!r}, which needs {missing}; it can have "
+            f"{', '.join(scenarios.possible(system))}."
+        )
+    return name

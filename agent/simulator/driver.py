@@ -1,0 +1,96 @@
+"""The simulated driver: which versions a system can have, and the state of the one that runs."""
+
+from collections.abc import Callable
+
+from agent.simulator.system_models import SystemModel
+
+NEWEST = {
+    450: "450.248.02",
+    455: "455.45.01",
+    460: "460.106.00",
+    465: "465.31",
+    470: "470.256.02",
+    495: "495.46",
+    510: "510.108.03",
+    515: "515.105.01",
+    520: "520.61.05",
+    525: "525.147.05",
+    530: "530.41.03",
+    535: "535.261.03",
+    545: "545.29.06",
+    550: "550.144.03",
+    555: "555.58.02",
+    560: "560.35.05",
+    565: "565.77",
+    570: "570.172.08",
+    575: "575.64.05",
+    580: "580.159.04",
+    590: "590.48.01",
+    595: "595.45.04",
+    610: "610.43.02",
+}
+"""Branch to a version of it, for a simulation that names the branch alone."""
+
+GENERATIONS = ((580, 13), (525, 12), (0, 11))
+"""First branch that ships with a CUDA generation, newest first: the head of the NVML version."""
+
+Driver = tuple[int, ...]
+
+
+def numbers(version: str) -> Driver:
+    """`580.159.04` as (580, 159, 4), to compare; empty where it is no version."""
+    parts = version.split(".")
+    return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() for p in parts) else ()
+
+
+def branches(system: SystemModel) -> list[int]:
+    """The branches that support this system's GPUs."""
+    first, last = system.drivers
+    return [branch for branch in NEWEST if first <= branch <= last]
+
+
+def resolve(system: SystemModel, wanted: str) -> str:
+    """The full version meant by `460` or `460.32.03`, empty for one that cannot run here."""
+    version = numbers(wanted)
+    if not version or version[0] not in branches(system) or len(version) > 3:
+        return ""
+    return wanted if len(version) > 1 else NEWEST[version[0]]
+
+
+def nvml_version(driver: str) -> str:
+    """What `nvmlSystemGetNVMLVersion` says: CUDA generation, then the driver's version."""
+    branch = numbers(driver)[0]
+    generation = next(number for first, number in GENERATIONS if branch >= first)
+    return f"{generation}.{driver}"
+
+
+class SimulatedDriver:
+    """One running driver: its version, whether it hangs, which calls fail, who listens for XIDs."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.numbers = numbers(version)
+        self.hung = False
+        self.generation = 0  # grows with each reload
+        self.failures: dict[tuple[str, int | None], int] = {}
+        self.listeners: list[Callable[[int, int], None]] = []
+
+    def hang(self, on: bool) -> None:
+        """From now on no device call returns, or all do again."""
+        self.hung = on
+
+    def xid(self, index: int, code: int) -> None:
+        """Report an XID error of this GPU to everyone who listens."""
+        for listener in list(self.listeners):
+            listener(index, code)
+
+    def fail(self, function: str, code: int | None, index: int | None = None) -> None:
+        """Let one NVML function raise this code, on one GPU or on all; None heals it."""
+        if code is None:
+            self.failures.pop((function, index), None)
+        else:
+            self.failures[function, index] = code
+
+    def failure(self, function: str, index: int | None) -> int:
+        """The code that a function is to raise; 0 where it answers."""
+        return self.failures.get((function, index), self.failures.get((function, None), 0))

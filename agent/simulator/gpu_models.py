@@ -1,0 +1,97 @@
+"""The simulated GPU models, each a file in `gpus/`: what a driver tells of it, what it carries."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FOLDER = Path(__file__).parent / "gpus"
+
+KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, HOPPER = 2, 3, 4, 5, 7, 9
+"""`nvmlDeviceGetArchitecture`."""
+
+ARCHITECTURES = {
+    "Kepler": KEPLER,
+    "Maxwell": MAXWELL,
+    "Pascal": PASCAL,
+    "Volta": VOLTA,
+    "Ampere": AMPERE,
+    "Hopper": HOPPER,
+}
+
+PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 8e9 / 8 * 128 / 130, 4: 16e9 / 8 * 128 / 130, 5: 3.93846e9}
+"""Bytes per second, lane and direction, after line coding, by PCIe generation."""
+
+
+class ClockModel(NamedTuple):
+    """MHz: the highest, and where the GPU rests when nothing runs."""
+
+    sm: int
+    memory: int
+    idle_sm: int
+    idle_memory: int
+
+
+class TemperatureThresholds(NamedTuple):
+    """Degrees Celsius, in the order of `nvmlTemperatureThresholds_t`; None is not supported."""
+
+    shutdown: int
+    slowdown: int
+    memory_max: int | None = None
+    gpu_max: int | None = None
+
+
+class LinkModel(NamedTuple):
+    """NVLinks of a GPU: how many, nominal bytes/s a direction, MB/s as the driver reports it."""
+
+    number: int
+    speed: float
+    reported: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuModel:
+    """One product. Memory in bytes, power in watts, bus in bits."""
+
+    name: str
+    architecture: int
+    device_id: int
+    vbios: str
+    memory: int
+    bus_width: int
+    power_limit: float
+    power_update: float  # s between two readings of the power sensor
+    power_window: float  # s before it that a reading is the mean of
+    pace: float  # times an H100's seconds for a step of training
+    clocks: ClockModel
+    thresholds: TemperatureThresholds
+    pcie_generation: int
+    reserved: int = 0  # by the driver, of the memory
+    links: LinkModel | None = None
+    datacentre: bool = True  # Tesla: serial number, ECC; GeForce and TITAN have neither
+    prefixed_since: int | None = None  # first branch that puts "NVIDIA " before the name
+
+    @property
+    def ecc(self) -> bool:
+        return self.datacentre
+
+    @property
+    def pcie_limit(self) -> float:
+        """Bytes per second and direction of 16 lanes."""
+        return PCIE_LANE[self.pcie_generation] * 16
+
+
+def load(name: str) -> GpuModel:
+    """The model in `gpus/NAME.toml`."""
+    return _model(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")))
+
+
+def _model(table: Mapping[str, Any]) -> GpuModel:
+    parts = {
+        "architecture": ARCHITECTURES[table["architecture"]],
+        "clocks": ClockModel(**table["clocks"]),
+        "thresholds": TemperatureThresholds(**table["thresholds"]),
+        "links": LinkModel(**table["links"]) if "links" in table else None,
+    }
+    return GpuModel(**{**table, **parts})

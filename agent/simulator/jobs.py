@@ -1,0 +1,199 @@
+"""The processes of the host: a launcher, one trainer a GPU, the loaders of each; or servers."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from agent.simulator.loads import SimulatedJob, ThreadLoad
+from agent.simulator.meter import CounterMeter
+
+FIRST_PID = 20_000
+LOOK = 0.05
+"""Seconds between two looks at which a thread may be found in different states."""
+
+AT_REST = ThreadLoad()
+GOLDEN_RATIO = 0.6180339887498949
+
+USER = 1000
+LOGIN = "researcher"
+TRAINER = ("python3", "train.py", "--data", "/raid/imagenet")
+LAUNCHER = ("python3", "-m", "torch.distributed.run", "train.py")
+SERVER = ("python3", "serve.py", "--model", "/raid/models/chat")
+
+
+@dataclass(slots=True)
+class SimulatedThread:
+    """One thread: what it does, and its name as the kernel cuts it."""
+
+    number: int
+    name: str
+    load: ThreadLoad = AT_REST
+
+    def state(self, now: float) -> str:
+        """The letter that /proc shows: over many looks each as often as its share says."""
+        look = int(now / LOOK) + 1
+        place = (look * GOLDEN_RATIO + self.number * 0.377) % 1.0
+        runnable = self.load.cores + self.load.queued
+        if place < runnable:
+            return "R"
+        return "D" if place < runnable + self.load.blocked else "S"
+
+
+@dataclass(slots=True)
+class SimulatedProcess:
+    """One process; the first of its threads has its number."""
+
+    pid: int
+    parent: int
+    session: int
+    name: str
+    command: tuple[str, ...]
+    threads: tuple[SimulatedThread, ...]
+    started: float
+    allowed: str = ""  # CPUs, as the kernel lists them; empty: all
+
+    def state(self, now: float) -> str:
+        """The state of its first thread, as /proc shows it."""
+        return self.threads[0].state(now)
+
+    def counters(self) -> list[str]:
+        """The names of its counters, and of its threads'."""
+        of_threads = [f"{part}:{t.number}" for t in self.threads for part in ("cpu", "queued")]
+        return [*of_threads, f"read:{self.pid}", f"written:{self.pid}"]
+
+
+class StorageRates(NamedTuple):
+    """Bytes per second that all processes together read and write, and what of it the machine's
+    own disks read."""
+
+    read: float = 0.0
+    written: float = 0.0
+    from_disks: float = 0.0
+
+
+class ProcessTeam(NamedTuple):
+    """The processes that feed one GPU."""
+
+    gpu: int
+    trainer: SimulatedProcess
+    loaders: tuple[SimulatedProcess, ...]
+
+    @property
+    def members(self) -> tuple[SimulatedProcess, ...]:
+        return (self.trainer, *self.loaders)
+
+
+class SimulatedJobs:
+    """Every process. The meter counts by name and number: `cpu:TID` and `queued:TID` in seconds,
+    `read:PID` and `written:PID` in bytes; for all that ever ran `cgroup:cpu` in seconds,
+    `cgroup:read` and `cgroup:written` in bytes of disks, `cgroup:shared` in bytes of a network
+    file system."""
+
+    def __init__(self) -> None:
+        self.processes: dict[int, SimulatedProcess] = {}
+        self.meter = CounterMeter()
+        self.cores = 0.0
+        self.blocked = 0.0
+        self.teams: list[ProcessTeam] = []
+        self.job = SimulatedJob()
+        self._next = FIRST_PID
+        self._layout: object = None
+
+    def run(
+        self, now: float, gpus: Sequence[int], job: SimulatedJob, storage: StorageRates
+    ) -> None:
+        """Run this job on these GPUs; a job of the same shape goes on as it is."""
+        layout = (tuple(gpus), job.loaders, tuple(t.name for t in job.threads), job.alone)
+        if layout != self._layout:
+            self._end_all()
+            self._start_all(now, gpus, job)
+            self._layout = layout
+        self.job = job
+        self._assign(now, job, storage)
+
+    @property
+    def trainers(self) -> dict[int, int]:
+        """GPU to pid."""
+        return {team.gpu: team.trainer.pid for team in self.teams}
+
+    def _end_all(self) -> None:
+        members = [process for team in self.teams for process in team.members]
+        for pid in {p.pid for p in members} | {t.trainer.parent for t in self.teams}:
+            self.end(pid)
+        for process in members:  # also of those that had ended before
+            self.meter.forget(process.counters())
+        self.teams = []
+
+    def _start_all(self, now: float, gpus: Sequence[int], job: SimulatedJob) -> None:
+        shared = bool(gpus) and not job.alone
+        parent = self._start(now, 1, "torchrun", LAUNCHER).pid if shared else 1
+        for gpu in gpus:
+            command = SERVER if job.alone else (*TRAINER, "--local_rank", str(gpu))
+            names = [thread.name for thread in job.threads]
+            trainer = self._start(now, parent, "python3", command, names, leads=True)
+            loaders = tuple(
+                self._start(now, trainer.pid, "pt_data_worker", command) for _ in range(job.loaders)
+            )
+            self.teams.append(ProcessTeam(gpu, trainer, loaders))
+
+    def _start(
+        self,
+        now: float,
+        parent: int,
+        name: str,
+        command: tuple[str, ...],
+        threads: Iterable[str] = ("",),
+        *,
+        leads: bool = False,
+    ) -> SimulatedProcess:
+        """`threads` are their names, where they differ from the process's; `leads`: in a session
+        of its own, as torchelastic starts each rank."""
+        pid = self._next
+        team = tuple(SimulatedThread(pid + n, own or name) for n, own in enumerate(threads))
+        self._next += len(team)
+        above = self.processes.get(parent)
+        session = above.session if above and not leads else pid
+        process = SimulatedProcess(pid, parent, session, name, command, team, now)
+        self.processes[pid] = process
+        return process
+
+    def _assign(self, now: float, job: SimulatedJob, storage: StorageRates) -> None:
+        readers = max(1, len(self.teams) * max(1, job.loaders))
+        rates: dict[str, float] = {}
+        for place, team in enumerate(self.teams):
+            allowed = _cpus(job.allowed, place)
+            for process in team.members:
+                process.allowed = allowed
+                loads = job.threads if process is team.trainer else (job.loader,)
+                for thread, load in zip(process.threads, loads, strict=True):
+                    thread.load = load
+                    rates[f"cpu:{thread.number}"] = load.cores
+                    rates[f"queued:{thread.number}"] = load.queued
+            rates[f"written:{team.trainer.pid}"] = storage.written / len(self.teams)
+            for reader in team.loaders or (team.trainer,):
+                rates[f"read:{reader.pid}"] = storage.read / readers
+        threads = [t.load for team in self.teams for p in team.members for t in p.threads]
+        self.cores = sum(load.cores for load in threads)
+        self.blocked = sum(load.blocked for load in threads)
+        rates |= {
+            "cgroup:cpu": self.cores,
+            "cgroup:read": storage.from_disks if self.teams else 0.0,
+            "cgroup:shared": storage.read - storage.from_disks,
+            "cgroup:written": storage.written if self.teams else 0.0,
+        }
+        self.meter.flow(now, rates)
+
+    def start_other(self, now: float) -> int:
+        """A process of somebody else that computes on a GPU; its pid."""
+        return self._start(now, 1, "python3", ("python3", "notebook.py")).pid
+
+    def end(self, pid: int) -> None:
+        """End a process; its counters are forgotten."""
+        process = self.processes.pop(pid, None)
+        if process is not None:
+            self.meter.forget(process.counters())
+
+
+def _cpus(number: int, place: int) -> str:
+    """The CPUs of the processes behind one GPU, those of the next GPU beside them."""
+    return f"{number * place}-{number * (place + 1) - 1}" if number else ""

@@ -1,0 +1,223 @@
+"""A simulated RAS service: a listener that speaks as NCCL does, and jobs for it to tell of."""
+
+import json
+import re
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from agent.hardware.nccl_answer import (
+    RESULTS,
+    Communicator,
+    CommunicatorKey,
+    MissingRank,
+    NcclAnswer,
+    Rank,
+    RankLoss,
+    RankStatus,
+    SilentProcess,
+    tallies,
+)
+from agent.hardware.nccl_ras import RasAddress
+from agent.simulator.nccl_text import KINDS, Version, status_text
+
+JSON = (2, 28, 7)
+WITH_COMMA = (2, 29, 0)
+"""The first versions that speak JSON, and that write it without forgetting a comma."""
+COMMA = re.compile(r'("nvml_dev": -?\d+),(\s+"status": \{\s+"unresponsive")')
+SECONDS = re.compile(r'("collection_time_sec": )([0-9.e-]+)')
+INIT_STATES = {RankStatus.INIT: 7}
+CODES = {words: code for code, words in RESULTS.items()}
+
+
+def status_json(answer: NcclAnswer, version: Version) -> str:
+    """The answer to STATUS after SET FORMAT json, in the form of one version."""
+    document = {
+        "nccl_version": ".".join(map(str, version)),
+        "cuda_runtime_version": answer.cuda_runtime,
+        "cuda_driver_version": answer.cuda_driver,
+        "timestamp": answer.told_at,
+        "communicators_count": len(answer.communicators),
+        "communicators": [_communicator(c) for c in answer.communicators],
+        "ras": {"collection_time_sec": answer.seconds, "timeouts_count": answer.timeouts},
+    }
+    text = json.dumps(document, indent=2).replace(": []", ": [\n\n      ]") + "\n"
+    text = SECONDS.sub(lambda found: f"{found[1]}{float(found[2]):.3f}", text)
+    return text if version >= WITH_COMMA else COMMA.sub(r"\1\2", text)
+
+
+def _communicator(communicator: Communicator) -> dict[str, Any]:
+    return {
+        "hash": f"0x{communicator.key.hash.lstrip('0') or '0'}",
+        "secondary_hash": communicator.key.second,
+        "size": communicator.size,
+        "ranks_count": len(communicator.ranks),
+        "missing_ranks_count": len(communicator.missing),
+        "ranks": [_rank(rank) for rank in communicator.ranks],
+        "missing_ranks": [_missing(rank) for rank in communicator.missing],
+    }
+
+
+def _seat(rank: Rank | MissingRank) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "host": rank.host or "unknown",
+        "pid": -1 if rank.pid is None else rank.pid,
+        "cuda_dev": rank.cuda_device,
+        "nvml_dev": rank.nvml_device,
+    }
+
+
+def _rank(rank: Rank) -> dict[str, Any]:
+    status = {
+        "init_state": INIT_STATES.get(rank.status, 0),
+        "async_error": CODES.get(rank.error, 0),
+        "finalize_called": rank.status is RankStatus.FINALIZE,
+        "destroy_flag": rank.status is RankStatus.FINALIZE,
+        "abort_flag": rank.status is RankStatus.ABORT,
+    }
+    counts = {kind: rank.counts.get(kind, 0) for kind in KINDS}
+    return {**_seat(rank), "status": status, "collective_counts": counts}
+
+
+def _missing(rank: MissingRank) -> dict[str, Any]:
+    status = {
+        "unresponsive": rank.loss is not RankLoss.LEFT,
+        "considered_dead": rank.loss is RankLoss.DEAD,
+    }
+    return {**_seat(rank), "status": status}
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRanks:
+    """A training whose ranks launch the same collectives each step, one GPU and process a rank.
+
+    `host` of each rank in order; `step` in seconds, `collectives` launched in one, by kind. From
+    `stuck_at` on (seconds) rank `stuck` launches nothing more, and the others one collective of
+    each kind, for which they wait. From `stopped_at` on rank `stopped` does not answer; a minute
+    later it counts as dead.
+    """
+
+    pids: tuple[int, ...]
+    hosts: tuple[str, ...]
+    step: float = 0.25
+    collectives: Mapping[str, int] = field(default_factory=lambda: {"AllReduce": 3})
+    name: str = "5f3759df00c0ffee"
+    stuck: int | None = None
+    stuck_at: float = 0.0
+    stopped: int | None = None
+    stopped_at: float = 0.0
+
+    def answer(self, now: float) -> NcclAnswer:
+        """What NCCL tells at `now`, seconds after the first step began."""
+        gone = {self.stopped} if self.stopped is not None and now >= self.stopped_at else set()
+        dead = bool(gone) and now >= self.stopped_at + 60
+        listed = [n for n in range(len(self.pids)) if n not in gone]
+        ranks = tuple(self._rank(number, now) for number in listed)
+        loss = RankLoss.DEAD if dead else RankLoss.UNRESPONSIVE
+        missing = [MissingRank(n, loss, *self._seat(n)) for n in sorted(gone - {None}, key=int)]
+        communicator = Communicator(
+            key=CommunicatorKey(self.name, "0x1d:0x2d"),
+            size=len(self.pids),
+            ranks=ranks,
+            missing=tuple(missing),
+            missing_count=len(missing),
+            launched=tallies(ranks),
+        )
+        return NcclAnswer(
+            nccl_version="",
+            cuda_runtime=13000,
+            cuda_driver=13000,
+            told_at="2026-11-22 12:00:00",
+            nodes=len(set(self.hosts)),
+            processes=len(self.pids),
+            gpus=len(self.pids),
+            communicators=(communicator,),
+            silent=tuple(
+                SilentProcess(r.host, r.pid or 0, (r.cuda_device or 0,), dead) for r in missing
+            ),
+            lists_all=True,
+            seconds=0.002,
+            timeouts=len(missing),
+        )
+
+    def _rank(self, number: int, now: float) -> Rank:
+        return Rank(
+            number,
+            *self._seat(number),
+            counts={
+                kind: self._count(each, number, now) for kind, each in self.collectives.items()
+            },
+            status=RankStatus.RUNNING,
+        )
+
+    def _seat(self, number: int) -> tuple[str, int, int, int]:
+        device = self.hosts[:number].count(self.hosts[number])
+        return self.hosts[number], self.pids[number], device, device
+
+    def _count(self, each: int, number: int, now: float) -> int:
+        """Collectives launched by then; ranks launch one after the other, 1 % of a step apart."""
+        held = self.stuck is not None and now >= self.stuck_at
+        if not held:
+            return max(int((now / self.step - 0.01 * number) * each), 0)
+        steps = int(self.stuck_at / self.step)
+        return steps * each + (number != self.stuck)
+
+
+class _Session(socketserver.StreamRequestHandler):
+    """One connection: commands by line until a status was told."""
+
+    server: "RasListener"
+
+    def handle(self) -> None:
+        speaks_json = False
+        while words := self.rfile.readline(1024).decode("ascii", "replace").strip().lower():
+            if words.startswith("client protocol "):
+                self._say("SERVER PROTOCOL 2\n")
+            elif words.startswith("timeout "):
+                self._say("OK\n")
+            elif words == "set format json" and self.server.version >= JSON:
+                speaks_json = True
+                self._say("OK\n")
+            elif words in ("status", "verbose status"):
+                form = status_json if speaks_json else status_text
+                self._say(form(self.server.answer(), self.server.version))
+                return
+            else:
+                self._say(f"ERROR: Unknown command {words}\n")
+
+    def _say(self, text: str) -> None:
+        self.wfile.write(text.encode())
+
+
+class RasListener(socketserver.ThreadingTCPServer):
+    """A RAS service on a free port of 127.0.0.1; `answer` is called for every status.
+
+    A context manager: it listens from construction on and answers on daemon threads until left.
+    """
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(
+        self, answer: Callable[[], NcclAnswer], version: Version, address: str = "127.0.0.1"
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        super().__init__((address, 0), _Session)
+        self.answer = answer
+        self.version = version
+        self.at = RasAddress(address, self.server_address[1])
+        threading.Thread(target=self.serve_forever, args=(0.02,), name="ras", daemon=True).start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+        super().__exit__(kind, error, trace)

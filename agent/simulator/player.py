@@ -1,0 +1,81 @@
+"""Which scenario plays, which part of it, and which of its faults are due; times in seconds."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from agent.simulator.loads import FOREVER, ScenarioLoad, ScenarioPart, parts_of
+from agent.simulator.scenarios import FAULTS, SLOT, TOUR, Fault, stops
+from agent.simulator.system_models import SystemModel
+
+SLACK = 1e-9  # s: a moment has come although floating point says that it just has not
+
+
+@dataclass(slots=True)
+class _Due:
+    """When a fault of the scenario strikes next."""
+
+    fault: Fault
+    at: float
+
+
+class ScenarioPlayer:
+    """Goes through the parts of one scenario over and over, or through the tour's scenarios."""
+
+    def __init__(self, system: SystemModel) -> None:
+        self.scenario = ""
+        self._system = system
+        self._tour: Sequence[str] = ()
+        self._stop = 0
+        self._stop_ends = FOREVER
+        self._parts: Sequence[ScenarioPart] = ()
+        self._part = 0
+        self._part_ends = FOREVER
+        self._due: list[_Due] = []
+
+    @property
+    def load(self) -> ScenarioLoad:
+        """What plays now."""
+        return self._parts[self._part].load
+
+    def start(self, name: str, now: float) -> None:
+        """Play a scenario, or the tour, from now on."""
+        self._tour = stops(self._system) if name == TOUR else ()
+        self._stop = 0
+        self._stop_ends = now + SLOT if self._tour else FOREVER
+        self._play(self._tour[0] if self._tour else name, now)
+
+    def _play(self, name: str, now: float) -> None:
+        self.scenario = name
+        self._parts = parts_of(name)
+        self._part = 0
+        self._part_ends = now + self._parts[0].seconds
+        self._due = [_Due(fault, now + fault.at) for fault in FAULTS.get(name, ())]
+
+    @property
+    def next_change(self) -> float:
+        """When something happens next: a scenario, a part of it, a fault."""
+        return min((self._stop_ends, self._part_ends, *(due.at for due in self._due)))
+
+    def next_scenario(self, now: float) -> bool:
+        """Go on to the scenario of the tour that begins now; whether there is one."""
+        if self._stop_ends > now + SLACK:
+            return False
+        self._stop = (self._stop + 1) % len(self._tour)
+        self._play(self._tour[self._stop], self._stop_ends)
+        self._stop_ends += SLOT
+        return True
+
+    def next_part(self, now: float) -> bool:
+        """Go on to the part of the scenario that begins now; whether there is one."""
+        if self._part_ends > now + SLACK:
+            return False
+        self._part = (self._part + 1) % len(self._parts)
+        self._part_ends += self._parts[self._part].seconds
+        return True
+
+    def due(self, now: float) -> Iterator[Fault]:
+        """The faults that strike now."""
+        for due in self._due:
+            if due.at <= now + SLACK:
+                due.at = due.at + due.fault.every if due.fault.every else FOREVER
+                yield due.fault

@@ -1,0 +1,192 @@
+"""/proc/PID of the simulated processes and their threads, in the kernel's formats."""
+
+from collections.abc import Callable
+from functools import partial
+
+from agent.simulator.jobs import USER, SimulatedProcess, SimulatedThread
+from agent.simulator.machine import Machine
+from agent.simulator.procfs import HERTZ, Content, lines, mounts
+
+USER_SHARE = 0.85
+CGROUP = f"/user.slice/user-{USER}.slice/session-2.scope"
+NS = 1e9
+SLICE = 3e-3  # s that a thread runs before another one gets its CPU
+READ_SIZE = 131_072  # bytes of a usual request
+PACKET = 1500
+STATES = {"R": "R (running)", "D": "D (disk sleep)", "S": "S (sleeping)"}
+WAITS = {"R": "0", "D": "folio_wait_bit_common", "S": "futex_wait_queue"}
+"""Where in the kernel a thread waits, by its state."""
+
+ProcessFile = Callable[[Machine, SimulatedProcess], str]
+ThreadFile = Callable[[Machine, SimulatedProcess, SimulatedThread], str]
+
+
+def names(machine: Machine, path: str) -> set[str]:
+    """The names that processes add to a folder below /proc."""
+    parts = path.strip("/").split("/")
+    if parts == ["proc"]:
+        return {str(pid) for pid in machine.jobs.processes}
+    process = _process(machine, parts)
+    return set() if process is None else _names(process, parts[2:])
+
+
+def _names(process: SimulatedProcess, folder: list[str]) -> set[str]:
+    threads = {str(thread.number) for thread in process.threads}
+    match folder:
+        case []:
+            return {*PROCESS_FILES, *THREAD_FILES.keys() - {"children"}, "task", "net"}
+        case ["task"]:
+            return threads
+        case ["task", number] if number in threads:
+            return set(THREAD_FILES)
+        case ["net"]:
+            return {"dev"}
+    return set()
+
+
+def _process(machine: Machine, parts: list[str]) -> SimulatedProcess | None:
+    if len(parts) < 2 or parts[0] != "proc" or not parts[1].isdigit():
+        return None
+    return machine.jobs.processes.get(int(parts[1]))
+
+
+def content_of(machine: Machine, path: str) -> Content | None:
+    """What writes a file of a process; None where there is no such file or process."""
+    parts = path.strip("/").split("/")
+    process = _process(machine, parts)
+    if process is None or parts[-1] not in names(machine, path.rpartition("/")[0]):
+        return None
+    match parts[2:]:
+        case ["task", number, file]:
+            thread = next(t for t in process.threads if str(t.number) == number)
+            return partial(THREAD_FILES[file], machine, process, thread)
+        case ["net", "dev"]:
+            return partial(_net_dev, machine, process)
+        case [file] if file in PROCESS_FILES:
+            return partial(PROCESS_FILES[file], machine, process)
+        case [file] if file in THREAD_FILES:
+            return partial(THREAD_FILES[file], machine, process, process.threads[0])
+    return None  # a folder
+
+
+def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) -> float:
+    """Seconds that threads ran (`cpu`), or could have (`queued`)."""
+    return sum(machine.jobs.meter.read(f"{part}:{t.number}", machine.now) for t in threads)
+
+
+def _stat(
+    machine: Machine, process: SimulatedProcess, number: int, threads: tuple[SimulatedThread, ...]
+) -> str:
+    """52 fields of proc(5), those that nobody can ask a simulation for at 0."""
+    seconds = _seconds(machine, "cpu", threads)
+    user = int(seconds * HERTZ * USER_SHARE)
+    system = int(seconds * HERTZ) - user
+    started = int((86_400 + process.started) * HERTZ)
+    first = threads[0]
+    head = f"{number} ({first.name}) {first.state(machine.now)} {process.parent} "
+    head += f"{process.session} {process.session} 0 -1 4194304 0 0 0 0 "
+    tail = f"{user} {system} 0 0 20 0 {len(process.threads)} 0 {started} 8589934592 262144"
+    return f"{head}{tail}{' 0' * 28}\n"
+
+
+def _schedstat(machine: Machine, _: SimulatedProcess, thread: SimulatedThread) -> str:
+    """Nanoseconds on a CPU, nanoseconds in the queue for one, and how often it ran."""
+    ran = _seconds(machine, "cpu", (thread,))
+    queued = _seconds(machine, "queued", (thread,))
+    return f"{int(ran * NS)} {int(queued * NS)} {int(ran / SLICE)}\n"
+
+
+def _children(machine: Machine, process: SimulatedProcess, thread: SimulatedThread) -> str:
+    """All were forked by the main thread."""
+    below = (p.pid for p in machine.jobs.processes.values() if p.parent == process.pid)
+    return " ".join(map(str, below)) if thread is process.threads[0] else ""
+
+
+def _status(machine: Machine, process: SimulatedProcess) -> str:
+    return lines(
+        f"Name:\t{process.name}",
+        f"State:\t{STATES[process.state(machine.now)]}",
+        f"Tgid:\t{process.pid}",
+        f"Pid:\t{process.pid}",
+        f"PPid:\t{process.parent}",
+        "Uid:" + f"\t{USER}" * 4,
+        "Gid:" + f"\t{USER}" * 4,
+        "VmRSS:\t 1048576 kB",
+        f"Threads:\t{len(process.threads)}",
+        f"Cpus_allowed_list:\t{process.allowed or f'0-{machine.system.cpus - 1}'}",
+    )
+
+
+def _io(machine: Machine, process: SimulatedProcess) -> str:
+    """Every byte comes from storage and goes there: nothing is read twice."""
+    read, written = (
+        int(machine.jobs.meter.read(f"{flow}:{process.pid}", machine.now))
+        for flow in ("read", "written")
+    )
+    return lines(
+        f"rchar: {read}",
+        f"wchar: {written}",
+        f"syscr: {read // READ_SIZE}",
+        f"syscw: {written // READ_SIZE}",
+        f"read_bytes: {read}",
+        f"write_bytes: {written}",
+        "cancelled_write_bytes: 0",
+    )
+
+
+def _net_dev(machine: Machine, _: SimulatedProcess) -> str:
+    """The host's interfaces: no process has a network namespace of its own."""
+    head = (
+        "Inter-|   Receive                                                |  Transmit",
+        " face |bytes    packets errs drop fifo frame compressed multicast"
+        "|bytes    packets errs drop fifo colls carrier compressed",
+    )
+    rows = ["    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"]
+    for nic in machine.system.nics:
+        received, sent = (
+            int(machine.traffic.read(f"{flow}:{nic.name}", machine.now))
+            for flow in ("recv", "send")
+        )
+        into = f"{received} {received // PACKET} 0 0 0 0 0 0"
+        rows.append(f"{nic.name:>6}: {into} {sent} {sent // PACKET} 0 0 0 0 0 0")
+    return lines(*head, *rows)
+
+
+def _mountstats(machine: Machine, _: SimulatedProcess) -> str:
+    """Each mount; of a network file system the bytes that came through it, too."""
+    rows = []
+    for mount in mounts(machine):
+        device, point, kind = mount.split()[:3]
+        rows.append(f"device {device} mounted on {point} with fstype {kind}")
+        if kind == "nfs4":
+            read = int(machine.jobs.meter.read("cgroup:shared", machine.now))
+            calls = read // READ_SIZE
+            rows[-1] += " statvers=1.1"
+            rows += [
+                f"\tbytes:\t{read} 0 0 0 {read} 0 {read // 4096} 0",
+                "\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)",
+                "\tper-op statistics",
+                f"\t        READ: {calls} {calls} 0 {calls * 200} {read} 0 {calls} {calls} 0",
+            ]
+    return lines(*rows)
+
+
+THREAD_FILES: dict[str, ThreadFile] = {
+    "stat": lambda machine, process, thread: _stat(machine, process, thread.number, (thread,)),
+    "schedstat": _schedstat,
+    "wchan": lambda machine, _, thread: WAITS[thread.state(machine.now)],
+    "comm": lambda _, __, thread: f"{thread.name}\n",
+    "children": _children,
+}
+"""The files of a thread. Below /proc/PID the same names tell of the main thread alone."""
+
+PROCESS_FILES: dict[str, ProcessFile] = {
+    "stat": lambda machine, process: _stat(machine, process, process.pid, process.threads),
+    "comm": lambda _, process: f"{process.name}\n",
+    "cmdline": lambda _, process: "".join(f"{word}\0" for word in process.command),
+    "cgroup": lambda *_: f"0::{CGROUP}\n",
+    "status": _status,
+    "io": _io,
+    "mountstats": _mountstats,
+}
+"""The files of a process; its `stat` counts the CPU time of all its threads."""

@@ -1,0 +1,237 @@
+"""What a real machine refuses: by driver version, architecture, product, link, MIG.
+
+Return codes are NVML's; 0 means that the question is answered.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from agent.simulator.driver import Driver
+from agent.simulator.gpu_models import AMPERE, HOPPER, KEPLER, MAXWELL, PASCAL, VOLTA, GpuModel
+
+ANSWERED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION = 0, 2, 3, 4
+UNINITIALIZED, NOT_FOUND, TIMEOUT, FUNCTION_NOT_FOUND = 1, 6, 10, 13
+GPU_IS_LOST, VERSION_MISMATCH = 15, 25
+
+ALL_LINKS = 0xFFFFFFFF
+LINK_SLOTS = 18
+"""Links that the driver's tables have room for; beyond, a link number is an invalid argument."""
+
+
+class Question(NamedTuple):
+    """Who is asked, in which state."""
+
+    model: GpuModel
+    driver: Driver
+    mig: bool = False
+
+
+Test = Callable[[Question], bool]
+
+
+def _from(architecture: int) -> Test:
+    return lambda a: a.model.architecture >= architecture
+
+
+def _whole(architecture: int) -> Test:
+    """From this architecture on, and not for the whole GPU while MIG is on."""
+    return lambda a: a.model.architecture >= architecture and not a.mig
+
+
+def _datacentre_from(architecture: int) -> Test:
+    return lambda a: a.model.datacentre and a.model.architecture >= architecture
+
+
+def _linked(a: Question) -> bool:
+    return a.model.links is not None
+
+
+def _ecc(a: Question) -> bool:
+    return a.model.ecc
+
+
+def _retires_pages(a: Question) -> bool:
+    return a.model.ecc and a.model.architecture <= VOLTA
+
+
+def _counts_nvlink(a: Question) -> bool:
+    """Payload counters. Drivers after 460 refuse them on GPUs without a GSP processor."""
+    return _linked(a) and (a.model.architecture >= AMPERE or a.driver < (465,))
+
+
+def _counts_wire(a: Question) -> bool:
+    return _counts_nvlink(a) and a.model.architecture >= VOLTA
+
+
+def _old_link_errors(a: Question) -> bool:
+    return _linked(a) and a.model.architecture < HOPPER
+
+
+def _new_link_fields(a: Question) -> bool:
+    return _linked(a) and a.model.architecture >= AMPERE
+
+
+def _moved_violations(a: Question) -> bool:
+    """Ids 251-253 counted thermal time in R575 only; afterwards they moved to 269-271."""
+    return a.driver[0] == 575 and a.model.architecture >= VOLTA
+
+
+SYMBOLS: dict[str, Driver] = {
+    "nvmlDeviceGetMemoryInfo_v2": (510,),
+    "nvmlDeviceGetComputeRunningProcesses": (510,),
+    "nvmlDeviceGetComputeRunningProcesses_v2": (455,),
+    "nvmlDeviceGetCurrentClocksEventReasons": (535,),
+    "nvmlDeviceGetMemoryBusWidth": (510,),
+    "nvmlDeviceGetMarginTemperature": (570,),
+    "nvmlDeviceGetNvLinkRemoteDeviceType": (470,),
+    "nvmlDeviceGetGpuFabricInfoV": (550,),
+    "nvmlGpmQueryDeviceSupport": (520,),
+    "nvmlGpmSampleAlloc": (520,),
+    "nvmlGpmSampleFree": (520,),
+    "nvmlGpmSampleGet": (520,),
+    "nvmlGpmMetricsGet": (520,),
+}
+"""First driver whose library has the function; those not listed are in all of them."""
+
+DEVICE: dict[str, Test] = {
+    "nvmlDeviceGetSerial": lambda a: a.model.datacentre,
+    "nvmlDeviceGetMigMode": _from(AMPERE),
+    "nvmlDeviceGetUtilizationRates": _whole(KEPLER),
+    "nvmlDeviceGetTotalEnergyConsumption": _from(VOLTA),
+    "nvmlDeviceGetMarginTemperature": _from(HOPPER),
+    "nvmlDeviceGetPcieThroughput": _whole(MAXWELL),
+    "nvmlDeviceGetTotalEccErrors": _ecc,
+    "nvmlDeviceGetRemappedRows": _whole(AMPERE),
+    "nvmlDeviceGetRetiredPages": _retires_pages,
+    "nvmlDeviceGetRetiredPagesPendingStatus": _retires_pages,
+    "nvmlDeviceGetProcessUtilization": _whole(MAXWELL),
+    "nvmlDeviceGetNvLinkState": _linked,
+    "nvmlDeviceGetNvLinkRemotePciInfo": _linked,
+    "nvmlDeviceGetNvLinkRemoteDeviceType": _linked,
+    "nvmlDeviceGetNvLinkErrorCounter": _linked,
+    "nvmlDeviceGetGpuFabricInfoV": lambda a: _from(HOPPER)(a) and _linked(a),
+    "nvmlGpmSampleGet": _whole(HOPPER),
+}
+"""Which GPUs answer; functions not listed are answered by all."""
+
+
+class FieldRule(NamedTuple):
+    """Since which driver a field id is known, and which GPUs answer it."""
+
+    since: Driver
+    answers: Test
+
+
+def _rules(*table: tuple[Iterable[int], Driver, Test]) -> dict[int, FieldRule]:
+    return {i: FieldRule(since, answers) for ids, since, answers in table for i in ids}
+
+
+FIELDS: dict[int, FieldRule] = _rules(
+    (range(1, 7), (450,), _ecc),
+    ((29, 30, 31), (450,), _retires_pages),
+    (range(32, 60), (450,), _old_link_errors),
+    (range(74, 82), (450,), _from(PASCAL)),
+    ((82,), (450,), _from(VOLTA)),
+    ((83,), (450,), _from(VOLTA)),
+    ((*range(84, 91), *range(132, 138)), (450,), _old_link_errors),
+    ((91,), (450,), _linked),
+    ((94, 95), (450,), _from(KEPLER)),
+    (range(96, 120), (450,), _old_link_errors),
+    ((138, 139), (450,), _counts_nvlink),
+    ((140, 141), (450,), _counts_wire),
+    (range(142, 146), (450,), _whole(AMPERE)),
+    ((146, 147), (450,), _new_link_fields),
+    ((161, 162, 163), (520,), _new_link_fields),
+    ((164, 165, 166), (525,), _new_link_fields),
+    ((169, *range(173, 183)), (535,), _from(HOPPER)),
+    ((185,), (535,), _from(HOPPER)),
+    ((186, 187, 188, 189, 190, 192), (535,), _from(KEPLER)),
+    ((191,), (535,), _from(VOLTA)),
+    (range(193, 197), (550,), _from(HOPPER)),
+    ((197, 198), (555,), _from(HOPPER)),
+    ((230,), (570,), _from(PASCAL)),
+    ((251, 252, 253), (575,), _moved_violations),
+    ((269, 270, 271), (580, 82), _from(PASCAL)),
+    ((301, 302), (580, 82), _whole(AMPERE)),
+)
+
+LAST_ID = (
+    (450, 147),
+    (470, 160),
+    (520, 163),
+    (525, 172),
+    (535, 192),
+    (550, 196),
+    (555, 204),
+    (560, 225),
+    (570, 250),
+    (575, 268),
+    (580, 273),
+    (590, 288),
+    (595, 302),
+    (610, 307),
+)
+"""Branch and the last field id that it knows of; what is newer is an invalid argument."""
+
+PER_LINK = frozenset((138, 139, 140, 141, 146, 161, 162, 163, 164, 165, 166))
+"""Fields whose scope is a link."""
+
+SUMMED = frozenset((138, 139, 140, 141))
+"""Those that take all links at once too."""
+
+GPU_SCOPE_ONLY = frozenset(range(185, 193))
+"""Power fields: scope 0 is the GPU, others are modules that these systems lack."""
+
+
+def symbol_code(function: str, driver: Driver) -> int:
+    """Whether the driver's library has this function."""
+    return ANSWERED if driver >= SYMBOLS.get(function, ()) else FUNCTION_NOT_FOUND
+
+
+def device_code(function: str, asked: Question) -> int:
+    """Whether this GPU answers this function."""
+    test = DEVICE.get(function)
+    return ANSWERED if test is None or test(asked) else NOT_SUPPORTED
+
+
+def field_code(field: int, scope: int, asked: Question) -> int:
+    """The return code of one entry of `nvmlDeviceGetFieldValues`."""
+    rule = FIELDS.get(field)
+    if rule is None:
+        return NOT_SUPPORTED if 0 < field <= last_id(asked.driver) else INVALID_ARGUMENT
+    if asked.driver < rule.since:
+        return NOT_SUPPORTED if field <= last_id(asked.driver) else INVALID_ARGUMENT
+    if not rule.answers(asked):
+        return NOT_SUPPORTED
+    return _scope_code(field, scope, asked)
+
+
+def _scope_code(field: int, scope: int, asked: Question) -> int:
+    if field in PER_LINK and not (field in SUMMED and scope == ALL_LINKS):
+        return link_code(scope, asked)
+    if field in GPU_SCOPE_ONLY and scope:
+        return INVALID_ARGUMENT if scope == ALL_LINKS else NOT_SUPPORTED
+    return ANSWERED
+
+
+def link_code(link: int, asked: Question) -> int:
+    """Whether this GPU has this link."""
+    count = asked.model.links.number if asked.model.links else 0
+    if 0 <= link < count:
+        return ANSWERED
+    return NOT_SUPPORTED if 0 <= link < LINK_SLOTS else INVALID_ARGUMENT
+
+
+def last_id(driver: Driver) -> int:
+    """The highest field id that a driver knows."""
+    return max(last for branch, last in LAST_ID if branch <= driver[0])
+
+
+EVENTS_OLD, EVENTS_ECC, EVENTS_NEW = 0x18, 0x1B, 0xFF9F
+
+
+def supported_events(model: GpuModel) -> int:
+    """Bits of the events that this GPU may be registered for."""
+    if model.architecture >= AMPERE:
+        return EVENTS_NEW
+    return EVENTS_ECC if model.ecc else EVENTS_OLD

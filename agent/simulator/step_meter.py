@@ -1,0 +1,143 @@
+"""Counters of a GPU that works in steps: exact at any moment, with nothing done in between."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from agent.simulator.noise import noise
+
+KEPT = 20.0
+"""Seconds for which the past can be asked for: longer than any buffer of the driver reaches."""
+
+JITTER = 0.004
+"""Share of a step by which its beginning is off."""
+
+
+class StepRates:
+    """The rates of counters in each phase of a step that repeats for ever.
+
+    `durations` are those of the phases in seconds, `rates` hold one rate per second for each.
+    Steps differ a little in length, as real ones do, and as many take the same time as if they did
+    not. Work of one phase has no steps.
+    """
+
+    def __init__(self, durations: Sequence[float], rates: Mapping[str, Sequence[float]]) -> None:
+        self._ends = tuple(accumulate(durations))
+        self._step = self._ends[-1]
+        self._begins = (0.0, *self._ends)
+        self._uniform = len(durations) == 1
+        self._present = (0, 0.0, 0.0)
+        """The step that was asked for last: its number, its beginning and its end."""
+
+        self._rates = rates
+        self._sums = {
+            name: (0.0, *accumulate(map(float.__mul__, durations, map(float, of_phases))))
+            for name, of_phases in rates.items()
+        }
+        """By name what has been counted at the beginning of each phase, and at the end of all."""
+
+    def names(self) -> Iterable[str]:
+        return self._rates
+
+    def place(self, seconds: float) -> "StepPlace":
+        """Where in which step one is, so many seconds after a first step began."""
+        if self._uniform:
+            return StepPlace(0.0, 1.0, seconds)
+        number, begin, end = self._present
+        if not begin <= seconds < end:
+            number = int(seconds // self._step)
+            number += (seconds >= self._begin(number + 1)) - (seconds < self._begin(number))
+            begin, end = self._begin(number), self._begin(number + 1)
+            self._present = number, begin, end
+        length = (end - begin) / self._step
+        return StepPlace(begin / self._step, length, (seconds - begin) / length)
+
+    def _begin(self, number: int) -> float:
+        """When a step begins."""
+        return (number + JITTER * noise(number)) * self._step
+
+    def count(self, name: str, place: "StepPlace") -> float:
+        """What `name` counts from the beginning of the first step to this place."""
+        rates = self._rates.get(name)
+        if rates is None:
+            return 0.0
+        phase = min(bisect_right(self._ends, place.within), len(self._ends) - 1)
+        sums = self._sums[name]
+        within = sums[phase] + rates[phase] * (place.within - self._begins[phase])
+        return place.before * sums[-1] + place.length * within
+
+
+class StepPlace(NamedTuple):
+    """A moment in a step: mean steps before it, the length of this one in mean steps, and the
+    seconds into it if it were of mean length."""
+
+    before: float
+    length: float
+    within: float
+
+
+class _Span(NamedTuple):
+    """From `since` (s) on these are the rates. `origin` is when a step began; `base` are the totals
+    at `since`, less what the steps had counted from their origin to then."""
+
+    since: float
+    base: Mapping[str, float]
+    steady: Mapping[str, float]
+    steps: StepRates
+    origin: float
+
+    def read(self, name: str, at: float, place: StepPlace) -> float:
+        total = self.base.get(name, 0.0) + self.steps.count(name, place)
+        rate = self.steady.get(name)
+        return total if rate is None else total + rate * (at - self.since)
+
+
+class StepMeter:
+    """Totals by name; those of `steady` grow per second, those of `steps` by phases."""
+
+    def __init__(self) -> None:
+        self._spans: list[_Span] = []
+
+    def flow(
+        self, now: float, steady: Mapping[str, float], steps: StepRates, origin: float
+    ) -> None:
+        """Count up to `now` (s), then go on at other rates; a name left out stands still."""
+        base = self.copy(now)
+        place = steps.place(now - origin)
+        for name in steps.names():
+            base[name] = base.get(name, 0.0) - steps.count(name, place)
+        while len(self._spans) > 1 and self._spans[1].since <= now - KEPT:
+            del self._spans[0]
+        self._spans.append(_Span(now, base, steady, steps, origin))
+
+    def read(self, name: str, at: float) -> float:
+        """The total at `at`: now, or up to 20 s ago; 0 for a name that never ran. Before the first
+        rates it is as if they had always held."""
+        span = self._span(at)
+        return span.read(name, at, span.steps.place(at - span.origin))
+
+    def mean(self, name: str, begin: float, end: float) -> float:
+        """The mean rate per second between two moments."""
+        return (self.read(name, end) - self.read(name, begin)) / (end - begin)
+
+    def copy(self, at: float) -> dict[str, float]:
+        """All totals at `at`."""
+        if not self._spans:
+            return {}
+        span = self._span(at)
+        place = span.steps.place(at - span.origin)
+        names = {**span.base, **span.steady, **dict.fromkeys(span.steps.names())}
+        return {name: span.read(name, at, place) for name in names}
+
+    def _span(self, at: float) -> _Span:
+        for span in reversed(self._spans):
+            if span.since <= at:
+                return span
+        return self._spans[0]
+
+    def clear(self, now: float) -> None:
+        """All totals back to 0, as after a reset; the rates go on."""
+        last = self._spans[-1]
+        self._spans.clear()
+        self.flow(now, last.steady, last.steps, last.origin)

@@ -1,0 +1,147 @@
+"""/sys of the simulated host: DMI, disks, NICs, InfiniBand."""
+
+import errno
+import os
+import re
+from collections.abc import Callable
+
+from agent.simulator.machine import Machine
+from agent.simulator.system_models import ArrayModel, DiskModel, HcaModel, NicModel
+from agent.simulator.traffic import WORD
+
+Tree = dict[str, Callable[[], str]]
+
+SECTOR = 512
+ETHERNET, LOOPBACK = "1", "772"
+HCA_ERRORS = (
+    "symbol_error",
+    "link_error_recovery",
+    "link_downed",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "port_rcv_switch_relay_errors",
+    "port_rcv_constraint_errors",
+    "port_xmit_discards",
+    "port_xmit_constraint_errors",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "VL15_dropped",
+)
+
+
+def _text(value: object) -> Callable[[], str]:
+    return lambda: f"{value}\n"
+
+
+def _below(folder: str, files: dict[str, str | int]) -> Tree:
+    return {f"{folder}/{name}": _text(value) for name, value in files.items()}
+
+
+def tree(machine: Machine) -> Tree:
+    """Path to content."""
+    system = machine.system
+    dmi = {"product_name": system.product, "sys_vendor": system.vendor}
+    files = _below("/sys/class/dmi/id", {**dmi})
+    for disk in system.disks:
+        files |= _disk(disk)
+    for array in system.arrays:
+        files |= _array(array)
+    for nic in system.nics:
+        files |= _nic(machine, nic)
+    for hca in system.hcas:
+        files |= _hca(machine, hca)
+    return files | _loopback()
+
+
+def links(machine: Machine) -> dict[str, str]:
+    """Symbolic links: the members of arrays."""
+    return {
+        f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"
+        for array in machine.system.arrays
+        for disk in array.members
+    }
+
+
+def device_number(name: str) -> str:
+    """Major and minor number of a disk or array, as the kernel gives them in order."""
+    digits = re.findall(r"\d+", name)
+    if name.startswith("sd"):
+        return f"8:{16 * (ord(name[2]) - ord('a'))}"
+    return f"{9 if name.startswith('md') else 259}:{digits[0]}"
+
+
+def _disk(disk: DiskModel) -> Tree:
+    return _below(
+        f"/sys/block/{disk.name}",
+        {
+            "dev": device_number(disk.name),
+            "size": disk.size // SECTOR,
+            "device/model": disk.model,
+            "queue/rotational": 0,
+        },
+    )
+
+
+def _array(array: ArrayModel) -> Tree:
+    """A stripe has no `degraded`: it cannot lose a member and live."""
+    redundancy: dict[str, str | int] = {} if array.striped else {"md/degraded": 0}
+    return _below(
+        f"/sys/block/{array.name}",
+        {
+            "dev": device_number(array.name),
+            "size": array.size // SECTOR,
+            "queue/rotational": 0,
+            "md/level": array.level,
+            "md/raid_disks": len(array.members),
+            "md/array_state": "clean",
+            **redundancy,
+        },
+    )
+
+
+def _nic(machine: Machine, nic: NicModel) -> Tree:
+    folder = f"/sys/class/net/{nic.name}"
+    return {
+        **_below(folder, {"type": ETHERNET, "mtu": 1500}),
+        f"{folder}/operstate": lambda: "up\n" if machine.traffic.speed(nic) else "down\n",
+        f"{folder}/carrier": lambda: "1\n" if machine.traffic.speed(nic) else "0\n",
+        f"{folder}/speed": lambda: f"{machine.traffic.speed(nic) or -1}\n",
+    }
+
+
+def _loopback() -> Tree:
+    folder = "/sys/class/net/lo"
+    fixed = _below(folder, {"type": LOOPBACK, "mtu": 65536, "operstate": "unknown", "carrier": 1})
+    return {**fixed, f"{folder}/speed": _no_speed}
+
+
+def _no_speed() -> str:
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), "/sys/class/net/lo/speed")
+
+
+def _hca(machine: Machine, hca: HcaModel) -> Tree:
+    port = f"/sys/class/infiniband/{hca.name}/ports/1"
+    facts: dict[str, str | int] = {
+        "state": "4: ACTIVE",
+        "phys_state": "5: LinkUp",
+        "link_layer": "InfiniBand",
+        "lid": 10,
+    }
+    errors = {f"counters/{name}": 0 for name in HCA_ERRORS}
+    moving = {
+        "port_xmit_data": ("xmit", WORD),
+        "port_rcv_data": ("rcv", WORD),
+        "port_xmit_wait": ("wait", 1),
+        "port_xmit_packets": ("xmit", 4096),
+        "port_rcv_packets": ("rcv", 4096),
+    }
+    counters = {
+        f"{port}/counters/{name}": _count(machine, f"{flow}:{hca.name}", unit)
+        for name, (flow, unit) in moving.items()
+    }
+    rate = {f"{port}/rate": lambda: f"{machine.traffic.rate(hca)}\n"}
+    return {**_below(port, {**facts, **errors}), **counters, **rate}
+
+
+def _count(machine: Machine, name: str, unit: int) -> Callable[[], str]:
+    return lambda: f"{int(machine.traffic.read(name, machine.now) / unit)}\n"

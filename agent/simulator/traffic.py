@@ -1,0 +1,112 @@
+"""The host's counters: disks, NICs, InfiniBand ports, CPU time and pressure."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from agent.simulator.jobs import StorageRates
+from agent.simulator.loads import HostLoad
+from agent.simulator.meter import CounterMeter
+from agent.simulator.system_models import HcaModel, NicModel, SystemModel
+
+BACKGROUND = 0.01
+"""Share of every CPU that the system itself uses."""
+
+BOOT_READ, BOOT_WRITE = 2e4, 2e5  # bytes per second on disks without training data
+QUIET_BUSY = 0.001  # share of time that a disk is busy with those
+PAST = {"read": 5e9, "write": 2e10, "busy": 60.0}
+"""What every disk has counted since boot, before the simulation began."""
+
+QUIET_NIC = 5e3  # bytes per second
+QUIET_PORT = 1e3
+WORD = 4  # bytes in the unit of InfiniBand's data counters
+TICKS = 1e6  # port_xmit_wait per second, of a port that is full
+PRESSURE_KINDS = ("some", "full")
+
+
+class SimulatedTraffic:
+    """What flows through the host: bytes of disks and ports, CPU time, time waited."""
+
+    def __init__(self, system: SystemModel) -> None:
+        self.system = system
+        self.load = HostLoad()
+        self.slow_port = False
+        self._meter = CounterMeter()
+        for disk in system.disks:
+            for flow, amount in PAST.items():
+                self._meter.add(f"{flow}:{disk.name}", amount)
+
+    def read(self, name: str, now: float) -> float:
+        """A counter at `now`: `read:sda`, `recv:eno1`, `xmit:mlx5_0` in bytes; `busy:sda`,
+        `cpu:user`, in seconds; `io:some` in microseconds."""
+        return self._meter.read(name, now)
+
+    def storage(self) -> StorageRates:
+        """What the load lets processes read and write."""
+        load, disks = self.load, self.system.data_speed
+        local = load.disk * disks
+        shared = load.network * self._limit(self.system.nics[0]) if load.mounted else 0.0
+        return StorageRates(local + shared, load.written * disks, local)
+
+    def apply(self, now: float, cores: float, blocked: float) -> None:
+        """Go on at the rates of the load; `cores` and `blocked` are those of all processes."""
+        parts = (self._disks(), self._nics(), self._hcas(), self._cpus(cores, blocked))
+        self._meter.flow(now, dict(chain(*parts)))
+
+    def speed(self, nic: NicModel) -> int | None:
+        """Mbit/s as negotiated, None without carrier."""
+        slow = self.slow_port and not self.system.hcas and nic == self.system.nics[0]
+        return nic.megabits // 10 if slow and nic.megabits else nic.megabits
+
+    def rate(self, hca: HcaModel) -> str:
+        """The port's rate, in the words of its file."""
+        return hca.lower if self._slow(hca) else hca.rate
+
+    def _slow(self, hca: HcaModel) -> bool:
+        return self.slow_port and hca == self.system.hcas[0]
+
+    def _disks(self) -> Iterator[tuple[str, float]]:
+        data = self.system.data_disks
+        for disk in self.system.disks:
+            of_data = disk.speed if disk in data else 0.0
+            read = max(BOOT_READ, self.load.disk * of_data)
+            written = max(BOOT_WRITE, self.load.written * of_data)
+            yield f"read:{disk.name}", read
+            yield f"write:{disk.name}", written
+            yield f"busy:{disk.name}", QUIET_BUSY + min(0.99, (read + written) / disk.speed)
+
+    def _limit(self, nic: NicModel) -> float:
+        """Bytes per second and direction."""
+        return (self.speed(nic) or 0) * 1e6 / 8
+
+    def _nics(self) -> Iterator[tuple[str, float]]:
+        for nic in self.system.nics:
+            limit = self._limit(nic)
+            if limit:
+                share = self.load.network if nic == self.system.nics[0] else 0.0
+                yield f"recv:{nic.name}", max(QUIET_NIC, share * limit)
+                yield f"send:{nic.name}", QUIET_NIC + 0.01 * share * limit
+
+    def _hcas(self) -> Iterator[tuple[str, float]]:
+        share = self.load.infiniband
+        for hca in self.system.hcas:
+            gigabits = float(self.rate(hca).split()[0])
+            rate = max(QUIET_PORT, share * gigabits * 1e9 / 8)
+            yield f"xmit:{hca.name}", rate
+            yield f"rcv:{hca.name}", rate
+            yield f"wait:{hca.name}", TICKS * max(0.0, share - 0.9)
+
+    def _cpus(self, cores: float, blocked: float) -> Iterator[tuple[str, float]]:
+        cpus = self.system.cpus
+        busy = min(cpus, cores + BACKGROUND * cpus)
+        waiting = min(cpus - busy, blocked)
+        yield "cpu:user", 0.85 * busy
+        yield "cpu:system", 0.15 * busy
+        yield "cpu:iowait", waiting
+        yield "cpu:idle", cpus - busy - waiting
+        for resource, share in self.pressures().items():
+            for kind in PRESSURE_KINDS if resource != "cpu" else PRESSURE_KINDS[:1]:
+                yield f"{resource}:{kind}", share * 1e6
+
+    def pressures(self) -> dict[str, float]:
+        """Share of time that somebody waits, by resource."""
+        return {"cpu": self.load.cpu_pressure, "io": self.load.io_pressure, "memory": 0.0}

@@ -1,0 +1,125 @@
+"""Who is answered: known names, and the web configuration's rate limit, client certificates and
+passwords."""
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
+
+from exporters.connections import client_of
+from exporters.names import is_cross_site, is_misdirected
+from exporters.passwords import CheckResult, Passwords, credentials
+from exporters.web_config import RateLimit, WebConfig
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry", charset="UTF-8"'}
+LATER: dict[str, str] = {hdrs.RETRY_AFTER: "1"}
+
+
+@dataclass(slots=True, eq=False)
+class TokenBucket:
+    """A token bucket, full at the start."""
+
+    limit: RateLimit
+    now: Callable[[], float]  # s
+    _left: float = 0.0
+    _at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._left, self._at = float(self.limit.burst or 0), self.now()
+
+    def take(self) -> bool:
+        """Whether there was a token left, or there is no limit."""
+        seconds, most, now = self.limit.seconds, self.limit.burst or 0, self.now()
+        if not seconds:
+            return True
+        self._left = min(most, self._left + (now - self._at) / seconds)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class AccessControl:
+    """Answers in place of the handler whom it does not let in, and closes; every path is asked
+    alike, health and readiness too, as in all exporters of this format."""
+
+    def __init__(
+        self,
+        config: Callable[[], WebConfig],
+        now: Callable[[], float],
+        names: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
+        """`now` tells seconds; `names` those of the agent beside the ones of loopback."""
+        self._config = config
+        self._now = now
+        self._names = names
+        self._passwords = Passwords()
+        self._tokens: TokenBucket | None = None
+
+    async def add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
+        """The headers that the configuration asks for; they go before the agent's own."""
+        response.headers.update(self._config().headers)
+
+    def middleware(self) -> Middleware:
+        """Stands before every handler, also those of paths that do not exist."""
+
+        @web.middleware
+        async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
+            refusal = await self._refusal(request)
+            return refusal if refusal is not None else await handler(request)
+
+        return admitted
+
+    async def _refusal(self, request: web.Request) -> web.Response | None:
+        config = self._config()
+        if is_misdirected(request, self._names()):
+            return refused(421, "This name is not known here; allowed_hosts would make it known.")
+        if is_cross_site(request):
+            return refused(403, "The stream is for the agent's own page.")
+        if config.rate_limit and self._is_over_limit(config.rate_limit):
+            return refused(429, "Too many requests.", LATER)
+        if not is_named(request, config):
+            return refused(403, "No name in the client certificate may connect.")
+        return await self._stranger(request, config) if config.users else None
+
+    def _is_over_limit(self, limit: RateLimit) -> bool:
+        if self._tokens is None or self._tokens.limit != limit:
+            self._tokens = TokenBucket(limit, self._now)
+        return not self._tokens.take()
+
+    async def _stranger(self, request: web.Request, config: WebConfig) -> web.Response | None:
+        known = credentials(request.headers.get(hdrs.AUTHORIZATION, ""))
+        if known is None:
+            return refused(401, "User and password are needed.", CHALLENGE)
+        peer = request.get_extra_info("peername")
+        client = client_of(peer[0]) if peer else ""
+        verdict = await self._passwords.verdict(config.users, *known, client)
+        if verdict is CheckResult.BUSY:
+            return refused(429, "Too many passwords are being checked.", LATER)
+        if verdict is CheckResult.WRONG:
+            return refused(401, "User and password do not match.", CHALLENGE)
+        return None
+
+
+def is_named(request: web.Request, config: WebConfig) -> bool:
+    """Whether the client's certificate, which is good, has one of the names that may connect."""
+    tls = config.tls_server_config
+    allowed = tls.client_allowed_sans if tls else None
+    if not allowed:
+        return True
+    channel = request.get_extra_info("ssl_object")
+    certificate = channel.getpeercert() if isinstance(channel, ssl.SSLObject) else None
+    names = dict(certificate or {}).get("subjectAltName", ())
+    return any(isinstance(name, tuple) and name[1] in allowed for name in names)
+
+
+def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    """The answer to who is not let in; the connection is closed, its place is for others."""
+    response = web.Response(text=f"{sentence}\n", status=status, headers=headers)
+    response.force_close()
+    return response

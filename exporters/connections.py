@@ -1,0 +1,160 @@
+"""Which connections are open: bounded in number, in all and for each client, and in time.
+
+asyncio and aiohttp bound neither how many connections there are nor how long a client may take to
+send its request or to take its answer. So the listening socket asks here whom it may hand over, and
+whoever is late is cut off.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import IPv6Network, ip_address
+from math import inf
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+MOST = 128  # a client that does not take its answer may hold half a megabyte
+MOST_OF_ONE = 96  # a client, or what stands before many: some places are left for all others
+FIRST_REQUEST = 10.0  # s from the connection to whole headers, the TLS handshake included
+NEXT_REQUEST = 90.0  # s from one request to whole headers of the next: HTTP's keep-alive ends first
+LOOK = 1.0  # s between two looks at who is late
+
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Content-Length: 22\r\nConnection: close\r\n\r\nToo many connections.\n"
+)
+
+RESET_AT_CLOSE = struct.pack("ii", 1, 0)
+"""SO_LINGER: what was not sent by then is thrown away, in the kernel too."""
+
+
+def client_of(address: str) -> str:
+    """Whom an address counts as: itself, or its /64, of which one client has all addresses."""
+    parsed = ip_address(address.partition("%")[0])
+    if parsed.version == 4:
+        return address
+    return str(IPv6Network((parsed, 64), strict=False).network_address)
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One open connection. Its socket is asked and not its transport: one that is closing, but
+    whose client does not take the rest, still holds memory."""
+
+    channel: socket.socket
+    client: str
+    since: float  # loop time at which it came or was answered; infinite while a handler works
+    allowed: float  # s from then to whole headers
+
+    @property
+    def is_over(self) -> bool:
+        return self.channel.fileno() == -1
+
+    def cut(self) -> None:
+        """End it whatever state it is in: the transport finds its socket shut, and closes."""
+        with suppress(OSError):
+            self.channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
+            self.channel.shutdown(socket.SHUT_RDWR)
+
+
+@dataclass(slots=True, eq=False)
+class Connections:
+    """Every open connection, by its file descriptor."""
+
+    most: int = MOST
+    most_of_one: int = MOST_OF_ONE
+    first: float = FIRST_REQUEST
+    next: float = NEXT_REQUEST
+    look: float = LOOK
+    plain: bool = True  # without TLS, so that a refusal can be said
+    _open: dict[int, Connection] = field(default_factory=dict)
+
+    def admit(self, channel: socket.socket, address: str) -> bool:
+        """Take a connection that was made just now, in place of the one that is idle longest where
+        there are too many; False, and closed, where all of those are worked for."""
+        self._forget()
+        client = client_of(address)
+        rivals = [one for one in self._open.values() if one.client == client]
+        if len(rivals) < self.most_of_one:
+            rivals = list(self._open.values()) if len(self._open) >= self.most else []
+        if rivals:
+            idle = min(rivals, key=lambda one: one.since)
+            if idle.since == inf:
+                _turn_away(channel, FULL if self.plain else b"")
+                return False
+            del self._open[idle.channel.fileno()]
+            idle.cut()
+        self._open[channel.fileno()] = Connection(channel, client, _now(), self.first)
+        return True
+
+    def count(self) -> int:
+        """How many connections are open."""
+        self._forget()
+        return len(self._open)
+
+    def middleware(self) -> Middleware:
+        """Stands before all others: nobody is late while a request is worked on."""
+
+        @web.middleware
+        async def timed(
+            request: web.Request,
+            handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+        ) -> web.StreamResponse:
+            channel = request.get_extra_info("socket")
+            connection = self._open.get(channel.fileno()) if channel is not None else None
+            if connection is None:
+                return await handler(request)  # it is gone already
+            connection.since = inf
+            try:
+                return await handler(request)
+            finally:
+                connection.since, connection.allowed = _now(), self.next
+
+        return timed
+
+    async def watch(self) -> None:
+        """Cut off who is late, for ever."""
+        while True:
+            await asyncio.sleep(self.look)
+            self._forget()
+            now = _now()
+            for connection in self._open.values():
+                if now - connection.since > connection.allowed:
+                    connection.cut()
+
+    def _forget(self) -> None:
+        for number in [n for n, connection in self._open.items() if connection.is_over]:
+            del self._open[number]
+
+
+class Listener(socket.socket):
+    """A listening socket that hands over whom `connections` admits."""
+
+    def __init__(self, listening: socket.socket, connections: Connections) -> None:
+        """Takes the place of `listening`."""
+        super().__init__(fileno=listening.detach())
+        self._connections = connections
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """As ever; raises ConnectionAbortedError for who was turned away, which asyncio takes for
+        a connection that was gone again."""
+        channel, address = super().accept()
+        if not self._connections.admit(channel, address[0]):
+            raise ConnectionAbortedError
+        return channel, address
+
+
+def _turn_away(channel: socket.socket, why: bytes) -> None:
+    """Say why, where that can be said in one packet, and close."""
+    with channel, suppress(OSError):
+        channel.setblocking(False)
+        channel.send(why)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,47 @@
+"""What the HTTP library complains of: bad requests are no event of ours, a bug is told at times.
+
+Anybody can send a thousand bad requests a second; the journal of the agent must not be theirs.
+"""
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+from traceback import walk_tb
+
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web import RequestPayloadError
+
+AGAIN = 3600.0
+"""Seconds after which the same bug is told once more."""
+
+
+OF_THE_OTHER_END = (HttpProcessingError, RequestPayloadError, ConnectionError)
+
+
+class RequestErrorFilter(logging.Filter):
+    """Lets through what is worth a line."""
+
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._told: dict[tuple[object, ...], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None:
+            return record.levelno > logging.INFO
+        if isinstance(error, OF_THE_OTHER_END):
+            return False
+        frames = walk_tb(error.__traceback__)
+        where = [(frame.f_code.co_filename, line) for frame, line in frames][-1:]
+        place = type(error).__name__, *where  # few, however often it is provoked
+        now = self._now()
+        if now - self._told.get(place, -AGAIN) < AGAIN:
+            return False
+        self._told[place] = now
+        return True
+
+
+LOG = logging.getLogger("exporters.requests")
+LOG.addFilter(RequestErrorFilter())

@@ -1,0 +1,156 @@
+"""One tick as the open pages see it: what seldom changes, and what does."""
+
+from collections.abc import Sequence, Set
+from typing import Any
+
+from agent.model import GpuKey, Snapshot
+from agent.series import SampleStore
+from agent.sources import system, temperature
+from exporters.live import headline, tiles
+from exporters.live.events import Event
+from exporters.live.links import LinkStates
+from exporters.live.paths import Moving, PathDirections
+from exporters.live.understanding import Understanding
+from exporters.live.view import View, silence
+
+Document = dict[str, Any]
+
+
+class PageState:
+    """Fed with each tick while a page is open."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._roads = PathDirections(view.bandwidth)
+        self._links = LinkStates(view.bandwidth)
+        self._fleet: object = None
+        self._known = Understanding()
+        self._asked: frozenset[str] = frozenset()  # metrics that what seldom changes is made of
+        self._turn = 0  # of the samples, up to which they have been looked through
+        self._events: Set[Event] | None = None
+        self._snapshot = Snapshot(-1, 0.0, 0.0)
+        self._hot: list[bool] = []
+        self._silent = False
+        self._began: float | None = None  # when the host did, on the agent's clock
+        self._machine: Document = {}
+        self.edition = 0
+        self.stirred = True
+
+    def take(
+        self,
+        snapshot: Snapshot,
+        known: Understanding,
+        events: Set[Event] | None = None,
+    ) -> None:
+        """Take in a tick, what was understood of it or of one before, and errors of late."""
+        self._events = events
+        samples, inventory = self._view.samples, self._view.diagnosis.inventory()
+        since, self._turn = self._turn, samples.turn
+        self._snapshot = snapshot
+        changed = samples.changed(self._asked, since)
+        anew = changed or inventory is not self._fleet or known is not self._known
+        news = changed or samples.changed(known.asked, since)
+        self._fleet, self._known = inventory, known
+        moved = self._roads.survey(samples, anew=anew)
+        if moved or anew:
+            self._survey()
+        self.stirred |= news or moved or self._turned()
+
+    def _turned(self) -> bool:
+        """Whether what is judged by a line has crossed it: heat, and the driver's silence."""
+        margins = self._view.samples.all(temperature.MARGIN)
+        hot = [margin < 0 for margin in margins.values()]
+        silent = silence(self._snapshot) > 0
+        turned = (hot, silent) != (self._hot, self._silent)
+        self._hot, self._silent = hot, silent
+        return turned
+
+    def _survey(self) -> None:
+        """What seldom changes, with a new edition where it has changed."""
+        view, samples = self._view, self._view.samples.watched()
+        self._links.survey(samples, view.system())
+        uptime = view.uptime()
+        self._began = None if uptime is None else view.clock.monotonic() - uptime
+        machine = {
+            "machine": self._identity(samples),
+            "gpus": [
+                tiles.still(one.key, one.model, samples) for one in view.diagnosis.inventory().gpus
+            ],
+            "paths": self._roads.still(),
+            "links": self._links.still(),
+            "graph": self._links.graph,
+            "absent": self._known.absent,
+        }
+        self._asked = frozenset(samples.asked)
+        if machine != self._machine:
+            self.edition += 1
+            self._machine = machine
+
+    def _identity(self, samples: SampleStore) -> Document:
+        found = samples.labelled(system.INFO)
+        info = found[-1] if found else {}
+        gpus = samples.value(system.GPUS)
+        expected = samples.value(system.GPUS_EXPECTED)
+        return {
+            "system": info.get("system") or None,
+            "title": info.get("title") or None,
+            "product": info.get("product") or None,
+            "driver_version": info.get("driver_version") or None,
+            "gpus": None if gpus is None else int(gpus),
+            "gpus_expected": None if expected is None else int(expected),
+            "version": self._view.version,
+            "simulated": self._view.simulated,
+        }
+
+    def machine(self) -> Document:
+        """What seldom changes, as `frame` tells."""
+        return {"edition": self.edition, **self._machine}
+
+    def tick(self) -> Document:
+        """This tick, as `frame` tells."""
+        samples, snapshot = self._view.samples, self._snapshot
+        inventory = self._view.diagnosis.inventory()
+        gpus = [
+            tiles.moving(one.key, snapshot, samples, lost=one.uuid in inventory.lost)
+            for one in inventory.gpus
+        ]
+        paths = self._roads.moving(samples, silent=self._silent)
+        level, sentence = headline.headline(self._facts(paths))
+        return {
+            "tick": snapshot.tick,
+            "timestamp": snapshot.wall,
+            "second": int(snapshot.at),
+            "edition": self.edition,
+            "level": level,
+            "headline": sentence,
+            "uptime_seconds": None if self._began is None else int(snapshot.at - self._began),
+            "findings": self._known.told,
+            "gpus": gpus,
+            "paths": paths,
+            "links": self._links.moving(samples),
+        }
+
+    def _facts(self, paths: Sequence[Moving]) -> headline.HeadlineFacts:
+        inventory, snapshot = self._view.diagnosis.inventory(), self._snapshot
+        return headline.HeadlineFacts(
+            ticked=snapshot.tick > 0,
+            why_not=inventory.why_not,
+            met=inventory.most > 0,
+            silence=silence(snapshot),
+            gpus=[self._gpu(one.key, inventory.lost) for one in inventory.gpus],
+            full=[
+                headline.PathFullness(path_direction, ratio, saturated)
+                for path_direction, (ratio, _, saturated) in zip(
+                    self._roads.path_directions, paths, strict=True
+                )
+                if ratio is not None and ratio >= headline.WORTH_TELLING
+            ],
+            findings=self._known.findings,
+            events=self._events,
+        )
+
+    def _gpu(self, gpu: GpuKey, lost: frozenset[str]) -> headline.GpuSummary:
+        verdict = None if gpu.uuid in lost else self._snapshot.verdicts.get(gpu)
+        seconds = self._snapshot.at - verdict.since if verdict else 0.0
+        pair = verdict.pair if verdict else None
+        return headline.GpuSummary(gpu.index, pair, seconds, gpu.uuid in lost)

@@ -1,0 +1,313 @@
+"""The words for what the agent found, for the page, the terminal and JSON alike.
+
+Verdicts, facts and findings are values; each kind has its sentence here. A sentence is a row of
+parts; a part is left out where one of its figures or names is not known.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from string import Formatter
+from typing import Any
+
+from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.diagnosis.facts import FactKind
+from agent.diagnosis.findings import FindingKind
+from agent.model import Fact, Figure, Finding, Verdict
+
+Document = dict[str, Any]
+
+SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9}
+"""From base units to those of sentences: per cent, GB/s."""
+
+PATHS = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "hbm": "HBM",
+    "disk": "disk",
+    "network": "network port",
+    "infiniband": "InfiniBand port",
+}
+"""A data path in words."""
+
+ACTIONS = {1: "a reset", 2: "a reboot", 3: "its peer traffic drained", 4: "a drain and a reset"}
+"""What the driver may ask for a GPU, by `dgx_gpu_recovery_action`."""
+
+MOST_PAIRS = 4
+"""Pairs of GPUs that one sentence names; a machine wired wrong altogether has more."""
+
+Parts = Sequence[str]
+"""`{name}` is a figure and `{name_limit}` its limit, `{0}` the first name, `{names}` all of them,
+`{gpu}` and `{device}` what it is about; `{n:link|links}` counts, `{n:~link|links}` only agrees."""
+
+OF_TRAFFIC = "{traffic:.2f} of {traffic_limit:.2f} GB/s"
+OF_TIME = "{time:.0f} % of the time"
+AT_CLOCK = ", SM clock at {sm_clock:.0f} % of its maximum"
+
+FACTS: Mapping[FactKind, Parts] = {
+    FactKind.NO_PROCESS: ("no compute process is on it",),
+    FactKind.AT_REST: ("no activity; its processes are not known",),
+    FactKind.HOLDING: (
+        "{processes:process|processes} on it, ",
+        "no activity for {quiet_for:.0f} s",
+    ),
+    FactKind.THERMAL_SLOWDOWN: (f"thermal slowdown for {OF_TIME}", AT_CLOCK),
+    FactKind.POWER_BRAKE: (f"power brake for {OF_TIME}", AT_CLOCK),
+    FactKind.POWER_CAP: (f"power cap for {OF_TIME}", AT_CLOCK),
+    FactKind.VOLTAGE_LIMIT: (f"reliability voltage limit for {OF_TIME}", AT_CLOCK),
+    FactKind.COPIES_TO_GPU: (f"copies to the GPU fill PCIe: {OF_TRAFFIC}",),
+    FactKind.COPIES_FROM_GPU: (f"copies from the GPU fill PCIe: {OF_TRAFFIC}",),
+    FactKind.SM_ACTIVITY: ("SM activity {sm:.0f} %",),
+    FactKind.POWER_DRAW: ("power at {power:.0f} % of its limit",),
+    FactKind.NVLINK_TRAFFIC: (f"NVLink carries {OF_TRAFFIC} ({{share:.0f}} %, {{0}})",),
+    FactKind.INFINIBAND_TRAFFIC: (
+        f"InfiniBand {{1}} carries {OF_TRAFFIC} ({{share:.0f}} %, {{0}})",
+    ),
+    FactKind.PEER_PCIE_TRAFFIC: (
+        f"PCIe carries {OF_TRAFFIC} between GPUs ({{share:.0f}} %, {{0}})",
+    ),
+    FactKind.BUSIER_PEER: (
+        "waiting for GPU {gpu}, which works harder",
+        " (SM activity {peer_sm:.0f} %; this one {sm:.0f} %)",
+        " ({peer_power:.0f} % of its power limit; this one {power:.0f} %)",
+    ),
+    FactKind.SLOW_PEER: (
+        "waiting for GPU {gpu} of the same job, active {peer_activity:.0f} % of the time",
+    ),
+    FactKind.ACTIVE: ("active {activity:.0f} % of the time",),
+    FactKind.DISK_READS: (
+        "{0} reads {read:.2f}",
+        " of {read_limit:.2f}",
+        " GB/s",
+        ", busy {busy:.0f} % of the time",
+    ),
+    FactKind.DISK_WRITES: ("{0} is busy {busy:.0f} % of the time with writes",),
+    FactKind.LOADERS_ASLEEP: (
+        f"{{loaders:loader process|loader processes}} in uninterruptible sleep {OF_TIME}",
+    ),
+    FactKind.PROCESS_ASLEEP: (f"its process is in uninterruptible sleep {OF_TIME}",),
+    FactKind.LOADERS_RUNNING: (
+        f"{{loaders:loader process|loader processes}} running {OF_TIME}: too few, or too slow",
+    ),
+    FactKind.PORT_RECEIVES: (f"{{0}} receives {OF_TRAFFIC}",),
+    FactKind.NETWORK_MOUNTED: ("local disks are quiet, {names} is mounted",),
+    FactKind.HOST_CORES: ("{busy:.0f} % of the host's cores are busy",),
+    FactKind.JOB_CORES: ("the job uses {cores:.1f} of the {cores_limit:g} cores that it may use",),
+    FactKind.IO_PRESSURE: (f"tasks wait for I/O {OF_TIME}",),
+    FactKind.CPU_PRESSURE: (f"tasks wait for a core {OF_TIME}",),
+    FactKind.ONE_THREAD: ("one launch thread uses {cores:.2f} cores while other cores are free",),
+    FactKind.WITHOUT_PROCESS: (
+        "active {activity:.0f} % of the time without a listed compute process",
+    ),
+    FactKind.HUNG_SPINNING: (
+        "its kernels have only waited for other GPUs of the job for {time:.0f} s",
+    ),
+    FactKind.HUNG_AT_REST: (
+        "no activity for {time:.0f} s while the other GPUs of the job wait for it",
+    ),
+    FactKind.PREPARES_ITSELF: (
+        "the launching process uses {cores:.2f} cores while the GPU rests {rest:.0f} % of the time",
+    ),
+    FactKind.THREADS_RUNNING: (
+        "the launching process uses {cores:.1f} cores",
+        " in {threads:active thread|active threads}",
+    ),
+    FactKind.THREADS_QUEUED: (f"its threads wait for a core {OF_TIME}",),
+    FactKind.QUOTA: (f"the CPU quota of its cgroup holds it up {OF_TIME}",),
+    FactKind.JOB_IO_PRESSURE: (f"tasks of its cgroup wait for I/O {OF_TIME}",),
+    FactKind.JOB_CPU_PRESSURE: (f"tasks of its cgroup wait for a core {OF_TIME}",),
+    FactKind.JOB_MEMORY_PRESSURE: (f"tasks of its cgroup wait for memory {OF_TIME}",),
+    FactKind.JOB_WRITES: ("its cgroup moves {rate:.2f} GB/s to or from disk",),
+    FactKind.JOB_RECEIVES: (
+        "{rate:.2f} GB/s arrive over the network while its loaders mostly sleep",
+    ),
+    FactKind.TWO_POWER_LEVELS: (
+        f"power falls from {{lower_limit:.0f}} to {{lower:.0f}} W for {OF_TIME}",
+    ),
+    FactKind.QUIET: ("no activity; counted as held after {held_after:.0f} s",),
+    FactKind.UNEXPLAINED: ("active {activity:.0f} % of the time; cause unknown",),
+    FactKind.PROCESSES_HIDDEN: ("its processes cannot be seen", " ({0})"),
+    FactKind.WITHOUT_GPM: ("judged without GPM: utilization counts copies and spinning too",),
+}
+
+FINDINGS: Mapping[FindingKind, Parts] = {
+    FindingKind.SOURCE_DOWN: ("source {device} is down",),
+    FindingKind.GPUS_MISSING: (
+        "{gpus:.0f} of {gpus_limit:.0f} GPUs answer",
+        ", {n:~GPU|GPUs} {names} not among them",
+    ),
+    FindingKind.GPUS_UNEXPECTED: (
+        "{gpus:.0f} GPUs answer where the system has {gpus_limit:.0f}: "
+        "is `system` in the configuration right?",
+    ),
+    FindingKind.RECOVERY_NEEDED: ("the driver asks for {asked}",),
+    FindingKind.REMAP_FAILURE: (
+        "a memory row could not be remapped, the GPU is due for replacement",
+    ),
+    FindingKind.REMAP_PENDING: ("a memory row waits for a GPU reset to be remapped",),
+    FindingKind.ECC_UNCORRECTED: (
+        "{errors:uncorrected ECC error|uncorrected ECC errors} since the driver was loaded",
+    ),
+    FindingKind.XID: ("XID {device}, {0}, seen {times:once|times}",),
+    FindingKind.LINKS_DOWN: (
+        "{links:.0f} of {links_limit:.0f} NVLinks are up",
+        " (down: {names})",
+    ),
+    FindingKind.LINK_ERRORS: (
+        "NVLink {device} has had {errors:error|errors} since the last reset",
+    ),
+    FindingKind.STRAY_LINKS: (
+        "NVLink graph: {links:link|links} to a {0}, expected a {1} ({further})",
+    ),
+    FindingKind.WRONG_PAIRS: ("NVLink graph: {pairs}",),
+    FindingKind.PCIE_LANES: ("{lanes:.0f} of {lanes_limit:.0f} PCIe lanes are in use",),
+    FindingKind.PCIE_GENERATION: (
+        "PCIe runs at generation {generation:.0f} of {generation_limit:.0f} while under load",
+    ),
+    FindingKind.PCIE_SLOT: (
+        "its slot offers generation {generation:.0f} x{lanes:.0f}, {speed:.3g} GB/s, "
+        "the sheet says {speed_limit:.3g}",
+    ),
+    FindingKind.PORT_SPEED: ("{path} {device} runs at {speed:g} of {speed_limit:g} GB/s",),
+    FindingKind.TOO_HOT: ("{beyond:degree|degrees} hotter than its operating range",),
+    FindingKind.CLOCKS_HELD_DOWN: ("clocks are held down by {names}",),
+    FindingKind.ARRAY_DEGRADED: (
+        "{device}: {members:.0f} of {members_limit:.0f} disks are in the array",
+    ),
+    FindingKind.LIMIT_UNUSED: ("[[limit]] names {0} {device} {1}, which is not here",),
+    FindingKind.VALUES_ABSENT: ("{metrics:metric has|metrics have} values that are absent: {0}",),
+}
+
+
+class _Amount(float):
+    """A number that a word after it agrees with."""
+
+    def __format__(self, spec: str) -> str:
+        one, bar, many = spec.removeprefix("~").partition("|")
+        if not bar:
+            return super().__format__(spec)
+        singular = round(self) == 1
+        if one == "once":
+            return one if singular else f"{self:.0f} {many}"
+        word = one if singular else many
+        return word if spec.startswith("~") else f"{self:.0f} {word}"
+
+
+def _scaled(value: float, unit: str) -> _Amount:
+    scale = SCALES.get(unit, 1.0)
+    return _Amount(value * scale)
+
+
+def _given(figures: Iterable[Figure], names: Sequence[str]) -> dict[str, Any]:
+    """What the parts of a sentence may ask for."""
+    given: dict[str, Any] = {}
+    if names:
+        given |= {"names": ", ".join(names), "n": _Amount(len(names))}
+        given |= {"further": ", ".join(names[2:]), "path": PATHS.get(names[0], names[0])}
+    for name, value, limit, unit in figures:
+        given[name] = _scaled(value, unit)
+        if limit is not None:
+            given[f"{name}_limit"] = _scaled(limit, unit)
+    return given
+
+
+def _sentence(parts: Parts, names: Sequence[str], given: Mapping[str, Any]) -> str:
+    """The parts of which everything is known."""
+    there = {*given, *map(str, range(len(names)))}
+    known = (part for part in parts if there.issuperset(_asked(part)))
+    return "".join(part.format(*names, **given) for part in known)
+
+
+def _asked(part: str) -> list[str]:
+    return [name for _, name, _, _ in Formatter().parse(part) if name is not None]
+
+
+def fact_text(fact: Fact) -> str:
+    """A fact in words: a clause without the GPU's name."""
+    given = _given(fact.figures, fact.names)
+    if fact.gpu is not None:
+        given["gpu"] = fact.gpu.index
+    return _sentence(FACTS[FactKind(fact.kind)], fact.names, given)
+
+
+def finding_text(finding: Finding, *, named: bool = True) -> str:
+    """A finding in words, `GPU 3: ...` where it is about one, unless that is not to be `named`."""
+    given = _given(finding.figures, finding.names)
+    given["device"] = finding.device
+    if finding.kind is FindingKind.RECOVERY_NEEDED:
+        given["asked"] = ACTIONS.get(int(finding.figures[0].value), "attention")
+    if finding.kind is FindingKind.WRONG_PAIRS:
+        given["pairs"] = _pairs(finding.figures)
+    sentence = _sentence(FINDINGS[FindingKind(finding.kind)], finding.names, given)
+    return f"GPU {finding.gpu.index}: {sentence}" if named and finding.gpu else sentence
+
+
+def _pairs(figures: Sequence[Figure]) -> str:
+    told = [
+        f"{name} has {found or 'no':{'.0f' if found else ''}} {'link' if found == 1 else 'links'}, "
+        f"expected {expected:.0f}"
+        for name, found, expected, _ in figures[:MOST_PAIRS]
+    ]
+    more = len(figures) - MOST_PAIRS
+    return "; ".join([*told, *([f"{more} more pairs differ"] if more > 0 else [])])
+
+
+def figures_document(figures: Iterable[Figure]) -> Document:
+    """Figures as numbers, by name; `limit` is what they were held against."""
+    return {
+        name: {"value": value, "limit": limit, "unit": unit} for name, value, limit, unit in figures
+    }
+
+
+def fact_document(fact: Fact) -> Document:
+    """A fact as a sentence and as values."""
+    return {
+        "kind": fact.kind.value,
+        "sentence": fact_text(fact),
+        "figures": figures_document(fact.figures),
+        "names": list(fact.names),
+        "gpu": fact.gpu.labels[0] if fact.gpu else None,
+    }
+
+
+def finding_document(finding: Finding) -> Document:
+    """A finding as sentences (`text` without the GPU's name) and as values."""
+    return {
+        "kind": finding.kind.value,
+        "severity": finding.severity.value,
+        "sentence": finding_text(finding),
+        "text": finding_text(finding, named=False),
+        "gpu": finding.gpu.labels[0] if finding.gpu else None,
+        "uuid": finding.gpu.uuid if finding.gpu else None,
+        "device": finding.device,
+        "figures": figures_document(finding.figures),
+        "names": list(finding.names),
+    }
+
+
+def verdict_document(verdict: Verdict, now: float) -> Document:
+    """A verdict in words, with how long it has stood at `now` (s) and what to do about it."""
+    summary = SUMMARIES[verdict.pair]
+    evidence = [fact_text(fact) for fact in verdict.evidence]
+    return {
+        "state": verdict.state.value,
+        "cause": verdict.cause.value,
+        "grade": verdict.quality.value,
+        "seconds": now - verdict.since,
+        "summary": summary,
+        "sentence": f"{summary}: {', '.join(evidence)}",
+        "evidence": evidence,
+        "doubts": [fact_text(fact) for fact in verdict.doubts],
+        "advice": ADVICE.get(verdict.pair, ""),
+    }
+
+
+def verdict_figures(verdict: Verdict) -> Document:
+    """The values behind the words: shares of the time, facts with their figures."""
+    return {
+        "shares": {
+            f"{state.value}/{cause.value}": share
+            for (state, cause), share in verdict.shares.items()
+            if share
+        },
+        "facts": [fact_document(fact) for fact in verdict.evidence],
+        "waits_for": verdict.waits_for.uuid if verdict.waits_for else None,
+    }

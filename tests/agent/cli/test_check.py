@@ -1,0 +1,84 @@
+"""What `check` prints: the table of limits, what the box draws, and the status it ends with."""
+
+import pytest
+
+from agent.cli.check import added, page, watts
+from agent.model import Reading, ReadKey, Sample, Snapshot
+from agent.series import SampleStore
+from agent.sources import chassis, power
+from agent.specs import load
+from tests.support.machines import simulated
+
+SYSTEMS = load().systems
+GPU_WATTS = {"0": 700.0, "1": 650.5, "2": 81.5}
+
+
+def drawing(
+    watts: dict[str, float], limits: dict[str, float], whole: float | None = None
+) -> SampleStore:
+    """A look at GPUs that draw and may draw so many watts."""
+    samples = [Sample(power.POWER, (index, f"GPU-{index}"), w) for index, w in watts.items()]
+    samples += [
+        Sample(power.POWER_LIMIT, (index, f"GPU-{index}"), w) for index, w in limits.items()
+    ]
+    if whole is not None:
+        samples.append(Sample(chassis.POWER, ("power_meter: power1",), whole))
+    key = ReadKey("power", "draw")
+    return SampleStore.of(Snapshot(1, 0.0, 0.0, {key: Reading(key, 0.0, 1.0, tuple(samples))}))
+
+
+def test_power_stands_beside_its_limits_and_the_maximum_of_the_box() -> None:
+    look = drawing(GPU_WATTS, dict.fromkeys(GPU_WATTS, 700.0))
+    assert list(watts(look, SYSTEMS["dgx-h100"])) == [
+        "GPU power 1432 W now, limits 3 x 700 W = 2100 W, system maximum 10200 W "
+        "([P] NVIDIA DGX H100 data sheet)"
+    ]
+
+
+def test_power_is_told_as_far_as_it_is_known() -> None:
+    limits = dict.fromkeys(GPU_WATTS, 700.0)
+    told = {
+        "nothing": list(watts(drawing({}, {}), None)),
+        "no system": list(watts(drawing(GPU_WATTS, limits), None)),
+        "no limits": list(watts(drawing(GPU_WATTS, {}), None)),
+        "no draw": list(watts(drawing({}, limits), None)),
+        "one GPU silent": list(watts(drawing({"0": 700.0}, limits), None)),
+        "single GPU": list(watts(drawing({"0": 200.0}, {"0": 235.0}), SYSTEMS["k40"])),
+    }
+    assert told == {
+        "nothing": [],
+        "no system": ["GPU power 1432 W now, limits 3 x 700 W = 2100 W"],
+        "no limits": ["GPU power 1432 W now"],
+        "no draw": ["GPU power not known, limits 3 x 700 W = 2100 W"],
+        "one GPU silent": ["GPU power of 1 of 3 GPUs 700 W now, limits 3 x 700 W = 2100 W"],
+        "single GPU": ["GPU power 200 W now, limits 1 x 235 W = 235 W"],
+    }
+
+
+def test_the_meter_of_the_box_stands_below() -> None:
+    lines = list(watts(drawing({"0": 200.0}, {}, whole=900.0), None))
+    assert lines[1:] == ["chassis power 900 W now (power_meter: power1)"]
+
+
+def test_gpus_with_different_limits_are_added_up_in_groups() -> None:
+    assert added([250.0, 300.0, 250.0]) == "2 x 250 W + 1 x 300 W = 800 W"
+
+
+def test_limits_are_a_table_with_origin_and_source() -> None:
+    bench = simulated("dgx-1-v100:pcie-degraded").run(12)
+    lines = list(page(bench.agent.poller.latest, SYSTEMS["dgx-1-v100"], width=200))
+    table = lines[lines.index("Limits:") + 1 : lines.index("Absent values:") - 1]
+    assert table[0].split() == ["path", "device", "direction", "GB/s", "origin", "source"]
+    rows = [row.split(maxsplit=5) for row in table[1:]]
+    found = {(path, device, way): rest for path, device, way, *rest in rows if path != "infiniband"}
+    assert found["pcie", "gpu0", "both"][:2] == ["7.877", "hardware"]
+    assert found["pcie", "gpu1-7", "both"][:2] == ["15.754", "spec"]
+    assert "NVIDIA DGX-1" in found["disk", "md0", "read"][2]
+    assert ("disk", "md0", "write") not in found
+
+
+@pytest.mark.parametrize("system", ["dgx-h100", "dgx-1-p100@580", "k40"])
+def test_it_fits_eighty_columns(system: str) -> None:
+    bench = simulated(system).run(12)
+    spec = bench.agent.recognise(bench.agent.gpus.inventory)
+    assert max(map(len, page(bench.agent.poller.latest, spec))) <= 80

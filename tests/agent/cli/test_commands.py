@@ -1,0 +1,284 @@
+"""The command line as users type it: help with examples, and errors in one sentence."""
+
+import gzip
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agent.cli.parser import COMMANDS
+from agent.simulator import SCENARIOS, SYSTEMS
+from tests.support.repository import ROOT
+
+PATIENCE = 90.0
+"""Seconds that an agent may take on a busy machine."""
+Ended = subprocess.CompletedProcess[str]
+
+
+def command(line: str) -> Ended:
+    """Run `dgx-telemetry LINE` to its end, without this environment's settings."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "agent", *shlex.split(line)],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith("DGX_TELEMETRY_")}
+
+
+BAD_FILES = {
+    "unknown.toml": b"lisen = 1",
+    "latin.toml": b"\xe4",
+    "broken.toml": b"listen =",
+    "system.toml": b'system = "dgx-9"',
+    "specs.toml": b'specs = "/nonexistent"',
+    "junk.tape": b"no tape",
+}
+
+ERRORS = {
+    "": "required: command",
+    "walk": "invalid choice: 'walk'",
+    "run --bogus": "unrecognized arguments: --bogus",
+    "run --simulate-speed fast --simulate k40": "'fast' is out of range, expected a number above 0",
+    "run --simulate-speed 0 --simulate k40": "'0' is out of range",
+    "run --simulate-speed nan --simulate k40": "'nan' is out of range",
+    "run --simulate-speed 2": "--simulate-speed needs --simulate or --replay",
+    "run --simulate k40 --replay x.tape": "--simulate and --replay exclude each other",
+    "run --simulate k40 --listen 9935": "listen must be HOST:PORT",
+    "run --simulate k40 --listen a..b:1": "cannot listen on a..b:1",
+    "run --simulate k40 --log.level loud": "log.level must be one of debug, info, warning, error",
+    "run --simulate k40:idle --listen {taken}": "cannot listen on {taken}: ",
+    "once --simulate dgx-9": "'dgx-9'",
+    "once --simulate k40:nap": "'nap'",
+    "check --simulate k40:starved-peer": "'starved-peer'",
+    "check --simulate dgx-h100@460": "'460'",
+    "once --config {dir}/none.toml": "{dir}/none.toml: cannot be read: No such file",
+    "once --config {dir}": "{dir}: cannot be read: Is a directory",
+    "once --config {dir}/unknown.toml": "unknown.toml: lisen is not a known key",
+    "once --config {dir}/latin.toml": "latin.toml: is not UTF-8 text",
+    "once --config {dir}/broken.toml": "broken.toml: is not valid TOML",
+    "check --config {dir}/system.toml": "'dgx-9'",
+    "check --config {dir}/specs.toml": "/nonexistent",
+    "once --replay {dir}/none.tape": "none.tape",
+    "once --replay {dir}/junk.tape": "junk.tape",
+    "check --replay {dir}/cut.tape": "cut.tape is cut short",
+    "record {dir}/none/x.tape --simulate k40": "{dir}/none: is not a folder",
+    "record /proc/x.tape --seconds 0.1 --simulate k40": "/proc/x.tape: cannot be written",
+    "record {dir}/x.tape --seconds -1": "'-1' is out of range",
+    "record": "required: FILE",
+    "build /dev/null/x": "cannot be made: Not a directory",
+    "record /dev/null --simulate k40": "is a folder or a device",
+    "record {dir}/latin.toml --simulate k40": "is there and is no tape, expected a free name or a",
+    "record {dir} --simulate k40": "is a folder or a device",
+}
+"""What is typed, and what the one sentence must contain."""
+
+
+@pytest.fixture(scope="module")
+def fills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A folder with what is wrong, and an address that is in use."""
+    folder = tmp_path_factory.mktemp("wrong")
+    for name, content in BAD_FILES.items():
+        (folder / name).write_bytes(content)
+    assert command(f"record {folder}/whole.tape --seconds 0.2 --simulate k40:idle").returncode == 0
+    whole = (folder / "whole.tape").read_bytes()
+    (folder / "cut.tape").write_bytes(whole[: len(whole) // 2])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield {"dir": str(folder), "taken": f"127.0.0.1:{server.getsockname()[1]}"}
+
+
+@pytest.fixture(scope="module")
+def ended(fills: dict[str, str]) -> Iterator[dict[str, Future[Ended]]]:
+    """Every command that is tried, running a few at a time."""
+    lines = [*ERRORS, *(f"{name} --help" for name in COMMANDS), "--help", "--version", *LOOKS]
+    with ThreadPoolExecutor(4) as pool:
+        yield {line: pool.submit(command, line.format(**fills)) for line in lines}
+
+
+Ends = dict[str, Future[Ended]]
+
+
+@pytest.mark.parametrize("line", ERRORS)
+def test_an_error_is_one_sentence_and_status_2(
+    line: str, ended: Ends, fills: dict[str, str]
+) -> None:
+    end = ended[line].result()
+    assert end.returncode == 2, end.stderr
+    assert end.stderr.count("\n") == 1
+    assert end.stderr.startswith("dgx-telemetry: ")
+    assert ERRORS[line].format(**fills) in end.stderr
+    assert "Traceback" not in end.stderr
+    assert end.stdout == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples_that_name_the_command(name: str, ended: Ends) -> None:
+    end = ended[f"{name} --help"].result()
+    assert end.returncode == 0
+    assert end.stderr == ""
+    examples = end.stdout.partition("examples:\n")[2].split("\n\n")[0].splitlines()
+    assert examples
+    assert all(line.startswith(f"  dgx-telemetry {name}") for line in examples)
+
+
+def test_the_help_of_all_lists_every_command(ended: Ends) -> None:
+    text = ended["--help"].result().stdout
+    assert all(re.search(rf"^    {name} ", text, re.MULTILINE) for name in COMMANDS)
+    assert re.fullmatch(r"dgx-telemetry \d+\.\d+\.\d+\n", ended["--version"].result().stdout)
+
+
+def test_help_says_what_can_be_simulated(ended: Ends) -> None:
+    text = "".join(ended["run --help"].result().stdout.split())
+    assert all(name in text for name in (*SYSTEMS, *SCENARIOS))
+
+
+LOOKS = (
+    "once --simulate dgx-1-v100:training",
+    "once --json --simulate k40:training",
+    "check --simulate dgx-a100:training",
+    "check --simulate dgx-h100:gpu-lost",
+    "once --replay {dir}/whole.tape",
+)
+
+
+def test_once_shows_every_gpu(ended: Ends) -> None:
+    end = ended[LOOKS[0]].result()
+    assert (end.returncode, end.stderr) == (0, "")
+    assert end.stdout.startswith("8 GPUs busy")
+    assert ", driver 460.106.00, 8 of 8 GPUs\n" in end.stdout
+    rows = [line for line in end.stdout.splitlines() if re.match(r"    \d ", line)]
+    assert len(rows) == 8
+    assert max(map(len, end.stdout.splitlines())) <= 80
+
+
+def test_once_speaks_json(ended: Ends) -> None:
+    end = ended[LOOKS[1]].result()
+    assert (end.returncode, end.stderr) == (0, "")
+    assert isinstance(json.loads(end.stdout), dict)
+
+
+def test_check_is_content_with_a_healthy_machine(ended: Ends) -> None:
+    end = ended[LOOKS[2]].result()
+    assert (end.returncode, end.stderr) == (0, "")
+    assert "Nothing is wrong." in end.stdout
+
+
+def test_check_exits_1_where_a_gpu_is_lost(ended: Ends) -> None:
+    end = ended[LOOKS[3]].result()
+    assert end.returncode == 1
+    assert "7 of 8 GPUs answer" in end.stdout
+
+
+def test_a_tape_can_be_looked_at(ended: Ends) -> None:
+    end = ended[LOOKS[4]].result()
+    assert (end.returncode, end.stderr) == (0, "")
+    assert "K40" in end.stdout
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-m", "agent", "once", "--json", "--simulate", "dgx-h100:idle"],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.close()
+    complaint = running.stderr.read().decode()
+    running.stderr.close()
+    assert running.wait(PATIENCE) == 0
+    assert complaint == ""
+
+
+def test_run_serves_until_it_is_told_to_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    line = f"run --simulate dgx-h100:training --simulate-speed 2 --listen 127.0.0.1:{port}"
+    running = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "agent", *line.split()],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert answer(port, "/-/ready") == "ready\n"
+        answer(port, "/metrics", 'dgx_gpu_power_watts{gpu="7",')
+    finally:
+        running.send_signal(signal.SIGTERM)
+        out, complaint = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0
+    assert out == ""
+    events = re.findall(r"event=(\w+)", complaint)
+    assert events[0] == "started"
+    assert events[-1] == "stopped"
+    assert "Traceback" not in complaint
+
+
+def answer(port: int, path: str, wanted: str = "") -> str:
+    """What the agent answers once it does, and once that holds what is wanted: the data of an agent
+    that gets no CPU for long expire."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as page:
+                text = str(page.read().decode())
+                if wanted in text:
+                    return text
+        except urllib.error.HTTPError as refusal:
+            refusal.close()
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            pass
+        assert time.monotonic() < deadline, f"{path} did not answer {wanted!r}"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("content", "replaces"),
+    [(None, False), (b"", False), (gzip.compress(b'{"tape":"dgx-telemetry","version":1}'), True)],
+    ids=["nothing", "empty", "tape"],
+)
+def test_only_a_tape_may_be_recorded_over(
+    content: bytes | None, replaces: bool, tmp_path: Path
+) -> None:
+    """The errors above show what happens to other files; a damaged tape is still one."""
+    if content is not None:
+        (tmp_path / "x.tape").write_bytes(content)
+    line = f"record {tmp_path}/x.tape --seconds 0.1 --simulate k40:idle"
+    assert ("in place of an older tape" in command(line).stdout) == replaces
+
+
+@pytest.mark.parametrize(
+    ("scenario", "verdict"),
+    [("starved-cpu", "starved: cpu"), ("starved-host-thread", "starved: host_thread")],
+)
+def test_one_look_lasts_as_long_as_the_cause_takes_to_be_seen(scenario: str, verdict: str) -> None:
+    ended = command(f"once --simulate dgx-station-v100:{scenario}")
+    assert ended.stdout.count(verdict) == 4
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_a_driver_that_hangs_is_not_called_missing() -> None:
+    ended = command("once --simulate dgx-station-v100:driver-hang")
+    assert "its NVIDIA driver does not answer" in ended.stdout

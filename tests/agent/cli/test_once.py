@@ -1,0 +1,69 @@
+"""What `once` prints: the sentence of the page first, and nothing wider than the terminal."""
+
+import pytest
+
+from agent.cli.naming import listed, ranges
+from agent.cli.once import page
+from agent.cli.table import table
+from agent.simulator import SYSTEMS
+from tests.support.live_machines import watched
+
+
+def lines(name: str, width: int = 80, seconds: int = 8) -> list[str]:
+    machine = watched(name).run(seconds)
+    return list(page(machine.frame(), machine.bench.look, width))
+
+
+@pytest.mark.parametrize("name", [*SYSTEMS, "sixteen"])
+def test_it_fits_the_terminal(name: str) -> None:
+    machine = watched(f"{name}:training").run(6)
+    frame, look = machine.frame(), machine.bench.look
+    for width in (80, 120):
+        told = list(page(frame, look, width))
+        assert max(map(len, told)) <= width
+        assert told[0].startswith(("8 GPUs busy", "4 GPUs busy", "16 GPUs busy", "The GPU is busy"))
+        assert told[-1] == "All expected hardware is present and at full speed."
+
+
+def test_a_wide_terminal_is_told_more() -> None:
+    narrow, wide = (" ".join(lines("k40:training", width)) for width in (80, 120))
+    assert "SM MHz" in wide
+    assert "SM MHz" not in narrow
+
+
+def test_paths_stand_against_their_limits_the_fullest_first() -> None:
+    told = lines("dgx-1-v100:starved-disk")
+    head = next(n for n, line in enumerate(told) if line.split()[:2] == ["path", "device"])
+    first = told[head + 1].split()
+    assert first[:2] == ["disk", "md0"]
+    assert first[3] == "2.00"
+    assert first[-1] == "full"
+    assert any(line.startswith("  at rest: nvlink gpu0-7") for line in told)
+
+
+def test_why_and_what_to_do_is_told_once_for_all_alike() -> None:
+    told = "\n".join(lines("dgx-1-v100:starved-peer"))
+    assert told.count("GPUs 1-7 starved by a slow peer: ") == 1
+    assert "balance the work" in " ".join(told.split())
+
+
+def test_what_is_wrong_is_listed() -> None:
+    told = lines("dgx-station-v100:gpu-lost", seconds=10)
+    assert told[0].startswith("GPU 2 is lost, 3 of 4 answer")
+    assert [line for line in told if line.split()[:2] == ["2", "lost"]]
+    assert "  3 of 4 GPUs answer, GPU 2 not among them" in told[told.index("Wrong:") :]
+
+
+def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:
+    rows = [("hbm", "gpu0", "3350.000", "[P] NVIDIA H100 data sheet, and more than fits")]
+    told = table(("path", "device", "GB/s", "source"), rows, width=48)
+    assert max(map(len, told)) <= 48
+    assert told[1].split()[:3] == ["hbm", "gpu0", "3350.000"]
+    assert told[2].strip() in rows[0][3]
+    assert table(("a",), [], width=1) == ["  a"]
+
+
+def test_devices_are_named_in_few_words() -> None:
+    assert ranges([7, 0, 1, 2, 4]) == "0-2,4,7"
+    assert listed({"gpu10", "gpu9", "sda", "", "gpu0"}) == "gpu0,9-10, sda"
+    assert listed(["eth0"], " ") == "eth0"

@@ -1,0 +1,305 @@
+"""The configuration: precedence, and errors that name place, key and what was expected."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.cli.sections import SECTIONS
+from agent.config.configuration import ConfigError, load
+from agent.config.settings import Settings
+from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.service.journal import LogConfig
+from agent.specs import load as load_specs
+from agent.specs.machine import SaturationConfig, SpecConfig
+from exporters.settings import HttpConfig, parse_listen
+from tests.support.configuration import KEYS, value_of
+from tests.support.repository import DEPLOY
+
+EXAMPLE = DEPLOY / "config.toml"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.toml"
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    settings = load(SECTIONS, None, {})
+    assert settings.sections == {}
+    assert settings[HttpConfig].address == ("127.0.0.1", 9935)
+
+
+def test_flags_go_before_the_environment_and_that_before_the_file(file: Path) -> None:
+    file.write_text('listen = ":1"\nsystem = "dgx-h100"\n[log]\nlevel = "debug"\nformat = "json"\n')
+    environment = {"DGX_TELEMETRY_LOG_LEVEL": "error", "DGX_TELEMETRY_LISTEN": ":2", "HOME": "/"}
+    config = load(SECTIONS, file, environment, {"listen": ":3", "log.level": None})
+    assert config[HttpConfig].listen == ":3"
+    assert config[LogConfig] == LogConfig("error", "json")
+    assert config[SpecConfig].system == "dgx-h100"
+
+
+def test_every_key_has_a_variable() -> None:
+    values = {str: "^x$", int: "7", float: "0.5", bool: "true"}
+    named = {
+        "listen": "[::1]:80",
+        "allowed_hosts": "a.b, c",
+        "log.level": "warning",
+        "log.format": "json",
+    }
+    named |= {"diagnosis.held_after": "30.0", "alerts.silent_for": "5m"}
+    named |= {key: "20m" for key in KEYS if key.endswith("_window")}
+    named |= {key: "http://host/x" for key in KEYS if key.endswith("_url")}
+    named |= {key: "/run/secrets/x" for key in KEYS if key.endswith("_file")}
+    named |= {"alertmanager.email_to": "a@host", "alertmanager.email_from": "b@host"}
+    named |= {"alertmanager.email_smarthost": "mail:25"}
+    texts = {key: named.get(key, values[kind]) for key, kind in KEYS.items()}
+    environment = {f"DGX_TELEMETRY_{k.replace('.', '_').upper()}": t for k, t in texts.items()}
+    config = load(SECTIONS, None, environment)
+    assert {k: _written(value_of(config, k)) for k in KEYS} == texts
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+WRONG = {
+    "unknown key": (
+        b"listne = 1",
+        "listne is not a known key",
+        "expected one of listen, web_config_file",
+    ),
+    "unknown table": (b"[gpu]\nx = 1", "gpu is not a known key", "expected one of listen"),
+    "unknown key of a table": (b"[log]\nlvl = 1", "log.lvl is not a known key", "log.level"),
+    "a value for a table": (b"log = 3", "log must be a table of log.level, log.format, not 3"),
+    "a table for a value": (b"[listen]\nx = 1", "listen must be HOST:PORT", "not a table"),
+    "wrong type": (b"listen = 9935", "listen must be HOST:PORT", "not 9935"),
+    "a boolean is no integer": (
+        b"[process]\nseries = true",
+        "process.series must be a whole number from 0",
+    ),
+    "bad address": (b'listen = "here"', "listen must be HOST:PORT", "'here'"),
+    "bad port": (b'listen = ":65536"', "listen must be HOST:PORT", "0 to 65535"),
+    "bad level": (b'[log]\nlevel = "loud"', "log.level must be one of debug, info", "'loud'"),
+    "bad number": (
+        b"[process]\nseries = -1",
+        "process.series must be a whole number from 0 to 1000",
+    ),
+    "no share": (b"[saturation]\nhbm = 0", "saturation.hbm must be a number above 0", "not 0"),
+    "more than all": (
+        b"[saturation]\ndisk = 1.01",
+        "saturation.disk must be a number above 0 and at",
+    ),
+    "no number": (b"[saturation]\npcie = nan", "saturation.pcie must be a number above 0", "nan"),
+    "no float holds it": (
+        b"[saturation]\npcie = " + b"9" * 400,
+        "saturation.pcie must be a number above 0 and at most 1, not 999",
+    ),
+    "a word for a share": (
+        b'[saturation]\npcie = "80 %"',
+        "must be a number above 0 and at most 1, not '80 %'",
+    ),
+    "a number that Python does not print": (
+        b"[process]\nseries = 0x" + b"f" * 5000,
+        "process.series must be a whole number from 0 to 1000, not a number without end",
+    ),
+    "unknown path": (b"[saturation]\nusb = 0.5", "saturation.usb is not a known key", "hbm"),
+    "bad expression": (b'[disk]\nignore = "("', "disk.ignore must be a regular expression"),
+    "endless expression": (b'[disk]\nignore = "a{99999999999}"', "disk.ignore must be a regular"),
+    "deep expression": (
+        b'[network]\nignore = "' + b"(" * 9000 + b'"',
+        "network.ignore must be a regular expression",
+    ),
+    "not UTF-8": (b"\xff\xfe", "is not UTF-8 text", "expected a TOML file"),
+    "not TOML": (b"listen: x", "is not valid TOML", "line 1"),
+    "deep TOML": (b"x = " + b"[" * 9000, "is not valid TOML"),
+    "long number": (b"x = " + b"9" * 5000, "is not valid TOML"),
+    "key with a line break": (b'"a\\nb" = 1', "'a\\nb' is not a known key"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_in_the_file_is_told_in_one_sentence(case: str, file: Path) -> None:
+    content, *said = WRONG[case]
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load(SECTIONS, file, {})
+    message = str(caught.value)
+    assert message.startswith(f"{file}: ")
+    assert all(part in message for part in said), message
+    assert "\n" not in message
+
+
+def test_a_file_that_cannot_be_read_is_told_with_the_reason(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{file}: cannot be read: No such file")):
+        load(SECTIONS, file, {})
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load(SECTIONS, tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "DGX_TELEMETRY_PROCESS_SERIES",
+            "many",
+            "process.series must be a whole number from 0 to 1000, not 'many'",
+        ),
+        (
+            "DGX_TELEMETRY_PROCESS_SERIES",
+            "1001",
+            "process.series must be a whole number from 0 to 1000",
+        ),
+        ("DGX_TELEMETRY_LOG_FORMAT", "xml", "log.format must be one of logfmt, json, not 'xml'"),
+        ("DGX_TELEMETRY_LISTEN", "", "listen must be HOST:PORT"),
+    ],
+)
+def test_a_bad_variable_is_named(name: str, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{name}: {said}")):
+        load(SECTIONS, None, {name: text})
+
+
+def test_a_bad_flag_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"--log\.level: log\.level must be one of debug"):
+        load(SECTIONS, None, {}, {"log.level": "loud"})
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9935", ("127.0.0.1", 9935)),
+        (":0", ("0.0.0.0", 0)),
+        ("[::1]:80", ("::1", 80)),
+        ("dgx.example:65535", ("dgx.example", 65535)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_listen(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "9935", "a:b", "::1:80", "[::g]:80", "[x]:1", ":-1", ":1e3"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        parse_listen(text)
+
+
+def uncommented(text: str) -> str:
+    """The example with its keys switched on: a comment that is an assignment is a key."""
+    return re.sub(r"^# (?=\w+ = |\[\[)", "", text, flags=re.MULTILINE)
+
+
+def test_the_example_loads_as_it_is_and_means_the_defaults() -> None:
+    assert load(SECTIONS, EXAMPLE, {}).sections == {}
+
+
+LIMIT = "[[limit]]\npath='disk'\ndevice='md0'\ndirection='write'\nbytes_per_second=1.5e9"
+
+
+def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
+    text = uncommented(EXAMPLE.read_text())
+    file.write_text(text)
+    config = load(SECTIONS, file, {})
+    assert config.sections.keys() == {SaturationConfig, LimitsConfig}
+    shipped = {path: share.value for path, share in load_specs().thresholds.items()}
+    assert config[SaturationConfig].configured == shipped
+    assert config[LimitsConfig].limit == (LimitConfig("disk", "md0", "write", 1.5e9),)
+    assert set(flat(tomllib.loads(text))) == {*KEYS, "limit"}
+
+
+BAD_LIMITS = {
+    "limit = 3": "limit must be an array of tables, written as [[limit]], not 3",
+    "[[limit]]\npath = 'disk'": "limit[0].device is missing, expected a name such as md0",
+    LIMIT.replace("disk", "floppy"): "limit[0].path must be one of nvlink, pcie, hbm",
+    LIMIT.replace("write", "transmit"): "limit[0].direction must be one of read, write",
+    LIMIT.replace("'md0'", "7"): "limit[0].device must be a name",
+    LIMIT.replace("1.5e9", "-1"): "limit[0].bytes_per_second must be a number above 0",
+    LIMIT.replace("1.5e9", "9" * 400): "limit[0].bytes_per_second must be a number above 0",
+    LIMIT.replace("1.5e9", "true"): "limit[0].bytes_per_second must be a number above 0",
+    LIMIT.replace("1.5e9", "nan"): "limit[0].bytes_per_second must be a number above 0",
+}
+
+
+@pytest.mark.parametrize("text", BAD_LIMITS)
+def test_a_bad_limit_is_one_sentence(file: Path, text: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(SECTIONS, file, {})
+    assert f"{file}: {BAD_LIMITS[text]}" in str(caught.value)
+
+
+def flat(table: dict[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for key, value in table.items():
+        inside = flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
+        found.extend(inside)
+    return found
+
+
+NAMES = st.sampled_from(sorted({*KEYS, *(k.partition(".")[0] for k in KEYS), "x", '"a b"', "a.b"}))
+VALUES = st.one_of(
+    st.integers().map(str),
+    st.booleans().map(lambda b: str(b).lower()),
+    st.floats().map(lambda f: str(f).replace("+", "")),
+    st.text(st.characters(codec="utf-8"), max_size=12).map(lambda t: f"'{t}'"),
+    st.sampled_from(['"info"', '"json"', '"(["', "[1, 2]", "{ a = 1 }", "1979-05-27", '":99999"']),
+)
+LINES = st.one_of(
+    st.tuples(NAMES, VALUES).map(" = ".join),
+    NAMES.map("[{}]".format),
+    st.text(max_size=20),
+)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of re, for odd sets
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(LINES, max_size=6).map("\n".join))
+def test_anything_like_toml_loads_or_is_told_in_one_sentence(file: Path, text: str) -> None:
+    file.write_bytes(text.encode(errors="surrogatepass"))
+    config, complaint = outcome(file, {})
+    if config is None:
+        assert complaint.startswith(f"{file}: ")
+        assert "\n" not in complaint
+    else:
+        assert isinstance(config[HttpConfig].address, tuple)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(KEYS)), st.text(max_size=12)))
+def test_any_environment_loads_or_is_told(values: dict[str, str]) -> None:
+    environment = {f"DGX_TELEMETRY_{k.replace('.', '_').upper()}": v for k, v in values.items()}
+    config, complaint = outcome(None, environment)
+    assert config is not None or complaint.startswith("DGX_TELEMETRY_")
+
+
+def outcome(path: Path | None, environment: dict[str, str]) -> tuple[Settings | None, str]:
+    """The configuration, or the sentence that says why there is none."""
+    try:
+        return load(SECTIONS, path, environment), ""
+    except ConfigError as error:
+        return None, str(error)
+
+
+def test_one_path_has_one_limit(tmp_path: Path) -> None:
+    one = '[[limit]]\npath = "disk"\ndevice = "md0"\ndirection = "write"\nbytes_per_second = 1e9\n'
+    file = tmp_path / "config.toml"
+    file.write_text(one * 2)
+    with pytest.raises(
+        ConfigError, match=r"limit\[1\] is the second of disk md0 write, expected one"
+    ):
+        load(SECTIONS, file, {})
+
+
+def test_a_range_of_cores_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[diagnosis]\nthread_least = 2.0\nthread_most = 1.0\n")
+    with pytest.raises(
+        ConfigError, match=r"diagnosis.thread_least must be at most thread_most \(1\), not 2"
+    ):
+        load(SECTIONS, file, {})

@@ -1,0 +1,220 @@
+"""The account of seconds: nothing invented, nothing counted twice, whatever happens."""
+
+import json
+
+import pytest
+
+from agent.diagnosis import accounting
+from agent.diagnosis.account import LAUNCH_PRICE, MINUTE
+from agent.diagnosis.division import Division, divide_second
+from agent.diagnosis.evidence import Evidence
+from agent.model import PAIRS, Reason
+from agent.sources import activity
+from exporters.snapshot_json import document
+from tests.support.machines import Bench, simulated
+
+ONE_GPU = ("training", "idle", "held", "starved-disk", "starved-network", "starved-pcie")
+ONE_GPU += ("starved-cpu", "starved-host-thread", "throttled", "gpu-hot")
+SEVERAL = (*ONE_GPU, "starved-peer", "nvlink-saturated", "infiniband-saturated")
+SYSTEMS = {
+    "dgx-1-p100": SEVERAL,
+    "dgx-1-v100": SEVERAL,
+    "dgx-station-v100": tuple(s for s in SEVERAL if s != "infiniband-saturated"),
+    "dgx-a100": SEVERAL,
+    "dgx-h100": SEVERAL,
+    "gtx-1080": ONE_GPU,
+}
+EXPECTED = {
+    "training": "busy/none",
+    "idle": "idle/none",
+    "held": "held/none",
+    "starved-disk": "starved/disk",
+    "starved-network": "starved/network",
+    "starved-pcie": "starved/pcie",
+    "starved-cpu": "starved/cpu",
+    "starved-host-thread": "starved/host_thread",
+    "starved-peer": "starved/peer",
+    "nvlink-saturated": "communicating/nvlink",
+    "infiniband-saturated": "communicating/infiniband",
+    "throttled": "busy/none",
+    "gpu-hot": "busy/none",
+}
+OTHERS = {"starved-pcie": "idle/none", "starved-peer": "starved/peer"}
+"""What the GPUs other than the first are; where nothing is said, the same."""
+
+FIRST = {"starved-peer": "busy/none"}
+SECONDS = {"held": 80}
+"""A GPU is held after a minute at rest, and a new pair leads ten seconds later."""
+
+LED_BY = 25
+"""Seconds by which every other scenario's pair leads: traces of the start have left the window."""
+
+TOLD = ("dgx-h100", "dgx-1-v100")
+"""One with GPM and one without."""
+
+SHARES: dict[str, dict[str, tuple[float, float]]] = {
+    "training": {"busy/none": (0.97, 1.0)},
+    "throttled": {"throttled/thermal": (0.25, 0.75)},
+    "exposed-communication": {
+        "communicating/nvlink": (0.34, 0.44),
+        "busy/none": (0.56, 0.66),
+    },
+    "hang": {"hung/none": (0.60, 0.90), "starved/peer": (0.0, 0.20)},
+    "late-rank": {"starved/peer": (0.05, 0.15), "busy/none": (0.75, 0.90)},
+    "checkpoint": {"starved/disk": (0.60, 0.85)},
+    "threads": {"starved/cpu": (0.45, 0.60), "busy/none": (0.40, 0.55)},
+    "no-demand": {"starved/unknown": (0.85, 1.0)},
+}
+"""Least and most of the seconds of GPU 0 in 130 s from the start, a load and its beginning
+included: 39 % of exposed communication, a hang after 30 s, a rank 10 % late."""
+
+STRAY = 0.10
+"""Share of the seconds, at most, that may go to any pair that a scenario does not name."""
+
+
+def verdicts(bench: Bench) -> dict[str, str]:
+    """State and cause of each GPU by its index."""
+    found = bench.look.all(accounting.STATE)
+    return {key[0]: f"{key[2]}/{key[3]}" for key, value in found.items() if value}
+
+
+def seconds(bench: Bench, gpu: str = "0") -> dict[str, float]:
+    """The account of one GPU."""
+    found = bench.look.where(accounting.STATE_SECONDS, gpu=gpu)
+    return {f"{key[2]}/{key[3]}": value for key, value in found.items()}
+
+
+def observed(bench: Bench, gpu: str = "0") -> float:
+    return sum(seconds(bench, gpu).values())
+
+
+@pytest.mark.parametrize(
+    ("system", "scenario"), [(s, name) for s, names in SYSTEMS.items() for name in names]
+)
+def test_each_scenario_is_judged_as_what_it_is(system: str, scenario: str) -> None:
+    bench = simulated(f"{system}:{scenario}").run(SECONDS.get(scenario, LED_BY))
+    first = FIRST.get(scenario, EXPECTED[scenario])
+    others = OTHERS.get(scenario, first)
+    found = verdicts(bench)
+    assert found == {gpu: first if gpu == "0" else others for gpu in found}
+
+
+@pytest.mark.parametrize("scenario", SHARES)
+@pytest.mark.parametrize("system", TOLD)
+def test_each_scenario_has_its_shares(system: str, scenario: str) -> None:
+    bench = simulated(f"{system}:{scenario}").run(131)
+    whole = observed(bench)
+    assert whole == pytest.approx(130.0)
+    shares = {pair: spent / whole for pair, spent in seconds(bench).items()}
+    for pair, (least, most) in SHARES[scenario].items():
+        assert least <= shares[pair] <= most, shares
+    lost = {p: s for p, s in shares.items() if p.split("/")[0] not in ("busy", "idle")}
+    stray = {p: s for p, s in lost.items() if p not in SHARES[scenario] and s > STRAY}
+    assert stray == {}
+
+
+def test_every_pair_is_there_from_the_first_tick() -> None:
+    bench = simulated("dgx-h100:training").run(1)
+    assert set(seconds(bench).values()) == {0.0}
+    assert len(seconds(bench)) == len(PAIRS) == 17
+    assert len(bench.look.where(accounting.STATE, gpu="7")) == 17
+
+
+def test_the_account_grows_by_a_second_a_second() -> None:
+    bench = simulated("dgx-h100:starved-cpu").run(31)
+    assert observed(bench) == pytest.approx(30.0)
+    account = seconds(bench)
+    busy = bench.look.value(activity.ACTIVE_SECONDS, "0", bench.agent.gpus.inventory.gpus[0].uuid)
+    forgiven = LAUNCH_PRICE * (MINUTE + 30)  # of the first minute, all at once
+    assert account["busy/none"] == pytest.approx(busy + forgiven, abs=0.3)
+    assert account["busy/none"] == pytest.approx(0.178 * 30 + forgiven, abs=1.0)
+
+
+def test_a_missed_tick_is_made_up_for_and_a_gap_is_not() -> None:
+    bench = simulated("dgx-h100:training").run(5)
+    before = observed(bench)
+    bench.clock.advance(2.0)  # two ticks late
+    bench.run(1)
+    assert observed(bench) == pytest.approx(before + 3.0)
+    bench.clock.advance(59.0)
+    bench.run(1)
+    assert observed(bench) == pytest.approx(before + 3.0)
+    uuid = bench.agent.gpus.inventory.gpus[0].uuid
+    assert bench.look.value(accounting.UNOBSERVED_SECONDS, "0", uuid) == pytest.approx(60.0)
+    bench.run(10)
+    assert observed(bench) == pytest.approx(before + 13.0)
+
+
+def test_a_gpu_that_is_lost_and_returns_goes_on_with_its_account() -> None:
+    bench = simulated("dgx-h100:training").run(10)
+    bench.machine.lose(3)
+    bench.run(12)
+    absences = bench.agent.poller.latest.absences(bench.clock.monotonic() - 1)
+    lost = [a for a in absences if a.metric is accounting.STATE]
+    assert [(a.labels[0], a.reason) for a in lost] == [("3", Reason.LOST)]
+    during = observed(bench, "3")
+    assert during <= 10.0
+    assert observed(bench, "2") == pytest.approx(21.0)
+    bench.machine.restore(3)
+    bench.run(30)
+    after = observed(bench, "3")
+    uuid = bench.agent.gpus.inventory.gpus[3].uuid
+    missed = bench.look.value(accounting.UNOBSERVED_SECONDS, "3", uuid)
+    assert missed is not None
+    assert during < after < 51.0
+    assert after + missed == pytest.approx(51.0)
+    assert verdicts(bench)["3"] == "busy/none"
+
+
+def test_an_unknown_activity_is_no_verdict() -> None:
+    bench = simulated("dgx-a100:training").run(5)
+    bench.machine.set_mig(0, True)
+    bench.run(70)
+    assert "0" not in verdicts(bench)
+    assert verdicts(bench)["1"] == "busy/none"
+
+
+def test_the_snapshot_tells_it_in_words() -> None:
+    bench = simulated("dgx-1-v100:starved-disk").run(LED_BY)
+    told = document(bench.agent.poller.latest, bench.clock.monotonic() - 1)["gpus"][0]["verdict"]
+    assert (told["state"], told["cause"], told["grade"]) == ("starved", "disk", "nvml")
+    assert told["sentence"].startswith("starved by disk: md0 reads 1.9")
+    assert "of 2.00 GB/s" in told["sentence"]
+    assert "6 loader processes in uninterruptible sleep" in told["sentence"]
+    assert told["advice"]
+    assert told["seconds"] >= 8.0
+    json.dumps(told)
+
+
+def test_links_that_are_all_down_cost_nobody_a_verdict() -> None:
+    bench = simulated("dgx-h100:training").run(5)
+    for link in range(18):
+        bench.machine.cut_link(0, link)
+    bench.run(90)
+    assert set(verdicts(bench).values()) == {"busy/none"}
+    assert observed(bench, "0") == pytest.approx(94.0, abs=1.1)
+    assert observed(bench, "7") == pytest.approx(94.0, abs=1.1)
+
+
+def test_a_rule_that_fails_on_one_gpu_costs_the_others_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def divide(e: Evidence) -> Division:
+        if e.gpu.index == 0:
+            raise ZeroDivisionError("a rule")
+        return divide_second(e)
+
+    bench = simulated("dgx-h100:training").run(5)
+    monkeypatch.setattr(accounting, "divide_second", divide)
+    bench.run(10)
+    assert set(verdicts(bench)) == {str(n) for n in range(1, 8)}
+    absences = bench.agent.poller.latest.absences(bench.clock.monotonic() - 1)
+    failed = [a for a in absences if a.metric is accounting.STATE]
+    assert [(a.labels[0], a.reason) for a in failed] == [("0", Reason.FAILED)]
+    assert "ZeroDivisionError" in failed[0].detail
+
+
+def test_only_traffic_that_was_seen_is_remembered() -> None:
+    bench = simulated("dgx-h100:held").run(40)
+    _, guarded = bench.agent.poller.observers
+    assert {a.memory.seen.nvlink_seen for a in guarded.observer.accounts.values()} == {False}

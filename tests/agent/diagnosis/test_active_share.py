@@ -1,0 +1,129 @@
+"""How the active share divides, by figures that were measured on H100s and H200s."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.diagnosis.active_share import ActiveSecond, divide, in_lock_step, only_spins
+from agent.diagnosis.power_levels import PowerLevels
+from agent.model import GpuKey
+
+PEER = GpuKey(1, "GPU-1")
+LIMIT = 450.0  # GB/s of NVLink, one direction
+
+
+def second(  # noqa: PLR0917
+    activity: float,
+    sm: float,
+    tensor: float | None,
+    dram: float,
+    nvlink: float,
+    lower: float | None = None,
+) -> ActiveSecond:
+    """Percent as measured; NVLink in GB/s; `lower` the share of time at the lower power level."""
+    power = None if lower is None else PowerLevels(296, 750, lower, distinct=True)
+    of_tensor = None if tensor is None else tensor / 100
+    sent = nvlink / LIMIT
+    return ActiveSecond(activity / 100, sm / 100, of_tensor, dram / 100, sent, sent, power)
+
+
+EXPOSED = {
+    0.389: second(99.6, 63.0, 54.1, 20.4, 119.4, lower=0.403),
+    0.377: second(99.8, 65.1, 56.5, 20.4, 119.8, lower=0.395),
+    0.368: second(99.9, 67.1, 58.8, 20.1, 118.6, lower=0.353),
+}
+"""Dense products, then an all-reduce of 1 GiB, by the true share of communication."""
+
+HUNG = second(100, 18.18, 0.0, 0.0, 0.0)
+ALL_REDUCE = second(99.4, 17.3, 0.0, 27.0, 328.5)
+BALANCED = second(99.9, 84.4, 10.2, 48.5, 1.5)
+
+
+@pytest.mark.parametrize("true", EXPOSED)
+@pytest.mark.parametrize("with_power", [True, False])
+def test_exposed_communication_is_told_within_five_points(true: float, with_power: bool) -> None:
+    mine = EXPOSED[true] if with_power else replace(EXPOSED[true], power=None)
+    found = divide(mine, {PEER: mine})
+    assert found.communicating == pytest.approx(true, abs=0.05)
+    assert found.waiting == pytest.approx(0.0, abs=0.05)
+    assert found.total == pytest.approx(mine.activity)
+
+
+def test_all_reduce_only_is_communication() -> None:
+    found = divide(ALL_REDUCE, {PEER: ALL_REDUCE})
+    assert (found.communicating, found.busy) == (pytest.approx(0.994), pytest.approx(0.0))
+
+
+def test_balanced_ranks_wait_for_nobody() -> None:
+    other = replace(BALANCED, sm=0.843, dram=0.48, activity=0.998)
+    for mine, theirs in ((BALANCED, other), (other, BALANCED)):
+        found = divide(mine, {PEER: theirs})
+        assert (found.busy, found.waits_for) == (mine.activity, None)
+
+
+def test_a_kernel_that_only_spins_waits() -> None:
+    assert only_spins(HUNG)
+    assert not any(only_spins(mine) for mine in (BALANCED, *EXPOSED.values()))
+    found = divide(HUNG, {PEER: HUNG})
+    assert (found.waiting, found.busy, found.communicating) == (1.0, 0.0, 0.0)
+
+
+def test_a_late_rank_is_waited_for() -> None:
+    """It sleeps 0.3 s a step: its own activity is low, and the other's SM is the spinning's."""
+    culprit = second(16.7, 13.7, 1.7, 8.0, 0.3)
+    waiter = second(100, 25.4, 1.7, 8.0, 0.3)
+    found = divide(waiter, {PEER: culprit})
+    assert found.waits_for == PEER
+    assert found.waiting == pytest.approx(1 - 0.167, abs=0.05)
+    its = divide(culprit, {PEER: waiter})
+    assert (its.busy, its.waits_for) == (pytest.approx(0.167), None)
+
+
+def test_an_overloaded_rank_is_waited_for() -> None:
+    """It computes twice as much: both are active all the time, DRAM activity differs."""
+    culprit = second(100, 87.9, 11.0, 53.0, 0.7)
+    waiter = second(100, 49.9, 4.4, 21.0, 0.7)
+    found = divide(waiter, {PEER: culprit})
+    assert found.waits_for == PEER
+    assert found.waiting == pytest.approx(1 - 21 / 53, abs=0.05)
+    assert divide(culprit, {PEER: waiter}).waiting == 0.0
+
+
+def test_who_sends_something_else_is_no_rank_of_the_same_collective() -> None:
+    culprit = second(100, 87.9, 11.0, 53.0, 0.7)
+    waiter = second(100, 49.9, 4.4, 21.0, 0.7)
+    sends_more = replace(culprit, sent=(culprit.sent or 0.0) * 1.2)
+    assert in_lock_step(waiter, culprit)
+    assert not in_lock_step(waiter, sends_more)
+    assert divide(waiter, {PEER: sends_more}).waits_for is None
+    silent = replace(waiter, sent=0.0), replace(culprit, sent=0.0)
+    assert not in_lock_step(*silent)
+
+
+def test_a_smaller_model_beside_a_larger_one_spins_for_nobody() -> None:
+    """Half the DRAM activity without the SM activity that spinning would add."""
+    larger = second(100, 87.9, 11.0, 53.0, 0.7)
+    smaller = second(100, 87.0, 4.4, 21.0, 0.7)
+    assert divide(smaller, {PEER: larger}).waiting == 0.0
+
+
+def test_a_pipeline_waits_as_its_power_says() -> None:
+    """Two stages, a bubble of 20 % each: power is low for 18.8 % of the time."""
+    stage = second(100, 77.0, 50.0, 30.0, 2.0, lower=0.188)
+    found = divide(stage, {PEER: stage})
+    assert found.waiting + found.communicating == pytest.approx(0.20, abs=0.05)
+
+
+def test_without_gpm_utilisation_counts_the_spinning() -> None:
+    waiter = ActiveSecond(1.0, payload=0.001, sent=0.001)
+    culprit = ActiveSecond(0.156, payload=0.001, sent=0.001)
+    found = divide(waiter, {PEER: culprit})
+    assert (found.waits_for, found.waiting) == (PEER, pytest.approx(0.844))
+
+
+def test_rest_at_the_lower_level_is_not_taken_from_the_active_share() -> None:
+    """Inference in bursts: 126 W for 67 % of the time, and active for 32.5 %."""
+    power = PowerLevels(126, 426, 0.67, distinct=True)
+    mine = ActiveSecond(0.325, 0.28, 0.2, 0.2, 0.0, 0.0, power)
+    assert divide(mine, {}).busy == 0.325
+    assert divide(mine, {PEER: mine}).busy == 0.325

@@ -1,0 +1,151 @@
+"""Shares of the seconds on tapes of loads whose cause is known, recorded on real GPUs, and without
+GPM.
+
+The tapes and `labels.json`, which says what is right on each from when on, were written by
+`python -m tests.hardware verdicts peers`. The same code is tried on tapes of a simulated machine.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.cli.assembly import build_agent, taped_hardware
+from agent.clock import FrozenClock
+from agent.model import BUSY, Pair
+from tests.hardware.blindness import without_gpm
+from tests.hardware.judging import Span, pair
+from tests.hardware.stage import SimulatedStage
+from tests.hardware.trials import ALONE, TOGETHER, config
+from tests.hardware.verdicts import LABELS, chosen, play
+from tests.support.repository import TAPES
+
+LABELLED = TAPES / "labelled"
+LEAST_TAPES = 18
+"""So many were recorded: they cannot vanish unnoticed."""
+
+LEAST_SECONDS = 5.0
+"""Less time judged than this says nothing."""
+
+LATE = 0.3
+"""Seconds by which a replayed tick comes after the tick that was taped: it finds its answers."""
+
+RIGHT = 0.95
+"""Share of the seconds lost, at least, that carry the labelled cause."""
+
+LOST_AT_MOST = {True: 0.03, False: 0.05}
+"""Share of a healthy load's seconds that may be lost, by whether GPM answers."""
+
+LEAST_LOST = 0.10
+"""Share of the seconds, at least, that a load which starves, waits or communicates loses."""
+
+Seconds = Mapping[Pair, float]
+
+
+def labels(directory: Path) -> dict[str, Any]:
+    path = directory / LABELS
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+ENTRIES = labels(LABELLED)
+
+
+def booked(tape: Path, span: Span, *, gpm: bool) -> dict[str, Seconds]:
+    """Seconds by state and cause that an agent books on each GPU of a tape within the span."""
+    clock = FrozenClock()
+    hardware = taped_hardware(tape, clock)
+    agent = build_agent(config(), hardware if gpm else without_gpm(hardware), clock, inline=True)
+    accounts = agent.diagnosis.accounts
+    before: dict[str, Seconds] | None = None
+    clock_step = 1.0 + LATE
+    while clock.monotonic() <= span.until:
+        asyncio.run(agent.poller.tick())
+        if before is None and clock.monotonic() >= span.since:
+            before = {uuid: dict(account.booked.seconds) for uuid, account in accounts.items()}
+        clock.advance(clock_step)
+        clock_step = 1.0
+    assert before is not None
+    index = {gpu.uuid: str(gpu.index) for gpu in agent.gpus.inventory.gpus}
+    return {
+        index[uuid]: {p: s - before[uuid][p] for p, s in account.booked.seconds.items()}
+        for uuid, account in accounts.items()
+    }
+
+
+def wrong_with(found: Seconds, right: frozenset[Pair], *, gpm: bool) -> str:
+    """What is wrong with a GPU's seconds; empty where nothing is."""
+    whole = sum(found.values())
+    if whole < LEAST_SECONDS:
+        return f"{whole:.0f} s say nothing"
+    shares = {p: s / whole for p, s in found.items() if s}
+    lost = {p: share for p, share in shares.items() if p != BUSY}
+    told = ", ".join(f"{'/'.join(p)} {share:.3f}" for p, share in shares.items())
+    if right == {BUSY}:
+        return told if sum(lost.values()) > LOST_AT_MOST[gpm] else ""
+    if sum(lost.values()) < LEAST_LOST:
+        return told
+    named = sum(share for p, share in lost.items() if p in right)
+    return told if named < RIGHT * sum(lost.values()) else ""
+
+
+def wrong(directory: Path, name: str, *, gpm: bool = True) -> dict[str, str]:
+    """What is wrong on each GPU of a tape."""
+    entry = labels(directory)[name]
+    span = Span(*(entry[field] for field in Span._fields))
+    seconds = booked(directory / f"{name}.tape", span, gpm=gpm)
+    found = {
+        gpu: wrong_with(seconds[gpu], frozenset(map(pair, label["pairs"])), gpm=gpm)
+        for gpu, label in entry["gpus"].items()
+    }
+    return {gpu: told for gpu, told in found.items() if told}
+
+
+def test_every_tape_is_labelled_and_every_label_has_its_tape() -> None:
+    assert sorted(ENTRIES) == sorted(path.stem for path in LABELLED.glob("*.tape"))
+    assert len(ENTRIES) >= LEAST_TAPES
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("gpm", [True, False], ids=["gpm", "without-gpm"])
+def test_what_was_recorded_is_judged_right(name: str, gpm: bool) -> None:
+    assert wrong(LABELLED, name, gpm=gpm) == {}
+
+
+SIMULATED = ("disk", "copies", "vgg16", "rank0-double")
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tapes of a simulated machine that plays scenarios in place of the loads."""
+    directory = tmp_path_factory.mktemp("tapes")
+    for trial in chosen((*ALONE, *TOGETHER), SIMULATED):
+        play(replace(trial, seconds=20.0), SimulatedStage("dgx-h100"), tapes=directory)
+    return directory
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("gpm", [True, False], ids=["gpm", "without-gpm"])
+def test_a_tape_of_a_simulated_machine_is_judged_right(
+    simulated: Path, name: str, gpm: bool
+) -> None:
+    assert len(labels(simulated)[name]["gpus"]) == (8 if name == "rank0-double" else 1)
+    assert wrong(simulated, name, gpm=gpm) == {}
+
+
+@pytest.mark.parametrize(("name", "label"), [("disk", "starved/cpu"), ("disk", "busy")])
+def test_a_wrong_label_is_found_out(simulated: Path, tmp_path: Path, name: str, label: str) -> None:
+    entry = labels(simulated)[name]
+    entry["gpus"]["0"]["pairs"] = [label]
+    (tmp_path / LABELS).write_text(json.dumps({name: entry}))
+    (tmp_path / f"{name}.tape").write_bytes((simulated / f"{name}.tape").read_bytes())
+    assert list(wrong(tmp_path, name)) == ["0"]
+
+
+def test_a_starving_load_that_is_called_busy_is_found_out() -> None:
+    right = frozenset({pair("starved/disk")})
+    assert wrong_with({BUSY: 20.0}, right, gpm=True)
+    assert wrong_with({BUSY: 1.0, pair("starved/disk"): 2.0}, right, gpm=True), "too short"

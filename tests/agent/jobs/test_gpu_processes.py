@@ -1,0 +1,58 @@
+"""The NVML lane writes down who is on which GPU, the host lane reads it: on whole machines."""
+
+from agent.model import Metric
+from agent.sources import filesystem, process
+from agent.sources import workload as work
+from tests.support import machines
+from tests.support.machines import Bench
+
+SECONDS = 12
+
+
+def told(bench: Bench, metric: Metric) -> dict[tuple[str, ...], float]:
+    """The figures of a metric by its labels, GPUs by number."""
+    found = bench.agent.poller.latest.samples(bench.clock.monotonic())
+    return {
+        tuple(label for label in labels if not label.startswith("GPU-")): value
+        for other, labels, value in found
+        if other is metric
+    }
+
+
+def test_starved_gpus_show_what_their_loaders_do() -> None:
+    bench = machines.simulated("dgx-a100:starved-disk").run(SECONDS)
+    gpus = {(str(n),) for n in range(8)}
+    assert told(bench, work.LOADERS) == dict.fromkeys(gpus, 6)
+    assert all(share >= 0.5 for share in told(bench, work.LOADERS_WAITING).values())
+    assert told(bench, work.LAUNCHER_CORES).keys() == gpus
+    assert told(bench, work.ALLOWED_CORES) == dict.fromkeys(gpus, 256)
+    assert told(bench, filesystem.MOUNTS)
+    assert not told(bench, filesystem.NETWORK_MOUNTS)
+
+
+def test_processes_of_busy_gpus_are_known_too() -> None:
+    bench = machines.simulated("dgx-h100:training").run(SECONDS)
+    jobs = told(bench, work.JOB)
+    assert {labels[1:4] for labels in jobs} == {("", "", "process")}
+    assert len({labels[-1] for labels in jobs}) == 1
+    assert {labels[0] for labels in jobs} == {str(n) for n in range(8)}
+    assert {labels[0] for labels in told(bench, work.LAUNCHER_CORES)} == {str(n) for n in range(8)}
+
+
+def test_idle_gpus_have_no_workload() -> None:
+    bench = machines.simulated("dgx-h100:idle").run(SECONDS)
+    assert not told(bench, process.PROCESS)
+    assert not told(bench, work.JOB)
+
+
+def test_a_gpu_that_is_lost_takes_its_workload_along() -> None:
+    bench = machines.simulated("dgx-h100:gpu-lost").run(60)
+    answering = {labels[0] for labels in told(bench, process.PROCESSES)}
+    assert 0 < len(answering) < 8
+    assert {labels[0] for labels in told(bench, work.JOB)} == answering
+
+
+def test_jobs_are_in_no_scrape_unless_asked_for() -> None:
+    bench = machines.simulated("dgx-h100:training").run(2)
+    assert work.JOB_INFO.name not in bench.scrape()
+    assert "researcher" not in bench.scrape()

@@ -1,0 +1,174 @@
+"""Which processes form one job, and what it is called."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.jobs import identity
+from agent.jobs.identity import Ancestor, JobOrigin
+
+DOCKER = "0123456789abcdef" * 4
+POD = "8d3b1c7e_1111_2222_3333_444455556666"
+NO_CGROUP = "0::/user.slice/user-1000.slice/session-2.scope\n"
+
+
+def line(*names: str, group: int = 500, pids: Sequence[int] = (), uid: int = 1000) -> JobOrigin:
+    """A process and its ancestors by name, the process first; of one process group."""
+    numbers = pids or range(100, 100 - len(names), -1)
+    kin = tuple(Ancestor(p, n, group, float(p), uid) for p, n in zip(numbers, names, strict=True))
+    return JobOrigin(kin, "", NO_CGROUP)
+
+
+ROOTS = {
+    "a rank below torchrun": (["python3", "torchrun", "bash", "sshd", "systemd"], "torchrun"),
+    "a rank of mpirun": (["python3", "orted", "mpirun", "bash", "tmux: server"], "mpirun"),
+    "a script of each rank": (["python3", "bash", "hydra_pmi_proxy", "mpirun", "zsh"], "mpirun"),
+    "a notebook": (["python3", "jupyter-lab", "bash", "sshd"], "python3"),
+    "a container": (["python3", "python", "containerd-shim"], "python"),
+    "an entrypoint": (["python3", "bash", "tini", "containerd-shim"], "python3"),
+    "a worker of Ray": (["ray::Train", "raylet", "python"], "ray::Train"),
+    "a service": (["python3", "systemd"], "python3"),
+    "an editor's terminal": (["python3", "bash", "node", "node", "systemd"], "python3"),
+    "the first of all": (["python3"], "python3"),
+    "mpirun above a terminal": (["python3", "bash", "tmux: server", "mpirun"], "python3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ROOTS)
+def test_the_root_of_a_job(case: str) -> None:
+    names, expected = ROOTS[case]
+    assert identity.root(line(*names).line).name == expected
+
+
+def test_a_job_ends_below_a_service_of_another_user() -> None:
+    mine, service = line("python3", "python3"), line("scheduler", pids=[7], uid=0)
+    assert identity.root(mine.line + service.line).pid == 99
+
+
+def test_an_unknown_user_does_not_end_a_job() -> None:
+    unknown = Ancestor(7, "torchrun", 7, 1.0, None)
+    assert identity.root((*line("python3").line, unknown)) == unknown
+
+
+def joined(*origins: JobOrigin) -> list[int]:
+    """For each process the first that has the same key."""
+    keys = identity.keys({n: identity.ties(origin) for n, origin in enumerate(origins)})
+    return [min(m for m, key in keys.items() if key == keys[n]) for n in keys]
+
+
+def test_ranks_in_sessions_of_their_own_are_joined_by_torchrun() -> None:
+    ranks = [line("python3", "torchrun", group=n, pids=(n, 50)) for n in (101, 102, 103)]
+    assert joined(*ranks) == [0, 0, 0]
+
+
+def test_ranks_in_the_background_of_a_script_are_joined_by_their_group() -> None:
+    ranks = [line("python3", "bash", "sshd", pids=(n, 50, 1)) for n in (101, 102)]
+    assert joined(*(rank._replace(leader="bash") for rank in ranks)) == [0, 0]
+    assert joined(*(rank._replace(leader="") for rank in ranks)) == [0, 0]
+
+
+def test_two_commands_of_one_shell_are_two_jobs() -> None:
+    one, other = (line("python3", "bash", group=n, pids=(n, 50)) for n in (101, 102))
+    assert joined(one, other) == [0, 1]
+
+
+def test_what_a_service_starts_in_its_own_group_is_not_one_job() -> None:
+    workers = [line("python3", "raylet", pids=(n, 50)) for n in (101, 102)]
+    assert joined(*(worker._replace(leader="raylet") for worker in workers)) == [0, 1]
+
+
+def test_ranks_of_a_slurm_job_are_joined_by_its_number_alone() -> None:
+    path = "0::/system.slice/slurmstepd.scope/job_{}/step_0/user/task_{}\n"
+    ranks = [
+        line("python3", "slurmstepd", group=n, pids=(n, 50))._replace(cgroup=path.format(job, n))
+        for n, job in ((101, 7), (102, 7), (103, 8))
+    ]
+    assert joined(*ranks) == [0, 0, 2]
+
+
+def test_a_pid_that_is_used_again_is_another_job() -> None:
+    early = line("python3", "torchrun", group=1, pids=(101, 50))
+    late = line("python3", "torchrun", group=2, pids=(102, 50))
+    late = late._replace(line=(late.line[0], late.line[1]._replace(started=9e5)))
+    assert joined(early, late) == [0, 1]
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.integers(0, 9), st.frozensets(st.sampled_from("abcdefgh"), min_size=1)))
+def test_keys_join_whatever_is_tied_directly_or_through_others(
+    tied: dict[int, frozenset[str]],
+) -> None:
+    reached = {one: {one} for one in tied}
+    for _ in tied:
+        for one in tied:
+            near = {o for r in reached[one] for o in tied if tied[r] & tied[o]}
+            reached[one] = reached[one] | near
+    keys = identity.keys(tied)
+    assert keys.keys() == tied.keys()
+    assert all((keys[a] == keys[b]) == (b in reached[a]) for a in tied for b in tied)
+
+
+RUNTIMES = {
+    "0::/system.slice/slurmstepd.scope/job_1234/step_0/user/task_0": ("slurm", "1234"),
+    "7:devices:/slurm/uid_1000/job_1234/step_batch": ("slurm", "1234"),
+    "5:cpuset:/slurm_1/uid_0\n4:memory:/slurm/uid_1/job_77": ("slurm", "77"),
+    f"0::/system.slice/docker-{DOCKER}.scope": ("docker", "0123456789ab"),
+    f"5:devices:/docker/{DOCKER}": ("docker", "0123456789ab"),
+    f"0::/machine.slice/libpod-{DOCKER}.scope/container": ("podman", "0123456789ab"),
+    f"0::/kubepods.slice/kubepods-pod{POD}.slice/cri-containerd-{DOCKER}.scope": (
+        "kubernetes", POD.replace("_", "-"),
+    ),
+    f"5:cpu:/kubepods/burstable/pod{POD.replace('_', '-')}/{DOCKER}": (
+        "kubernetes", POD.replace("_", "-"),
+    ),
+    f"0::/system.slice/nerdctl-{DOCKER}.scope": ("containerd", "0123456789ab"),
+    "0::/lxc.payload.research/init.scope": ("lxc", "research"),
+    "5:cpu:/lxc/research": ("lxc", "research"),
+    NO_CGROUP: ("process", ""),
+    "0::/": ("process", ""),
+    "0::/system.slice/docker.service": ("process", ""),
+    "0::/system.slice/slurmd.service": ("process", ""),
+    "": ("process", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cgroup", RUNTIMES)
+def test_what_runs_a_process_stands_in_its_cgroup(cgroup: str) -> None:
+    assert identity.runtime(cgroup) == RUNTIMES[cgroup]
+
+
+PROGRAMS = {
+    "python3 -u /home/a/train.py --token=secret": "train.py",
+    "/usr/bin/python3 /usr/local/bin/torchrun --nproc-per-node 8 src/train.py -x": "train.py",
+    "python -m torch.distributed.run --nproc_per_node=8 train.py": "train.py",
+    "python3.11 -m vllm.entrypoints.openai.api_server --api-key secret": (
+        "vllm.entrypoints.openai.api_server"
+    ),
+    "mpirun -np 8 ./run.sh": "run.sh",
+    "./a.out -m secret": "",
+    "python3 -m": "",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("command", PROGRAMS)
+def test_a_job_is_called_after_its_script_or_module(command: str) -> None:
+    assert identity.program(command.split()) == PROGRAMS[command]
+
+
+def test_titles() -> None:
+    origin = line("python3", "torchrun", "bash")
+    assert identity.title(origin, ["python3", "torchrun", "train.py"]) == "train.py:99"
+    assert identity.title(origin, []) == "torchrun:99"
+    in_docker = origin._replace(cgroup=f"0::/docker/{DOCKER}")
+    assert identity.title(in_docker, ["train.py"]) == "docker:0123456789ab"
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(), max_size=6))
+def test_a_name_is_short_and_printable_whatever_the_command_line(command: list[str]) -> None:
+    name = identity.program(command)
+    assert name.isprintable()
+    assert len(name) <= identity.LONGEST_NAME

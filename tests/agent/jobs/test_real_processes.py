@@ -1,0 +1,194 @@
+"""The workload of real processes of this machine, and the price of a look at many."""
+
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+import pytest
+
+from agent.clock import SystemClock
+from agent.hardware.host import real_host
+from agent.hardware.logins import Logins
+from agent.jobs import follow
+from agent.jobs.gpu_processes import GpuProcesses
+from agent.model import Reading
+from agent.polling.reads import ReadCosts, perform
+from agent.sources import workload as work
+from agent.sources.options import HostOptions
+from tests.support.effort import calls_of
+from tests.support.marks import Mark, between, marked
+from tests.support.process_tree import GPU, labels_of, of
+
+LOOKS = follow.WINDOW + 1
+BETWEEN = 0.5  # seconds
+PATIENCE = 60.0
+TICK = 0.01
+"""Seconds of CPU time that the kernel counts by."""
+
+BURN = "print('burns', flush=True)\nwhile True: pass"
+SLEEP = "import time\nprint('sleeps', flush=True)\ntime.sleep(600)"
+MOST_CALLS = 6_000
+CLONE = {"x86_64": 56, "aarch64": 220}
+VFORK_SIGCHLD = 0x4000 | 17
+WAIT = f"""
+import ctypes, time
+print('waits', flush=True)
+ctypes.CDLL(None).syscall({CLONE.get(platform.machine(), 0)}, {VFORK_SIGCHLD}, 0, 0, 0, 0)
+time.sleep(600)
+"""
+"""The parent of a vfork sleeps uninterruptibly until its child execs or ends."""
+
+LAUNCH = """
+import subprocess, sys, threading, time
+children = []
+def fork():
+    children.extend(subprocess.Popen([sys.executable, "-c", code]) for code in sys.argv[1:])
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+print("ready", flush=True)
+threading.Thread(target=sys.stdin.read).start()  # two threads: one waits, one works by halves
+while True:
+    until = time.thread_time() + 0.05
+    while time.thread_time() < until:
+        pass
+    time.sleep(0.05)
+"""
+
+
+@contextmanager
+def launched(*loaders: str) -> Iterator[psutil.Process]:
+    """A launcher with these loaders, all of which have started; all of them end with the block."""
+    command = [sys.executable, "-c", LAUNCH, *loaders]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
+        assert launcher.stdout
+        for _ in ("ready", *loaders):  # each says one word
+            launcher.stdout.readline()
+        root = psutil.Process(launcher.pid)
+        try:
+            yield root
+        finally:
+            for process in (*root.children(recursive=True), root):
+                process.kill()
+
+
+def looking(gpu_processes: GpuProcesses) -> Callable[[], Reading]:
+    clock = SystemClock()
+    (read,) = work.reads(real_host(), clock, HostOptions(), gpu_processes)
+
+    def look() -> Reading:
+        reading, _ = perform(read, clock, ReadCosts())
+        assert not reading.failure, reading.failure
+        return reading
+
+    return look
+
+
+def used(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def cores(marks: Sequence[Mark]) -> Any:
+    """Cores used from the first mark to the last, as far as the kernel's ticks tell."""
+    least, most = between(marks[0], marks[-1]).rate
+    ticks = TICK / between(marks[0], marks[-1]).seconds[0]
+    return pytest.approx((least + most) / 2, abs=(most - least) / 2 + 2 * ticks)
+
+
+@pytest.mark.skipif(platform.machine() not in CLONE, reason="needs the number of clone()")
+def test_figures_of_real_processes() -> None:
+    gpu_processes, began = GpuProcesses(), time.monotonic()
+    with launched(BURN, SLEEP, WAIT) as launcher:
+        burner, sleeper, waiter = launcher.children()
+        wait_until(lambda: sleeper.status() == psutil.STATUS_SLEEPING)
+        wait_until(lambda: waiter.status() == psutil.STATUS_DISK_SLEEP)
+        gpu_processes.settle(GPU, (launcher.pid,))
+        look, burnt, spent = looking(gpu_processes), [], []
+        for _ in range(LOOKS):  # the first is forgotten by the last
+            time.sleep(BETWEEN)
+            (reading, by_launcher), by_burner = marked(
+                lambda: marked(look, lambda: used(launcher)), lambda: used(burner)
+            )
+            burnt.append(by_burner)
+            spent.append(by_launcher)
+    figures = of(reading)
+    assert figures[work.LOADERS] == 2
+    assert figures[work.LOADERS_WAITING] == 0.5
+    assert figures[work.LOADERS_CORES] == cores(burnt[1:])
+    assert figures[work.LOADERS_RUNNING] == 0.5
+    assert figures[work.LAUNCHER_CORES] == cores(spent[1:])
+    assert figures[work.LAUNCHER_WAITING] == 0
+    assert 1 <= figures[work.ALLOWED_CORES] <= (psutil.cpu_count() or 1)
+    assert figures[work.LIVES] <= time.monotonic() - began + 2 * TICK
+
+
+def test_two_launchers_of_this_test_are_one_job() -> None:
+    """Both are children of the same program, as the ranks of torchrun are."""
+    gpu_processes = GpuProcesses()
+    with launched() as one, launched() as other:
+        for number, process in enumerate((one, other)):
+            gpu_processes.settle((str(number), f"GPU-{number}"), (process.pid,))
+        jobs = labels_of(looking(gpu_processes)(), work.JOB)
+    assert len({labels[-1] for labels in jobs}) == 1
+
+
+def test_a_launcher_that_has_ended_is_said_to_be_hidden_not_idle() -> None:
+    with launched() as launcher:
+        pid = launcher.pid
+    gpu_processes = GpuProcesses()
+    gpu_processes.settle(GPU, (pid,))
+    reading = looking(gpu_processes)()
+    assert reading.samples == ()
+    assert all(f"process {pid} " in absence.detail for absence in reading.absences)
+
+
+def test_a_look_at_eight_gpus_is_little_work() -> None:
+    """Eight launchers with eight loaders each; an idle core makes such a look in a millisecond."""
+    gpu_processes = GpuProcesses()
+    several = f"import subprocess as s\n[s.Popen(['sleep', '600']) for _ in range(8)]\n{SLEEP}"
+    with launched(*[several] * 8) as above:
+        for number, launcher in enumerate(above.children()):
+            gpu_processes.settle((str(number), f"GPU-{number}"), (launcher.pid,))
+        look = looking(gpu_processes)
+        look()  # meets them
+        by_source, calls, readings = [], [], []
+        for _ in range(3):
+            began = time.thread_time()
+            readings.append(look())
+            by_source.append(time.thread_time() - began)
+            calls.append(calls_of(look))
+    print(f"a look takes {min(by_source) * 1e3:.2f} ms of CPU, {max(calls)} calls")
+    assert sum(metric is work.LOADERS for metric, _, _ in readings[-1].samples) == 8
+    assert max(calls) < MOST_CALLS
+
+
+def test_a_name_that_does_not_come_is_not_waited_for() -> None:
+    answered = threading.Event()
+
+    def find(uid: int) -> str:
+        assert answered.wait(PATIENCE)
+        return f"user{uid}"
+
+    logins = Logins(find)
+    assert logins.name(77) == "77"
+    answered.set()
+    wait_until(lambda: logins.name(77) == "user77")
+
+
+def test_a_user_without_a_name_keeps_the_number() -> None:
+    assert Logins().name(4_000_000_000) == "4000000000"
+    assert Logins().name(0) == "root"

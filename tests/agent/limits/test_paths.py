@@ -1,0 +1,248 @@
+"""Every data path against its limit: which paths are saturated, and that no other is."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.limits import paths
+from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.limits.paths import PathAccounts, PathKey
+from agent.limits.resolution import Limit
+from agent.model import Reading, ReadKey, Reason, Sample
+from agent.series import SampleStore
+from agent.simulator import scenarios, system_models
+from agent.sources import disk, nvlink
+from agent.specs.machine import SaturationConfig, SpecConfig
+from tests.support.configuration import SHIPPED
+from tests.support.machines import Bench, simulated
+
+BOTH = ("receive", "transmit")
+SETTLED = 65  # seconds: links are read once a minute
+
+
+def saturated(bench: Bench) -> set[tuple[str, str, str]]:
+    """Path, device and direction of every path that was ever saturated."""
+    found = bench.look.all(paths.SATURATED).items()
+    return {(key[0], key[1], key[4]) for key, seconds in found if seconds > 0}
+
+
+def gpus(path: str, count: int, directions: tuple[str, ...]) -> set[tuple[str, str, str]]:
+    return {(path, f"gpu{index}", way) for index in range(count) for way in directions}
+
+
+SCENARIOS = {
+    "dgx-1-p100:starved-disk": {("disk", "md0", "read")},
+    "dgx-1-v100:starved-disk": {("disk", "md0", "read")},
+    "dgx-1-v100:starved-network": {("network", "eno1", "receive")},
+    "dgx-station-v100:starved-network": {("network", "enp1s0f0", "receive")},
+    "dgx-1-v100:starved-pcie": {("pcie", "gpu0", "receive")},
+    "dgx-a100:starved-pcie": {("pcie", "gpu0", "receive")},
+    "dgx-h100:starved-pcie": {("pcie", "gpu0", "receive")},
+    "dgx-1-p100:nvlink-saturated": gpus("nvlink", 8, BOTH),
+    "dgx-1-v100:nvlink-saturated": gpus("nvlink", 8, BOTH),
+    "dgx-station-v100:nvlink-saturated": gpus("nvlink", 4, BOTH),
+    "dgx-a100:nvlink-saturated": gpus("nvlink", 8, BOTH),
+    "dgx-h200:nvlink-saturated": gpus("nvlink", 8, BOTH),
+    "dgx-1-v100:training": set(),
+    "dgx-h100:training": set(),
+    "dgx-h200:idle": set(),
+    "k40:training": set(),
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_exactly_the_right_paths_are_saturated(scenario: str) -> None:
+    found = saturated(simulated(scenario).run(SETTLED))
+    links = {entry for entry in found if entry[0] == "nvlink" and ":" in entry[1]}
+    assert found - links == SCENARIOS[scenario]
+    assert not links or "nvlink-saturated" in scenario
+
+
+def ports(count: int) -> set[tuple[str, str, str]]:
+    return {("infiniband", f"mlx5_{n}:1", way) for n in range(count) for way in BOTH}
+
+
+FULL: dict[str, dict[str, set[tuple[str, str, str]]]] = {
+    "starved-disk": {name: {("disk", "md0", "read")} for name in ("dgx-1-p100", "dgx-1-v100")},
+    "starved-network": {
+        **{key: {("network", "eno1", "receive")} for key in ("dgx-1-p100", "dgx-1-v100")},
+        **{key: {("network", "ens6f0", "receive")} for key in ("dgx-a100", "dgx-h100", "dgx-h200")},
+        "dgx-station-v100": {("network", "enp1s0f0", "receive")},
+    },
+    "infiniband-saturated": {
+        **dict.fromkeys(("dgx-1-p100", "dgx-1-v100"), ports(4)),
+        **dict.fromkeys(("dgx-a100", "dgx-h100", "dgx-h200"), ports(8)),
+    },
+    "starved-pcie": {"k40": set()},  # Kepler does not tell its PCIe traffic
+}
+"""What fills up, by scenario and system; below is what holds for the systems not named."""
+
+OTHERS: dict[str, set[tuple[str, str, str]]] = {
+    "starved-disk": set(),  # no sheet states the speed of their disks
+    "starved-network": {("network", "enp4s0", "receive")},
+    "starved-pcie": {("pcie", "gpu0", "receive")},
+    "infiniband-saturated": set(),
+}
+
+
+def possible_on(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Scenario and system, for those of these scenarios that the system can have."""
+    return [
+        (name, system)
+        for name in names
+        for system, machine in system_models.ALL.items()
+        if not scenarios.missing(machine, name)
+    ]
+
+
+@pytest.mark.parametrize(("scenario", "system"), possible_on(OTHERS))
+def test_on_every_system_what_a_scenario_fills_is_saturated(scenario: str, system: str) -> None:
+    expected = FULL[scenario].get(system, OTHERS[scenario])
+    assert saturated(simulated(f"{system}:{scenario}").run(12)) == expected
+
+
+def test_one_pair_of_a_cube_mesh_is_full_at_a_sixth_of_its_gpu() -> None:
+    whole = PathKey("nvlink", "gpu0", "0", "GPU-0", "transmit")
+    link = whole._replace(device="gpu0:2")
+    limits = {key: Limit(speed, "spec", "") for key, speed in ((whole, 150e9), (link, 25e9))}
+    paths = PathAccounts(SHIPPED, limits)
+    samples = SampleStore()
+    for at in (0.0, 60.0):
+        both = (
+            Sample(nvlink.WIRE_TRANSMITTED, ("0", "GPU-0"), 24e9 * at),
+            Sample(nvlink.LINK_WIRE_TRANSMITTED, ("0", "GPU-0", "2"), 24e9 * at),
+        )
+        samples.take(at, [Reading(ReadKey("nvlink", "links"), at, 60.0, both)])
+        paths.observe(samples)
+    told = {key.device: (path.ratio, path.saturated) for key, path in paths.paths.items()}
+    assert told == {"gpu0": (pytest.approx(0.16), 0.0), "gpu0:2": (pytest.approx(0.96), 60.0)}
+
+
+def test_hbm_has_a_limit_only_where_gpm_tells_the_traffic() -> None:
+    def limited(machine: str) -> set[str]:
+        return {key[0] for key in simulated(machine).run(5).look.all(paths.LIMIT)}
+
+    assert "hbm" in limited("dgx-h100:training")
+    assert "hbm" not in limited("dgx-1-v100:training")
+
+
+def test_what_no_paper_states_is_unknown_until_it_is_configured() -> None:
+    bench = simulated("dgx-station-v100:starved-disk").run(12)
+    assert not [key for key in bench.look.all(paths.LIMIT) if key[0] == "disk"]
+    snapshot = bench.agent.poller.latest
+    reasons = {
+        (a.labels[1], a.labels[4]): a.reason
+        for a in snapshot.absences(snapshot.at)
+        if a.metric is paths.RATIO and a.labels[0] == "disk"
+    }
+    assert reasons["md0", "read"] is Reason.UNKNOWN
+    config = Settings(LimitsConfig((LimitConfig("disk", "md0", "read", 1.56e9),)))
+    found = saturated(simulated("dgx-station-v100:starved-disk", config).run(12))
+    assert found == {("disk", "md0", "read")}
+
+
+def test_a_pair_of_a_cube_mesh_has_limits_of_its_own() -> None:
+    limits = simulated("dgx-1-v100:training").run(3).look.all(paths.LIMIT)
+    of_gpu0 = {key[1]: value for key, value in limits.items() if key[:1] == ("nvlink",)}
+    assert of_gpu0["gpu0"] == 150e9
+    assert {of_gpu0[f"gpu0:{link}"] for link in range(6)} == {25e9}
+
+
+def test_limits_name_their_origin_and_source() -> None:
+    look = simulated("dgx-1-p100:training").run(3).look
+    told = {
+        (row["path"], row["device"], row["direction"]): (row["origin"], row["source"])
+        for row in look.labelled(paths.LIMIT_INFO)
+    }
+    assert told["disk", "md0", "read"][0] == "spec"
+    assert "NVIDIA DGX-1" in told["disk", "md0", "read"][1]
+    assert ("disk", "md0", "write") not in told
+    assert told["network", "eno1", "receive"] == ("spec", told["network", "eno1", "receive"][1])
+
+
+def test_what_is_configured_comes_first() -> None:
+    config = Settings(LimitsConfig((LimitConfig("disk", "md0", "write", 1.5e9),)))
+    look = simulated("dgx-1-v100:training", config).run(3).look
+    key = ("disk", "md0", "", "", "write")
+    assert look.value(paths.LIMIT, *key) == 1.5e9
+    assert look.value(paths.LIMIT_INFO, *key, "configured", "the configuration") == 1
+
+
+def test_a_narrow_slot_lowers_the_limit_and_hides_no_saturation() -> None:
+    look = simulated("dgx-1-v100:pcie-degraded").run(12).look
+    limits = {k[1]: v for k, v in look.all(paths.LIMIT).items() if k[0] == "pcie"}
+    assert min(limits.values()) == pytest.approx(max(limits.values()) / 2)
+
+
+def test_links_that_are_down_lower_the_limit_of_their_gpu() -> None:
+    look = simulated("dgx-station-v100:nvlink-down").run(95).look
+    limits = {k[1]: v for k, v in look.all(paths.LIMIT).items() if k[0] == "nvlink"}
+    assert sorted({limits[f"gpu{index}"] for index in range(4)}) == [75e9, 100e9]
+
+
+KEY = PathKey("disk", "sda", "", "", "read")
+
+
+def fed(*points: tuple[float, float]) -> PathAccounts:
+    """A disk of 100 B/s whose counter reads so at those times; saturated at 0.9."""
+    paths = PathAccounts(SHIPPED, {KEY: Limit(100.0, "configured", "")})
+    samples = SampleStore()
+    for at, value in points:
+        sample = Sample(disk.READ_BYTES, ("sda",), value)
+        samples.take(at, [Reading(ReadKey("disk", "counters"), at, 1.0, (sample,))])
+        paths.observe(samples)
+    return paths
+
+
+def test_a_ratio_above_one_is_told_as_it_is() -> None:
+    assert fed((0, 0), (1, 150)).paths[KEY].ratio == 1.5
+
+
+def test_seconds_are_saturated_at_the_threshold_and_not_below() -> None:
+    path = fed((0, 0), (1, 90), (2, 179), (3, 280)).paths[KEY]
+    assert (path.saturated, path.observed) == (2.0, 3.0)
+
+
+def test_a_reset_and_a_gap_are_not_observed() -> None:
+    path = fed((0, 500), (1, 20), (2, 40), (9, 900), (10, 920)).paths[KEY]
+    assert (path.observed, path.ratio) == (2.0, pytest.approx(0.2))
+
+
+def test_gpus_that_answer_after_the_first_tick_have_limits_at_once() -> None:
+    bench = simulated("dgx-1-v100:training")
+    bench.machine.driver.fail("nvmlDeviceGetCount", 9)
+    bench.run(3)
+    assert {"nvlink", "pcie"}.isdisjoint(key[0] for key in bench.look.all(paths.LIMIT))
+    bench.machine.driver.fail("nvmlDeviceGetCount", None)
+    bench.run(11)
+    assert {"nvlink", "pcie"} <= {key[0] for key in bench.look.all(paths.LIMIT)}
+
+
+OWN_THRESHOLDS = (
+    '[thresholds]\ndisk = { value = 0.30, unit = "ratio", source = "ours" }\n'
+    'pcie = { value = 0.40, unit = "ratio", source = "ours" }\n'
+)
+
+
+def test_a_configured_threshold_goes_before_a_users_sheet_and_that_before_the_shipped(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own.toml").write_text(OWN_THRESHOLDS)
+    config = Settings(SpecConfig(specs=str(tmp_path)), SaturationConfig(disk=0.55))
+    specs = simulated("dgx-1-v100:training", config).agent.specs
+    thresholds = {path: specs.threshold(path) for path in ("disk", "pcie", "nvlink")}
+    assert thresholds == {"disk": 0.55, "pcie": 0.40, "nvlink": 0.85}
+
+
+def test_a_configured_threshold_decides_what_is_saturated() -> None:
+    look = simulated("dgx-1-v100:training").run(12).look
+    key = ("network", "eno1", "", "", "receive")
+    usual = look.value(paths.RATIO, *key)
+    assert usual is not None
+    assert 0 < usual < 0.9
+    assert look.value(paths.SATURATED, *key) == 0
+    config = Settings(SaturationConfig(network=usual / 2))
+    look = simulated("dgx-1-v100:training", config).run(12).look
+    assert (look.value(paths.SATURATED, *key) or 0) > 8

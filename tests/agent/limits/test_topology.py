@@ -1,0 +1,186 @@
+"""The graph of NVLinks found against the system's: any numbering will do, no other graph will."""
+
+import random
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.diagnosis.findings import findings
+from agent.sources import nvlink
+from agent.specs import SystemSpec, load
+from agent.specs.graph import Weights, differences, weights
+from exporters.words import finding_text
+from tests.support.effort import calls_of
+from tests.support.machines import Bench, simulated
+
+MESHED = ("dgx-1-p100", "dgx-1-v100", "dgx-station-v100")
+SWITCHED = ("dgx-a100", "dgx-h100", "dgx-h200")
+SYSTEMS = load().systems
+
+
+def expected(name: str) -> Weights:
+    graph = SYSTEMS[name].nvlink_graph
+    assert graph is not None
+    return weights(SYSTEMS[name].gpus, {(a, b): n for a, b, n in graph.pairs})
+
+
+def renumbered(graph: Weights, order: tuple[int, ...]) -> Weights:
+    return tuple(tuple(graph[a][b] for b in order) for a in order)
+
+
+def crossed(graph: Weights, a: int, b: int, c: int, d: int) -> Weights:
+    """One link of a-b and one of c-d become a-c and b-d: every GPU keeps its number of links."""
+    changed = [list(row) for row in graph]
+    for one, other, more in ((a, b, -1), (c, d, -1), (a, c, 1), (b, d, 1)):
+        changed[one][other] += more
+        changed[other][one] += more
+    return tuple(map(tuple, changed))
+
+
+@pytest.mark.parametrize("name", MESHED)
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_any_numbering_of_a_system_is_that_system(name: str, seed: int) -> None:
+    graph = expected(name)
+    order = list(range(len(graph)))
+    random.Random(seed).shuffle(order)
+    assert differences(renumbered(graph, tuple(order)), graph) == ()
+
+
+def test_crossed_links_are_told_by_pair() -> None:
+    graph = expected("dgx-1-v100")
+    wrong = differences(crossed(graph, 0, 3, 1, 2), graph)
+    assert {tuple(d) for d in wrong} == {(0, 3, 1, 2), (1, 2, 1, 2), (0, 1, 2, 1), (2, 3, 3, 2)}
+
+
+def cost(found: Weights, wanted: Weights, order: tuple[int, ...]) -> int:
+    nodes = range(len(found))
+    return sum(abs(found[a][b] - wanted[order[a]][order[b]]) for a in nodes for b in nodes if a < b)
+
+
+matrices = st.lists(st.integers(0, 2), min_size=10, max_size=10).map(
+    lambda links: weights(
+        5, dict(zip([(a, b) for a in range(5) for b in range(a + 1, 5)], links, strict=True))
+    )
+)
+
+
+@given(found=matrices, wanted=matrices)
+@settings(max_examples=60, deadline=None)
+def test_no_matching_is_better_than_the_best(found: Weights, wanted: Weights) -> None:
+    best = min(cost(found, wanted, order) for order in permutations(range(5)))
+    assert sum(abs(d.found - d.expected) for d in differences(found, wanted)) == best
+
+
+def test_the_worst_graphs_of_eight_are_compared_with_little_work() -> None:
+    everyone = weights(8, {(a, b): 1 for a in range(8) for b in range(a + 1, 8)})
+    ring = weights(8, {(a, a + 1): 3 for a in range(7)} | {(0, 7): 3})
+    for one, other in ((everyone, ring), (expected("dgx-1-v100"), ring)):
+        differences.cache_clear()
+        assert calls_of(lambda a=one, b=other: differences(a, b)) < 5_000_000
+        assert differences(one, other)
+
+
+def told(bench: Bench, name: str) -> list[str]:
+    """Findings about the graph, from a snapshot of the bench."""
+    system: SystemSpec = SYSTEMS[name]
+    found = map(finding_text, findings(bench.agent.poller.latest, system))
+    return [text for text in found if "graph" in text]
+
+
+@pytest.mark.parametrize("name", [*MESHED, *SWITCHED])
+def test_a_healthy_system_has_its_graph(name: str) -> None:
+    bench = simulated(f"{name}:training").run(3)
+    assert bench.look.all(nvlink.LINK_INFO)
+    assert told(bench, name) == []
+
+
+def cross(bench: Bench, one: tuple[int, int], other: tuple[int, int]) -> None:
+    """Swap the far ends of one link of each of two pairs of GPUs."""
+    gpus = bench.machine.gpus
+    a, b = (next(x for x in gpus[here].links if x.peer == far) for here, far in (one, other))
+    far_a, far_b = gpus[a.peer].links[a.peer_link], gpus[b.peer].links[b.peer_link]
+    (a.peer, a.peer_link), (b.peer, b.peer_link) = (b.peer, b.peer_link), (a.peer, a.peer_link)
+    far_a.peer, far_a.peer_link = other[0], b.number
+    far_b.peer, far_b.peer_link = one[0], a.number
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dgx-1-p100", "gpu0-gpu1 has no links, expected 1"),
+        ("dgx-1-v100", "gpu0-gpu1 has no links, expected 1"),
+        ("dgx-station-v100", "gpu0-gpu1 has no links, expected 1"),
+    ],
+)
+def test_another_graph_is_found_and_its_pairs_are_named(name: str, said: str) -> None:
+    bench = simulated(f"{name}:training")
+    cross(bench, (0, 1), (2, 3))
+    (sentence,) = told(bench.run(3), name)
+    assert said in sentence
+
+
+@pytest.mark.parametrize("scenario", ["nvlink-down", "gpu-lost"])
+def test_what_is_down_is_told_once(scenario: str) -> None:
+    bench = simulated(f"dgx-1-v100:{scenario}").run(95)
+    spec = SYSTEMS["dgx-1-v100"]
+    every = list(map(finding_text, findings(bench.agent.poller.latest, spec)))
+    assert every
+    assert not any("graph" in finding for finding in every)
+
+
+def test_a_link_between_gpus_behind_switches_is_found() -> None:
+    bench = simulated("dgx-h100:training")
+    library = bench.machine.nvml
+    honest = library.nvmlDeviceGetNvLinkRemoteDeviceType
+
+    def odd(handle: object, link: int) -> int:
+        return 1 if link == 3 else int(honest(handle, link))
+
+    library.nvmlDeviceGetNvLinkRemoteDeviceType = odd
+    sentences = told(bench.run(3), "dgx-h100")
+    assert "GPU 0: NVLink graph: 1 link to a npu, expected a switch (3)" in sentences
+
+
+def test_far_ends_that_are_not_told_are_not_judged() -> None:
+    bench = simulated("dgx-1-v100:training")
+    bench.machine.driver.fail("nvmlDeviceGetNvLinkRemotePciInfo", 3)
+    assert told(bench.run(3), "dgx-1-v100") == []
+    ends = bench.look.labelled(nvlink.LINK_INFO)
+    assert len(ends) == 48
+    assert {labels["remote_pci_bus_id"] for labels in ends} == {""}
+
+
+def test_addresses_that_are_of_no_gpu_here_are_not_judged() -> None:
+    bench = simulated("dgx-1-v100:training")
+    library = bench.machine.nvml
+    honest = library.nvmlDeviceGetNvLinkRemotePciInfo
+
+    def of_the_host(handle: object, link: int) -> object:
+        info = honest(handle, link)
+        info.busId = info.busId.replace("00000000:", "000000F0:").encode()
+        return info
+
+    library.nvmlDeviceGetNvLinkRemotePciInfo = of_the_host
+    assert told(bench.run(3), "dgx-1-v100") == []
+    addresses = {
+        labels["remote_pci_bus_id"][:8] for labels in bench.look.labelled(nvlink.LINK_INFO)
+    }
+    assert addresses == {"000000F0"}
+
+
+def test_a_link_that_only_one_of_its_ends_tells_of_does_not_count() -> None:
+    bench = simulated("dgx-1-v100:training")
+    link = next(x for x in bench.machine.gpus[3].links if x.peer == 0)
+    link.peer = 1  # GPU 0 still tells of two links to GPU 3
+    (sentence,) = told(bench.run(3), "dgx-1-v100")
+    assert "gpu0-gpu3 has 1 link, expected 2" in sentence
+
+
+def test_without_a_system_there_is_nothing_to_compare_with() -> None:
+    bench = simulated("dgx-1-v100:training")
+    cross(bench, (0, 1), (2, 3))
+    found = map(finding_text, findings(bench.run(3).agent.poller.latest, None))
+    assert not any("graph" in text for text in found)

@@ -1,0 +1,110 @@
+"""Listeners that are not what they should be; each serves one connection after the other."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from agent.hardware.nccl_ras import RasAddress
+
+Behaviour = Callable[[socket.socket], None]
+
+
+@contextmanager
+def listening(behaviour: Behaviour) -> Iterator[RasAddress]:
+    """A listener on a free port that treats every connection so, until the block ends."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.02)
+        over = threading.Event()
+
+        def serve() -> None:
+            while not over.is_set():
+                with suppress(TimeoutError):
+                    connection, _ = server.accept()
+                    connection.settimeout(0.02)
+                    with connection, suppress(OSError):
+                        behaviour(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield RasAddress(*server.getsockname())
+        over.set()
+        thread.join()
+
+
+def heard(connection: socket.socket) -> str:
+    """The next command, waited for as long as the asker stays; nothing once it has gone."""
+    line = b""
+    while not line.endswith(b"\n"):
+        with suppress(TimeoutError):
+            piece = connection.recv(1)
+            if not piece:
+                return ""
+            line += piece
+    return line.decode().strip()
+
+
+def greet(connection: socket.socket) -> None:
+    """As NCCL does up to the question for the status, without JSON."""
+    heard(connection)
+    connection.sendall(b"SERVER PROTOCOL 2\n")
+    heard(connection)
+    connection.sendall(b"OK\n")
+    heard(connection)
+    connection.sendall(b"ERROR: Unknown command SET FORMAT json\n")
+    heard(connection)
+
+
+def closes(_: socket.socket) -> None:
+    """Takes a connection and closes it at once."""
+
+
+def says_nothing(connection: socket.socket) -> None:
+    """A stopped process, or a stuck thread: takes commands in until the asker goes."""
+    while heard(connection):
+        pass
+
+
+def web_server(connection: socket.socket) -> None:
+    heard(connection)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+
+def noise(connection: socket.socket) -> None:
+    heard(connection)
+    connection.sendall(bytes(range(256)) * 4)
+
+
+def drip(connection: socket.socket, note: Callable[[], None]) -> None:
+    """Send a byte now and then without end; `note` is called before each."""
+    while True:
+        note()
+        connection.sendall(b"N")
+        with suppress(TimeoutError):
+            if not connection.recv(1):
+                return
+
+
+def endless(connection: socket.socket) -> None:
+    greet(connection)
+    while True:
+        with suppress(TimeoutError):
+            connection.sendall(b"x" * 65536)
+
+
+def cut(connection: socket.socket) -> None:
+    """Dies in the middle of its answer."""
+    greet(connection)
+    connection.sendall(b"NCCL version 2.27.5 compiled with CUDA 12.8\nCUDA runtime")
+
+
+def refuses_status(connection: socket.socket) -> None:
+    greet(connection)
+    connection.sendall(b"ERROR: Unknown command VERBOSE STATUS\n")
+
+
+def strange_reply(connection: socket.socket) -> None:
+    heard(connection)
+    connection.sendall(b"SERVER PROTOCOL 2\n")
+    heard(connection)
+    connection.sendall(b"WHAT?\n")

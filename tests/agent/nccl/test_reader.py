@@ -1,0 +1,237 @@
+"""One connection and one round: what is asked, what comes, and every listener that misbehaves."""
+
+import socket
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from agent.hardware.nccl_answer import NcclAnswer, RasFailure, Unanswered, processes
+from agent.hardware.nccl_ras import PATIENCE, RasAddress, RasLimits, RasReader, ask
+from agent.model import Reason
+from agent.simulator.nccl_ras import RasListener, SimulatedRanks
+from tests.agent.nccl import listeners
+
+LIMITS = RasLimits(greeting=60, deadline=60, most_bytes=1 << 20)
+"""Patient with a busy machine: nothing here waits for it to end."""
+EIGHT = SimulatedRanks(pids=tuple(range(101, 109)), hosts=("10.0.0.1",) * 8)
+FOUR = SimulatedRanks(pids=tuple(range(201, 205)), hosts=("10.0.0.1",) * 4, name="beef")
+
+MISBEHAVIOUR = {
+    listeners.closes: RasFailure.PROTOCOL,
+    listeners.web_server: RasFailure.NOT_NCCL,
+    listeners.noise: RasFailure.NOT_NCCL,
+    listeners.endless: RasFailure.TOO_LARGE,
+    listeners.cut: RasFailure.PROTOCOL,
+    listeners.refuses_status: RasFailure.PROTOCOL,
+    listeners.strange_reply: RasFailure.PROTOCOL,
+}
+IMPATIENT = RasLimits(greeting=0.05, deadline=0.1, connections=3)
+
+
+@pytest.fixture
+def nobody() -> Iterator[RasAddress]:
+    """An address where nobody listens: bound, so that nobody else takes it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield RasAddress(*taken.getsockname())
+
+
+@pytest.mark.parametrize("behaviour", MISBEHAVIOUR, ids=lambda b: b.__name__)
+def test_a_listener_that_misbehaves_is_a_reason(behaviour: listeners.Behaviour) -> None:
+    with listeners.listening(behaviour) as address:
+        told = ask(address, LIMITS)
+    assert isinstance(told, Unanswered)
+    assert told.failure is MISBEHAVIOUR[behaviour]
+    assert str(address) in told.detail or "status of" in told.detail
+    assert told.detail.isprintable()
+
+
+def test_silence_is_a_reason() -> None:
+    with listeners.listening(listeners.says_nothing) as address:
+        told = ask(address, IMPATIENT)
+    detail = f"{address} took the connection and says nothing"
+    assert told == Unanswered(RasFailure.SILENT, detail)
+
+
+def test_an_answer_that_drips_is_broken_off_at_the_deadline() -> None:
+    """The clock stands until the answer has begun, so that a busy machine changes nothing."""
+    late: list[float] = []
+
+    def drips(connection: socket.socket) -> None:
+        listeners.greet(connection)
+        listeners.drip(connection, lambda: late.append(1.0))
+
+    with listeners.listening(drips) as address:
+        told = ask(address, LIMITS, now=lambda: sum(late))
+    detail = f"{address} began to answer and did not end in time"
+    assert told == Unanswered(RasFailure.SLOW, detail)
+    assert len(late) >= LIMITS.deadline
+
+
+def test_nobody_listens(nobody: RasAddress) -> None:
+    told = ask(nobody, LIMITS)
+    assert told == Unanswered(RasFailure.REFUSED, f"nobody listens on {nobody}")
+    assert told.absent().reason is Reason.MISSING
+    assert str(told.absent()) == f"refused: nobody listens on {nobody}"
+
+
+def test_an_address_that_cannot_be_reached() -> None:
+    told = ask(RasAddress("255.255.255.255", 9), LIMITS)
+    assert isinstance(told, Unanswered)
+    assert told.failure is RasFailure.UNREACHABLE
+
+
+def test_another_services_words_are_not_repeated() -> None:
+    def secretive(connection: socket.socket) -> None:
+        listeners.heard(connection)
+        connection.sendall(b"password: hunter2\n")
+
+    with listeners.listening(secretive) as address:
+        told = ask(address, LIMITS)
+    assert isinstance(told, Unanswered)
+    assert "hunter2" not in told.detail
+
+
+@pytest.mark.parametrize(
+    ("version", "plain", "names_all"),
+    [
+        ((2, 24, 3), False, False),
+        ((2, 27, 7), False, False),
+        ((2, 28, 6), False, False),
+        ((2, 28, 9), False, True),
+        ((2, 28, 9), True, False),
+        ((2, 31, 2), False, True),
+    ],
+)
+def test_json_is_asked_for_where_nccl_speaks_it(
+    version: tuple[int, int, int], plain: bool, names_all: bool
+) -> None:
+    with RasListener(lambda: EIGHT.answer(10), version) as listener:
+        told = ask(listener.at, plain=plain)
+    assert isinstance(told, NcclAnswer)
+    assert told.lists_all is names_all
+    assert told.nccl_version == ".".join(map(str, version))
+    assert (told.nodes, told.processes, told.gpus) == (1, 8, 8)
+
+
+def test_commands_are_given_one_by_one_in_order() -> None:
+    commands: list[str] = []
+
+    def note(connection: socket.socket) -> None:
+        for reply in (b"SERVER PROTOCOL 2\n", b"OK\n", b"OK\n", b'{"communicators": []}'):
+            commands.append(listeners.heard(connection))
+            connection.sendall(reply)
+
+    with listeners.listening(note) as address:
+        told = ask(address, LIMITS)
+    assert told == NcclAnswer("", lists_all=True)
+    assert commands == ["CLIENT PROTOCOL 2", "TIMEOUT 4", "SET FORMAT json", "VERBOSE STATUS"]
+
+
+def test_nccl_on_ipv6_is_found(nobody: RasAddress) -> None:
+    try:
+        listener = RasListener(lambda: EIGHT.answer(10), (2, 28, 9), "::1")
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    with listener:
+        told = RasReader((nobody, listener.at), LIMITS).read()
+    assert len(told.answers) == 1
+    assert str(listener.at).startswith("[::1]:")
+
+
+def test_of_deserted_addresses_the_first_is_told(nobody: RasAddress) -> None:
+    told = RasReader((nobody, RasAddress("255.255.255.255", 9)), LIMITS).read()
+    assert told.failure == Unanswered(RasFailure.REFUSED, f"nobody listens on {nobody}")
+    assert (told.answers, told.connections, told.silent) == ((), 1, 0)
+
+
+def by_turns(*jobs: SimulatedRanks) -> RasListener:
+    """A port that several jobs of one user share: the kernel picks one for each connection."""
+    turns = cycle(jobs)
+    return RasListener(lambda: next(turns).answer(10), (2, 28, 9))
+
+
+def test_a_round_ends_when_all_wanted_processes_are_told() -> None:
+    with by_turns(EIGHT, FOUR) as listener:
+        reader = RasReader((listener.at,))
+        told = reader.read({101, 203})
+    assert told.connections == 2
+    assert [answer.gpus for answer in told.answers] == [8, 4]
+    assert told.failure is None
+
+
+def test_a_round_without_wishes_asks_once() -> None:
+    with by_turns(EIGHT, FOUR) as listener:
+        told = RasReader((listener.at,)).read()
+    assert told.connections == 1
+
+
+def test_a_process_that_nccl_never_tells_of_is_given_up() -> None:
+    with by_turns(EIGHT) as listener:
+        reader = RasReader((listener.at,), RasLimits(connections=4))
+        rounds = [reader.read({101, 999}).connections for _ in range(PATIENCE // 4 + 2)]
+        assert rounds == [4] * (PATIENCE // 4) + [1, 1]
+        reader.read({101})
+        assert reader.read({101, 999}).connections == 4  # gone and come again: another process
+
+
+def test_each_job_is_told_once_however_often_it_answers() -> None:
+    with by_turns(EIGHT, EIGHT, FOUR) as listener:
+        told = RasReader((listener.at,)).read({999})
+    assert told.connections == 4
+    assert [len(processes(answer)) for answer in told.answers] == [8, 4]
+
+
+def test_a_silent_process_is_counted_and_the_next_one_asked() -> None:
+    with by_turns(EIGHT) as good:
+        turns = iter((listeners.says_nothing,))
+
+        def behaviour(connection: socket.socket) -> None:
+            silent = next(turns, None)
+            if silent is not None:
+                silent(connection)
+                return
+            with socket.create_connection(good.at) as other:  # hands the conversation on
+                while words := listeners.heard(connection):
+                    other.sendall(f"{words}\n".encode())
+                    last = words == "VERBOSE STATUS"
+                    while piece := other.recv(65536):
+                        connection.sendall(piece)
+                        if not last:
+                            break
+                    if last:
+                        return
+
+        with listeners.listening(behaviour) as address:
+            told = RasReader((address,), RasLimits(greeting=2.0)).read({101})
+    assert (told.silent, told.connections) == (1, 2)
+    assert told.failure is None
+    assert len(told.answers) == 1
+
+
+def test_nobody_but_silent_processes() -> None:
+    with listeners.listening(listeners.says_nothing) as address:
+        told = RasReader((address,), IMPATIENT).read({101})
+    assert told.failure is not None
+    assert told.failure.failure is RasFailure.SILENT
+    assert (told.silent, told.connections, told.answers) == (3, 3, ())
+
+
+def test_json_that_is_too_large_is_asked_for_as_text_next_time() -> None:
+    with RasListener(lambda: EIGHT.answer(10), (2, 28, 9)) as listener:
+        reader = RasReader((listener.at,), RasLimits(most_bytes=3000))
+        first, second = reader.read(), reader.read()
+    assert first.failure is not None
+    assert first.failure.failure is RasFailure.TOO_LARGE
+    assert [answer.lists_all for answer in second.answers] == [False]
+
+
+def test_every_connection_is_closed() -> None:
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir()))
+    for behaviour in (*MISBEHAVIOUR, listeners.says_nothing, listeners.greet):
+        with listeners.listening(behaviour) as address:
+            RasReader((address,), IMPATIENT).read()
+    assert len(list(descriptors.iterdir())) == before

@@ -1,0 +1,163 @@
+"""Answers recorded from NCCL 2.28.9 on two H200, one training job of two ranks each.
+
+healthy, running (read while its ranks differ), ended (a process has gone), two jobs of one user on
+one port; and three jobs that hang after about 4 s, read at the seconds in the files' names: crossed
+(each rank waits in another communicator), late (rank 1 waits for its input, and rank 0 for it),
+stopped (the process of rank 1 is stopped). Hosts are masked.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.hardware.nccl_answer import NcclAnswer, RankLoss, same_job
+from agent.hardware.nccl_json import parse_json
+from agent.hardware.nccl_ras import RasReader
+from agent.hardware.nccl_text import parse_text
+from agent.jobs.collectives import (
+    NcclReading,
+    RankSeat,
+    lost,
+    movement,
+    pace,
+    rates,
+    stalled,
+    waited_for,
+)
+from agent.simulator.nccl_ras import RasListener, status_json
+from agent.simulator.nccl_text import status_text
+
+FOLDER = Path(__file__).parent / "transcripts"
+GOLDEN = FOLDER / "told.golden"
+RECORDED = (2, 28, 9)
+FILES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".json", ".txt"))
+
+
+def told(name: str) -> NcclAnswer:
+    text = (FOLDER / name).read_text(encoding="ascii")
+    answer = parse_json(text) if name.endswith(".json") else parse_text(text)
+    assert isinstance(answer, NcclAnswer)
+    assert answer.ignored == 0
+    return answer
+
+
+def readings(job: str) -> list[NcclReading]:
+    """All JSON of one job in order."""
+    names = sorted(path.name for path in FILES if path.match(f"{job}-*.json"))
+    return [NcclReading(float(name.split("-")[1][:5]), told(name)) for name in names]
+
+
+def in_words(answer: NcclAnswer) -> Iterator[str]:
+    """An answer by line, to be reviewed."""
+    yield (
+        f"  NCCL {answer.nccl_version}, CUDA {answer.cuda_runtime} on {answer.cuda_driver}, "
+        f"at {answer.told_at or 'no time'}: {answer.nodes} nodes, {answer.processes} processes, "
+        f"{answer.gpus} GPUs; {answer.seconds} s, {answer.timeouts} timeouts, "
+        f"{'all' if answer.lists_all else 'some'} ranks listed"
+    )
+    for group in answer.groups:
+        errors = ",".join(sorted(group.errors)) or "OK"
+        yield (
+            f"  group {group.number}: {group.communicators} of {group.size} on {group.nodes} "
+            f"nodes, {group.ranks} ranks, {group.status.value}, {errors}"
+        )
+    for process in answer.silent:
+        yield f"  silent: {process}"
+    for found in answer.communicators:
+        yield f"  {found.key.hash} {found.key.second or '-'} of {found.size}"
+        for rank in found.ranks:
+            counts = ", ".join(f"{kind} {count}" for kind, count in rank.counts.items() if count)
+            yield (
+                f"    rank {rank.rank} at {rank.host} {rank.pid} GPU {rank.cuda_device}/"
+                f"{rank.nvml_device} {rank.status.value}{rank.error}: {counts}"
+            )
+        for missing in found.missing:
+            yield f"    missing: {missing}"
+
+
+def test_what_is_told(request: pytest.FixtureRequest) -> None:
+    lines = [line for path in FILES for line in (path.name, *in_words(told(path.name)))]
+    text = "\n".join(lines) + "\n"
+    if request.config.getoption("--update-golden"):
+        GOLDEN.write_text(text, encoding="ascii")
+    assert text == GOLDEN.read_text(encoding="ascii")
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.suffix == ".json"], ids=lambda p: p.name)
+def test_the_simulated_service_writes_the_same_json(path: Path) -> None:
+    assert status_json(told(path.name), RECORDED) == path.read_text(encoding="ascii")
+
+
+@pytest.mark.parametrize("name", ["healthy", "crossed-02.02", "crossed-06.01", "late-06.02"])
+def test_the_simulated_service_writes_the_same_text(name: str) -> None:
+    """Text and JSON of the same moment: what JSON tells, written as text."""
+    expected = (FOLDER / f"{name}.txt").read_text(encoding="ascii")
+    assert status_text(told(f"{name}.json"), RECORDED) == expected
+
+
+@pytest.mark.parametrize("name", ["healthy", "crossed-06.01", "late-06.02"])
+def test_text_and_json_agree(name: str) -> None:
+    plain, full = told(f"{name}.txt"), told(f"{name}.json")
+    assert (plain.nodes, plain.processes, plain.gpus) == (full.nodes, full.processes, full.gpus)
+    assert sum(group.communicators for group in plain.groups) == len(full.communicators)
+    known = {communicator.key.hash: communicator for communicator in full.communicators}
+    for communicator in plain.communicators:
+        for rank, other in zip(communicator.ranks, known[communicator.key.hash].ranks, strict=True):
+            assert (rank.rank, rank.host, rank.pid, rank.cuda_device, rank.nvml_device) == (
+                *(other.rank, other.host, other.pid, other.cuda_device, other.nvml_device),
+            )
+            assert rank.counts.items() <= other.counts.items()
+
+
+def test_two_jobs_on_one_port_are_told_apart() -> None:
+    first, second = told("two-jobs-first.json"), told("two-jobs-second.json")
+    assert not same_job(first, second)
+    assert same_job(first, told("running.txt"))
+    turns = iter((first, first, second))
+    with RasListener(lambda: next(turns), RECORDED) as listener:
+        both = RasReader((listener.at,)).read({2008, 2010, 2067, 2069})
+    assert both.answers == (first, second)
+    assert both.connections == 3
+
+
+def test_a_job_that_runs_has_a_pace() -> None:
+    """4 s of about 0.1 s a step, three collectives each; two of them never counted on."""
+    (before, after) = readings("crossed")[:2]
+    busiest = max(pace(rates(before, after)).values())
+    assert busiest == pytest.approx((682 - 466) / 3.99)
+    assert movement([before, after]).still is False
+    assert stalled([before, after]) == ()
+
+
+def test_a_rank_that_is_late_is_named() -> None:
+    hang = readings("late")
+    assert stalled(hang[:2]) == ()
+    (found,) = stalled(hang)
+    assert (found.kind, found.launched, found.others_launched) == ("AllReduce", 1, 2)
+    assert [(r.rank, r.host, r.pid, r.nvml_device) for r in found.behind] == [
+        (1, "192.0.2.2", 3276, 1)
+    ]
+    assert found.since == 6.02
+    assert movement(hang[1:]).still is True
+    assert waited_for([found]).first == {RankSeat("192.0.2.2", 3276, 1)}
+
+
+def test_ranks_that_wait_for_one_another_are_both_named() -> None:
+    found = stalled(readings("crossed"))
+    assert [[rank.pid for rank in stall.behind] for stall in found] == [[1018], [1020]]
+    assert {stall.since for stall in found} == {6.01}
+    told_of = waited_for(found)
+    assert told_of.first == frozenset()
+    assert {seat.pid for seat in told_of.circle} == {1018, 1020}
+
+
+def test_a_stopped_process_is_missing_in_all_its_communicators() -> None:
+    hang = readings("stopped")
+    later = NcclReading(15.0, hang[-1].answer)
+    gone = lost([*hang, later])
+    assert {(g.rank.rank, g.rank.pid, g.rank.loss, g.since) for g in gone} == {
+        (1, 2338, RankLoss.UNRESPONSIVE, 9.02)
+    }
+    assert len(gone) == 3
+    assert movement([hang[-1], later]).still is True

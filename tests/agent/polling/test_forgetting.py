@@ -1,0 +1,102 @@
+"""What is gone is forgotten, what is kept holds on to nothing else, what is back is met anew."""
+
+import pytest
+
+from agent.limits.paths import KEPT, PathAccounts
+from agent.limits.resolution import Limit, PathKey
+from agent.model import Absence, Absent, Reading, ReadKey, Reason, Sample
+from agent.polling.reads import Out, ValueRow, ValueRows
+from agent.series import SampleStore
+from agent.sources import activity, disk, network, nvlink
+from tests.support.configuration import SHIPPED
+from tests.support.machines import Bench, simulated
+
+NIC = PathKey("network", "eth7", "", "", "transmit")
+SENT = ReadKey("network", "counters")
+
+
+def sent(at: float, count: float) -> Reading:
+    return Reading(SENT, at, 1.0, (Sample(network.TRANSMITTED, ("eth7",), count),))
+
+
+def test_a_nic_that_is_gone_keeps_its_seconds_for_an_hour() -> None:
+    paths = PathAccounts(SHIPPED, {NIC: Limit(1e9, "configured", "")})
+    samples = SampleStore()
+    for at in (0.0, 1.0):
+        samples.take(at, [sent(at, at * 1e9)])
+        paths.observe(samples)
+    expired = paths.paths[NIC].until
+    paths.forget(expired + KEPT + 1)
+    assert paths.paths[NIC].saturated == 1.0, "it has a limit: it is there, if silent"
+    paths.limits = {}
+    paths.forget(expired + KEPT)
+    assert NIC in paths.paths
+    paths.forget(expired + KEPT + 1)
+    assert paths.paths == {}
+
+
+def test_refusals_of_disks_that_are_gone_are_forgotten() -> None:
+    samples = SampleStore()
+    refused = Absence(disk.BUSY, ("sdx1",), Reason.UNSUPPORTED, "counts none")
+    samples.take(0.0, [Reading(ReadKey("disk", "counters"), 0.0, 1.0, (), (refused,))])
+    samples.take(3.0, [])
+    assert samples.absence(disk.BUSY, "sdx1") is refused
+    samples.take(3.1, [])
+    assert samples.absence(disk.BUSY, "sdx1") is None
+
+
+def refuse(_: object) -> float:
+    raise Absent(Reason.UNSUPPORTED, "no such counter")
+
+
+def test_a_refusal_is_kept_without_the_frames_that_it_came_by() -> None:
+    rows = ValueRows(object(), [ValueRow(disk.BUSY, refuse)])
+    out = Out(0.0)
+    rows.read(out)
+    ((_, kept),) = rows._refused
+    assert (str(kept), kept.reason) == ("no such counter", Reason.UNSUPPORTED)
+    assert (kept.__traceback__, kept.__cause__, kept.__context__) == (None, None, None)
+
+
+def test_the_far_end_of_a_link_is_asked_when_it_comes_up() -> None:
+    """A link that is down does not tell it; the next look for its own sake is an hour away."""
+    bench = simulated("dgx-1-v100:training")
+    bench.machine.cut_link(0, 2)
+    bench.run(5)
+    assert far_ends(bench)["0", "2"] == "unknown"
+    for gpu in bench.machine.gpus:
+        for link in gpu.links:
+            link.cut = False
+    bench.run(125)
+    assert set(far_ends(bench).values()) == {"gpu"}
+
+
+def far_ends(bench: Bench) -> dict[tuple[str, str], str]:
+    """Kind of the far end by GPU and link."""
+    found = bench.look.labelled(nvlink.LINK_INFO)
+    return {(labels["gpu"], labels["link"]): labels["remote"] for labels in found}
+
+
+MOMENTS = {
+    "nvmlDeviceGetNvLinkState": nvlink.LINKS,
+    "nvmlGpmQueryDeviceSupport": activity.SM_ACTIVE,
+    "nvmlGpmSampleGet": activity.SM_ACTIVE,
+}
+
+
+@pytest.mark.parametrize("function", MOMENTS)
+def test_a_gpu_that_was_met_in_a_bad_moment_is_met_again(function: str) -> None:
+    """What it did not answer then decides what is read of it; the next probe is an hour away."""
+    bench, metric = simulated("dgx-h100:training"), MOMENTS[function]
+    bench.machine.driver.fail(function, 999)
+    bench.run(5)
+    assert bench.look.all(metric) == {}
+    assert all(a.reason is not Reason.MISSING for a in absences(bench) if a.metric is nvlink.LINKS)
+    bench.machine.driver.fail(function, None)
+    bench.run(75)
+    assert len(bench.look.all(metric)) == 8
+
+
+def absences(bench: Bench) -> list[Absence]:
+    snapshot = bench.agent.poller.latest
+    return list(snapshot.absences(snapshot.at))

@@ -1,0 +1,263 @@
+"""GPUs that come, go, refuse and return: each costs only itself."""
+
+import logging
+
+import pytest
+
+from agent.hardware.device import GpuIdentity, NvmlDevice
+from agent.model import Reason
+from agent.polling import intervals
+from agent.polling.inventory import CONNECTION
+from agent.polling.reads import Out, Read
+from agent.sources import activity, clocks, gpu, memory, nvlink, pcie, power, xid
+from tests.support.fake_gpus import Bench
+from tests.support.fake_nvml import LOST, NOT_SUPPORTED, TIMEOUT
+
+FATAL = len(xid.FATAL)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_every_gpu_answers_at_the_first_turn(bench: Bench) -> None:
+    assert not bench.inventory.complete()
+    bench.run()
+    assert bench.inventory.complete()
+    assert bench.values(power.POWER) == {("0", "GPU-0"): 250.0, ("1", "GPU-1"): 250.0}
+    assert bench.inventory.inventory.answering == bench.inventory.inventory.most == 2
+
+
+def test_a_driver_that_is_not_there_yet_is_asked_again_each_ten_seconds(bench: Bench) -> None:
+    bench.nvml.driver = None
+    bench.run(3)
+    assert bench.inventory.complete(), "a machine without a driver is ready to be served"
+    assert "nvmlInit: Driver Not Loaded" in str(bench.readings[CONNECTION].failure)
+    assert "--simulate" in str(bench.readings[CONNECTION].failure)
+    assert list(bench.readings) == [CONNECTION]
+    bench.nvml.driver = "460.32.03"
+    bench.run(7)
+    assert not bench.inventory.inventory.connected
+    bench.run(1)
+    assert bench.inventory.inventory.driver_version == "460.32.03"
+    assert bench.readings[CONNECTION].failure is None
+    assert bench.uuids() == ["GPU-0", "GPU-1"]
+
+
+def test_nobody_is_ready_before_the_first_turn_is_over() -> None:
+    bench = Bench()
+    seen: list[bool] = []
+    build = bench.inventory.build
+
+    def observed(device: NvmlDevice, identities: list[GpuIdentity]) -> list[Read]:
+        seen.append(bench.inventory.complete())
+        seen.append(bench.inventory.inventory.connected)
+        seen.append(bench.inventory.listener() is not None)
+        return list(build(device, identities))
+
+    bench.inventory.build = observed
+    bench.run()
+    assert seen == [False] * 6
+
+
+def test_a_lost_gpu_costs_only_itself_and_returns(bench: Bench) -> None:
+    bench.run(2)
+    bench.nvml.gpus[1].errors["*"] = LOST
+    bench.run(2)
+    assert bench.uuids() == ["GPU-0"]
+    assert set(bench.reasons(power.POWER).values()) == {Reason.LOST}
+    assert set(bench.reasons(clocks.CLOCK).values()) == {Reason.LOST}
+    assert bench.inventory.inventory.lost == {"GPU-1"}
+    assert bench.inventory.inventory.answering == 1
+    assert all(r.failure is None for r in bench.readings.values())
+    bench.nvml.gpus[1].errors.clear()
+    bench.run(10)
+    assert bench.uuids() == ["GPU-0", "GPU-1"]
+    assert not bench.inventory.inventory.lost
+    assert not bench.reasons(power.POWER)
+    assert bench.forgotten == []
+
+
+def test_a_lost_gpu_is_still_told_of_after_the_hourly_probe(bench: Bench) -> None:
+    bench.run(2)
+    bench.nvml.gpus[1].errors["*"] = LOST
+    bench.run(2)
+    bench.clock.advance(intervals.TOPOLOGY)
+    bench.run(2)
+    assert bench.reasons(power.POWER) == {("1", "GPU-1"): Reason.LOST}
+    assert bench.inventory.inventory.lost == {"GPU-1"}
+    bench.nvml.gpus[1].errors.clear()
+    bench.run(11)
+    assert bench.uuids() == ["GPU-0", "GPU-1"]
+
+
+def test_a_driver_reload_is_noticed_reconnected_and_probed_anew(bench: Bench) -> None:
+    bench.run(3)
+    generation = bench.inventory.inventory.generation
+    bench.nvml.reload()
+    bench.run()
+    assert set(bench.reasons(power.POWER).values()) == {Reason.NO_DRIVER}
+    assert "Uninitialized" in str(bench.readings[CONNECTION].failure)
+    bench.nvml.driver = "570.10"
+    bench.run()
+    assert bench.inventory.inventory.driver_version == "570.10"
+    assert bench.inventory.inventory.generation > generation
+    assert bench.uuids() == ["GPU-0", "GPU-1"]
+    assert not bench.reasons(power.POWER)
+
+
+def test_a_gpu_that_a_reload_takes_away_is_forgotten(bench: Bench) -> None:
+    bench.run(3)
+    bench.nvml.reload()
+    del bench.nvml.gpus[1]
+    bench.run(2)
+    assert {key.device for key in bench.readings} == {"", "GPU-0"}
+    assert bench.inventory.inventory.answering == 1
+    assert bench.inventory.inventory.most == 2
+
+
+def test_a_reload_is_noticed_though_every_gpu_is_lost() -> None:
+    bench = Bench(gpus=1).run(2)
+    bench.nvml.gpus[0].errors["*"] = LOST
+    bench.run(2)
+    bench.nvml.reload()
+    bench.nvml.gpus[0].errors.clear()
+    bench.run(10)
+    assert bench.uuids() == ["GPU-0"]
+    assert bench.inventory.inventory.connected
+
+
+def test_a_gpu_that_vanishes_from_the_list_is_forgotten_at_the_hourly_probe(bench: Bench) -> None:
+    bench.run(2)
+    del bench.nvml.gpus[1]
+    bench.clock.advance(intervals.TOPOLOGY)
+    bench.run()
+    assert {key.device for key in bench.readings} == {"", "GPU-0"}
+    assert {key.device for key in bench.forgotten} == {"GPU-1"}
+
+
+def test_an_index_may_shift_but_a_uuid_stays() -> None:
+    bench = Bench(gpus=3).run(2)
+    bench.nvml.gpus[0].errors["*"] = LOST
+    bench.run()
+    del bench.nvml.gpus[0]
+    bench.run(10)
+    assert bench.values(power.POWER) == {("0", "GPU-1"): 250.0, ("1", "GPU-2"): 250.0}
+    assert bench.inventory.inventory.answering == 2
+    assert bench.reasons(power.POWER) == {("0", "GPU-0"): Reason.LOST}
+
+
+def test_a_count_that_fails_once_costs_nothing(bench: Bench) -> None:
+    bench.run(2)
+    bench.nvml.errors["nvmlDeviceGetCount"] = 999
+    bench.clock.advance(intervals.TOPOLOGY)
+    bench.run(2)
+    assert bench.uuids() == ["GPU-0", "GPU-1"]
+    assert bench.forgotten == []
+
+
+def test_mig_is_the_reason_where_the_whole_gpu_refuses() -> None:
+    bench = Bench()
+    bench.nvml.gpus[0].mig = True
+    bench.run(2)
+    for metric in (gpu.UTILIZATION, activity.ACTIVITY, pcie.RECEIVED):
+        assert bench.reasons(metric)["0", "GPU-0"] is Reason.MIG
+        assert list(bench.values(metric)) == [("1", "GPU-1")]
+    assert bench.uuids() == ["GPU-0", "GPU-1"]
+
+
+def test_a_read_that_raises_fails_alone(bench: Bench) -> None:
+    bench.nvml.gpus[0].errors["MemoryInfo"] = ValueError("odd struct")
+    bench.run(2)
+    assert bench.uuids() == ["GPU-1"], "the surprise came while the GPU was probed"
+    bench.nvml.gpus[0].errors.clear()
+    bench.run(10)
+    bench.nvml.gpus[0].errors["MemoryInfo"] = ValueError("odd struct")
+    bench.run()
+    assert bench.uuids() == ["GPU-0", "GPU-1"]
+    assert bench.reasons(memory.USED) == {("0", "GPU-0"): Reason.FAILED}
+    failures = [r.failure for r in bench.readings.values() if r.failure]
+    assert len(failures) == 1
+    assert failures[0][::2] == ("ValueError", "odd struct")
+    assert bench.inventory.inventory.lost == frozenset()
+
+
+def test_a_gpu_that_does_not_answer_is_complained_of_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.nvml.gpus[0].errors["*"] = LOST
+    with caplog.at_level(logging.WARNING):
+        bench.run(25)
+    assert bench.uuids() == ["GPU-1"]
+    assert [r.getMessage() for r in caplog.records] == [
+        'event=gpu_not_answering gpu=0 error="nvmlDeviceGetHandleByIndex: GPU is lost"'
+    ]
+
+
+def test_fields_refused_as_a_whole_do_not_cost_the_gpu(bench: Bench) -> None:
+    bench.nvml.gpus[0].errors["FieldValues"] = NOT_SUPPORTED
+    bench.run(2)
+    assert bench.uuids() == ["GPU-0", "GPU-1"]
+    assert bench.reasons(nvlink.RECEIVED) == {("0", "GPU-0"): Reason.UNSUPPORTED}
+
+
+def test_energy_keeps_its_counter_after_one_refusal_that_is_not_for_good(bench: Bench) -> None:
+    bench.nvml.gpus[0].errors["TotalEnergyConsumption"] = TIMEOUT
+    bench.run(2)
+    assert bench.reasons(power.ENERGY) == {("0", "GPU-0"): Reason.STALLED}
+    bench.nvml.gpus[0].errors.clear()
+    bench.run(10)
+    assert set(bench.values(power.ENERGY)) == {("0", "GPU-0"), ("1", "GPU-1")}
+
+
+def test_xids_start_at_0_are_counted_and_kept_after_the_gpu_is_lost(bench: Bench) -> None:
+    assert bench.watch.poll(0) is False, "no driver to listen to yet"
+    bench.run(2)
+    bench.nvml.events = [(0x2000, 79), (0x2000, 79), (0x2000, 13), (0x9999, 48)]
+    while bench.nvml.events:
+        assert bench.watch.poll(0)
+    bench.nvml.gpus[1].errors["*"] = LOST
+    bench.run(2)
+    counted = bench.xids()
+    assert counted["1", "GPU-1", "79"] == 2
+    assert counted["1", "GPU-1", "13"] == 1
+    assert counted["0", "GPU-0", "79"] == counted["0", "GPU-0", "48"] == 0
+    assert len(counted) == 2 * FATAL + 1
+
+
+def test_xids_are_heard_of_after_a_reload_and_of_a_gpu_that_returned(bench: Bench) -> None:
+    bench.run(2)
+    bench.watch.poll(0)
+    bench.nvml.reload()
+    assert bench.watch.poll(0) is False
+    assert bench.watch.poll(0) is False
+    bench.nvml.gpus[1].errors["*"] = LOST
+    bench.run(2)
+    bench.watch.poll(0)
+    assert bench.nvml.listened == {0x1000}
+    bench.nvml.gpus[1].errors.clear()
+    bench.run(10)
+    bench.watch.poll(0)
+    assert bench.nvml.listened == {0x1000, 0x2000}
+    bench.nvml.events = [(0x2000, 74)]
+    bench.watch.poll(0)
+    assert bench.xids()["1", "GPU-1", "74"] == 1
+
+
+def test_event_sets_do_not_pile_up(bench: Bench) -> None:
+    bench.run(2)
+    bench.nvml.errors["RegisterEvents"] = NOT_SUPPORTED
+    for _ in range(5):
+        assert bench.watch.poll(0) is False
+    assert bench.nvml.sets == 0
+
+
+def test_a_gpu_without_events_is_absent_and_costs_the_others_nothing(bench: Bench) -> None:
+    bench.nvml.gpus[0].errors["RegisterEvents"] = NOT_SUPPORTED
+    bench.run(2)
+    bench.watch.poll(0)
+    out = Out(0.0)
+    bench.counts.read(out)
+    assert {s.labels[1] for s in out.samples} == {"GPU-1"}
+    assert [(a.labels, a.reason) for a in out.absences] == [(("0", "GPU-0"), Reason.UNSUPPORTED)]

@@ -1,0 +1,374 @@
+"""The poller with real threads: what hangs costs its own lane, and everything says so.
+
+Their clock waits for every thread that can answer before it lets time pass, so that a busy machine
+is as good as an idle one.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from agent.clock import FrozenClock
+from agent.model import GPU_LABELS, Metric, Reading, ReadKey, Reason, Snapshot, gauge
+from agent.polling import intervals
+from agent.polling.health import (
+    ABSENT_VALUES,
+    CONFIG_OK,
+    HEALTH,
+    LAST_TICK,
+    READ_CPU_SECONDS,
+    READ_SECONDS,
+    SOURCE_UP,
+)
+from agent.polling.observers import GuardedObserver
+from agent.polling.poller import PATIENCE, STALL, Poller
+from agent.polling.reads import Out, Read, ReadCosts, fixed
+from agent.polling.schedule import ReadSchedule
+from agent.polling.worker import Emit, InlineWorker, Worker
+from agent.series import SampleStore
+
+PATIENCE_OF_TEST = 60.0  # seconds
+POWER = gauge("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
+CLOCK = gauge("dgx_gpu_clock_hertz", "Clock.", "a call", GPU_LABELS)
+BUSY = gauge("dgx_cpu_busy_ratio", "CPUs.", "a file")
+GPU = ("0", "GPU-0")
+
+
+class Clock(FrozenClock):
+    """Time passes in `sleep` alone, and not before all lanes are idle that will be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled: Callable[[], bool] = lambda: True
+
+    async def sleep(self, seconds: float) -> None:
+        while not self.settled():  # noqa: ASYNC110 - threads set no event of asyncio
+            await asyncio.sleep(0.001)
+        await super().sleep(seconds)
+
+
+class Machine:
+    """Two lanes of one or two reads each; the call behind `power` can hang or raise."""
+
+    def __init__(self, worker: type[Worker] = Worker) -> None:
+        self.clock = Clock()
+        self.answers = threading.Event()
+        self.answers.set()
+        self.error: Exception | None = None
+        self.agendas = {
+            "nvml": self._agenda(("power", POWER, GPU, self.power), ("clocks", CLOCK, GPU, None)),
+            "host": self._agenda(("cpu", BUSY, (), None)),
+        }
+        self.poller = Poller(
+            workers=[worker(n, a.run, a.complete, self.clock) for n, a in self.agendas.items()],
+            read_costs=[schedule.read_costs for schedule in self.agendas.values()],
+            clock=self.clock,
+        )
+        self.clock.settled = self._settled
+
+    def _settled(self) -> bool:
+        """Whether each lane has ended its turn, but for one that hangs."""
+        busy = [worker.name for worker in self.poller.workers if worker.busy_since is not None]
+        return not busy or (busy == ["nvml"] and not self.answers.is_set())
+
+    def _agenda(self, *rows: tuple[str, Metric, tuple[str, ...], Any]) -> ReadSchedule:
+        reads = []
+        for source, metric, labels, run in rows:
+            key = ReadKey(source, "all", *labels[1:])
+            answer = run or (lambda out, metric=metric: out.add(metric, 1.0))
+            reads.append(Read(key, (metric,), answer, fixed(intervals.TICK), labels))
+        return ReadSchedule(reads, self.clock, ReadCosts())
+
+    def power(self, out: Out) -> None:
+        assert self.answers.wait(PATIENCE_OF_TEST)
+        if self.error is not None:
+            raise self.error
+        out.add(POWER, 250.0)
+
+    async def tick(self, times: int = 1) -> None:
+        """Tick as `run` does, but only so often."""
+        for _ in range(times):
+            start = self.clock.monotonic()
+            await self.poller.tick()
+            await self.clock.sleep(start + intervals.TICK - self.clock.monotonic())
+
+    @property
+    def look(self) -> SampleStore:
+        return SampleStore.of(self.poller.latest)
+
+    def up(self) -> dict[str, float]:
+        return {source: value for (source,), value in self.look.all(SOURCE_UP).items()}
+
+    def stalled(self) -> dict[Metric, Reason]:
+        latest = self.poller.latest
+        return {a.metric: a.reason for a in latest.absences(latest.at)}
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_OF_TEST))
+
+
+def test_every_tick_publishes_a_new_snapshot(machine: Machine) -> None:
+    async def story() -> None:
+        assert machine.poller.waiting_for() == "the first readings of nvml, host"
+        await machine.tick()
+        first = machine.poller.latest
+        await machine.tick(2)
+        assert first.tick == 1
+        assert machine.poller.latest.tick == 3
+        assert machine.poller.latest.at > first.at
+        assert machine.look.value(POWER, *GPU) == 250.0
+        assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
+        assert machine.poller.waiting_for() == ""
+
+    play(story)
+
+
+def test_a_call_that_hangs_stalls_its_own_lane_only(machine: Machine) -> None:
+    async def story() -> None:
+        await machine.tick(2)
+        machine.answers.clear()
+        await machine.tick(3)
+        assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}, "not so soon"
+        await machine.tick(int(STALL) + 1)
+        assert machine.up() == {"power": 0, "clocks": 0, "cpu": 1, "nvml": 0}
+        assert machine.look.value(POWER, *GPU) is None, "data expire after three beats"
+        assert machine.look.value(CLOCK, *GPU) is None
+        assert machine.look.value(BUSY) == 1.0
+        assert machine.stalled() == {POWER: Reason.STALLED, CLOCK: Reason.STALLED}
+        assert machine.look.all(ABSENT_VALUES) == {
+            ("dgx_gpu_clock_hertz", "stalled"): 1,
+            ("dgx_gpu_power_watts", "stalled"): 1,
+        }
+        assert machine.poller.waiting_for() == "", "it was ready, and the rest is worth serving"
+        machine.answers.set()
+        await machine.tick(3)
+        assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
+        assert machine.look.value(POWER, *GPU) == 250.0
+        assert machine.stalled() == {}
+
+    play(story)
+
+
+def test_the_host_stays_fresh_at_every_tick_of_a_stall(machine: Machine) -> None:
+    async def story() -> None:
+        await machine.tick()
+        machine.answers.clear()
+        for _ in range(10):
+            await machine.tick()
+            reading = machine.poller.latest.readings[ReadKey("cpu", "all")]
+            assert reading.fresh(machine.poller.latest.at)
+        machine.answers.set()
+
+    play(story)
+
+
+def test_a_tick_waits_for_its_lanes_but_not_for_ever(machine: Machine) -> None:
+    async def story() -> None:
+        machine.answers.clear()
+        start = machine.clock.monotonic()
+        await machine.poller.tick()
+        assert machine.clock.monotonic() - start == PATIENCE * intervals.TICK
+        assert machine.look.value(BUSY) == 1.0
+        machine.answers.set()
+
+    play(story)
+
+
+def test_an_agent_whose_driver_hangs_from_the_start_gets_ready_without_it(
+    machine: Machine,
+) -> None:
+    async def story() -> None:
+        machine.answers.clear()
+        await machine.tick(2)
+        assert machine.poller.waiting_for() == "the first readings of nvml"
+        await machine.tick(int(STALL) + 1)
+        assert machine.poller.waiting_for() == ""
+        assert machine.up() == {"cpu": 1, "nvml": 0}
+        machine.answers.set()
+
+    play(story)
+
+
+def test_readings_finished_late_are_handed_over_at_the_next_tick(machine: Machine) -> None:
+    async def story() -> None:
+        machine.answers.clear()
+        await machine.tick()
+        assert machine.look.value(POWER, *GPU) is None
+        machine.answers.set()
+        await machine.tick()
+        assert machine.look.value(POWER, *GPU) == 250.0
+
+    play(story)
+
+
+def test_last_tick_is_wall_time_and_prices_are_told(machine: Machine) -> None:
+    async def story() -> None:
+        before = machine.clock.time()
+        await machine.tick(2)
+        last = machine.look.value(LAST_TICK)
+        assert last is not None
+        assert before < last < machine.clock.time()
+        assert last == machine.poller.latest.wall
+        assert set(machine.look.all(READ_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
+        assert set(machine.look.all(READ_CPU_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
+        assert machine.look.value(CONFIG_OK) == 1
+
+    play(story)
+
+
+class Diary:
+    """An observer that notes six ticks, and lets time pass at the third."""
+
+    def __init__(self, clock: FrozenClock) -> None:
+        self.clock = clock
+        self.ticks: list[float] = []
+        self.full = asyncio.Event()
+
+    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
+        self.ticks.append(snapshot.at)
+        if len(self.ticks) == 3:
+            self.clock.advance(2.5)
+        if len(self.ticks) == 6:
+            self.full.set()
+        return snapshot
+
+    def report(self, snapshot: Snapshot) -> Reading:
+        return Reading(ReadKey("diary", "all"), snapshot.at, 1.0)
+
+
+def test_run_ticks_once_a_second_and_makes_up_for_none_that_was_missed() -> None:
+    machine = Machine(InlineWorker)
+    diary = Diary(machine.clock)
+    machine.poller.observers = (diary,)
+
+    async def story() -> None:
+        running = asyncio.create_task(machine.poller.run())
+        await diary.full.wait()
+        running.cancel()
+
+    play(story)
+    assert diary.ticks == [0.0, 1.0, 2.0, 4.5, 5.5, 6.5]
+
+
+def test_a_read_that_fails_is_down_and_logged_once_until_it_recovers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine = Machine(InlineWorker)
+
+    async def story() -> None:
+        await machine.tick(2)
+        machine.error = ValueError("odd")
+        await machine.tick(3)
+        assert machine.up() == {"power": 0, "clocks": 1, "cpu": 1}
+        assert machine.stalled() == {POWER: Reason.FAILED}
+        machine.error = None
+        await machine.tick(2)
+        assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
+
+    with caplog.at_level(logging.INFO):
+        play(story)
+    told = [record.getMessage().split(" error=")[0] for record in caplog.records]
+    assert told == [
+        "event=read_failed source=power part=all device=GPU-0",
+        "event=read_recovered source=power part=all device=GPU-0",
+    ]
+
+
+def test_a_lane_whose_turn_raises_takes_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    turns: list[int] = []
+
+    def work(_: Emit) -> None:
+        turns.append(1)
+        raise RuntimeError("broken")
+
+    clock = Clock()
+    worker = Worker("odd", work, lambda: bool(turns), clock)
+    poller = Poller([worker], [], clock)
+    clock.settled = lambda: worker.busy_since is None
+
+    async def story() -> None:
+        await poller.tick()
+        await poller.tick()
+
+    play(story)
+    assert len(turns) == 2
+    assert "event=worker_failed worker=odd" in caplog.text
+
+
+def test_a_turn_that_ends_after_the_loop_closed_ends_quietly(machine: Machine) -> None:
+    async def story() -> None:
+        machine.answers.clear()
+        await machine.poller.tick()
+
+    play(story)
+    machine.answers.set()
+    worker = machine.poller.workers[0]
+    deadline = time.monotonic() + PATIENCE_OF_TEST
+    while worker.busy_since is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    play(machine.tick)
+    assert machine.look.value(POWER, *GPU) == 250.0
+
+
+def test_what_is_forgotten_leaves_the_snapshot() -> None:
+    clock = FrozenClock()
+    key = ReadKey("power", "all", "GPU-0")
+    out: list[Any] = []
+    worker = InlineWorker("nvml", lambda emit: [emit(x) for x in out] and None, lambda: True, clock)
+    poller = Poller([worker], [], clock)
+    machine = Machine(InlineWorker)
+
+    async def story() -> None:
+        await machine.tick()
+        out.append(machine.poller.latest.readings[key])
+        await poller.tick()
+        assert key in poller.latest.readings
+        out[:] = [key, ReadKey("never", "seen")]
+        await poller.tick()
+        assert set(poller.latest.readings) == {HEALTH}
+
+    play(story)
+
+
+class Clumsy:
+    """An observer that stumbles over every second tick."""
+
+    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
+        if snapshot.tick % 2:
+            raise ZeroDivisionError("odd")
+        return snapshot
+
+    def report(self, snapshot: Snapshot) -> Reading:
+        if snapshot.tick > 2:
+            raise KeyError("late")
+        return Reading(ReadKey("clumsy", "all"), snapshot.at, 1.0)
+
+
+def test_an_observer_that_fails_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = FrozenClock()
+    poller = Poller((), (), clock, observers=(GuardedObserver("clumsy", Clumsy()),))
+    up = []
+    for _ in range(4):
+        asyncio.run(poller.tick())
+        up.append(SampleStore.of(poller.latest).value(SOURCE_UP, "clumsy"))
+        clock.advance(1.0)
+    assert up == [0, 1, 0, 0]
+    assert [record.message.split()[0] for record in caplog.records] == [
+        "event=observer_failed",
+        "event=observer_recovered",
+        "event=observer_failed",
+        "event=observer_recovered",
+    ]

@@ -1,0 +1,287 @@
+"""What was taped is played: the same answers at the same times, and nothing that identifies."""
+
+import gzip
+import json
+import threading
+import time
+
+import pynvml
+import pytest
+
+from agent.clock import FrozenClock, SystemClock
+from agent.replay.tape import Tape, TapePlayer, TapeRecorder
+from tests.support.taped_machine import (
+    HOST,
+    SERIALS,
+    SERVER,
+    TOKEN,
+    TOTAL,
+    UUIDS,
+    FakeNvml,
+    Look,
+    fake_host,
+    look_at_secrets,
+    record,
+    replay,
+)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tape") / "good.tape"
+    record(path, ticks=4, lose_at=2, secrets=True)
+    return path
+
+
+def lines_of(path):
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+@pytest.mark.parametrize("step", [1.0, 0.2, 0.06])
+def test_a_replay_answers_as_the_machine_did(tmp_path, step):
+    path = tmp_path / "x.tape"
+    taped = record(path, ticks=9, step=step)
+    assert replay(path, ticks=9, step=step) == taped
+
+
+def test_a_gpu_that_falls_off_the_bus_does_so_again(tmp_path):
+    path = tmp_path / "x.tape"
+    taped = record(path, lose_at=4)
+    played = replay(path)
+    assert played == taped
+    assert "NVMLError_GpuIsLost" not in played[3][1][1]
+    assert set(filter(None, played[4][1][1])) == {"NVMLError_GpuIsLost", "mismatch"}
+    assert [tick[2] for tick in played[3:6]] == [
+        "NVMLError_Timeout",
+        {"tuple": [1, 8, 79]},
+        "NVMLError_Timeout",
+    ]
+
+
+def test_the_recorder_changes_nothing_for_its_callers(tmp_path):
+    clock = FrozenClock()
+    bare = Look(FakeNvml(clock), fake_host(clock))
+    bare_seen = [bare.all()]
+    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    assert [Look(recorder.nvml, recorder.host).all()] == bare_seen
+    assert look_at_secrets(recorder)[0] == UUIDS[:2]
+    assert recorder.host.files.read("/proc/sys/kernel/hostname") == f"{HOST}\n"
+    assert recorder.nvml.NVML_CLOCK_SM == pynvml.NVML_CLOCK_SM
+    assert recorder.nvml.NVMLError is pynvml.NVMLError
+    with pytest.raises(AttributeError):
+        recorder.nvml.nvmlDeviceGetNonsense  # noqa: B018
+
+
+def test_what_identifies_the_machine_never_reaches_the_tape(good):
+    text = gzip.decompress(good.read_bytes()).decode()
+    for secret in [
+        *UUIDS,
+        *SERIALS,
+        HOST,
+        SERVER,
+        TOKEN,
+        "10.9.8",
+        "de:ad",
+        "b56b112d",
+        bytes(range(1, 17)),
+    ]:
+        assert (str(list(secret))[1:-1] if isinstance(secret, bytes) else secret) not in text
+    player = TapePlayer(Tape.load(good), FrozenClock())
+    uuids, serials, (mounts, motd), job = look_at_secrets(player)
+    numbers = [uuid.rpartition("-")[2] for uuid in uuids]
+    assert uuids == [f"GPU-00000000-0000-0000-0000-{number}" for number in numbers]
+    assert len({*numbers}) == 2
+    assert serials == [f"{1:013d}", f"{2:013d}"]
+    assert f"--gpu={uuids[1]}\0--sn={serials[0]}" in motd
+    assert job == "job-host-001"
+    assert "--host=host-001" in motd
+    assert mounts == (
+        "host-002:/x/data /data nfs4 rw,clientaddr=host-003,addr=host-004 0 0\n"
+        "//host-002/share /smb cifs rw 0 0\n/dev/md1 /raid ext4 rw 0 0\n"
+    )
+    paths = ("/proc/sys/kernel/hostname", "/sys/class/net/eth0/address", "/proc/77/cmdline")
+    for path in paths:
+        with pytest.raises(FileNotFoundError):
+            player.host.files.read(path)
+
+
+def test_what_was_never_asked_is_not_there(good):
+    player = TapePlayer(Tape.load(good), FrozenClock())
+    handle = player.nvml.nvmlDeviceGetHandleByIndex(0)
+    for ask in (
+        lambda: player.nvml.nvmlDeviceGetFanSpeed(handle),
+        lambda: player.nvml.nvmlDeviceGetTemperature(handle, 9),
+        lambda: player.nvml.nvmlDeviceGetHandleByIndex(7),
+        lambda: player.nvml.nvmlDeviceInvented(handle),
+    ):
+        with pytest.raises(pynvml.NVMLError_FunctionNotFound):
+            ask()
+    assert player.nvml.nvmlDeviceGetFieldValues(handle, [4242])[0].nvmlReturn == 3
+    with pytest.raises(FileNotFoundError):
+        player.host.files.read("/etc/passwd")
+    with pytest.raises(FileNotFoundError):
+        player.host.psutil.disk_io_counters(perdisk=False)
+    with pytest.raises(AttributeError):
+        player.nvml.NVML_NONSENSE  # noqa: B018
+
+
+def test_fields_may_be_asked_in_any_company(good):
+    clock = FrozenClock()
+    player = TapePlayer(Tape.load(good), clock)
+    handle = player.nvml.nvmlDeviceGetHandleByIndex(1)
+    clock.advance(1)
+    counter, margin = player.nvml.nvmlDeviceGetFieldValues(handle, [(138, TOTAL), 193])
+    assert counter.value.ullVal == 138_000_001
+    assert counter.timestamp == int(clock.time() * 1e6)
+    assert (margin.valueType, margin.value.siVal) == (5, -9)
+
+
+def test_gpm_wants_two_samples_of_one_gpu(good):
+    player = TapePlayer(Tape.load(good), FrozenClock())
+    request = player.nvml.c_nvmlGpmMetricsGet_t()
+    samples = [player.nvml.nvmlGpmSampleAlloc() for _ in range(2)]
+    request.sample1, request.sample2 = samples
+    for index, sample in enumerate(samples):
+        player.nvml.nvmlGpmSampleGet(player.nvml.nvmlDeviceGetHandleByIndex(index), sample)
+    with pytest.raises(pynvml.NVMLError_InvalidArgument):
+        player.nvml.nvmlGpmMetricsGet(request)
+
+
+def test_header_and_end(good):
+    clock = FrozenClock()
+    tape = Tape.load(good)
+    assert (tape.seconds, tape.recorded_at) == (4.0, 1_700_000_000.0)
+    assert (tape.driver_version, bool(tape.agent_version)) == ("580.159.03", True)
+    player = TapePlayer(tape, clock)
+    clock.advance(100)
+    assert not player.finished
+    last = Look(player.nvml, player.host)
+    clock.advance(4)
+    assert not player.finished
+    at_end = last.nvml.nvmlDeviceGetPowerUsage(last.handles[0])
+    clock.advance(0.01)
+    assert player.finished
+    assert last.nvml.nvmlDeviceGetPowerUsage(last.handles[0]) == at_end
+
+
+def test_an_answer_that_does_not_change_is_taped_once(good):
+    text = gzip.decompress(good.read_bytes()).decode()
+    assert text.count('"nvmlDeviceGetName(0)"') == 1
+    assert text.count('"0,193,0"') == 1
+    assert text.count('"nvmlDeviceGetPowerUsage(0)"') == 4
+
+
+def test_a_question_first_asked_later_answers_before(tmp_path):
+    clock = FrozenClock()
+    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    recorder.nvml.nvmlInit()
+    clock.advance(3)
+    recorder.host.files.read("/proc/loadavg")
+    recorder.write(tmp_path / "x.tape")
+    player = TapePlayer(Tape.load(tmp_path / "x.tape"), FrozenClock())
+    assert player.host.files.read("/proc/loadavg") == "3.00 1/2 77\n"
+
+
+def test_waiting_for_an_event_takes_the_time_that_the_clock_gives(tmp_path):
+    clock = FrozenClock()
+    nvml = FakeNvml(clock)
+    recorder = TapeRecorder(nvml, fake_host(clock), clock)
+    look = Look(recorder.nvml, recorder.host)
+    clock.advance(2)
+    nvml.events.append((1, 48))
+    look.event()
+    recorder.write(tmp_path / "x.tape")
+
+    class Stepping(SystemClock):
+        """A clock that moves by itself, as far as it is asked."""
+
+        at = step = 0.0
+
+        def monotonic(self):
+            self.at += self.step
+            return self.at
+
+    stepping = Stepping()
+    player = TapePlayer(Tape.load(tmp_path / "x.tape"), stepping)
+    waiting = Look(player.nvml, player.host)
+    stepping.step = 0.05
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        waiting.nvml.nvmlEventSetWait(waiting.events, 200)
+    event = waiting.nvml.nvmlEventSetWait(waiting.events, 60_000)
+    assert (event.device.index, event.eventData) == (1, 48)
+    assert 1.75 <= stepping.at < 3
+
+
+def test_a_jittering_replay_in_real_time_skips_no_frame(tmp_path):
+    clock = FrozenClock()
+    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    for _ in range(5):
+        recorder.host.psutil.net_io_counters(pernic=True)
+        clock.advance(1)
+    recorder.write(tmp_path / "x.tape")
+
+    class Jittering(SystemClock):
+        at = 0.0
+
+        def monotonic(self):
+            return self.at
+
+    jittering = Jittering()
+    psutil = TapePlayer(Tape.load(tmp_path / "x.tape"), jittering).host.psutil
+    sent = []
+    for at in (0.0, 1.004, 1.997, 3.002, 3.999):
+        jittering.at = at
+        sent.append(psutil.net_io_counters(pernic=True)["eth0"].bytes_sent)
+    assert sent == [tick * 10**9 for tick in range(5)]
+
+
+def test_a_wait_that_never_ended_on_the_tape_times_out(tmp_path):
+    clock = FrozenClock()
+    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    Look(recorder.nvml, recorder.host)
+    recorder.write(tmp_path / "x.tape")
+    player = TapePlayer(Tape.load(tmp_path / "x.tape"), FrozenClock())
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        player.nvml.nvmlEventSetWait(player.nvml.nvmlEventSetCreate(), 1000)
+
+
+def test_threads_may_ask_at_once(tmp_path):
+    clock = SystemClock(speed=50)
+    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    look = Look(recorder.nvml, recorder.host)
+    until = time.monotonic() + 0.4
+    failures = []
+
+    def ask():
+        try:
+            while time.monotonic() < until:
+                look.all()
+                recorder.write(tmp_path / "x.tape")
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    recorder.write(tmp_path / "x.tape")
+    assert Tape.load(tmp_path / "x.tape").seconds > 10
+
+
+def test_recording_goes_on_after_writing(tmp_path):
+    clock = FrozenClock()
+    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    for seconds in (1, 2):
+        recorder.host.files.read("/proc/loadavg")
+        clock.advance(1)
+        recorder.write(tmp_path / "x.tape")
+        assert Tape.load(tmp_path / "x.tape").seconds == seconds
+        assert len(lines_of(tmp_path / "x.tape")) == seconds + 2
+
+
+def test_a_minute_of_eight_gpus_is_small(tmp_path):
+    path = tmp_path / "x.tape"
+    record(path, ticks=60, count=8)
+    assert path.stat().st_size < 400_000

@@ -1,0 +1,175 @@
+"""What is no tape is refused in one sentence, and nothing half-written is left behind."""
+
+import gzip
+import json
+
+import pynvml
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.clock import FrozenClock
+from agent.errors import BadInput
+from agent.replay import reading
+from agent.replay.tape import Tape, TapeError, TapePlayer, TapeRecorder
+from agent.replay.tape_writer import TapeWriter
+from tests.support.taped_machine import FakeNvml, Look, fake_host, record
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tape") / "good.tape"
+    record(path, ticks=4, lose_at=2, secrets=True)
+    return path
+
+
+def lines_of(path):
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
+def write_lines(path, lines):
+    path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
+    return path
+
+
+def why(path):
+    with pytest.raises(TapeError) as error:
+        Tape.load(path)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "x.tape"
+    path.write_bytes(b"before")
+    recorder = TapeRecorder(FakeNvml(FrozenClock()), fake_host(FrozenClock()), FrozenClock())
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(BadInput, match="No space"):
+        recorder.write(path)
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(BadInput, match="nowhere: is not a folder"):
+        recorder.write(tmp_path / "nowhere" / "x.tape")
+
+
+def test_a_full_reel_takes_no_more_and_stays_playable(tmp_path):
+    clock = FrozenClock()
+    writer = TapeWriter(clock, largest=1024 * 1024 + 3000)
+    for tick in range(9):
+        writer.note("calls", "read /x", str(tick) * 900)
+        clock.advance(1)
+    assert writer.full
+    writer.write(tmp_path / "x.tape")
+    assert len(Tape.load(tmp_path / "x.tape").tracks["calls"]["read /x"].answers) == 3
+
+
+def test_unreadable_and_foreign_files(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    assert "No such file" in why(path)
+    assert "Is a directory" in why(tmp_path)
+    for content in (
+        b"",
+        b"hello",
+        gzip.compress(b""),
+        gzip.compress(b"hello\n"),
+        gzip.compress(b"[1]"),
+    ):
+        path.write_bytes(content)
+        assert "is not a tape" in why(path)
+
+
+def test_a_tape_that_is_cut_short(tmp_path, good):
+    path = tmp_path / "x"
+    whole = good.read_bytes()
+    for length in (len(whole) - 1, len(whole) - 40, len(whole) // 2):
+        path.write_bytes(whole[:length])
+        assert "cut short" in why(path)
+    assert "footer is missing" in why(write_lines(path, lines_of(good)[:-1]))
+    head, first, *rest = lines_of(good)
+    assert "counts 4 frames, and 3 are there" in why(write_lines(path, [head, *rest]))
+    assert "follows the footer" in why(write_lines(path, [head, first, *rest, first]))
+
+
+def test_another_version_and_missing_fields(tmp_path, good):
+    path = tmp_path / "x"
+    head, *rest = lines_of(good)
+    reason = why(write_lines(path, [{**head, "version": 2}, *rest]))
+    assert "version 2" in reason
+    assert "version 1" in reason
+    for name in ("version", "recorded_at", "agent"):
+        less = {key: value for key, value in head.items() if key != name}
+        assert f"{name!r} is missing" in why(write_lines(path, [less, *rest]))
+    for number, name in ((0, "at"), (-1, "seconds")):
+        lines = [dict(line) for line in rest]
+        del lines[number][name]
+        assert f"{name!r} is missing" in why(write_lines(path, [head, *lines]))
+
+
+def test_a_bomb_is_refused(tmp_path, good, monkeypatch):
+    monkeypatch.setattr(reading, "LARGEST", 5000)
+    assert "more than 5000 bytes" in why(good)
+    (tmp_path / "x").write_bytes(gzip.compress(b"[" * 4000))
+    assert "not a tape" in why(tmp_path / "x")
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+) | st.sampled_from(
+    [10**400, -1, 2**70, {"error": 3}, {"errno": 2}, {"tuple": {}}, {"named": {"_": 1}}]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_mutated_lines_are_refused_or_played(tmp_path, good, data):
+    lines = lines_of(good)
+    spot, parent, key = lines, None, None
+    while isinstance(spot, dict | list) and spot and (parent is None or data.draw(st.booleans())):
+        parent = spot
+        key = data.draw(st.sampled_from(list(spot) if isinstance(spot, dict) else range(len(spot))))
+        spot = parent[key]
+    if data.draw(st.booleans()):
+        parent[key] = data.draw(JUNK)
+    else:
+        del parent[key]
+    play_or_refuse(write_lines(tmp_path / "x", lines))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(place=st.integers(0, 10**6), byte=st.integers(0, 255), inside=st.booleans())
+def test_mutated_bytes_are_refused_or_played(tmp_path, good, place, byte, inside):
+    whole = bytearray(gzip.decompress(good.read_bytes()) if inside else good.read_bytes())
+    whole[place % len(whole)] = byte
+    (tmp_path / "x").write_bytes(gzip.compress(bytes(whole)) if inside else bytes(whole))
+    play_or_refuse(tmp_path / "x")
+
+
+@given(st.binary(max_size=300))
+@settings(suppress_health_check=list(HealthCheck), deadline=None)
+def test_junk_is_refused(tmp_path, content):
+    for packed in (content, gzip.compress(content)):
+        (tmp_path / "x").write_bytes(packed)
+        why(tmp_path / "x")
+
+
+def play_or_refuse(path):
+    try:
+        tape = Tape.load(path)
+    except TapeError:
+        return
+    clock = FrozenClock()
+    player = TapePlayer(tape, clock)
+    try:
+        look = Look(player.nvml, player.host)
+    except pynvml.NVMLError:
+        return
+    for _ in range(4):
+        try:
+            look.all()
+        except pynvml.NVMLError:
+            return
+        clock.advance(1)

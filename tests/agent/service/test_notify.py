@@ -1,0 +1,237 @@
+"""What the service manager hears: readiness, state, and a heartbeat that is the poller's own."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.cli.run import condition_of
+from agent.clock import FrozenClock
+from agent.polling.poller import Poller
+from agent.polling.worker import InlineWorker
+from agent.service.sd_notify import NotifySocket, status
+from agent.service.status_notifier import StatusNotifier
+from tests.stack.running import Running, eventually
+from tests.support.machines import simulated
+
+
+class Ear:
+    """A socket as the service manager has it."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.channel.bind(address.replace("@", "\0", 1))
+        self.channel.setblocking(False)
+        self.heard: list[str] = []
+
+    def lines(self) -> list[str]:
+        """Every line heard so far."""
+        while True:
+            try:
+                self.heard += self.channel.recv(4096).decode().split("\n")
+            except BlockingIOError:
+                return self.heard
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return str(tmp_path / "notify")
+
+
+@pytest.fixture
+def ear(address: str) -> Iterator[Ear]:
+    ear = Ear(address)
+    yield ear
+    ear.channel.close()
+
+
+def manager(address: str, **environment: str) -> NotifySocket:
+    return NotifySocket.of({"NOTIFY_SOCKET": address, **environment})
+
+
+def test_several_news_are_one_message(ear: Ear, address: str) -> None:
+    manager(address).tell("READY=1", status("All is\nwell."))
+    assert ear.channel.recv(4096) == b"READY=1\nSTATUS=All is well."
+
+
+def test_an_abstract_address_begins_with_an_at() -> None:
+    address = f"@dgx-telemetry-test-{os.getpid()}"
+    ear = Ear(address)
+    manager(address).tell("READY=1")
+    assert ear.lines() == ["READY=1"]
+    ear.channel.close()
+
+
+def test_without_a_service_manager_nothing_is_sent_and_nothing_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    NotifySocket.of({}).tell("READY=1")
+    assert caplog.records == []
+
+
+def test_a_service_manager_that_is_gone_is_told_of_once(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = manager(address)
+    for _ in range(3):
+        gone.tell("WATCHDOG=1")
+    assert [r.getMessage().split()[0] for r in caplog.records] == ["event=notify_failed"]
+    ear = Ear(address)
+    gone.tell("WATCHDOG=1")
+    assert ear.lines() == ["WATCHDOG=1"]
+    ear.channel.close()
+
+
+def test_a_full_queue_holds_nobody_up(ear: Ear, address: str) -> None:
+    silent = manager(address)
+    for _ in range(2000):  # the kernel queues far fewer
+        if silent._failing:
+            break
+        silent.tell("WATCHDOG=1")
+    assert silent._failing, "the queue never got full"
+    assert ear.lines()
+
+
+@pytest.mark.parametrize(
+    ("environment", "seconds"),
+    [
+        ({}, 0.0),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 30.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, 0.0),
+        ({"WATCHDOG_USEC": "soon"}, 0.0),
+    ],
+)
+def test_the_watchdog_is_as_the_environment_says(
+    environment: dict[str, str], seconds: float
+) -> None:
+    assert NotifySocket.of(environment).watchdog == seconds
+
+
+def test_the_first_tick_makes_ready_and_each_tick_is_a_beat(ear: Ear, address: str) -> None:
+    bench = simulated("dgx-h100:training")
+    beat = StatusNotifier(
+        manager(address, WATCHDOG_USEC="9000000"), lambda: condition_of(bench.agent)
+    )
+    bench.agent.poller.listeners.append(beat)
+    assert ear.lines() == []
+    bench.run(4)
+    assert ear.lines() == [
+        *("WATCHDOG=1", "READY=1", "STATUS=Waiting for the first readings of nvml, host."),
+        *("WATCHDOG=1", "STATUS=Watching 8 GPUs of NVIDIA DGX H100."),
+        *("WATCHDOG=1", "WATCHDOG=1"),
+    ]
+
+
+def test_without_a_watchdog_only_news_are_sent(ear: Ear, address: str) -> None:
+    bench = simulated("dgx-1-v100:gpu-lost")
+    beat = StatusNotifier(manager(address), lambda: condition_of(bench.agent))
+    bench.agent.poller.listeners.append(beat)
+    bench.run(30)
+    assert ear.lines()[0] == "READY=1"
+    assert ear.lines()[-1] == "STATUS=7 of 8 GPUs of NVIDIA DGX-1 (Tesla V100) answer."
+    assert len(ear.lines()) == 4, "each state once"
+
+
+def test_a_listener_that_stumbles_is_told_of_once_and_costs_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = simulated("k40:idle")
+    heard: list[int] = []
+
+    def stumble(_: object) -> None:
+        raise ZeroDivisionError("odd")
+
+    bench.agent.poller.listeners += [stumble, lambda snapshot: heard.append(snapshot.tick)]
+    bench.run(3)
+    assert heard == [1, 2, 3]
+    told = [r for r in caplog.records if "listener" in r.getMessage()]
+    assert len(told) == 1
+
+
+class Stopped(FrozenClock):
+    """A clock on which nobody ever wakes up."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.Event().wait()
+
+
+class Hanging(InlineWorker):
+    """A lane whose turns hang once `hangs` is set."""
+
+    hangs = False
+
+    def start_turn(self) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future() if self.hangs else super().start_turn()
+
+
+def test_a_poller_that_stands_still_sends_no_beat(ear: Ear, address: str) -> None:
+    """A timer beside the poller would go on."""
+    lane = Hanging("nvml", lambda emit: None, lambda: True, Stopped())
+    beat = StatusNotifier(manager(address, WATCHDOG_USEC="9000000"), lambda: "")
+    poller = Poller([lane], [], lane._clock, listeners=[beat])
+
+    async def story() -> None:
+        await poller.tick()
+        assert count(ear, "WATCHDOG=1") == 1
+        lane.hangs = True
+        frozen = asyncio.create_task(poller.tick())
+        await asyncio.sleep(0.1)
+        assert count(ear, "WATCHDOG=1") == 1
+        assert not frozen.done()
+        frozen.cancel()
+
+    asyncio.run(story())
+
+
+def count(ear: Ear, line: str) -> int:
+    return ear.lines().count(line)
+
+
+def agent_with(address: str, machine: str, watchdog: str = "9000000") -> Running:
+    return Running(
+        *("agent", "run", "--listen", "127.0.0.1:0", "--simulate", machine),
+        *("--simulate-speed", "10"),
+        NOTIFY_SOCKET=address,
+        WATCHDOG_USEC=watchdog,
+    )
+
+
+def test_a_real_agent_starts_beats_reloads_and_stops(ear: Ear, address: str) -> None:
+    with agent_with(address, "dgx-station-v100:training") as agent:
+        eventually(lambda: "READY=1" in ear.lines(), 20, "ready")
+        eventually(lambda: count(ear, "WATCHDOG=1") > 3, 20, "a heartbeat")
+        agent.process.send_signal(signal.SIGHUP)
+        eventually(lambda: count(ear, "READY=1") == 2, 20, "ready after the reload")
+        reload = ear.lines().index("RELOADING=1")
+        assert re.fullmatch(r"MONOTONIC_USEC=\d+", ear.lines()[reload + 1])
+        assert "READY=1" in ear.lines()[reload:]
+        assert agent.end(signal.SIGTERM) == 0
+        assert "STOPPING=1" in ear.lines()
+
+
+def test_a_driver_that_hangs_stops_neither_the_start_nor_the_heartbeat(
+    ear: Ear, address: str
+) -> None:
+    with agent_with(address, "dgx-station-v100:driver-hang") as agent:
+        eventually(lambda: "READY=1" in ear.lines(), 20, "ready though the driver hangs")
+        hangs = "STATUS=A call to nvml hangs; the rest is served."
+        eventually(lambda: hangs in ear.lines(), 60, "the hang in the state")
+        beats = count(ear, "WATCHDOG=1")
+        eventually(lambda: count(ear, "WATCHDOG=1") > beats + 5, 30, "a heartbeat all the same")
+        agent.end(signal.SIGTERM)
+    agent.line("event=stopped", 20)
+    assert "".join(agent.said).count("event=worker_stalled") == 1
+
+
+def test_a_watchdog_shorter_than_two_ticks_is_warned_of_once(ear: Ear, address: str) -> None:
+    with agent_with(address, "k40:idle", watchdog="150000") as agent:
+        agent.line("event=watchdog_too_short seconds=0.15 tick=0.1", 20)
+        eventually(lambda: count(ear, "WATCHDOG=1") > 3, 20, "a heartbeat")
+        agent.end(signal.SIGTERM)
+        assert "".join(agent.said).count("watchdog_too_short") == 1

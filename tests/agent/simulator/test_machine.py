@@ -1,0 +1,387 @@
+"""The simulated machine: demand, counters, samples, faults, the host and the controls."""
+
+import ctypes
+import math
+import threading
+import time
+from itertools import pairwise
+from statistics import fmean
+
+import pytest
+
+from agent.clock import SystemClock
+from agent.simulator import SYSTEMS, build, parse, scenarios, system_models
+from tests.support.effort import calls_of
+from tests.support.simulated_machine import (
+    ALL_LINKS,
+    FABRIC,
+    INVALID,
+    LOST,
+    NOT_FOUND,
+    TIMEOUT,
+    UNINITIALIZED,
+    UNSUPPORTED,
+    code,
+    field,
+    get,
+    gpm,
+    gpu,
+    start,
+)
+
+
+def test_gpm_agrees_with_counters_and_demand() -> None:
+    machine, clock = start("dgx-h200:nvlink-saturated", 3.1)
+    payload, raw = field(machine, 138, ALL_LINKS)[1], field(machine, 140, ALL_LINKS)[1]
+    activity, sm, link_total, link = gpm(machine, clock, 5.05, 1, 2, 61, 63)
+    sent = (field(machine, 138, ALL_LINKS)[1] - payload) * 1024 / 5.05
+    wire = (field(machine, 140, ALL_LINKS)[1] - raw) * 1024 / 5.05
+    assert link_total * 1_024_000 == pytest.approx(sent, rel=1e-4)
+    assert link * 18 == pytest.approx(link_total, rel=1e-6)
+    assert wire / 450e9 == pytest.approx(0.92, abs=0.015)
+    assert wire / sent == pytest.approx(412.5 / 354.4, rel=1e-4)
+    assert activity == pytest.approx(99, abs=2)
+    assert sm == pytest.approx(17.8, abs=0.5)
+
+
+def test_copies_alone_are_utilisation_but_no_activity() -> None:
+    machine, clock = start("dgx-h100:starved-pcie", 2.0)
+    before = field(machine, 198)[1]
+    activity, sm, received = gpm(machine, clock, 1.0, 1, 2, 21)
+    assert (activity, sm) == (0.0, 0.0)
+    assert get(machine, "UtilizationRates").gpu >= 98
+    assert received * 1_054_800 > 0.85 * 63e9
+    wire = received * 1_054_800
+    assert (field(machine, 198)[1] - before) % 2**32 == pytest.approx(wire % 2**32, abs=1e3)
+    assert get(machine, "PcieThroughput", 1) * 1000 == pytest.approx(wire, rel=0.03)
+
+
+def test_no_time_between_samples_is_not_a_number() -> None:
+    machine, clock = start("dgx-h100:training", 1.0)
+    (activity,) = gpm(machine, clock, 0.0, 1)
+    assert math.isnan(activity)
+
+
+def test_samples_are_newer_than_what_was_seen() -> None:
+    machine, clock = start("dgx-1-v100:training", 30.0)
+    kind, samples = get(machine, "Samples", 1, 0)
+    stamps = [s.timeStamp for s in samples]
+    assert kind == 1
+    assert len(samples) == 71
+    assert {b - a for a, b in pairwise(stamps)} == {200_000}
+    assert stamps[-1] == round(clock.time() * 1e6)
+    assert all(90 <= s.sampleValue.uiVal <= 100 for s in samples)
+    call = machine.nvml.nvmlDeviceGetSamples
+    assert code(call, gpu(machine), 1, stamps[-1]) == NOT_FOUND
+    clock.advance(0.5)
+    assert len(get(machine, "Samples", 1, stamps[-1])[1]) == 2
+    power = get(machine, "Samples", 0, 0)[1]
+    assert len(power) == 119
+    assert power[-1].timeStamp - power[0].timeStamp == pytest.approx(118 * 20_000, abs=2)
+    assert fmean(p.sampleValue.uiVal for p in power) == pytest.approx(273_000, rel=0.02)
+    assert [p.timeStamp for p in get(machine, "Samples", 0, power[-4].timeStamp)[1]] == [
+        p.timeStamp for p in power[-3:]
+    ]
+
+
+def test_energy_is_power_over_time() -> None:
+    machine, clock = start("dgx-h100:training", 5.0)
+    before = get(machine, "TotalEnergyConsumption")
+    clock.advance(10.0)
+    joules = (get(machine, "TotalEnergyConsumption") - before) / 1000
+    assert joules / 10 == pytest.approx(get(machine, "PowerUsage") / 1000, rel=0.02)
+
+
+def test_counters_are_exact_between_steps() -> None:
+    machine, clock = start("dgx-1-v100:nvlink-saturated", 4.0)
+    values = []
+    for _ in range(6):
+        clock.advance(0.07)
+        values.append(field(machine, 138, ALL_LINKS)[1])
+    steps = [b - a for a, b in pairwise(values)]
+    assert max(steps) == pytest.approx(min(steps), rel=0.04)
+
+
+def test_counters_never_fall_on_the_tour() -> None:
+    machine, clock = start("dgx-h100@580", 0.1)
+    counters = [(i, s) for i in (4, 6, 74, 75, 78, 83, 138, 140, 161, 163, 270) for s in (0, 2)]
+    before = [0] * len(counters)
+    seen = set()
+    for _ in range(12 * len(scenarios.stops(system_models.ALL["dgx-h100"]))):
+        clock.advance(5.0)
+        seen.add(machine.scenario)
+        if machine.scenario == "driver-hang":
+            continue
+        values = get(machine, "FieldValues", counters)
+        read = zip(values, before, strict=True)
+        now = [old if v.nvmlReturn else v.value.ullVal for v, old in read]
+        assert all(a >= b for a, b in zip(now, before, strict=True))
+        before = now
+    assert seen == set(scenarios.possible(system_models.ALL["dgx-h100"])) - {"tour"}
+
+
+def test_a_long_gap_is_caught_up_quickly() -> None:
+    machine, clock = start("dgx-h200:training", 10.0)
+    clock.advance(86_400.0)
+    assert calls_of(machine.advance) < 1000
+    assert get(machine, "UtilizationRates").gpu > 90
+    assert field(machine, 83)[1] == pytest.approx(0.91 * 700 * 86_410 * 1000, rel=0.02)
+
+
+def test_a_lost_gpu_loses_only_itself() -> None:
+    machine, clock = start("dgx-1-v100:gpu-lost")
+    library = machine.nvml
+    handle, events = gpu(machine, 2), library.nvmlEventSetCreate()
+    library.nvmlDeviceRegisterEvents(handle, library.nvmlEventTypeXidCriticalError, events)
+    assert code(library.nvmlEventSetWait, events, 0) == TIMEOUT
+    clock.advance(5.1)
+    event = library.nvmlEventSetWait(events, 0)
+    assert (event.eventType, event.eventData) == (8, 79)
+    assert ctypes.cast(event.device, ctypes.c_void_p).value == (
+        ctypes.cast(handle, ctypes.c_void_p).value
+    )
+    assert code(library.nvmlDeviceGetPowerUsage, handle) == LOST
+    assert code(library.nvmlDeviceGetHandleByIndex, 2) == LOST
+    assert library.nvmlDeviceGetCount() == 8
+    links = [link.number for link in machine.gpus[3].links if link.peer == 2]
+    assert [get(machine, "NvLinkState", n, index=3) for n in links] == [0] * len(links)
+    machine.restore(2)
+    assert code(library.nvmlDeviceGetPowerUsage, handle) == 0
+
+
+def test_xid_comes_again_and_again() -> None:
+    machine, clock = start("dgx-h100:xid")
+    library = machine.nvml
+    events = library.nvmlEventSetCreate()
+    library.nvmlDeviceRegisterEvents(gpu(machine), 8, events)
+    clock.advance(46.0)
+    for _ in range(3):
+        event = library.nvmlEventSetWait(events, 0)
+        assert event.eventData == 48
+        assert library.nvmlDeviceGetUUID(event.device) == get(machine, "UUID")
+    assert code(library.nvmlEventSetWait, events, 0) == TIMEOUT
+    library.nvmlEventSetFree(events)
+    assert code(library.nvmlEventSetWait, events, 0) == INVALID
+
+
+def test_a_cut_link_is_down_at_both_ends() -> None:
+    machine, _ = start("dgx-station-v100:nvlink-down", 1.0)
+    link = machine.gpus[0].links[2]
+    assert link.peer is not None
+    assert get(machine, "NvLinkState", 2) == 0
+    assert get(machine, "NvLinkState", link.peer_link, index=link.peer) == 0
+    assert field(machine, 138, 2)[0] == UNSUPPORTED
+    states = [get(machine, "NvLinkState", n, index=i) for i in range(4) for n in range(4)]
+    assert sum(states) == 14
+
+
+@pytest.mark.parametrize("system", ["dgx-1-p100", "dgx-1-v100", "dgx-station-v100"])
+def test_far_ends_are_peers(system: str) -> None:
+    machine, _ = start(f"{system}:training", 1.0)
+    count = machine.nvml.nvmlDeviceGetCount()
+    buses = [get(machine, "PciInfo", index=i).busId for i in range(count)]
+    total = system_models.ALL[system].model.links
+    assert total is not None
+    pairs = [
+        tuple(sorted((i, buses.index(get(machine, "NvLinkRemotePciInfo", n, index=i).busId))))
+        for i in range(count)
+        for n in range(total.number)
+    ]
+    graph = system_models.ALL[system].graph
+    assert {pair: pairs.count(pair) // 2 for pair in pairs} == dict(graph)
+
+
+def test_far_ends_behind_switches() -> None:
+    machine, _ = start("dgx-h200:training", 1.0)
+    assert get(machine, "NvLinkRemotePciInfo", 0).bus == ALL_LINKS
+    assert get(machine, "NvLinkRemoteDeviceType", 0) == 2
+    info = FABRIC()
+    assert get(machine, "GpuFabricInfoV", ctypes.byref(info)) == 0
+    assert info.state == 3
+
+
+def test_faults_show_where_they_should() -> None:
+    machine, _ = start("dgx-h100:ecc", 60.0)
+    assert get(machine, "TotalEccErrors", 1, 0) >= 10
+    assert get(machine, "TotalEccErrors", 1, 0, index=1) == 0
+    machine, _ = start("dgx-h100:row-remap", 1.0)
+    assert get(machine, "RemappedRows")[3] == 1
+    machine, _ = start("dgx-a100:nvlink-errors", 10.0)
+    assert get(machine, "NvLinkErrorCounter", 1, 0) >= 15
+    assert get(machine, "NvLinkErrorCounter", 0, 0) == 0
+    machine, _ = start("gtx-1080:pcie-degraded", 1.0)
+    assert (get(machine, "CurrPcieLinkWidth"), get(machine, "MaxPcieLinkWidth")) == (8, 16)
+    machine, _ = start("dgx-1-v100:port-degraded", 1.0)
+    port = "/sys/class/infiniband/{}/ports/1/rate"
+    assert machine.host.files.read(port.format("mlx5_0")).startswith("40 Gb/sec")
+    assert machine.host.files.read(port.format("mlx5_1")).startswith("100 Gb/sec")
+    machine, _ = start("dgx-station-v100:port-degraded", 1.0)
+    assert machine.host.files.read("/sys/class/net/enp1s0f0/speed").strip() == "1000"
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_heat_and_throttling_stay_apart(system: str) -> None:
+    machine, clock = start(f"{system}:throttled", 60.0)
+    slowdown = get(machine, "TemperatureThreshold", 1)
+    assert get(machine, "Temperature", 0) <= slowdown - 3
+    assert get(machine, "ClockInfo", 1) / get(machine, "MaxClockInfo", 1) < 0.65
+    assert get(machine, "CurrentClocksThrottleReasons") & 0x40
+    machine.set_scenario("gpu-hot")
+    clock.advance(30.0)
+    assert get(machine, "Temperature", 0) == slowdown + 1
+    assert get(machine, "ClockInfo", 1) / get(machine, "MaxClockInfo", 1) > 0.95
+
+
+def test_idle_gpus_rest() -> None:
+    for system, generation in (("dgx-1-v100", 1), ("dgx-h100", 5)):
+        machine, _ = start(f"{system}:idle", 5.0)
+        assert get(machine, "CurrPcieLinkGeneration") == generation
+        assert get(machine, "CurrentClocksThrottleReasons") == 1
+        assert get(machine, "UtilizationRates").gpu == 0
+        assert get(machine, "ComputeRunningProcesses_v2") == []
+
+
+def test_a_hung_driver_times_out_under_a_frozen_clock() -> None:
+    machine, clock = start("dgx-h100:driver-hang", 4.0)
+    handle = gpu(machine)
+    assert code(machine.nvml.nvmlDeviceGetPowerUsage, handle) == 0
+    clock.advance(2.0)
+    assert code(machine.nvml.nvmlDeviceGetPowerUsage, handle) == TIMEOUT
+    machine.set_scenario("training")
+    assert code(machine.nvml.nvmlDeviceGetPowerUsage, handle) == 0
+
+
+def test_a_hung_driver_blocks_under_a_running_clock() -> None:
+    machine = build(parse("gtx-1080:training"), SystemClock())
+    machine.nvml.nvmlInit()
+    handle = gpu(machine)
+    machine.driver.hang(on=True)
+    caller = threading.Thread(target=machine.nvml.nvmlDeviceGetPowerUsage, args=(handle,))
+    caller.start()
+    caller.join(0.1)
+    assert caller.is_alive()
+    assert machine.host.files.read("/proc/loadavg")
+    machine.driver.hang(on=False)
+    caller.join(60.0)
+    assert not caller.is_alive()
+
+
+def test_pcie_throughput_blocks_only_in_real_time() -> None:
+    machine = build(parse("gtx-1080:training"), SystemClock())
+    machine.nvml.nvmlInit()
+    before = time.monotonic()
+    get(machine, "PcieThroughput", 0)
+    assert time.monotonic() - before >= 0.02
+
+
+def test_controls() -> None:
+    machine, _ = start("dgx-h100:idle", 3.0)
+    library = machine.nvml
+    pid = machine.start_process(1, 5 << 30)
+    (process,) = get(machine, "ComputeRunningProcesses", index=1)
+    assert (process.pid, process.usedGpuMemory) == (pid, 5 << 30)
+    assert machine.host.files.read(f"/proc/{pid}/comm") == "python3\n"
+    machine.stop_process(1)
+    assert get(machine, "ComputeRunningProcesses", index=1) == []
+    machine.driver.fail("nvmlDeviceGetPowerUsage", 999, 1)
+    assert code(library.nvmlDeviceGetPowerUsage, gpu(machine, 1)) == 999
+    assert code(library.nvmlDeviceGetPowerUsage, gpu(machine, 0)) == 0
+    machine.driver.fail("nvmlDeviceGetPowerUsage", None, 1)
+    assert code(library.nvmlDeviceGetPowerUsage, gpu(machine, 1)) == 0
+    machine.reset_gpu(1)
+    assert field(machine, 83, index=1)[1] == 0
+    assert field(machine, 83, index=0)[1] > 0
+    handle = gpu(machine)
+    machine.reload_driver()
+    assert code(library.nvmlDeviceGetPowerUsage, handle) == UNINITIALIZED
+    library.nvmlInit()
+    assert field(machine, 83)[1] == 0
+    library.nvmlShutdown()
+    assert code(library.nvmlDeviceGetCount) == UNINITIALIZED
+
+
+def test_host_counters_follow_the_scenario() -> None:
+    machine, clock = start("dgx-1-v100:starved-disk", 1.0)
+    before = machine.host.psutil.disk_io_counters(perdisk=True)
+    clock.advance(10.0)
+    after = machine.host.psutil.disk_io_counters(perdisk=True)
+    read = {name: after[name].read_bytes - before[name].read_bytes for name in after}
+    assert read["md0"] == sum(read[f"sd{letter}"] for letter in "bcde")
+    assert read["md0"] / 10 == pytest.approx(0.98 * 2e9, rel=0.02)
+    assert read["sda"] < 1e6
+    machine, clock = start("dgx-a100:infiniband-saturated", 1.0)
+    path = "/sys/class/infiniband/mlx5_3/ports/1/counters/port_rcv_data"
+    before_words = int(machine.host.files.read(path))
+    clock.advance(10.0)
+    rate = (int(machine.host.files.read(path)) - before_words) * 4 / 10
+    assert rate / 25e9 == pytest.approx(0.95, abs=0.015)
+    machine, clock = start("dgx-1-p100:starved-network", 1.0)
+    sent = machine.host.psutil.net_io_counters(pernic=True)["eno1"].bytes_recv
+    clock.advance(10.0)
+    received = machine.host.psutil.net_io_counters(pernic=True)["eno1"].bytes_recv - sent
+    assert received / 10 == pytest.approx(0.96 * 1.25e9, rel=0.02)
+    assert "nfs4" in machine.host.files.read("/proc/mounts")
+
+
+def parts(line: str) -> list[str]:
+    """The fields of /proc/<pid>/stat after the name: state, parent, ..."""
+    return line.rpartition(")")[2].split()
+
+
+def test_processes_spend_their_time_as_the_evidence_says() -> None:
+    machine, clock = start("dgx-h100:starved-disk", 1.0)
+    files = machine.host.files
+    pids = [p.pid for p in get(machine, "ComputeRunningProcesses")]
+    children = [
+        name
+        for name in files.names("/proc")
+        if name.isdigit() and parts(files.read(f"/proc/{name}/stat"))[1] == str(pids[0])
+    ]
+    assert len(children) == 6
+    letters = []
+    for _ in range(100):
+        clock.advance(0.5)
+        letters += [parts(files.read(f"/proc/{child}/stat"))[0] for child in children]
+    assert letters.count("D") / len(letters) == pytest.approx(0.94, abs=0.03)
+    machine, clock = start("dgx-h100:starved-host-thread", 1.0)
+    (pid,) = [p.pid for p in get(machine, "ComputeRunningProcesses")]
+    path = f"/proc/{pid}/task/{{}}/stat"
+    threads = machine.host.files.names(f"/proc/{pid}/task")
+    read = machine.host.files.read
+    ticks = [sum(map(int, parts(read(path.format(t)))[11:13])) for t in threads]
+    clock.advance(100.0)
+    spent = [
+        sum(map(int, parts(read(path.format(t)))[11:13])) - tick
+        for t, tick in zip(threads, ticks, strict=True)
+    ]
+    assert [s / 10_000 for s in spent] == pytest.approx([0.54, 0.44, 0.0], abs=0.01)
+
+
+def test_pressure_runs() -> None:
+    machine, clock = start("dgx-a100:starved-disk", 1.0)
+    clock.advance(100.0)
+    some, full = machine.host.files.read("/proc/pressure/io").splitlines()
+    assert some.startswith("some avg10=85.00")
+    assert int(full.rpartition("=")[2]) == pytest.approx(0.85 * 101e6, rel=0.01)
+
+
+def test_two_runs_are_the_same() -> None:
+    def run(stops: int) -> list[int]:
+        machine, clock = start("dgx-h100:training")
+        for _ in range(stops):
+            clock.advance(24.0 / stops)
+            machine.advance()
+        return [field(machine, 83)[1], get(machine, "PowerUsage"), field(machine, 138)[1]]
+
+    assert run(24) == run(24)
+    assert run(1) == pytest.approx(run(120), rel=1e-9)
+
+
+def test_a_simulated_second_costs_little() -> None:
+    machine, clock = start("dgx-h200:training", 3.0)
+    (newest, *_) = reversed(get(machine, "Samples", 0, 0)[1])
+    clock.advance(1.0)
+    assert calls_of(machine.advance) < 100
+    samples = machine.nvml.nvmlDeviceGetSamples
+    read = calls_of(lambda: samples(gpu(machine), 0, newest.timeStamp))
+    assert read < 3000, "50 samples of one GPU: 1 ms of an idle core"

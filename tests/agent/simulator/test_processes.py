@@ -1,0 +1,284 @@
+"""Threads, processes and cgroups of simulated jobs: as the kernel writes them, and consistent."""
+
+from itertools import pairwise
+
+import pytest
+
+from agent.clock import FrozenClock
+from agent.simulator import SYSTEMS, SimulatedSystem, SimulationError, parse, system_models
+from tests.support.simulated_machine import gpm, start
+
+CGROUP = "/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope"
+
+
+def read(machine: SimulatedSystem, path: str) -> str:
+    return machine.host.files.read(path)
+
+
+def trainer(machine: SimulatedSystem, index: int = 0) -> int:
+    return machine.gpus[index].processes[0].pid
+
+
+def threads(machine: SimulatedSystem, pid: int) -> list[int]:
+    return [int(name) for name in machine.host.files.names(f"/proc/{pid}/task")]
+
+
+def fields(machine: SimulatedSystem, path: str) -> list[str]:
+    """The fields of a stat file after the name: state, parent, ..."""
+    return read(machine, path).rpartition(")")[2].split()
+
+
+def counts(text: str) -> dict[str, int]:
+    """A file of lines such as `usage_usec 12` or `rchar: 12`."""
+    return {key.rstrip(":"): int(value) for key, value in map(str.split, text.splitlines())}
+
+
+def states(
+    machine: SimulatedSystem, clock: FrozenClock, path: str, looks: int = 400
+) -> dict[str, float]:
+    """Share of looks at which each state was found."""
+    found = []
+    for _ in range(looks):
+        clock.advance(0.05)
+        found.append(fields(machine, path)[0])
+    return {state: found.count(state) / looks for state in "RDS"}
+
+
+def test_threads_decode_and_queue_for_too_few_cores() -> None:
+    machine, clock = start("dgx-h100:threads", 5.0)
+    pid = trainer(machine, 1)
+    names = {t: read(machine, f"/proc/{pid}/task/{t}/comm").strip() for t in threads(machine, pid)}
+    assert sorted(names.values()) == [
+        "cuda-EvtHandlr",
+        *["decoder"] * 6,
+        "pt_autograd_0",
+        "python3",
+    ]
+    assert "Cpus_allowed_list:\t4-7\n" in read(machine, f"/proc/{pid}/status")
+    decoder = next(t for t, name in names.items() if name == "decoder")
+    before = list(map(int, read(machine, f"/proc/{pid}/task/{decoder}/schedstat").split()))
+    shares = states(machine, clock, f"/proc/{pid}/task/{decoder}/stat")
+    ran, queued, slices = (
+        int(now) - then
+        for now, then in zip(
+            read(machine, f"/proc/{pid}/task/{decoder}/schedstat").split(), before, strict=True
+        )
+    )
+    assert (ran / 20e9, queued / 20e9) == pytest.approx((0.62, 0.35), abs=1e-6)
+    assert slices > 1000
+    assert shares["R"] == pytest.approx(0.97, abs=0.03)
+    assert fields(machine, f"/proc/{pid}/stat")[1] == str(
+        fields(machine, f"/proc/{trainer(machine)}/stat")[1]
+    )
+    assert machine.host.files.names(f"/proc/{pid}/task/{pid}") == [
+        "children",
+        "comm",
+        "schedstat",
+        "stat",
+        "wchan",
+    ]
+    assert read(machine, f"/proc/{pid}/schedstat") == read(
+        machine, f"/proc/{pid}/task/{pid}/schedstat"
+    )
+
+
+def test_a_process_uses_what_its_threads_use() -> None:
+    machine, clock = start("dgx-h100:threads", 5.0)
+    pid = trainer(machine)
+
+    def ticks(path: str) -> int:
+        return sum(map(int, fields(machine, path)[11:13]))
+
+    paths = [f"/proc/{pid}/task/{t}/stat" for t in threads(machine, pid)]
+    whole, parts = ticks(f"/proc/{pid}/stat"), sum(map(ticks, paths))
+    usage = counts(read(machine, f"{CGROUP}/cpu.stat"))["usage_usec"]
+    clock.advance(50.0)
+    cores = (ticks(f"/proc/{pid}/stat") - whole) / 5000
+    assert cores == pytest.approx(0.15 + 0.12 + 6 * 0.62, abs=0.01)
+    assert (sum(map(ticks, paths)) - parts) / 5000 == pytest.approx(cores, abs=0.01)
+    used = counts(read(machine, f"{CGROUP}/cpu.stat"))["usage_usec"] - usage
+    assert used / 50e6 == pytest.approx(8 * cores, rel=0.01)
+
+
+@pytest.mark.parametrize("system", ["dgx-1-v100", "dgx-h200", "gtx-1080"])
+def test_a_checkpoint_writes_and_is_never_at_rest(system: str) -> None:
+    machine, clock = start(f"{system}:checkpoint", 20.0)
+    pid = trainer(machine)
+    shares = states(machine, clock, f"/proc/{pid}/stat")
+    assert shares["D"] == pytest.approx(0.90, abs=0.03)
+    before = counts(read(machine, f"/proc/{pid}/io"))
+    disks = machine.host.psutil.disk_io_counters()[machine.system.data].write_bytes
+    cgroup = io_stat(machine)
+    clock.advance(20.0)
+    after = counts(read(machine, f"/proc/{pid}/io"))
+    written = (after["write_bytes"] - before["write_bytes"]) * len(machine.gpus)
+    speed = machine.system.data_speed
+    assert written / 20 == pytest.approx(0.5 * speed, rel=0.01)
+    assert after["read_bytes"] == before["read_bytes"]
+    on_disks = machine.host.psutil.disk_io_counters()[machine.system.data].write_bytes - disks
+    assert on_disks == pytest.approx(written, rel=0.01)
+    of_cgroup = {device: now - cgroup[device] for device, now in io_stat(machine).items()}
+    members = [read(machine, f"/sys/block/{d.name}/dev") for d in machine.system.data_disks]
+    assert sum(of_cgroup[member.strip()] for member in members) == pytest.approx(written, rel=0.01)
+    assert "some avg10=90.00" in read(machine, f"{CGROUP}/io.pressure")
+
+
+def io_stat(machine: SimulatedSystem) -> dict[str, int]:
+    """Bytes written by device."""
+    rows = (line.split() for line in read(machine, f"{CGROUP}/io.stat").splitlines())
+    return {
+        device: next(int(v[7:]) for v in values if v.startswith("wbytes="))
+        for device, *values in rows
+    }
+
+
+def test_a_checkpoint_shows_in_any_100_seconds() -> None:
+    machine, clock = start("dgx-h100:checkpoint")
+    pid = trainer(machine)
+    active = []
+    for _ in range(300):
+        (activity,) = gpm(machine, clock, 1.0, 1)
+        active.append(activity > 50)
+    assert trainer(machine) == pid, "one job trains, saves, and trains on"
+    shares = [sum(active[at : at + 100]) / 100 for at in range(200)]
+    assert (min(shares), max(shares)) == pytest.approx((0.15, 0.25), abs=0.02)
+
+
+def test_bytes_of_a_network_file_system_are_no_bytes_of_disks() -> None:
+    machine, clock = start("dgx-a100:starved-network", 5.0)
+    loader = next(t.loaders[0].pid for t in machine.jobs.teams)
+    before = counts(read(machine, f"/proc/{loader}/io"))["rchar"]
+    network = received(machine, loader)
+    local = sum(d.read_bytes for d in machine.host.psutil.disk_io_counters().values())
+    mounted = nfs_bytes(machine, loader)
+    clock.advance(10.0)
+    arrived = received(machine, loader) - network
+    through = (counts(read(machine, f"/proc/{loader}/io"))["rchar"] - before) * 8 * 6
+    assert arrived / 10 == pytest.approx(0.96 * 12.5e9, rel=0.01)
+    assert through == pytest.approx(arrived, rel=0.02)
+    assert nfs_bytes(machine, loader) - mounted == pytest.approx(arrived, rel=0.01)
+    now = sum(d.read_bytes for d in machine.host.psutil.disk_io_counters().values())
+    assert now - local < 0.01 * arrived
+
+
+def received(machine: SimulatedSystem, pid: int) -> int:
+    """Bytes received by the first NIC, as a process sees it."""
+    rows = read(machine, f"/proc/{pid}/net/dev").splitlines()[2:]
+    name = machine.system.nics[0].name
+    return int(next(r.split(":")[1].split()[0] for r in rows if r.strip().startswith(name)))
+
+
+def nfs_bytes(machine: SimulatedSystem, pid: int) -> int:
+    """Bytes that came from the server."""
+    text = read(machine, f"/proc/{pid}/mountstats")
+    mount = text[text.index("fstype nfs4") :]
+    return int(mount[mount.index("bytes:") :].split()[5])
+
+
+def test_a_server_without_requests_spins_and_answers_now_and_then() -> None:
+    machine, clock = start("dgx-h100:no-demand", 5.0)
+    pid = trainer(machine)
+    assert states(machine, clock, f"/proc/{pid}/stat")["R"] == 1.0
+    assert fields(machine, f"/proc/{pid}/stat")[1] == "1", "no job with the others"
+    assert machine.ranks() == []
+    activity = [gpm(machine, clock, 0.5, 1)[0] for _ in range(600)]
+    bursts = [n for n, share in enumerate(activity) if share]
+    assert all(any(at <= n < at + 200 for n in bursts) for at in range(400))
+    assert 0.005 < sum(activity) / 600 / 100 < 0.03
+    gaps = {b - a for a, b in pairwise(bursts) if b - a > 2}
+    assert len(gaps) > 5
+
+
+def test_a_hang_leaves_one_rank_behind() -> None:
+    machine, clock = start("dgx-h200:hang", 5.0)
+    early = [rank.launched["AllReduce"] for rank in machine.ranks()]
+    assert len(set(early)) == 1
+    assert early[0] == pytest.approx(5.0 / 0.23 * 12, abs=12)
+    clock.advance(6.0)
+    ranks = machine.ranks()
+    counted = [rank.launched["AllReduce"] for rank in ranks]
+    clock.advance(60.0)
+    assert [rank.launched["AllReduce"] for rank in machine.ranks()] == counted
+    assert counted[1] == counted[0] - 1 == min(counted)
+    assert min(counted) >= early[0]
+    assert counted.count(counted[0]) == 7
+    assert [(rank.rank, rank.gpu, rank.pid) for rank in ranks] == [
+        (n, n, trainer(machine, n)) for n in range(8)
+    ]
+    pid = ranks[2].pid
+    assert states(machine, clock, f"/proc/{pid}/stat")["R"] == 1.0
+    machine.jobs.end(pid)
+    assert [rank.missing for rank in machine.ranks()].index(True) == 2
+
+
+def test_parts_of_a_scenario_heal_nothing_and_end_nobody() -> None:
+    machine, clock = start("dgx-h100:checkpoint", 5.0)
+    machine.lose(3)
+    other = machine.start_process(1)
+    machine.driver.fail("nvmlDeviceGetPowerUsage", 999)
+    clock.advance(200.0)
+    machine.advance()
+    assert machine.gpus[3].lost
+    assert [p.pid for p in machine.gpus[1].processes] == [trainer(machine, 1), other]
+    assert machine.driver.failures
+    machine.set_scenario("checkpoint")
+    assert not machine.gpus[3].lost
+    assert [p.pid for p in machine.gpus[1].processes] == [trainer(machine, 1)]
+
+
+def test_collectives_are_counted_over_resets() -> None:
+    machine, clock = start("dgx-h100:training", 20.0)
+    before = machine.ranks()[2].launched["AllReduce"]
+    machine.reset_gpu(2)
+    assert machine.ranks()[2].launched["AllReduce"] == before
+    machine.reload_driver()
+    clock.advance(1.0)
+    assert machine.ranks()[2].launched["AllReduce"] - before == pytest.approx(12 / 0.23, abs=2)
+
+
+def test_a_new_job_starts_its_counts_anew() -> None:
+    machine, clock = start("dgx-h200:training", 100.0)
+    assert machine.ranks()[0].launched["AllReduce"] == pytest.approx(12 * 100 / 0.23, abs=12)
+    machine.set_scenario("idle")
+    assert machine.ranks() == []
+    machine.set_scenario("training")
+    clock.advance(10.0)
+    assert machine.ranks()[0].launched["AllReduce"] == pytest.approx(12 * 10 / 0.23, abs=12)
+
+
+@pytest.mark.parametrize("name", ["exposed-communication", "hang", "late-rank"])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_one_gpu_cannot_wait_for_another(system: str, name: str) -> None:
+    if system_models.ALL[system].gpus > 1:
+        assert parse(f"{system}:{name}").scenario == name
+    else:
+        with pytest.raises(SimulationError, match=name):
+            parse(f"{system}:{name}")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("name", ["checkpoint", "threads", "no-demand"])
+def test_every_system_can_have_the_others(system: str, name: str) -> None:
+    assert parse(f"{system}:{name}").scenario == name
+
+
+def test_wchan_tells_what_a_thread_waits_for() -> None:
+    machine, clock = start("dgx-h100:starved-disk", 5.0)
+    loader = machine.jobs.teams[0].loaders[0].pid
+    pairs = set()
+    for _ in range(300):
+        clock.advance(0.05)
+        state = fields(machine, f"/proc/{loader}/stat")[0]
+        pairs.add((state, read(machine, f"/proc/{loader}/wchan")))
+    known = {("R", "0"), ("D", "folio_wait_bit_common"), ("S", "futex_wait_queue")}
+    assert pairs <= known
+    assert {"R", "D"} <= {state for state, _ in pairs}
+
+
+def test_who_is_gone_has_no_files() -> None:
+    machine, _ = start("dgx-h100:training", 5.0)
+    pid = trainer(machine)
+    machine.set_scenario("idle")
+    for name in ("io", "net/dev", "schedstat", f"task/{pid}/schedstat"):
+        with pytest.raises(FileNotFoundError):
+            read(machine, f"/proc/{pid}/{name}")

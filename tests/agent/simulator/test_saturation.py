@@ -1,0 +1,125 @@
+"""The hardware tests of saturation, tried on simulated machines: what they would tell of real ones.
+
+The load is simulated too: a scenario that plays for a known span between two quiet ones.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from agent import simulator as simulation
+from agent.cli.assembly import Hardware
+from agent.clock import FrozenClock
+from tests.hardware import saturation
+from tests.hardware.bench import Figure, Load, Watcher
+
+BEFORE, LOAD, AFTER = 15, 40, 16
+
+
+class FrozenWatcher(Watcher):
+    """A watcher of a simulated machine, whose seconds pass at once."""
+
+    def __init__(self, name: str) -> None:
+        clock = FrozenClock()
+        machine = simulation.build(simulation.parse(name), clock)
+        super().__init__(Hardware(lambda: machine.nvml, machine.host, simulated=True), clock=clock)
+        self.machine = machine
+
+
+def watched(system: str, quiet: str, load: str) -> tuple[FrozenWatcher, saturation.Span]:
+    """A machine that is quiet, then under load for so many seconds, then quiet again."""
+    watcher = FrozenWatcher(f"{system}:{quiet}")
+    watcher.ticks(BEFORE)
+    start = watcher.clock.monotonic()
+    watcher.machine.set_scenario(load)
+    watcher.ticks(LOAD)
+    span = saturation.Span(start, watcher.clock.monotonic())
+    watcher.machine.set_scenario(quiet)
+    watcher.ticks(AFTER)
+    return watcher, span
+
+
+class FakeProcess:
+    """A process that ends with `code` when the world's clock says so; its load is a scenario."""
+
+    args = "a simulated load"
+
+    def __init__(self, watcher: FrozenWatcher, code: int) -> None:
+        self.watcher, self.code, self.returncode = watcher, code, None
+        self.end = watcher.clock.monotonic() + LOAD
+        watcher.machine.set_scenario("nvlink-saturated")
+
+    def poll(self) -> int | None:
+        if self.watcher.clock.monotonic() >= self.end and self.returncode is None:
+            self.returncode = self.code  # type: ignore[assignment]
+            self.watcher.machine.set_scenario("idle")
+        return self.returncode
+
+
+class FakeLoad(Load):
+    """A load of pieces of half a second each."""
+
+    def __init__(self, watcher: FrozenWatcher, code: int = 0) -> None:
+        start = watcher.clock.monotonic()
+        self.process = FakeProcess(watcher, code)  # type: ignore[assignment]
+        self.lines = [{"at": start + 0.5 * (n + 1)} for n in range(2 * LOAD)]
+
+    def stop(self) -> None:
+        assert self.process.poll() is not None
+
+
+def off(figures: Iterator[Figure]) -> list[str]:
+    return [str(figure) for figure in figures if not figure.holds]
+
+
+@pytest.mark.parametrize("quiet", ["idle", "training"])
+def test_links_are_full_for_as_long_as_the_load_runs(quiet: str) -> None:
+    watcher, span = watched("dgx-h200", quiet, "nvlink-saturated")
+    for device in saturation.devices(watcher):
+        for way in saturation.BOTH:
+            assert not off(saturation.full(watcher, "nvlink", device, way, span))
+
+
+def test_copies_fill_one_way_of_one_gpu() -> None:
+    watcher, span = watched("dgx-h200", "idle", "starved-pcie")
+    assert not off(saturation.full(watcher, "pcie", "gpu0", "receive", span))
+    assert not off(saturation.quiet(watcher, "pcie", "gpu1", "receive", span))
+
+
+def test_a_path_that_is_not_full_is_off() -> None:
+    watcher, span = watched("dgx-h200", "idle", "training")
+    assert len(off(saturation.full(watcher, "nvlink", "gpu0", "transmit", span))) == 2
+
+
+def test_a_path_that_should_be_quiet_and_is_full_is_off() -> None:
+    watcher, span = watched("dgx-h200", "idle", "starved-pcie")
+    assert len(off(saturation.quiet(watcher, "pcie", "gpu0", "receive", span))) == 2
+
+
+def test_a_load_that_ran_longer_than_it_was_saturated_is_off() -> None:
+    watcher, span = watched("dgx-h200", "idle", "nvlink-saturated")
+    longer = saturation.Span(span.start - 10, span.end)
+    told = off(saturation.full(watcher, "nvlink", "gpu0", "transmit", longer))
+    assert "saturated: 40 s in [45.5, 54.5]" in told[-1]
+
+
+def test_the_first_piece_of_a_load_counts() -> None:
+    lines = [{"at": 10.0}, {"at": 10.5}, {"at": 11.0}, {"at": 20.0}]
+    assert saturation.span_of(lines) == saturation.Span(9.5, 20.0)
+    with pytest.raises(RuntimeError):
+        saturation.span_of(lines[:2])
+
+
+def test_a_load_is_watched_until_its_last_bytes_are_read() -> None:
+    watcher = FrozenWatcher("dgx-h200:idle")
+    watcher.ticks(BEFORE)
+    span = saturation.watched(watcher, FakeLoad(watcher), LOAD)
+    assert span == saturation.Span(BEFORE, BEFORE + LOAD)
+    assert watcher.clock.monotonic() >= span.end + saturation.AFTERWARDS
+    assert not off(saturation.full(watcher, "nvlink", "gpu7", "receive", span))
+
+
+def test_a_load_that_fails_is_no_figure() -> None:
+    watcher = FrozenWatcher("dgx-h200:idle")
+    with pytest.raises(RuntimeError, match="failed with 7"):
+        saturation.watched(watcher, FakeLoad(watcher, 7), LOAD)

@@ -1,0 +1,164 @@
+"""Faults that come and go: each is told with its reason, and no counter lies because of it."""
+
+from collections import Counter
+
+import pytest
+
+from agent.model import Metric, Reason
+from agent.polling.health import SOURCE_UP
+from agent.sources import activity, nvlink, pcie, power, xid
+from tests.support.machines import Bench, simulated
+
+UNKNOWN_ERROR = 999
+
+
+def values(bench: Bench, metric: Metric) -> dict[tuple[str, ...], float]:
+    return dict(bench.look.all(metric))
+
+
+def reasons(bench: Bench, metric: Metric) -> set[Reason]:
+    snapshot = bench.agent.poller.latest
+    return {a.reason for a in snapshot.absences(snapshot.at) if a.metric is metric}
+
+
+@pytest.mark.parametrize("system", ["dgx-1-v100:training", "dgx-h100:training"])
+def test_the_hourly_probe_keeps_every_total(system: str) -> None:
+    bench = simulated(system).run(30)
+    metrics = (activity.ACTIVE_SECONDS, pcie.RECEIVED, power.ENERGY)
+    before = {metric: values(bench, metric) for metric in metrics}
+    bench.agent.gpus._next_probe = 0.0
+    bench.run(16)  # past the next roll call
+    for metric in metrics:
+        after = values(bench, metric)
+        assert after.keys() == before[metric].keys()
+        assert all(after[key] >= value for key, value in before[metric].items())
+
+
+def test_a_buffer_that_fails_for_a_while_costs_only_that_while() -> None:
+    bench = simulated("dgx-1-v100:training").run(30)
+    before = values(bench, activity.ACTIVE_SECONDS)
+    bench.machine.driver.fail("nvmlDeviceGetSamples", UNKNOWN_ERROR)
+    bench.run(20)
+    assert values(bench, activity.ACTIVE_SECONDS) == {}
+    bench.machine.driver.fail("nvmlDeviceGetSamples", None)
+    bench.run(10)
+    after = values(bench, activity.ACTIVE_SECONDS)
+    assert all(before[key] <= after[key] <= 60 for key in before)
+
+
+def test_gpm_that_fails_makes_pcie_absent_and_not_flat() -> None:
+    bench = simulated("dgx-h100:training").run(10)
+    bench.machine.driver.fail("nvmlGpmMetricsGet", UNKNOWN_ERROR)
+    bench.run(10)
+    assert values(bench, pcie.RECEIVED) == {}
+    assert reasons(bench, pcie.RECEIVED) == {Reason.FAILED}
+
+
+def test_gpm_that_never_works_does_not_hold_up_readiness() -> None:
+    bench = simulated("dgx-h100:training")
+    bench.machine.driver.fail("nvmlGpmMetricsGet", UNKNOWN_ERROR)
+    bench.run(5)
+    assert bench.agent.poller.waiting_for() == ""
+
+
+def test_one_odd_link_silences_no_other() -> None:
+    bench = simulated("dgx-1-v100:training").run(3)
+    library = bench.machine.nvml
+    honest = library.nvmlDeviceGetNvLinkState
+
+    def odd(handle: object, link: int) -> int:
+        if link == 3:
+            raise library.NVMLError(UNKNOWN_ERROR)
+        return int(honest(handle, link))
+
+    library.nvmlDeviceGetNvLinkState = odd
+    bench.run(70)
+    up = Counter(key[0] for key in values(bench, nvlink.LINK_UP))
+    assert set(up.values()) == {5}
+    assert set(values(bench, nvlink.LINKS).values()) == {5.0}
+    assert reasons(bench, nvlink.LINK_UP) == {Reason.FAILED}
+
+
+def test_gpm_samples_are_given_back() -> None:
+    bench = simulated("dgx-h100:training")
+    library, held = bench.machine.nvml, Counter[str]()
+    alloc, free = library.nvmlGpmSampleAlloc, library.nvmlGpmSampleFree
+
+    def counted_alloc() -> object:
+        held["samples"] += 1
+        return alloc()
+
+    def counted_free(sample: object) -> object:
+        held["samples"] -= 1
+        return free(sample)
+
+    library.nvmlGpmSampleAlloc, library.nvmlGpmSampleFree = counted_alloc, counted_free
+    bench.run(3)
+    assert held["samples"] == 16
+    bench.agent.gpus._next_probe = 0.0
+    bench.run(15)
+    bench.machine.lose(2)
+    bench.run(3)
+    bench.machine.restore(2)
+    bench.run(15)
+    assert held["samples"] == 16
+
+
+def test_a_connection_that_fails_half_way_lets_go_of_the_driver() -> None:
+    bench = simulated("dgx-1-v100:training")
+    library, held = bench.machine.nvml, Counter[str]()
+    init, shutdown = library.nvmlInit, library.nvmlShutdown
+
+    def counted_init() -> None:
+        init()
+        held["nvml"] += 1
+
+    def counted_shutdown() -> None:
+        shutdown()
+        held["nvml"] -= 1
+
+    library.nvmlInit, library.nvmlShutdown = counted_init, counted_shutdown
+    bench.machine.driver.fail("nvmlDeviceGetCount", 9)
+    bench.run(40)
+    assert held["nvml"] == 0
+    bench.machine.driver.fail("nvmlDeviceGetCount", None)
+    bench.run(15)
+    assert held["nvml"] == 1
+    assert all(bench.look.all(SOURCE_UP).values())
+
+
+def test_what_gpm_cannot_mean_is_not_counted() -> None:
+    bench = simulated("dgx-h100:training").run(5)
+    library = bench.machine.nvml
+    honest = library.nvmlGpmMetricsGet
+
+    def absurd(question: object) -> object:
+        honest(question)
+        for slot in question.metrics[: question.numMetrics]:  # type: ignore[attr-defined]
+            slot.value = 1e15 if slot.metricId == 21 else -5.0
+        return question
+
+    before = values(bench, activity.ACTIVE_SECONDS)
+    library.nvmlGpmMetricsGet = absurd
+    bench.run(5)
+    library.nvmlGpmMetricsGet = honest
+    bench.run(5)
+    after = values(bench, activity.ACTIVE_SECONDS)
+    assert all(before[key] <= after[key] <= before[key] + 12 for key in before)
+    assert max(values(bench, pcie.RECEIVED).values()) < 100e9
+
+
+def test_xid_counts_do_not_hang_on_the_host() -> None:
+    bench = simulated("dgx-h100:training").run(2)
+    assert {reading.source for reading in bench.agent.poller.latest.readings} >= {"xid", "system"}
+    assert [lane.name for lane in bench.agent.poller.workers] == ["nvml", "host", "memory"]
+    assert len(bench.look.all(xid.ERRORS)) == 8 * len(xid.FATAL)
+
+
+def test_links_whose_state_nobody_tells_are_not_called_down() -> None:
+    bench = simulated("dgx-h100:training").run(5)
+    bench.machine.driver.fail("nvmlDeviceGetNvLinkState", UNKNOWN_ERROR, 0)
+    bench.run(65)
+    assert {key[0] for key in bench.look.all(nvlink.LINKS)} == {str(n) for n in range(1, 8)}
+    absent = [a for a in bench.agent.poller.latest.absences(0.0) if a.metric is nvlink.LINKS]
+    assert [(a.labels[0], a.reason) for a in absent] == [("0", Reason.FAILED)]

@@ -1,0 +1,132 @@
+"""What the sources of a GPU count: nothing lost, nothing invented, no spike."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from agent.hardware.gpm import PCIE_UNIT
+from agent.model import ReadKey, Reason
+from agent.sources import activity, nvlink, pcie, process
+from tests.support.fake_gpus import Bench
+from tests.support.fake_nvml import ALL_LINKS, NOT_FOUND, NOT_SUPPORTED
+
+
+def test_nvlink_totals_that_fall_back_are_no_spike() -> None:
+    bench = Bench(gpus=1)
+    key = ("0", "GPU-0")
+    fields = bench.nvml.gpus[0].fields
+    totals = []
+    readings = [1000, 2000, 3000, 2**62, 4000, 10, 20, 30, 2**40, 2**40 + 5, 2**40 + 15]
+    for raw in readings:
+        fields[138, ALL_LINKS] = raw
+        bench.run()
+        totals.append(bench.values(nvlink.TRANSMITTED).get(key))
+    known = [total / 1024 for total in totals if total is not None]
+    assert totals[3] is totals[5] is totals[8] is None
+    assert bench.readings[ReadKey("nvlink", "totals", "GPU-0")].failure is None
+    assert known == [1000, 2000, 3000, 4000, 20, 30, 35, 45]
+
+
+def test_a_doubtful_counter_is_absent_with_its_reason() -> None:
+    bench = Bench(gpus=1)
+    fields = bench.nvml.gpus[0].fields
+    for raw in (1000, 0):
+        fields[138, ALL_LINKS] = raw
+        bench.run()
+    assert bench.reasons(nvlink.TRANSMITTED) == {("0", "GPU-0"): Reason.UNKNOWN}
+
+
+def test_a_link_that_refuses_its_errors_silences_no_other() -> None:
+    bench = Bench(gpus=1)
+
+    def errors(link: int, kind: int) -> int:
+        if link == 0 and kind == 0:
+            raise bench.nvml.NVMLError(NOT_SUPPORTED)
+        return 10 * link + kind
+
+    bench.nvml.gpus[0].answers["NvLinkErrorCounter"] = errors
+    bench.run()
+    found = bench.values(nvlink.ERRORS)
+    assert found["0", "GPU-0", "1", "replay"] == 10
+    assert found["0", "GPU-0", "0", "ecc_data"] == 4
+    assert len(found) == 9
+    assert bench.reasons(nvlink.ERRORS) == {("0", "GPU-0", "0", "replay"): Reason.UNSUPPORTED}
+
+
+def test_the_utilisation_buffer_gives_a_duty_cycle_its_share() -> None:
+    bench = Bench(gpus=1)
+    bench.nvml.gpus[0].duty = 0.3
+    bench.nvml.gpus[0].answers["UtilizationRates"] = SimpleNamespace(gpu=0, memory=0)
+    bench.run(1)
+    started = bench.values(activity.ACTIVE_SECONDS)["0", "GPU-0"]
+    bench.run(60)
+    active = bench.values(activity.ACTIVE_SECONDS)["0", "GPU-0"]
+    assert started == 0.0
+    assert active / 60 == pytest.approx(0.30, abs=0.005)
+    assert 0.2 <= bench.values(activity.ACTIVITY)["0", "GPU-0"] <= 0.4
+
+
+def test_without_the_buffer_the_gauge_is_integrated() -> None:
+    bench = Bench(gpus=1)
+    bench.nvml.gpus[0].errors["Samples"] = NOT_SUPPORTED
+    bench.run(61)
+    assert bench.values(activity.ACTIVITY) == {("0", "GPU-0"): 0.4}
+    assert bench.values(activity.ACTIVE_SECONDS)["0", "GPU-0"] == pytest.approx(24.0)
+
+
+def test_an_empty_buffer_is_no_activity_lost_nor_invented() -> None:
+    bench = Bench(gpus=1)
+    bench.nvml.gpus[0].errors["Samples"] = NOT_FOUND
+    bench.run(11)
+    assert bench.values(activity.ACTIVITY) == {("0", "GPU-0"): 0.4}
+    assert bench.values(activity.ACTIVE_SECONDS) == {("0", "GPU-0"): 0.0}
+
+
+def test_a_pcie_rate_beyond_the_link_never_enters_the_counter() -> None:
+    bench = Bench(gpus=1)
+    bench.run(3)
+    steady = bench.values(pcie.RECEIVED)["0", "GPU-0"]
+    assert steady == pytest.approx(2 * 2e9)
+    bench.nvml.gpus[0].answers["PcieThroughput"] = 2_000_000_000
+    bench.run()
+    assert bench.reasons(pcie.RECEIVED) == {("0", "GPU-0"): Reason.UNKNOWN}
+    del bench.nvml.gpus[0].answers["PcieThroughput"]
+    bench.run()
+    assert bench.values(pcie.RECEIVED)["0", "GPU-0"] <= steady + 2 * 2e9
+
+
+def test_gpm_means_are_integrated_and_a_metric_without_value_is_absent() -> None:
+    bench = Bench(gpus=1, gpm=True).run(11)
+    key = ("0", "GPU-0")
+    assert bench.values(activity.ACTIVITY)[key] == 0.3
+    assert bench.values(activity.ACTIVE_SECONDS)[key] == pytest.approx(3.0)
+    assert bench.values(pcie.TRANSMITTED)[key] == pytest.approx(1000 * PCIE_UNIT)
+    assert bench.reasons(activity.TENSOR_ACTIVE) == {key: Reason.UNKNOWN}
+    del bench.nvml.means[1]
+    bench.run()
+    assert bench.reasons(activity.ACTIVE_SECONDS) == {key: Reason.UNKNOWN}
+
+
+def test_a_gpm_pair_that_is_too_close_takes_nothing_back() -> None:
+    bench = Bench(gpus=1, gpm=True).run(5)
+    bench.clock.advance(-0.9)
+    bench.run()
+    assert bench.values(activity.ACTIVITY) == {("0", "GPU-0"): 0.3}
+
+
+def test_an_idle_gpu_is_asked_less_and_a_process_that_arrives_wakes_it() -> None:
+    bench = Bench(gpus=1, gpm=True)
+    own = bench.nvml.gpus[0].answers
+    own["ComputeRunningProcesses"] = ()
+    bench.run(20)
+    bench.nvml.calls.clear()
+    bench.run(20)
+    assert bench.nvml.calls.count("GpmSampleGet") == 4
+    own["ComputeRunningProcesses"] = [SimpleNamespace(pid=7, usedGpuMemory=None)]
+    own["MemoryInfo"] = SimpleNamespace(total=2**35, used=2**33)
+    bench.run()
+    assert bench.values(process.PROCESSES) == {("0", "GPU-0"): 1.0}
+    assert bench.reasons(process.MEMORY) == {("0", "GPU-0"): Reason.UNKNOWN}
+    bench.nvml.calls.clear()
+    bench.run(10)
+    assert bench.nvml.calls.count("GpmSampleGet") == 10

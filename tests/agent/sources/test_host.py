@@ -1,0 +1,327 @@
+"""The host's disks, NICs, CPU and pressure on fixture trees, and all sources on this machine."""
+
+import errno
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.clock import FrozenClock
+from agent.hardware.host import real_host
+from agent.model import Reason
+from agent.polling.reads import ReadCosts, perform
+from agent.sources import cpu, disk, infiniband, network, pressure
+from agent.sources.options import HostOptions
+from tests.support.fake_host import Bench, reasons, shortly, values
+
+SOURCES = (disk, network, infiniband, cpu, pressure)
+PSI = "some avg10=0.00 avg60=0.03 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.0 total={}\n"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+# ---- disks
+
+
+def test_disks_are_whole_disks_and_arrays_only(bench: Bench) -> None:
+    bench.disk("nvme0n1", "nvme0n1p1")
+    bench.disk("loop0")
+    bench.disk("dm-0")
+    bench.write("/sys/block/nvme0c0n1/hidden", "1")
+    bench.array("md0", "raid0", "1", "nvme0n1")
+    seen = ("nvme0n1", "nvme0n1p1", "loop0", "dm-0", "nvme0c0n1", "md0", "sdx")
+    bench.psutil.disks = dict.fromkeys(seen, (4096, 512, 1500))
+    assert values(bench.read(disk, "counters")) == {
+        ("dgx_disk_read_bytes_total", "md0"): 4096,
+        ("dgx_disk_written_bytes_total", "md0"): 512,
+        ("dgx_disk_busy_seconds_total", "md0"): 1.5,
+        ("dgx_disk_read_bytes_total", "nvme0n1"): 4096,
+        ("dgx_disk_written_bytes_total", "nvme0n1"): 512,
+        ("dgx_disk_busy_seconds_total", "nvme0n1"): 1.5,
+    }
+
+
+def test_a_disk_that_arrives_is_met_at_once_and_one_that_goes_is_forgotten(bench: Bench) -> None:
+    bench.disk("sda")
+    bench.psutil.disks = {"sda": (100, 0, 1)}
+    bench.read(disk, "counters")
+    bench.disk("sdb")
+    bench.psutil.disks = {"sdb": (200, 0, 1)}
+    assert {s.labels for s in bench.read(disk, "counters").samples} == {("sdb",)}
+    bench.psutil.disks = {"sda": (5, 0, 1)}  # another disk under the old name: no doubt about it
+    assert values(bench.read(disk, "counters"))["dgx_disk_read_bytes_total", "sda"] == 5
+
+
+def test_a_reset_of_a_disk_counter_is_confirmed_before_it_is_exported(bench: Bench) -> None:
+    bench.disk("sda")
+    bench.psutil.disks = {"sda": (10_000, 0, 10)}
+    bench.read(disk, "counters")
+    bench.psutil.disks = {"sda": (50, 0, 10)}
+    doubtful = bench.read(disk, "counters")
+    assert ("dgx_disk_read_bytes_total", "sda") not in values(doubtful)
+    assert reasons(doubtful.absences) == {("dgx_disk_read_bytes_total", "sda"): Reason.UNKNOWN}
+    bench.psutil.disks = {"sda": (60, 0, 10)}
+    assert values(bench.read(disk, "counters"))["dgx_disk_read_bytes_total", "sda"] == 60
+
+
+def test_a_leap_that_is_taken_back_is_never_exported(bench: Bench) -> None:
+    bench.disk("sda")
+    exported = []
+    for raw in (1000, 2000, 1 << 62, 3000, 4000):
+        bench.psutil.disks = {"sda": (raw, 0, 10)}
+        reading = values(bench.read(disk, "counters"))
+        exported.append(reading.get(("dgx_disk_read_bytes_total", "sda")))
+    assert exported == [1000, 2000, None, 3000, 4000]
+
+
+def test_busy_time_that_the_kernel_does_not_count_is_absent(bench: Bench) -> None:
+    bench.array("md0", "raid0", "1")
+    bench.psutil.disks = {"md0": (1 << 30, 0, 0)}
+    reading = bench.read(disk, "counters")
+    assert reasons(reading.absences) == {("dgx_disk_busy_seconds_total", "md0"): Reason.UNSUPPORTED}
+    assert ("dgx_disk_read_bytes_total", "md0") in values(reading)
+
+
+def test_an_idle_disk_reads_zero(bench: Bench) -> None:
+    bench.disk("sda")
+    bench.psutil.disks = {"sda": (0, 0, 0)}
+    assert values(bench.read(disk, "counters"))["dgx_disk_busy_seconds_total", "sda"] == 0
+
+
+def test_info_names_models_kinds_and_arrays(bench: Bench) -> None:
+    bench.disk("nvme0n1", model="SAMSUNG MZ1LB1T9   ")
+    bench.disk("sda", "sda1", "sda2")
+    bench.disk("sdb")
+    bench.array("md0", "raid1", "2", "sda1", degraded="1")
+    bench.array("md1", "raid0", "2", "nvme0n1", "sda2")
+    assert {s.labels for s in bench.read(disk, "info").samples} == {
+        ("nvme0n1", "SAMSUNG MZ1LB1T9", "disk", "md1"),
+        ("sda", "", "disk", "md0,md1"),
+        ("sdb", "", "disk", ""),
+        ("md0", "raid1", "raid", ""),
+        ("md1", "raid0", "raid", ""),
+    }
+
+
+def test_arrays_count_their_members_with_and_without_redundancy(bench: Bench) -> None:
+    for name in ("sda", "sdb", "sdc", "nvme0n1"):
+        bench.disk(name, f"{name}p1")
+    bench.array("md0", "raid1", "2", "sda", "sdb", degraded="0")
+    bench.array("md1", "raid5", "3 (2)", "sda", "sdb", degraded="1")
+    bench.array("md2", "raid0", "3", "nvme0n1p1", "sdcp1", "gone")  # its third disk vanished
+    assert values(bench.read(disk, "arrays")) == {
+        ("dgx_disk_raid_members", "md0"): 2,
+        ("dgx_disk_raid_members_expected", "md0"): 2,
+        ("dgx_disk_raid_members", "md1"): 2,
+        ("dgx_disk_raid_members_expected", "md1"): 3,
+        ("dgx_disk_raid_members", "md2"): 2,
+        ("dgx_disk_raid_members_expected", "md2"): 3,
+    }
+
+
+def test_a_member_that_goes_is_seen_at_the_next_look(bench: Bench) -> None:
+    bench.disk("sda")
+    bench.disk("sdb")
+    bench.array("md0", "raid0", "2", "sda", "sdb")
+    assert values(bench.read(disk, "arrays"))["dgx_disk_raid_members", "md0"] == 2
+    (bench.root / "sys/block/sdb/stat").unlink()
+    (bench.root / "sys/block/sdb").rmdir()
+    assert values(bench.read(disk, "arrays"))["dgx_disk_raid_members", "md0"] == 1
+
+
+@pytest.mark.parametrize("disks", ["0", "", "many"])
+def test_an_array_without_a_member_count_costs_only_itself(bench: Bench, disks: str) -> None:
+    bench.disk("sda")
+    bench.array("md127", "container", disks, "sda")
+    bench.array("md0", "raid0", "1", "sda")
+    reading = bench.read(disk, "arrays")
+    assert {s.labels for s in reading.samples} == {("md0",)}
+    assert {(a.labels, a.reason) for a in reading.absences} == {(("md127",), Reason.UNKNOWN)}
+
+
+def test_a_denied_degraded_file_is_not_a_whole_array(bench: Bench) -> None:
+    bench.disk("sda")
+    bench.array("md0", "raid1", "2", "sda", degraded="1")
+    bench.tree.errors["/degraded"] = errno.EACCES
+    assert {a.reason for a in bench.read(disk, "arrays").absences} == {Reason.DENIED}
+
+
+@pytest.mark.parametrize("part", ["counters", "info", "arrays"])
+def test_a_host_without_disks(bench: Bench, part: str) -> None:
+    reading = bench.read(disk, part)
+    assert reading.samples == ()
+    assert {a.reason for a in reading.absences} == {Reason.MISSING}
+
+
+def test_the_user_may_ignore_other_disks(bench: Bench) -> None:
+    bench.disk("sda")
+    bench.disk("loop0")
+    bench.psutil.disks = dict.fromkeys(("sda", "loop0"), (1, 1, 1))
+    reading = bench.read(disk, "counters", 1.0, disk.DiskConfig(re.compile("^sd")))
+    assert {s.labels for s in reading.samples} == {("loop0",)}
+
+
+# ---- networks
+
+
+def test_only_real_nics_are_counted(bench: Bench) -> None:
+    bridges = ("docker0", "br-12", "cni0", "virbr0", "lxcbr0", "kube-ipvs0", "nodelocaldns")
+    tunnels = ("lo", "veth1a", "cali1", "flannel.1", "ifb0", "dummy0", "tun0", "tap1", "lxc12")
+    ignored = [*bridges, *tunnels]
+    bench.psutil.nics = dict.fromkeys(ignored, (1, 1)) | dict.fromkeys(
+        ("eth0", "enp1s0f0", "bond0", "ib0", "lom1", "br0"), (100, 50)
+    )
+    reading = bench.read(network, "counters")
+    assert {s.labels[0] for s in reading.samples} == {
+        "eth0", "enp1s0f0", "bond0", "ib0", "lom1", "br0",
+    }  # fmt: skip
+    assert values(reading)["dgx_network_received_bytes_total", "eth0"] == 100
+    assert values(reading)["dgx_network_transmitted_bytes_total", "eth0"] == 50
+
+
+def test_a_nic_that_is_reset_or_replaced(bench: Bench) -> None:
+    received = ("dgx_network_received_bytes_total", "eth0")
+    exported = []
+    for raw in (1000, 2000, 10, 20):
+        bench.psutil.nics = {"eth0": (raw, 0), "eth1": (raw, 0)}
+        exported.append(values(bench.read(network, "counters")).get(received))
+    bench.psutil.nics = {"eth1": (30, 0)}
+    exported.append(values(bench.read(network, "counters")).get(received))
+    bench.psutil.nics = {"eth0": (3, 0)}
+    exported.append(values(bench.read(network, "counters")).get(received))
+    assert exported == [1000, 2000, None, 20, None, 3]
+
+
+def test_link_state_falls_back_to_the_carrier(bench: Bench) -> None:
+    states = {"eth0": "up", "eth1": "down", "ib0": "lowerlayerdown", "eth2": "unknown"}
+    for nic, state in states.items():
+        bench.write(f"/sys/class/net/{nic}/operstate", state)
+    bench.write("/sys/class/net/eth2/carrier", "1")
+    bench.write("/sys/class/net/eth3/operstate", "unknown")
+    bench.write("/sys/class/net/bonding_masters", "bond0")
+    reading = bench.read(network, "links")
+    assert shortly(reading) == {("eth0",): 1, ("eth1",): 0, ("ib0",): 0, ("eth2",): 1}
+    assert reasons(reading.absences) == {("dgx_network_link_up", "eth3"): Reason.MISSING}
+
+
+def test_speeds_that_drivers_do_not_know_are_absent(bench: Bench) -> None:
+    speeds = {"eth0": "100000", "v0": "-1", "v1": "0", "v2": "4294967295", "v3": "65535", "v4": "x"}
+    for nic, speed in (speeds | {"down0": "1000"}).items():
+        bench.write(f"/sys/class/net/{nic}/speed", speed)
+    bench.write("/sys/class/net/old0/operstate", "up")
+    bench.tree.errors["down0/speed"] = errno.EINVAL
+    reading = bench.read(network, "speeds")
+    assert shortly(reading) == {("eth0",): 12.5e9}
+    absent = {a.labels[0]: a.reason for a in reading.absences}
+    assert absent.pop("old0") is Reason.MISSING
+    assert absent == dict.fromkeys(("v0", "v1", "v2", "v3", "v4", "down0"), Reason.UNKNOWN)
+
+
+@pytest.mark.parametrize("part", ["counters", "links", "speeds"])
+def test_a_host_without_nics(bench: Bench, part: str) -> None:
+    assert {a.reason for a in bench.read(network, part).absences} == {Reason.MISSING}
+
+
+# ---- CPU and pressure
+
+
+def test_cpu_busy_is_what_is_neither_idle_nor_waiting(bench: Bench) -> None:
+    bench.psutil.times = (100, 1, 10, 1000, 50, 1, 1, 0)
+    first = bench.read(cpu, "busy")
+    assert not first.samples
+    assert not first.absences
+    bench.psutil.times = (101, 1, 11, 1005, 51, 1, 1, 0)
+    assert values(bench.read(cpu, "busy")) == {("dgx_cpu_busy_ratio",): 0.25}
+    bench.psutil.times = (102, 1, 11, 1005, 50.5, 1, 1, 0)  # iowait is taken back
+    assert values(bench.read(cpu, "busy")) == {("dgx_cpu_busy_ratio",): 1.0}
+    still = bench.read(cpu, "busy")
+    assert {a.reason for a in still.absences} == {Reason.UNKNOWN}
+
+
+def test_the_first_look_at_the_cpu_is_pending(bench: Bench) -> None:
+    (read,) = cpu.reads(bench.host, bench.clock, HostOptions())
+    perform(read, bench.clock, ReadCosts())
+    assert read.runs == 0
+    bench.psutil.times = (1,) * 8
+    perform(read, bench.clock, ReadCosts())
+    assert read.runs == 1
+
+
+def test_pressure_is_in_seconds(bench: Bench) -> None:
+    for resource in pressure.KINDS:
+        bench.write(f"/proc/pressure/{resource}", PSI.format(2_500_000, 1_000_000))
+    assert shortly(bench.read(pressure, "totals")) == {
+        ("cpu", "some"): 2.5,
+        ("io", "some"): 2.5,
+        ("io", "full"): 1.0,
+        ("memory", "some"): 2.5,
+        ("memory", "full"): 1.0,
+    }
+
+
+def test_one_odd_pressure_file_costs_only_itself(bench: Bench) -> None:
+    bench.write("/proc/pressure/cpu", "some avg10=0.00 total=1000000")
+    bench.write("/proc/pressure/io", "some avg10=0.00 total=1000000")
+    bench.write("/proc/pressure/memory", "some nothing")
+    reading = bench.read(pressure, "totals")
+    assert shortly(reading) == {("cpu", "some"): 1, ("io", "some"): 1}
+    assert {a.labels: a.reason for a in reading.absences} == {
+        ("io", "full"): Reason.UNKNOWN,
+        ("memory",): Reason.UNKNOWN,
+    }
+
+
+def test_a_kernel_without_pressure(bench: Bench) -> None:
+    reading = bench.read(pressure, "totals")
+    assert [a.reason for a in reading.absences] == [Reason.MISSING]
+
+
+def test_pressure_switched_off_at_boot(bench: Bench) -> None:
+    bench.tree.errors["/proc/pressure/"] = errno.EOPNOTSUPP
+    bench.tree.errors |= {f"/{resource}": errno.EOPNOTSUPP for resource in pressure.KINDS}
+    (absence,) = bench.read(pressure, "totals").absences
+    assert absence.reason is Reason.UNSUPPORTED
+    assert "psi=1" in absence.detail
+
+
+# ---- all of them
+
+
+def test_a_large_host_lists_no_folder_from_tick_to_tick(bench: Bench) -> None:
+    names = [f"nvme{n}n1" for n in range(10)]
+    for name in names:
+        bench.disk(name, f"{name}p1")
+    for n in range(8):
+        bench.port(f"mlx5_{n}")
+    bench.psutil.disks = dict.fromkeys((*names, *(f"{n}p1" for n in names)), (1, 1, 1))
+    bench.psutil.nics = {f"eth{n}": (1, 1) for n in range(10)}
+    ticking = [r for s in SOURCES for r in s.reads(bench.host, bench.clock, HostOptions())]
+    ticking = [read for read in ticking if read.every() == 1.0]
+    for tick in range(20):
+        bench.clock.advance(1.0)
+        if tick == 2:
+            bench.tree.asked.clear()
+            bench.tree.listed.clear()
+        for read in ticking:
+            perform(read, bench.clock, ReadCosts())
+    assert bench.tree.listed == []
+    per_port, pressures = 3, 3
+    assert len(bench.tree.asked) == 18 * (8 * per_port + pressures)
+
+
+def test_this_machine() -> None:
+    """Whatever this host has, every read either yields or says why not, and none fails."""
+    clock, read_costs = FrozenClock(), ReadCosts()
+    reads = [r for s in SOURCES for r in s.reads(real_host(), clock, HostOptions())]
+    for _ in range(2):
+        clock.advance(1.0)
+        readings = {r.key: perform(r, clock, read_costs)[0] for r in reads}
+    for read in reads:
+        reading = readings[read.key]
+        assert reading.failure is None
+        assert reading.samples or reading.absences, read.key
+        assert {s.metric for s in reading.samples} <= set(read.metrics)
+        assert all(len(s.labels) == len(s.metric.labels) for s in reading.samples)

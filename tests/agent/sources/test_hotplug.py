@@ -1,0 +1,71 @@
+"""A device that is plugged in late is met as it is configured, and forgotten when it goes."""
+
+import logging
+
+import pytest
+
+from agent import simulator as simulation
+from agent.cli.assembly import Hardware, build_agent
+from agent.clock import FrozenClock
+from agent.config.settings import Settings
+from agent.diagnosis.findings import findings
+from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.limits.paths import LIMIT, LIMIT_INFO, NO_DEVICE, RATIO, REFRESH
+from agent.model import Reason
+from agent.sources import network
+from exporters.words import finding_text
+from tests.support.hotplug import Hotplug
+from tests.support.machines import Bench
+
+KEY = ("network", "eth1", "", "", "receive")
+CONFIG = Settings(LimitsConfig((LimitConfig("network", "eth1", "receive", 2e7),)))
+FINDING = "[[limit]] names network eth1 receive, which is not here"
+
+
+def machine() -> tuple[Bench, Hotplug]:
+    clock = FrozenClock()
+    built = simulation.build(simulation.parse("k40:idle"), clock)
+    plugs = Hotplug(built.host)
+    hardware = Hardware(lambda: built.nvml, plugs.wrapped(), simulated=True)
+    return Bench(build_agent(CONFIG, hardware, clock, inline=True), clock, built), plugs
+
+
+def told(bench: Bench) -> list[str]:
+    found = map(finding_text, findings(bench.agent.poller.latest))
+    return [text for text in found if "[[limit]]" in text]
+
+
+def test_a_limit_waits_for_its_device(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "agent.limits.paths")
+    bench, plugs = machine()
+    bench.run(3 * REFRESH)
+    snapshot = bench.agent.poller.latest
+    absent = [a for a in snapshot.absences(snapshot.at) if a.metric is LIMIT]
+    assert [(a.labels, a.reason, a.detail) for a in absent] == [
+        (KEY, Reason.MISSING, str(NO_DEVICE))
+    ]
+    assert told(bench) == [FINDING]
+    warning = "event=limit_without_device path=network device=eth1 direction=receive"
+    assert caplog.messages == [warning], "once, however long it is not here"
+    plugs.plug("eth")
+    bench.run(REFRESH + 12)
+    assert bench.look.value(LIMIT, *KEY) == 2e7
+    assert bench.look.where(LIMIT_INFO, device="eth1", origin="configured")
+    assert bench.look.value(RATIO, *KEY) is not None
+    assert told(bench) == []
+    plugs.unplug("eth1")
+    bench.run(2 * REFRESH)
+    assert told(bench) == [FINDING]
+    assert caplog.messages == [warning, warning]
+
+
+def test_nothing_is_shown_of_a_nic_that_is_gone() -> None:
+    bench, plugs = machine()
+    plugs.plug("eth")
+    bench.run(70)
+    assert "eth1" in bench.scrape()
+    plugs.unplug("eth1")
+    bench.run(70 + REFRESH)
+    shown = [line for line in bench.scrape().splitlines() if "eth1" in line]
+    assert shown == []
+    assert bench.look.value(network.RECEIVED, "eth1") is None

@@ -1,0 +1,180 @@
+"""The spec sheets: systems, graphs of links, thresholds, standards of wires, recognition."""
+
+import pytest
+
+from agent.specs import SpecError, Specs, SystemSpec, load
+from agent.specs.wires import nvlink_bytes_per_second, pcie_bytes_per_second
+from tests.support.effort import calls_of
+
+SYSTEMS = {
+    "dgx-1-p100",
+    "dgx-1-v100",
+    "dgx-station-v100",
+    "dgx-a100",
+    "dgx-h100",
+    "dgx-h200",
+    "k40",
+    "titan-x-maxwell",
+    "gtx-1080",
+    "titan-x-pascal",
+}
+
+
+@pytest.fixture(scope="module")
+def specs() -> Specs:
+    return load()
+
+
+def test_every_system_of_the_contract_has_a_sheet(specs: Specs) -> None:
+    assert set(specs.systems) == SYSTEMS
+
+
+GRAPHS = (
+    ("dgx-1-p100", "cube-mesh", 16, [4] * 8),
+    ("dgx-1-v100", "cube-mesh", 24, [6] * 8),
+    ("dgx-station-v100", "fully-connected", 8, [4] * 4),
+)
+
+
+@pytest.mark.parametrize(("name", "kind", "links", "of_each"), GRAPHS)
+def test_a_graph_has_the_papers_number_of_links(
+    specs: Specs, name: str, kind: str, links: int, of_each: list[int]
+) -> None:
+    graph = specs.systems[name].nvlink_graph
+    assert graph is not None
+    assert (graph.kind, graph.links) == (kind, links)
+    assert [graph.links_of(gpu) for gpu in range(specs.systems[name].gpus)] == of_each
+    assert len({frozenset(pair[:2]) for pair in graph.pairs}) == len(graph.pairs)
+
+
+def neighbours(system: SystemSpec) -> dict[int, set[int]]:
+    assert system.nvlink_graph is not None
+    near: dict[int, set[int]] = {gpu: set() for gpu in range(system.gpus)}
+    for one, other, _ in system.nvlink_graph.pairs:
+        near[one].add(other)
+        near[other].add(one)
+    return near
+
+
+@pytest.mark.parametrize("name", ["dgx-1-p100", "dgx-1-v100"])
+def test_a_cube_mesh_is_two_full_quads_with_one_bridge_a_gpu(specs: Specs, name: str) -> None:
+    near = neighbours(specs.systems[name])
+    quads = ({0, 1, 2, 3}, {4, 5, 6, 7})
+    for quad in quads:
+        for gpu in quad:
+            assert quad - {gpu} < near[gpu]
+            assert len(near[gpu] - quad) == 1
+
+
+def test_the_station_is_fully_connected(specs: Specs) -> None:
+    near = neighbours(specs.systems["dgx-station-v100"])
+    assert all(near[gpu] == {0, 1, 2, 3} - {gpu} for gpu in near)
+
+
+THRESHOLDS = {
+    "nvlink": 0.85,
+    "pcie": 0.80,
+    "hbm": 0.90,
+    "disk": 0.90,
+    "network": 0.90,
+    "infiniband": 0.90,
+}
+
+
+def test_thresholds_of_saturation(specs: Specs) -> None:
+    assert {path: specs.threshold(path) for path in specs.thresholds} == THRESHOLDS
+
+
+def test_pcie_by_generation_and_width(specs: Specs) -> None:
+    rates = {1: 4.0e9, 2: 8.0e9, 3: 15.754e9, 4: 31.508e9, 5: 63.015e9}
+    for generation, rate in rates.items():
+        assert pcie_bytes_per_second(generation, 16) == pytest.approx(rate, rel=1e-4)
+    assert pcie_bytes_per_second(3, 8) == pytest.approx(15.754e9 / 2, rel=1e-4)
+    assert pcie_bytes_per_second(9, 16) is None
+    slot = specs.gpus["tesla-v100-sxm2"].bandwidth("pcie", "receive")
+    assert slot is not None
+    assert slot.bytes_per_second == pytest.approx(15.754e9, rel=1e-4)
+    assert slot.note == "generation 3 x16"
+
+
+@pytest.mark.parametrize(
+    ("reported", "nominal"),
+    [(20000, 20e9), (25000, 25e9), (25781, 25e9), (26562, 25e9), (53125, 50e9), (100000, 100e9)],
+)
+def test_nvlink_by_reported_speed(reported: float, nominal: float) -> None:
+    assert nvlink_bytes_per_second(reported) == nominal
+
+
+P100, V100, V100_32 = "Tesla P100-SXM2-16GB", "Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"
+STATION, A100 = "Tesla V100-DGXS-32GB", "NVIDIA A100-SXM4-80GB"
+H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
+PLAIN_BOX = "System Product Name"
+
+RECOGNISED: tuple[tuple[list[str], str, str | None], ...] = (
+    ([P100] * 8, "DGX-1", "dgx-1-p100"),
+    ([V100] * 8, "DGX-1", "dgx-1-v100"),
+    ([V100] * 8, "DGX-1 with V100", "dgx-1-v100"),
+    ([V100_32] * 8, "DGX-1 with V100-32", "dgx-1-v100"),
+    ([STATION] * 4, "DGX Station", "dgx-station-v100"),
+    ([A100] * 8, "DGXA100 920-23687-2531-001", "dgx-a100"),
+    ([H100] * 8, "DGXH100", "dgx-h100"),
+    ([H200] * 8, " NVIDIA DGXH200\n", "dgx-h200"),
+    # one GPU is missing, all but one are, all are
+    ([V100] * 7, "DGX-1 with V100", "dgx-1-v100"),
+    ([H100], "DGXH100", "dgx-h100"),
+    ([], "DGX-1 with V100", "dgx-1-v100"),
+    ([], "DGX-1", None),
+    # a GPU that no longer tells its name
+    ([P100] * 7 + [""], "DGX-1", "dgx-1-p100"),
+    # no product name of NVIDIA's, too many GPUs, other GPUs, mixed GPUs
+    ([H100] * 8, PLAIN_BOX, None),
+    ([H200] * 8, "", None),
+    ([H100] * 9, "DGXH100", None),
+    ([H200] * 8, "DGXH100", None),
+    ([V100] * 4, "DGX Station", None),
+    ([A100] * 4, "DGX Station A100 920-23487-2530-000", None),
+    ([H100] * 7 + ["Quadro P400"], "DGXH100", None),
+    ([], PLAIN_BOX, None),
+    ([""], PLAIN_BOX, None),
+    # single GPUs
+    (["Tesla K40m"], PLAIN_BOX, "k40"),
+    (["Tesla K40c"], "", "k40"),
+    (["GeForce GTX TITAN X"], PLAIN_BOX, "titan-x-maxwell"),
+    (["NVIDIA GeForce GTX TITAN X"], PLAIN_BOX, "titan-x-maxwell"),
+    (["NVIDIA GeForce GTX 1080"], PLAIN_BOX, "gtx-1080"),
+    (["TITAN X (Pascal)"], PLAIN_BOX, "titan-x-pascal"),
+    (["NVIDIA TITAN X (Pascal)"], PLAIN_BOX, "titan-x-pascal"),
+    (["GeForce GTX 1080"] * 2, PLAIN_BOX, None),
+    (["GeForce GTX 1080", "Tesla K40c"], PLAIN_BOX, None),
+    (["GeForce GTX 1080"], "DGX Station", None),
+    (["GeForce GTX 1080 Ti"], PLAIN_BOX, None),
+)
+
+
+@pytest.mark.parametrize(("models", "product", "name"), RECOGNISED)
+def test_recognition(specs: Specs, models: list[str], product: str, name: str | None) -> None:
+    found = specs.recognise(models, product)
+    assert (found.name if found else None) == name
+
+
+def test_the_configuration_overrules_recognition(specs: Specs) -> None:
+    found = specs.recognise([H100] * 8, PLAIN_BOX, "dgx-h100")
+    assert found is specs.systems["dgx-h100"]
+    assert specs.recognise([V100], "DGXH100", "dgx-1-v100") is specs.systems["dgx-1-v100"]
+
+
+def test_an_unknown_system_in_the_configuration_is_told_with_the_known(specs: Specs) -> None:
+    with pytest.raises(SpecError) as told:
+        specs.recognise([], "", "dgx-9000")
+    assert all(name in str(told.value) for name in ("dgx-9000", *SYSTEMS))
+
+
+@pytest.mark.parametrize("model", ["H200 NVL", "", "Tesla V100-PCIE-16GB", "NVIDIA"])
+def test_an_unknown_gpu_has_no_sheet(specs: Specs, model: str) -> None:
+    assert specs.gpu(model) is None
+
+
+def test_loading_is_little_work() -> None:
+    """10 ms of an idle core."""
+    load()  # the first time the interpreter compiles patterns
+    assert calls_of(load) < 60_000

@@ -1,0 +1,347 @@
+"""The store of recent samples: its promises one by one, and all of them against a naive model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.model import (
+    Absence,
+    Metric,
+    Reading,
+    ReadKey,
+    Reason,
+    Sample,
+    Snapshot,
+    counter,
+    gauge,
+)
+from agent.series import KEPT, WINDOW, Labels, Point, SampleStore
+
+POWER = gauge("dgx_power_watts", "Power.", "x", ("gpu", "uuid"))
+BYTES = counter("dgx_moved_bytes_total", "Bytes.", "x", ("gpu", "uuid"))
+INFO = gauge("dgx_link_info", "Info.", "x", ("gpu", "remote"))
+A, B = ("0", "GPU-a"), ("1", "GPU-b")
+
+
+def reading(
+    at: float, *samples: tuple[Metric, Labels, float], key: str = "a", every: float = 1.0
+) -> Reading:
+    told = tuple(Sample(metric, labels, value) for metric, labels, value in samples)
+    return Reading(ReadKey("source", "part", key), at, every, told)
+
+
+def refused(at: float, metric: Metric, labels: Labels, key: str = "a") -> Reading:
+    absence = Absence(metric, labels, Reason.DENIED, "not you")
+    return Reading(ReadKey("source", "part", key), at, 1.0, (), (absence,))
+
+
+def store(*readings: Reading) -> SampleStore:
+    """One reading a turn, taken in when it was read."""
+    found = SampleStore()
+    for one in readings:
+        found.take(one.at, [one])
+    return found
+
+
+def test_a_value_is_the_newest_until_it_expires() -> None:
+    samples = store(reading(1.0, (POWER, A, 5.0)), reading(2.0, (POWER, A, 7.0)))
+    assert samples.value(POWER, *A) == 7.0
+    assert samples.point(POWER, *A) == Point(2.0, 7.0, 5.0)
+    assert samples.value(POWER, *B) is samples.value(BYTES, *A) is None
+    samples.take(5.0, ())
+    assert samples.value(POWER, *A) == 7.0
+    samples.take(5.1, ())
+    assert samples.value(POWER, *A) is samples.point(POWER, *A) is None
+    assert samples.all(POWER) == {}
+    assert samples.recent(POWER, *A) == []
+
+
+def test_what_the_newest_reading_does_not_tell_is_absent_but_not_forgotten() -> None:
+    samples = store(reading(1.0, (POWER, A, 5.0), (POWER, B, 6.0)), reading(2.0, (POWER, B, 7.0)))
+    assert samples.all(POWER) == {B: 7.0}
+    assert samples.last(POWER, *A) == 5.0
+    samples.take(4.1, ())
+    assert samples.last(POWER, *A) is None, "it has expired"
+
+
+def test_what_is_told_to_be_absent_is_not_looked_up_in_the_past() -> None:
+    samples = store(reading(1.0, (POWER, A, 5.0)), refused(2.0, POWER, A), reading(3.0))
+    assert samples.last(POWER, *A) is None
+    again = store(reading(1.0, (POWER, A, 5.0)), refused(2.0, POWER, A))
+    absence = again.absence(POWER, *A)
+    assert absence is not None
+    assert (absence.reason, absence.detail) == (Reason.DENIED, "not you")
+    assert again.absence(POWER, *B) is None
+    again.take(5.1, ())
+    assert again.absence(POWER, *A) is None
+
+
+def test_of_two_reads_the_newer_tells() -> None:
+    old, new = reading(1.0, (POWER, A, 5.0), every=9.0), reading(2.0, (POWER, A, 6.0), key="b")
+    for order in ((old, new), (new, old)):
+        samples = SampleStore()
+        samples.take(2.0, order)
+        assert samples.value(POWER, *A) == 6.0
+        samples.take(5.5, ())
+        assert samples.value(POWER, *A) == 5.0, "the newer one has expired"
+        samples.take(5.6, (), [old.key])
+        assert samples.value(POWER, *A) is None
+
+
+def test_a_mean_is_over_the_window_and_a_rate_over_readings_within_it() -> None:
+    ticks = [reading(float(n), (POWER, A, n), (BYTES, A, 10.0 * n * n)) for n in range(8)]
+    samples = store(*ticks)
+    assert samples.mean(POWER, *A) == pytest.approx((5 + 6 + 7) / 3)
+    assert [point.at for point in samples.recent(POWER, *A)] == [7.0, 6.0, 5.0]
+    assert samples.rate(BYTES, *A) == pytest.approx(10 * (49 - 16) / 3)
+    assert samples.rate(BYTES, *A, seconds=0.0) == pytest.approx(10 * (49 - 36)), "the last two"
+    assert samples.mean(POWER, *A, seconds=1.0) == 7.0
+
+
+def test_what_is_read_seldom_has_its_newest_as_mean_and_its_last_two_as_rate() -> None:
+    samples = store(
+        reading(0.0, (BYTES, A, 100.0), every=60.0), reading(60.0, (BYTES, A, 700.0), every=60.0)
+    )
+    samples.take(75.0, ())
+    assert samples.rate(BYTES, *A) == pytest.approx(10.0)
+    assert samples.mean(BYTES, *A) == 700.0
+
+
+def test_a_counter_that_fell_or_was_read_once_has_no_rate() -> None:
+    assert store(reading(1.0, (BYTES, A, 5.0))).rate(BYTES, *A) is None
+    fell = store(reading(1.0, (BYTES, A, 5.0)), reading(2.0, (BYTES, A, 4.0)))
+    assert fell.rate(BYTES, *A) is None
+    stood = store(reading(1.0, (BYTES, A, 5.0)), reading(1.0, (BYTES, A, 9.0)))
+    assert stood.rate(BYTES, *A) is None, "no time between the two"
+
+
+def test_labels_find_and_name() -> None:
+    samples = SampleStore()
+    samples.take(
+        2.0, [reading(2.0, (INFO, ("0", "gpu"), 1)), reading(1.0, (INFO, ("1", "npu"), 1), key="b")]
+    )
+    assert samples.where(INFO, remote="npu") == {("1", "npu"): 1.0}
+    assert samples.labelled(INFO) == [{"gpu": "1", "remote": "npu"}, {"gpu": "0", "remote": "gpu"}]
+
+
+def test_fresh_is_what_this_tick_brought_in_order() -> None:
+    samples = store(reading(1.0, (BYTES, A, 5.0)))
+    samples.take(3.0, [reading(2.0, (BYTES, A, 6.0)), reading(3.0, (BYTES, A, 8.0))])
+    assert [(p.at, p.value) for _, p in samples.fresh(BYTES)] == [(2.0, 6.0), (3.0, 8.0)]
+    samples.take(3.0, ())
+    assert list(samples.fresh(BYTES)) == [], "also where the clock stands"
+
+
+def test_a_change_is_told_by_the_metric() -> None:
+    names = (POWER.name,)
+    samples = store(reading(1.0, (POWER, A, 5.0), (BYTES, A, 1.0)))
+    assert samples.changed(names, 0)
+    turn = samples.turn
+    samples.take(2.0, [reading(2.0, (POWER, A, 5.0), (BYTES, A, 2.0))])
+    assert not samples.changed(names, turn)
+    assert samples.changed((BYTES.name,), turn)
+    samples.take(3.0, [reading(3.0, (POWER, A, 5.0))])
+    assert not samples.changed(names, turn), "another shape, the same value"
+    samples.take(4.0, [reading(4.0, (POWER, A, 5.0), (POWER, B, 1.0))])
+    assert samples.changed(names, turn)
+    turn = samples.turn
+    samples.take(5.0, (), [ReadKey("source", "part", "a")])
+    assert samples.changed(names, turn)
+    assert not samples.changed(names, samples.turn)
+
+
+def test_a_store_of_one_snapshot_knows_what_it_holds() -> None:
+    one = reading(1.0, (POWER, A, 5.0))
+    snapshot = Snapshot(1, 1.0, 0.0, {one.key: one})
+    assert SampleStore.of(snapshot).value(POWER, *A) == 5.0
+    assert SampleStore.of(snapshot, now=9.0).value(POWER, *A) is None
+
+
+def test_a_watched_store_notes_what_it_is_asked() -> None:
+    samples = store(reading(1.0, (POWER, A, 5.0), (BYTES, A, 1.0)))
+    watched = samples.watched()
+    assert watched.value(POWER, *A) == 5.0
+    assert watched.value(INFO, "0", "gpu") is None
+    assert watched.unwatched.value(BYTES, *A) == 1.0
+    assert watched.asked == {POWER.name, INFO.name}
+
+
+def test_what_is_gone_leaves_nothing_behind() -> None:
+    samples = SampleStore()
+    for number in range(1000):
+        at = float(number)
+        key = f"{number}"
+        samples.take(at, [reading(at, (POWER, (key, key), 1.0), key=key)])
+        samples.take(at, (), [ReadKey("source", "part", key)])
+    assert not samples._reads
+    assert not any(samples._series.values())
+    assert not any(samples._tellers.values())
+    for number in range(1000):
+        samples.take(float(number), [reading(float(number), (POWER, A, 1.0))])
+    (kept,) = samples._reads.values()
+    assert len(kept) <= KEPT + 2
+
+
+METRICS, KEYS = (POWER, BYTES), ("a", "b", "c")
+SERIES = [(metric, labels) for metric in METRICS for labels in (A, B)]
+
+
+@dataclass
+class Naive:
+    """All readings ever, looked through from the start each time."""
+
+    now: float = 0.0
+    turn: int = 0
+    taken: dict[str, list[tuple[int, Reading]]] = field(default_factory=dict)
+    dropped: list[tuple[int, set[str]]] = field(default_factory=list)
+
+    def take(self, now: float, fresh: list[Reading], gone: list[str]) -> None:
+        self.now, self.turn = now, self.turn + 1
+        for key in gone:
+            told = {
+                entry.metric.name
+                for _, one in self.taken.pop(key, [])
+                for entry in (*one.samples, *one.absences)
+            }
+            self.dropped.append((self.turn, told))
+        for one in fresh:
+            self.taken.setdefault(one.key.device, []).append((self.turn, one))
+
+    def kept(self, key: str) -> list[Reading]:
+        """The newest first: those of the last seconds, and one before them; two at least."""
+        found = [one for _, one in self.taken.get(key, [])][::-1]
+        within = sum(one.at >= found[0].at - KEPT for one in found) if found else 0
+        return found[: max(2, within + 1)]
+
+    def holder(self, metric: Metric, labels: Labels) -> str | None:
+        holders = [
+            (self.kept(key)[0].at, key)
+            for key in self.taken
+            if self.now <= self.kept(key)[0].expires
+            and told(self.kept(key)[0], metric, labels) is not None
+        ]
+        return max(holders)[1] if holders else None
+
+    def points(self, metric: Metric, labels: Labels) -> list[Point]:
+        key = self.holder(metric, labels)
+        return [
+            Point(one.at, value, one.expires)
+            for one in (self.kept(key) if key else [])
+            if (value := told(one, metric, labels)) is not None
+        ]
+
+    def state(self, name: str, turn: int) -> dict[str, dict[Labels, float]]:
+        """What each read last told of a metric, up to a turn."""
+        found = {}
+        for key, readings in self.taken.items():
+            last = [one for at, one in readings if at <= turn][-1:]
+            values = {
+                s.labels: s.value for one in last for s in one.samples if s.metric.name == name
+            }
+            if values:
+                found[key] = values
+        return found
+
+
+def told(one: Reading, metric: Metric, labels: Labels) -> float | None:
+    found = [s.value for s in one.samples if s.metric is metric and s.labels == labels]
+    return found[0] if found else None
+
+
+Tick = tuple[float, dict[str, tuple[float, dict[int, float], set[int]]], list[str]]
+
+
+@st.composite
+def ticks(draw: st.DrawFn) -> list[Tick]:
+    """Steps of time; what each read tells and refuses, if it is read; reads that are dropped."""
+    read = st.tuples(
+        st.sampled_from([0.5, 1.0, 5.0]),
+        st.dictionaries(st.sampled_from(range(len(SERIES))), st.integers(0, 3).map(float)),
+        st.sets(st.sampled_from(range(len(SERIES))), max_size=2),
+    )
+    tick = st.tuples(
+        st.sampled_from([1.0, 2.0, 4.0, 20.0]),
+        st.dictionaries(st.sampled_from(KEYS), read),
+        st.lists(st.sampled_from(KEYS), unique=True, max_size=1),
+    )
+    return draw(st.lists(tick, min_size=1, max_size=30))
+
+
+def played(run: list[Tick]) -> Iterator[tuple[SampleStore, Naive]]:
+    samples, naive, now = SampleStore(), Naive(), 0.0
+    for step, reads, gone in run:
+        now += step
+        fresh = []
+        for key, (every, values, absent) in sorted(reads.items()):
+            at = now - KEYS.index(key) / 10
+            found = tuple(Sample(*SERIES[n], value) for n, value in values.items())
+            absences = tuple(
+                Absence(*SERIES[n], Reason.DENIED, "") for n in sorted(absent - values.keys())
+            )
+            fresh.append(Reading(ReadKey("s", "p", key), at, every, found, absences))
+        samples.take(now, fresh, [ReadKey("s", "p", key) for key in gone])
+        naive.take(now, fresh, gone)
+        yield samples, naive
+
+
+@settings(deadline=None)
+@given(ticks())
+def test_the_store_answers_as_a_naive_one(run: list[Tick]) -> None:
+    for samples, naive in played(run):
+        for metric, labels in SERIES:
+            points = naive.points(metric, labels)
+            assert samples.point(metric, *labels) == (points[0] if points else None)
+            assert samples.value(metric, *labels) == (points[0].value if points else None)
+            for seconds in (1.0, WINDOW, KEPT):
+                recent = [p for p in points if p.at > naive.now - seconds] or points[:1]
+                assert samples.recent(metric, *labels, seconds=seconds) == recent
+                mean = sum(p.value for p in recent) / len(recent) if recent else None
+                assert samples.mean(metric, *labels, seconds=seconds) == pytest.approx(mean)
+                assert samples.rate(metric, *labels, seconds=seconds) == pytest.approx(
+                    rate(points, seconds)
+                )
+        for metric in METRICS:
+            everything = {
+                labels: points[0].value
+                for other, labels in SERIES
+                if other is metric and (points := naive.points(metric, labels))
+            }
+            assert samples.all(metric) == everything
+
+
+def rate(points: list[Point], seconds: float) -> float | None:
+    if len(points) < 2:
+        return None
+    within = [p for p in points[1:] if points[0].at - p.at <= seconds] or points[1:2]
+    grown = points[0].value - within[-1].value
+    return grown / (points[0].at - within[-1].at) if grown >= 0 else None
+
+
+@settings(deadline=None)
+@given(ticks())
+def test_changes_and_the_last_word_are_those_of_a_naive_store(run: list[Tick]) -> None:
+    for samples, naive in played(run):
+        for metric in METRICS:
+            since = naive.turn - 1
+            dropped = any(at > since and metric.name in names for at, names in naive.dropped)
+            differs = naive.state(metric.name, since) != naive.state(metric.name, naive.turn)
+            assert samples.changed((metric.name,), since) == (dropped or differs)
+        for metric, labels in SERIES:
+            answers = {last_word(naive, key, metric, labels) for key in KEYS} - {None}
+            if naive.holder(metric, labels) is None:
+                assert samples.last(metric, *labels) in (answers or {None})
+            else:
+                assert samples.last(metric, *labels) == samples.value(metric, *labels)
+
+
+def last_word(naive: Naive, key: str, metric: Metric, labels: Labels) -> float | None:
+    for one in naive.kept(key):
+        refusals = [a for a in one.absences if a.metric is metric and a.labels == labels]
+        if one.expires < naive.now or refusals:
+            return None
+        if (value := told(one, metric, labels)) is not None:
+            return value
+    return None

@@ -1,0 +1,209 @@
+"""What can be said of the rules without running them: names, labels, ranges, texts, scale."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import promql_parser as promql
+import pytest
+import yaml
+
+from agent.catalogue import EXPORTED
+from agent.config.settings import Settings
+from agent.model import Kind
+from alerts.build import groups, rules
+from alerts.model import SEVERITIES, Alert, Recording
+from alerts.runbook import PAGES
+from alerts.spans import Terms, span
+from alerts.thresholds import AlertThresholds
+from alerts.values import seconds
+from tests.alerts.test_rules import cases
+from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET
+
+RULES = [rule for part in groups(Settings()) for rule in part.rules]
+ALERTS = [rule for rule in RULES if isinstance(rule, Alert)]
+RECORDED = {rule.record for rule in RULES if isinstance(rule, Recording)}
+METRICS = {metric.name: metric for metric in EXPORTED}
+OF_TARGETS = {"up"}
+GONE_IN_3 = {"holt_winters"}
+LABELS = set(TARGET) | {label for metric in EXPORTED for label in metric.labels}
+
+
+def walk(
+    node: object, above: tuple[object, ...] = ()
+) -> Iterator[tuple[object, tuple[object, ...]]]:
+    """Every part of an expression, with what stands above it, the nearest first."""
+    yield node, above
+    inner = [getattr(node, name, None) for name in ("expr", "lhs", "rhs", "param")]
+    for part in (*inner, *getattr(node, "args", ())):
+        if isinstance(part, promql.Expr):
+            yield from walk(part, (node, *above))
+    if isinstance(node, promql.MatrixSelector):
+        yield from walk(node.vector_selector, (node, *above))
+
+
+def selectors(
+    rule: Alert | Recording,
+) -> Iterator[tuple[promql.VectorSelector, tuple[object, ...]]]:
+    for node, above in walk(promql.parse(rule.expr)):
+        if isinstance(node, promql.VectorSelector):
+            yield node, above
+
+
+def by_title(rule: Alert | Recording) -> str:
+    sign = dict(rule.labels).get("sign", rule.severity) if isinstance(rule, Alert) else ""
+    return f"{rule.name}-{sign}" if isinstance(rule, Alert) else rule.record
+
+
+every_rule = pytest.mark.parametrize("rule", RULES, ids=by_title)
+every_alert = pytest.mark.parametrize("rule", ALERTS, ids=by_title)
+
+
+@every_rule
+def test_metrics_and_their_labels_exist(rule: Alert | Recording) -> None:
+    found = list(selectors(rule))
+    assert found or rule.expr == "vector(1)"
+    for selector, _ in found:
+        assert selector.name in METRICS or selector.name in RECORDED | OF_TARGETS
+        metric = METRICS.get(selector.name)
+        allowed = {*TARGET, *metric.labels} if metric else LABELS
+        assert {m.name for m in selector.matchers.matchers} <= allowed, selector.name
+
+
+@every_rule
+def test_labels_that_are_matched_or_grouped_by_exist(rule: Alert | Recording) -> None:
+    for _, inside in re.findall(r"\b(on|by|ignoring|without|group_left)\s*\(([^)]*)\)", rule.expr):
+        assert {label.strip() for label in inside.split(",") if label.strip()} <= LABELS
+
+
+@every_rule
+def test_a_counter_is_read_as_growth(rule: Alert | Recording) -> None:
+    """Or asked only whether it is there: by group, and by unless with an offset."""
+    for selector, above in selectors(rule):
+        metric = METRICS.get(selector.name)
+        if metric is None or metric.kind is not Kind.COUNTER:
+            continue
+        whole = [n for n in above if not isinstance(n, promql.ParenExpr)]
+        nearest = whole[0]
+        if isinstance(nearest, promql.MatrixSelector):
+            assert isinstance(whole[1], promql.Call)
+            asked = whole[1].func.name == "last_over_time" and " unless " in str(whole[2])
+            assert asked or whole[1].func.name in ("rate", "increase")
+        else:
+            assert " unless " in str(nearest) or str(nearest).startswith("group by")
+
+
+@every_rule
+def test_growth_is_asked_of_counters_only(rule: Alert | Recording) -> None:
+    for node, above in walk(promql.parse(rule.expr)):
+        if isinstance(node, promql.MatrixSelector):
+            call = next(n for n in above if isinstance(n, promql.Call))
+            metric = METRICS[node.vector_selector.name]
+            growth = call.func.name in ("rate", "increase")
+            known = call.func.name == "last_over_time"  # what was there, of whatever kind
+            assert known or growth == (metric.kind is Kind.COUNTER), f"{call.func.name} of {metric}"
+            assert call.func.name not in GONE_IN_3
+
+
+@every_rule
+def test_a_range_holds_four_scrapes(rule: Alert | Recording) -> None:
+    for node, _ in walk(promql.parse(rule.expr)):
+        if isinstance(node, promql.MatrixSelector):
+            assert node.range.total_seconds() >= 4 * SCRAPE
+
+
+@every_rule
+def test_a_pattern_says_more_than_anything(rule: Alert | Recording) -> None:
+    """PromQL anchors patterns by itself; one that matches nothing at all is a mistake."""
+    for selector, _ in selectors(rule):
+        for matcher in selector.matchers.matchers:
+            if matcher.op in (promql.MatchOp.Re, promql.MatchOp.NotRe):
+                assert not re.fullmatch(matcher.value, "")
+
+
+@every_alert
+def test_labels_in_texts_exist_in_what_fires(rule: Alert) -> None:
+    used = set(re.findall(r"(?<!with )\$labels\.(\w+)", rule.summary + rule.description))
+    own = {"severity": rule.severity, **rule.labels}
+    fired = [
+        {k for k, v in {**TARGET, **labels}.items() if v}
+        for case in cases(SYSTEMS[0])
+        for labels in case.fires
+        if case.alert == rule.name and own.items() <= labels.items()
+    ]
+    assert fired
+    assert all(used <= labels for labels in fired), used
+
+
+@every_alert
+def test_a_text_says_where_how_much_and_what_to_do(rule: Alert) -> None:
+    assert rule.severity in SEVERITIES
+    assert rule.summary.endswith(".")
+    assert "$" not in rule.summary, "the same for all that it is sent with"
+    assert re.sub(r"{{.*?}}", "", rule.description).rstrip().endswith(".")
+    if rule.severity != "none" and dict(rule.labels).get("sign") != "no_target":
+        assert "$labels.instance" in rule.description
+    by_itself = {"silence", "no_target", "ticks"}  # their figure is the time for which it held
+    if rule.severity != "none" and dict(rule.labels).get("sign") not in by_itself:
+        assert "$value" in rule.description or "| value" in rule.description
+
+
+@every_alert
+def test_a_runbook_section_belongs_to_it(rule: Alert) -> None:
+    url = rule.rule(Terms(AlertThresholds(runbook="https://wiki/x")))["annotations"]["runbook_url"]
+    assert url == f"https://wiki/x#{rule.name.lower()}"
+    assert rule.name in PAGES
+
+
+def test_the_runbook_speaks_of_no_other_alert() -> None:
+    assert set(PAGES) == {rule.name for rule in ALERTS}
+
+
+def test_thresholds_of_the_configuration_reach_the_rules() -> None:
+    own = AlertThresholds(starved_share=0.4, starved_window="20m", hot_margin=3.0, nvlink_errors=9)
+    text = "".join(rules(Settings(own)).values())
+    for piece in (">= 0.4", "[20m]", "ratio_rate20m", "limit 40%", "celsius <= 3", ">= 9"):
+        assert piece in text
+
+
+SPANS = re.compile(r"(?<=\[)\w+(?=\])|(?<=offset )\w+")
+
+
+def test_scale_changes_ranges_and_holds_and_nothing_else() -> None:
+    scale = 1 / 60
+    for name, text in rules(Settings()).items():
+        whole, scaled = yaml.safe_load(text), yaml.safe_load(rules(Settings(), scale)[name])
+        for rule, other in zip(
+            whole["groups"][0]["rules"], scaled["groups"][0]["rules"], strict=True
+        ):
+            before = [*SPANS.findall(rule["expr"]), rule.pop("for", "0s")]
+            after = [*SPANS.findall(other["expr"]), other.pop("for", "0s")]
+            assert [round(seconds(s) * scale, 3) for s in before] == [seconds(s) for s in after]
+            rule["expr"], other["expr"] = (SPANS.sub("T", r["expr"]) for r in (rule, other))
+            assert rule == other
+
+
+@pytest.mark.parametrize("text", ["15m", "90s", "1h", "1d", "250ms", "61m"])
+def test_spans_are_written_as_they_are_read(text: str) -> None:
+    assert span(seconds(text)) == text
+
+
+LINT = ("promtool", "check", "rules", "--lint=all", "--lint-fatal")
+OWN = AlertThresholds(
+    starved_window="1h", held_window="1h", event_window="2h", runbook="https://x/y"
+)
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize(
+    ("config", "scale"),
+    [(Settings(), 1.0), (Settings(), 1 / 60), (Settings(OWN), 1.0)],
+    ids=["default", "scaled", "own thresholds"],
+)
+def test_promtool_accepts_them(config: Settings, scale: float, tmp_path: Path) -> None:
+    for name, text in rules(config, scale).items():
+        (tmp_path / name).write_text(text)
+    files = sorted(tmp_path.iterdir())
+    done = subprocess.run([*LINT, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

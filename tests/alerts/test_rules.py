@@ -1,0 +1,106 @@
+"""Each alert fires when it must and rests when it must, judged by promtool itself."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.config.settings import Settings
+from alerts.build import groups, rules
+from alerts.model import Alert
+from tests.support import alert_cases_agent, alert_cases_hardware, alert_cases_workload
+from tests.support.alert_input import SYSTEMS, Case, System, group
+
+TABLES = (
+    *alert_cases_hardware.TABLES,
+    *alert_cases_workload.TABLES,
+    *alert_cases_agent.TABLES,
+)
+NEVER_RESTS = {"DgxWatchdog"}
+ALERTS = [rule for part in groups(Settings()) for rule in part.rules if isinstance(rule, Alert)]
+
+
+def cases(system: System) -> list[Case]:
+    return [case for table in TABLES for case in table(system)]
+
+
+def without_texts(text: str) -> str:
+    """Rules without annotations, so that a better wording changes no behaviour test."""
+    content = yaml.safe_load(text)
+    for part in content["groups"]:
+        for rule in part["rules"]:
+            rule.pop("annotations", None)
+    return yaml.safe_dump(content)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rule files as users get them, less their texts."""
+    place = tmp_path_factory.mktemp("rules")
+    for name, text in rules(Settings()).items():
+        (place / name).write_text(without_texts(text))
+    return place
+
+
+def promtool(folder: Path, tests: list[dict[str, object]]) -> str:
+    """What promtool finds wrong; empty where all is right."""
+    content = {
+        "rule_files": sorted(rules(Settings())),
+        "evaluation_interval": "15s",
+        "tests": tests,
+    }
+    (folder / "test.yaml").write_text(json.dumps(content))
+    done = subprocess.run(
+        ["promtool", "test", "rules", "test.yaml"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)
+@pytest.mark.parametrize("table", TABLES, ids=lambda t: t.__name__)
+def test_fires_and_rests(table: object, system: System, folder: Path) -> None:
+    found = list(table(system))  # type: ignore[operator]
+    assert promtool(folder, [group(case) for case in found]) == ""
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("turn", ["fires", "rests"])
+def test_promtool_notices_a_wrong_case(turn: str, folder: Path) -> None:
+    """The judge is awake: the same case with its expectation turned round fails."""
+    found = next(c for c in cases(SYSTEMS[0]) if bool(c.fires) == (turn == "rests"))
+    wrong = found._replace(fires=() if found.fires else ({"severity": "warning"},))
+    assert "FAILED" in promtool(folder, [group(wrong)])
+
+
+@pytest.mark.parametrize("alert", sorted({rule.name for rule in ALERTS}))
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)
+def test_every_alert_has_cases_of_both_kinds(alert: str, system: System) -> None:
+    own = [case for case in cases(system) if case.alert == alert]
+    assert any(case.fires for case in own), "no case in which it fires"
+    assert alert in NEVER_RESTS or any(not case.fires for case in own), "no case in which it rests"
+
+
+def test_every_rule_of_an_alert_fires_in_some_case() -> None:
+    """An alert of several rules: each of them, told apart by its own labels."""
+    fired = [(case.alert, labels) for case in cases(SYSTEMS[0]) for labels in case.fires]
+    silent = [
+        (rule.name, dict(rule.labels))
+        for rule in ALERTS
+        if not any(
+            name == rule.name
+            and {"severity": rule.severity, **rule.labels}.items() <= labels.items()
+            for name, labels in fired
+        )
+    ]
+    assert silent == []
+
+
+def test_there_is_no_case_for_an_alert_that_is_gone() -> None:
+    assert {case.alert for case in cases(SYSTEMS[0])} == {rule.name for rule in ALERTS}

@@ -1,0 +1,76 @@
+"""The texts that people read, as promtool renders them: what, where, how much, of what."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agent.config.settings import Settings
+from alerts.build import rules
+from tests.alerts.test_rules import cases
+from tests.support.alert_input import SYSTEMS, TARGET, Case, group
+
+QUOTED = r'"((?:[^"\\]|\\.)*)"'
+FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]
+
+
+def rendered(folder: Path) -> dict[str, list[str]]:
+    """Descriptions by case: promtool shows them for an alert that a test did not expect."""
+    tests = [group(case._replace(fires=())) for case in FIRING]
+    content = {
+        "rule_files": sorted(rules(Settings())),
+        "evaluation_interval": "15s",
+        "tests": tests,
+    }
+    for name, text in rules(Settings()).items():
+        (folder / name).write_text(text)
+    (folder / "test.yaml").write_text(json.dumps(content))
+    command = ["promtool", "test", "rules", "test.yaml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    found: dict[str, list[str]] = {}
+    title = ""
+    for line in (done.stdout + done.stderr).splitlines():
+        if named := re.match(r"\s*name: (.*),$", line):
+            title = named[1]
+        found.setdefault(title, []).extend(re.findall(rf"description={QUOTED}", line))
+    return {title: texts for title, texts in found.items() if texts}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    return rendered(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("case", FIRING, ids=lambda c: f"{c.alert}: {c.title}")
+def test_says_where_and_how_much(case: Case, texts: dict[str, list[str]]) -> None:
+    found = texts[f"{case.alert}: {case.title}"]
+    assert len(found) == len(case.fires)
+    for text, labels in zip(found, case.fires, strict=True):
+        assert not re.search(r"<no value>|%!|\{\{|(?<!cause )\bunknown\b|\(\)|: *\)", text), text
+        for label in ("gpu", "uuid", "device", "link", "xid"):
+            assert labels.get(label, "") in text
+        if {**TARGET, **labels}["instance"]:
+            assert TARGET["instance"] in text
+        if case.alert != "DgxWatchdog":
+            assert re.search(r"\d", text.replace(TARGET["instance"], "")), text
+
+
+EXACT = {
+    "DgxGpuStarved: just over a quarter": "was starved by disk for 26% of the last 15m (limit "
+    "25%). Read less or faster",
+    "DgxGpuHot: at the limit": "is at 87 °C, its limit is 87 °C. Look after the cooling",
+    "DgxLinkSaturated: network, just over": "network eno1 (receive) of box:9935 was full for 51% "
+    "of the last 10m (limit 50% of the time; it can carry 50GB/s). Copy the data",
+    "DgxGpuStraggler: one does not wait": "is waited for by 2 GPUs of the machine: 1 2 (each",
+    "DgxGpuMissing: seen to go": "is gone: 7 of 8 GPUs answer. Drain the node",
+    "DgxNvlinkDown: one is down": "has 17 of 18 NVLinks up (down: 3). Drain the node",
+}
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("title", EXACT)
+def test_says_it_in_these_words(title: str, texts: dict[str, list[str]]) -> None:
+    assert EXACT[title] in texts[title][0]

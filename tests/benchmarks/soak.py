@@ -1,0 +1,255 @@
+"""A soak: an agent lives through months of trouble in minutes, and must not grow.
+
+    python -m tests.benchmarks.soak --ticks 100000
+
+The machine is simulated, its clock stands still between ticks. Rounds of turmoil (GPUs lost and
+back, links that flap, processes and devices that come and go) end in calm, and what the agent
+holds is measured there: memory, files, threads, and the series that it shows.
+"""
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agent import simulator as simulation
+from agent.cli.assembly import Hardware, build_agent
+from agent.cli.view import view_of
+from agent.clock import FrozenClock
+from agent.config.settings import Settings
+from agent.model import Kind, Metric, Snapshot
+from agent.sources.process import ProcessConfig
+from agent.sources.workload import JobConfig
+from exporters.live.feed import Client, Feed
+from exporters.prometheus import Exposition
+from exporters.snapshot_json import document
+from tests.support.hotplug import Hotplug
+from tests.support.machines import OPENMETRICS, TEXT, Bench
+from tests.support.turmoil import CALM, XIDS, Turmoil
+
+ROUND = 280
+"""Ticks of one round: turmoil, then calm until the slowest beats have come by and what went away
+has expired."""
+STORMY = 80
+STRIKE_EVERY = 2
+LOOK_EVERY = 50
+"""Ticks between two scrapes and snapshots as JSON."""
+PAGE_OPENS, PAGE_CLOSES = STORMY - 20, STORMY + 40
+WARM_UP = 4 * ROUND
+"""Ticks at least; a long soak takes a tenth of it: what is gone is kept for an hour."""
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MOST_GROWTH = 2_000_000
+"""Bytes that an agent may grow by after it has warmed up."""
+MOST_BLOCKS = 4_000
+"""Objects that an agent may hold more than it did, of some 200,000: how many differs by where in
+its beats it is looked at."""
+
+Series = frozenset[tuple[str, ...]]
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:9.3f}" if count else "        -"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What the process holds in the calm after so many ticks: `blocks` are objects that Python has
+    allocated, `traced` their bytes (0 unless traced); of the series those that are new or missing
+    since the soak began."""
+
+    ticks: int
+    seconds: float  # of CPU time so far
+    rss: int
+    traced: int
+    blocks: int
+    files: int
+    threads: int
+    new: Series
+    missing: Series
+
+    def __str__(self) -> str:
+        memory = f"{megabytes(self.rss)} {megabytes(self.traced)} {self.blocks:9}"
+        series = f"{len(self.new):4} {len(self.missing):8}"
+        return (
+            f"{self.ticks:8} {self.seconds:8.1f} {memory} {self.files:6} {self.threads:8} {series}"
+        )
+
+
+TITLES = "   ticks    CPU s    RSS MB traced MB    blocks  files  threads  new  missing series"
+
+
+@dataclass(slots=True)
+class Soak:
+    """An agent, its clock, and what befalls its machine."""
+
+    bench: Bench
+    turmoil: Turmoil
+    exposition: Exposition
+    feed: Feed
+    whole: Series
+    """What is shown of the machine in calm."""
+    ticks: int = 0
+    rendered: int = 0  # bytes
+    _libc: ctypes.CDLL = field(default_factory=lambda: ctypes.CDLL(None))
+
+    def rounds(self, ticks: int) -> Iterator[Measure]:
+        """Play so many ticks in whole rounds; a measure after each."""
+        while self.ticks < ticks:
+            asyncio.run(self._round())
+            yield self._measure()
+
+    async def _round(self) -> None:
+        page = Client()
+        for tick in range(ROUND):
+            if tick == PAGE_OPENS:
+                await self.feed.join(page)
+            elif tick == PAGE_CLOSES:
+                self.feed.leave(page)
+            if tick < STORMY and tick % STRIKE_EVERY == 0:
+                self.turmoil.strike()
+            elif tick == STORMY:
+                self.turmoil.heal()
+            await self._tick()
+            if PAGE_OPENS <= tick < PAGE_CLOSES:
+                await asyncio.sleep(0)  # what the page waits for is made beside the ticks
+                self.rendered += sum(map(len, self.feed.news(page)))
+            if tick % LOOK_EVERY == LOOK_EVERY - 1:
+                self._look()
+
+    async def _tick(self) -> None:
+        await self.bench.agent.poller.tick()
+        self.bench.agent.watch.poll(0)
+        self.bench.clock.advance(1.0)
+        self.ticks += 1
+
+    def _look(self) -> None:
+        """What Prometheus and programs get."""
+        for accept in (TEXT, OPENMETRICS):
+            self.rendered += len(self.exposition.render(accept, gzip=True)[0])
+        told = document(self.bench.agent.poller.latest, self.bench.clock.monotonic())
+        self.rendered += len(json.dumps(told, allow_nan=False))
+
+    def _measure(self) -> Measure:
+        shown = series_of(self.bench.agent.poller.latest)
+        new, missing = shown - self.whole, self.whole - shown
+        del shown
+        gc.collect()
+        with suppress(AttributeError):  # of glibc: give back what is free
+            self._libc.malloc_trim(0)
+        return Measure(
+            ticks=self.ticks,
+            seconds=time.process_time(),
+            rss=int(Path("/proc/self/statm").read_text().split()[1]) * PAGE,
+            traced=tracemalloc.get_traced_memory()[0],
+            blocks=sys.getallocatedblocks(),
+            files=len(list(Path("/proc/self/fd").iterdir())),
+            threads=threading.active_count(),
+            new=new,
+            missing=missing,
+        )
+
+
+def series_of(snapshot: Snapshot) -> Series:
+    """What Prometheus is shown; each job has a name of its own, which does not matter here."""
+    return frozenset(
+        (metric.name, *named(metric, labels))
+        for metric, labels, _ in snapshot.samples(snapshot.at)
+        if metric.kind is not Kind.INTERNAL
+    )
+
+
+def named(metric: Metric, labels: tuple[str, ...]) -> Iterator[str]:
+    for name, label in zip(metric.labels, labels, strict=True):
+        yield "any" if name in ("pid", "job") else label
+
+
+def build(system: str, gpus: int | None = None, config: Settings | None = None) -> Soak:
+    """A soak of a simulated system, or of one with fewer GPUs, that has been in calm for a while
+    and has seen each XID."""
+    clock = FrozenClock()
+    parsed = simulation.parse(f"{system}:{CALM}")
+    smaller = replace(parsed.system, buses=parsed.system.buses[:gpus])
+    machine = simulation.build(replace(parsed, system=smaller), clock)
+    plugs = Hotplug(machine.host)
+    hardware = Hardware(lambda: machine.nvml, plugs.wrapped(), simulated=True)
+    agent = build_agent(config or Settings(), hardware, clock, inline=True)
+    bench = Bench(agent, clock, machine).run(3)
+    for gpu in machine.gpus:
+        for code in XIDS:
+            machine.driver.xid(gpu.index, code)
+    bench.run(ROUND - STORMY)
+    exposition = Exposition(lambda: agent.poller.latest, clock)
+    feed = Feed(view_of(agent, hardware))
+    agent.poller.listeners.append(feed)
+    turmoil = Turmoil(machine, plugs, agent, agent.settings)
+    return Soak(bench, turmoil, exposition, feed, series_of(agent.poller.latest))
+
+
+WITH_PROCESSES = Settings(ProcessConfig(series=4), JobConfig(info=True))
+CONFIGS: Mapping[str, Settings] = {"default": Settings(), "processes": WITH_PROCESSES}
+
+
+def main() -> int:
+    """Play, print a line now and then, and say whether the agent has grown."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.soak", description=__doc__)
+    parser.add_argument("--ticks", type=int, default=100_000)
+    parser.add_argument("--system", default="dgx-h100", choices=simulation.SYSTEMS)
+    parser.add_argument("--gpus", type=int, help="only the first so many of a switched system")
+    parser.add_argument("--config", default="default", choices=CONFIGS)
+    parser.add_argument("--trace", action="store_true", help="by tracemalloc; five times slower")
+    parser.add_argument("--lines", type=int, default=20, help="how many to print")
+    given = parser.parse_args()
+    logging.disable()
+    if given.trace:
+        tracemalloc.start()
+    soak = build(given.system, given.gpus, CONFIGS[given.config])
+    every = max(1, given.ticks // ROUND // given.lines)
+    print(TITLES)
+    warm_up = max(WARM_UP, given.ticks // 10 // ROUND * ROUND)
+    warm: Measure | None = None
+    traced = None
+    odd: Series = frozenset()
+    for number, measure in enumerate(soak.rounds(given.ticks + warm_up), 1):
+        if measure.ticks == warm_up:
+            warm = measure
+            traced = tracemalloc.take_snapshot() if given.trace else None
+        if number % every == 0 or measure is warm:
+            print(measure, flush=True)
+        odd |= measure.new | measure.missing
+    assert warm is not None
+    if traced:
+        for line in tracemalloc.take_snapshot().compare_to(traced, "lineno")[:15]:
+            print(line)
+    print(f"struck: {soak.turmoil.struck}; {soak.rendered / 1e6:.0f} MB rendered")
+    faults = grown(warm, measure, odd)
+    print("\n".join(faults) or "it has not grown")
+    return 1 if faults else 0
+
+
+def grown(warm: Measure, last: Measure, odd: Series) -> list[str]:
+    """What is not as it was when the agent had warmed up, a sentence each; `odd` are the series
+    that were new or missing in any calm."""
+    found = {
+        f"{last.rss - warm.rss} bytes more": last.rss - warm.rss >= MOST_GROWTH,
+        f"{last.traced - warm.traced} bytes traced": last.traced - warm.traced >= MOST_GROWTH,
+        f"{last.blocks - warm.blocks} objects more": last.blocks - warm.blocks >= MOST_BLOCKS,
+        f"{last.files} files open, {warm.files} before": last.files != warm.files,
+        f"{last.threads} threads, {warm.threads} before": last.threads != warm.threads,
+        f"series were new or missing: {sorted({name for name, *_ in odd})}": bool(odd),
+    }
+    return [sentence for sentence, bad in found.items() if bad]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

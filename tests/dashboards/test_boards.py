@@ -1,0 +1,370 @@
+"""Boards by their structure: what is drawn where, in which unit and colour, with which queries."""
+
+import json
+import re
+import warnings
+from collections import Counter
+from itertools import combinations, pairwise
+
+import promql_parser
+import pytest
+
+from agent.catalogue import EXPORTED
+from agent.model import PAIRS, Kind, Metric, State
+from agent.sources import power, process
+from dashboards.colours import BAD, GOOD, STATES, WARNING, name_of
+from dashboards.kinds import graph
+from dashboards.queries import FOREIGN, Query, now, rate, select
+from dashboards.scope import TITLES, link_to
+from tests.support.boards import (
+    Asked,
+    Json,
+    boards,
+    column_of,
+    of_column,
+    panels,
+    plain,
+    queries,
+    rows,
+    unit_of,
+)
+from tests.support.colour_vision import distance
+
+UNITS = {"percentunit", "watt", "celsius", "bytes", "Bps", "hertz", "s", "none", "string"}
+KINDS = {"timeseries", "state-timeline", "stat", "bargauge", "table", "nodeGraph"}
+MOST_OPEN = 15
+TARGET_LABELS = {"job", "instance"}
+METRICS: dict[str, Metric] = {m.name: m for m in (*EXPORTED, *FOREIGN)}
+
+every_board = pytest.mark.parametrize("board", boards().values(), ids=lambda b: b["uid"])
+every_query = pytest.mark.parametrize("asked", queries(), ids=str)
+
+
+@every_board
+def test_ids_are_unique_and_the_frame_is_of_today(board: Json) -> None:
+    ids = [p["id"] for row in board["panels"] for p in (row, *row.get("panels", []))]
+    assert [number for number, times in Counter(ids).items() if times > 1] == []
+    assert re.fullmatch(r"[a-z-]{1,40}", board["uid"])
+    assert board["schemaVersion"] >= 39, "older ones are migrated over"
+    assert (board["editable"], board["graphTooltip"], board["tags"]) == (
+        False,
+        1,
+        ["dgx-telemetry"],
+    )
+
+
+def overlap(a: Json, b: Json) -> bool:
+    return (
+        a["x"] < b["x"] + b["w"]
+        and b["x"] < a["x"] + a["w"]
+        and a["y"] < b["y"] + b["h"]
+        and b["y"] < a["y"] + a["h"]
+    )
+
+
+@every_board
+def test_panels_lie_side_by_side_within_the_grid(board: Json) -> None:
+    for group in (board["panels"], *(row["panels"] for row in rows(board))):
+        grids = [panel["gridPos"] for panel in group]
+        assert all(g["x"] >= 0 and g["x"] + g["w"] <= 24 and g["h"] > 0 for g in grids)
+        assert [(a, b) for i, a in enumerate(grids) for b in grids[:i] if overlap(a, b)] == []
+
+
+@every_board
+def test_a_board_opens_with_few_panels_below_questions(board: Json) -> None:
+    shown = [p for p in board["panels"] if p["type"] != "row"]
+    assert len(shown) <= MOST_OPEN
+    assert rows(board)
+    assert [r["title"] for r in rows(board) if not r["title"].endswith("?")] == []
+    assert board["panels"][0]["type"] == "row"
+
+
+@every_board
+def test_every_panel_says_what_it_shows(board: Json) -> None:
+    titles = [panel["title"] for panel in panels(board)]
+    assert len(set(titles)) == len(titles)
+    for panel in panels(board):
+        assert panel["type"] in KINDS
+        assert panel["title"]
+        assert panel["description"].endswith(".")
+        assert len(panel["description"]) > len(panel["title"])
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+        assert (panel["type"] == "table") >= (panel["fieldConfig"]["defaults"]["unit"] == "string")
+        assert panel["targets"]
+        refs = [target["refId"] for target in panel["targets"]]
+        assert len(set(refs)) == len(refs)
+
+
+def all_steps(panel: Json) -> list[list[Json]]:
+    """The thresholds of a panel, and of each field of its own."""
+    found = [panel["fieldConfig"]["defaults"]["thresholds"]["steps"]]
+    for override in panel["fieldConfig"]["overrides"]:
+        found += [p["value"]["steps"] for p in override["properties"] if p["id"] == "thresholds"]
+    return found
+
+
+@every_board
+def test_thresholds_begin_with_null_and_ascend(board: Json) -> None:
+    for steps in (steps for panel in panels(board) for steps in all_steps(panel)):
+        assert steps[0]["value"] is None, "a base that is not null never gives way"
+        values = [step["value"] for step in steps[1:]]
+        assert all(isinstance(value, int | float) for value in values)
+        assert all(a < b for a, b in pairwise(values))
+
+
+def through_grafanas_types(board: Json) -> Json:
+    """A board as Grafana's own SDK reads and writes it: keys that it does not know are gone."""
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        # It prefers boards of version 2, which Grafana 10 to 12 do not read.
+        from grafana_foundation_sdk.models.dashboard import Dashboard
+
+        register_default_plugins()  # without them options and queries pass unread
+        back: Json = json.loads(JSONEncoder().encode(Dashboard.from_json(board)))
+    return back
+
+
+@every_board
+def test_a_board_round_trips_through_grafanas_own_types(board: Json) -> None:
+    assert lost(board, through_grafanas_types(board)) == []
+
+
+@pytest.mark.parametrize("place", ["", "options", "fieldConfig.defaults.custom", "targets.0"])
+def test_a_key_that_grafana_does_not_know_is_lost(place: str) -> None:
+    board = json.loads(json.dumps(boards()["dgx-gpu"]))
+    wrong = next(panel for panel in panels(board) if panel["type"] == "timeseries")
+    for key in filter(None, place.split(".")):
+        wrong = wrong[int(key) if key.isdigit() else key]
+    wrong["mistyped"] = 1
+    assert len(lost(board, through_grafanas_types(board))) == 1
+
+
+def lost(ours: object, theirs: object, place: str = "") -> list[str]:
+    """Keys and values that did not survive."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        gone = [f"{place}.{key}" for key in ours if key not in theirs]
+        kept = ((key, value) for key, value in ours.items() if key in theirs)
+        return gone + [e for key, value in kept for e in lost(value, theirs[key], f"{place}.{key}")]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        both = enumerate(zip(ours, theirs, strict=True))
+        return [e for n, (a, b) in both for e in lost(a, b, f"{place}[{n}]")]
+    return [] if ours == theirs else [f"{place}: {ours!r} became {theirs!r}"]
+
+
+@every_board
+def test_variables_are_those_of_a_good_neighbour(board: Json) -> None:
+    variables = {v["name"]: v for v in board["templating"]["list"]}
+    names = ["datasource", "job", "instance", "gpu"]
+    assert list(variables) == (names[:3] if board["uid"] == "dgx-agent" else names)
+    source = variables.pop("datasource")
+    assert (source["type"], source["query"], source["label"]) == (
+        "datasource",
+        "prometheus",
+        "Data source",
+    )
+    for variable in variables.values():
+        assert (variable["multi"], variable["includeAll"], variable["allValue"]) == (
+            True,
+            True,
+            ".+",
+        )
+        assert variable["refresh"] == 2, "nodes come and go: read again with the time range"
+        assert variable["datasource"]["uid"] == "${datasource}"
+        assert variable["current"]["value"] == ["$__all"]
+        assert re.fullmatch(r"label_values\((dgx_\w+)(\{.*\})?, \w+\)", variable["query"])
+    used = set(re.findall(r"\$(\w+)", " ".join(t.target["expr"] for t in of(board))))
+    assert set(variables) <= used
+
+
+def of(board: Json) -> list[Asked]:
+    return [asked for asked in queries() if asked.board == board["uid"]]
+
+
+@every_board
+def test_alerts_are_marked_and_boards_lead_to_each_other(board: Json) -> None:
+    (annotation,) = board["annotations"]["list"]
+    assert annotation["enable"]
+    assert annotation["expr"].startswith('ALERTS{alertstate="firing",alertname=~"Dgx.+"')
+    promql_parser.parse(plain(annotation["expr"]))
+    (link,) = board["links"]
+    assert (link["type"], link["tags"]) == ("dashboards", board["tags"])
+    assert link["keepTime"]
+    assert link["includeVars"]
+
+
+LINK = re.compile(
+    r"/d/([a-z-]+)\?\$\{__url_time_range\}&\$\{datasource:queryparam\}&\$\{job:queryparam\}(.*)"
+)
+
+
+def test_links_of_tables_lead_to_boards_with_time_and_place() -> None:
+    urls = re.findall(r"'url': '(/[^']*)'", str(list(boards().values())))
+    assert len(urls) >= 5
+    for url in urls:
+        match = LINK.fullmatch(url)
+        assert match, url
+        assert match[1] in boards()
+        assert match[2].startswith("&var-instance=${__data.fields.instance}")
+    assert set(boards()) == set(TITLES)
+    with pytest.raises(ValueError, match="no board"):
+        link_to("dgx-elsewhere")
+
+
+def walk(node: object) -> list[object]:
+    """A parsed expression and everything below it."""
+    found = [node]
+    for name in ("expr", "lhs", "rhs", "param", "vector_selector", "vs"):
+        below = getattr(node, name, None)
+        if below is not None and not isinstance(below, str):
+            found += walk(below)
+    for argument in getattr(node, "args", None) or ():
+        found += walk(argument)
+    return found
+
+
+def selectors(expr: str) -> list[promql_parser.VectorSelector]:
+    nodes = walk(promql_parser.parse(plain(expr)))
+    return [n for n in nodes if isinstance(n, promql_parser.VectorSelector)]
+
+
+def matchers(selector: promql_parser.VectorSelector) -> set[str]:
+    return {matcher.name for matcher in selector.matchers.matchers}
+
+
+@every_query
+def test_a_query_names_what_the_agent_exports(asked: Asked) -> None:
+    expr = asked.target["expr"]
+    found = selectors(expr)
+    names = set(re.findall(r"\b(?:dgx_|process_|scrape_|ALERTS|up\b)\w*", expr))
+    assert {selector.name for selector in found} == names, "the parser sees every metric"
+    for selector in found:
+        metric = METRICS[selector.name]
+        own = set(metric.labels) | (
+            {"alertname", "alertstate"} if metric.name == "ALERTS" else set()
+        )
+        assert matchers(selector) >= TARGET_LABELS
+        assert matchers(selector) <= own | TARGET_LABELS
+
+
+FAR = {"far", "id", "source", "target", "title"}
+"""Labels that queries make themselves, for graphs of nodes."""
+
+
+@every_query
+def test_labels_of_groups_and_legends_exist(asked: Asked) -> None:
+    expr, legend = plain(asked.target["expr"]), asked.target["legendFormat"]
+    known = TARGET_LABELS.union(*(METRICS[s.name].labels for s in selectors(expr)))
+    if "ALERTS" in expr:
+        known |= {"gpu", "device"}
+    if "job" in METRICS[selectors(expr)[0].name].labels:
+        known.add("exported_job")  # Prometheus' own label has its name
+    grouped = re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expr)
+    asked_for = {label for group in grouped for label in group.split(", ") if label}
+    assert asked_for <= known | FAR
+    assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= known
+
+
+@every_query
+def test_counters_and_only_they_are_rated(asked: Asked) -> None:
+    expr = asked.target["expr"]
+    rated = set()
+    for function, name, window in re.findall(r"(rate|increase)\((\w+)\{[^}]*\}\[([^]]+)\]", expr):
+        rated.add(name)
+        allowed = ["$__rate_interval"] if function == "rate" else ["$__rate_interval", "$__range"]
+        assert window in allowed
+    counters = {s.name for s in selectors(expr) if METRICS[s.name].kind is Kind.COUNTER}
+    exempt = {"dgx_gpu_remapped_rows_total", "dgx_gpu_retired_pages_total"}
+    assert counters - rated <= exempt, "what counts over a GPU's life is shown as it stands"
+    assert rated <= counters
+    assert not re.search(r"\[\d+[smhd]", expr), "windows follow the board"
+
+
+@every_query
+def test_a_query_asks_the_chosen_source(asked: Asked) -> None:
+    assert asked.target["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    assert asked.panel["datasource"] == asked.target["datasource"]
+    assert asked.target["instant"] is not asked.target["range"]
+    assert "maxDataPoints" not in asked.panel, "100 points would make graphs coarse"
+
+
+def limits(asked: Asked) -> list[Json]:
+    """Overrides of the query's line."""
+    return [
+        override
+        for override in asked.panel["fieldConfig"]["overrides"]
+        if override["matcher"] == {"id": "byFrameRefID", "options": asked.target["refId"]}
+    ]
+
+
+def test_limits_are_queries_drawn_as_dashed_lines() -> None:
+    named = [q for q in queries() if re.search(r"_limit_|_total_bytes\{", q.target["expr"])]
+    drawn = [q for q in named if q.panel["type"] == "timeseries"]
+    assert len(drawn) >= 15
+    for asked in drawn:
+        (override,) = limits(asked)
+        properties = {p["id"]: p["value"] for p in override["properties"]}
+        assert properties["custom.lineStyle"]["fill"] == "dash"
+        assert properties["custom.fillOpacity"] == 0
+        assert properties["custom.stacking"]["mode"] == "none"
+
+
+def test_zeros_alone_do_not_fill_an_axis_of_their_own() -> None:
+    """Left to itself, Grafana draws a share of 0 on an axis that ends at 10000 %."""
+    graphs = [p for b in boards().values() for p in panels(b) if p["type"] == "timeseries"]
+    for panel in graphs:
+        defaults = panel["fieldConfig"]["defaults"]
+        if defaults["unit"] in {"percentunit", "none"}:
+            assert "max" in defaults or defaults["custom"]["axisSoftMax"] > 0, panel["title"]
+
+
+def test_figures_have_no_more_decimals_than_they_mean() -> None:
+    """Shares one; counts none, although `increase` makes 1.02 of one error."""
+    figures = [q for q in queries() if q.panel["type"] in {"stat", "bargauge"} or column_of(q)]
+    assert len(figures) >= 50
+    for asked in figures:
+        own = of_column(asked, "decimals") if column_of(asked) else None
+        decimals = asked.panel["fieldConfig"]["defaults"].get("decimals") if own is None else own
+        assert decimals == {"percentunit": 1, "none": 0}.get(unit_of(asked)), asked
+
+
+def test_states_have_one_name_and_colour_on_every_board() -> None:
+    assert set(STATES) == set(PAIRS)
+    assert len({name_of(pair) for pair in PAIRS}) == len(PAIRS)
+    shown = [
+        p for b in boards().values() for p in panels(b) if "dgx_gpu_state" in str(p["targets"])
+    ]
+    assert len(shown) >= 8
+    colours: dict[str, set[str]] = {}
+    for panel in shown:
+        for mapping in panel["fieldConfig"]["defaults"].get("mappings", []):
+            for entry in mapping["options"].values():
+                colours.setdefault(entry["text"], set()).add(entry["color"])
+        for override in panel["fieldConfig"]["overrides"]:
+            properties = {p["id"]: p["value"] for p in override["properties"]}
+            if "displayName" in properties:
+                fixed = properties["color"]["fixedColor"]
+                colours.setdefault(properties["displayName"], set()).add(fixed)
+    assert colours == {name_of(pair): {colour} for pair, colour in STATES.items()}
+
+
+SICK = {State.STARVED, State.THROTTLED}
+
+
+def test_states_can_be_told_apart_with_any_colour_vision() -> None:
+    """19 is nine times what is just noticeable; two ways to be sick may look more alike."""
+    for (one, this), (other, that) in combinations(STATES.items(), 2):
+        least = 8 if one[0] is other[0] else 13 if {one[0], other[0]} <= SICK else 19
+        assert distance(this, that) >= least, f"{name_of(one)} looks like {name_of(other)}"
+    for good_or_bad in combinations((GOOD, WARNING, BAD), 2):
+        assert distance(*good_or_bad) >= 19
+
+
+def test_a_wrong_query_is_refused_while_it_is_written() -> None:
+    with pytest.raises(ValueError, match="no counter"):
+        rate(power.POWER)
+    with pytest.raises(ValueError, match="no label"):
+        select(power.POWER, state="busy")
+    with pytest.raises(ValueError, match="one unit"):
+        graph("t", "a", Query(now(power.POWER)), Query(now(process.PROCESSES)))

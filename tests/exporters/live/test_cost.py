@@ -1,0 +1,37 @@
+"""What an open page weighs: bytes are counted, milliseconds are printed (see `live_bench`)."""
+
+import asyncio
+
+import pytest
+
+from exporters.live.feed import Client, Feed
+from tests.benchmarks import live
+from tests.support.live_machines import watched
+
+TICK = {"k40": 2_000, "dgx-1-v100": 10_000, "dgx-h100": 10_000, "sixteen": 20_000}
+"""Bytes that a tick may take at most; a machine in trouble says more than one that is busy."""
+
+MACHINE = 64_000
+HISTORY_OF_A_SECOND = 6_000
+
+
+@pytest.mark.parametrize("name", TICK)
+def test_a_tick_is_small(name: str) -> None:
+    async def sizes() -> dict[bytes, int]:
+        machine = await asyncio.to_thread(lambda: watched(f"{name}:starved-disk").run(6))
+        feed, client = Feed(machine.view), Client()
+        feed(await asyncio.to_thread(machine.tick))
+        await feed.join(client)
+        return {event.split(b"\n", 1)[0]: len(event) for event in feed.news(client)}
+
+    found = asyncio.run(sizes())
+    print(name, found)
+    assert found[b"event: tick"] <= TICK[name]
+    assert found[b"event: machine"] <= MACHINE
+    assert found[b"event: history"] <= HISTORY_OF_A_SECOND
+
+
+def test_the_price_of_a_page_is_measured() -> None:
+    told = list(live.lines(["dgx-h100"], ticks=10, warm_up=10))
+    print("\n".join(told))
+    assert len(told) == 3

@@ -1,0 +1,192 @@
+"""What a page is told of a machine: every system, the right GPU and path, and nothing made up."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.cli.assembly import Hardware
+from agent.cli.view import view_of
+from agent.hardware.files import RealFiles
+from agent.hardware.host import Host
+from agent.simulator import SYSTEMS
+from exporters.live.page_state import PageState
+from exporters.live.tiles import METERS
+from exporters.live.understanding import Understanding, understand
+from tests.support import machines
+from tests.support.live_machines import Document, watched
+
+GRAPHS = {
+    "dgx-1-p100": ("mesh", 16),
+    "dgx-1-v100": ("mesh", 16),
+    "dgx-station-v100": ("full", 6),
+    "dgx-a100": ("switch", 0),
+    "dgx-h100": ("switch", 0),
+    "dgx-h200": ("switch", 0),
+}
+
+
+@pytest.fixture(scope="module", params=[*SYSTEMS, "sixteen"])
+def frame(request: pytest.FixtureRequest) -> Document:
+    return watched(f"{request.param}:training").run(4).hurry().run(2).frame()
+
+
+def test_every_system_can_be_told_and_told_as_json(frame: Document) -> None:
+    assert json.loads(json.dumps(frame, allow_nan=False))["gpus"]
+    assert frame["machine"]["gpus"] == len(frame["gpus"])
+    assert frame["uptime_seconds"] >= 86_400
+    assert {gpu["state"] for gpu in frame["gpus"]} == {"busy"}
+    assert all(gpu["summary"] and gpu["evidence"] for gpu in frame["gpus"])
+
+
+def test_what_is_not_known_is_null_and_has_its_reason(frame: Document) -> None:
+    metrics = {meter.name: meter.metric.name for meter in METERS}
+    absent = {(row["metric"], gpu) for row in frame["absent"] for gpu in row["gpus"]}
+    for gpu in frame["gpus"]:
+        unknown = [meter["name"] for meter in gpu["meters"] if meter["value"] is None]
+        assert all((metrics[name], gpu["gpu"]) in absent for name in unknown)
+        assert "activity" not in unknown
+    assert all(row["reason"] and row["meaning"] for row in frame["absent"])
+
+
+def test_a_path_without_a_limit_has_no_ratio_but_may_move(frame: Document) -> None:
+    unlimited = [path for path in frame["paths"] if path["limit"] is None]
+    assert unlimited
+    assert all(path["ratio"] is None and not path["saturated"] for path in unlimited)
+    assert any(path["bytes_per_second"] for path in unlimited if path["direction"] == "read")
+    for path in frame["paths"]:
+        if path["ratio"] is not None:
+            told = path["ratio"] * path["limit"]
+            assert path["bytes_per_second"] == pytest.approx(
+                told, rel=1e-3, abs=path["limit"] / 1e4
+            )
+
+
+def test_paths_stand_in_order(frame: Document) -> None:
+    kinds = [path["path"] for path in frame["paths"]]
+    order = ["nvlink", "pcie", "hbm", "disk", "network", "infiniband"]
+    assert kinds == sorted(kinds, key=order.index)
+    gpus = [int(p["gpu"]) for p in frame["paths"] if p["path"] == "pcie"]
+    assert gpus == sorted(gpus)
+
+
+def test_links_make_the_graph_of_the_system(frame: Document) -> None:
+    kind, pairs = GRAPHS.get(frame["machine"]["system"] or "", ("none", 0))
+    if frame["machine"]["title"] is None and frame["links"]:
+        kind = "switch"  # no sheet: what the far ends make
+    assert (frame["graph"]["kind"], len(frame["graph"]["expected"])) == (kind, pairs)
+    remotes = {link["remote"]["kind"] for link in frame["links"]}
+    assert remotes == {"none": set(), "switch": {"switch"}}.get(kind, {"gpu"})
+    assert all(link["up"] for link in frame["links"])
+    for a, b, number in frame["graph"]["expected"]:
+        ends = [
+            link
+            for link in frame["links"]
+            if (link["gpu"], link["remote"]["gpu"]) == (str(a), str(b))
+        ]
+        assert len(ends) == number
+
+
+MARKS: dict[str, tuple[dict[str, str], set[str]]] = {
+    "dgx-1-v100:starved-disk": ({str(n): "disk" for n in range(8)}, {"md0"}),
+    "dgx-1-v100:starved-network": ({str(n): "network" for n in range(8)}, {"eno1"}),
+    "dgx-h100:starved-pcie": ({"0": "pcie"}, {"gpu0"}),
+    "dgx-1-v100:starved-peer": ({str(n): "peer" for n in range(1, 8)}, set()),
+    "dgx-station-v100:nvlink-saturated": (
+        {str(n): "nvlink" for n in range(4)},
+        {f"gpu{n}" for n in range(4)},
+    ),
+    "dgx-1-v100:infiniband-saturated": (
+        {str(n): "infiniband" for n in range(8)},
+        {f"mlx5_{n}:1" for n in range(4)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_the_right_gpus_and_paths_are_marked(name: str) -> None:
+    frame = watched(name).run(24).frame()
+    causes = {g["gpu"]: g["cause"] for g in frame["gpus"] if g["cause"] != "none"}
+    full = {path["device"] for path in frame["paths"] if path["saturated"]}
+    assert (causes, full) == MARKS[name]
+    marked = [gpu for gpu in frame["gpus"] if gpu["gpu"] in causes]
+    assert all(g["advice"] and g["seconds"] is not None and g["evidence"] for g in marked)
+
+
+@pytest.mark.parametrize(
+    ("system", "ends"),
+    [("dgx-1-v100", {("0", "2", "3")}), ("dgx-h100", {("0", "2", None)})],
+)
+def test_a_link_that_is_down_is_drawn_to_where_it_leads(
+    system: str, ends: set[tuple[str, str, str | None]]
+) -> None:
+    """Also where it was down before anybody could ask it for its far end."""
+    frame = watched(f"{system}:nvlink-down").run(3).frame()
+    down = {
+        (link["gpu"], link["link"], link["remote"]["gpu"])
+        for link in frame["links"]
+        if link["up"] is False
+    }
+    assert ends <= down
+    if system == "dgx-1-v100":
+        assert down - ends == {("3", "0", "0")}
+
+
+def test_a_lost_gpu_keeps_its_tile_and_says_nothing() -> None:
+    frame = watched("dgx-a100:gpu-lost").run(9).frame()
+    lost = frame["gpus"][2]
+    assert (lost["lost"], lost["state"], lost["seconds"]) == (True, None, None)
+    assert "lost" in lost["summary"]
+    assert all(meter["value"] is None for meter in lost["meters"])
+    assert [g["gpu"] for g in frame["gpus"] if g["state"] == "busy"] == list("0134567")
+    assert (frame["machine"]["gpus"], frame["machine"]["gpus_expected"]) == (7, 8)
+
+
+def test_a_driver_that_fell_silent_leaves_nothing_known() -> None:
+    machine = watched("k40:training").run(5)
+    last = machine.tick()
+    later = replace(last, tick=last.tick + 1, at=last.at + 20, wall=last.wall + 20, verdicts={})
+    machine.view.samples.take(later.at, ())
+    machine.scene.take(later, understand(machine.view))
+    tick = machine.scene.tick()
+    assert tick["gpus"][0]["state"] is None
+    assert set(tick["gpus"][0]["values"]) == {None}
+    assert tick["level"] == "wrong"
+    assert tick["headline"].startswith("The NVIDIA driver has not answered for ")
+
+
+def test_a_machine_without_a_driver_is_told_too(tmp_path: Path) -> None:
+    bench = machines.laptop(tmp_path).run(2)
+    hardware = Hardware(machines.no_driver, Host(files=RealFiles(tmp_path), psutil=None))
+    view = view_of(bench.agent, hardware)
+    scene = PageState(view)
+    scene.take(bench.agent.poller.latest, understand(view))
+    tick, machine = scene.tick(), scene.machine()
+    assert (tick["level"], tick["gpus"], tick["uptime_seconds"]) == ("unknown", [], None)
+    assert tick["headline"].startswith("No GPU is watched: ")
+    assert machine["machine"]["gpus"] is None
+    assert machine["graph"] == {"kind": "none", "expected": []}
+
+
+def test_an_edition_lasts_until_something_seldom_changes() -> None:
+    machine = watched("dgx-1-v100:training").run(6)
+    known = understand(machine.view)
+    machine.scene.take(machine.scene._snapshot, known)
+    edition = machine.scene.edition
+    for _ in range(30):  # limits are worked out anew meanwhile
+        snapshot = machine.tick()
+        machine.scene.take(snapshot, known)
+    assert machine.scene.edition == edition
+    machine.bench.machine.cut_link(0, 2)
+    machine.hurry().tick()
+    assert machine.scene.stirred
+    machine.scene.take(machine.scene._snapshot, Understanding(absent=[]))
+    assert machine.scene.edition > edition
+
+
+def test_a_second_says_how_long_a_verdict_stands() -> None:
+    machine = watched("k40:idle").run(4)
+    first = machine.frame()["gpus"][0]["seconds"]
+    machine.run(3)
+    assert machine.frame()["gpus"][0]["seconds"] == first + 3

@@ -1,0 +1,192 @@
+"""The one sentence: what it says of every scenario, and of what no simulation plays."""
+
+import re
+
+import pytest
+
+from agent.diagnosis.findings import FindingKind
+from agent.limits.resolution import Limit, PathKey
+from agent.model import Cause, Figure, Finding, GpuKey, Pair, Severity, State
+from agent.sources import xid
+from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, headline
+from exporters.live.paths import PathDirection
+from tests.support.live_machines import watched
+
+OF_EIGHT = {
+    "training": ("good", "8 GPUs busy"),
+    "idle": ("good", "8 GPUs idle"),
+    "held": ("costly", "8 GPUs held by a process that does nothing"),
+    "starved-disk": ("costly", "8 GPUs starved by disk; disk md0 at 9. % of its limit"),
+    "starved-network": (
+        "costly",
+        "8 GPUs starved by the network; network port eno1 at 9. % of its limit",
+    ),
+    "starved-pcie": (
+        "costly",
+        "GPU 0 starved by PCIe; GPUs 1-7 idle; PCIe of GPU 0 at 9. % of its limit",
+    ),
+    "starved-cpu": ("costly", "8 GPUs starved by the CPU"),
+    "starved-host-thread": (
+        "costly",
+        "8 GPUs limited by one launch thread",
+    ),
+    "starved-peer": ("costly", "GPUs 1-7 starved by a slow peer; GPU 0 busy"),
+    "nvlink-saturated": (
+        "costly",
+        "8 GPUs communicating over NVLink; NVLink at 9. % of its limit",
+    ),
+    "infiniband-saturated": (
+        "costly",
+        r"8 GPUs communicating over InfiniBand; InfiniBand port mlx5_\d:1 at 9. % of its limit",
+    ),
+    "throttled": ("costly", "8 GPUs slowed down by heat"),
+    "gpu-hot": ("wrong", r"GPU 0: \d+ degrees? hotter than its operating range; 8 GPUs busy"),
+    "gpu-lost": ("wrong", "GPU 2 is lost, 7 of 8 answer; GPUs 0, 1 and 3-7 busy"),
+    "nvlink-down": (
+        "wrong",
+        r"GPU 0: 5 of 6 NVLinks are up \(down: 2\), and 1 more finding; 8 GPUs busy",
+    ),
+    "nvlink-errors": (
+        "wrong",
+        r"GPU 0: NVLink 1 has had \d+ errors since the last reset; 8 GPUs busy",
+    ),
+    "pcie-degraded": ("wrong", "GPU 0: 8 of 16 PCIe lanes are in use; 8 GPUs busy"),
+    "port-degraded": (
+        "wrong",
+        "InfiniBand port mlx5_0:1 runs at 5 of 12.5 GB/s; 8 GPUs busy",
+    ),
+    "xid": ("wrong", "GPU 0: XID 48, double-bit ECC error, seen once; 8 GPUs busy"),
+    "ecc": (
+        "wrong",
+        r"GPU 0: \d+ uncorrected ECC errors? since the driver was loaded; 8 GPUs busy",
+    ),
+}
+OF_OTHERS = {
+    "dgx-h100:row-remap": (
+        "wrong",
+        "GPU 0: a memory row could not be remapped, the GPU is due for replacement; 8 GPUs busy",
+    ),
+    "dgx-h100:training": ("good", "8 GPUs busy; HBM at 4. % of its limit"),
+    "dgx-station-v100:gpu-lost": ("wrong", "GPU 2 is lost, 3 of 4 answer; GPUs 0, 1 and 3 busy"),
+    "dgx-station-v100:port-degraded": (
+        "wrong",
+        "Network port enp1s0f0 runs at 0.125 of 1.25 GB/s; 4 GPUs busy",
+    ),
+    "k40:training": ("good", "The GPU is busy"),
+    "k40:held": ("costly", "The GPU is held by a process that does nothing"),
+    "k40:throttled": ("costly", "The GPU is slowed down by heat"),
+    "k40:gpu-lost": ("wrong", "GPU 0 is lost, none answers"),
+    "titan-x-maxwell:xid": (
+        "wrong",
+        "GPU 0: XID 62, internal micro-controller halt, seen once; the GPU is busy",
+    ),
+}
+SCENARIOS = {f"dgx-1-v100:{name}": said for name, said in OF_EIGHT.items()} | OF_OTHERS
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_is_said(name: str) -> None:
+    frame = watched(name).run(24).hurry().run(1).frame()
+    level, sentence = SCENARIOS[name]
+    assert re.fullmatch(sentence, frame["headline"])
+    assert frame["level"] == level
+
+
+GPU, WARNING = GpuKey(0, "GPU-0"), Severity.WARNING
+BUSY: Pair = (State.BUSY, Cause.NONE)
+IDLE: Pair = (State.IDLE, Cause.NONE)
+STARVED: Pair = (State.STARVED, Cause.DISK)
+TALKING: Pair = (State.COMMUNICATING, Cause.NVLINK)
+
+
+def gpus(*pairs: Pair | None, seconds: float = 0.0) -> list[GpuSummary]:
+    return [GpuSummary(number, pair, seconds) for number, pair in enumerate(pairs)]
+
+
+def full(path: str, device: str, ratio: float, gpu: str = "") -> PathFullness:
+    key = PathKey(path, device, gpu, f"GPU-{gpu}" if gpu else "", "receive")
+    return PathFullness(PathDirection(key, Limit(1e9, "spec", ""), 0.85), ratio, ratio >= 0.85)
+
+
+TOLD = {
+    "The first readings are under way": HeadlineFacts(ticked=False),
+    "The NVIDIA driver has not answered for 4 s; nothing is known of 2 GPUs": HeadlineFacts(
+        silence=4.2,
+        gpus=gpus(None, None),
+        findings=[Finding(FindingKind.SOURCE_DOWN, WARNING, device="nvml")],
+    ),
+    "The NVIDIA driver has not answered for 2 min": HeadlineFacts(
+        silence=179.0, why_not="none", met=False
+    ),
+    "No GPU is watched: no NVIDIA driver": HeadlineFacts(why_not="no NVIDIA driver", met=False),
+    "The NVIDIA driver sees no GPU": HeadlineFacts(),
+    "GPU 3 starved by disk for 4 min; GPUs 0-2 busy; disk md0 at 31 % of its limit": HeadlineFacts(
+        gpus=gpus(BUSY, BUSY, BUSY, STARVED, seconds=299.0), full=[full("disk", "md0", 0.31)]
+    ),
+    "GPUs 0 and 2 starved by disk for 2 h; GPU 1 cannot be judged; GPU 3 idle": HeadlineFacts(
+        gpus=gpus(STARVED, None, STARVED, IDLE, seconds=8000.0)
+    ),
+    "2 GPUs communicating over NVLink; NVLink of GPU 1 at 50 % of its limit": HeadlineFacts(
+        gpus=gpus(TALKING, TALKING),
+        full=[full("nvlink", "gpu1", 0.5, "1"), full("nvlink", "gpu0", 0.2, "0")],
+    ),
+    "2 GPUs busy; PCIe of GPU 1 at 90 % of its limit": HeadlineFacts(
+        gpus=gpus(BUSY, BUSY), full=[full("pcie", "gpu1", 0.9, "1"), full("disk", "a", 0.5)]
+    ),
+    "2 GPUs cannot be judged": HeadlineFacts(gpus=gpus(None, None), full=[full("disk", "a", 1.0)]),
+}
+LEVELS = [
+    "unknown",
+    "wrong",
+    "wrong",
+    "unknown",
+    "unknown",
+    "costly",
+    "costly",
+    "good",
+    "good",
+    "unknown",
+]
+
+
+@pytest.mark.parametrize(("sentence", "level"), [*zip(TOLD, LEVELS, strict=True)])
+def test_what_no_scenario_plays_is_said_too(sentence: str, level: str) -> None:
+    assert headline(TOLD[sentence]) == (level, sentence)
+
+
+def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
+    absent = Figure("metrics", 1.0, None, "count")
+    blind = [
+        Finding(FindingKind.SOURCE_DOWN, WARNING, device="power"),
+        Finding(FindingKind.VALUES_ABSENT, WARNING, figures=(absent,), names=("failed",)),
+    ]
+    lanes = Figure("lanes", 8.0, 16.0, "count")
+    worse = [*blind, Finding(FindingKind.PCIE_LANES, WARNING, GPU, figures=(lanes,))]
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=blind)) == (
+        "wrong",
+        "Source power is down; the GPU is busy",
+    )
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=worse)) == (
+        "wrong",
+        "GPU 0: 8 of 16 PCIe lanes are in use; the GPU is busy",
+    )
+
+
+def test_an_xid_of_long_ago_is_no_news() -> None:
+    once = Figure("times", 1.0, None, "count")
+    found = [Finding(FindingKind.XID, WARNING, GPU, "48", (once,), ("double-bit ECC error",))]
+    late = {(xid.ERRORS.name, GPU, "48")}
+    of_another = {(xid.ERRORS.name, GPU, "13")}
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=late))[0] == "wrong"
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=of_another)) == (
+        "good",
+        "The GPU is busy",
+    )
+
+
+def test_a_gpu_that_is_throttled_is_not_also_called_broken() -> None:
+    hot: Pair = (State.THROTTLED, Cause.THERMAL)
+    kind = FindingKind.CLOCKS_HELD_DOWN
+    held = [Finding(kind, WARNING, GPU, names=("hardware_thermal",))]
+    assert headline(HeadlineFacts(gpus=gpus(hot), findings=held))[0] == "costly"
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=held))[0] == "wrong"

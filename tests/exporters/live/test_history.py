@@ -1,0 +1,193 @@
+"""The ring of the last 15 minutes: every second once, gaps as gaps, and no more memory ever."""
+
+import tracemalloc
+from array import array
+from base64 import b64decode
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.model import Snapshot
+from exporters.live.history import MOST_GPUS, MOST_PATHS, SERIES, SPAN, History
+from tests.support.live_machines import Watched, watched
+
+Document = dict[str, Any]
+
+
+def played(machine: Watched, seconds: int, history: History | None = None) -> History:
+    history = history or History(machine.view)
+    for _ in range(seconds):
+        history.take(machine.tick())
+    return history
+
+
+def later(snapshot: Snapshot, seconds: float) -> Snapshot:
+    """The same once more, so many seconds on."""
+    at, wall = snapshot.at + seconds, snapshot.wall + seconds
+    return replace(snapshot, tick=snapshot.tick + 1, at=at, wall=wall)
+
+
+def codes(text: str, size: int = 1) -> list[int]:
+    return list(array("B" if size == 1 else "H", b64decode(text)))
+
+
+def states(document: Document, uuid: str) -> list[str | None]:
+    return [document["states"][code] for code in codes(document["gpus"][uuid]["state"])]
+
+
+def values(document: Document, uuid: str, name: str) -> list[float | None]:
+    series = document["series"][name]
+    found = codes(document["gpus"][uuid][name], series["bytes"])
+    return [None if code == series["gap"] else code * series["scale"] for code in found]
+
+
+def only_gpu(machine: Watched) -> str:
+    return machine.view.diagnosis.inventory().gpus[0].uuid
+
+
+def test_codes_mean_what_was_read() -> None:
+    machine = watched("k40:training")
+    history = played(machine, 6)
+    document, uuid = history.document(), only_gpu(machine)
+    assert (document["whole"], document["newest"], document["slots"]) == (True, 5, 6)
+    assert states(document, uuid)[-1] == "busy/none"
+    frame = machine.frame()
+    shown = {meter["name"]: meter["value"] for meter in frame["gpus"][0]["meters"]}
+    for series in SERIES:
+        latest = values(document, uuid, series.name)[-1]
+        assert latest == pytest.approx(shown[series.name], abs=series.scale)
+    assert {len(values(document, uuid, series.name)) for series in SERIES} == {6}
+
+
+def test_a_path_is_told_by_its_fuller_direction() -> None:
+    machine = watched("dgx-1-v100:nvlink-saturated")
+    document = played(machine, 6).document()
+    uuid = only_gpu(machine)
+    ratio = codes(document["paths"][f"nvlink/{uuid}"])[-1] * document["series"]["ratio"]["scale"]
+    frame = machine.frame()
+    ways = [p["ratio"] for p in frame["paths"] if p["path"] == "nvlink" and p["uuid"] == uuid]
+    assert ratio == pytest.approx(max(ways), abs=0.005)
+    assert "disk/md0" in document["paths"]
+    assert not [name for name in document["paths"] if name.count(":") > 1], "no single links"
+
+
+def test_a_tick_that_is_late_stands_for_what_it_missed_and_a_gap_stays_one() -> None:
+    machine = watched("k40:training")
+    uuid = only_gpu_after(machine)
+    history = played(machine, 1)
+    machine.bench.clock.advance(1.0)  # one second without a tick
+    played(machine, 1, history)
+    assert states(history.document(), uuid)[-3:] == ["busy/none"] * 3
+    machine.bench.clock.advance(5.0)
+    played(machine, 1, history)
+    assert states(history.document(), uuid)[-8:] == [
+        "busy/none",
+        "busy/none",
+        *[None] * 5,
+        "busy/none",
+    ]
+    assert values(history.document(), uuid, "power")[-6:-1] == [None] * 5
+
+
+def only_gpu_after(machine: Watched, seconds: int = 4) -> str:
+    machine.run(seconds)
+    return only_gpu(machine)
+
+
+def test_a_second_that_comes_twice_is_written_once() -> None:
+    machine = watched("k40:training")
+    history = played(machine, 4)
+    again = later(machine.tick(), -0.5)
+    history.take(again)
+    history.take(again)
+    assert history.document()["slots"] == 4
+
+
+def test_a_gpu_that_is_lost_and_back_is_one_gpu_with_a_gap() -> None:
+    machine = watched("dgx-station-v100:training")
+    history = played(machine, 4)
+    uuid = machine.view.diagnosis.inventory().gpus[2].uuid
+    machine.bench.machine.lose(2)
+    played(machine, 4, history)
+    machine.bench.machine.restore(2)
+    played(machine, 35, history)
+    line = states(history.document(), uuid)
+    assert line[3] == "busy/none"
+    assert None in line[4:]
+    assert line[-1] == "busy/none"
+    assert len(history.gpus) == 4
+
+
+def test_what_was_missed_is_told_alone() -> None:
+    machine = watched("k40:training")
+    history = played(machine, 10)
+    uuid = only_gpu(machine)
+    whole, part = history.document(), history.document(since=6)
+    assert (part["whole"], part["newest"], part["slots"]) == (False, 9, 3)
+    assert states(part, uuid) == states(whole, uuid)[-3:]
+    assert history.document(since=9)["slots"] == 0
+    assert history.document(since=99)["whole"], "a second that is yet to come is of another run"
+    assert history.document(since=9 - SPAN - 1)["whole"]
+
+
+def test_the_ring_holds_its_span_and_no_more() -> None:
+    machine = watched("k40:training")
+    history = played(machine, 3)
+    last, uuid = machine.tick(), only_gpu(machine)
+    for second in range(SPAN + 50):
+        history.take(later(last, second))
+    document = history.document()
+    assert document["slots"] == SPAN
+    assert document["newest"] == last.at + SPAN + 49
+    assert len(states(document, uuid)) == SPAN
+    assert {len(values(document, uuid, series.name)) for series in SERIES} == {SPAN}
+
+
+def test_sixteen_gpus_fit_in_half_a_megabyte_for_ever() -> None:
+    machine = watched("sixteen:training").run(4)
+    last = machine.tick()
+    tracemalloc.start()
+    try:
+        history = History(machine.view)
+        for second in range(SPAN):
+            history.take(later(last, second))
+        full = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/live/*")])
+        for second in range(SPAN, 3 * SPAN):
+            history.take(later(last, second))
+        after = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/live/*")])
+    finally:
+        tracemalloc.stop()
+    sizes = [sum(trace.size for trace in taken.traces) for taken in (full, after)]
+    print(f"ring of 16 GPUs and {len(history.paths)} paths: {sizes[0] / 1024:.0f} KiB")
+    assert sizes[0] <= 512 * 1024
+    assert sizes[1] <= sizes[0] + 1024
+
+
+def test_gpus_and_paths_that_come_and_go_are_bounded_and_forgotten() -> None:
+    machine = watched("k40:training")
+    history = played(machine, 4)
+    last = machine.tick()
+    for number in range(2 * MOST_GPUS):
+        inventory = machine.bench.agent.gpus.inventory
+        one = replace(inventory.gpus[0], uuid=f"GPU-{number}")
+        machine.bench.agent.gpus.inventory = replace(inventory, gpus=(one,))
+        history.take(later(last, number))
+    assert len(history.gpus) == MOST_GPUS
+    for second in range(2 * MOST_GPUS, 3 * SPAN):
+        history.take(later(last, second))
+    assert len(history.gpus) <= 2
+    assert len(history.paths) < MOST_PATHS
+
+
+def test_an_xid_is_an_event_for_a_while() -> None:
+    machine = watched("k40:training")
+    history = played(machine, 3)
+    assert not history.events.recent
+    machine.bench.machine.driver.xid(0, 48)
+    played(machine, 2, history)
+    assert {(gpu.index, code) for _, gpu, code in history.events.recent} == {(0, "48")}
+    last = machine.tick()
+    for second in range(3 * SPAN):
+        history.take(later(last, second))
+    assert not history.events.recent

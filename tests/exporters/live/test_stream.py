@@ -1,0 +1,394 @@
+"""The stream over real HTTP: reconnecting, slow and many pages, a clock that stands, the end."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+from aiohttp import ClientResponse, ClientSession, web
+
+from agent.model import Snapshot
+from exporters.http import application
+from exporters.live.feed import Client, Feed
+from exporters.live.frame import whole
+from exporters.live.stream import MOST_STREAMS, send
+from exporters.prometheus import Exposition
+from exporters.server import Server, serve
+from tests.support.live_machines import Watched, watched
+
+PATIENCE = 20.0  # s for anything to come about, on a machine however busy
+
+
+class Event(NamedTuple):
+    """One server-sent event, or a comment."""
+
+    name: str
+    place: str
+    data: dict[str, Any]
+
+
+@dataclass
+class Page:
+    """A reader of the stream."""
+
+    response: ClientResponse
+    events: list[Event] = field(default_factory=list)
+    comments: int = 0
+
+    async def next(self) -> Event:
+        """The next event; comments are counted on the way."""
+        fields: dict[str, str] = {}
+        while True:
+            line = await asyncio.wait_for(self.response.content.readline(), PATIENCE)
+            assert line, "the stream ended"
+            text = line.decode().rstrip("\n")
+            if not text and "data" in fields:
+                break
+            name, _, value = text.partition(": ")
+            self.comments += text.startswith(":")
+            fields[name] = value
+        event = Event(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
+        self.events.append(event)
+        return event
+
+    async def until(self, name: str) -> Event:
+        while (event := await self.next()).name != name:
+            pass
+        return event
+
+
+@dataclass
+class Stage:
+    """A server with a feed whose ticks the test plays."""
+
+    machine: Watched
+    feed: Feed
+    server: Server
+    session: ClientSession
+    address: str
+    last: Snapshot
+    opened: list[ClientResponse] = field(default_factory=list)
+
+    def play(self, ticks: int = 1) -> Snapshot:
+        """So many ticks in which nothing new was read; the last of them."""
+        for _ in range(ticks):
+            self.last = after(self.last)
+            self.feed(self.last)
+        return self.last
+
+    async def open(self, place: str = "") -> Page:
+        headers = {"Last-Event-ID": place} if place else {}
+        response = await self.session.get(f"{self.address}/api/v1/stream", headers=headers)
+        assert response.status == 200
+        assert response.content_type == "text/event-stream"
+        self.opened.append(response)
+        return Page(response)
+
+    async def pages(self, number: int) -> None:
+        """Wait until so many pages are open."""
+        async with asyncio.timeout(PATIENCE):
+            while self.feed.pages != number:  # noqa: ASYNC110, nobody tells
+                await asyncio.sleep(0.005)
+
+
+def after(snapshot: Snapshot) -> Snapshot:
+    """The same readings a second later: fresh enough for a while."""
+    return Snapshot(snapshot.tick + 1, snapshot.at + 1, snapshot.wall + 1, snapshot.readings)
+
+
+@asynccontextmanager
+async def stage(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[Stage]:
+    machine = await asyncio.to_thread(lambda: watched(name).run(5))
+    last = await asyncio.to_thread(machine.tick)
+    feed = Feed(machine.view, **{"heartbeat": 0.1, **feed_of})  # who is gone is found by writing
+    poller, clock = machine.bench.agent.poller, machine.bench.clock
+    exposition = Exposition(lambda: poller.latest, clock, process=False)
+    app = application(exposition, lambda: poller.latest, clock, feed=feed)
+    server = await serve(app, "127.0.0.1", 0)
+    port = server.addresses[0][1]
+    try:
+        async with ClientSession() as session:
+            feed(last)
+            there = Stage(machine, feed, server, session, f"http://127.0.0.1:{port}", last)
+            yield there
+            for response in there.opened:
+                response.close()
+    finally:
+        await server.cleanup()
+
+
+def played(act: Callable[[Stage], Awaitable[None]], name: str = "k40:training", **of: Any) -> None:
+    async def play() -> None:
+        async with stage(name, **of) as there:
+            await act(there)
+
+    asyncio.run(play())
+
+
+def test_a_page_gets_all_at_once_and_then_each_tick() -> None:
+    async def act(there: Stage) -> None:
+        page = await there.open()
+        names = [(await page.next()).name for _ in range(3)]
+        assert names == ["history", "machine", "tick"]
+        history, machine, tick = page.events
+        assert history.data["whole"]
+        assert history.data["newest"] == tick.data["second"] == 5
+        assert whole(machine.data, tick.data)["gpus"][0]["state"] == "busy"
+        for _ in range(3):
+            played_tick = there.play().tick
+            event = await page.next()
+            assert (event.name, event.data["tick"]) == ("tick", played_tick)
+
+    played(act)
+
+
+def test_a_page_that_comes_back_gets_what_it_missed() -> None:
+    async def act(there: Stage) -> None:
+        page = await there.open()
+        place = (await page.until("tick")).place
+        page.response.close()
+        await there.pages(0)
+        there.play(4)
+        again = await there.open(place)
+        history = await again.next()
+        assert (history.data["whole"], history.data["slots"]) == (False, 4)
+        assert [(await again.next()).name for _ in range(2)] == ["machine", "tick"]
+        for strange in ("another-3", "nonsense", f"{place}0", "-"):
+            stranger = await there.open(strange)
+            assert (await stranger.next()).data["whole"], strange
+
+    played(act)
+
+
+def test_a_page_that_is_slow_skips_ticks_and_then_has_its_history() -> None:
+    async def act(there: Stage) -> None:
+        slow, quick = Client(), Client()
+        await there.feed.join(slow)
+        await there.feed.join(quick)
+        there.feed.news(slow)
+        there.feed.news(quick)
+        for _ in range(20):
+            there.play()
+            assert len(there.feed.news(quick)) == 1
+        events = [event.split(b"\n")[0] for event in there.feed.news(slow)]
+        assert events == [b"event: history", b"event: tick"]
+        assert there.feed.news(slow) == []
+
+    played(act)
+
+
+def test_a_page_that_does_not_read_holds_up_nobody() -> None:
+    async def act(there: Stage) -> None:
+        _, port = there.address.rsplit(":", 1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(port), limit=1024)
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(b"GET /api/v1/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        await there.pages(1)
+        page = await there.open()
+        await page.until("tick")
+        for _ in range(50):
+            tick = there.play().tick
+            assert (await page.until("tick")).data["tick"] == tick
+        assert there.feed.pages == 2
+        writer.close()
+
+    played(act, "dgx-1-v100:training")
+
+
+@dataclass
+class Stuck:
+    """A page whose buffers are full until it is let go."""
+
+    free: asyncio.Event = field(default_factory=asyncio.Event)
+    taken: list[bytes] = field(default_factory=list)
+
+    async def write(self, data: bytes) -> None:
+        self.taken.append(data)
+        await self.free.wait()
+
+
+def names_of(data: bytes) -> list[str]:
+    lines = data.decode().splitlines()
+    return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+
+
+def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
+    async def act(there: Stage) -> None:
+        client, page = Client(), Stuck()
+        await there.feed.join(client)
+        sending = asyncio.create_task(send(there.feed, client, page))
+        for _ in range(100):
+            there.play()
+            await asyncio.sleep(0)
+        assert [names_of(data) for data in page.taken] == [["history", "machine", "tick"]]
+        page.free.set()
+        async with asyncio.timeout(PATIENCE):
+            while len(page.taken) < 2:  # noqa: ASYNC110, nobody tells
+                await asyncio.sleep(0)
+        first, *_, last = names_of(page.taken[1])
+        assert (first, last) == ("history", "tick")
+        assert names_of(page.taken[1]).count("tick") == 1
+        assert f'"tick":{there.last.tick},'.encode() in page.taken[1]
+        there.feed.close()
+        await asyncio.wait_for(sending, PATIENCE)
+
+    played(act)
+
+
+def test_a_page_that_never_reads_is_given_up() -> None:
+    async def act(there: Stage) -> None:
+        client = Client()
+        await there.feed.join(client)
+        with pytest.raises(TimeoutError):
+            await send(there.feed, client, Stuck())
+
+    played(act, deadlines=0.01)
+
+
+def test_what_is_sent_is_made_once_for_all() -> None:
+    async def act(there: Stage) -> None:
+        clients = [Client() for _ in range(5)]
+        for client in clients:
+            await there.feed.join(client)
+            there.feed.news(client)
+        there.play()
+        assert len({id(there.feed.news(client)[-1]) for client in clients}) == 1
+
+    played(act)
+
+
+def test_pages_are_bounded_in_number() -> None:
+    async def act(there: Stage) -> None:
+        pages = [await there.open() for _ in range(MOST_STREAMS)]
+        await there.pages(MOST_STREAMS)
+        for page in pages:
+            await page.until("tick")
+        async with there.session.get(f"{there.address}/api/v1/stream") as refused:
+            assert refused.status == 503
+            assert refused.headers["Retry-After"] == "5"
+            assert str(MOST_STREAMS) in await refused.text()
+        tick = there.play().tick
+        assert {(await page.next()).data["tick"] for page in pages} == {tick}
+        for page in pages[1:]:
+            page.response.close()
+        there.play()  # whoever is gone is found out when written to
+        await there.pages(1)
+        await (await there.open()).until("tick")
+
+    played(act)
+
+
+def test_a_clock_that_stands_is_told_by_a_heartbeat() -> None:
+    async def act(there: Stage) -> None:
+        page = await there.open()
+        await page.until("tick")
+        async with asyncio.timeout(PATIENCE):
+            while (await page.response.content.readline()) != b": no tick\n":
+                pass
+        there.play()
+        await page.until("tick")
+
+    played(act)
+
+
+def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
+    async def act(there: Stage) -> None:
+        pages = [await there.open() for _ in range(3)]
+        for page in pages:
+            await page.until("tick")
+        there.server.runner._shutdown_timeout = 600.0  # were it to wait for the streams
+        async with asyncio.timeout(PATIENCE):
+            await there.server.cleanup()
+        for page in pages:
+            assert await page.response.content.read() == b""
+        assert there.feed.pages == 0
+
+    played(act)
+
+
+def test_nothing_is_made_while_no_page_is_open() -> None:
+    async def act(there: Stage) -> None:
+        there.play(30)
+        assert (there.feed.looks, there.feed._scene) == (0, None)
+        page = await there.open()
+        await page.until("tick")
+        assert there.feed.looks == 1
+        page.response.close()
+        await there.pages(0)
+        there.play()
+        assert there.feed._scene is None
+
+    played(act)
+
+
+def test_news_is_looked_into_at_once() -> None:
+    async def act(there: Stage) -> None:
+        page = await there.open()
+        tick = (await page.until("tick")).data
+        assert (tick["level"], tick["findings"]) == ("good", [])
+        there.machine.bench.machine.driver.xid(0, 48)
+        there.last = await asyncio.to_thread(lambda: there.machine.run(1).tick())
+        there.feed(there.last)
+        async with asyncio.timeout(PATIENCE):
+            while not tick["findings"]:
+                tick = (await page.until("tick")).data
+                there.play()
+        assert tick["level"] == "wrong"
+        assert tick["tick"] - there.last.tick < 5
+
+    played(act)
+
+
+def test_a_look_that_fails_costs_the_findings_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def act(there: Stage) -> None:
+        object.__setattr__(there.feed.view, "latest", broken)
+        page = await there.open()
+        tick = (await page.until("tick")).data
+        assert tick["gpus"][0]["state"] == "busy"
+        assert "event=look_failed" in caplog.text
+
+    def broken() -> Snapshot:
+        raise ZeroDivisionError
+
+    played(act)
+
+
+def test_a_page_that_opens_before_the_first_tick_waits_for_it() -> None:
+    async def act(there: Stage) -> None:
+        early = Feed(there.machine.view)
+        client = Client()
+        await early.join(client)
+        assert early.news(client) == []
+        early(there.last)
+        assert len(early.news(client)) == 3
+
+    played(act)
+
+
+def test_asking_for_the_head_opens_nothing() -> None:
+    async def act(there: Stage) -> None:
+        async with there.session.head(f"{there.address}/api/v1/stream") as response:
+            assert response.status == 200
+        assert there.feed.pages == 0
+
+    played(act)
+
+
+def test_without_a_feed_there_is_no_stream() -> None:
+    async def act(there: Stage) -> None:
+        poller, clock = there.machine.bench.agent.poller, there.machine.bench.clock
+        exposition = Exposition(lambda: poller.latest, clock, process=False)
+        app = application(exposition, lambda: poller.latest, clock)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        async with there.session.get(f"http://127.0.0.1:{port}/api/v1/stream") as response:
+            assert response.status == 404
+        await runner.cleanup()
+
+    played(act)

@@ -1,0 +1,198 @@
+"""Clients that guess, linger, pretend to be others or send what is no HTTP: others are answered."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientError, ClientSession, TCPConnector
+from aiohttp.test_utils import make_mocked_request
+
+from agent import __version__
+from exporters.connections import Connections
+from exporters.names import STREAM, is_cross_site, is_misdirected
+from tests.support.served import Served, hashed, served
+from tests.support.web_files import TLS, trusting, web_file
+
+USERS = f"basic_auth_users: {{alice: {hashed('right')}, bob: {hashed('right')}}}\n"
+GUESSERS = 24
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 100))
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+async def guess(at: Served, address: str, name: int, met: set[int]) -> None:
+    """Guess for ever, from this address; collects the answers' statuses."""
+    connector = TCPConnector(local_addr=(address, 0))
+    async with ClientSession(connector=connector) as client:
+        for number in range(1_000_000):
+            try:
+                headers = basic("alice", f"{name}-{number}")
+                url = f"http://127.0.0.1:{at.port}/metrics"
+                async with client.get(url, headers=headers) as answer:
+                    met.add(answer.status)
+            except ClientError:  # its connection made room for another
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "127.0.0.9", "127.0.1.{}"], ids=["same", "one other", "many"]
+)
+def test_who_guesses_keeps_no_right_password_out(folder: Path, address: str) -> None:
+    async def story() -> None:
+        async with served(web_file(folder, USERS)) as at:
+            met: set[int] = set()
+            guesses = [
+                asyncio.create_task(guess(at, address.format(n + 1), n, met))
+                for n in range(GUESSERS)
+            ]
+            await asyncio.sleep(1.0)
+            assert [await at.status(auth=(user, "right")) for user in ("alice", "bob")] == [200] * 2
+            assert met <= {401, 429}
+            assert 401 in met
+            for one in guesses:
+                one.cancel()
+            await asyncio.gather(*guesses, return_exceptions=True)
+
+    play(story())
+
+
+def test_who_never_ends_the_handshake_is_cut_off(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        connections = Connections(first=0.2, look=0.05)
+        async with served(web_file(folder, TLS), connections=connections) as at:
+            hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 100
+            for sent in (b"", hello):
+                assert await at.raw(sent) == b""
+            async with asyncio.timeout(20):
+                while connections.count():  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            assert await at.status(trust=trusting(folder)) == 200
+
+    play(story())
+    assert caplog.records == []
+
+
+def request(host: str, *more: str, path: str = "/-/healthy") -> bytes:
+    lines = (f"GET {path} HTTP/1.1", f"Host: {host}", *more)
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+
+
+LIMITED = "rate_limit: {interval: 1h, burst: 1}\n"
+REFUSED = {
+    "401, none": (USERS, request("localhost"), 401),
+    "401, wrong": (USERS, request("localhost", "Authorization: Basic YTpi"), 401),
+    "403": ("", request("localhost", "Sec-Fetch-Site: cross-site", path=STREAM), 403),
+    "421": ("", request("rebound.example"), 421),
+    "429": (LIMITED, request("localhost") * 2, 429),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_who_is_refused_keeps_no_connection(folder: Path, case: str) -> None:
+    text, sent, status = REFUSED[case]
+
+    async def story() -> None:
+        async with served(web_file(folder, text)) as at:
+            said = await at.raw(sent)  # until the server closes
+            last = said[said.rindex(b"HTTP/1.1 ") :]
+            assert last.startswith(f"HTTP/1.1 {status} ".encode())
+            assert b"\r\nConnection: close\r\n" in last
+            assert f"\r\nServer: dgx-telemetry/{__version__}\r\n".encode() in last
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LocalHost.:9935", 200),
+        ("127.0.0.1:9935", 200),
+        ("127.3.2.1", 200),
+        ("[::1]:9935", 200),
+        ("gpu.example", 200),
+        ("GPU.example:80", 200),
+        ("rebound.example", 421),
+        ("localhost.rebound.example", 421),
+        ("127.0.0.1.rebound.example:9935", 421),
+        ("10.0.0.1", 421),
+        ("", 421),
+    ],
+)
+def test_on_loopback_only_known_names_are_answered(host: str, status: int) -> None:
+    async def story() -> None:
+        async with served(names=("gpu.example",)) as at:
+            for path in ("/", "/metrics", "/api/v1/snapshot", "/-/healthy"):
+                said = await at.raw(request(host, "Connection: close", path=path))
+                assert said.startswith(f"HTTP/1.1 {status} ".encode()), path
+
+    play(story())
+
+
+def test_who_names_nobody_is_answered() -> None:
+    async def story() -> None:
+        async with served() as at:
+            said = await at.raw(b"GET /-/healthy HTTP/1.0\r\n\r\n")
+            assert said.startswith(b"HTTP/1.0 200 ")
+
+    play(story())
+
+
+class Arrived(asyncio.Transport):
+    """A connection that came in at this address of the machine."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__({"sockname": (address, 9935)})
+
+
+@pytest.mark.parametrize(
+    ("address", "misdirected"),
+    [("127.0.0.1", True), ("::1", True), ("10.1.2.3", False), ("2001:db8::1", False)],
+)
+def test_names_matter_on_loopback_alone(address: str, misdirected: bool) -> None:
+    headers = {"Host": "whatever.example"}
+    asked = make_mocked_request("GET", "/", headers=headers, transport=Arrived(address))
+    assert is_misdirected(asked, ()) is misdirected
+
+
+@pytest.mark.parametrize(
+    ("headers", "refused"),
+    [
+        ({}, False),
+        ({"Sec-Fetch-Site": "same-origin"}, False),
+        ({"Sec-Fetch-Site": "none"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, True),
+        ({"Sec-Fetch-Site": "same-site"}, True),
+        ({"Origin": "http://localhost:9935"}, False),
+        ({"Origin": "http://localhost:3000"}, True),
+        ({"Origin": "https://other.example"}, True),
+        ({"Origin": "null"}, True),
+        ({"Origin": "https://proxy.example", "Sec-Fetch-Site": "same-origin"}, False),
+    ],
+)
+def test_the_stream_is_for_the_own_page(headers: dict[str, str], refused: bool) -> None:
+    headers = {"Host": "localhost:9935", **headers}
+    assert is_cross_site(make_mocked_request("GET", STREAM, headers=headers)) is refused
+    assert not is_cross_site(make_mocked_request("GET", "/metrics", headers=headers))
+
+
+@pytest.mark.parametrize("sent", [b"GET\r\n\r\n", request("a\0b"), b"\x16\x03\x01" + b"a" * 99])
+def test_what_is_no_http_is_not_told_what_python_this_is(sent: bytes) -> None:
+    async def story() -> None:
+        async with served() as at:
+            said = await at.raw(sent)
+            assert said.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400"))
+            assert b"Python" not in said
+            assert b"aiohttp" not in said
+
+    play(story())

@@ -1,0 +1,227 @@
+"""The HTTP server: every route, coding and refusal."""
+
+import asyncio
+import gzip
+import json
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestClient, TestServer
+
+from exporters.http import application
+from exporters.live import page
+from exporters.server import serve
+from exporters.snapshot_json import document
+from tests.support.exposition import (
+    GOLDEN_OPENMETRICS,
+    GOLDEN_TEXT,
+    OM_1,
+    PROMETHEUS_2,
+    RICH,
+    TEXT_0,
+    Bench,
+)
+
+Ask = Callable[[TestClient], Awaitable[None]]
+
+
+def ask(bench: Bench, ask: Ask, **probes: Callable[[], str]) -> None:
+    """Serve the bench and put the question."""
+
+    async def session() -> None:
+        app = application(bench.exposition, bench.latest, bench.clock, **probes)
+        async with TestClient(TestServer(app), auto_decompress=False) as client:
+            await ask(client)
+
+    asyncio.run(session())
+
+
+def test_metrics_over_http() -> None:
+    async def question(client: TestClient) -> None:
+        plain = await client.get("/metrics", headers={"Accept-Encoding": "identity"})
+        assert await plain.read() == GOLDEN_TEXT.encode()
+        assert plain.headers["Content-Type"] == TEXT_0
+        assert plain.headers["Cache-Control"] == "no-store"
+        assert plain.headers["Vary"] == "Accept, Accept-Encoding"
+        assert "Content-Encoding" not in plain.headers
+        asked = {"Accept": PROMETHEUS_2, "Accept-Encoding": "gzip"}
+        zipped = await client.get("/metrics", headers=asked)
+        assert zipped.headers["Content-Encoding"] == "gzip"
+        assert zipped.headers["Content-Type"] == f"{OM_1}; escaping=underscores"
+        assert gzip.decompress(await zipped.read()) == GOLDEN_OPENMETRICS.encode()
+
+    ask(Bench(), question)
+
+
+def test_fifty_scrapes_at_once_build_once() -> None:
+    bench = Bench()
+
+    async def question(client: TestClient) -> None:
+        async def scrape() -> bytes:
+            headers = {"Accept-Encoding": "identity"}
+            async with client.get("/metrics", headers=headers) as response:
+                return await response.read()
+
+        assert set(await asyncio.gather(*(scrape() for _ in range(50)))) == {GOLDEN_TEXT.encode()}
+        assert bench.builds == 1
+
+    ask(bench, question)
+
+
+def test_a_slow_render_does_not_hold_the_loop() -> None:
+    bench = Bench()
+    bench.pause.clear()
+
+    async def question(client: TestClient) -> None:
+        scrape = asyncio.create_task(client.get("/metrics"))
+        await asyncio.to_thread(bench.building.wait, 10)
+        assert (await client.get("/-/healthy")).status == 200
+        assert not scrape.done()
+        bench.pause.set()
+        assert (await scrape).status == 200
+
+    ask(bench, question)
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/snapshot"])
+def test_head_says_what_get_would(path: str) -> None:
+    async def question(client: TestClient) -> None:
+        get, head = await client.get(path), await client.head(path)
+        assert (head.status, await head.read()) == (200, b"")
+        for name in ("Content-Type", "Content-Length", "Cache-Control"):
+            assert head.headers[name] == get.headers[name]
+
+    ask(Bench(), question)
+
+
+def test_ready_says_what_is_awaited() -> None:
+    awaited = ["NVML has not been read yet."]
+
+    async def question(client: TestClient) -> None:
+        waiting = await client.get("/-/ready")
+        assert (waiting.status, await waiting.text()) == (503, "NVML has not been read yet.\n")
+        awaited[0] = ""
+        done = await client.get("/-/ready")
+        assert (done.status, await done.text()) == (200, "ready\n")
+
+    ask(Bench(), question, awaited=lambda: awaited[0])
+
+
+def test_healthy_unless_told_otherwise() -> None:
+    async def well(client: TestClient) -> None:
+        response = await client.get("/-/healthy")
+        assert (response.status, await response.text()) == (200, "ok\n")
+
+    async def ill(client: TestClient) -> None:
+        response = await client.get("/-/healthy")
+        assert (response.status, await response.text()) == (503, "The poller ended.\n")
+
+    ask(Bench(), well, awaited=lambda: "everything")
+    ask(Bench(), ill, ailing=lambda: "The poller ended.")
+
+
+def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
+    async def question(client: TestClient) -> None:
+        unknown, method = await client.get("/nowhere"), await client.post("/metrics", data=b"x")
+        assert (unknown.status, method.status) == (404, 405)
+        for response in (unknown, method):
+            assert response.content_type == "text/plain"
+            assert response.headers["Cache-Control"] == "no-store"
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert method.headers["Allow"] == "GET,HEAD"
+
+    ask(Bench(), question)
+
+
+def test_the_page_is_locked_down() -> None:
+    async def question(client: TestClient) -> None:
+        for address in page.load():
+            response = await client.get(address)
+            assert response.status == 200
+            assert response.headers["Content-Security-Policy"] == page.POLICY
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+            assert response.headers["X-Frame-Options"] == "DENY"
+            assert response.headers["Cache-Control"] == "no-cache"
+        assert "'unsafe" not in page.POLICY
+        assert page.POLICY.startswith("default-src 'none'; ")
+
+    ask(Bench(), question)
+
+
+def test_the_page_comes_with_all_that_it_names() -> None:
+    async def question(client: TestClient) -> None:
+        index = await (await client.get("/")).text()
+        named = re.findall(r'(?:href|src)="([^"#:]+)"', index)
+        assert {name.rpartition(".")[2] for name in named} >= {"css", "js"}
+        for name in named:
+            response = await client.get(f"/{name.removeprefix('/')}")
+            assert response.status == 200, name
+        assert not re.search(r"https?://", index.replace("http://www.w3.org/", ""))
+
+    ask(Bench(), question)
+
+
+def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
+    async def question(client: TestClient) -> None:
+        first = await client.get("/")
+        tag = first.headers["ETag"]
+        again = await client.get("/", headers={"If-None-Match": f'"other", {tag}'})
+        assert (again.status, await again.read()) == (304, b"")
+        assert again.headers["ETag"] == tag
+        changed = await client.get("/", headers={"If-None-Match": '"other"'})
+        assert (changed.status, await changed.read()) == (200, await first.read())
+
+    ask(Bench(), question)
+
+
+def test_files_of_other_kinds_are_not_served(tmp_path: Path) -> None:
+    for name in ("index.html", "a.js", "secret.py", "notes.txt", ".hidden"):
+        (tmp_path / name).write_text(name)
+    files = page.load(tmp_path)
+    assert {address: file.kind.partition(";")[0] for address, file in files.items()} == {
+        "/": "text/html",
+        "/a.js": "text/javascript",
+    }
+
+
+def test_a_taken_port_is_an_oserror() -> None:
+    cleaned = []
+
+    def app() -> web.Application:
+        bench = Bench()
+        made = application(bench.exposition, bench.latest, bench.clock)
+        made.on_cleanup.append(note)
+        return made
+
+    async def note(app: web.Application) -> None:
+        cleaned.append(app)
+
+    async def session() -> None:
+        runner = await serve(app(), "127.0.0.1", 0)
+        port = runner.addresses[0][1]
+        async with ClientSession() as client:
+            assert (await client.get(f"http://127.0.0.1:{port}/-/healthy")).status == 200
+        with pytest.raises(OSError, match=r"(?i)address already in use"):
+            await serve(app(), "127.0.0.1", port)
+        assert len(cleaned) == 1
+        await runner.cleanup()
+        again = await serve(app(), "127.0.0.1", port)
+        await again.cleanup()
+
+    asyncio.run(session())
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+def test_the_document_over_http(coding: str) -> None:
+    async def question(client: TestClient) -> None:
+        response = await client.get("/api/v1/snapshot", headers={"Accept-Encoding": coding})
+        body = await response.read()
+        assert response.headers.get("Content-Encoding", "identity") == coding
+        assert response.headers["Content-Type"] == "application/json; charset=utf-8"
+        plain = gzip.decompress(body) if coding == "gzip" else body
+        assert json.loads(plain) == document(RICH, 0.0)
+
+    ask(Bench(RICH), question)

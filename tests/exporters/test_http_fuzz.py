@@ -1,0 +1,149 @@
+"""Whatever is sent to the server's port: no crash, no hang, and the next one is answered."""
+
+import asyncio
+import logging
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exporters.connections import Connections
+from tests.support.served import served
+
+SECONDS = 10.0
+"""In which every connection is over; the server cuts off who stays silent after one."""
+
+
+SILENCE = 0.01
+"""After which no more answer is waited for."""
+
+
+class Target:
+    """A server on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._listens = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        assert self._listens.wait(SECONDS)
+
+    async def _serve(self) -> None:
+        async with served(connections=Connections(first=1.0, next=1.0, look=0.1)) as at:
+            self.port, self._loop, self._end = at.port, asyncio.get_running_loop(), asyncio.Event()
+            self._listens.set()
+            await self._end.wait()
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+
+    def send(self, *parts: bytes) -> bytes:
+        """Send, and take what comes; after some silence close our half, and the server closes."""
+        said = b""
+        with socket.create_connection(("127.0.0.1", self.port), SECONDS) as channel:
+            with suppress(ConnectionError):  # it had heard enough
+                for part in parts:
+                    channel.sendall(part)
+            channel.settimeout(SILENCE)
+            with suppress(TimeoutError, ConnectionError):
+                while chunk := channel.recv(1 << 16):
+                    said += chunk
+            channel.settimeout(SECONDS)
+            with suppress(OSError):  # it is closed already
+                channel.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionError):
+                while chunk := channel.recv(1 << 16):
+                    said += chunk
+        return said
+
+    def answers(self) -> bool:
+        url = f"http://127.0.0.1:{self.port}/-/healthy"
+        with urllib.request.urlopen(url, timeout=SECONDS) as page:
+            return bool(page.read() == b"ok\n")
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    target = Target()
+    yield target
+    target.end()
+
+
+HEAD = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
+ODD = {
+    "nothing": b"",
+    "one byte": b"G",
+    "only ends": b"\r\n" * 2000,
+    "zeros": b"\0" * 70_000,
+    "TLS hello": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 508,
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0",
+    "HTTP/0.9": b"GET /metrics\r\n",
+    "no version": b"GET /metrics HTTP/\r\n\r\n",
+    "old version": b"GET /metrics HTTP/1.0\r\n\r\n",
+    "far version": b"GET /metrics HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    "no host": b"GET /metrics HTTP/1.1\r\n\r\n",
+    "whole URL": b"GET http://[::1/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "CONNECT": b"CONNECT a:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "star": b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "dots": b"GET /../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "percent": b"GET /%00%ff%zz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "spaces": b"GET  /metrics  HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "folded": HEAD + b"X-A: b\r\n c\r\n\r\n",
+    "no colon": HEAD + b"nothing here\r\n\r\n",
+    "empty name": HEAD + b": x\r\n\r\n",
+    "zero in value": HEAD + b"X: a\0b\r\n\r\n",
+    "high bytes": HEAD + b"Accept: \xff\xfe\r\nAccept-Encoding: \xc3\x28\r\n\r\n",
+    "two lengths": HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "negative": HEAD + b"Content-Length: -1\r\n\r\n",
+    "huge length": HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
+    "both": HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "odd chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n",
+    "huge chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\nab\r\n",
+    "endless chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 3000,
+    "unknown coding": HEAD + b"Transfer-Encoding: gzip, x\r\n\r\n",
+    "packed body": HEAD + b"Content-Encoding: deflate\r\nContent-Length: 4\r\n\r\n\xff\xff\xff\xff",
+    "upgrade": HEAD + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x85aaaa",
+    "h2c": HEAD + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n",
+    "continue": HEAD + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+    "odd expect": HEAD + b"Expect: the unexpected\r\n\r\n",
+    "long accept": HEAD + b"Accept: " + b"text/plain;q=0.5," * 400 + b"\r\n\r\n",
+    "odd accept": HEAD
+    + b"Accept: ;;;q=,=;/;q=nan,*/*;q=-1e999\r\nAccept-Encoding: gzip;q=x\r\n\r\n",
+    "odd password": HEAD + b"Authorization: Basic " + b"=" * 4000 + b"\r\n\r\n",
+    "many at once": (HEAD + b"\r\n") * 100,
+    "good, then bad": HEAD + b"\r\n" + b"\0\0\0\0",
+    "last event": b"GET /api/v1/stream HTTP/1.0\r\nLast-Event-ID: -99999999999999999999\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_requests_end_and_the_next_is_answered(
+    case: str, target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = target.send(ODD[case])
+    assert said == b"" or said.startswith(b"HTTP/1.")
+    assert b" 500 " not in said.split(b"\r\n")[0]
+    assert b"Traceback" not in said
+    assert target.answers()
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+LINES = st.sampled_from(
+    [line for text in ODD.values() if len(text) < 2000 for line in text.splitlines(keepends=True)]
+)
+MESSAGES = st.lists(LINES | st.binary(max_size=30), max_size=8).map(b"".join)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(parts=st.lists(MESSAGES, min_size=1, max_size=4))
+def test_any_mixture_ends_and_the_next_is_answered(parts: list[bytes], target: Target) -> None:
+    said = target.send(*parts)
+    assert said == b"" or said.startswith(b"HTTP/1.")
+    assert b"HTTP/1.1 500" not in said
+    assert target.answers()

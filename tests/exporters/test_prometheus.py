@@ -1,0 +1,293 @@
+"""The exposition: exact bytes, formats, one build a tick, expiry."""
+
+import gzip
+import logging
+import math
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from agent.clock import FrozenClock
+from agent.model import (
+    Sample,
+)
+from exporters.negotiation import accepts_gzip, negotiate
+from exporters.prometheus import Exposition, SnapshotCollector
+from tests.support.exposition import (
+    BUSY,
+    GOLDEN_OPENMETRICS,
+    GOLDEN_TEXT,
+    OM,
+    OM_1,
+    POWER,
+    PROMETHEUS_2,
+    PROMETHEUS_3,
+    READ,
+    RICH,
+    SMALL,
+    TEXT_0,
+    TEXT_1,
+    A,
+    B,
+    Bench,
+    power,
+    reading,
+    snapshot,
+)
+
+
+class Breaking:
+    """A collector that yields one family and then fails, until it is mended."""
+
+    broken = True
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        yield GaugeMetricFamily("dgx_first", "First.", value=1.0)
+        if self.broken:
+            raise RuntimeError("no more")
+        yield GaugeMetricFamily("dgx_second", "Second.", value=2.0)
+
+
+# The exposition
+
+
+def test_text_is_exact() -> None:
+    assert Bench().exposition.render("") == (GOLDEN_TEXT.encode(), TEXT_0)
+
+
+@pytest.mark.parametrize("accept", [PROMETHEUS_2, PROMETHEUS_3], ids=["2.42", "3"])
+def test_openmetrics_is_exact(accept: str) -> None:
+    assert Bench().text(accept) == GOLDEN_OPENMETRICS
+
+
+def test_an_empty_snapshot_is_valid() -> None:
+    bench = Bench(snapshot())
+    assert bench.text() == ""
+    assert bench.text(OM) == "# EOF\n"
+
+
+def values(families: Iterator[object]) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples  # type: ignore[attr-defined]
+    }
+
+
+def test_both_parsers_read_it_back() -> None:
+    text, openmetrics = (Bench().text(accept) for accept in ("", OM))
+    expected = {
+        ("dgx_cpu_busy_ratio",): 0.25,
+        ("dgx_disk_read_bytes_total", "nvme0n1"): 1.2e10,
+        ("dgx_disk_read_bytes_total", 'a"b\\c\nd'): 5.0,
+        ("dgx_gpu_energy_joules_total", *A): 0.0,
+        ("dgx_gpu_power_watts", *A): 412.345,
+        ("dgx_gpu_power_watts", *B): 60.0,
+    }
+    assert values(parse_text(text)) == expected
+    assert values(parse_openmetrics(openmetrics)) == expected
+
+
+@given(st.text(), st.floats(allow_nan=False, allow_infinity=False))
+def test_any_label_and_number_survive(label: str, number: float) -> None:
+    text = Bench(snapshot(reading("disk", Sample(READ, (label,), number)))).text()
+    sent = label.encode("utf-8", "replace").decode()
+    assert values(parse_text(text)) == {("dgx_disk_read_bytes_total", sent): number}
+
+
+def test_a_name_that_is_no_utf8_costs_nothing_else() -> None:
+    bench = Bench(snapshot(reading("disk", Sample(READ, ("a\udcff",), 1.0))))
+    assert 'dgx_disk_read_bytes_total{device="a?"} 1.0\n' in bench.text()
+
+
+def test_what_is_no_number_is_absent() -> None:
+    samples = (power(A, math.nan), power(B, math.inf))
+    assert Bench(snapshot(reading("a", *samples))).text() == ""
+
+
+def test_a_value_said_twice_is_exported_once() -> None:
+    bench = Bench(snapshot(reading("a", power(A, 1.0)), reading("b", power(A, 2.0))))
+    assert bench.text().count("dgx_gpu_power_watts{") == 1
+
+
+def test_the_collector_describes_nothing() -> None:
+    assert SnapshotCollector(lambda: SMALL, FrozenClock()).describe() == []
+
+
+def test_the_process_is_exported_unless_switched_off() -> None:
+    text = Bench(process=True).text()
+    assert text.startswith(GOLDEN_TEXT)
+    assert "\nprocess_resident_memory_bytes " in text
+    assert "python_info" not in text
+    assert "process_" not in Bench().text()
+
+
+def test_the_global_registry_is_left_alone() -> None:
+    before = {family.name for family in REGISTRY.collect()}
+    Bench(process=True).text()
+    assert {family.name for family in REGISTRY.collect()} == before
+
+
+def test_a_failing_collector_costs_only_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    bench, breaking = Bench(), Breaking()
+    bench.exposition = Exposition(bench.latest, bench.clock, process=False, extras=[breaking])
+    caplog.set_level(logging.INFO)
+
+    def text(tick: int) -> str:
+        bench.snapshot = replace(SMALL, tick=tick)
+        return bench.text().removeprefix(GOLDEN_TEXT)
+
+    first = "# HELP dgx_first First.\n# TYPE dgx_first gauge\ndgx_first 1.0\n"
+    assert [text(1), text(2)] == [first, first]
+    breaking.broken = False
+    assert text(3) == first + first.replace("first", "second").replace("First", "Second").replace(
+        "1.0", "2.0"
+    )
+    assert [record.getMessage() for record in caplog.records] == [
+        "event=collector_failed collector=Breaking",
+        "event=collector_recovered collector=Breaking",
+    ]
+
+
+def test_a_failing_snapshot_leaves_the_others() -> None:
+    bench = Bench(snapshot(reading("a", Sample(replace(POWER, name="not a name"), A, 1.0))))
+    bench.exposition = Exposition(
+        bench.latest, bench.clock, process=False, extras=[bench, Breaking()]
+    )
+    assert "dgx_first 1.0" in bench.text()
+
+
+def test_promtool_has_no_complaint() -> None:
+    promtool = shutil.which("promtool")
+    assert promtool, "promtool is not installed: apt-get install prometheus"
+    rich = replace(SMALL, readings={**SMALL.readings, **RICH.readings})
+    body, _ = Bench(rich, process=True).exposition.render("")
+    openmetrics = list(parse_openmetrics(Bench(rich).text(OM)))
+    assert len(openmetrics) == len(list(parse_text(Bench(rich).text())))
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=body, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+# Negotiation
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("", TEXT_0),
+        ("*/*", TEXT_0),
+        ("text/*", TEXT_0),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", TEXT_0),
+        ("text/plain", TEXT_0),
+        ("text/plain;version=0.0.4", TEXT_0),
+        ("TEXT/PLAIN; Version=1.0.0", TEXT_1 + "underscores"),
+        ("text/plain;version=1.0.0;escaping=allow-utf-8", TEXT_1 + "allow-utf-8"),
+        (OM, OM_1),
+        (f'{OM};version="1.0.0"', f"{OM_1}; escaping=underscores"),
+        (f"{OM};version=1.0.0;escaping=nonsense", f"{OM_1}; escaping=underscores"),
+        (f"{OM};version=0.0.1", TEXT_0),
+        (f"{OM};version=2.0.0,{OM};version=1.0.0;q=0.9", f"{OM_1}; escaping=underscores"),
+        (f"{OM};version=one", TEXT_0),
+        (f"{OM};q=0", TEXT_0),
+        (f"{OM};q=much", TEXT_0),
+        (f"{OM};version=1.0.0;q=0.2,text/plain;version=0.0.4;q=0.7", TEXT_0),
+        (PROMETHEUS_2, f"{OM_1}; escaping=underscores"),
+        (PROMETHEUS_3, f"{OM_1}; escaping=allow-utf-8"),
+    ],
+)
+def test_the_best_liked_format_is_spoken(accept: str, content_type: str) -> None:
+    assert negotiate(accept).content_type == content_type
+
+
+@given(st.text())
+def test_any_header_gets_an_answer(header: str) -> None:
+    assert negotiate(header).content_type.startswith(("text/plain", OM))
+    assert accepts_gzip(header) in {True, False}
+
+
+@pytest.mark.parametrize(
+    ("header", "accepted"),
+    [
+        ("", False),
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("gzip;q=0", False),
+        ("identity", False),
+        ("x-gzipped", False),
+    ],
+)
+def test_gzip_only_where_it_is_asked_for(header: str, accepted: bool) -> None:
+    assert accepts_gzip(header) is accepted
+
+
+# The cache
+
+
+def test_one_build_a_tick_and_format() -> None:
+    bench = Bench()
+    for accept in ("", "text/plain", OM, PROMETHEUS_2, OM):
+        bench.exposition.render(accept)
+    assert bench.builds == 3  # text, OpenMetrics with and without an escaping
+    bench.snapshot = replace(SMALL, tick=2)
+    bench.exposition.render("")
+    bench.exposition.render("", gzip=True)
+    assert bench.builds == 4
+
+
+def test_nothing_is_cached_before_the_first_render() -> None:
+    bench = Bench()
+    assert bench.exposition.cached("") is None
+    page = bench.exposition.page("")
+    assert bench.exposition.cached("") is page
+    assert bench.exposition.cached(OM) is None
+
+
+def test_concurrent_first_requests_build_once() -> None:
+    bench = Bench()
+    bench.pause.clear()
+    with ThreadPoolExecutor(50) as pool:
+        answers = [pool.submit(bench.exposition.render, "", gzip=False) for _ in range(50)]
+        bench.pause.set()
+    assert {answer.result() for answer in answers} == {(GOLDEN_TEXT.encode(), TEXT_0)}
+    assert bench.builds == 1
+
+
+def test_zipped_bytes_are_the_same_and_reproducible() -> None:
+    zipped = [Bench().exposition.render("", gzip=True)[0] for _ in range(2)]
+    assert zipped[0] == zipped[1]
+    assert zipped[0][4:8] == bytes(4)  # the header's time of writing
+    assert gzip.decompress(zipped[0]) == GOLDEN_TEXT.encode()
+
+
+def test_data_older_than_three_beats_vanishes_though_the_tick_stands_still() -> None:
+    fast = reading("fast", Sample(BUSY, (), 0.5), every=1.0)
+    slow = reading("slow", power(A, 1.0), every=10.0)
+    bench = Bench(snapshot(fast, slow))
+    seen = []
+    for _ in range(5):
+        text = bench.text()
+        seen.append(("dgx_cpu_busy_ratio 0.5" in text, "dgx_gpu_power_watts{" in text))
+        bench.clock.advance(1.0)
+    assert seen == [(True, True)] * 4 + [(False, True)]
+
+
+def test_bytes_serve_for_one_second_at_most() -> None:
+    bench = Bench()
+    builds = []
+    for step in (0.0, 1.0, 0.01, 0.5):
+        bench.clock.advance(step)
+        bench.exposition.render("")
+        builds.append(bench.builds)
+    assert builds == [1, 1, 2, 2]

@@ -1,0 +1,166 @@
+"""A real agent over a web configuration that changes, or is no file that can be read."""
+
+import base64
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.stack.running import Running, clean_environment, eventually
+from tests.support.repository import ROOT
+from tests.support.served import hashed
+from tests.support.web_files import TLS, trusting, web_file
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def fetched(port: int, trust: ssl.SSLContext | None, pair: str = "") -> str:
+    """The metrics of an agent that runs; empty where it refuses."""
+    scheme = "https" if trust else "http"
+    request = urllib.request.Request(f"{scheme}://127.0.0.1:{port}/metrics")
+    if pair:
+        encoded = base64.b64encode(pair.encode()).decode()
+        request.add_header("Authorization", f"Basic {encoded}")
+    try:
+        with urllib.request.urlopen(request, timeout=10, context=trust) as page:
+            return str(page.read().decode())
+    except urllib.error.HTTPError as refusal:
+        refusal.close()
+    except (urllib.error.URLError, ConnectionError):
+        pass
+    return ""
+
+
+RUN = ("agent", "run", "--simulate", "k40:idle", "--listen")
+
+
+def test_a_real_agent_serves_tls_with_passwords_and_follows_its_file(folder: Path) -> None:
+    port = free_port()
+    users = f"basic_auth_users: {{alice: {hashed('a')}}}\n"
+    path = web_file(folder, TLS + users)
+    trust = trusting(folder)
+    with Running(*RUN, f"127.0.0.1:{port}", "--web.config.file", path) as agent:
+        agent.line(f"event=started .*listen=https://127.0.0.1:{port}/", 20)
+        eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "alice:a"), 20, "metrics")
+        assert fetched(port, trust) == ""
+        assert fetched(port, None, "alice:a") == ""
+        web_file(folder, users.replace("alice", "bob"))
+        agent.line("event=needs_a_restart key=tls_server_config .*in_force=https new=http", 20)
+        agent.line("event=web_config_loaded", 5)
+        eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "bob:a"), 20, "the new users")
+        assert fetched(port, trust, "alice:a") == ""
+        assert agent.end(signal.SIGTERM) == 0
+
+
+def test_the_web_configuration_may_be_named_in_the_configuration_and_reloaded(
+    folder: Path,
+) -> None:
+    port = free_port()
+    config = folder / "config.toml"
+    config.write_text("")
+    path = web_file(folder, f"basic_auth_users: {{alice: {hashed('a')}}}\n")
+    with Running(*RUN, f"127.0.0.1:{port}", "--config", str(config)) as agent:
+        agent.line("event=started", 20)
+        eventually(lambda: "dgx_gpu_power" in fetched(port, None), 20, "metrics")
+        config.write_text(f'web_config_file = "{path}"')
+        agent.process.send_signal(signal.SIGHUP)
+        agent.line("event=reloaded", 20)
+        assert fetched(port, None) == ""
+        assert "dgx_gpu_power" in fetched(port, None, "alice:a")
+        config.write_text('web_config_file = "/nonexistent"')
+        agent.process.send_signal(signal.SIGHUP)
+        agent.line("event=reload_failed .*/nonexistent: cannot be read", 20)
+        assert fetched(port, None) == "", "the old one is still in force"
+
+
+@pytest.mark.parametrize(
+    ("listen", "guarded", "warns"),
+    [("0.0.0.0", False, True), ("0.0.0.0", True, False), ("127.0.0.2", False, False)],
+)
+def test_who_listens_wide_and_unguarded_is_warned_once(
+    folder: Path, listen: str, *, guarded: bool, warns: bool
+) -> None:
+    path = web_file(folder, f"basic_auth_users: {{alice: {hashed('a')}}}\n" if guarded else "")
+    with Running(*RUN, f"{listen}:0", "--web.config.file", path) as agent:
+        agent.line("event=nvml_connected", 20)
+        assert agent.end(signal.SIGTERM) == 0
+        agent.line("event=stopped", 20)
+    assert "".join(agent.said).count("level=warning") == warns
+    assert "".join(agent.said).count("event=listening_unguarded") == warns
+
+
+@pytest.mark.parametrize("key", ["config", "web.config.file"])
+def test_a_file_that_is_not_regular_ends_the_start_in_one_sentence(folder: Path, key: str) -> None:
+    os.mkfifo(folder / "fifo")
+    done = subprocess.run(
+        [sys.executable, "-m", *RUN, "127.0.0.1:0", f"--{key}", str(folder / "fifo")],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.endswith("/fifo: cannot be read: it is not a regular file\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_files_that_become_a_fifo_hold_up_neither_answers_nor_the_end(folder: Path) -> None:
+    config = folder / "config.toml"
+    path = web_file(folder, f"{TLS}basic_auth_users: {{alice: {hashed('a')}}}\n")
+    config.write_text(f'web_config_file = "{path}"')
+    trust = trusting(folder)
+    with Running(*RUN, "127.0.0.1:0", "--config", str(config)) as agent:
+        port = int(agent.line(r"event=started .*listen=https://127.0.0.1:(\d+)/", 20)[1])
+        for file in ("server.crt", "web.yml", "config.toml"):
+            (folder / file).unlink()
+            os.mkfifo(folder / file)
+            if file == "config.toml":
+                agent.process.send_signal(signal.SIGHUP)
+            agent.line(f"_failed .*/{file}: cannot be read: it is not a regular file", 20)
+            assert "dgx_gpu_power" in fetched(port, trust, "alice:a")
+        assert agent.end(signal.SIGTERM) == 0
+
+
+def test_the_port_that_was_found_is_told_and_serves_every_address_of_the_host() -> None:
+    with Running(*RUN, "localhost:0") as agent:
+        port = int(agent.line(r"event=started .*listen=http://localhost:(\d+)/", 20)[1])
+        assert port > 0
+        for *_, address in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM):
+            with socket.create_connection(address[:2], 10) as channel:
+                channel.sendall(b"GET /-/healthy HTTP/1.0\r\n\r\n")
+                assert channel.recv(4096).startswith(b"HTTP/1.0 200")
+
+
+def test_allowed_hosts_are_answered_and_follow_a_reload(folder: Path) -> None:
+    config = folder / "config.toml"
+    config.write_text('allowed_hosts = "gpu.example"')
+    with Running(*RUN, "127.0.0.1:0", "--config", str(config)) as agent:
+        port = int(agent.line(r"event=started .*:(\d+)/", 20)[1])
+
+        def status(host: str) -> int:
+            headers = {"Host": host}
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/-/healthy", headers=headers)
+            try:
+                with urllib.request.urlopen(request, timeout=10) as page:
+                    return int(page.status)
+            except urllib.error.HTTPError as refusal:
+                refusal.close()
+                return refusal.code
+
+        assert [status("gpu.example"), status("other.example")] == [200, 421]
+        config.write_text('allowed_hosts = "new.example, other.example"')
+        agent.process.send_signal(signal.SIGHUP)
+        agent.line("event=reloaded", 20)
+        assert [status("gpu.example"), status("other.example")] == [421, 200]

@@ -1,0 +1,275 @@
+"""Connections: bounded in number, in size and in time, whatever the other end does."""
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp.http_exceptions import BadStatusLine
+
+from exporters.connections import Connections, client_of
+from exporters.http_logging import AGAIN, RequestErrorFilter
+from tests.support.served import Served, served
+
+GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
+QUICK = {"first": 0.2, "next": 0.3, "look": 0.05}
+
+
+def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+async def until(met: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not met():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def test_a_client_that_never_ends_its_headers_is_cut_off() -> None:
+    async def story() -> None:
+        async with served(connections=Connections(**QUICK)) as at:
+            reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
+            writer.write(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
+            cut = asyncio.create_task(reader.read())
+            while not cut.done():  # it goes on sending, ever so slowly
+                writer.write(b"a")
+                await asyncio.sleep(0.05)
+            assert isinstance(cut.exception(), ConnectionError) or cut.result() == b""
+            writer.close()
+            assert await at.status() == 200
+
+    play(story)
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", GET, GET + b"GET /"])
+def test_who_says_nothing_more_is_cut_off(sent: bytes) -> None:
+    async def story() -> None:
+        async with served(connections=Connections(**QUICK)) as at:
+            said = await at.raw(sent)
+            assert said.startswith(b"HTTP/1.1 200") == sent.startswith(GET)
+            await until(lambda: at.server.connections.count() == 0)
+
+    play(story)
+
+
+def test_who_does_not_take_the_answer_is_cut_off() -> None:
+    async def story() -> None:
+        async with served(connections=Connections(**QUICK)) as at:
+            deaf = socket.socket()
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            deaf.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", at.port))
+            request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(deaf, request * 200), 5)
+            await until(lambda: at.server.connections.count() == 1)
+            await until(lambda: at.server.connections.count() == 0)
+            assert await at.status() == 200
+            deaf.close()
+
+    play(story)
+
+
+def test_a_request_that_is_worked_on_has_no_deadline() -> None:
+    async def story() -> None:
+        connections = Connections(first=0.05, next=0.05, look=0.01)
+        async with served(connections=connections) as at:
+            at.bench.pause.clear()
+            asked = asyncio.create_task(at.ask("/metrics"))
+            await asyncio.to_thread(at.bench.building.wait, 10)
+            await asyncio.sleep(0.3)
+            at.bench.pause.set()
+            assert (await asked)[0] == 200
+
+    play(story)
+
+
+@asynccontextmanager
+async def visitors(at: Served) -> AsyncIterator[Callable[[str], Awaitable[asyncio.StreamReader]]]:
+    """A function that connects from an address, is answered, and stays."""
+    writers = []
+
+    async def visit(address: str) -> asyncio.StreamReader:
+        there = {"local_addr": (address, 0)}
+        reader, writer = await asyncio.open_connection("127.0.0.1", at.port, **there)
+        writers.append(writer)
+        writer.write(GET)
+        assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
+        return reader
+
+    yield visit
+    for writer in writers:
+        writer.close()
+
+
+def is_open(reader: asyncio.StreamReader) -> bool:
+    return not reader.at_eof() and reader.exception() is None
+
+
+def test_who_is_worked_for_keeps_the_place_and_places_come_free() -> None:
+    async def story() -> None:
+        async with served(connections=Connections(most=4)) as at:
+            at.bench.pause.clear()
+            working = [asyncio.create_task(at.ask()) for _ in range(4)]
+            await until(lambda: at.server.connections.count() == 4)
+            await asyncio.to_thread(at.bench.building.wait, 10)
+            for _ in range(10):
+                said = await at.raw(b"")
+                assert said.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+                assert said.endswith(b"\r\n\r\nToo many connections.\n")
+                head, _, body = said.partition(b"\r\n\r\n")
+                assert f"Content-Length: {len(body)}".encode() in head
+            at.bench.pause.set()
+            assert [(await task)[0] for task in working] == [200] * 4
+            await until(lambda: at.server.connections.count() == 0)
+            assert await at.status() == 200
+
+    play(story)
+
+
+def test_when_full_the_longest_idle_goes() -> None:
+    async def story() -> None:
+        async with served(connections=Connections(most=4)) as at, visitors(at) as visit:
+            at.bench.pause.clear()
+            working = asyncio.create_task(at.ask())
+            await asyncio.to_thread(at.bench.building.wait, 10)
+            readers = [await visit("127.0.0.1") for _ in range(3)]
+            newer = [await visit("127.0.0.1") for _ in range(2)]
+            await until(lambda: [is_open(r) for r in readers] == [False, False, True])
+            assert all(is_open(reader) for reader in newer)
+            at.bench.pause.set()
+            assert (await working)[0] == 200, "it was never idle"
+
+    play(story)
+
+
+def test_one_client_takes_places_from_itself_alone() -> None:
+    async def story() -> None:
+        connections = Connections(most=8, most_of_one=4)
+        async with served(connections=connections) as at, visitors(at) as visit:
+            scraper = await visit("127.0.0.2")
+            many = [await visit("127.0.0.3") for _ in range(12)]
+            await until(lambda: sum(is_open(reader) for reader in many) == 4)
+            assert [is_open(reader) for reader in many] == [False] * 8 + [True] * 4
+            assert is_open(scraper), "idle longest of all"
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("fe80::1%eth0", "fe80::"),
+        ("::1", "::"),
+    ],
+)
+def test_a_client_is_an_address_or_the_network_of_a_host(address: str, client: str) -> None:
+    assert client_of(address) == client
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"X-Long: " + b"a" * 20_000,
+        b"".join(b"X-%d: a\r\n" % n for n in range(5000)) + b"X-Last: a",
+        b"Cookie: " + b"a=b; " * 10_000,
+    ],
+    ids=["long", "many", "cookies"],
+)
+def test_huge_headers_are_refused(head: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with served() as at:
+            said = await at.raw(
+                b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n"
+            )
+            assert said[8:12] in (b" 400", b" 431", b"")
+            assert b"Traceback" not in said
+            assert await at.status() == 200
+
+    play(story)
+    assert caplog.records == [], "what others do wrong is no event"
+
+
+def test_a_huge_target_is_refused() -> None:
+    async def story() -> None:
+        async with served() as at:
+            said = await at.raw(b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert said[8:12] in (b" 400", b" 414", b"")
+            assert await at.status() == 200
+
+    play(story)
+
+
+def test_a_body_without_end_is_not_listened_to() -> None:
+    async def story() -> None:
+        async with served() as at:
+            reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
+            writer.write(
+                b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999\r\n\r\n"
+            )
+            said = asyncio.create_task(reader.read())
+            sent = 0
+            try:
+                while not said.done() and sent < 1 << 28:
+                    writer.write(b"a" * 65536)
+                    await writer.drain()
+                    sent += 65536
+            except ConnectionError:
+                pass
+            await asyncio.wait({said}, timeout=20)
+            assert isinstance(said.exception(), ConnectionError | None)
+            writer.close()
+            assert await at.status() == 200
+
+    play(story)
+
+
+def test_a_client_that_resets_is_no_event(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with served() as at:
+            for _ in range(20):
+                _, writer = await asyncio.open_connection("127.0.0.1", at.port)
+                linger = struct.pack("ii", 1, 0)
+                channel = writer.get_extra_info("socket")
+                channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                writer.write(GET)
+                writer.close()
+            await until(lambda: at.server.connections.count() == 0)
+            assert await at.status() == 200
+
+    play(story)
+    assert [r for r in caplog.records if r.levelno > 20] == []
+
+
+def test_cleanup_ends_everything_at_once() -> None:
+    async def story() -> None:
+        async with served() as at:
+            reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
+            await until(lambda: at.server.connections.count() == 1)
+        assert await reader.read() == b""
+        writer.close()
+        assert len(asyncio.all_tasks()) <= 2
+
+    play(story)
+
+
+def record(error: Exception) -> logging.LogRecord:
+    told = "Error handling request"
+    return logging.LogRecord("x", logging.ERROR, "", 0, told, (), (type(error), error, None))
+
+
+def test_bad_requests_are_not_logged_and_a_bug_once_an_hour() -> None:
+    now = [0.0]
+    complaints = RequestErrorFilter(lambda: now[0])
+    assert not complaints.filter(record(BadStatusLine("x")))
+    assert not complaints.filter(record(ConnectionResetError()))
+    assert complaints.filter(record(ZeroDivisionError()))
+    assert not complaints.filter(record(ZeroDivisionError()))
+    assert complaints.filter(record(KeyError())), "another bug"
+    now[0] = AGAIN + 1
+    assert complaints.filter(record(ZeroDivisionError()))

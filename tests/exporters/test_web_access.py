@@ -1,0 +1,125 @@
+"""TLS, client certificates, passwords and headers over the wire."""
+
+import asyncio
+import ssl
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientError
+
+from tests.support.served import Served, hashed, served
+from tests.support.web_files import TLS, trusting, web_file
+
+PATHS = ("/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/snapshot", "/nowhere")
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 60))
+
+
+async def is_refused(at: Served, trust: ssl.SSLContext) -> bool:
+    try:
+        await at.status(trust=trust)
+    except (ClientError, OSError):
+        return True
+    return False
+
+
+def test_tls_is_served_and_plain_http_is_not(folder: Path) -> None:
+    async def story() -> None:
+        async with served(web_file(folder, TLS)) as at:
+            assert await at.status(trust=trusting(folder)) == 200
+            assert not (
+                await at.raw(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            ).startswith(b"HTTP")
+            assert await at.status(trust=trusting(folder)) == 200
+
+    play(story())
+
+
+def test_versions_are_as_configured(folder: Path) -> None:
+    async def story() -> None:
+        async with served(web_file(folder, TLS + "  min_version: TLS13\n")) as at:
+            old = trusting(folder)
+            old.maximum_version = ssl.TLSVersion.TLSv1_2
+            assert await is_refused(at, old)
+            assert await at.status(trust=trusting(folder)) == 200
+
+    play(story())
+
+
+CLIENTS = """  client_ca_file: authority.crt
+  client_auth_type: RequireAndVerifyClientCert
+"""
+
+
+def test_a_client_certificate_can_be_required(folder: Path) -> None:
+    async def story() -> None:
+        async with served(web_file(folder, TLS + CLIENTS)) as at:
+            assert await at.status(trust=trusting(folder, "visitor")) == 200
+            assert await is_refused(at, trusting(folder))
+            assert await is_refused(at, trusting(folder, "impostor"))
+
+    play(story())
+
+
+def test_a_client_certificate_can_be_optional_but_not_wrong(folder: Path) -> None:
+    text = TLS + CLIENTS.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
+
+    async def story() -> None:
+        async with served(web_file(folder, text)) as at:
+            assert await at.status(trust=trusting(folder)) == 200
+            assert await at.status(trust=trusting(folder, "visitor")) == 200
+            assert await is_refused(at, trusting(folder, "impostor"))
+
+    play(story())
+
+
+@pytest.mark.parametrize("name", ["prometheus.example", "192.0.2.7"])
+def test_only_some_names_may_connect(folder: Path, name: str) -> None:
+    clients = {"prometheus.example": "prometheus", "192.0.2.7": "visitor"}
+    other = {"prometheus": "visitor", "visitor": "prometheus"}[clients[name]]
+    text = f"{TLS}{CLIENTS}  client_allowed_sans: [{name}]\n"
+
+    async def story() -> None:
+        async with served(web_file(folder, text)) as at:
+            assert await at.status(trust=trusting(folder, clients[name])) == 200
+            for path in PATHS:
+                assert await at.status(path, trust=trusting(folder, other)) == 403
+
+    play(story())
+
+
+def test_every_path_asks_for_the_password(folder: Path) -> None:
+    text = f"basic_auth_users:\n  alice: {hashed('pässword')}\n  bob: {hashed('')}\n"
+
+    async def story() -> None:
+        async with served(web_file(folder, text)) as at:
+            for path in PATHS:
+                status, headers, _ = await at.ask(path)
+                assert status == 401
+                assert headers["WWW-Authenticate"].startswith("Basic realm=")
+                assert headers["Cache-Control"] == "no-store"
+            assert await at.status(auth=("alice", "pässword")) == 200
+            assert await at.status("/-/healthy", auth=("bob", "")) == 200
+            for auth in (("alice", "x"), ("alice", ""), ("carol", "pässword"), ("", "")):
+                assert await at.status(auth=auth) == 401, auth
+
+    play(story())
+
+
+def test_headers_are_added_and_a_limit_is_kept(folder: Path) -> None:
+    text = (
+        "http_server_config:\n  headers:\n    X-Frame-Options: sameorigin\n"
+        "rate_limit: {interval: 1h, burst: 3}\n"
+    )
+
+    async def story() -> None:
+        async with served(web_file(folder, text)) as at:
+            status, headers, _ = await at.ask("/")
+            assert (status, headers["X-Frame-Options"]) == (200, "sameorigin")
+            assert [await at.status() for _ in range(4)] == [200, 200, 429, 429]
+
+    play(story())

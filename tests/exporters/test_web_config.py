@@ -1,0 +1,326 @@
+"""The web configuration: what is read, and one sentence for all that is wrong with it."""
+
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exporters.tls import CIPHERS, CIPHERS_OF_TLS13, context_of
+from exporters.web_config import LARGEST, RateLimit, Tls, WebConfig, WebConfigError, read
+from exporters.web_file import WebFile
+from tests.support.certificates import Authority, Pair
+from tests.support.repository import ROOT
+
+HASH = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
+TLS_FILES = "cert_file: server.crt\n  key_file: server.key\n  "
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with certificates: authority, server, other (of another authority)."""
+    folder = tmp_path_factory.mktemp("web")
+    authority = Authority(folder)
+    authority.sign("server")
+    other = Authority(folder, "stranger").sign("other")
+    for suffix in ("crt", "key"):
+        assert (folder / f"server.{suffix}").exists()
+    assert isinstance(other, Pair)
+    return folder
+
+
+@pytest.fixture
+def file(folder: Path) -> Iterator[Path]:
+    path = folder / "web.yml"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def written(file: Path, text: str) -> Path:
+    file.write_text(text)
+    return file
+
+
+def test_nothing_is_asked_of_an_empty_file(file: Path) -> None:
+    assert read(written(file, "")) == WebConfig()
+    assert read(written(file, "tls_server_config:\nbasic_auth_users:\n")) == WebConfig()
+    assert WebFile("").now.context is None
+
+
+EVERYTHING = f"""\
+tls_server_config:
+  {TLS_FILES}client_ca_file: authority.crt
+  client_auth_type: RequireAndVerifyClientCert
+  min_version: TLS12
+  max_version: TLS13
+  prefer_server_cipher_suites: false
+  cipher_suites:
+    - TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+    - TLS_AES_128_GCM_SHA256
+  curve_preferences: [CurveP256]
+http_server_config:
+  http2: true
+  headers:
+    X-Frame-Options: deny
+    Strict-Transport-Security: max-age=60
+basic_auth_users:
+  alice: {HASH}
+"""
+NEWER = """\
+  client_allowed_sans: [prometheus.example]
+rate_limit:
+  interval: 1m0.5s
+  burst: 20
+"""
+
+
+def test_a_key_without_a_value_counts_as_left_out(file: Path) -> None:
+    text = tls("min_version:\n  cipher_suites:\n  prefer_server_cipher_suites:")
+    text += "\nhttp_server_config: {http2: , headers: {X-Frame-Options: }}"
+    text += "\nrate_limit: {interval: , burst: }\n"
+    config = read(written(file, text))
+    plain = read(written(file, tls("")))
+    assert config.tls_server_config == plain.tls_server_config
+    assert config.headers == {}
+    assert config.rate_limit == RateLimit()
+
+
+def test_every_key_is_read(file: Path, folder: Path) -> None:
+    head, _, tail = EVERYTHING.partition("  curve_preferences")
+    allowed, _, limit = NEWER.partition("rate_limit")
+    text = f"{head}{allowed}  curve_preferences{tail}rate_limit{limit}"
+    config = read(written(file, text))
+    assert config.tls_server_config == Tls(
+        cert_file=str(folder / "server.crt"),
+        key_file=str(folder / "server.key"),
+        client_ca_file=str(folder / "authority.crt"),
+        client_auth_type="RequireAndVerifyClientCert",
+        client_allowed_sans=("prometheus.example",),
+        cipher_suites=("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
+        min_version="TLS12",
+        max_version="TLS13",
+        prefer_server_cipher_suites=False,
+        curve_preferences=("CurveP256",),
+    )
+    assert config.http2
+    assert config.headers == {
+        "X-Frame-Options": "deny",
+        "Strict-Transport-Security": "max-age=60",
+    }
+    assert config.users == {"alice": HASH}
+    assert config.rate_limit == RateLimit("1m0.5s", 20)
+    assert config.rate_limit.seconds == 60.5
+    web = WebFile(str(file)).now
+    assert web.is_guarded
+    assert web.context is not None
+    assert web.context.verify_mode is ssl.CERT_REQUIRED
+    named = {c["name"] for c in web.context.get_ciphers() if c["protocol"] != "TLSv1.3"}
+    assert named == {"ECDHE-ECDSA-AES128-GCM-SHA256"}
+
+
+@pytest.mark.promtool
+def test_promtool_agrees_with_what_is_accepted(file: Path) -> None:
+    check = ["promtool", "check", "web-config", str(written(file, EVERYTHING))]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert WebFile(str(file)).now.is_guarded
+
+
+def test_secrets_do_not_show(file: Path) -> None:
+    config = read(written(file, EVERYTHING))
+    assert HASH not in repr(config)
+    for odd in (f"basic_auth_users: [{HASH}", f"basic_auth_users: {HASH}", f"a: {HASH}\n b: {{"):
+        with pytest.raises(WebConfigError) as caught:
+            read(written(file, odd))
+        assert "DUmpZ" not in str(caught.value)
+
+
+def tls(lines: str) -> str:
+    return f"tls_server_config:\n  {TLS_FILES}{lines}"
+
+
+def http(lines: str) -> str:
+    return f"http_server_config:\n  {lines}"
+
+
+WRONG = {
+    "unknown": ("tls_config:\n  x: 1", "tls_config is not a known key, expected one of tls_server"),
+    "unknown tls": (tls("cert_fiel: a"), "tls_server_config.cert_fiel is not a known key"),
+    "unknown http": (http("http3: true"), "http_server_config.http3 is not a known key"),
+    "unknown limit": ("rate_limit: {brust: 1}", "rate_limit.brust is not a known key"),
+    "no mapping": ("- a", "the file must be a table"),
+    "tls no mapping": ("tls_server_config: yes", "tls_server_config must be a table"),
+    "not YAML": ("a: [", "is not YAML in UTF-8: "),
+    "twice": ("rate_limit:\nrate_limit:", "'rate_limit' stands twice"),
+    "a tab": ("\ta: 1", "is not YAML in UTF-8: "),
+    "python": ("a: !!python/object:os.system {}", "is not YAML in UTF-8: "),
+    "no key": ("tls_server_config:\n  cert_file: server.crt", "one of key and key_file"),
+    "no cert": ("tls_server_config:\n  key_file: server.key", "one of cert and cert_file"),
+    "both": (tls("cert: text"), "one of cert and cert_file"),
+    "wrong type": (tls("prefer_server_cipher_suites: 1"), "must be true or false"),
+    "wrong list": (tls("cipher_suites: [1]"), "cipher_suites[0] must be a string"),
+    "old": (tls("min_version: TLS10"), "min_version is TLS10, which is not served any more"),
+    "no version": (tls("max_version: SSL3"), "max_version must be TLS12 or TLS13, not 'SSL3'"),
+    "upside down": (tls("min_version: TLS13\n  max_version: TLS12"), "must not be above"),
+    "cipher": (tls("cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]"), "'TLS_RSA_WITH_RC4_128_SHA'"),
+    "curve": (tls("curve_preferences: [P256]"), "'P256' must be one of CurveP256"),
+    "curves": (tls("curve_preferences: [X25519, CurveP256]"), "can name one curve"),
+    "auth type": (tls("client_auth_type: Yes!"), "client_auth_type must be one of"),
+    "any client": (tls("client_auth_type: RequireAnyClientCert"), "would let in any certificate"),
+    "no authority": (tls("client_auth_type: RequireAndVerifyClientCert"), "needs client_ca_file"),
+    "authority alone": (tls("client_ca_file: authority.crt"), "does not go with client_ca_file"),
+    "names alone": (tls("client_allowed_sans: [a]"), "client_allowed_sans needs"),
+    "no such cert": (
+        "tls_server_config: {cert_file: none.crt, key_file: server.key}",
+        "none.crt: cannot be read: No such file or directory",
+    ),
+    "key of another": (
+        "tls_server_config: {cert_file: server.crt, key_file: other.key}",
+        "other.key: are no certificate with its key: key values mismatch",
+    ),
+    "no authority in it": (
+        tls("client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: server.key"),
+        "server.key: holds no certificates",
+    ),
+    "header": (http("headers: {X-Mine: 1}"), "headers.X-Mine is not a known key"),
+    "header value": (
+        http("headers: {X-Frame-Options: no}"),
+        "X-Frame-Options must be deny or sameorigin",
+    ),
+    "header word": (http("headers: {X-Frame-Options: 'no'}"), "must be deny or sameorigin"),
+    "header lines": (
+        http('headers: {Content-Security-Policy: "a\\r\\nX: b"}'),
+        "must be printable text on one line",
+    ),
+    "plain password": (
+        "basic_auth_users: {alice: secret}",
+        "basic_auth_users.alice must be a bcrypt hash",
+    ),
+    "no user": (f"basic_auth_users: {{1: {HASH}}}", "the key 1 is not a string in line 1"),
+    "interval": ("rate_limit: {interval: often, burst: 1}", "must be a duration such as 1s"),
+    "burst of many digits": (
+        f"rate_limit: {{interval: 1s, burst: {'9' * 400}}}",
+        "rate_limit.burst must be a whole number to 10^9",
+    ),
+    "burst below": (
+        "rate_limit: {interval: 1s, burst: -1}",
+        "burst must be a whole number to 10^9",
+    ),
+    "interval of many digits": (f"rate_limit: {{interval: {'9' * 400}s, burst: 1}}", "duration"),
+    "interval without unit": ("rate_limit: {interval: 5, burst: 1}", "duration such as 1s"),
+    "dear password": (
+        f"basic_auth_users: {{alice: {HASH.replace('$10$', '$17$')}}}",
+        "basic_auth_users.alice must be a bcrypt hash of a cost from 4 to 14",
+    ),
+    "no password": ("basic_auth_users: {alice: }", "basic_auth_users.alice must be a bcrypt hash"),
+    "NUL in a name": (
+        'tls_server_config: {cert_file: "a\\0b", key_file: server.key}',
+        "cannot be read: no file can have this name",
+    ),
+    "half a character": (
+        'tls_server_config: {cert_file: "\\ud800", key_file: server.key}',
+        "cannot be read: no file can have this name",
+    ),
+    "half a character as text": (
+        'tls_server_config: {cert: "\\ud800", key_file: server.key}',
+        "must be text in PEM",
+    ),
+    "half a key": ('"\\ud800": 1', "is not YAML in UTF-8"),
+    "a number as key": ("tls_server_config: {1: a}", "the key 1 is not a string"),
+    "numbers as keys": ("1: a", "the key 1 is not a string"),
+    "large": ("#" * (LARGEST + 1), f"cannot be read: it has more than {LARGEST} bytes"),
+    "no burst": ("rate_limit: {interval: 1s}", "burst must be at least 1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_in_one_sentence(case: str, file: Path) -> None:
+    text, said = WRONG[case]
+    with pytest.raises(WebConfigError) as caught:
+        WebFile(str(written(file, text)))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WebConfigError, match="cannot be read: No such file"):
+        WebFile(str(tmp_path / "none.yml"))
+    (tmp_path / "latin.yml").write_bytes(b"\xe4: 1")
+    with pytest.raises(WebConfigError, match="is not YAML in UTF-8"):
+        WebFile(str(tmp_path / "latin.yml"))
+
+
+def test_certificates_may_stand_in_the_file_itself(file: Path, folder: Path) -> None:
+    def block(name: str) -> str:
+        return "|\n    " + (folder / name).read_text().replace("\n", "\n    ").strip()
+
+    text = f"tls_server_config:\n  cert: {block('server.crt')}\n  key: {block('server.key')}\n"
+    text += "  client_auth_type: RequireAndVerifyClientCert\n"
+    text += f"  client_ca: {block('authority.crt')}\n"
+    web = WebFile(str(written(file, text))).now
+    assert web.context is not None
+    assert len(web.context.get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("suite", sorted({*CIPHERS, *CIPHERS_OF_TLS13}))
+def test_openssl_serves_every_suite_that_has_a_name(suite: str, folder: Path) -> None:
+    pair = {"cert_file": str(folder / "server.crt"), "key_file": str(folder / "server.key")}
+    context = context_of(Tls(cipher_suites=(suite,), **pair))
+    if suite in CIPHERS_OF_TLS13:
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+    else:
+        assert CIPHERS[suite] in {c["name"] for c in context.get_ciphers()}
+
+
+YAML_LIKE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["tls_server_config", "rate_limit", "headers", "cert_file", "interval", "http2"]
+            )
+            | st.text(max_size=8),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(content=YAML_LIKE | st.binary(max_size=60))
+def test_nothing_but_one_sentence_comes_of_any_file(content: object, tmp_path: Path) -> None:
+    import yaml
+
+    file = tmp_path / "odd.yml"
+    raw = content if isinstance(content, bytes) else yaml.safe_dump(content).encode()
+    file.write_bytes(raw)
+    said = ""
+    try:
+        read(file)
+    except WebConfigError as error:
+        said = str(error)
+    assert "\n" not in said
+
+
+def test_passwords_without_bcrypt_are_refused_in_one_sentence(file: Path) -> None:
+    written(file, f"basic_auth_users: {{alice: {HASH}}}")
+    code = (
+        "import sys; sys.modules['bcrypt'] = None; from agent.cli.parser import run_command; "
+        f"sys.exit(run_command(['run', '--simulate', 'k40', '--web.config.file', {str(file)!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "basic_auth_users needs bcrypt, which is the extra `auth`" in done.stderr

@@ -1,0 +1,240 @@
+"""The web configuration while the agent serves: what changes, what breaks, what hangs."""
+
+import asyncio
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientError
+
+from agent.errors import BadInput
+from exporters import tls, web_file
+from exporters.web_file import AGAIN, WebFile
+from tests.support.served import Served, hashed, served
+from tests.support.web_files import TLS, trusting
+from tests.support.web_files import web_file as written
+
+USERS = f"basic_auth_users: {{alice: {hashed('a')}}}\n"
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 60))
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    told = [record.getMessage().split()[0] for record in caplog.records]
+    return [event.removeprefix("event=") for event in told if event.startswith("event=")]
+
+
+async def certificate(at: Served) -> str:
+    """What a handshake shows now, after a look at the files."""
+    await asyncio.to_thread(at.web.look)
+    where = ("127.0.0.1", at.port)
+    return await asyncio.to_thread(ssl.get_server_certificate, where, timeout=10)
+
+
+def test_certificates_are_replaced_without_a_restart(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story() -> None:
+        async with served(written(folder, TLS)) as at:
+            first = await certificate(at)
+            (folder / "newer.crt").replace(folder / "server.crt")
+            for _ in range(3):  # the key is not there yet: the old pair goes on
+                assert await certificate(at) == first
+            (folder / "newer.key").replace(folder / "server.key")
+            assert await certificate(at) != first
+            assert await at.status(trust=trusting(folder)) == 200
+
+    play(story())
+    assert events(caplog) == ["web_config_failed", "web_config_loaded"]
+
+
+def test_all_settings_of_tls_follow_the_file(folder: Path) -> None:
+    async def story() -> None:
+        async with served(written(folder, TLS)) as at:
+            old = trusting(folder)
+            old.maximum_version = ssl.TLSVersion.TLSv1_2
+            assert await at.status(trust=old) == 200
+            clients = "  client_ca_file: authority.crt\n  client_auth_type: "
+            clients += "RequireAndVerifyClientCert\n"
+            written(folder, f"{TLS}  min_version: TLS13\n{clients}")
+            await asyncio.to_thread(at.web.look)
+            assert await at.status(trust=trusting(folder, "visitor")) == 200
+            for stranger in (old, trusting(folder), trusting(folder, "impostor")):
+                with pytest.raises((OSError, ClientError)):
+                    await at.status(trust=stranger)
+
+    play(story())
+
+
+def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(folder: Path) -> None:
+    crt, key = folder / "server.crt", folder / "server.key"
+
+    async def story() -> None:
+        for file in (crt, folder / "newer.crt", key, folder / "newer.key"):
+            file.write_text(file.read_text().ljust(4000, "\n"))
+        async with served(written(folder, TLS)) as at:
+            first = await certificate(at)
+            for file, newer in ((crt, "newer.crt"), (key, "newer.key")):
+                times = file.stat()
+                with file.open("r+") as same:  # the same inode
+                    same.write((folder / newer).read_text())
+                os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+            assert await certificate(at) != first
+
+    play(story())
+
+
+def test_what_could_not_be_read_for_a_moment_is_read_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reading = tls.read_regular
+
+    def refuse(path: Path, most: int) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    web = WebFile(written(folder, TLS))
+    before = web.now
+    monkeypatch.setattr(tls, "read_regular", refuse)
+    (folder / "server.crt").touch()
+    for _ in range(3 * AGAIN):
+        web.look()
+    assert web.now is before
+    assert not web.good
+    assert events(caplog) == ["web_config_failed"], "told once"
+    assert "server.crt: cannot be read: Permission denied" in caplog.text
+    monkeypatch.setattr(tls, "read_regular", reading)
+    for _ in range(AGAIN):  # and no file has changed
+        web.look()
+    assert web.good
+    assert web.now is not before
+
+
+def test_a_guard_that_is_dropped_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    web = WebFile(written(folder, USERS))
+    assert web.now.is_guarded
+    written(folder, "basic_auth_users: [")
+    web.look()
+    assert web.now.is_guarded
+    assert not web.good
+    written(folder, "")
+    web.look()
+    assert not web.now.is_guarded
+    assert web.good
+    assert events(caplog) == ["web_config_failed", "guard_dropped"]
+
+
+def test_a_broken_file_keeps_the_old_and_is_told_once_a_change(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        path = written(folder, USERS)
+        async with served(path) as at:
+            assert await at.status(auth=("alice", "a")) == 200
+            written(folder, "basic_auth_users: [")
+            for _ in range(5):
+                await asyncio.to_thread(at.web.look)
+                assert await at.status(auth=("alice", "a")) == 200
+                assert await at.status() == 401
+            Path(path).unlink()  # noqa: ASYNC240
+            await asyncio.to_thread(at.web.look)
+            assert await at.status(auth=("alice", "a")) == 200
+            written(folder, f"basic_auth_users: {{bob: {hashed('b')}}}\n")
+            await asyncio.to_thread(at.web.look)
+            assert await at.status(auth=("bob", "b")) == 200
+            assert await at.status(auth=("alice", "a")) == 401
+
+    play(story())
+    errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert ["not YAML" in errors[0], "cannot be read" in errors[1]] == [True, True]
+    assert len(errors) == 2
+
+
+NAMES = "  client_ca_file: authority.crt\n  client_auth_type: RequireAndVerifyClientCert\n"
+NAMES += "  client_allowed_sans: [prometheus.example]\n"
+
+
+@pytest.mark.parametrize(("first", "then"), [("", TLS + NAMES), (TLS + NAMES, "")])
+def test_switching_tls_needs_a_restart_and_says_so_and_the_rest_follows(
+    folder: Path, first: str, then: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trust = trusting(folder, "prometheus") if first else None
+    other = trusting(folder, "visitor")
+
+    async def story() -> None:
+        async with served(written(folder, first)) as at:
+            assert await at.status(trust=trust) == 200
+            written(folder, then + USERS)
+            await asyncio.to_thread(at.web.look)
+            assert await at.status(trust=trust) == 401
+            assert await at.status(trust=trust, auth=("alice", "a")) == 200
+            if first:
+                assert await at.status(trust=other, auth=("alice", "a")) == 403, "as before"
+
+    play(story())
+    assert events(caplog) == ["needs_a_restart"]
+    assert "key=tls_server_config" in caplog.text
+
+
+def hanging(monkeypatch: pytest.MonkeyPatch, name: str) -> Callable[[], None]:
+    """Every use of this function waits, as on a file system that is gone, until it is released."""
+    released = threading.Event()
+
+    def hang(*_: object) -> None:
+        released.wait(60)
+        if name == "read":
+            raise BadInput("it is gone")
+
+    monkeypatch.setattr(web_file, name, hang)
+    return released.set
+
+
+@pytest.mark.parametrize("call", ["signature", "read"])
+def test_a_file_system_that_hangs_holds_up_nobody(
+    folder: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_file, "LOOK", 0.01)
+
+    async def story() -> None:
+        async with served(written(folder, USERS)) as at:
+            release = hanging(monkeypatch, call)
+            written(folder, "")
+            at.web.watch()
+            await asyncio.sleep(0.1)
+            assert await at.status(auth=("alice", "a")) == 200
+            assert await at.status() == 401
+            at.web.end()
+            release()
+
+    play(story())
+
+
+def test_a_reload_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    web = WebFile(written(folder, USERS))
+    before = web.now
+    release = hanging(monkeypatch, "read")
+    quick = web_file.in_time
+    monkeypatch.setattr(web_file, "in_time", lambda work: quick(work, 0.05))
+    with pytest.raises(BadInput, match=r"web\.yml: cannot be read: no answer within 0\.05 s"):
+        web.prepare(web.path)
+    assert web.now is before
+    release()
+
+
+def test_another_file_may_be_followed(folder: Path) -> None:
+    web = WebFile()
+    assert web.now.config.users == {}
+    web.prepare(written(folder, USERS))
+    assert web.now.config.users == {}, "not before the whole configuration is good"
+    web.follow()
+    web.end()
+    assert list(web.now.config.users) == ["alice"]
+    assert web.path.endswith("web.yml")

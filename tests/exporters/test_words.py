@@ -1,0 +1,185 @@
+"""The sentences: one for each kind, from values alone, and nothing said that is not known."""
+
+import json
+
+import pytest
+
+from agent.diagnosis.facts import FactKind
+from agent.diagnosis.findings import FindingKind
+from agent.model import (
+    BUSY,
+    Cause,
+    Fact,
+    Figure,
+    Finding,
+    GpuKey,
+    Severity,
+    SignalQuality,
+    State,
+    Verdict,
+)
+from exporters.words import (
+    FACTS,
+    FINDINGS,
+    fact_document,
+    fact_text,
+    finding_document,
+    finding_text,
+    verdict_document,
+    verdict_figures,
+)
+
+GPU, PEER = GpuKey(3, "GPU-3"), GpuKey(0, "GPU-0")
+
+
+def test_every_kind_has_a_sentence() -> None:
+    assert set(FACTS) == set(FactKind)
+    assert set(FINDINGS) == set(FindingKind)
+
+
+def rate(value: float, limit: float | None = None, name: str = "traffic") -> Figure:
+    return Figure(name, value, limit, "bytes_per_second")
+
+
+def share(name: str, value: float) -> Figure:
+    return Figure(name, value, None, "ratio")
+
+
+def count(name: str, value: float, limit: float | None = None) -> Figure:
+    return Figure(name, value, limit, "count")
+
+
+FACT_TEXTS = {
+    "1 process on it, no activity for 61 s": Fact(
+        FactKind.HOLDING, (count("processes", 1), Figure("quiet_for", 61.2, 60, "seconds"))
+    ),
+    "no activity for 61 s": Fact(FactKind.HOLDING, (Figure("quiet_for", 61.2, 60, "seconds"),)),
+    "thermal slowdown for 60 % of the time": Fact(FactKind.THERMAL_SLOWDOWN, (share("time", 0.6),)),
+    "power cap for 60 % of the time, SM clock at 65 % of its maximum": Fact(
+        FactKind.POWER_CAP, (share("time", 0.6), share("sm_clock", 0.65))
+    ),
+    "waiting for GPU 0, which works harder (SM activity 88 %; this one 50 %)": Fact(
+        FactKind.BUSIER_PEER, (share("sm", 0.5), share("peer_sm", 0.88)), gpu=PEER
+    ),
+    "waiting for GPU 0, which works harder (92 % of its power limit; this one 46 %)": Fact(
+        FactKind.BUSIER_PEER, (share("power", 0.46), share("peer_power", 0.92)), gpu=PEER
+    ),
+    "md0 reads 1.94 of 2.00 GB/s": Fact(
+        FactKind.DISK_READS, (rate(1.94e9, 2e9, "read"),), ("md0",)
+    ),
+    "sda reads 0.48 GB/s, busy 99 % of the time": Fact(
+        FactKind.DISK_READS, (rate(0.48e9, name="read"), share("busy", 0.99)), ("sda",)
+    ),
+    "InfiniBand mlx5_0:1 carries 25.00 of 50.00 GB/s (50 %, transmit)": Fact(
+        FactKind.INFINIBAND_TRAFFIC,
+        (rate(25e9, 50e9), share("share", 0.5)),
+        ("transmit", "mlx5_0:1"),
+    ),
+    "1 loader process running 100 % of the time: too few, or too slow": Fact(
+        FactKind.LOADERS_RUNNING, (count("loaders", 1), share("time", 1.0))
+    ),
+    "local disks are quiet, lustre, nfs4 is mounted": Fact(
+        FactKind.NETWORK_MOUNTED, names=("lustre", "nfs4")
+    ),
+    "the job uses 0.9 of the 1.5 cores that it may use": Fact(
+        FactKind.JOB_CORES, (Figure("cores", 0.94, 1.5, "cores"),)
+    ),
+    "its processes cannot be seen (they {hide})": Fact(
+        FactKind.PROCESSES_HIDDEN, names=("they {hide}",)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", FACT_TEXTS)
+def test_a_fact_is_said_as_far_as_it_is_known(text: str) -> None:
+    assert fact_text(FACT_TEXTS[text]) == text
+    assert json.loads(json.dumps(fact_document(FACT_TEXTS[text])))["sentence"] == text
+
+
+WARNING = Severity.WARNING
+FINDING_TEXTS = {
+    "source power is down": Finding(FindingKind.SOURCE_DOWN, WARNING, device="power"),
+    "7 of 8 GPUs answer": Finding(
+        FindingKind.GPUS_MISSING, WARNING, figures=(count("gpus", 7, 8),)
+    ),
+    "6 of 8 GPUs answer, GPUs 2, 5 not among them": Finding(
+        FindingKind.GPUS_MISSING, WARNING, figures=(count("gpus", 6, 8),), names=("2", "5")
+    ),
+    "GPU 3: the driver asks for a reboot": Finding(
+        FindingKind.RECOVERY_NEEDED, WARNING, GPU, figures=(count("action", 2),)
+    ),
+    "GPU 3: the driver asks for attention": Finding(
+        FindingKind.RECOVERY_NEEDED, WARNING, GPU, figures=(count("action", 9),)
+    ),
+    "GPU 3: XID 48, double-bit ECC error, seen once": Finding(
+        FindingKind.XID, WARNING, GPU, "48", (count("times", 1),), ("double-bit ECC error",)
+    ),
+    "GPU 3: XID 48, double-bit ECC error, seen 2 times": Finding(
+        FindingKind.XID, WARNING, GPU, "48", (count("times", 2),), ("double-bit ECC error",)
+    ),
+    "GPU 3: 1 degree hotter than its operating range": Finding(
+        FindingKind.TOO_HOT, WARNING, GPU, figures=(Figure("beyond", 1.2, None, "celsius"),)
+    ),
+    "network port eno1 runs at 0.125 of 1.25 GB/s": Finding(
+        FindingKind.PORT_SPEED,
+        WARNING,
+        None,
+        "eno1",
+        (rate(0.125e9, 1.25e9, "speed"),),
+        ("network",),
+    ),
+    "GPU 3: NVLink graph: 2 links to a gpu, expected a switch (0, 4)": Finding(
+        FindingKind.STRAY_LINKS,
+        WARNING,
+        GPU,
+        figures=(count("links", 2),),
+        names=("gpu", "switch", "0", "4"),
+    ),
+    "NVLink graph: gpu0-gpu1 has no links, expected 1; gpu0-gpu2 has 1 link, expected 2": Finding(
+        FindingKind.WRONG_PAIRS,
+        WARNING,
+        figures=(count("gpu0-gpu1", 0, 1), count("gpu0-gpu2", 1, 2)),
+    ),
+    "2 metrics have values that are absent: denied": Finding(
+        FindingKind.VALUES_ABSENT, WARNING, figures=(count("metrics", 2),), names=("denied",)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", FINDING_TEXTS)
+def test_a_finding_is_said_with_its_gpu(text: str) -> None:
+    finding = FINDING_TEXTS[text]
+    assert finding_text(finding) == text
+    assert finding_text(finding, named=False) == text.removeprefix("GPU 3: ")
+    told = json.loads(json.dumps(finding_document(finding)))
+    assert (told["sentence"], told["kind"]) == (text, finding.kind.value)
+    assert told["uuid"] == ("GPU-3" if finding.gpu else None)
+
+
+def test_only_the_worst_pairs_are_named() -> None:
+    pairs = tuple(count(f"gpu0-gpu{n}", 0, 1) for n in range(1, 8))
+    text = finding_text(Finding(FindingKind.WRONG_PAIRS, WARNING, figures=pairs))
+    assert text.endswith("; 3 more pairs differ")
+
+
+def test_a_verdict_is_told_in_words_and_in_values() -> None:
+    pair = State.STARVED, Cause.PEER
+    verdict = Verdict(
+        *pair,
+        SignalQuality.GPM,
+        {pair: 0.75, BUSY: 0.25},
+        since=90.0,
+        evidence=(Fact(FactKind.SLOW_PEER, (share("peer_activity", 0.16),), gpu=PEER),),
+        doubts=(Fact(FactKind.WITHOUT_GPM),),
+        waits_for=PEER,
+    )
+    words = verdict_document(verdict, 100.0)
+    why = "waiting for GPU 0 of the same job, active 16 % of the time"
+    assert words["sentence"] == f"starved by a slow peer: {why}"
+    assert (words["seconds"], words["evidence"], len(words["doubts"])) == (10.0, [why], 1)
+    values = json.loads(json.dumps(verdict_figures(verdict)))
+    assert values["shares"] == {"starved/peer": 0.75, "busy/none": 0.25}
+    assert values["waits_for"] == "GPU-0"
+    assert values["facts"][0]["figures"] == {
+        "peer_activity": {"value": 0.16, "limit": None, "unit": "ratio"}
+    }

@@ -1,0 +1,335 @@
+"""All labelled loads: how to run each, and where its true shares come from. No PyTorch here."""
+
+import importlib
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+MODULES = "tests.hardware.labelled_loads"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledLoad:
+    """A load and what is known of it beforehand."""
+
+    name: str
+    function: str  # module.function below this package; `rank` and `seconds` come first
+    parameters: Mapping[str, Any]
+    truth: str  # where the true shares come from
+    gpus: int = 1
+    healthy: bool = False  # nothing is lost beyond the price of launching
+    pulse: bool = True  # its steps are regular
+    seconds: float = 11.0  # of its steady phase that show what it is
+    environment: Mapping[str, str] = field(default_factory=dict)
+    libraries: tuple[str, ...] = ("torch._dynamo",)  # optimisers import it when first made
+
+    def import_libraries(self) -> None:
+        """Import what takes seconds; no GPU is touched."""
+        for name in (*self.libraries, f"{MODULES}.{self.function.rpartition('.')[0]}"):
+            importlib.import_module(name)
+
+    def run(self, seconds: float) -> None:
+        """Run it here: two ranks as processes of their own."""
+        module, _, name = self.function.rpartition(".")
+        function: Callable[..., None] = getattr(
+            importlib.import_module(f"{MODULES}.{module}"), name
+        )
+        if self.gpus == 1:
+            function(seconds, **self.parameters)
+            return
+        from tests.hardware import ranks
+
+        ranks.everywhere(partial(_as_rank, function, self.parameters), seconds, self.gpus)
+
+
+def _as_rank(
+    function: Callable[..., None], parameters: Mapping[str, Any], rank: int, seconds: float
+) -> None:
+    try:
+        function(rank, seconds, **parameters)
+    except Exception:  # who waits for the ranks does not ask why one ended
+        traceback.print_exc()
+        raise
+
+
+EVENTS = "events on the GPU's stream after each phase"
+ALONE = "events; exposed communication: a step with gradients exchanged against one without"
+ARRIVAL = "events on the GPU's stream when a batch has arrived and when its step is done"
+
+
+def _exposed(share: float, step: float, seconds: float = 11.0, **more: Any) -> LabelledLoad:
+    name = f"exposed-{share * 100:.0f}-{step * 1000:.0f}ms"
+    parameters = {"share": share, "step": step, **more}
+    return LabelledLoad(name, "collectives.exposed", parameters, EVENTS, 2, seconds=seconds)
+
+
+def _hang(way: str, seconds: float = 12.0) -> LabelledLoad:
+    return LabelledLoad(
+        f"hang-{way}",
+        "hangs.hang",
+        {"way": way, "after": 4.0},
+        "events until both ranks are about to wait for ever; from then on hung",
+        2,
+        pulse=False,
+        seconds=seconds,
+    )
+
+
+def _late(by: float, task: str, batch: int, *, sleeping: bool) -> LabelledLoad:
+    how = "sleeping" if sleeping else "computing"
+    return LabelledLoad(
+        f"late-{by * 100:.0f}-{how}",
+        "data_parallel.late",
+        {"task": task, "batch": batch, "by": by, "sleeping": sleeping},
+        "events; rank 0: what its steps take longer than when both ranks came in time",
+        2,
+        seconds=12.0,
+    )
+
+
+def _fed(name: str, function: str, *, pulse: bool = False, **parameters: Any) -> LabelledLoad:
+    # workers that finish together give bursts of short steps
+    return LabelledLoad(
+        name, f"feeding.{function}", {"batch": 64, **parameters}, ARRIVAL, pulse=pulse
+    )
+
+
+def _disk(way: str, bytes_per_image: int) -> LabelledLoad:
+    return _fed(f"disk-{way}", "disk", way=way, bytes_per_image=bytes_per_image, workers=6)
+
+
+def _parallel(name: str, **parameters: Any) -> LabelledLoad:
+    function = "data_parallel.data_parallel"
+    return LabelledLoad(name, function, parameters, ALONE, 2, healthy=True)
+
+
+def _alone(name: str, **parameters: Any) -> LabelledLoad:
+    return LabelledLoad(name, "alone.train", parameters, EVENTS, healthy=True)
+
+
+_ALL = (
+    _exposed(0.10, 0.2),
+    _exposed(0.25, 0.02, mixed=True),
+    _exposed(0.50, 0.2, mixed=True),
+    _exposed(0.50, 0.02),
+    _exposed(0.25, 2.0, seconds=16.0, mixed=True),
+    _exposed(0.75, 2.0, seconds=16.0),
+    LabelledLoad(
+        "overlapped",
+        "collectives.overlapped",
+        {"step": 0.2, "covered": 0.6},
+        EVENTS,
+        2,
+        healthy=True,
+        environment={"NCCL_RAS_ENABLE": "0"},
+    ),
+    LabelledLoad(
+        "all-to-all",
+        "collectives.all_to_all",
+        {"share": 0.35, "step": 0.1, "layers": 4},
+        EVENTS,
+        2,
+    ),
+    LabelledLoad(
+        "pipeline", "collectives.pipeline", {"forward": 0.01, "microbatches": 4}, EVENTS, 2
+    ),
+    _hang("counts"),
+    _hang("stopped"),
+    _hang("first-stopped"),
+    _hang("input"),
+    LabelledLoad(
+        "checkpoint", "hangs.checkpoint", {"every": 4.0, "writing": 1.5}, EVENTS, 2, seconds=15.0
+    ),
+    _late(0.05, "language", 32, sleeping=True),
+    _late(0.10, "images", 256, sleeping=False),
+    _late(0.20, "language", 16, sleeping=True),
+    _fed("threads", "threads", cpu_seconds=0.3, workers=6),
+    _fed("processes", "processes", cpu_seconds=0.3, workers=6),
+    _fed("processes-nearly-enough", "processes", cpu_seconds=0.3, workers=8),
+    _fed("main-process", "processes", pulse=True, cpu_seconds=0.03, workers=0),
+    _disk("direct", 2 << 20),
+    _disk("cached", 1 << 20),
+    _disk("mapped", 1 << 20),
+    _fed("network", "network", pulse=True, bytes_per_second=200e6),
+    LabelledLoad(
+        "compile",
+        "alone.compile_first",
+        {"layers": 12, "batch": 16},
+        "the host's clock around the first step",
+        pulse=False,
+    ),
+    LabelledLoad(
+        "server-without-demand",
+        "serving.server",
+        {"batch": 8, "passes": 8, "pause": 0.0},
+        EVENTS,
+        pulse=False,
+    ),
+    LabelledLoad(
+        "server",
+        "serving.server",
+        {"batch": 8, "passes": 8, "pause": 0.4},
+        EVENTS,
+        pulse=False,
+    ),
+    _parallel("gpt", task="language", batch=32),
+    _parallel("gpt-accumulating", task="language", batch=8, accumulate=4),
+    _parallel("gpt-validating", task="language", batch=16, validate_every=50),
+    LabelledLoad(
+        "sharded",
+        "data_parallel.sharded",
+        {"batch": 16, "layers": 24, "width": 1024},
+        "events; exposed communication: a step against one of the same network on one GPU",
+        2,
+        healthy=True,
+        libraries=("torch._dynamo", "torch.distributed.fsdp"),
+    ),
+    LabelledLoad(
+        "jax",
+        "alone.jax_training",
+        {"layers": 24, "width": 4096, "batch": 16384},
+        "the host's clock around each step",
+        healthy=True,
+        environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+        libraries=("jax", "jax.numpy"),
+    ),
+    _alone("resnet", task="images", batch=256),
+    _alone("diffusion", task="diffusion", batch=128),
+    _alone("graph-network", task="graphs", nodes=200_000, edges=4_000_000, spread=0.08),
+    LabelledLoad(
+        "little",
+        "alone.little",
+        {"batch": 16},
+        "events; the launching thread's: a step against its replay as a CUDA graph",
+    ),
+    LabelledLoad(
+        "resting",
+        "collectives.resting",
+        {"rest": 6.0, "share": 0.25, "step": 0.05},
+        EVENTS,
+        2,
+        seconds=30.0,
+    ),
+)
+
+BLIND = (
+    LabelledLoad(
+        "files-mapped",
+        "blind_fed.files_mapped",
+        {"batch": 16, "files": 3000, "file_bytes": 256 << 10, "documents": 24, "workers": 4},
+        ARRIVAL,
+        pulse=False,
+    ),
+    LabelledLoad(
+        "decoder-commands",
+        "blind_fed.decoder_commands",
+        {"batch": 64, "cpu_seconds": 0.25, "commands": 4},
+        ARRIVAL,
+        pulse=False,
+    ),
+    LabelledLoad(
+        "tokenising",
+        "blind_fed.tokenising",
+        {"batch": 16, "cpu_seconds": 0.1, "threads": 3},
+        f"{ARRIVAL}; what a step takes longer than before the threads began is theirs",
+        pulse=False,
+    ),
+    LabelledLoad(
+        "http-objects",
+        "blind_fed.http_objects",
+        {
+            "batch": 64,
+            "per_object": 8,
+            "connections": 4,
+            "latency": 0.02,
+            "bytes_per_second": 170e6,
+        },
+        ARRIVAL,
+    ),
+    LabelledLoad(
+        "pageable-copies",
+        "blind_alone.pageable_copies",
+        {"rows": 65536, "columns": 2048, "width": 4096},
+        "events on the GPU's stream after each copy and each step",
+    ),
+    LabelledLoad(
+        "recomputing",
+        "blind_alone.recomputing",
+        {"layers": 24, "width": 1024, "positions": 64},
+        "events; the launching thread's: a step against its replay as a CUDA graph",
+    ),
+    LabelledLoad(
+        "decoding",
+        "blind_alone.decoding",
+        {"batch": 128, "positions": 2048, "layers": 12, "width": 2048},
+        "events on the GPU's stream before and after each token",
+        healthy=True,
+    ),
+    LabelledLoad(
+        "saved-beside",
+        "blind_alone.saved_beside",
+        {"batch": 16, "saved_bytes": 512 << 20, "every": 2.0},
+        "events; a step against one before the saving thread began",
+        healthy=True,
+    ),
+    LabelledLoad(
+        "starved-rank",
+        "blind_pairs.starved_rank",
+        {"batch": 16, "cpu_seconds": 0.1, "workers": 2},
+        EVENTS,
+        2,
+        pulse=False,
+    ),
+    LabelledLoad(
+        "tensor-parallel",
+        "blind_pairs.tensor_parallel",
+        {"layers": 24, "compute": 0.0005, "message": 32 << 20},
+        EVENTS,
+        2,
+    ),
+    LabelledLoad(
+        "partly-hidden",
+        "blind_pairs.partly_hidden",
+        {"forward": 0.04, "gathering": 2.0, "scattering": 0.5},
+        EVENTS,
+        2,
+    ),
+    LabelledLoad(
+        "parameter-server",
+        "blind_pairs.parameter_server",
+        {"batch": 4, "layers": 24, "width": 1024},
+        EVENTS,
+        2,
+    ),
+    LabelledLoad(
+        "evaluating",
+        "blind_pairs.evaluating",
+        {"batch": 16, "every": 40, "lasting": 1.0},
+        EVENTS,
+        2,
+        seconds=16.0,
+    ),
+    LabelledLoad(
+        "stopped-at-times",
+        "blind_pairs.stopped_at_times",
+        {"batch": 16, "running": 5.0, "stopped": 3.0},
+        EVENTS,
+        2,
+        pulse=False,
+        seconds=24.0,
+    ),
+    LabelledLoad(
+        "hang-in-barrier",
+        "blind_pairs.hang_in_barrier",
+        {"batch": 16, "after": 4.0},
+        "events until both ranks are about to wait for ever; from then on hung",
+        2,
+        pulse=False,
+        seconds=34.0,
+    ),
+)
+"""For blind trials: no rule of the agent may be made with these, or what they tell, in sight."""
+
+LOADS = {load.name: load for load in (*_ALL, *BLIND)}

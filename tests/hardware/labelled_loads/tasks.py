@@ -1,0 +1,106 @@
+"""What is trained: a network, its data on the GPU, and one step of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from tests.hardware import networks
+from tests.hardware.labelled_loads.models import (
+    CONTEXT,
+    Denoiser,
+    GraphNetwork,
+    LanguageModel,
+)
+from tests.hardware.labelled_loads.work import sized
+from tests.hardware.training import DEVICE, IMAGE
+
+Loss = Callable[[Any], Any]
+"""The loss of a network on the data of its next step."""
+
+
+def language(batch: int, layers: int = 12, width: int = 768) -> tuple[Any, Loss]:
+    """GPT-2's smallest, or larger; random tokens."""
+    length = sized(CONTEXT, 32)
+    words = sized(50304, 512)
+    tokens = torch.randint(0, words, (sized(batch, 2), length + 1), device=DEVICE)
+
+    def loss(network: Any) -> Any:
+        guessed = network(tokens[:, :-1])
+        return functional.cross_entropy(guessed.flatten(0, 1), tokens[:, 1:].flatten())
+
+    with torch.device(DEVICE):  # drawn there: on the host it takes seconds
+        return LanguageModel(layers, width), loss
+
+
+def images(batch: int) -> tuple[Any, Loss]:
+    """ResNet-50."""
+    shape = sized(IMAGE, (3, 32, 32))
+    seen = torch.rand(sized(batch, 2), *shape, device=DEVICE)
+    labels = torch.zeros(len(seen), dtype=torch.long, device=DEVICE)
+    return networks.resnet50().to(DEVICE), lambda network: functional.cross_entropy(
+        network(seen), labels
+    )
+
+
+def diffusion(batch: int) -> tuple[Any, Loss]:
+    """A U-Net that learns to tell noise from images of 64 by 64."""
+    clean = torch.rand(sized(batch, 2), 3, sized(64, 16), sized(64, 16), device=DEVICE)
+
+    def loss(network: Any) -> Any:
+        noise = torch.randn_like(clean)
+        share = torch.rand(len(clean), 1, 1, 1, device=DEVICE)
+        return functional.mse_loss(network(clean * (1 - share) + noise * share), noise)
+
+    return Denoiser().to(DEVICE), loss
+
+
+def graphs(nodes: int, edges: int, spread: float) -> tuple[Any, Loss]:
+    """A graph network; the number of edges is another one in each step (relative spread)."""
+    nodes, edges = sized((nodes, edges), (100, 500))
+    known = torch.rand(nodes, 256, device=DEVICE)
+    ends = torch.randint(0, nodes, (2, 2 * edges), device=DEVICE)
+    sizes = _sizes(edges, spread)
+
+    def loss(network: Any) -> Any:
+        source, target = ends[:, : next(sizes)]
+        return network(known, source, target).square().mean()
+
+    return GraphNetwork().to(DEVICE), loss
+
+
+def _sizes(mean: int, spread: float) -> Iterator[int]:
+    numbers = torch.Generator().manual_seed(0)
+    while True:
+        drawn = float(torch.randn((), generator=numbers))
+        yield int(mean * min(1.9, max(0.1, 1 + spread * drawn)))
+
+
+class Trainer:
+    """Steps of one network. `network` may be wrapped for several ranks."""
+
+    def __init__(self, network: Any, loss: Loss, accumulate: int = 1) -> None:
+        """`accumulate`: so many batches are added up before each step of the optimiser."""
+        self.network = network
+        self._loss = loss
+        self._accumulate = accumulate
+        self._optimiser = torch.optim.AdamW(
+            network.parameters(), lr=1e-5, fused=DEVICE == "cuda" or None
+        )
+
+    def step(self, *, exchange: bool = True) -> None:
+        """One step; without `exchange` the ranks keep their gradients to themselves."""
+        for turn in range(self._accumulate):
+            alone = not (exchange and turn == self._accumulate - 1)
+            wrapped = hasattr(self.network, "no_sync")
+            with self.network.no_sync() if alone and wrapped else nullcontext():
+                self.loss().backward()
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=False)
+
+    def loss(self) -> Any:
+        """Forward, in bf16 where the GPU is better at it."""
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return self._loss(self.network)

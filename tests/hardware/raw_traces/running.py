@@ -1,0 +1,163 @@
+"""Loads in processes of their own, and the two recorders beside them."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.hardware.labelled_loads.table import LOADS, LabelledLoad
+from tests.hardware.labelled_loads.truth import RankTruth, truths
+from tests.hardware.raw_traces.processes import ProcessRecording
+
+ROOT = Path(__file__).parents[3]
+
+
+class Failed(Exception):
+    """A load did not come to its steady phase."""
+
+
+def cgroup_root() -> Path | None:
+    """Where cgroup2 is mounted; None if nowhere."""
+    for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
+        _, place, kind, *_ = line.split()
+        if kind == "cgroup2":
+            return Path(place)
+    return None
+
+
+class PlayedLoad:
+    """One labelled load: stands by, plays, is ended with all that it began."""
+
+    def __init__(self, name: str, seconds: float, gpu: int = 0) -> None:
+        self.name, self.gpu = name, gpu
+        self.load: LabelledLoad = LOADS[name]
+        self._room = Path(tempfile.mkdtemp(prefix=".load-", dir=os.environ.get("TMPDIR") or ROOT))
+        self._out = self._room / "out"
+        self._errors = self._room / "errors"
+        words = ["tests.hardware.labelled_loads", name, str(seconds), "--gpu", str(gpu)]
+        with open(self._out, "ab") as out, open(self._errors, "ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *words, "--standby"],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=errors,
+                cwd=ROOT,
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": str(self._room)},
+            )
+        self._in_cgroup()
+
+    def _in_cgroup(self) -> None:
+        """A group of its own, where the machine has cgroup2 and lets us."""
+        root = cgroup_root()
+        if root is None:
+            return
+        with contextlib.suppress(OSError):
+            group = root / f"load-{self.process.pid}"
+            group.mkdir()
+            (group / "cgroup.procs").write_text(str(self.process.pid), encoding="ascii")
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All that it printed by now, but for a line that is not whole yet."""
+        text = self._out.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1].splitlines()
+        return [json.loads(line) for line in whole if line.startswith("{")]
+
+    def truths(self) -> dict[int, RankTruth]:
+        """What its ranks said of themselves."""
+        return truths(self.lines())
+
+    def go(self) -> None:
+        """Begin."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+        self.process.stdin.flush()
+
+    def await_steady(self, patience: float) -> float:
+        """When the last of its ranks became steady (CLOCK_MONOTONIC, s)."""
+        end = time.monotonic() + patience
+        while True:
+            known = self.truths()
+            if len(known) == self.load.gpus:
+                return max(truth.steady for truth in known.values())
+            if time.monotonic() > end or self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise Failed(f"{self.name} did not become steady: {self.errors()}")
+
+    def await_truth(self, until: float, patience: float) -> None:
+        """Wait until its ranks have said what they did up to a moment, but not for ever."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            known = self.truths().values()
+            if all(t.open is not None or (t.spans and t.spans[-1].end >= until) for t in known):
+                return
+            time.sleep(0.05)
+
+    def errors(self) -> str:
+        """The end of what it complained of."""
+        return self._errors.read_text(encoding="utf-8", errors="replace")[-1500:]
+
+    def stop(self) -> None:
+        """End it and all that it began."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        shutil.rmtree(self._room, ignore_errors=True)
+
+
+class Recorders:
+    """The driver's and the kernel's side, each in a process of its own."""
+
+    def __init__(self, roots: list[int], stem: Path, *, driver: bool = True) -> None:
+        """Arrays go to `stem`.driver.npz and `stem`.kernel.npz, facts to `stem`.*.json."""
+        context = multiprocessing.get_context("fork")
+        self._over = context.Event()
+        arguments = (stem, self._over)
+        self._processes = [
+            context.Process(target=_record_kernel, args=(roots, *arguments), daemon=True)
+        ]
+        if driver:
+            self._processes.append(
+                context.Process(target=_record_driver, args=arguments, daemon=True)
+            )
+        for process in self._processes:
+            process.start()
+
+    def stop(self) -> None:
+        """No more; the files are written meanwhile."""
+        self._over.set()
+
+    def join(self) -> None:
+        """Wait for the files."""
+        for process in self._processes:
+            process.join(60)
+
+
+def _record_kernel(roots: list[int], stem: Path, over: Any) -> None:
+    recording = ProcessRecording(roots, cgroup_root())
+    recording.run(lambda: not over.is_set())
+    recording.write(Path(f"{stem}.kernel.npz"))
+    Path(f"{stem}.kernel.json").write_text(json.dumps(recording.facts()), encoding="utf-8")
+
+
+def _record_driver(stem: Path, over: Any) -> None:
+    from tests.hardware.raw_traces.driver import DriverRecording
+
+    recording = DriverRecording()
+    recording.run(lambda: not over.is_set())
+    recording.write(Path(f"{stem}.driver.npz"))
+    facts = {
+        "processes": recording.processes,
+        "by_process": recording.by_process,
+        "cpu_seconds": recording.cpu,
+    }
+    Path(f"{stem}.driver.json").write_text(json.dumps(facts), encoding="utf-8")

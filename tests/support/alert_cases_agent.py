@@ -1,0 +1,60 @@
+"""When the alerts for whoever runs the monitoring fire, and when they rest."""
+
+from collections.abc import Iterator
+
+from agent.polling.health import ABSENT_VALUES, LAST_TICK, SOURCE_UP
+from agent.sources import system
+from tests.support.alert_input import Case, Series, System, growing, named, steady
+
+
+def down(_: System) -> Iterator[Case]:
+    name = "DgxAgentDown"
+    fires = ({"severity": "critical", "sign": "silence"},)
+    yield Case(name, "silent", {named("up"): [*steady(1, 5), *steady(0, 2)]}, fires)
+    yield Case(name, "just too short", {named("up"): [*steady(1, 5), *steady(0, 1.5)]})
+    yield Case(name, "there", {named("up"): steady(1, 10)})
+    other = {'up{instance="x", job="other"}': steady(1, 5)}
+    nobody = {"severity": "critical", "sign": "no_target", "instance": ""}
+    yield Case(name, "nobody to ask", other, (nobody,))
+
+
+def blind(_: System) -> Iterator[Case]:
+    name = "DgxAgentBlind"
+
+    def source(up: float, minutes: float, which: str = "clocks") -> Series:
+        return {named(SOURCE_UP, source=which): [*steady(1.0, 5), *steady(up, minutes)]}
+
+    def sign(text: str) -> tuple[dict[str, str]]:
+        return ({"severity": "warning", "sign": text},)
+
+    def absent(reason: str, minutes: float, metric: object = "dgx_gpu_power_watts") -> Series:
+        labels = {"metric": str(metric), "reason": reason}
+        return {named(ABSENT_VALUES, **labels): steady(4.0, minutes)}
+
+    several = {**source(0.0, 2.25), **source(0.0, 2.25, "power")}
+    yield Case(name, "two sources do not deliver", several, sign("sources"))
+    yield Case(name, "just too short", source(0.0, 1.5))
+    yield Case(name, "all deliver", source(1.0, 10))
+    laptop = {**source(0.0, 10, "nvml"), **absent("no_driver", 15.25, system.GPUS)}
+    yield Case(name, "no driver, and no GPU", laptop)
+    both = {**laptop, **source(0.0, 10, "disk")}
+    yield Case(name, "no driver, and the disks do not deliver", both, sign("sources"))
+    yield Case(name, "values have expired", absent("stalled", 3), sign("values"))
+    yield Case(name, "values expired a moment ago", absent("stalled", 1.5))
+    yield Case(name, "the hardware has no such value", absent("unsupported", 10))
+    hung = {**absent("stalled", 10), **source(0.0, 5)}
+    yield Case(name, "a hung driver is told once", hung, sign("sources"))
+    ticks = {named(LAST_TICK): growing((10, 1.0), (4.5, 0.0), start=1.7e9)}
+    yield Case(name, "it ticks no more", ticks, sign("ticks"))
+    brief = {named(LAST_TICK): growing((10, 1.0), (3, 0.0), start=1.7e9)}
+    yield Case(name, "it ticked a moment ago", brief)
+    slow_clock = {named(LAST_TICK): growing((10, 1.0), start=1.0)}
+    yield Case(name, "its clock is years behind", slow_clock)
+
+
+def watchdog(_: System) -> Iterator[Case]:
+    nothing = {"severity": "none", "instance": "", "job": ""}
+    yield Case("DgxWatchdog", "always", {named("up"): steady(1, 1)}, (nothing,))
+
+
+TABLES = (down, blind, watchdog)

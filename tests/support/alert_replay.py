@@ -1,0 +1,118 @@
+"""A simulated machine, scraped each second, as the input of `promtool test rules`.
+
+The rules are scaled down by thirty, so that a window of 15 minutes is 30 scrapes; nothing
+else of them differs from what users get. The agent's clock runs at its usual speed.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.config.settings import Settings
+from agent.model import Kind
+from alerts.agent import JOB
+from alerts.build import rules
+from tests.support.machines import Bench
+
+SCALE = 1 / 30
+TARGET = {"instance": "box:9935", "job": JOB}
+METRIC = re.compile(r"\bdgx_[a-z0-9_]+")
+
+Series = dict[str, list[str]]
+
+
+def used() -> frozenset[str]:
+    """The metrics that the rules ask for: the others need not be replayed."""
+    return frozenset(METRIC.findall("".join(rules(Settings()).values())))
+
+
+def record(bench: Bench, seconds: int, into: Series, wanted: frozenset[str]) -> None:
+    """Tick, and append one value a second to each series; a gap where it has no value."""
+    for _ in range(seconds):
+        at = len(into["up"])
+        asyncio.run(bench.agent.poller.tick())
+        bench.agent.watch.poll(0)
+        into["up"].append("1")
+        for name, value in _scraped(bench, wanted):
+            values = into.setdefault(name, [])
+            values += ["_"] * (at - len(values))
+            values.append(value)
+        bench.clock.advance(1.0)
+
+
+def _scraped(bench: Bench, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
+    snapshot = bench.agent.poller.latest
+    for metric, labels, value in snapshot.samples(snapshot.at):
+        if metric.name in wanted and metric.kind is not Kind.INTERNAL:
+            named = zip(metric.labels, labels, strict=True)
+            yield notation(metric.name, {**TARGET, **dict(named)}), repr(value)
+
+
+def notation(name: str, labels: dict[str, str]) -> str:
+    """A series as promtool writes it."""
+    inside = ", ".join(f"{label}={json.dumps(value)}" for label, value in labels.items())
+    return f"{name}{{{inside}}}"
+
+
+def values(points: list[str], length: int) -> str:
+    """Points as promtool writes them, with runs of the same folded; then stale for the rest."""
+    folded: list[str] = []
+    start = 0
+    for at in range(1, len(points) + 1):
+        if at == len(points) or points[at] != points[start]:
+            folded.append(_run(points[start], at - start))
+            start = at
+    return " ".join([*folded, *(["stale"] if len(points) < length else [])])
+
+
+def _run(point: str, times: int) -> str:
+    if point == "_":
+        return f"_x{times}"
+    return point if times == 1 else f"{point}+0x{times - 1}"
+
+
+def _stale_gaps(points: list[str]) -> list[str]:
+    """Prometheus marks a series stale at the first scrape that lacks it."""
+    return [
+        "stale" if p == "_" and at and points[at - 1] != "_" else p for at, p in enumerate(points)
+    ]
+
+
+def firing(series: Series, at: int, folder: Path) -> set[str]:
+    """The names of the alerts that fire so many seconds after the start."""
+    for name, text in rules(Settings(), SCALE).items():
+        (folder / name).write_text(text)
+    up = series["up"]
+    series = {notation("up", TARGET): up, **{n: v for n, v in series.items() if n != "up"}}
+    test = {
+        "rule_files": sorted(rules(Settings())),
+        "evaluation_interval": "1s",
+        "tests": [
+            {
+                "interval": "1s",
+                "input_series": [
+                    {"series": name, "values": values(_stale_gaps(points), len(up))}
+                    for name, points in series.items()
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": 'group by (alertname) (ALERTS{alertstate="firing"})',
+                        "eval_time": f"{at}s",
+                        "exp_samples": [],
+                    }
+                ],
+            }
+        ],
+    }
+    (folder / "test.yaml").write_text(json.dumps(test))
+    done = subprocess.run(
+        ["promtool", "test", "rules", "test.yaml"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return set(re.findall(r'alertname=\\?"(\w+)\\?"', done.stdout + done.stderr))

@@ -1,0 +1,37 @@
+"""The keys of the configuration with what is written for them."""
+
+import re
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from agent.cli.sections import SECTIONS
+from agent.config.configuration import keys_of
+from agent.config.settings import Configuration, Settings
+from agent.specs import load as load_specs
+from agent.specs.machine import MachineSpecs
+
+
+def written(kind: Any) -> type:
+    """The type of a key's value in the file."""
+    if type(None) in get_args(kind):
+        return written(get_args(kind)[0])
+    if get_origin(kind) is Annotated:
+        return written(get_args(kind)[0])
+    if get_origin(kind) in (Literal, re.Pattern):
+        return str
+    assert isinstance(kind, type)
+    return kind
+
+
+KEYS = {key: written(f.type) for key, (_, f) in keys_of(SECTIONS).items() if key != "limit"}
+"""Every key that holds one value."""
+
+
+def value_of(settings: Settings, key: str) -> Any:
+    """What a key is set to; of an expression its text."""
+    section, field = keys_of(SECTIONS)[key]
+    value = getattr(settings[section], field.name)
+    return value.pattern if isinstance(value, re.Pattern) else value
+
+
+SHIPPED = Configuration(Settings(MachineSpecs(load_specs())))
+"""The defaults, with the spec sheets as they are shipped."""

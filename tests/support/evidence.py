@@ -1,0 +1,71 @@
+"""Evidence from figures: one GPU (or several of a job) as its readings would show it."""
+
+from collections.abc import Mapping
+
+from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.thresholds import Thresholds
+from agent.diagnosis.tick_context import GpuHistory, TickContext
+from agent.limits.paths import PathAccount, PathAccounts
+from agent.limits.resolution import Limit, PathKey
+from agent.model import GpuKey, Metric, Reading, ReadKey, Sample
+from agent.series import SampleStore
+from agent.sources import workload
+from tests.support.configuration import SHIPPED
+
+NOW = 100.0
+Labels = tuple[str, ...]
+KEY = GpuKey(0, "GPU-0")
+GPU = KEY.labels
+
+Figures = Mapping[tuple[Metric, Labels], float]
+Wires = Mapping[tuple[str, str, Labels, str], tuple[float, float]]
+
+
+def grows(metric: Metric) -> bool:
+    """Whether it counts up: counters, and what is kept of the job's own cgroup and network."""
+    counted = (workload.CGROUP_READ, workload.CGROUP_WRITTEN, workload.CGROUP_THROTTLED)
+    return metric.name.endswith("_total") or metric in (
+        *counted,
+        workload.CGROUP_STALLED,
+        workload.RECEIVED,
+    )
+
+
+def store(figures: Figures, seconds: int = 5) -> SampleStore:
+    """Every figure read once a second; a counter grows by its figure each second."""
+    kept = SampleStore()
+    for tick in range(seconds + 1):
+        at = NOW - seconds + tick
+        samples = tuple(
+            Sample(metric, labels, value * (tick if grows(metric) else 1))
+            for (metric, labels), value in figures.items()
+        )
+        kept.take(at, [Reading(ReadKey("process", "all"), at, 1.0, samples)])
+    return kept
+
+
+def bandwidth(wires: Wires) -> PathAccounts:
+    """Wires by path, device, GPU labels and direction: their ratio and limit (bytes a second)."""
+    found = PathAccounts(SHIPPED)
+    limits = {}
+    for (path, device, gpu, direction), (ratio, limit) in wires.items():
+        key = PathKey(path, device, *(gpu or ("", "")), direction)
+        limits[key] = Limit(limit, "spec", "test")
+        found.paths[key] = PathAccount(NOW, 0.0, NOW + 3, ratio)
+    found.limits = limits
+    return found
+
+
+def evidence(
+    figures: Figures,
+    wires: Wires | None = None,
+    history: GpuHistory | None = None,
+    thresholds: Thresholds | None = None,
+    others: Mapping[GpuKey, GpuHistory] | None = None,
+) -> Evidence:
+    """What the first GPU shows; `others` are the GPUs beside it with what is remembered of them."""
+    context = TickContext(store(figures), bandwidth(wires or {}), thresholds or Thresholds())
+    seen: dict[GpuKey, Evidence] = {}
+    for gpu, its in {KEY: history or GpuHistory(), **(others or {})}.items():
+        seen[gpu] = Evidence(gpu, context, its, seen)
+    return seen[KEY]

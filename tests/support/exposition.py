@@ -1,0 +1,155 @@
+"""What the exporter tests share: metrics, snapshots, what they must become, and a bench."""
+
+import math
+import threading
+from dataclasses import replace
+
+from prometheus_client.core import GaugeMetricFamily
+
+from agent.clock import FrozenClock
+from agent.model import (
+    GPU_LABELS,
+    Absence,
+    Reading,
+    ReadKey,
+    Reason,
+    Sample,
+    Snapshot,
+    counter,
+    gauge,
+    internal,
+)
+from exporters.prometheus import Exposition
+
+A, B = ("0", "GPU-a"), ("10", "GPU-b")
+POWER = gauge("dgx_gpu_power_watts", "Power drawn.", "nvmlDeviceGetPowerUsage", GPU_LABELS)
+ENERGY = counter("dgx_gpu_energy_joules_total", "Energy used.", "nvmlTotalEnergy", GPU_LABELS)
+CLOCK = gauge("dgx_gpu_clock_hertz", "Clock.", "nvmlClock", (*GPU_LABELS, "clock"))
+GPU_INFO = gauge("dgx_gpu_info", "Which GPU; always 1.", "nvmlName", (*GPU_LABELS, "model"))
+BUSY = gauge("dgx_cpu_busy_ratio", "All cores.", "/proc/stat")
+READ = counter("dgx_disk_read_bytes_total", "Read.", "/proc/diskstats", ("device",))
+LOADERS = internal("dgx_loader_sleep_ratio", "Loaders asleep.", "/proc/*/stat", GPU_LABELS)
+SYSTEM = gauge("dgx_system_info", "System; always 1.", "DMI", ("system", "driver_version"))
+UP = gauge("dgx_agent_source_up", "Source answers.", "the agent", ("source",))
+SPENT = counter("dgx_agent_read_seconds_total", "Wall time.", "the agent", ("source",))
+LIMIT = gauge(
+    "dgx_bandwidth_limit_bytes_per_second",
+    "Limit.",
+    "specs",
+    ("path", "device", "gpu", "uuid", "direction"),
+)
+
+OM = "application/openmetrics-text"
+TEXT_0 = "text/plain; version=0.0.4; charset=utf-8"
+TEXT_1 = "text/plain; version=1.0.0; charset=utf-8; escaping="
+OM_1 = f"{OM}; version=1.0.0; charset=utf-8"
+PROMETHEUS_2 = (
+    f"{OM};version=1.0.0,{OM};version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+PROMETHEUS_3 = (
+    f"{OM};version=1.0.0;escaping=allow-utf-8;q=0.6,{OM};version=0.0.1;q=0.5,"
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+
+GOLDEN_TEXT = """\
+# HELP dgx_cpu_busy_ratio All cores. Origin: /proc/stat.
+# TYPE dgx_cpu_busy_ratio gauge
+dgx_cpu_busy_ratio 0.25
+# HELP dgx_disk_read_bytes_total Read. Origin: /proc/diskstats.
+# TYPE dgx_disk_read_bytes_total counter
+dgx_disk_read_bytes_total{device="a\\"b\\\\c\\nd"} 5.0
+dgx_disk_read_bytes_total{device="nvme0n1"} 1.2e+10
+# HELP dgx_gpu_energy_joules_total Energy used. Origin: nvmlTotalEnergy.
+# TYPE dgx_gpu_energy_joules_total counter
+dgx_gpu_energy_joules_total{gpu="0",uuid="GPU-a"} 0.0
+# HELP dgx_gpu_power_watts Power drawn. Origin: nvmlDeviceGetPowerUsage.
+# TYPE dgx_gpu_power_watts gauge
+dgx_gpu_power_watts{gpu="0",uuid="GPU-a"} 412.345
+dgx_gpu_power_watts{gpu="10",uuid="GPU-b"} 60.0
+"""
+GOLDEN_OPENMETRICS = (
+    "".join(
+        line.replace("_total ", " ", 1) if line.startswith("#") else line
+        for line in GOLDEN_TEXT.splitlines(keepends=True)
+    )
+    + "# EOF\n"
+)
+
+
+def reading(part: str, *samples: Sample, at: float = 0.0, every: float = 1.0) -> Reading:
+    return Reading(ReadKey("test", part), at, every, samples)
+
+
+def snapshot(*readings: Reading, tick: int = 1) -> Snapshot:
+    return Snapshot(tick, 0.0, 1_700_000_000.25, {r.key: r for r in readings})
+
+
+def power(labels: tuple[str, str], watts: float) -> Sample:
+    return Sample(POWER, labels, watts)
+
+
+SMALL = snapshot(
+    reading("b", power(B, 60.0), Sample(ENERGY, A, 0.0), Sample(LOADERS, A, 0.5)),
+    reading("a", power(A, 412.345), Sample(BUSY, (), 0.25)),
+    reading("disk", Sample(READ, ("nvme0n1",), 1.2e10), Sample(READ, ('a"b\\c\nd',), 5.0)),
+)
+
+
+RICH = snapshot(
+    replace(
+        reading(
+            "gpu0",
+            power(A, 400.0),
+            Sample(GPU_INFO, (*A, "H100"), 1.0),
+            Sample(CLOCK, (*A, "sm"), 1.98e9),
+            Sample(CLOCK, (*A, "memory"), 2.6e9),
+            Sample(LOADERS, A, 0.5),
+            Sample(LIMIT, ("nvlink", "gpu0", *A, "transmit"), 4.5e11),
+        ),
+        absences=(
+            Absence(ENERGY, A, Reason.UNSUPPORTED, "nvmlTotalEnergy"),
+            Absence(CLOCK, (*A, "video"), Reason.DENIED, "video clock"),
+        ),
+    ),
+    replace(
+        reading(
+            "host",
+            Sample(BUSY, (), 0.25),
+            Sample(READ, ("nvme0n1",), 7.0),
+            Sample(READ, ("md0",), math.nan),
+            Sample(LIMIT, ("disk", "nvme0n1", "", "", "read"), 6.5e9),
+            Sample(SYSTEM, ("dgx-h100", "580"), 1.0),
+            Sample(UP, ("nvml",), 1.0),
+            Sample(UP, ("host",), 0.0),
+            Sample(SPENT, ("nvml",), 1.5),
+        ),
+        absences=(Absence(READ, ("sdb",), Reason.MISSING, "/proc/diskstats"),),
+    ),
+    reading("gpu10", power(B, 60.0), at=0.5),
+    reading("gpu9", power(("9", "GPU-c"), 61.0), at=0.5),
+)
+
+
+class Bench:
+    """An exposition over a snapshot that tests replace; counts how often it is built."""
+
+    def __init__(self, first: Snapshot = SMALL, *, process: bool = False) -> None:
+        self.snapshot = first
+        self.clock = FrozenClock()
+        self.builds = 0
+        self.pause = threading.Event()
+        self.pause.set()
+        self.building = threading.Event()
+        self.exposition = Exposition(self.latest, self.clock, process=process, extras=[self])
+
+    def latest(self) -> Snapshot:
+        return self.snapshot
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        self.builds += 1
+        self.building.set()
+        assert self.pause.wait(60)
+        return []
+
+    def text(self, accept: str = "") -> str:
+        return self.exposition.render(accept)[0].decode()

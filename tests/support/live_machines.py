@@ -1,0 +1,89 @@
+"""What the tests of the live page share: simulated machines with a page open on them."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent import simulator
+from agent.cli.assembly import Hardware, build_agent
+from agent.cli.view import view_of
+from agent.clock import FrozenClock
+from agent.config.settings import Settings
+from agent.diagnosis.thresholds import Thresholds
+from agent.model import Snapshot
+from agent.simulator import system_models
+from exporters.live.feed import Feed
+from exporters.live.frame import whole
+from exporters.live.page_state import PageState
+from exporters.live.understanding import understand
+from exporters.live.view import View
+from tests.support.machines import Bench
+
+Document = dict[str, Any]
+
+HELD_AFTER = 5.0  # s, not a minute
+SIXTEEN = replace(
+    system_models.ALL["dgx-a100"],
+    name="sixteen",
+    product="Two trays of eight",
+    vendor="Somebody",
+    buses=tuple(range(0x10, 0x20)),
+)
+"""More GPUs than any system of the simulation has."""
+
+
+@dataclass
+class Watched:
+    """A machine under a frozen clock, the view of its agent, and the scene of an open page."""
+
+    bench: Bench
+    view: View
+    scene: PageState
+
+    def run(self, seconds: int) -> "Watched":
+        """Tick once a second."""
+        for _ in range(seconds):
+            self.tick()
+        return self
+
+    def tick(self) -> Snapshot:
+        """One tick and its second; what was read in it."""
+        heard: list[Snapshot] = []
+        self.bench.agent.poller.listeners[:] = [heard.append]
+        self.bench.run(1)
+        self.bench.agent.poller.listeners.clear()
+        self.scene.take(heard[0], self.scene._known, None)
+        return heard[0]
+
+    def hurry(self) -> "Watched":
+        """Let everything be read at the next tick, however seldom it is."""
+        for read in self.bench.agent.gpus.reads():
+            read.due = 0.0
+        return self
+
+    def frame(self) -> Document:
+        """What a page shows of the last tick, everything understood."""
+        snapshot = self.scene._snapshot
+        self.scene.take(snapshot, understand(self.view))
+        return whole(self.scene.machine(), self.scene.tick())
+
+
+def watched(name: str) -> Watched:
+    """A machine of `SYSTEM[@DRIVER][:SCENARIO]`, the system `sixteen` included."""
+    system, _, scenario = name.partition(":")
+    what = (
+        simulator.Simulation(SIXTEEN, SIXTEEN.driver, scenario)
+        if system == SIXTEEN.name
+        else simulator.parse(name)
+    )
+    clock = FrozenClock()
+    machine = simulator.build(what, clock)
+    hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
+    config = Settings(Thresholds(held_after=HELD_AFTER))
+    agent = build_agent(config, hardware, clock, inline=True)
+    view = view_of(agent, hardware)
+    return Watched(Bench(agent, clock, machine), view, PageState(view))
+
+
+def feed_of(machine: Watched) -> Feed:
+    """A feed over the machine; whoever plays the ticks tells it of them."""
+    return Feed(machine.view)

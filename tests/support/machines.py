@@ -1,0 +1,105 @@
+"""Whole machines under a frozen clock: an agent that ticks when told to, and its scrape."""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from agent import simulator as simulation
+from agent.cli.assembly import Agent, Hardware, build_agent, taped_hardware
+from agent.clock import FrozenClock
+from agent.config.settings import Settings
+from agent.hardware.files import RealFiles
+from agent.hardware.host import Host
+from agent.series import SampleStore
+from exporters.prometheus import Exposition
+
+TEXT = "text/plain;version=0.0.4"
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+BUILD = re.compile(r"dgx_agent_build_info\{.*\} ")
+
+
+@dataclass
+class Bench:
+    """An agent, the machine below it (None for a tape) and the clock of both."""
+
+    agent: Agent
+    clock: FrozenClock
+    machine: Any = None
+
+    def run(self, seconds: int) -> "Bench":
+        """Tick once a second."""
+        for _ in range(seconds):
+            asyncio.run(self.agent.poller.tick())
+            self.agent.watch.poll(0)
+            self.clock.advance(1.0)
+        return self
+
+    @property
+    def look(self) -> SampleStore:
+        """The last tick's samples, with what observers make of them."""
+        return SampleStore.of(self.agent.poller.latest)
+
+    def scrape(self, accept: str = TEXT) -> str:
+        """What Prometheus would get, without process metrics and versions of this machine."""
+        exposition = Exposition(lambda: self.agent.poller.latest, self.clock, process=False)
+        text = exposition.render(accept)[0].decode()
+        return BUILD.sub('dgx_agent_build_info{python="P",version="V"} ', text)
+
+
+def simulated(name: str, config: Settings | None = None) -> Bench:
+    """A simulated machine of `SYSTEM[@DRIVER][:SCENARIO]`."""
+    clock = FrozenClock()
+    machine = simulation.build(simulation.parse(name), clock)
+    hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
+    return Bench(build_agent(config or Settings(), hardware, clock, inline=True), clock, machine)
+
+
+def taped(path: Path) -> Bench:
+    """A recorded machine."""
+    clock = FrozenClock()
+    return Bench(build_agent(Settings(), taped_hardware(path, clock), clock, inline=True), clock)
+
+
+def laptop(root: Path) -> Bench:
+    """A machine without NVML: files below `root`, no disks, no driver."""
+    clock = FrozenClock()
+    host = Host(files=RealFiles(root), psutil=_Bare())
+    hardware = Hardware(no_driver, host)
+    return Bench(build_agent(Settings(), hardware, clock, inline=True), clock)
+
+
+def no_driver() -> Any:
+    """A library that says that there is no driver."""
+    return _NoDriver()
+
+
+class _NoDriver:
+    """pynvml where there is no driver."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        self.NVMLError = pynvml.NVMLError
+        self.NVMLLibraryMismatchError = pynvml.NVMLLibraryMismatchError
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        raise self.NVMLError(12)
+
+
+class _Bare:
+    """psutil of a machine with nothing."""
+
+    def disk_io_counters(self, perdisk: bool = True, nowrap: bool = False) -> dict[str, Any]:
+        return {}
+
+    def net_io_counters(self, pernic: bool = True, nowrap: bool = False) -> dict[str, Any]:
+        return {}
+
+    def net_if_stats(self) -> dict[str, Any]:
+        return {}
+
+    def cpu_times(self) -> Any:
+        return SimpleNamespace(user=1.0, nice=0.0, system=1.0, idle=8.0, iowait=0.0, irq=0.0)

@@ -1,0 +1,102 @@
+"""A /proc of made-up processes below a folder, and the look of the agent at them."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from agent.clock import FrozenClock
+from agent.config.settings import Configuration, Settings
+from agent.hardware.host import Host
+from agent.jobs.gpu_processes import GpuProcesses
+from agent.model import Metric, Reading
+from agent.polling.reads import ReadCosts, perform
+from agent.sources import workload
+from agent.sources.options import HostOptions
+from tests.support.fake_host import FakePsutil, OddTree
+
+GPU, OTHER = ("0", "GPU-0"), ("1", "GPU-1")
+CGROUP = "/system.slice/job.scope"
+
+
+class ProcessTree:
+    """Processes as files; `look` lets a second pass and reads the workload."""
+
+    def __init__(self, root: Path, *, info: bool = False) -> None:
+        self.root = root
+        self.tree = OddTree(root)
+        self.clock = FrozenClock()
+        self.gpu_processes = GpuProcesses()
+        self.parents: dict[int, tuple[int, str, float]] = {}
+        self.write("/proc/uptime", "5000.00 1.00")
+        host = Host(self.tree, FakePsutil(), login={1000: "ada"}.__getitem__)
+        options = HostOptions(Configuration(Settings(workload.JobConfig(info))))
+        (self._read,) = workload.reads(host, self.clock, options, self.gpu_processes)
+
+    def write(self, path: str, text: str) -> None:
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def start(
+        self, pid: int, parent: int = 1, *, thread: int = 0, name: str = "python3", at: float = 4e3
+    ) -> None:
+        """A process that `thread` of its parent forked (0: the first) `at` seconds after boot."""
+        self.parents[pid] = (parent, name, at)
+        self.does(pid, "S", 0.0)
+        status = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nCpus_allowed_list:\t0-3\n"
+        self.write(f"/proc/{pid}/status", status)
+        self.write(f"/proc/{pid}/cgroup", f"0::{CGROUP}\n")
+        self.write(f"/proc/{pid}/cmdline", "python3\0train.py\0")
+        self.write(f"/proc/{pid}/task/{pid}/children", "")
+        above = self.root / f"proc/{parent}/task/{thread or parent}/children"
+        if above.exists():
+            above.write_text(f"{above.read_text()}{pid} ")
+
+    def does(self, pid: int, state: str, seconds: float) -> None:
+        """The process is in this state now, and has used so many CPU seconds."""
+        parent, name, started = self.parents[pid]
+        ticks = round(seconds * 100)
+        rest = f"{ticks // 3} {ticks - ticks // 3} 0 0 20 0 1 0 {started * 100:.0f} 0 0"
+        numbers = f"{parent} {pid} {pid} 0 -1 4194304 0 0 0 0 {rest}"
+        self.write(f"/proc/{pid}/stat", f"{pid} ({name}) {state} {numbers}{' 0' * 28}\n")
+
+    def end(self, pid: int) -> None:
+        shutil.rmtree(self.root / f"proc/{pid}")
+
+    def occupy(self, *pids: int, gpu: tuple[str, str] = GPU) -> None:
+        self.gpu_processes.settle(gpu, pids)
+
+    def thread(self, pid: int, tid: int, state: str, ran: float, queued: float = 0.0) -> None:
+        """A thread of the process is in this state; it ran and was ready for so many seconds."""
+        parent, name, started = self.parents[pid]
+        rest = f"{round(ran * 100)} 0 0 0 20 0 1 0 {started * 100:.0f} 0 0"
+        numbers = f"{parent} {pid} {pid} 0 -1 4194304 0 0 0 0 {rest}"
+        folder = f"/proc/{pid}/task/{tid}"
+        self.write(f"{folder}/stat", f"{tid} ({name}) {state} {numbers}{' 0' * 28}\n")
+        self.write(f"{folder}/schedstat", f"{ran * 1e9:.0f} {queued * 1e9:.0f} 1\n")
+
+    def look(self, after: float = 1.0) -> Reading:
+        self.clock.advance(after)
+        self.tree.asked.clear()
+        self.tree.listed.clear()
+        reading, _ = perform(self._read, self.clock, ReadCosts())
+        assert not reading.failure, reading.failure
+        return reading
+
+
+def of(reading: Reading, gpu: tuple[str, str] = GPU) -> dict[Metric, float]:
+    """The figures of one GPU; of its jobs only how many."""
+    found: dict[Metric, float] = {}
+    for metric, labels, value in reading.samples:
+        if labels[:2] == gpu:
+            found[metric] = found.get(metric, 0.0) + value
+    return found
+
+
+def labels_of(reading: Reading, metric: Metric) -> list[tuple[str, ...]]:
+    return [labels for found, labels, _ in reading.samples if found is metric]
+
+
+def pids_asked(paths: Iterable[str]) -> set[int]:
+    """The processes whose files are among these."""
+    return {int(p) for path in paths if (p := path.split("/")[2]).isdigit()}

@@ -1,0 +1,165 @@
+"""What befalls a simulated machine in a soak: GPUs, links, processes and devices come and go."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from agent.cli.assembly import Agent
+from agent.config.settings import Section, Settings
+from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.simulator import SimulatedSystem, scenarios
+from agent.sources.disk import DiskConfig
+from agent.sources.network import NetworkConfig
+from agent.sources.process import ProcessConfig
+from agent.sources.workload import JobConfig
+from tests.support.hotplug import KINDS, Hotplug
+
+CALM = "training"
+MOST_PLUGGED = 6
+MOST_PROCESSES = 4
+XIDS = (13, 31, 43, 48, 63, 79, 94)
+FUNCTIONS = (
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetSamples",
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetCount",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMetricsGet",
+    "nvmlEventSetCreate",
+    "nvmlEventSetWait",
+)
+CODES = (4, 6, 9, 10, 15, 999)
+"""None that is a refusal for good: those are not asked again for an hour."""
+
+CONFIGS: tuple[tuple[Section, ...], ...] = (
+    (ProcessConfig(series=2), JobConfig(info=True)),
+    (ProcessConfig(series=0), JobConfig(info=False)),
+    (DiskConfig(re.compile("^nvme")), NetworkConfig(re.compile("^e"))),
+    (LimitsConfig((LimitConfig("disk", "md0", "read", 1e9),)),),
+)
+
+
+@dataclass(slots=True)
+class Turmoil:
+    """Strikes a machine at random, always the same for the same seed; `heal` makes it whole."""
+
+    machine: SimulatedSystem
+    plugs: Hotplug
+    agent: Agent
+    home: Settings
+    """What `heal` puts in force again."""
+    random: Random = field(default_factory=lambda: Random(7))
+    struck: dict[str, int] = field(default_factory=dict)
+
+    def strike(self) -> None:
+        """One of the things that may happen."""
+        name = self.random.choice(sorted(STRIKES))
+        STRIKES[name](self)
+        self.struck[name] = self.struck.get(name, 0) + 1
+
+    def heal(self) -> None:
+        """Everything is there again, and trains; what was plugged in or started is gone."""
+        self.follow(self.home)
+        self.machine.driver.failures.clear()
+        self.machine.driver.hang(on=False)
+        for name in list(self.plugs.devices):
+            self.plugs.unplug(name)
+        if any(gpu.mig for gpu in self.machine.gpus):
+            self.machine.reload_driver()  # as switching MIG off takes: a reset
+        for gpu in self.machine.gpus:
+            self.machine.set_mig(gpu.index, on=False)
+            self.machine.stop_process(gpu.index)
+            self.machine.restore(gpu.index)
+        self.machine.set_scenario("idle")
+        self.machine.set_scenario(CALM)  # a new job
+
+    def gpu(self) -> int:
+        """The index of any GPU."""
+        return self.random.randrange(len(self.machine.gpus))
+
+    def lose(self) -> None:
+        self.machine.lose(self.gpu())
+
+    def restore(self) -> None:
+        for gpu in self.machine.gpus:
+            if gpu.lost:
+                self.machine.restore(gpu.index)
+
+    def flap(self) -> None:
+        gpu = self.machine.gpus[self.gpu()]
+        if gpu.links:
+            self.machine.cut_link(gpu.index, self.random.randrange(len(gpu.links)))
+
+    def mend(self) -> None:
+        for gpu in self.machine.gpus:
+            for link in gpu.links:
+                link.cut = False
+
+    def start(self) -> None:
+        index = self.gpu()
+        if len(self.machine.gpus[index].processes) < MOST_PROCESSES:
+            self.machine.start_process(index)
+
+    def stop(self) -> None:
+        self.machine.stop_process(self.gpu())
+
+    def plug(self) -> None:
+        if len(self.plugs.devices) < MOST_PLUGGED:
+            self.plugs.plug(self.random.choice(sorted(KINDS)))
+
+    def unplug(self) -> None:
+        if self.plugs.devices:
+            self.plugs.unplug(self.random.choice(sorted(self.plugs.devices)))
+
+    def fail(self) -> None:
+        index = self.random.choice([None, self.gpu()])
+        self.machine.driver.fail(self.random.choice(FUNCTIONS), self.random.choice(CODES), index)
+
+    def work(self) -> None:
+        self.machine.driver.failures.clear()
+
+    def reload_driver(self) -> None:
+        self.machine.reload_driver()
+
+    def reset(self) -> None:
+        self.machine.reset_gpu(self.gpu())
+
+    def xid(self) -> None:
+        self.machine.driver.xid(self.gpu(), self.random.choice(XIDS))
+
+    def partition(self) -> None:
+        self.machine.set_mig(self.gpu(), on=True)
+
+    def reload(self) -> None:
+        self.follow(self.home.including(*self.random.choice(CONFIGS)))
+
+    def follow(self, settings: Settings) -> None:
+        self.agent.configuration.current = self.agent.complete(settings)
+
+    def play(self) -> None:
+        stops = scenarios.stops(self.machine.system)
+        self.machine.set_scenario(self.random.choice(stops))
+
+
+STRIKES: dict[str, Callable[[Turmoil], None]] = {
+    "GPU lost": Turmoil.lose,
+    "GPUs back": Turmoil.restore,
+    "link down": Turmoil.flap,
+    "links up": Turmoil.mend,
+    "process starts": Turmoil.start,
+    "processes end": Turmoil.stop,
+    "device comes": Turmoil.plug,
+    "device goes": Turmoil.unplug,
+    "call fails": Turmoil.fail,
+    "calls work": Turmoil.work,
+    "driver reloaded": Turmoil.reload_driver,
+    "GPU reset": Turmoil.reset,
+    "XID": Turmoil.xid,
+    "MIG": Turmoil.partition,
+    "configuration": Turmoil.reload,
+    "scenario": Turmoil.play,
+}
+"""What may happen, each as likely as the others."""

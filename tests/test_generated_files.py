@@ -1,0 +1,31 @@
+"""What is generated and committed is what `build` writes now."""
+
+import pytest
+
+from agent.cli.build import generated
+from agent.config.settings import Settings
+from tests.support.repository import ROOT
+
+BOARDS = ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links", "dgx-input-pipeline", "dgx-agent")
+RULES = ("dgx-records", "dgx-hardware", "dgx-workload", "dgx-agent")
+COMMITTED = {
+    "METRICS.md": "exporters/METRICS.md",
+    "RUNBOOK.md": "alerts/RUNBOOK.md",
+    "alertmanager/alertmanager.yaml": "deploy/alertmanager/alertmanager.yaml",
+    **{f"prometheus/{r}.yaml": f"deploy/prometheus/{r}.yaml" for r in RULES},
+    **{f"grafana/dashboards/{b}.json": f"deploy/grafana/dashboards/{b}.json" for b in BOARDS},
+}
+"""Where users find each generated file in the repository."""
+
+
+def test_everything_generated_is_committed() -> None:
+    assert set(generated(Settings())) == set(COMMITTED)
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_is_fresh(name: str, request: pytest.FixtureRequest) -> None:
+    path = ROOT / COMMITTED[name]
+    if request.config.getoption("--update-golden"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(generated(Settings())[name])
+    assert path.read_text() == generated(Settings())[name]

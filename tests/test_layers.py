@@ -1,0 +1,170 @@
+"""Who may import whom: rooms in layers, and one place for each library."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import ROOT
+from tests.support.source_code import CODE, breaches, files, imports, relative
+
+LAYERS = (
+    "agent.errors",
+    "agent.clock",
+    "agent.model",
+    "agent.series",
+    "agent.config",
+    "agent.hardware",
+    "agent.simulator",
+    "agent.replay",
+    "agent.specs",
+    "agent.jobs",
+    "agent.polling",
+    "agent.sources",
+    "agent.limits",
+    "agent.diagnosis",
+    "agent.catalogue",
+    "alerts",
+    "dashboards",
+    "exporters",
+    "agent.stack",
+    "agent.service",
+    "agent.cli",
+    "agent.__main__",
+)
+"""The rooms, lowest first: a room imports only what stands before it. Data flows the same way."""
+
+RUNNING = ("agent.polling.poller", "agent.polling.inventory", "agent.polling.worker")
+"""What moves: those who show and tell see its results alone."""
+
+CLOSED = {
+    "agent.simulator": ("agent.replay", "agent.specs"),
+    "agent.replay": ("agent.simulator",),
+    "agent.hardware": ("agent.config",),
+    "agent.sources": (
+        "pynvml",
+        "psutil",
+        "aiohttp",
+        "subprocess",
+        "agent.simulator",
+        "agent.replay",
+    ),
+    "alerts": ("agent.hardware", *RUNNING),
+    "dashboards": ("alerts", "agent.hardware", *RUNNING),
+    "exporters": ("alerts", "dashboards", "agent.hardware", *RUNNING, "pynvml", "psutil"),
+}
+"""What a room must not import although it stands lower, or is a library."""
+
+
+def layer(module: str) -> int | None:
+    """The place of a module in LAYERS; None for the root of the package and for libraries."""
+    found = [n for n, room in enumerate(LAYERS) if module == room or module.startswith(f"{room}.")]
+    return found[0] if found else None
+
+
+def module_of(path: Path) -> str:
+    return relative(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def test_every_room_has_a_place() -> None:
+    homeless = {module_of(path) for path in files(*CODE) if layer(module_of(path)) is None} - {
+        "agent"
+    }
+    assert homeless == set()
+
+
+@pytest.mark.parametrize("room", LAYERS)
+def test_a_room_imports_only_lower_ones(room: str) -> None:
+    mine = LAYERS.index(room)
+    paths = [path for path in files(*CODE) if layer(module_of(path)) == mine]
+    assert paths, f"{room} is gone: move its rule"
+    found = [
+        str(i)
+        for path in paths
+        for i in imports(path)
+        if ((theirs := layer(i.module)) is not None and theirs > mine)
+        or i.reaches(*CLOSED.get(room, ()))
+    ]
+    assert found == []
+
+
+def test_the_model_stands_on_the_standard_library_alone() -> None:
+    modules = {found.module.split(".")[0] for found in imports(ROOT / "agent/model.py")}
+    assert modules <= sys.stdlib_module_names
+
+
+SHARED_SOURCES = {"agent.sources", "agent.sources.options"}
+
+
+def test_a_source_imports_no_other() -> None:
+    found = [
+        str(i)
+        for path in files("agent/sources")
+        if path.name != "table.py"
+        for i in imports(path)
+        if i.reaches("agent.sources") and i.module not in SHARED_SOURCES
+    ]
+    assert found == []
+
+
+LIBRARIES = {
+    "pynvml": (
+        "agent/hardware/",
+        "agent/simulator/",
+        "agent/replay/",
+    ),
+    "psutil": ("agent/hardware/host.py",),
+    "grafanalib": ("dashboards/panels.py",),
+    "aiohttp": ("exporters/",),
+    "prometheus_client": ("exporters/",),
+    "yaml": ("alerts/", "exporters/web_yaml.py"),
+    "bcrypt": ("exporters/passwords.py",),
+    "subprocess": ("agent/cli/",),
+}
+"""Each library has one place."""
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_library_has_one_place(library: str) -> None:
+    found = [
+        str(i)
+        for path in files(*CODE)
+        for i in imports(path)
+        if i.reaches(library) and not i.within.startswith(LIBRARIES[library])
+    ]
+    assert found == []
+
+
+def test_code_does_not_import_tests() -> None:
+    forbidden = ("tests", "pytest", "hypothesis")
+    assert [b for path in files(*CODE) for b in breaches(path, *forbidden)] == []
+
+
+def test_nobody_imports_the_command_line_but_itself() -> None:
+    found = [
+        str(i)
+        for path in files(*CODE)
+        for i in imports(path)
+        if i.reaches("agent.__main__", "agent.cli")
+        and i.within != "agent/__main__.py"
+        and not i.within.startswith("agent/cli/")
+    ]
+    assert found == []
+
+
+def test_a_laptop_without_extras_can_import_everything_but_boards() -> None:
+    modules = [
+        relative(path).removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        for path in files(*CODE)
+        if path.name != "__main__.py" and not relative(path).startswith("dashboards/")
+    ]
+    code = f"import sys; sys.modules['grafanalib'] = None\nimport {', '.join(modules)}"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+    "module", ["agent.polling.inventory", "agent.polling.poller", "agent.sources.table"]
+)
+def test_modules_can_be_imported_alone(module: str) -> None:
+    subprocess.run([sys.executable, "-W", "error", "-c", f"import {module}"], cwd=ROOT, check=True)
