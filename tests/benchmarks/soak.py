@@ -161,11 +161,12 @@ class Soak:
 
 
 def series_of(snapshot: Snapshot) -> Series:
-    """What Prometheus is shown; each job has a name of its own, which does not matter here."""
+    """What Prometheus is shown; each job has a name of its own, which does not matter here, nor
+    does whom a GPU has waited for: such a series comes with the first wait, at most one a pair."""
     return frozenset(
         (metric.name, *named(metric, labels))
         for metric, labels, _ in snapshot.samples(snapshot.at)
-        if metric.kind is not Kind.INTERNAL
+        if metric.kind is not Kind.INTERNAL and metric is not WAITS_FOR
     )
 
 

@@ -94,7 +94,7 @@ STAGES = {
     "dgx1": Stage("dgx-1-v100", 8, (
         Scene("starved-network", ("8 GPUs starved by the network",), "costly", "starved", "network",
               saturated=("network eno1 receive",)),
-        Scene("starved-host-thread", ("8 GPUs starved by the one thread",), "costly", "starved",
+        Scene("starved-host-thread", ("8 GPUs limited by one launch thread",), "costly", "starved",
               "host_thread"),
         Scene("starved-disk", ("8 GPUs starved by disk", "md0"), "costly", "starved", "disk",
               saturated=("disk md0 read",)),

@@ -170,7 +170,7 @@ def test_figures_are_told_to_those_who_listen_only_when_they_mean_something_else
 
 def test_data_is_text_and_never_markup(page: Page, fleet: Machines) -> None:
     arrive(page, fleet.page("single"))
-    evil = json.dumps("<img src=x onerror=alert(1)>")
+    evil = json.dumps({"sentence": "<img src=x onerror=alert(1)>"})
     found = page.run(f"""import('/problems.js').then((module) => {{
       const list = document.createElement('ul');
       module.showFindings(list, [{evil}]);

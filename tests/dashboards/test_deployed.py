@@ -104,7 +104,8 @@ def test_the_image_holds_what_the_agent_needs() -> None:
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     copied = {word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]}
     wheel = project()["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {"pyproject.toml", "README.md", *wheel["packages"], *wheel["force-include"]}
+    needed = {"pyproject.toml", "README.md", "LICENSE", "deploy/requirements"}
+    needed |= {*wheel["packages"], *wheel["force-include"]}
     assert all(any(fnmatch(file, pattern) for pattern in copied) for file in needed)
     assert all(any(fnmatch(file, pattern) for file in needed) for pattern in copied)
     kept = (DEPLOY / "Dockerfile.dockerignore").read_text().split()

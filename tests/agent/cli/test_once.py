@@ -42,7 +42,7 @@ def test_paths_stand_against_their_limits_the_fullest_first() -> None:
 
 
 def test_why_and_what_to_do_is_told_once_for_all_alike() -> None:
-    told = "\n".join(lines("dgx-1-v100:starved-peer"))
+    told = "\n".join(lines("dgx-1-v100:starved-peer", seconds=24))
     assert told.count("GPUs 1-7 starved by a slow peer: ") == 1
     assert "balance the work" in " ".join(told.split())
 

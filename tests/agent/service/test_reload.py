@@ -90,7 +90,7 @@ EFFECTS: dict[str, tuple[str, Settings, str, int]] = {
         "dgx-station-v100:held",
         Settings(Thresholds(held_after=2.0)),
         r'^dgx_gpu_state\{.*state="held".*\} 1.0',
-        4,
+        12,
     ),
     "limit": (
         "dgx-1-v100:training",
