@@ -106,11 +106,18 @@ class Evidence:
         """Whether an engine is active nearly all the time: it may only be spinning."""
         return self.mean_activity >= self.context.thresholds.busy
 
+    @cached_property
+    def throttle_masks(self) -> list[int]:
+        """NVML's clock event reasons at each look of the window."""
+        return [
+            int(look.value) for look in self.context.samples.recent(clocks.REASONS, *self.labels)
+        ]
+
     def throttled(self, *reasons: str) -> float:
         """Share of the window in which one of these held the clocks down."""
-        looks = self.context.samples.recent(clocks.REASONS, *self.labels)
+        masks = self.throttle_masks
         mask = sum(THROTTLE_BITS[reason] for reason in reasons)
-        seen = sum(bool(int(look.value) & mask) for look in looks) / len(looks) if looks else 0.0
+        seen = sum(bool(held & mask) for held in masks) / len(masks) if masks else 0.0
         unseen = (r for r in reasons if not THROTTLE_BITS[r])  # only a counter tells
         counted = (
             self.context.samples.rate(clocks.THROTTLE, *self.labels, r) or 0.0 for r in unseen

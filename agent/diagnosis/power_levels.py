@@ -5,8 +5,11 @@ to 750 (measured on H200s). A job that does both in turn has two levels; one tha
 one broad level, whose lower part stays above 0.7 of the upper.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 
 FEWEST = 60
 """Samples below which nothing is said: 1.2 s of the 50 Hz buffer."""
@@ -43,20 +46,20 @@ def power_levels(watts: Sequence[float]) -> PowerLevels | None:
         return None
     ordered = sorted(watts)
     cut = (ordered[count // 20] + ordered[-1 - count // 20]) / 2
-    total = sum(ordered)
+    sums = list(accumulate(ordered, initial=0.0))
+    mean = sums[-1] / count
     for _ in range(16):
-        below = [value for value in ordered if value < cut]
-        if not below or len(below) == count:
-            return PowerLevels(total / count, total / count, 0.0, distinct=False)
-        lower = sum(below) / len(below)
-        upper = (total - sum(below)) / (count - len(below))
+        below = bisect_left(ordered, cut)
+        if below in (0, count):
+            return PowerLevels(mean, mean, 0.0, distinct=False)
+        lower = sums[below] / below
+        upper = (sums[-1] - sums[below]) / (count - below)
         moved = (lower + upper) / 2
         if abs(moved - cut) < 1e-3 * upper:
             break
         cut = moved
-    share = len(below) / count
-    mean = total / count
-    variance = sum((value - mean) ** 2 for value in ordered) / count
+    share = below / count
+    variance = sum(map(mul, ordered, ordered)) / count - mean**2
     explained = share * (1 - share) * (upper - lower) ** 2
     distinct = lower <= APART * upper and explained >= SHARPNESS * variance
     return PowerLevels(lower, upper, share, distinct)

@@ -47,15 +47,29 @@ class SampleBuffers:
         return min(100, round(100 * self._meter.mean(name, at - UTILISATION.every, at)))
 
     def power(self, now: float, seen: float) -> Iterator[tuple[float, float]]:
-        """When and how many watts."""
-        return ((at, self.watts(at)) for at in self._moments(POWER, now, seen))
+        """When and how many watts. Where the sensor's windows follow each other, or one window
+        makes several samples, each is worked out once."""
+        before, joules, watts = -1.0, 0.0, 0.0
+        for at in self._moments(POWER, now, seen):
+            update = _grid(at, self._model.power_update)
+            if update != before:
+                follows = abs(update - before - self._model.power_window) < SLACK
+                begin = joules if follows else self._joules(update - self._model.power_window)
+                before, joules = update, self._joules(update)
+                watts = self._noisy((joules - begin) / self._model.power_window, update)
+            yield at, watts
 
     def watts(self, now: float) -> float:
         """The newest power sample: the mean over the sensor's window before its last update."""
         update = _grid(now, self._model.power_update)
-        unlike = noise(round(update / POWER.every), self._index)
         mean = self._meter.mean("energy", update - self._model.power_window, update)
-        return mean * (1.0 + self.ripple * unlike)
+        return self._noisy(mean, update)
+
+    def _joules(self, at: float) -> float:
+        return self._meter.read("energy", at)
+
+    def _noisy(self, watts: float, update: float) -> float:
+        return watts * (1.0 + self.ripple * noise(round(update / POWER.every), self._index))
 
     def usage(self, now: float) -> float:
         """Watts of `nvmlDeviceGetPowerUsage`: on Hopper a mean over the last second."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pynvml
 
+from agent.hardware.buffers import SAMPLE
 from agent.simulator import refusals
 from agent.simulator.call_guard import NvmlPart, blocking_call, device_call, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
@@ -190,8 +191,7 @@ def _buffer(gpu: SimulatedGpu, kind: int, now: float, seen: float) -> Iterable[t
 
 def _sample(at: int, value: int) -> Any:
     sample = pynvml.c_nvmlSample_t()
-    sample.timeStamp = at
-    sample.sampleValue.uiVal = value
+    SAMPLE.pack_into(sample, 0, at, value)
     return sample
 
 

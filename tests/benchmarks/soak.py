@@ -28,6 +28,7 @@ from agent.cli.assembly import Hardware, build_agent
 from agent.cli.view import view_of
 from agent.clock import FrozenClock
 from agent.config.settings import Settings
+from agent.diagnosis.accounting import WAITS_FOR
 from agent.model import Kind, Metric, Snapshot
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
