@@ -1,6 +1,6 @@
 """How often each thing is read (seconds of the agent's clock): price follows work.
 
-The prices are measured (README, "What it costs"): a getter takes microseconds, an NVLink counter
+The prices are measured (tests/hardware/README.md): a getter takes microseconds, an NVLink counter
 3 ms of CPU a GPU, an energy counter 5 ms, the counters of eighteen links 16 ms.
 """
 
