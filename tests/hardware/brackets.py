@@ -183,8 +183,7 @@ def _number(text: str) -> float | None:
 def measure(watcher: Watcher) -> Iterator[Figure]:
     """One figure a value: how often it stood within its bracket, of the tries that it took."""
     watcher.ticks(2.5)
-    members = watcher.agent.gpus._members
-    device = min((m.device for m in members.values()), key=lambda d: d.identity.index)
+    device = watcher.agent.gpus.watched.all_gpus()[0].device
     yield from _identity(watcher, device)
     wanted: dict[Any, str] = {}
     asked = [b.witness for b in SMI]

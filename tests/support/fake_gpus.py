@@ -9,7 +9,7 @@ from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.model import Metric, Reading, ReadKey, Reason, Snapshot
 from agent.polling.gpu_context import GpuContext
-from agent.polling.inventory import GpuWatch
+from agent.polling.gpu_watch import GpuWatch
 from agent.polling.reads import Out, Read, ReadCosts
 from agent.polling.worker import Finished
 from agent.sources import power, xid
@@ -33,7 +33,7 @@ class Bench:
         self.counts = xid.XidCounts(
             lambda: ((str(i.index), i.uuid) for i in self.inventory.inventory.gpus)
         )
-        self.watch = xid.XidWatch(self.inventory.listener, self.counts)
+        self.watch = xid.XidWatch(self.inventory.events, self.counts)
 
     def build(self, device: NvmlDevice, identities: list[GpuIdentity]) -> list[Read]:
         host = Host(RealFiles("/nonexistent"), psutil=None)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 from agent.hardware.device import GpuIdentity, NvmlDevice
 from agent.model import Reason
 from agent.polling import intervals
-from agent.polling.inventory import CONNECTION
+from agent.polling.gpu_watch import CONNECTION
 from agent.polling.reads import Out, Read
 from agent.sources import activity, clocks, gpu, memory, nvlink, pcie, power, xid
 from tests.support.fake_gpus import Bench
@@ -48,15 +48,15 @@ def test_a_driver_that_is_not_there_yet_is_asked_again_each_ten_seconds(bench: B
 def test_nobody_is_ready_before_the_first_turn_is_over() -> None:
     bench = Bench()
     seen: list[bool] = []
-    build = bench.inventory.build
+    build = bench.inventory.watched.queries.build
 
     def observed(device: NvmlDevice, identities: list[GpuIdentity]) -> list[Read]:
         seen.append(bench.inventory.complete())
         seen.append(bench.inventory.inventory.connected)
-        seen.append(bench.inventory.listener() is not None)
+        seen.append(bench.inventory.events() is not None)
         return list(build(device, identities))
 
-    bench.inventory.build = observed
+    bench.inventory.watched.queries.build = observed
     bench.run()
     assert seen == [False] * 6
 

@@ -26,7 +26,7 @@ def test_the_hourly_probe_keeps_every_total(system: str) -> None:
     bench = simulated(system).run(30)
     metrics = (activity.ACTIVE_SECONDS, pcie.RECEIVED, power.ENERGY)
     before = {metric: values(bench, metric) for metric in metrics}
-    bench.agent.gpus._next_probe = 0.0
+    bench.agent.gpus.next.all_gpus = 0.0
     bench.run(16)  # past the next roll call
     for metric in metrics:
         after = values(bench, metric)
@@ -95,7 +95,7 @@ def test_gpm_samples_are_given_back() -> None:
     library.nvmlGpmSampleAlloc, library.nvmlGpmSampleFree = counted_alloc, counted_free
     bench.run(3)
     assert held["samples"] == 16
-    bench.agent.gpus._next_probe = 0.0
+    bench.agent.gpus.next.all_gpus = 0.0
     bench.run(15)
     bench.machine.lose(2)
     bench.run(3)
