@@ -20,10 +20,10 @@ from exporters.http import SOFTWARE
 
 SEND_BUFFER = 64 * 1024  # bytes of the kernel for each connection; left alone it takes ten times
 BACKLOG = 128
-FAREWELL = 3.0  # s that requests in flight get when the agent ends, and TLS to say goodbye
+SHUTDOWN_TIMEOUT = 3.0  # s that requests in flight get when the agent ends, and TLS to say goodbye
 LINGER = 1.0  # s for which the body of a request that was refused is still read
 KEEP_ALIVE = 75.0  # s: longer than any usual scrape interval
-TRIES = 10  # to find a port that is free on each address of the host
+PORT_TRIES = 10  # to find a port that is free on each address of the host
 
 NO_SUCH_FAMILY = frozenset({EAFNOSUPPORT, EADDRNOTAVAIL})
 
@@ -91,7 +91,7 @@ async def serve(
     connections = connections or Connections()
     connections.plain = context is None
     app.middlewares.insert(0, connections.middleware())
-    runner = web.AppRunner(app, shutdown_timeout=FAREWELL)
+    runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_TIMEOUT)
     await runner.setup()
     try:
         sockets = [Listener(one, connections) for one in await _bound(host, port)]
@@ -109,7 +109,9 @@ async def serve(
     loop = asyncio.get_running_loop()
     protocol = partial(RequestHandler, runner.server, loop=loop, **options)
     # Who is late with the handshake is cut off with all others who are late.
-    tls: dict[str, Any] = {"ssl": context, "ssl_shutdown_timeout": FAREWELL} if context else {}
+    tls: dict[str, Any] = (
+        {"ssl": context, "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT} if context else {}
+    )
     listening = [
         await loop.create_server(protocol, sock=one, backlog=BACKLOG, **tls) for one in sockets
     ]
@@ -122,7 +124,7 @@ async def _bound(host: str, port: int) -> list[socket.socket]:
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )
     addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
-    for _ in range(TRIES if port == 0 else 0):
+    for _ in range(PORT_TRIES if port == 0 else 0):
         with suppress(OSError):  # the port that was free on one address is taken on another
             return _bound_to(addresses)
     return _bound_to(addresses)

@@ -17,11 +17,11 @@ from exporters.web_config import WebConfig, WebConfigError, read
 
 log = logging.getLogger(__name__)
 
-LOOK = 1.0
-"""Seconds between two looks at the files."""
+POLL_INTERVAL = 1.0
+"""Seconds between two checks of the files."""
 
-AGAIN = 10
-"""Looks after which what could not be used is read again, though no file seems to have changed."""
+RETRY_POLLS = 10
+"""Polls after which what could not be used is read again, though no file seems to have changed."""
 
 Signature = tuple[int, ...] | None
 """Times of change of content and of rights, size, inode and device of a file; None for one that
@@ -85,7 +85,7 @@ class WebFile:
         self._end = Event()
         self._watching: Thread | None = None
         self._said = ""  # what is wrong with the files as they are now
-        self._looks = 0  # since they were read
+        self._polls = 0  # since they were read
         self.context = NewestContext.of(self._newest) if self._web.context else None
 
     @property
@@ -123,12 +123,12 @@ class WebFile:
         """Watch no longer."""
         self._end.set()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the files anew where they changed, or could not be used for some time."""
-        before, self._looks = self._reading, self._looks + 1
-        if before.is_current() and (self.good or self._looks < AGAIN):
+        before, self._polls = self._reading, self._polls + 1
+        if before.is_current() and (self.good or self._polls < RETRY_POLLS):
             return
-        self._looks = 0
+        self._polls = 0
         reading, said = FileReading(before.path), ""
         try:
             reading.load()
@@ -146,8 +146,8 @@ class WebFile:
             self._reading, self._said = reading, said
 
     def _watch(self) -> None:
-        while not self._end.wait(LOOK):
-            self.look()
+        while not self._end.wait(POLL_INTERVAL):
+            self.poll()
 
     def _newest(self) -> ssl.SSLContext:
         assert self._web.context is not None

@@ -1,4 +1,4 @@
-"""Reading YAML strictly: a key stands once, and no complaint quotes what may be a secret."""
+"""Reading YAML strictly: a key stands once, and no error quotes what may be a secret."""
 
 from collections.abc import Hashable
 from typing import Any

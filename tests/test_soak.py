@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.benchmarks.soak import MOST_BLOCKS, MOST_GROWTH, Measure, grown
-from tests.support.turmoil import STRIKES
+from tests.support.random_faults import STRIKES
 
 WARM = Measure(
     ticks=1120,

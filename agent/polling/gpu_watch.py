@@ -12,10 +12,10 @@ from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import Absent, Failure, Reading, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_queries import BuildReads, GpuQueries, WatchedGpu, count_of
-from agent.polling.watched_gpus import WatchedGpus
 from agent.polling.inventory import EventSubscription, GpuInventory
 from agent.polling.reads import Read, ReadCosts, is_due, is_pending, perform
 from agent.polling.schedule import SOON
+from agent.polling.watched_gpus import WatchedGpus
 from agent.polling.worker import Emit
 
 log = logging.getLogger(__name__)

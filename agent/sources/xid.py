@@ -53,7 +53,7 @@ class XidCounts:
         self._counts: Counter[tuple[str, int]] = Counter()
         self._known: dict[str, str] = {}
         self.refused: dict[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
-        self._told: Any = None  # what the samples below were made of: events are rare
+        self._sampled_from: Any = None  # what the samples below were made of: events are rare
         self._samples: list[Sample] = []
 
     def note(self, uuid: str, code: int) -> None:
@@ -64,14 +64,14 @@ class XidCounts:
         if not self._known:
             raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
         state = (dict(self._counts), dict(self._known), self.refused)
-        if state != self._told:
-            self._told, self._samples = state, list(self._tell(*state))
+        if state != self._sampled_from:
+            self._sampled_from, self._samples = state, list(self._samples_of(*state))
         out.samples.extend(self._samples)
         for uuid, absent in self.refused.items():
             out.absent(ERRORS, absent, self._known.get(uuid, ""), uuid)
 
     @staticmethod
-    def _tell(
+    def _samples_of(
         seen: dict[tuple[str, int], int], known: dict[str, str], refused: dict[str, Absent]
     ) -> Iterator[Sample]:
         for uuid, gpu in known.items():

@@ -22,7 +22,7 @@ HUNG = "dgx-h100:driver-hang"
 
 WARM = 25.0
 """Seconds until live agents have read twice what they read every ten, and rates have a window."""
-PATIENCE = 90.0
+TIMEOUT = 90.0
 """Seconds more in which a busy machine may catch up."""
 
 ALERT = {"alert": "DgxTest", "expr": "dgx_agent_build_info", "labels": {"severity": "info"}}
@@ -93,7 +93,7 @@ def live(machine: Machine) -> Machine:
 
 def settled(asked: Callable[[], T], wanted: T) -> T:
     """The answer, asked for again and again while it is not the one wanted."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while (answer := asked()) != wanted and time.monotonic() < deadline:
         time.sleep(1.0)
     return answer

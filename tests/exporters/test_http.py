@@ -22,13 +22,13 @@ from tests.support.exposition import (
     PROMETHEUS_2,
     RICH,
     TEXT_0,
-    Bench,
+    ExpositionBench,
 )
 
 Ask = Callable[[TestClient], Awaitable[None]]
 
 
-def ask(bench: Bench, ask: Ask, **probes: Callable[[], str]) -> None:
+def ask(bench: ExpositionBench, ask: Ask, **probes: Callable[[], str]) -> None:
     """Serve the bench and put the question."""
 
     async def session() -> None:
@@ -53,11 +53,11 @@ def test_metrics_over_http() -> None:
         assert zipped.headers["Content-Type"] == f"{OM_1}; escaping=underscores"
         assert gzip.decompress(await zipped.read()) == GOLDEN_OPENMETRICS.encode()
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_fifty_scrapes_at_once_build_once() -> None:
-    bench = Bench()
+    bench = ExpositionBench()
 
     async def question(client: TestClient) -> None:
         async def scrape() -> bytes:
@@ -72,7 +72,7 @@ def test_fifty_scrapes_at_once_build_once() -> None:
 
 
 def test_a_slow_render_does_not_hold_the_loop() -> None:
-    bench = Bench()
+    bench = ExpositionBench()
     bench.pause.clear()
 
     async def question(client: TestClient) -> None:
@@ -94,7 +94,7 @@ def test_head_says_what_get_would(path: str) -> None:
         for name in ("Content-Type", "Content-Length", "Cache-Control"):
             assert head.headers[name] == get.headers[name]
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_ready_says_what_is_awaited() -> None:
@@ -107,7 +107,7 @@ def test_ready_says_what_is_awaited() -> None:
         done = await client.get("/-/ready")
         assert (done.status, await done.text()) == (200, "ready\n")
 
-    ask(Bench(), question, awaited=lambda: awaited[0])
+    ask(ExpositionBench(), question, awaited=lambda: awaited[0])
 
 
 def test_healthy_unless_told_otherwise() -> None:
@@ -119,8 +119,8 @@ def test_healthy_unless_told_otherwise() -> None:
         response = await client.get("/-/healthy")
         assert (response.status, await response.text()) == (503, "The poller ended.\n")
 
-    ask(Bench(), well, awaited=lambda: "everything")
-    ask(Bench(), ill, ailing=lambda: "The poller ended.")
+    ask(ExpositionBench(), well, awaited=lambda: "everything")
+    ask(ExpositionBench(), ill, ailing=lambda: "The poller ended.")
 
 
 def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
@@ -133,7 +133,7 @@ def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
             assert response.headers["X-Content-Type-Options"] == "nosniff"
         assert method.headers["Allow"] == "GET,HEAD"
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_the_page_is_locked_down() -> None:
@@ -148,7 +148,7 @@ def test_the_page_is_locked_down() -> None:
         assert "'unsafe" not in page.POLICY
         assert page.POLICY.startswith("default-src 'none'; ")
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_the_page_comes_with_all_that_it_names() -> None:
@@ -161,7 +161,7 @@ def test_the_page_comes_with_all_that_it_names() -> None:
             assert response.status == 200, name
         assert not re.search(r"https?://", index.replace("http://www.w3.org/", ""))
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
@@ -174,7 +174,7 @@ def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
         changed = await client.get("/", headers={"If-None-Match": '"other"'})
         assert (changed.status, await changed.read()) == (200, await first.read())
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_files_of_other_kinds_are_not_served(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_taken_port_is_an_oserror() -> None:
     cleaned = []
 
     def app() -> web.Application:
-        bench = Bench()
+        bench = ExpositionBench()
         made = application(bench.exposition, bench.latest, bench.clock)
         made.on_cleanup.append(note)
         return made
@@ -224,4 +224,4 @@ def test_the_document_over_http(coding: str) -> None:
         plain = gzip.decompress(body) if coding == "gzip" else body
         assert json.loads(plain) == document(RICH, 0.0)
 
-    ask(Bench(RICH), question)
+    ask(ExpositionBench(RICH), question)

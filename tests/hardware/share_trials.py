@@ -20,10 +20,10 @@ from agent.cli.assembly import real_hardware
 from agent.config.configuration import Config
 from agent.model import PAIRS
 from tests.hardware.bench import Watcher
-from tests.hardware.blindness import without_gpm
 from tests.hardware.labelled_loads.table import LOADS
 from tests.hardware.raw_traces.__main__ import SLOTS, WARM_UP
 from tests.hardware.raw_traces.running import Failed, PlayedLoad
+from tests.hardware.without_gpm import without_gpm
 
 SETTLED = 7.0
 """Seconds of the steady phase that do not count: power and means look back 6 s."""

@@ -61,7 +61,7 @@ class Fleet:
         self.process.kill()
         self.process.wait()
 
-    def play(self, name: str, scenario: str) -> None:
+    def set_scenario(self, name: str, scenario: str) -> None:
         """Let a machine play another scenario from now on."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{name} {scenario}\n")

@@ -17,9 +17,9 @@ from agent.stack import programs
 from agent.stack.ports import choose
 from tests.stack.daemons import FREE, Fleet, monitoring, started
 from tests.stack.expected import STATION
-from tests.stack.play import is_ready, texts
 from tests.stack.receivers import Inbox, webhook
 from tests.stack.running import eventually
+from tests.stack.scenario_run import is_ready, texts
 
 USUAL = 15.0  # s between two scrapes
 LOSS = 5.0  # s after its beginning, the scenario loses its GPU, and hangs its driver
@@ -50,7 +50,7 @@ def measure(interval: float, folder: Path) -> dict[str, float]:
         time.sleep(6 + 4 * interval)  # Prometheus begins to scrape after 5 s
         began = time.monotonic()
         for name in names:
-            fleet.play(name, name)
+            fleet.set_scenario(name, name)
         victim.kill()
         longest = 240 + 300 * scale
         eventually(lambda: all(map(_told(inbox), CONDITIONS)), longest, "all are told")

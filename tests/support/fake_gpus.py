@@ -18,7 +18,7 @@ from tests.support.fake_nvml import FakeNvml
 
 
 @dataclass
-class Bench:
+class GpuBench:
     """The GPUs of a fake library, and what the poller would keep of their readings."""
 
     gpus: int = 2
@@ -40,7 +40,7 @@ class Bench:
         gpm = gpm_of(device, self.clock)
         return list(gpu_reads(GpuContext(device, self.clock, len(identities), gpm, host)))
 
-    def run(self, seconds: int = 1) -> "Bench":
+    def run(self, seconds: int = 1) -> "GpuBench":
         for _ in range(seconds):
             self.inventory.run(self.emit)
             self.clock.advance(1.0)

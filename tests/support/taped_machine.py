@@ -1,4 +1,4 @@
-"""A small machine whose answers follow from the clock, and a look that asks it everything."""
+"""A small machine whose answers follow from the clock, and every question that is put to it."""
 
 # ruff: noqa: N802
 
@@ -250,7 +250,7 @@ def fake_host(clock):
     return Host(files=FakeFiles(clock), psutil=FakePsutil(clock))
 
 
-class Look:
+class MachineQuestions:
     """Asks everything a source would, the same way on real, recorded and taped machines."""
 
     def __init__(self, nvml, host, count=2):
@@ -341,25 +341,25 @@ class Look:
 
 
 def record(path, *, ticks=10, step=1.0, count=2, lose_at=None, secrets=False):
-    """A tape of `ticks` looks, and what was seen at each."""
+    """A tape of `ticks` ticks, and what was seen at each."""
     clock = FrozenClock()
     nvml = FakeNvml(clock, count)
     recorder = TapeRecorder(nvml, fake_host(clock), clock)
-    look = Look(recorder.nvml, recorder.host, count)
+    questions = MachineQuestions(recorder.nvml, recorder.host, count)
     seen = []
     for tick in range(ticks):
         if tick == lose_at:
             nvml.lost.add(1)
             nvml.events.append((1, 79))
-        seen.append(look.all())
+        seen.append(questions.all())
         if secrets and tick == 0:
-            look_at_secrets(recorder)
+            ask_for_secrets(recorder)
         clock.advance(step)
     recorder.write(path)
     return seen
 
 
-def look_at_secrets(machine):
+def ask_for_secrets(machine):
     handles = [machine.nvml.nvmlDeviceGetHandleByIndex(n) for n in range(2)]
     paths = ("/proc/mounts", "/etc/motd")
     with suppress(FileNotFoundError):  # a tape does not have it
@@ -376,9 +376,9 @@ def replay(path, ticks=10, step=1.0, count=2):
     clock = FrozenClock(epoch=5.0)
     clock.advance(1234.5)
     player = TapePlayer(Tape.load(path), clock)
-    look = Look(player.nvml, player.host, count)
+    questions = MachineQuestions(player.nvml, player.host, count)
     seen = []
     for _ in range(ticks):
-        seen.append(look.all())
+        seen.append(questions.all())
         clock.advance(step)
     return seen

@@ -16,7 +16,7 @@ from agent.sources import workload as work
 from tests.support.evidence import GPU, Figures, evidence
 
 PEER = GpuKey(1, "GPU-1")
-MATE = PEER.labels
+PEER = PEER.labels
 ACTIVE, SM, WATTS = activity.ACTIVITY, activity.SM_ACTIVE, power.POWER
 TENSOR, DRAM = activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH
 TRAIN: Figures = {
@@ -38,7 +38,7 @@ REST: Figures = {**TRAIN, (ACTIVE, GPU): 0.0, (SM, GPU): 0.0, (TENSOR, GPU): 0.0
 SPINS = {ACTIVE: 1.0, SM: 0.18, TENSOR: 0.0, DRAM: 0.0, WATTS: 125.0}
 REDUCES = {ACTIVE: 0.994, SM: 0.173, TENSOR: 0.0, DRAM: 0.27, WATTS: 280.0}
 TO_GPU = ("pcie", "gpu0", GPU, "receive")
-OUT, IN = ("nvlink", "gpu0", GPU, "transmit"), ("nvlink", "gpu1", MATE, "transmit")
+OUT, IN = ("nvlink", "gpu0", GPU, "transmit"), ("nvlink", "gpu1", PEER, "transmit")
 IB_OUT, IB_IN = (("infiniband", "mlx5_0:1", (), way) for way in ("transmit", "receive"))
 LONG = GpuHistory(waits_for=HUNG_AFTER)
 SHORT = GpuHistory(waits_for=HUNG_AFTER - 1)
@@ -50,8 +50,8 @@ def job(
     """Two GPUs of one job that differ in these figures; each sends so many bytes a second."""
     both = dict(TRAIN)
     for (metric, labels), value in TRAIN.items():
-        both[metric, (*MATE, *labels[2:])] = value
-    for gpu, its in ((GPU, mine), (MATE, theirs)):
+        both[metric, (*PEER, *labels[2:])] = value
+    for gpu, its in ((GPU, mine), (PEER, theirs)):
         both[work.JOB, (*gpu, "train.py:1", "eve", "process", "root:1")] = 1
         both[activity.NVLINK_RATE, (*gpu, "transmit")] = sent
         for metric, value in its.items():
@@ -198,7 +198,7 @@ def test_without_nvlink_gpus_talk_over_pcie() -> None:
     figures = {k: v for k, v in figures.items() if k[0] is not nvlink.LINKS}
     wires: dict[Any, tuple[float, float]] = {
         ("pcie", "gpu0", GPU, "transmit"): (0.85, 16e9),
-        ("pcie", "gpu1", MATE, "receive"): (0.85, 16e9),
+        ("pcie", "gpu1", PEER, "receive"): (0.85, 16e9),
     }
     both = divide_second(evidence(figures, wires, others=OTHERS)).parts
     assert both[State.COMMUNICATING, Cause.PCIE] == pytest.approx(0.994)

@@ -16,7 +16,7 @@ FASTEST = 100.0
 
 
 def followed(raws: Iterable[float], fastest: float | None = FASTEST) -> list[float | None]:
-    """What an odometer makes of readings one second apart."""
+    """What a counter filter makes of readings one second apart."""
     counter_filter = CounterFilter(fastest)
     return [counter_filter.read(raw, float(at)) for at, raw in enumerate(raws)]
 

@@ -18,9 +18,9 @@ from tests.support.taped_machine import (
     TOTAL,
     UUIDS,
     FakeNvml,
-    Look,
+    MachineQuestions,
+    ask_for_secrets,
     fake_host,
-    look_at_secrets,
     record,
     replay,
 )
@@ -60,11 +60,11 @@ def test_a_gpu_that_falls_off_the_bus_does_so_again(tmp_path):
 
 def test_the_recorder_changes_nothing_for_its_callers(tmp_path):
     clock = FrozenClock()
-    bare = Look(FakeNvml(clock), fake_host(clock))
+    bare = MachineQuestions(FakeNvml(clock), fake_host(clock))
     bare_seen = [bare.all()]
     recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
-    assert [Look(recorder.nvml, recorder.host).all()] == bare_seen
-    assert look_at_secrets(recorder)[0] == UUIDS[:2]
+    assert [MachineQuestions(recorder.nvml, recorder.host).all()] == bare_seen
+    assert ask_for_secrets(recorder)[0] == UUIDS[:2]
     assert recorder.host.files.read("/proc/sys/kernel/hostname") == f"{HOST}\n"
     assert recorder.nvml.NVML_CLOCK_SM == pynvml.NVML_CLOCK_SM
     assert recorder.nvml.NVMLError is pynvml.NVMLError
@@ -87,7 +87,7 @@ def test_what_identifies_the_machine_never_reaches_the_tape(good):
     ]:
         assert (str(list(secret))[1:-1] if isinstance(secret, bytes) else secret) not in text
     player = TapePlayer(Tape.load(good), FrozenClock())
-    uuids, serials, (mounts, motd), job = look_at_secrets(player)
+    uuids, serials, (mounts, motd), job = ask_for_secrets(player)
     numbers = [uuid.rpartition("-")[2] for uuid in uuids]
     assert uuids == [f"GPU-00000000-0000-0000-0000-{number}" for number in numbers]
     assert len({*numbers}) == 2
@@ -155,7 +155,7 @@ def test_header_and_end(good):
     player = TapePlayer(tape, clock)
     clock.advance(100)
     assert not player.finished
-    last = Look(player.nvml, player.host)
+    last = MachineQuestions(player.nvml, player.host)
     clock.advance(4)
     assert not player.finished
     at_end = last.nvml.nvmlDeviceGetPowerUsage(last.handles[0])
@@ -186,10 +186,10 @@ def test_waiting_for_an_event_takes_the_time_that_the_clock_gives(tmp_path):
     clock = FrozenClock()
     nvml = FakeNvml(clock)
     recorder = TapeRecorder(nvml, fake_host(clock), clock)
-    look = Look(recorder.nvml, recorder.host)
+    questions = MachineQuestions(recorder.nvml, recorder.host)
     clock.advance(2)
     nvml.events.append((1, 48))
-    look.event()
+    questions.event()
     recorder.write(tmp_path / "x.tape")
 
     class Stepping(SystemClock):
@@ -203,7 +203,7 @@ def test_waiting_for_an_event_takes_the_time_that_the_clock_gives(tmp_path):
 
     stepping = Stepping()
     player = TapePlayer(Tape.load(tmp_path / "x.tape"), stepping)
-    waiting = Look(player.nvml, player.host)
+    waiting = MachineQuestions(player.nvml, player.host)
     stepping.step = 0.05
     with pytest.raises(pynvml.NVMLError_Timeout):
         waiting.nvml.nvmlEventSetWait(waiting.events, 200)
@@ -238,7 +238,7 @@ def test_a_jittering_replay_in_real_time_skips_no_frame(tmp_path):
 def test_a_wait_that_never_ended_on_the_tape_times_out(tmp_path):
     clock = FrozenClock()
     recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
-    Look(recorder.nvml, recorder.host)
+    MachineQuestions(recorder.nvml, recorder.host)
     recorder.write(tmp_path / "x.tape")
     player = TapePlayer(Tape.load(tmp_path / "x.tape"), FrozenClock())
     with pytest.raises(pynvml.NVMLError_Timeout):
@@ -248,14 +248,14 @@ def test_a_wait_that_never_ended_on_the_tape_times_out(tmp_path):
 def test_threads_may_ask_at_once(tmp_path):
     clock = SystemClock(speed=50)
     recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
-    look = Look(recorder.nvml, recorder.host)
+    questions = MachineQuestions(recorder.nvml, recorder.host)
     until = time.monotonic() + 0.4
     failures = []
 
     def ask():
         try:
             while time.monotonic() < until:
-                look.all()
+                questions.all()
                 recorder.write(tmp_path / "x.tape")
         except Exception as error:
             failures.append(error)

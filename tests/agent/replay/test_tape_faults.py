@@ -13,7 +13,7 @@ from agent.errors import BadInput
 from agent.replay import reading
 from agent.replay.tape import Tape, TapeError, TapePlayer, TapeRecorder
 from agent.replay.tape_writer import TapeWriter
-from tests.support.taped_machine import FakeNvml, Look, fake_host, record
+from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host, record
 
 
 @pytest.fixture(scope="module")
@@ -164,12 +164,12 @@ def play_or_refuse(path):
     clock = FrozenClock()
     player = TapePlayer(tape, clock)
     try:
-        look = Look(player.nvml, player.host)
+        questions = MachineQuestions(player.nvml, player.host)
     except pynvml.NVMLError:
         return
     for _ in range(4):
         try:
-            look.all()
+            questions.all()
         except pynvml.NVMLError:
             return
         clock.advance(1)

@@ -35,7 +35,7 @@ def decode(cpu_seconds: float) -> None:
         zlib.decompress(PACKED)
 
 
-def fed(batches: Iterable[Any], seconds: float, cause: str, *, wait: bool = False) -> None:
+def train_on(batches: Iterable[Any], seconds: float, cause: str, *, wait: bool = False) -> None:
     """Train ResNet-50 on uint8 batches as they come; what the GPU waits for them is the cause's.
 
     `wait`: the next batch is made only when the GPU is done, as a loop does that prints its loss.
@@ -94,7 +94,7 @@ def _loaded(dataset: Any, workers: int) -> Any:
 def processes(seconds: float, *, batch: int, cpu_seconds: float, workers: int) -> None:
     """Worker processes decode: too few of them. 0: the main process does, between two steps."""
     loader = _loaded(Decoded(batch, cpu_seconds), workers)
-    fed(loader, seconds, CPU, wait=not workers)
+    train_on(loader, seconds, CPU, wait=not workers)
 
 
 def threads(seconds: float, *, batch: int, cpu_seconds: float, workers: int) -> None:
@@ -107,7 +107,7 @@ def threads(seconds: float, *, batch: int, cpu_seconds: float, workers: int) -> 
 
     for _ in range(workers):
         threading.Thread(target=work, daemon=True).start()
-    fed(iter(made.get, None), seconds, CPU)
+    train_on(iter(made.get, None), seconds, CPU)
 
 
 Reader = tuple[Callable[[int], Any], Callable[[], None]]
@@ -184,7 +184,7 @@ READERS: dict[str, Callable[[int, int], Reader]] = {
 def disk(seconds: float, *, way: str, bytes_per_image: int, batch: int, workers: int) -> None:
     """Worker processes read cold data, and do nothing else with it."""
     file = feeds.nameless_file(sized(FILE_BYTES, 64 << 20))
-    fed(_loaded(StoredImages(way, file, bytes_per_image, batch), workers), seconds, DISK)
+    train_on(_loaded(StoredImages(way, file, bytes_per_image, batch), workers), seconds, DISK)
 
 
 class ReceivedImages(IterableDataset):  # type: ignore[misc]
@@ -208,7 +208,7 @@ def network(seconds: float, *, batch: int, bytes_per_second: float) -> None:
     """One worker receives over TCP at a steady pace; the sender is no child of the trainer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         trainer = multiprocessing.get_context("fork").Process(
-            target=lambda: fed(_loaded(ReceivedImages(listener, batch), 1), seconds, NETWORK)
+            target=lambda: train_on(_loaded(ReceivedImages(listener, batch), 1), seconds, NETWORK)
         )
         trainer.start()
         feeds.send_paced(listener.getsockname(), bytes_per_second)
