@@ -8,13 +8,14 @@ Prometheus that scrapes with a password pays once.
 
 import asyncio
 import secrets
-from base64 import b64decode
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
+
+from aiohttp import BasicAuth
 
 from exporters.web_config import WebConfigError
 
@@ -61,13 +62,9 @@ def unmatched_hash(users: Mapping[str, str]) -> str:
 
 def credentials(header: str) -> tuple[str, str] | None:
     """User and password of an Authorization header, or None where it holds none."""
-    scheme, _, encoded = header.partition(" ")
-    if scheme.lower() != "basic":
-        return None
     with suppress(ValueError):
-        user, colon, password = b64decode(encoded.strip(), validate=True).decode().partition(":")
-        if colon:
-            return user, password
+        given = BasicAuth.decode(header, encoding="utf-8")
+        return given.login, given.password
     return None
 
 

@@ -98,7 +98,7 @@ class Feed:
         return f"{self._run}-{self.history.newest}"
 
     def _refresh_if_due(self, snapshot: Snapshot) -> None:
-        """Work out findings and absences off the loop, at news or after a while; one run at a time."""
+        """Work out findings and absences off the loop, at news or after a while, one at a time."""
         page_state, events = self._page_state, self.history.events.number
         news = events != self._events or (page_state is not None and page_state.stirred)
         if not news and snapshot.tick - self._known.tick < AFRESH:

@@ -16,7 +16,10 @@ from exporters.http_logging import REPEAT_AFTER, RequestErrorFilter
 from tests.support.served import Served, served
 
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
-QUICK = {"first": 0.2, "next": 0.3, "check_interval": 0.05}
+
+
+def quick() -> Connections:
+    return Connections(first=0.2, next=0.3, check_interval=0.05)
 
 
 def run_async(coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -31,7 +34,7 @@ async def until(met: Callable[[], bool]) -> None:
 
 def test_a_client_that_never_ends_its_headers_is_cut_off() -> None:
     async def coroutine() -> None:
-        async with served(connections=Connections(**QUICK)) as at:
+        async with served(connections=quick()) as at:
             reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
             writer.write(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
             cut = asyncio.create_task(reader.read())
@@ -48,7 +51,7 @@ def test_a_client_that_never_ends_its_headers_is_cut_off() -> None:
 @pytest.mark.parametrize("sent", [b"", b"G", GET, GET + b"GET /"])
 def test_who_says_nothing_more_is_cut_off(sent: bytes) -> None:
     async def coroutine() -> None:
-        async with served(connections=Connections(**QUICK)) as at:
+        async with served(connections=quick()) as at:
             said = await at.raw(sent)
             assert said.startswith(b"HTTP/1.1 200") == sent.startswith(GET)
             await until(lambda: at.server.connections.count() == 0)
@@ -58,7 +61,7 @@ def test_who_says_nothing_more_is_cut_off(sent: bytes) -> None:
 
 def test_who_does_not_take_the_answer_is_cut_off() -> None:
     async def coroutine() -> None:
-        async with served(connections=Connections(**QUICK)) as at:
+        async with served(connections=quick()) as at:
             deaf = socket.socket()
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
             deaf.setblocking(False)
@@ -93,8 +96,9 @@ async def visitors(at: Served) -> AsyncIterator[Callable[[str], Awaitable[asynci
     writers = []
 
     async def request_until_closed(address: str) -> asyncio.StreamReader:
-        there = {"local_addr": (address, 0)}
-        reader, writer = await asyncio.open_connection("127.0.0.1", at.port, **there)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", at.port, local_addr=(address, 0)
+        )
         writers.append(writer)
         writer.write(GET)
         assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")

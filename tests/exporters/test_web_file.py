@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import ClientError
 
+from agent.config import regular_file
 from agent.errors import BadInput
-from exporters import tls, web_file
-from exporters.web_file import RETRY_POLLS, WebFile
+from exporters import web_file
+from exporters.web_file import WebFile
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting
 from tests.support.web_files import web_file as written
@@ -96,24 +97,22 @@ def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(folder: Pa
 def test_what_could_not_be_read_for_a_moment_is_read_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reading = tls.read_regular
+    reading = regular_file.read_regular
 
     def refuse(path: Path, most: int) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     web = WebFile(written(folder, TLS))
     before = web.now
-    monkeypatch.setattr(tls, "read_regular", refuse)
-    (folder / "server.crt").touch()
-    for _ in range(3 * RETRY_POLLS):
+    monkeypatch.setattr(web_file, "read_regular", refuse)
+    for _ in range(3):
         web.poll()
     assert web.now is before
     assert not web.good
     assert events(caplog) == ["web_config_failed"], "told once"
-    assert "server.crt: cannot be read: Permission denied" in caplog.text
-    monkeypatch.setattr(tls, "read_regular", reading)
-    for _ in range(RETRY_POLLS):  # and no file has changed
-        web.poll()
+    assert "web.yml: cannot be read: Permission denied" in caplog.text
+    monkeypatch.setattr(web_file, "read_regular", reading)
+    web.poll()  # and no file has changed
     assert web.good
     assert web.now is not before
 
@@ -190,14 +189,13 @@ def hanging(monkeypatch: pytest.MonkeyPatch, name: str) -> Callable[[], None]:
 
     def hang(*_: object) -> None:
         released.wait(60)
-        if name == "read":
-            raise BadInput("it is gone")
+        raise BadInput("it is gone")
 
     monkeypatch.setattr(web_file, name, hang)
     return released.set
 
 
-@pytest.mark.parametrize("call", ["signature", "read"])
+@pytest.mark.parametrize("call", ["content", "load"])
 def test_a_file_system_that_hangs_holds_up_nobody(
     folder: Path, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,8 +218,8 @@ def test_a_file_system_that_hangs_holds_up_nobody(
 def test_a_reload_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     web = WebFile(written(folder, USERS))
     before = web.now
-    release = hanging(monkeypatch, "read")
-    quick = web_file.in_time
+    release = hanging(monkeypatch, "load")
+    quick = regular_file.in_time
     monkeypatch.setattr(web_file, "in_time", lambda work: quick(work, 0.05))
     with pytest.raises(BadInput, match=r"web\.yml: cannot be read: no answer within 0\.05 s"):
         web.prepare(web.path)
