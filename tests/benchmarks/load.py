@@ -2,7 +2,8 @@
 scrapes? `python -m tests.benchmarks.load [seconds] [clients]` measures it.
 
 Ticks are timed by the agent's own watchdog notifications (sd_notify), one datagram a tick,
-which costs HTTP nothing. Clients are one process of plain sockets that sends and counts bytes, and parses nothing.
+which costs HTTP nothing. Clients are one process of plain sockets that sends and counts bytes, and
+parses nothing.
 """
 
 import os

@@ -82,8 +82,8 @@ def perform(actors: dict[str, Actor]) -> None:
                 actor.expectations.pop(0)
                 start(name, actor)
             elif waited > TIMEOUT:
-                shown = actor.page.text("#headline")
-                pytest.fail(f"{name}, {shown.scenario}: {'; '.join(misses)}; it says: {shown}")
+                said = actor.page.text("#headline")
+                pytest.fail(f"{name}, {shown.scenario}: {'; '.join(misses)}; it says: {said}")
         time.sleep(0.1)
 
 

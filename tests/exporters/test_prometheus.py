@@ -5,16 +5,17 @@ import logging
 import math
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from agent.clock import FrozenClock
@@ -76,11 +77,16 @@ def test_an_empty_snapshot_is_valid() -> None:
     assert bench.text(OM) == "# EOF\n"
 
 
-def values(families: Iterator[object]) -> dict[tuple[str, ...], float]:
+parse_openmetrics: Callable[[str], Iterable[Any]] = (
+    openmetrics_parser.text_string_to_metric_families
+)
+
+
+def values(families: Iterable[Any]) -> dict[tuple[str, ...], float]:
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in families
-        for sample in family.samples  # type: ignore[attr-defined]
+        for sample in family.samples
     }
 
 

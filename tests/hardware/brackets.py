@@ -193,7 +193,8 @@ def measure(watcher: Watcher) -> Iterator[Figure]:
         _run_everything(watcher)
         watcher.ticks(0.5)
         after = smi(asked, device.labels[0]), _direct(device)
-        for bracket in (*SMI, *DIRECT):
+        brackets: tuple[Bracket | Direct, ...] = (*SMI, *DIRECT)
+        for bracket in brackets:
             if bracket not in answered:
                 found = _held_by(bracket, watcher, device, before, after)
                 wanted[bracket] = found

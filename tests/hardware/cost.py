@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from agent.polling import intervals
-from tests.hardware.bench import ROOT, Figure, running
+from tests.hardware.bench import Figure, running
+from tests.support.repository import ROOT
 
 PORT = 19935
 SCRAPE = 15.0

@@ -46,7 +46,7 @@ def watched(watcher: Watcher, load: Load, seconds: float) -> Span:
         while load.process.poll() is None and time.monotonic() < patience:
             watcher.ticks(CHUNK)
         if load.process.poll() is None:
-            raise RuntimeError(f"the load did not end: {load.process.args}")
+            raise RuntimeError(f"the load did not end: {load.process.args!r}")
         if load.process.returncode:
             raise RuntimeError(f"the load failed with {load.process.returncode}")
     finally:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agent.cli.assembly import real_hardware
-from agent.config.configuration import Config
+from agent.config.settings import Settings
 from agent.model import PAIRS
 from tests.hardware.bench import Watcher
 from tests.hardware.labelled_loads.table import LOADS
@@ -110,8 +110,8 @@ class Trials:
 
     def __init__(self, until: float) -> None:
         hardware = real_hardware()
-        eyed = Watcher(hardware, Config())
-        blind = Watcher(without_gpm(hardware), Config())
+        eyed = Watcher(hardware, Settings())
+        blind = Watcher(without_gpm(hardware), Settings())
         self.watchers = {"gpm": eyed, "nvml": blind}
         self._end = time.monotonic() + until
         self._ready: dict[str, list[PlayedLoad]] = {}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.service.container import Container
 from tests.service.service import Service
-from tests.stack.running import ROOT
+from tests.support.repository import ROOT
 
 HERE = Path(__file__).parent
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from agent.stack import programs
@@ -45,7 +46,7 @@ def measure(interval: float, folder: Path) -> dict[str, float]:
         victim = stack.enter_context(started(agent, folder / "killed.log"))
         targets = {**fleet.ports, "killed": lone}
         for name, port in targets.items():
-            eventually(lambda p=port: is_ready(p), 120, f"the agent of {name} is ready")
+            eventually(partial(is_ready, port), 120, f"the agent of {name} is ready")
         stack.enter_context(monitoring(folder, interval, targets, texts(inbox, scale)))
         time.sleep(6 + 4 * interval)  # Prometheus begins to scrape after 5 s
         began = time.monotonic()

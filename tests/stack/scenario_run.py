@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -83,7 +84,7 @@ def fleets(speed: float, machines: Mapping[str, str]) -> Iterator[dict[str, Flee
     """The machines, spread over a few processes; who hosts which."""
     names = list(machines)
     with ExitStack() as stack:
-        hosts = {}
+        hosts: dict[str, Any] = {}
         for number in range(PROCESSES):
             part = {name: machines[name] for name in names[number::PROCESSES]}
             fleet = stack.enter_context(Fleet(speed, part, HELD_AFTER))
@@ -137,7 +138,7 @@ def played(folder: Path, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario
         ports = {name: host.ports[name] for name, host in hosts.items()}
         told = texts(inbox, SCALE, smtp)
         for name, port in {**ports, KILLED: lone}.items():
-            eventually(lambda p=port: is_ready(p), 120, f"the agent of {name} is ready")
+            eventually(partial(is_ready, port), 120, f"the agent of {name} is ready")
         daemons = monitoring(folder, SCRAPE, {**ports, KILLED: lone}, told)
         alertmanager_port = stack.enter_context(daemons).alertmanager
         scenario_run = ScenarioRun(inbox, time.monotonic())

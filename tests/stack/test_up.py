@@ -22,7 +22,8 @@ from agent.errors import BadInput
 from agent.stack.folder import LOCK, PREFIX, SETTLED, sweep
 from agent.stack.ports import USUAL, FreePorts, choose
 from agent.stack.programs import Binary
-from tests.stack.running import ROOT, Running, alive, clean_environment, eventually
+from tests.stack.running import Running, alive, clean_environment, eventually
+from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(500)]
 

@@ -1,5 +1,6 @@
 """GPUs of a fake library under a frozen clock, and what the poller would keep of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.cli.assembly import gpm_of
@@ -35,7 +36,7 @@ class GpuBench:
         )
         self.watch = xid.XidWatch(self.inventory.events, self.counts)
 
-    def build(self, device: NvmlDevice, identities: list[GpuIdentity]) -> list[Read]:
+    def build(self, device: NvmlDevice, identities: Sequence[GpuIdentity]) -> list[Read]:
         host = Host(RealFiles("/nonexistent"), psutil=None)  # type: ignore[arg-type]
         gpm = gpm_of(device, self.clock)
         return list(gpu_reads(GpuContext(device, self.clock, len(identities), gpm, host)))

@@ -125,12 +125,13 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_in_the_file_is_told_in_one_sentence(case: str, file: Path) -> None:
     content, *said = WRONG[case]
+    assert isinstance(content, bytes)
     file.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
         load(SECTIONS, file, {})
     message = str(caught.value)
     assert message.startswith(f"{file}: ")
-    assert all(part in message for part in said), message
+    assert all(str(part) in message for part in said), message
     assert "\n" not in message
 
 

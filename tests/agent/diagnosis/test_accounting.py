@@ -6,14 +6,23 @@ import pytest
 
 from agent.diagnosis import accounting
 from agent.diagnosis.account import LAUNCH_PRICE, MINUTE
+from agent.diagnosis.accounting import Diagnosis
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.model import PAIRS, Reason
+from agent.polling.observers import GuardedObserver
 from agent.sources import activity
 from exporters.snapshot_json import document
 from tests.support.machines import AgentBench, simulated
 
-ONE_GPU = ("training", "idle", "held", "starved-disk", "starved-network", "starved-pcie")
+ONE_GPU: tuple[str, ...] = (
+    "training",
+    "idle",
+    "held",
+    "starved-disk",
+    "starved-network",
+    "starved-pcie",
+)
 ONE_GPU += ("starved-cpu", "starved-host-thread", "throttled", "gpu-hot")
 SEVERAL = (*ONE_GPU, "starved-peer", "nvlink-saturated", "infiniband-saturated")
 SYSTEMS = {
@@ -124,9 +133,8 @@ def test_the_account_grows_by_a_second_a_second() -> None:
     bench = simulated("dgx-h100:starved-cpu").run(31)
     assert observed(bench) == pytest.approx(30.0)
     account = seconds(bench)
-    busy = bench.samples.value(
-        activity.ACTIVE_SECONDS, "0", bench.agent.gpus.inventory.gpus[0].uuid
-    )
+    uuid = bench.agent.gpus.inventory.gpus[0].uuid
+    busy = bench.samples.value(activity.ACTIVE_SECONDS, "0", uuid) or 0.0
     forgiven = LAUNCH_PRICE * (MINUTE + 30)  # of the first minute, all at once
     assert account["busy/none"] == pytest.approx(busy + forgiven, abs=0.3)
     assert account["busy/none"] == pytest.approx(0.178 * 30 + forgiven, abs=1.0)
@@ -219,4 +227,6 @@ def test_a_rule_that_fails_on_one_gpu_costs_the_others_nothing(
 def test_only_traffic_that_was_seen_is_remembered() -> None:
     bench = simulated("dgx-h100:held").run(40)
     _, guarded = bench.agent.poller.observers
+    assert isinstance(guarded, GuardedObserver)
+    assert isinstance(guarded.observer, Diagnosis)
     assert {a.memory.seen.nvlink_seen for a in guarded.observer.accounts.values()} == {False}

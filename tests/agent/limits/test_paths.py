@@ -8,8 +8,8 @@ import pytest
 from agent.config.settings import Settings
 from agent.limits import paths
 from agent.limits.configured import LimitConfig, LimitsConfig
-from agent.limits.paths import PathAccounts, PathKey
-from agent.limits.resolution import Limit
+from agent.limits.paths import PathAccounts
+from agent.limits.resolution import Limit, PathKey
 from agent.model import Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.simulator import scenarios, system_models

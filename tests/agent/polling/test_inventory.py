@@ -1,6 +1,7 @@
 """GPUs that come, go, refuse and return: each costs only itself."""
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_nobody_is_ready_before_the_first_turn_is_over() -> None:
     seen: list[bool] = []
     build = bench.inventory.watched.queries.build
 
-    def observed(device: NvmlDevice, identities: list[GpuIdentity]) -> list[Read]:
+    def observed(device: NvmlDevice, identities: Sequence[GpuIdentity]) -> list[Read]:
         seen.append(bench.inventory.complete())
         seen.append(bench.inventory.inventory.connected)
         seen.append(bench.inventory.events() is not None)

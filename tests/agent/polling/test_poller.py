@@ -326,7 +326,12 @@ def test_what_is_forgotten_leaves_the_snapshot() -> None:
     clock = FrozenClock()
     key = ReadKey("power", "all", "GPU-0")
     out: list[Any] = []
-    worker = InlineWorker("nvml", lambda emit: [emit(x) for x in out] and None, lambda: True, clock)
+
+    def work(emit: Emit) -> None:
+        for one in out:
+            emit(one)
+
+    worker = InlineWorker("nvml", work, lambda: True, clock)
     poller = Poller([worker], [], clock)
     machine = Machine(InlineWorker)
 

@@ -158,7 +158,8 @@ def test_a_driver_that_fell_silent_leaves_nothing_known() -> None:
 
 def test_a_machine_without_a_driver_is_told_too(tmp_path: Path) -> None:
     bench = machines.laptop(tmp_path).run(2)
-    hardware = Hardware(machines.no_driver, Host(files=RealFiles(tmp_path), psutil=None))
+    host = Host(files=RealFiles(tmp_path), psutil=None)  # type: ignore[arg-type]
+    hardware = Hardware(machines.no_driver, host)
     view = view_of(bench.agent, hardware)
     page_state = PageState(view)
     page_state.take(bench.agent.poller.latest, understand(view))

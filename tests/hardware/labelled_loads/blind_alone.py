@@ -95,7 +95,7 @@ def pageable_copies(seconds: float, *, rows: int, columns: int, width: int) -> N
         clock.step()
 
 
-class DecodingLayer(nn.Module):  # type: ignore[misc]
+class DecodingLayer(nn.Module):
     """One token a sequence, which attends to all that its cache holds."""
 
     def __init__(self, batch: int, positions: int, width: int) -> None:

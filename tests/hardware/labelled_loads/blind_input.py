@@ -97,7 +97,7 @@ def _train_as_they_come(
             clock.begin(levels)
 
 
-class StoredDocuments(IterableDataset):  # type: ignore[misc]
+class StoredDocuments(IterableDataset):
     """Sequences packed of many documents; each is a small file, mapped, read once, forgotten."""
 
     def __init__(self, files: Sequence[int], documents: int, batch: int) -> None:

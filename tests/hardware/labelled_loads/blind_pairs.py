@@ -105,7 +105,7 @@ class HandWrittenSteps:
         clock.step()
 
 
-class DecodedTokens(IterableDataset):  # type: ignore[misc]
+class DecodedTokens(IterableDataset):
     """Each batch costs so many seconds of a core."""
 
     def __init__(self, batch: int, cpu_seconds: float) -> None:

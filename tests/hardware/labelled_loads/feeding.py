@@ -67,7 +67,7 @@ def _random_batch(batch: int) -> Any:
     return torch.randint(0, 255, (sized(batch, 2), *IMAGE), dtype=torch.uint8)
 
 
-class Decoded(IterableDataset):  # type: ignore[misc]
+class Decoded(IterableDataset):
     """Each batch costs so many seconds of a core."""
 
     def __init__(self, batch: int, cpu_seconds: float) -> None:
@@ -114,7 +114,7 @@ Reader = tuple[Callable[[int], Any], Callable[[], None]]
 """Reads the bytes at a place of a file; lets the caches forget what was read."""
 
 
-class StoredImages(IterableDataset):  # type: ignore[misc]
+class StoredImages(IterableDataset):
     """Each image costs one read of so many bytes that no cache holds."""
 
     def __init__(self, way: str, file: int, bytes_per_image: int, batch: int) -> None:
@@ -187,7 +187,7 @@ def disk(seconds: float, *, way: str, bytes_per_image: int, batch: int, workers:
     train_on(_loaded(StoredImages(way, file, bytes_per_image, batch), workers), seconds, DISK)
 
 
-class ReceivedImages(IterableDataset):  # type: ignore[misc]
+class ReceivedImages(IterableDataset):
     """Batches as they arrive from the first one who connects."""
 
     def __init__(self, listener: socket.socket, batch: int) -> None:
