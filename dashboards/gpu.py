@@ -137,7 +137,7 @@ BRAKES = Row(
 )
 
 
-WHO = Row(
+IDENTITY = Row(
     "Which GPU is it, and who is on it?",
     (
         table(
@@ -187,4 +187,4 @@ WHO = Row(
 
 def gpu_board() -> Board:
     about = "Where each GPU's time goes, what it computes, what holds it down, what is broken."
-    return board("dgx-gpu", about, TIME, WORK, BRAKES, HARM, MEMORY_HEALTH, WHO)
+    return board("dgx-gpu", about, TIME, WORK, BRAKES, HARM, MEMORY_HEALTH, IDENTITY)

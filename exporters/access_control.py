@@ -85,14 +85,14 @@ class AccessControl:
             return refused(429, "Too many requests.", LATER)
         if not is_named(request, config):
             return refused(403, "No name in the client certificate may connect.")
-        return await self._stranger(request, config) if config.users else None
+        return await self._check_password(request, config) if config.users else None
 
     def _is_over_limit(self, limit: RateLimit) -> bool:
         if self._tokens is None or self._tokens.limit != limit:
             self._tokens = TokenBucket(limit, self._now)
         return not self._tokens.take()
 
-    async def _stranger(self, request: web.Request, config: WebConfig) -> web.Response | None:
+    async def _check_password(self, request: web.Request, config: WebConfig) -> web.Response | None:
         known = credentials(request.headers.get(hdrs.AUTHORIZATION, ""))
         if known is None:
             return refused(401, "User and password are needed.", CHALLENGE)

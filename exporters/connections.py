@@ -22,7 +22,7 @@ MOST = 128  # a client that does not take its answer may hold half a megabyte
 MOST_OF_ONE = 96  # a client, or what stands before many: some places are left for all others
 FIRST_REQUEST = 10.0  # s from the connection to whole headers, the TLS handshake included
 NEXT_REQUEST = 90.0  # s from one request to whole headers of the next: HTTP's keep-alive ends first
-LOOK = 1.0  # s between two looks at who is late
+CHECK_INTERVAL = 1.0  # s between two checks for who is late
 
 FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -70,7 +70,7 @@ class Connections:
     most_of_one: int = MOST_OF_ONE
     first: float = FIRST_REQUEST
     next: float = NEXT_REQUEST
-    look: float = LOOK
+    check_interval: float = CHECK_INTERVAL
     plain: bool = True  # without TLS, so that a refusal can be said
     _open: dict[int, Connection] = field(default_factory=dict)
 
@@ -85,7 +85,7 @@ class Connections:
         if rivals:
             idle = min(rivals, key=lambda one: one.since)
             if idle.since == inf:
-                _turn_away(channel, FULL if self.plain else b"")
+                _refuse(channel, FULL if self.plain else b"")
                 return False
             del self._open[idle.channel.fileno()]
             idle.cut()
@@ -120,7 +120,7 @@ class Connections:
     async def watch(self) -> None:
         """Cut off who is late, for ever."""
         while True:
-            await asyncio.sleep(self.look)
+            await asyncio.sleep(self.check_interval)
             self._forget()
             now = _now()
             for connection in self._open.values():
@@ -149,7 +149,7 @@ class Listener(socket.socket):
         return channel, address
 
 
-def _turn_away(channel: socket.socket, why: bytes) -> None:
+def _refuse(channel: socket.socket, why: bytes) -> None:
     """Say why, where that can be said in one packet, and close."""
     with channel, suppress(OSError):
         channel.setblocking(False)

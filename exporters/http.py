@@ -25,7 +25,7 @@ LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads one
 
 
 def nothing() -> str:
-    """The answer of a probe that has nothing to complain of."""
+    """The answer of a health check that found nothing wrong."""
     return ""
 
 
@@ -108,9 +108,9 @@ def wants_gzip(request: web.Request) -> bool:
     return accepts_gzip(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())))
 
 
-def verdict(complaint: str, praise: str) -> web.Response:
-    """200 with `praise`, or 503 with the complaint."""
-    return web.Response(text=f"{complaint or praise}\n", status=503 if complaint else 200)
+def verdict(failure: str, success: str) -> web.Response:
+    """200 with `success`, or 503 with `failure`."""
+    return web.Response(text=f"{failure or success}\n", status=503 if failure else 200)
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:

@@ -1,4 +1,4 @@
-"""What the HTTP library complains of: bad requests are no event of ours, a bug is told at times.
+"""Log records of the HTTP library: bad requests are dropped, a bug is logged now and then.
 
 Anybody can send a thousand bad requests a second; the journal of the agent must not be theirs.
 """
@@ -11,7 +11,7 @@ from traceback import walk_tb
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
-AGAIN = 3600.0
+REPEAT_AFTER = 3600.0
 """Seconds after which the same bug is told once more."""
 
 
@@ -24,7 +24,7 @@ class RequestErrorFilter(logging.Filter):
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         super().__init__()
         self._now = now
-        self._told: dict[tuple[object, ...], float] = {}
+        self._logged_at: dict[tuple[object, ...], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is logged."""
@@ -37,9 +37,9 @@ class RequestErrorFilter(logging.Filter):
         where = [(frame.f_code.co_filename, line) for frame, line in frames][-1:]
         place = type(error).__name__, *where  # few, however often it is provoked
         now = self._now()
-        if now - self._told.get(place, -AGAIN) < AGAIN:
+        if now - self._logged_at.get(place, -REPEAT_AFTER) < REPEAT_AFTER:
             return False
-        self._told[place] = now
+        self._logged_at[place] = now
         return True
 
 

@@ -8,13 +8,14 @@ Prometheus that scrapes with a password pays once.
 
 import asyncio
 import secrets
-from base64 import b64decode
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
+
+from aiohttp import BasicAuth
 
 from exporters.web_config import WebConfigError
 
@@ -50,7 +51,7 @@ def require_bcrypt() -> None:
         raise WebConfigError(f"basic_auth_users needs bcrypt, which is {extra}") from error
 
 
-def nobodys(users: Mapping[str, str]) -> str:
+def unmatched_hash(users: Mapping[str, str]) -> str:
     """A hash that no password has, as dear as those of the users: the time that an answer takes
     does not tell which users there are."""
     import bcrypt
@@ -61,13 +62,9 @@ def nobodys(users: Mapping[str, str]) -> str:
 
 def credentials(header: str) -> tuple[str, str] | None:
     """User and password of an Authorization header, or None where it holds none."""
-    scheme, _, encoded = header.partition(" ")
-    if scheme.lower() != "basic":
-        return None
     with suppress(ValueError):
-        user, colon, password = b64decode(encoded.strip(), validate=True).decode().partition(":")
-        if colon:
-            return user, password
+        given = BasicAuth.decode(header, encoding="utf-8")
+        return given.login, given.password
     return None
 
 
@@ -77,7 +74,7 @@ class ClientQueue:
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0  # the one whose turn it is included
-    rests_until: float = 0.0  # s of the event loop's clock
+    paused_until: float = 0.0  # s of the event loop's clock
 
 
 def _one_thread() -> ThreadPoolExecutor:
@@ -93,7 +90,7 @@ class Passwords:
     _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _users: Mapping[str, str] = field(default_factory=dict)
     _right: dict[str, bytes] = field(default_factory=dict)  # by user
-    _nobody: str = ""
+    _unmatched: str = ""
     _queues: dict[str, ClientQueue] = field(default_factory=dict)
     _thread: ThreadPoolExecutor = field(default_factory=_one_thread)
 
@@ -102,8 +99,8 @@ class Passwords:
     ) -> CheckResult:
         """Whether this user has this password; what is known to be right waits for nothing."""
         if users is not self._users:
-            self._users, self._nobody, self._right = users, nobodys(users), {}
-        stored = users.get(user, self._nobody)
+            self._users, self._unmatched, self._right = users, unmatched_hash(users), {}
+        stored = users.get(user, self._unmatched)
         text = (stored + password).encode("utf-8", "surrogatepass")
         digest = blake2b(text, key=self._secret).digest()
         if self._right.get(user) == digest:
@@ -115,7 +112,7 @@ class Passwords:
         loop = asyncio.get_running_loop()
         try:
             async with queue.turn:
-                await asyncio.sleep(max(0.0, queue.rests_until - loop.time()))
+                await asyncio.sleep(max(0.0, queue.paused_until - loop.time()))
                 if self._right.get(user) == digest:  # somebody asked the same meanwhile
                     return CheckResult.RIGHT
                 self.checks += 1
@@ -123,7 +120,7 @@ class Passwords:
                 if matched and user in users:
                     self._right[user] = digest
                     return CheckResult.RIGHT
-                queue.rests_until = loop.time() + self.pause
+                queue.paused_until = loop.time() + self.pause
                 return CheckResult.WRONG
         finally:
             queue.waiting -= 1
@@ -132,7 +129,7 @@ class Passwords:
         if len(self._queues) >= MOST_CLIENTS:
             now = asyncio.get_running_loop().time()
             queues = self._queues.items()
-            self._queues = {c: q for c, q in queues if q.waiting or q.rests_until > now}
+            self._queues = {c: q for c, q in queues if q.waiting or q.paused_until > now}
         return self._queues.setdefault(client, ClientQueue())
 
 

@@ -4,8 +4,6 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT
 from functools import partial
@@ -20,10 +18,9 @@ from exporters.http import SOFTWARE
 
 SEND_BUFFER = 64 * 1024  # bytes of the kernel for each connection; left alone it takes ten times
 BACKLOG = 128
-FAREWELL = 3.0  # s that requests in flight get when the agent ends, and TLS to say goodbye
+SHUTDOWN_TIMEOUT = 3.0  # s that requests in flight get when the agent ends, and TLS to say goodbye
 LINGER = 1.0  # s for which the body of a request that was refused is still read
 KEEP_ALIVE = 75.0  # s: longer than any usual scrape interval
-TRIES = 10  # to find a port that is free on each address of the host
 
 NO_SUCH_FAMILY = frozenset({EAFNOSUPPORT, EADDRNOTAVAIL})
 
@@ -91,7 +88,7 @@ async def serve(
     connections = connections or Connections()
     connections.plain = context is None
     app.middlewares.insert(0, connections.middleware())
-    runner = web.AppRunner(app, shutdown_timeout=FAREWELL)
+    runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_TIMEOUT)
     await runner.setup()
     try:
         sockets = [Listener(one, connections) for one in await _bound(host, port)]
@@ -109,7 +106,9 @@ async def serve(
     loop = asyncio.get_running_loop()
     protocol = partial(RequestHandler, runner.server, loop=loop, **options)
     # Who is late with the handshake is cut off with all others who are late.
-    tls: dict[str, Any] = {"ssl": context, "ssl_shutdown_timeout": FAREWELL} if context else {}
+    tls: dict[str, Any] = (
+        {"ssl": context, "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT} if context else {}
+    )
     listening = [
         await loop.create_server(protocol, sock=one, backlog=BACKLOG, **tls) for one in sockets
     ]
@@ -117,25 +116,17 @@ async def serve(
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host, all with one port; port 0 takes a free one."""
+    """A socket for each address of the host, all with one port; port 0 takes a free one. A family
+    that this machine has not is left out, as long as one is left."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )
-    addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
-    for _ in range(TRIES if port == 0 else 0):
-        with suppress(OSError):  # the port that was free on one address is taken on another
-            return _bound_to(addresses)
-    return _bound_to(addresses)
-
-
-def _bound_to(addresses: Sequence[tuple[int, Any]]) -> list[socket.socket]:
-    """A family that this machine has not is left out, as long as one is left."""
     opened: list[socket.socket] = []
     failure = OSError()
-    for family, (host, port, *rest) in addresses:
-        same = opened[0].getsockname()[1] if opened else port
+    for family, (address, asked, *rest) in dict.fromkeys((f, where) for f, *_, where in found):
+        same = opened[0].getsockname()[1] if opened else asked
         try:
-            one = socket.create_server((host, same, *rest), family=family, backlog=BACKLOG)
+            one = socket.create_server((address, same, *rest), family=family, backlog=BACKLOG)
         except OSError as error:
             failure = OSError(error.errno, os.strerror(error.errno or 0))  # without the address
             if error.errno in NO_SUCH_FAMILY:

@@ -8,17 +8,13 @@ import re
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from agent.config.decoding import Mismatch, TextCheck, decode
-from agent.config.regular_file import read_regular
 from agent.errors import BadInput
-
-LARGEST = 64 * 1024
-"""Bytes of the file; certificates may stand in it."""
 
 HASH = re.compile(r"\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
 """Cost, 22 characters of salt (two bits of the last), 31 of hash. A check at cost 14 takes about a
@@ -40,10 +36,49 @@ def seconds_of(duration: str) -> float:
     return sum(float(number) * UNITS[unit] for number, unit in parts)
 
 
+CIPHERS_OF_TLS13 = frozenset(
+    {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
+)
+"""Always offered with TLS 1.3, by Go too, whatever the list says."""
+
+KEY_EXCHANGES = {"RSA": "", "ECDHE_RSA": "ECDHE-RSA-", "ECDHE_ECDSA": "ECDHE-ECDSA-"}
+BLOCK_CIPHERS = {
+    "AES_128_CBC_SHA": "AES128-SHA",
+    "AES_256_CBC_SHA": "AES256-SHA",
+    "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+    "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+    "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
+}
+CIPHERS = {
+    f"TLS_{exchange}_WITH_{cipher}": prefix + name
+    for exchange, prefix in KEY_EXCHANGES.items()
+    for cipher, name in BLOCK_CIPHERS.items()
+    if (exchange, cipher) != ("RSA", "CHACHA20_POLY1305_SHA256")
+}
+"""OpenSSL's names of the suites up to TLS 1.2, by Go's."""
+
 Text = str | None
 """A string; a key without a value counts as left out."""
 
-Texts = tuple[str, ...] | None
+Version = Literal["TLS12", "TLS13"]
+ClientAuth = Literal[
+    "NoClientCert", "RequestClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"
+]
+"""Without the two of Go that would let in any certificate."""
+
+VERIFYING = ("VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
+
+Curve = Literal["CurveP256", "CurveP384", "CurveP521", "X25519"]
+Cipher = Annotated[
+    str,
+    TextCheck((CIPHERS.keys() | CIPHERS_OF_TLS13).__contains__, "a suite that Go calls secure"),
+]
+OneCurve = Annotated[
+    tuple[Curve, ...],
+    Meta(max_length=1, description=f"a list of one curve: {', '.join(get_args(Curve))}"),
+]
+"""SSLContext takes one; to serve another selection than was asked for is no answer."""
+
 Line = Annotated[str, TextCheck(str.isprintable, "printable text on one line")]
 Nosniff = Annotated[str, TextCheck(("", "nosniff").__contains__, "nosniff")]
 Framing = Annotated[str, TextCheck(("", "deny", "sameorigin").__contains__, "deny or sameorigin")]
@@ -72,31 +107,46 @@ class Tls(WebSection, frozen=True):
     cert_file: Text = None
     key_file: Text = None
     client_ca_file: Text = None
-    client_auth_type: Text = None
-    client_allowed_sans: Texts = None
-    min_version: Text = None
-    max_version: Text = None
-    cipher_suites: Texts = None
+    client_auth_type: ClientAuth | None = None
+    client_allowed_sans: tuple[str, ...] | None = None
+    min_version: Version | None = None
+    max_version: Version | None = None
+    cipher_suites: tuple[Cipher, ...] | None = None
     prefer_server_cipher_suites: bool | None = None
-    curve_preferences: Texts = None
+    curve_preferences: OneCurve | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse keys that do not go together."""
+        if not self.is_on:
+            return
+        for name in ("cert", "key"):
+            if bool(getattr(self, name)) == bool(getattr(self, f"{name}_file")):
+                raise Mismatch(name, "", f"given by one of {name} and {name}_file")
+        if self.client_ca and self.client_ca_file:
+            raise Mismatch("client_ca", "", "given by one of client_ca and client_ca_file")
+        if (self.min_version or "") > (self.max_version or "TLS13"):
+            raise Mismatch("min_version", "", "at most max_version")
+        policy = self.client_auth_type or "NoClientCert"
+        if self.client_allowed_sans and policy != "RequireAndVerifyClientCert":
+            needed = "RequireAndVerifyClientCert, which client_allowed_sans needs"
+            raise Mismatch("client_auth_type", "", needed)
+        if bool(self.client_ca or self.client_ca_file) != (policy in VERIFYING):
+            needed = "given" if policy in VERIFYING else "left out"
+            raise Mismatch("client_ca_file", "", f"{needed} with client_auth_type {policy}")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything switches TLS on, as in the toolkit."""
+        given = *self.files, self.cert, self.key, self.client_ca
+        return any(given) or self.client_auth_type is not None
 
     @property
     def files(self) -> tuple[str, ...]:
         """Every file that it names."""
         return tuple(f for f in (self.cert_file, self.key_file, self.client_ca_file) if f)
 
-    def completed(self, folder: Path) -> "Tls | None":
-        """With its files' whole paths; None where nothing switches TLS on, as in the toolkit."""
-        if not (self.files or self.cert or self.key or self.client_ca) and (
-            self.client_auth_type is None
-        ):
-            return None
-        for name in ("cert", "key"):
-            if bool(getattr(self, name)) == bool(getattr(self, f"{name}_file")):
-                raise WebConfigError(f"tls_server_config must have one of {name} and {name}_file")
-        if self.client_ca and self.client_ca_file:
-            both = "both client_ca and client_ca_file"
-            raise WebConfigError(f"tls_server_config must not have {both}")
+    def within(self, folder: Path) -> "Tls":
+        """With its files' whole paths."""
         named = {n: getattr(self, n) for n in ("cert_file", "key_file", "client_ca_file")}
         return replace(self, **{n: str(folder / file) for n, file in named.items() if file})
 
@@ -165,21 +215,19 @@ class WebConfig(WebSection, frozen=True):
         return {name: text for name, key in names if (text := getattr(chosen, key))}
 
 
-def read(path: Path) -> WebConfig:
-    """The configuration in a file; raises WebConfigError. Certificates are not looked at here."""
-    from exporters.web_yaml import parse  # a megabyte of memory that most agents never need
+def parse(content: bytes, path: Path) -> WebConfig:
+    """The configuration that stands in the file of this path; raises WebConfigError. Certificates
+    are not looked at here."""
+    from exporters.web_yaml import parse_yaml  # a megabyte of memory that most agents never need
 
     try:
-        content = parse(read_regular(path, LARGEST))
-        config = decode({} if content is None else content, WebConfig)
-        tls = config.tls_server_config
-        return replace(config, tls_server_config=tls.completed(path.parent) if tls else None)
-    except OSError as error:
-        raise WebConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        document = parse_yaml(content)
+        config = decode({} if document is None else document, WebConfig)
     except Mismatch as error:  # without what stands there: it may be a secret
         demand = f"{error.key or 'the file'} must be {error.expected}"
         raise WebConfigError(f"{path}: {error if error.of_key else demand}") from error
-    except WebConfigError as error:
-        raise WebConfigError(f"{path}: {error}") from error
     except ValueError as error:
         raise WebConfigError(f"{path}: is not YAML in UTF-8: {error}") from error
+    tls = config.tls_server_config
+    tls = tls.within(path.parent) if tls and tls.is_on else None
+    return replace(config, tls_server_config=tls)

@@ -3,35 +3,37 @@ hangs holds up neither requests nor the end of the agent."""
 
 import logging
 import ssl
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock, Thread
 
-from msgspec.structs import replace
+from msgspec import structs
 
-from agent.config.regular_file import in_time
+from agent.config.regular_file import in_time, read_regular
 from agent.errors import BadInput, LogEvent
 from exporters.passwords import require_bcrypt
 from exporters.tls import NewestContext, context_of
-from exporters.web_config import WebConfig, WebConfigError, read
+from exporters.web_config import WebConfig, WebConfigError, parse
 
 log = logging.getLogger(__name__)
 
-LOOK = 1.0
-"""Seconds between two looks at the files."""
+POLL_INTERVAL = 1.0
+"""Seconds between two readings of the files: they are small, and whatever changed in them shows."""
 
-AGAIN = 10
-"""Looks after which what could not be used is read again, though no file seems to have changed."""
+LARGEST = 64 * 1024
+"""Bytes of the web configuration; certificates may stand in it."""
 
-Signature = tuple[int, ...] | None
-"""Times of change of content and of rights, size, inode and device of a file; None for one that
-cannot be looked at."""
+LARGEST_PEM = 1024 * 1024
+"""Bytes of a file with certificates: an authority may come with hundreds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """One reading: what the file says, and the TLS context that follows from it."""
+    """One reading: the files by path, what they say, and the TLS context that follows from it."""
 
+    path: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     config: WebConfig = field(default_factory=WebConfig)
     context: ssl.SSLContext | None = None
 
@@ -41,51 +43,42 @@ class Web:
         return self.context is not None or bool(self.config.users)
 
 
-@dataclass(slots=True, eq=False)
-class FileReading:
-    """What was read from the file of this path, and how the files looked just before."""
+def load(path: str) -> Web:
+    """Read file and certificates; raises WebConfigError. With no path: plain HTTP for everybody."""
+    if not path:
+        return Web()
+    files = {path: content(path, LARGEST)}
+    config = parse(files[path], Path(path))
+    if config.users:
+        require_bcrypt()
+    tls = config.tls_server_config
+    if tls is None:
+        return Web(path, files, config)
+    files |= {file: content(file) for file in tls.files}
+    return Web(path, files, config, context_of(tls, files))
 
-    path: str
-    web: Web = field(default_factory=Web)
-    seen: dict[str, Signature] = field(default_factory=dict)
 
-    def load(self) -> "FileReading":
-        """Read file and certificates; raises WebConfigError. Files are looked at before they are
-        read: what changes meanwhile is found to have changed."""
-        if not self.path:
-            return self
-        self.seen = {self.path: signature(self.path)}
-        config = read(Path(self.path))
-        if config.users:
-            require_bcrypt()
-        context = None
-        if (tls := config.tls_server_config) is not None:
-            self.seen |= {file: signature(file) for file in tls.files}
-            context = context_of(tls)
-        self.web = Web(config, context)
-        return self
-
-    def is_current(self) -> bool:
-        """Whether the files look as they did."""
-        return all(signature(file) == before for file, before in self.seen.items())
+def content(file: str, most: int = LARGEST_PEM) -> bytes:
+    """What stands in a file; raises WebConfigError."""
+    try:
+        return read_regular(Path(file), most)
+    except OSError as error:
+        raise WebConfigError(f"{file}: cannot be read: {error.strerror}") from error
 
 
 class WebFile:
-    """Keeps the newest reading that was good. With no path: plain HTTP for everybody.
+    """Keeps the newest reading that was good.
 
     Whether TLS is served is settled at the start; all else, certificates too, follows the file.
     """
 
     def __init__(self, path: str = "") -> None:
         """Raises WebConfigError: at the start there is nothing older to keep."""
-        self._reading = _loaded(path)
-        self._web = self._reading.web
-        self._prepared = self._reading
+        self._web = self._prepared = _loaded(path)
+        self._error = ""  # what is wrong with the files as they are now
         self._changing = Lock()
         self._end = Event()
         self._watching: Thread | None = None
-        self._said = ""  # what is wrong with the files as they are now
-        self._looks = 0  # since they were read
         self.context = NewestContext.of(self._newest) if self._web.context else None
 
     @property
@@ -96,12 +89,12 @@ class WebFile:
     @property
     def path(self) -> str:
         """The file; empty for none."""
-        return self._reading.path
+        return self._web.path
 
     @property
     def good(self) -> bool:
         """Whether what is there now could be used when it was last read."""
-        return not self._said
+        return not self._error
 
     def prepare(self, path: str) -> None:
         """Read another file, or none, for `follow`; raises WebConfigError. Not on the loop."""
@@ -123,62 +116,50 @@ class WebFile:
         """Watch no longer."""
         self._end.set()
 
-    def look(self) -> None:
-        """Read the files anew where they changed, or could not be used for some time."""
-        before, self._looks = self._reading, self._looks + 1
-        if before.is_current() and (self.good or self._looks < AGAIN):
-            return
-        self._looks = 0
-        reading, said = FileReading(before.path), ""
+    def poll(self) -> None:
+        """Take the files as they are now, where they changed."""
+        before, web, wrong = self._web, self._web, ""
         try:
-            reading.load()
+            if not self.good or {file: content(file) for file in before.files} != before.files:
+                web = load(before.path)
         except Exception as error:  # whatever is wrong with it, the agent goes on as before
-            said = str(error) if isinstance(error, BadInput) else repr(error)
+            wrong = str(error) if isinstance(error, BadInput) else repr(error)
         with self._changing:
-            if self._reading is not before:  # another file is followed by now
+            if self._web is not before:  # another file is followed by now
                 return
-            if not said:
-                self._take(reading)
-                log.info(LogEvent("web_config_loaded", file=reading.path))
-                return
-            if said != self._said:
-                log.error(LogEvent("web_config_failed", file=reading.path, error=said))
-            self._reading, self._said = reading, said
+            if web is not before:
+                self._take(web)
+                log.info(LogEvent("web_config_loaded", file=web.path))
+            elif wrong and wrong != self._error:
+                log.error(LogEvent("web_config_failed", file=before.path, error=wrong))
+            self._error = wrong
 
     def _watch(self) -> None:
-        while not self._end.wait(LOOK):
-            self.look()
+        while not self._end.wait(POLL_INTERVAL):
+            self.poll()
 
     def _newest(self) -> ssl.SSLContext:
         assert self._web.context is not None
         return self._web.context
 
-    def _take(self, reading: FileReading) -> None:
-        before, web = self._web, reading.web
+    def _take(self, web: Web) -> None:
+        before, self._error = self._web, ""
         if bool(web.context) != bool(before.context):
             here, new = ("https" if one.context else "http" for one in (before, web))
-            where = {"key": "tls_server_config", "file": str(reading.path)}
+            where = {"key": "tls_server_config", "file": web.path}
             log.warning(LogEvent("needs_a_restart", **where, in_force=here, new=new))
             tls = before.config.tls_server_config
-            web = Web(replace(web.config, tls_server_config=tls), before.context)
+            config = structs.replace(web.config, tls_server_config=tls)
+            web = replace(web, config=config, context=before.context)
         if before.is_guarded and not web.is_guarded:
             advice = "neither TLS nor passwords are asked for any more"
-            log.warning(LogEvent("guard_dropped", file=reading.path, advice=advice))
-        self._reading, self._web, self._said = reading, web, ""
+            log.warning(LogEvent("guard_dropped", file=web.path, advice=advice))
+        self._web = web
 
 
-def _loaded(path: str) -> FileReading:
+def _loaded(path: str) -> Web:
     """A reading that does not take longer than it may; raises WebConfigError."""
     try:
-        return in_time(FileReading(path).load)
-    except OSError as error:
+        return in_time(lambda: load(path))
+    except TimeoutError as error:
         raise WebConfigError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def signature(file: str) -> Signature:
-    """What tells whether a file is another than before."""
-    try:
-        found = Path(file).stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev

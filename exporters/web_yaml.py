@@ -1,4 +1,4 @@
-"""Reading YAML strictly: a key stands once, and no complaint quotes what may be a secret."""
+"""Reading YAML strictly: a key stands once, and no error quotes what may be a secret."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -26,7 +26,7 @@ def _refused(why: str, node: yaml.Node) -> yaml.MarkedYAMLError:
     return yaml.constructor.ConstructorError(None, None, why, node.start_mark)
 
 
-def parse(content: bytes) -> Any:
+def parse_yaml(content: bytes) -> Any:
     """What a file holds; raises ValueError with what is wrong and in which line."""
     try:
         return yaml.load(content.decode(), Loader=_Strict)  # noqa: S506  (safe)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.machines import Bench, simulated
+from tests.support.machines import AgentBench, simulated
 
 BROWSER = "browser: needs Chromium"
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,6 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def machine() -> Callable[..., Bench]:
+def machine() -> Callable[..., AgentBench]:
     """`machine("dgx-h100:training")`: an agent on a simulated machine under a frozen clock."""
     return simulated

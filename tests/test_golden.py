@@ -13,7 +13,7 @@ from agent.config.settings import Settings
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from tests.support import machines
-from tests.support.machines import Bench
+from tests.support.machines import AgentBench
 from tests.support.repository import TAPES, TESTS
 
 GOLDEN = TESTS / "golden"
@@ -21,20 +21,20 @@ SECONDS = 12
 TAPED_SECONDS = 30  # into the load
 
 
-def _mig() -> Bench:
+def _mig() -> AgentBench:
     bench = machines.simulated("dgx-h100:training")
     bench.machine.set_mig(0, on=True)
     return bench.run(SECONDS)
 
 
-def _xid() -> Bench:
+def _xid() -> AgentBench:
     config = Settings(ProcessConfig(series=2), JobConfig(info=True))
     bench = machines.simulated("dgx-1-v100:training", config)
     bench.run(2).machine.driver.xid(3, 13)
     return bench.run(SECONDS - 2)
 
 
-def _laptop() -> Bench:
+def _laptop() -> AgentBench:
     return machines.laptop(Path("/nonexistent")).run(2)
 
 
@@ -42,7 +42,7 @@ METER = {"name": "power_meter", "power1_average": "2345000000"}
 AIR = {"name": "board", "temp1_label": "Inlet", "temp1_input": "21500"}
 
 
-def _with_sensors() -> Bench:
+def _with_sensors() -> AgentBench:
     """A machine without a driver whose board shows a power meter and the inlet air."""
     with tempfile.TemporaryDirectory() as folder:
         for number, files in enumerate((METER, AIR)):
@@ -53,15 +53,15 @@ def _with_sensors() -> Bench:
         return machines.laptop(Path(folder)).run(2)
 
 
-def _simulated(name: str) -> Callable[[], Bench]:
+def _simulated(name: str) -> Callable[[], AgentBench]:
     return lambda: machines.simulated(name).run(SECONDS)
 
 
-def _taped(path: Path) -> Callable[[], Bench]:
+def _taped(path: Path) -> Callable[[], AgentBench]:
     return lambda: machines.taped(path).run(TAPED_SECONDS)
 
 
-MACHINES: dict[str, Callable[[], Bench]] = {
+MACHINES: dict[str, Callable[[], AgentBench]] = {
     **{
         name.replace("@", "-").replace(":", "-"): _simulated(name)
         for name in (

@@ -35,7 +35,13 @@ LAYERS = (
 )
 """The rooms, lowest first: a room imports only what stands before it. Data flows the same way."""
 
-RUNNING = ("agent.polling.poller", "agent.polling.inventory", "agent.polling.worker")
+RUNNING = (
+    "agent.polling.poller",
+    "agent.polling.gpu_watch",
+    "agent.polling.watched_gpus",
+    "agent.polling.inventory",
+    "agent.polling.worker",
+)
 """What moves: those who show and tell see its results alone."""
 
 CLOSED = {
@@ -164,7 +170,7 @@ def test_a_laptop_without_extras_can_import_everything_but_boards() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["agent.polling.inventory", "agent.polling.poller", "agent.sources.table"]
+    "module", ["agent.polling.gpu_watch", "agent.polling.poller", "agent.sources.table"]
 )
 def test_modules_can_be_imported_alone(module: str) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", f"import {module}"], cwd=ROOT, check=True)

@@ -11,7 +11,7 @@ from agent.catalogue import METRICS
 from agent.model import Reason
 from agent.polling.health import ABSENT_VALUES, SOURCE_UP
 from agent.sources import gpu, power
-from tests.support.machines import OPENMETRICS, Bench, simulated
+from tests.support.machines import OPENMETRICS, AgentBench, simulated
 
 GPUS = 8
 CODES = st.sampled_from([2, 3, 4, 6, 10, 13, 15, 999])
@@ -46,10 +46,10 @@ def test_faults_cost_only_their_own_gpu(system: str, faults: list[tuple[str, int
     assert values_of(bench, healthy) == values_of(whole, healthy)
 
 
-def values_of(bench: Bench, index: str) -> dict[str, int]:
+def values_of(bench: AgentBench, index: str) -> dict[str, int]:
     """How many samples of each metric a GPU has."""
     found: dict[str, int] = {}
-    samples = bench.look  # built anew each time it is asked for
+    samples = bench.samples  # built anew each time it is asked for
     for metric in METRICS.values():
         if "gpu" in metric.labels:
             found[metric.name] = len(samples.where(metric, gpu=index))
@@ -65,7 +65,7 @@ def test_what_is_rendered_parses_back(system: str, faults: list[tuple[str, int, 
     bench.run(3)
     parsers: dict[str, Callable[[str], object]] = {"text/plain": text, OPENMETRICS: openmetrics}
     counts = [
-        sum(len(family.samples) for family in parse(bench.scrape(accept)))  # type: ignore[attr-defined]
+        sum(len(family.samples) for family in parse(bench.scrape(accept)))  # type: ignore[misc, attr-defined]
         for accept, parse in parsers.items()
     ]
     assert counts[0] == counts[1] > 300
@@ -75,21 +75,21 @@ def test_a_lost_gpu_costs_only_itself_and_comes_back() -> None:
     bench = simulated("dgx-1-v100:training").run(3)
     bench.machine.lose(2)
     bench.run(2)
-    uuids = {labels[0]: labels[1] for labels in bench.look.all(gpu.INFO)}
+    uuids = {labels[0]: labels[1] for labels in bench.samples.all(gpu.INFO)}
     assert sorted(uuids) == ["0", "1", "3", "4", "5", "6", "7"]
-    absent = bench.look.where(ABSENT_VALUES, metric=power.POWER.name, reason=Reason.LOST.value)
+    absent = bench.samples.where(ABSENT_VALUES, metric=power.POWER.name, reason=Reason.LOST.value)
     assert list(absent.values()) == [1.0]
     bench.machine.restore(2)
     bench.run(12)
-    assert len(bench.look.all(power.POWER)) == GPUS
+    assert len(bench.samples.all(power.POWER)) == GPUS
 
 
 def test_a_driver_reload_is_survived_without_a_spike() -> None:
     bench = simulated("dgx-1-v100:training").run(5)
-    before = bench.look.all(power.ENERGY).copy()
+    before = bench.samples.all(power.ENERGY).copy()
     bench.machine.reload_driver()
     bench.run(15)
-    after = bench.look.all(power.ENERGY)
+    after = bench.samples.all(power.ENERGY)
     assert after.keys() == before.keys()
     assert all(after[key] < 15 * 400 for key in after)
-    assert all(bench.look.all(SOURCE_UP).values())
+    assert all(bench.samples.all(SOURCE_UP).values())

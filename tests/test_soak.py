@@ -6,11 +6,12 @@ The long form is run by hand: `python -m tests.benchmarks.soak --ticks 100000`.
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.benchmarks.soak import MOST_BLOCKS, MOST_GROWTH, Measure, grown
-from tests.support.turmoil import STRIKES
+from tests.support.random_faults import STRIKES
 
 WARM = Measure(
     ticks=1120,
@@ -53,7 +54,7 @@ def test_nothing_grows(machine: list[str]) -> None:
         ({"threads": 2}, "2 threads, 1 before"),
     ],
 )
-def test_growth_is_told(change: dict[str, object], told: str) -> None:
+def test_growth_is_told(change: dict[str, Any], told: str) -> None:
     assert grown(WARM, replace(WARM, **change), frozenset()) == [told]
     assert grown(WARM, WARM, frozenset()) == []
 

@@ -17,7 +17,8 @@ from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent
 from agent.polling import intervals
 from agent.polling.gpu_context import GpuContext
-from agent.polling.inventory import GpuInventory, GpuWatch
+from agent.polling.gpu_watch import GpuWatch
+from agent.polling.inventory import GpuInventory
 from agent.polling.observers import GuardedObserver, Observer
 from agent.polling.poller import Poller
 from agent.polling.reads import PERMANENT, Read, ReadCosts
@@ -132,7 +133,7 @@ def build_agent(
         ),
         gpus=gpus,
         diagnosis=diagnosis,
-        watch=xid.XidWatch(gpus.listener, counts),
+        watch=xid.XidWatch(gpus.events, counts),
         product=product,
     )
 

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from agent.cli.assembly import build_agent
-from agent.cli.first_look import settled, take
+from agent.cli.first_readings import first_snapshot_now, settled
 from agent.cli.naming import listed
 from agent.cli.once import machine
 from agent.cli.options import hardware_of, settings_of
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = build_agent(settings_of(arguments), hardware, clock)
-    last = take(agent)
+    last = first_snapshot_now(agent)
     spec = agent.recognise(agent.gpus.inventory)
     print("\n".join(page(last, spec, terminal_width())))
     return SOMETHING_WRONG if list(findings(last, spec)) else 0

@@ -1,4 +1,4 @@
-"""`dgx-telemetry once`: one look at the machine, as a table or as JSON: what the live page says."""
+"""`dgx-telemetry once`: the machine now, as a table or as JSON: what the live page says."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from agent.cli.assembly import build_agent
-from agent.cli.first_look import settled, take
+from agent.cli.first_readings import first_snapshot_now, settled
 from agent.cli.flow import flows
 from agent.cli.naming import ranges
 from agent.cli.options import hardware_of, settings_of
@@ -40,21 +40,21 @@ def run(arguments: argparse.Namespace) -> int:
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = build_agent(settings_of(arguments), hardware, clock)
-    last = take(agent)
+    last = first_snapshot_now(agent)
     if arguments.json:
         wrong = tuple(findings(last, agent.recognise(agent.gpus.inventory)))
         print(json.dumps(document(replace(last, findings=wrong), last.at), indent=2))
         return 0
     view = view_of(agent, hardware)
-    scene = PageState(view)
-    scene.take(last, understand(view))
-    frame = whole(scene.machine(), scene.tick())
+    page_state = PageState(view)
+    page_state.take(last, understand(view))
+    frame = whole(page_state.machine(), page_state.tick())
     print("\n".join(page(frame, SampleStore.of(last), terminal_width())))
     return 0
 
 
 def page(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
-    """The look in words: the verdict, the machine, its GPUs, what moves, what is wrong."""
+    """The snapshot in words: the verdict, the machine, its GPUs, what moves, what is wrong."""
     yield from prose(f"{frame['headline']}.", width, indent="")
     yield ""
     yield machine(samples)

@@ -34,9 +34,9 @@ from exporters.web_file import WebFile
 log = logging.getLogger(__name__)
 
 SETTLED = 10
-"""The tick by which every beat of the usual length has run."""
+"""The tick by which every read of the usual interval has run."""
 
-TURN = 0.0005
+SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread hands Python's lock on to one that waits. A tick reads hundreds of
 files and driver values, and after each its thread waits for the lock while others render: at
 Python's 5 ms 64 clients made ticks up to 0.4 s late, at this they do not."""
@@ -55,7 +55,7 @@ class BackgroundTask:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; hardware never ends the agent."""
-    sys.setswitchinterval(TURN)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     settings = settings_of(arguments)
     speed = getattr(arguments, "simulate_speed", 1.0)
     if speed != 1.0 and arguments.simulate is None and arguments.replay is None:
@@ -105,7 +105,7 @@ async def _serve(duty: BackgroundTask) -> None:
     tasks = ticking, reloading, server.watching
     duty.web.watch()
     await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-    duty.notify_socket.tell(STOPPING)
+    duty.notify_socket.send(STOPPING)
     for task in tasks:
         task.cancel()
     await server.cleanup()

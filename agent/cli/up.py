@@ -16,7 +16,7 @@ from agent.config.whole_file import write_whole
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
 from agent.stack import files, programs
-from agent.stack.arrivals import tell_arrivals
+from agent.stack.arrivals import report_arrivals
 from agent.stack.child import ChildProcess
 from agent.stack.folder import data_folder
 from agent.stack.ports import USUAL, FreePorts, choose
@@ -129,7 +129,7 @@ async def _until_told_to_end(plan: StackPlan, data: Path | None) -> None:
             kept = "kept" if data else "removed at the end"
             print(f"Data in {folder} ({kept}). Ctrl-C ends all.", flush=True)
             if any(child.program.name == "alertmanager" for child in living):
-                await tell_arrivals(ports.alertmanager, say)
+                await report_arrivals(ports.alertmanager, say)
 
         await supervise(children, stop, once_ready)
 

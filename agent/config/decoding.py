@@ -135,7 +135,7 @@ def fields_of(kind: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
 
 
 def unknown(key: Any, known: Any) -> Mismatch:
-    """The complaint about a key that is none of those `known`."""
+    """The error for a key that is none of those `known`."""
     name = f"{key}" if isinstance(key, str) and key.isprintable() else f"{key!r}"
     expected = f"one of {', '.join(known)}"
     return Mismatch(f"{name:.{LONGEST}}", "not a known key", expected, of_key=True)

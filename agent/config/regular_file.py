@@ -16,7 +16,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 5.0
+TIMEOUT = 5.0
 """Seconds for all the files of one configuration."""
 
 
@@ -42,7 +42,7 @@ def read_regular(path: Path, most: int) -> bytes:
     return content
 
 
-def in_time(work: Callable[[], T], seconds: float = PATIENCE) -> T:
+def in_time(work: Callable[[], T], seconds: float = TIMEOUT) -> T:
     """What `work` returns or raises; TimeoutError where it takes longer than this many seconds.
 
     Then its thread is left behind: it keeps neither the caller nor the end of the process.

@@ -16,8 +16,8 @@ in one call, for there are fifty a second of each GPU and an attribute of pynvml
 LONGEST_SAMPLE = 1.0
 """A hole in the buffer longer than this (s) is a gap: no sample stands for it."""
 
-PATIENCE = 4
-"""Looks without a new sample before the driver's clock is suspected; idle GPUs may give none."""
+EMPTY_READS = 4
+"""Readings without a new sample before the driver's clock is suspected; idle GPUs may give none."""
 
 
 class TimedValue(NamedTuple):
@@ -36,7 +36,7 @@ class SampleBuffer:
         self._device = device
         self._kind = kind
         self._last = 0  # microseconds, the driver's clock
-        self._empty = 0  # looks without a new sample, one after the other
+        self._empty = 0  # readings without a new sample, one after the other
 
     def take(self) -> list[TimedValue]:
         """Samples since the last call, oldest first; none at the first, which sets the mark.
@@ -48,7 +48,7 @@ class SampleBuffer:
         self._empty = 0 if fresh else self._empty + 1
         if fresh:
             self._last = fresh[-1][0]
-        elif self._empty % PATIENCE == 0:
+        elif self._empty % EMPTY_READS == 0:
             self._follow_clock()
         return taken
 

@@ -62,7 +62,7 @@ class NvmlDevice:
         self.lost = False
         self.unsure = False  # a refusal that may not last decided what is read: probe it again
         self.releases: list[Callable[[], None]] = []
-        self.occupied = False  # a compute process is on it (source `process` keeps this)
+        self.has_processes = False  # a compute process is on it (source `process` keeps this)
         self.activity_changed = False  # something changed: prompt reads run at once
 
     def get(self, call: str, *args: Any, **options: Any) -> Any:

@@ -4,7 +4,7 @@ import pwd
 import threading
 from collections.abc import Callable
 
-PATIENCE = 0.05
+TIMEOUT = 0.05
 """Seconds that the first question for a user may take: enough for /etc/passwd."""
 
 
@@ -26,7 +26,7 @@ class Logins:
             self._names[uid] = str(uid)
             asking = threading.Thread(target=self._ask, args=(uid,), name="login", daemon=True)
             asking.start()
-            asking.join(PATIENCE)
+            asking.join(TIMEOUT)
         return self._names[uid]
 
     def _ask(self, uid: int) -> None:

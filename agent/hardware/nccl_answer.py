@@ -178,7 +178,7 @@ class NcclAnswer:
     nccl_version: str
     cuda_runtime: int | None = None
     cuda_driver: int | None = None
-    told_at: str = ""
+    answered_at: str = ""
     nodes: int | None = None
     processes: int | None = None
     gpus: int | None = None

@@ -57,7 +57,7 @@ def parse_json(text: str) -> NcclAnswer | Unanswered:
         nccl_version=_text(document.get("nccl_version")),
         cuda_runtime=_count(document.get("cuda_runtime_version")),
         cuda_driver=_count(document.get("cuda_driver_version")),
-        told_at=_text(document.get("timestamp")),
+        answered_at=_text(document.get("timestamp")),
         nodes=len({host for host, _, _ in places}) or None,
         processes=len({(host, pid) for host, pid, _ in places}) or None,
         gpus=len(places) or None,

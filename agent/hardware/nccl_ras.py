@@ -58,7 +58,7 @@ LATE = {
 }
 LONGEST_REPLY = 256
 CHUNK = 1 << 16
-GREETING = re.compile(rb"SERVER PROTOCOL \d{1,9}\r?\n")
+HANDSHAKE = re.compile(rb"SERVER PROTOCOL \d{1,9}\r?\n")
 
 
 class _Failed(Exception):
@@ -101,7 +101,7 @@ class _Conversation:
 
     def greet(self) -> None:
         reply = self._reply("CLIENT PROTOCOL 2")
-        if not GREETING.fullmatch(reply):
+        if not HANDSHAKE.fullmatch(reply):
             detail = f"the service on {self._address} does not speak NCCL's RAS protocol"
             raise _Failed(RasFailure.NOT_NCCL, detail)
 
@@ -206,8 +206,8 @@ class RasRound:
 
 PLAIN_ROUNDS = 10
 """So many rounds are asked in text after JSON was too large: text grows with trouble alone."""
-NOBODY = {RasFailure.REFUSED, RasFailure.UNREACHABLE}
-PATIENCE = 20
+NO_LISTENER = {RasFailure.REFUSED, RasFailure.UNREACHABLE}
+MOST_FAILURES = 20
 """Connections after which a process that was never told is not looked for any longer."""
 
 
@@ -257,7 +257,7 @@ class RasReader:
     def _sought(self, wanted: Collection[int]) -> set[int]:
         """The wanted processes but those that NCCL has not told of for long."""
         self._fruitless = {pid: n for pid, n in self._fruitless.items() if pid in wanted}
-        return {pid for pid in wanted if self._fruitless.get(pid, 0) < PATIENCE}
+        return {pid for pid in wanted if self._fruitless.get(pid, 0) < MOST_FAILURES}
 
     def _told(self, answer: NcclAnswer, missing: set[int]) -> set[int]:
         """The processes that an answer names; each other one has waited in vain once more."""
@@ -278,7 +278,7 @@ class RasReader:
         deserted: list[Unanswered] = []
         for address in self._addresses:
             reply = ask(address, self._limits, plain=self._plain_rounds > 0)
-            if not isinstance(reply, Unanswered) or reply.failure not in NOBODY:
+            if not isinstance(reply, Unanswered) or reply.failure not in NO_LISTENER:
                 return reply
             deserted.append(reply)
         return deserted[0]

@@ -1,4 +1,4 @@
-"""The processes behind one GPU, watched over a few looks: what they did in that time. Pure."""
+"""The processes behind one GPU, over a few readings: what they did in that time. Pure."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -8,16 +8,16 @@ from typing import NamedTuple
 from agent.hardware.processes import Stat
 
 WINDOW = 5
-"""Looks that are remembered of each process, a second apart."""
+"""Readings that are kept of each process, a second apart."""
 
 BUSY_CORES = 0.02
-"""Cores from which a process does something though every look finds it asleep."""
+"""Cores from which a process does something though every reading finds it asleep."""
 
 RUNNING, WAITING = "R", "D"
 
 
 class ProcessReading(NamedTuple):
-    """One look at a process: when (s), its state, its CPU seconds until then."""
+    """One reading of a process: when (s), its state, its CPU seconds until then."""
 
     at: float
     state: str
@@ -29,32 +29,32 @@ class ProcessActivity:
     """One process that is followed; a process with the same pid that started later is another."""
 
     started: float
-    looks: deque[ProcessReading] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    readings: deque[ProcessReading] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def take(self, at: float, stat: Stat) -> None:
-        """One more look."""
-        self.looks.append(ProcessReading(at, stat.state, stat.seconds))
+        """One more reading."""
+        self.readings.append(ProcessReading(at, stat.state, stat.seconds))
 
     @property
     def at(self) -> float:
-        """When it was last looked at."""
-        return self.looks[-1].at
+        """When it was last read."""
+        return self.readings[-1].at
 
     @property
     def cores(self) -> float | None:
-        """CPU seconds a second over the window; None before two looks."""
-        first, last = self.looks[0], self.looks[-1]
+        """CPU seconds a second over the window; None before two readings."""
+        first, last = self.readings[0], self.readings[-1]
         return (last.seconds - first.seconds) / (last.at - first.at) if last.at > first.at else None
 
     def share(self, state: str) -> float:
-        """Share of the looks that found it in this state."""
-        return sum(look.state == state for look in self.looks) / len(self.looks)
+        """Share of the readings that found it in this state."""
+        return sum(reading.state == state for reading in self.readings) / len(self.readings)
 
     @property
     def active(self) -> bool:
         """Whether it did anything, or waited for a disk: trackers and loggers that only sleep
         do not."""
-        states = {look.state for look in self.looks}
+        states = {reading.state for reading in self.readings}
         return bool(states & {RUNNING, WAITING}) or (self.cores or 0.0) >= BUSY_CORES
 
 
@@ -69,18 +69,18 @@ class LoaderActivity(NamedTuple):
 
 
 def cores(launchers: Iterable[ProcessActivity]) -> float | None:
-    """Cores that processes use together; None before two looks at any."""
+    """Cores that processes use together; None before two readings at any."""
     known = [follow.cores for follow in launchers if follow.cores is not None]
     return sum(known) if known else None
 
 
 def waiting(launchers: Iterable[ProcessActivity]) -> float:
-    """Share of looks in which any of the processes was in uninterruptible sleep."""
-    looks: dict[float, bool] = {}
+    """Share of readings in which any of the processes was in uninterruptible sleep."""
+    readings: dict[float, bool] = {}
     for follow in launchers:
-        for look in follow.looks:
-            looks[look.at] = looks.get(look.at, False) or look.state == WAITING
-    return sum(looks.values()) / len(looks)
+        for reading in follow.readings:
+            readings[reading.at] = readings.get(reading.at, False) or reading.state == WAITING
+    return sum(readings.values()) / len(readings)
 
 
 def loading(followed: Iterable[ProcessActivity]) -> LoaderActivity:

@@ -103,7 +103,7 @@ def _unheard(
     return UnheardJob(job.key, told.failure.failure, told.failure.detail)
 
 
-REST = {
+RETRY_AFTER = {
     RasFailure.NOT_NCCL: 600.0,
     RasFailure.CHANGED: 600.0,
     RasFailure.UNREACHABLE: 600.0,
@@ -150,7 +150,7 @@ class RasSchedule:
         if told.failure is None or told.answers:
             return
         failure = told.failure.failure
-        rested = began + told.seconds + REST.get(failure, 0.0)
+        rested = began + told.seconds + RETRY_AFTER.get(failure, 0.0)
         self._next[False] = max(self._next[False], rested)
         if failure in HOPELESS:
             self._next[True] = max(self._next[True], rested)

@@ -1,4 +1,4 @@
-"""Crews: the processes behind each hungry GPU, found and looked at once a second."""
+"""The processes behind each GPU, found and read once a second."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class GpuProcessGroup(NamedTuple):
 
 
 class GpuProcessGroups:
-    """Follows processes from look to look, each once, however many GPUs it holds."""
+    """Follows processes from reading to reading, each once, however many GPUs it holds."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -44,10 +44,10 @@ class GpuProcessGroups:
         self._follows: dict[int, ProcessActivity] = {}
         self._found: dict[Labels, _Found] = {}
 
-    def look(
+    def read(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> GpuProcessGroup:
-        """Look at the processes of one GPU now (s). `foreign` are the processes of all GPUs: one
+        """Read the processes of one GPU now (s). `foreign` are the processes of all GPUs: one
         rank may be the parent of another."""
         launchers = {pid: follow for pid in pids if (follow := self._follow(pid, at))}
         below = self._below(gpu, pids, foreign, at)
@@ -56,7 +56,7 @@ class GpuProcessGroups:
         return GpuProcessGroup(launchers, loaders, allowed)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
-        """Drop what was not looked at for a window, and the GPUs that are gone."""
+        """Drop what was not read for a window, and the GPUs that are gone."""
         for pid in [p for p, follow in self._follows.items() if follow.at < at - WINDOW]:
             del self._follows[pid]
         for gpu in self._found.keys() - set(gpus):
@@ -79,7 +79,7 @@ class GpuProcessGroups:
         return self._descent.below(pids, foreign, MOST, at)
 
     def _follow(self, pid: int, at: float) -> ProcessActivity | None:
-        """One look at a process, shared by all its GPUs; None where it is not there any more."""
+        """One reading of a process, shared by all its GPUs; None where it is not there any more."""
         known = self._follows.get(pid)
         if known is not None and known.at == at:
             return known

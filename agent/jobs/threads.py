@@ -13,16 +13,16 @@ from agent.hardware import processes
 from agent.hardware.files import FileTree
 
 SURVEY_EVERY = 5.0
-"""Seconds between two looks at every thread of a process."""
+"""Seconds between two surveys of the threads of a process."""
 
 MOST_THREADS = 512
-"""Threads of one process that a survey looks at."""
+"""Threads of one process that a survey reads."""
 
 MOST_FOLLOWED = 24
-"""Threads of one process that are looked at each second: those that did most."""
+"""Threads of one process that are read each second: those that did most."""
 
-LOOKS = 5
-"""Looks that are remembered of each followed thread, a second apart."""
+READINGS = 5
+"""Readings that are kept of each followed thread, a second apart."""
 
 DOES_SOMETHING = 0.02
 """Cores from which a thread is followed."""
@@ -30,8 +30,8 @@ DOES_SOMETHING = 0.02
 NANOSECONDS = 1e-9
 
 
-class ThreadLook(NamedTuple):
-    """One look at a thread: when (s), its state, its seconds on a core and ready for one."""
+class ThreadReading(NamedTuple):
+    """One reading of a thread: when (s), its state, its seconds on a core and ready for one."""
 
     at: float
     state: str
@@ -43,11 +43,11 @@ class ThreadLook(NamedTuple):
 class Thread:
     """One followed thread."""
 
-    looks: deque[ThreadLook] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    readings: deque[ThreadReading] = field(default_factory=lambda: deque(maxlen=READINGS))
 
     def rate(self, ran: bool) -> float:
-        """Seconds a second on a core (`ran`) or ready and without one; 0 before two looks."""
-        first, last = self.looks[0], self.looks[-1]
+        """Seconds a second on a core (`ran`) or ready and without one; 0 before two readings."""
+        first, last = self.readings[0], self.readings[-1]
         if last.at <= first.at:
             return 0.0
         grown = last.ran - first.ran if ran else last.queued - first.queued
@@ -55,8 +55,8 @@ class Thread:
 
     @property
     def waiting(self) -> float:
-        """Share of the looks in uninterruptible sleep."""
-        return sum(look.state == "D" for look in self.looks) / len(self.looks)
+        """Share of the readings in uninterruptible sleep."""
+        return sum(read.state == "D" for read in self.readings) / len(self.readings)
 
 
 class ThreadActivity(NamedTuple):
@@ -79,14 +79,14 @@ class _Process:
 
 
 class Threads:
-    """Follows the threads of processes; one look a second."""
+    """Follows the threads of processes; one reading a second."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
         self._known: dict[int, _Process] = {}
 
-    def look(self, pids: Iterable[int], at: float) -> ThreadActivity | None:
-        """What the threads of these processes do; None where none can be seen or two looks have
+    def read(self, pids: Iterable[int], at: float) -> ThreadActivity | None:
+        """What the threads of these processes do; None where none can be seen or two readings have
         not been taken."""
         threads: list[Thread] = []
         for pid in pids:
@@ -96,7 +96,7 @@ class Threads:
                 process = self._known.get(pid)
             if process is not None:
                 threads += self._follow(pid, process, at)
-        known = [thread for thread in threads if len(thread.looks) > 1]
+        known = [thread for thread in threads if len(thread.readings) > 1]
         if not known:
             return None
         ran = [thread.rate(ran=True) for thread in known]
@@ -145,7 +145,7 @@ class Threads:
 
     def _follow(self, pid: int, process: _Process, at: float) -> list[Thread]:
         for tid, thread in list(process.followed.items()):
-            if thread.looks and thread.looks[-1].at == at:
+            if thread.readings and thread.readings[-1].at == at:
                 continue
             try:
                 state = processes.thread(self._files, pid, tid).state
@@ -153,7 +153,7 @@ class Threads:
             except OSError:
                 del process.followed[tid]
                 continue
-            thread.looks.append(ThreadLook(at, state, ran, queued))
+            thread.readings.append(ThreadReading(at, state, ran, queued))
         return list(process.followed.values())
 
 

@@ -71,7 +71,7 @@ OBSERVED = counter(
 )
 
 REFRESH = 30
-"""Ticks between two looks at the limits: links go down, GPUs are lost, speeds are negotiated."""
+"""Ticks between two checks of the limits: links go down, GPUs are lost, speeds are negotiated."""
 
 KEPT = 3600.0
 """Seconds for which a path that is gone keeps its seconds: a lost GPU may come back."""
@@ -152,7 +152,7 @@ class PathAccount:
 
 @dataclass(slots=True)
 class PathAccounts:
-    """Follows every path with a known limit; fed with readings as they come."""
+    """Follows every path with a known limit; takes readings as they come."""
 
     configuration: Configuration
     limits: Limits = field(default_factory=dict)
@@ -235,7 +235,7 @@ class PathMonitor:
         self._inventory = inventory
         self._resolved_by: Settings | None = None
         self._without: list[tuple[str, str, str]] = []  # configured limits without a device
-        self._told: set[tuple[str, str, str]] = set()
+        self._logged: set[tuple[str, str, str]] = set()
         self.bandwidth = PathAccounts(configuration)
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
@@ -272,10 +272,10 @@ class PathMonitor:
         self._without = sorted(configured.keys() - here)
         met = snapshot.tick >= REFRESH
         for limit in self._without if met else ():
-            if limit not in self._told:
+            if limit not in self._logged:
                 names = zip(("path", "device", "direction"), limit, strict=True)
                 log.warning(LogEvent("limit_without_device", **dict(names)))
-        self._told = set(self._without) if met else set()
+        self._logged = set(self._without) if met else set()
 
     def report(self, snapshot: Snapshot) -> Reading:
         """What is known of every path at this tick."""

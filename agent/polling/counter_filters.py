@@ -21,7 +21,7 @@ class CounterFilters:
     def add(
         self, out: Out, metric: Metric, raw: float, *labels: str, fastest: float | None = None
     ) -> None:
-        """Yield `raw` if it can follow what came before; `fastest` as of an Odometer."""
+        """Yield `raw` if it can follow what came before; `fastest` as of a CounterFilter."""
         series = (metric.name, *labels)
         counter_filter = self._followed.get(series)
         if counter_filter is None:

@@ -20,7 +20,7 @@ class FieldRow(NamedTuple):
 
 
 class FieldCounters:
-    """Reads its rows in their order: the driver answers neighbours of one link from one look.
+    """Reads its rows in their order: the driver answers neighbouring fields of one link at once.
 
     What is refused is asked again each time: a link that is down may be up at the next read.
     """
@@ -28,7 +28,7 @@ class FieldCounters:
     def __init__(self, device: NvmlDevice, rows: Iterable[FieldRow]) -> None:
         self._device = device
         self._rows = tuple(rows)
-        self._odometers = CounterFilters()
+        self._filters = CounterFilters()
         self.answered = True  # whether the last read got any value
 
     def read(self, out: Out) -> None:
@@ -42,4 +42,4 @@ class FieldCounters:
                 continue
             self.answered = True
             total = answer * row.scale
-            self._odometers.add(out, row.metric, total, *row.labels, fastest=row.fastest)
+            self._filters.add(out, row.metric, total, *row.labels, fastest=row.fastest)

@@ -40,16 +40,16 @@ class GpuContext:
         run_on_wake: bool = False,
     ) -> Read:
         """One read of this GPU; `every` in seconds, or a function that gives them."""
-        beat = fixed(every) if isinstance(every, int | float) else every
+        interval = fixed(every) if isinstance(every, int | float) else every
         stagger = self.device.identity.index / max(1, self.gpus)
         return Read(
             key=ReadKey(source, part, self.device.identity.uuid),
             metrics=tuple(metrics),
             run=run,
-            every=beat,
+            every=interval,
             labels=self.device.labels,
             run_on_wake=run_on_wake,
-            stagger=stagger if beat() > intervals.TICK else 0.0,
+            stagger=stagger if interval() > intervals.TICK else 0.0,
             varies=callable(every),
         )
 

@@ -1,4 +1,4 @@
-"""Who makes sense of what was read: fed each tick, asked when somebody looks."""
+"""Observers: they take every tick's snapshot, and report when they are asked."""
 
 import logging
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class GuardedObserver:
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
         """Let it take in a tick; where it fails the snapshot is as it was."""
         seen, failure = self._tried(lambda: self.observer.observe(snapshot, samples))
-        self._tell(failure)
+        self._log_change(failure)
         return seen or snapshot
 
     def report(self, snapshot: Snapshot) -> Reading:
@@ -55,7 +55,7 @@ class GuardedObserver:
         except Exception as error:  # a bug or a surprise of the hardware must not end the agent
             return None, failure_of(error)
 
-    def _tell(self, failure: Failure | None) -> None:
+    def _log_change(self, failure: Failure | None) -> None:
         """Log a change of state."""
         if failure and not self.failure:
             log.error(LogEvent("observer_failed", source=self.source, error=str(failure)))

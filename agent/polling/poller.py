@@ -17,7 +17,7 @@ from agent.series import SampleStore
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 0.8
+TURN_SHARE = 0.8
 """Share of the tick for which the poller waits for its workers before it publishes without them."""
 
 STALL = 5.0
@@ -63,7 +63,7 @@ class Poller:
     def latest(self) -> Snapshot:
         """The last tick's snapshot with the agent's own health.
 
-        Health is put together when somebody looks: most ticks nobody does. Any thread may ask.
+        Health is put together only when it is asked for. Any thread may ask.
         """
         data, whole = self._data, self._whole
         if whole.tick != data.tick:
@@ -99,7 +99,7 @@ class Poller:
             snapshot = observer.observe(snapshot, self.samples)
         self._data = snapshot
         for listener in self.listeners:
-            self._tell_of_tick(listener)
+            self._notify(listener)
 
     def waiting_for(self) -> str:
         """What has not been read once yet; empty when the agent is ready.
@@ -118,12 +118,12 @@ class Poller:
     async def _wait(self, turns: list[asyncio.Future[None]]) -> None:
         if all(turn.done() for turn in turns):
             return
-        patience = asyncio.ensure_future(self.clock.sleep(PATIENCE * intervals.TICK))
-        patience.add_done_callback(partial(_give_up, turns))
+        timeout = asyncio.ensure_future(self.clock.sleep(TURN_SHARE * intervals.TICK))
+        timeout.add_done_callback(partial(_give_up, turns))
         await asyncio.gather(*turns, return_exceptions=True)
-        patience.cancel()
+        timeout.cancel()
 
-    def _tell_of_tick(self, listener: Listener) -> None:
+    def _notify(self, listener: Listener) -> None:
         """What a listener stumbles over must not end the agent; told once until it hears again."""
         try:
             listener(self._data)
@@ -142,13 +142,13 @@ class Poller:
         self._worker_of[finished.key.source] = worker
         before = self._readings.get(finished.key)
         self._readings[finished.key] = finished
-        _tell(finished, before.failure if before else None)
+        _log_change(finished, before.failure if before else None)
 
     def _gathered(self) -> Snapshot:
         """All readings as they are now."""
         now = self.clock.monotonic()
         stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for(now) > STALL)
-        _tell_stuck(stuck, self._stuck)
+        _log_stalled(stuck, self._stuck)
         self._stuck = stuck
         sources = (source for source, worker in self._worker_of.items() if worker.name in stuck)
         self._stalled = stuck.union(sources)
@@ -173,7 +173,7 @@ def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> 
             turn.set_result(None)
 
 
-def _tell_stuck(stuck: frozenset[str], before: frozenset[str]) -> None:
+def _log_stalled(stuck: frozenset[str], before: frozenset[str]) -> None:
     """Log a worker whose call begins to hang, or returns at last."""
     for name in sorted(stuck - before):
         log.error(LogEvent("worker_stalled", worker=name, seconds=STALL))
@@ -181,7 +181,7 @@ def _tell_stuck(stuck: frozenset[str], before: frozenset[str]) -> None:
         log.info(LogEvent("worker_recovered", worker=name))
 
 
-def _tell(reading: Reading, before: Failure | None) -> None:
+def _log_change(reading: Reading, before: Failure | None) -> None:
     """Log a read that begins or ceases to fail, or fails in another way: state changes, not
     states. The same error at the same place is the same failure, whatever its message."""
     failure = reading.failure

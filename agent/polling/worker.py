@@ -63,7 +63,7 @@ class Worker:
         return 0.0 if since is None else now - since
 
     def _start(self) -> None:
-        threading.Thread(target=self._loop, name=f"lane-{self.name}", daemon=True).start()
+        threading.Thread(target=self._loop, name=f"worker-{self.name}", daemon=True).start()
 
     def _loop(self) -> None:
         failing = False

@@ -31,7 +31,7 @@ from agent.replay.reading import Tape
 from agent.replay.tape_clock import TapeClock
 
 NAP = 0.02
-"""Seconds between two looks for an event."""
+"""Seconds between two checks for an event."""
 
 UNSEEN: Json = [pynvml.NVML_ERROR_NOT_SUPPORTED]
 

@@ -149,7 +149,7 @@ class RecordingNvml:
         try:
             kind, rows = self._nvml.nvmlDeviceGetSamples(device.real, sampling, last_seen)
         except NVML_FAILURES as error:
-            # Nothing newer than the last look is no refusal: the buffer itself answers.
+            # Nothing newer than the last call is no refusal: the buffer itself answers.
             empty = getattr(error, "value", None) == pynvml.NVML_ERROR_NOT_FOUND
             self._writer.note(CALLS, key, None if empty else refusal(error))
             raise

@@ -12,7 +12,7 @@ from agent.errors import LogEvent
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 0.1
+TIMEOUT = 0.1
 """Seconds for which a message may wait for room in the service manager's queue."""
 
 MICROSECONDS = 1e-6
@@ -50,7 +50,7 @@ class NotifySocket:
         seconds = int(text) * MICROSECONDS if mine and text.isdecimal() else 0.0
         return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
 
-    def tell(self, *news: str) -> None:
+    def send(self, *news: str) -> None:
         """Send news in one message; a service manager that is not there is told of once."""
         if not self.address or not news:
             return
@@ -66,14 +66,14 @@ class NotifySocket:
     @contextmanager
     def while_reloading(self) -> Iterator[None]:
         """Say that a reload begins and, at the end, that it is over."""
-        self.tell(reloading())
+        self.send(reloading())
         yield
-        self.tell(READY)
+        self.send(READY)
 
     def _send(self, message: bytes) -> None:
         """An address that begins with @ is abstract: the kernel writes it with a zero byte."""
         abstract = self.address.startswith("@")
         address = f"\0{self.address[1:]}" if abstract else self.address
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-            channel.settimeout(PATIENCE)
+            channel.settimeout(TIMEOUT)
             channel.sendto(message, address)

@@ -24,7 +24,7 @@ class StatusNotifier:
     _said: str = ""
 
     def __call__(self, _: Snapshot) -> None:
-        """One beat, and with it what is new."""
+        """One watchdog notification, and with it what is new."""
         news = [WATCHDOG] if self.notify_socket.watchdog else []
         if not self._ready:
             news.append(READY)
@@ -32,7 +32,7 @@ class StatusNotifier:
         if sentence != self._said:
             news.append(status(sentence))
         self._ready, self._said = True, sentence
-        self.notify_socket.tell(*news)
+        self.notify_socket.send(*news)
 
 
 def condition(poller: Poller, inventory: GpuInventory, system: SystemSpec | None) -> str:

@@ -17,7 +17,7 @@ from agent.simulator.refusals import Question
 HANDLES = 0x10_0000
 """Address of the first device handle; the next ones follow each 16 bytes."""
 
-NAP = 0.02  # s, between two looks whether a hung driver has woken
+NAP = 0.02  # s, between two checks whether a hung driver has woken
 
 
 def refuse(code: int) -> None:

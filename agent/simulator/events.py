@@ -14,7 +14,7 @@ from agent.simulator.gpu import SimulatedGpu
 SETS = 0x6000_0000
 """Address of the first event set."""
 
-GLANCE = 0.05  # s, between two looks at a set that is waited on
+GLANCE = 0.05  # s, between two checks of a set that is waited on
 FROZEN_WAIT = 0.01  # s of real time, where the simulated time stands still
 XID_EVENT = 0x8
 NO_INSTANCE = 0xFFFFFFFF

@@ -8,8 +8,8 @@ from agent.simulator.loads import SimulatedJob, ThreadLoad
 from agent.simulator.meter import CounterMeter
 
 FIRST_PID = 20_000
-LOOK = 0.05
-"""Seconds between two looks at which a thread may be found in different states."""
+STATE_INTERVAL = 0.05
+"""Seconds between two readings at which a thread may be found in different states."""
 
 AT_REST = ThreadLoad()
 GOLDEN_RATIO = 0.6180339887498949
@@ -30,9 +30,9 @@ class SimulatedThread:
     load: ThreadLoad = AT_REST
 
     def state(self, now: float) -> str:
-        """The letter that /proc shows: over many looks each as often as its share says."""
-        look = int(now / LOOK) + 1
-        place = (look * GOLDEN_RATIO + self.number * 0.377) % 1.0
+        """The letter that /proc shows: over many readings each as often as its share says."""
+        period = int(now / STATE_INTERVAL) + 1
+        place = (period * GOLDEN_RATIO + self.number * 0.377) % 1.0
         runnable = self.load.cores + self.load.queued
         if place < runnable:
             return "R"

@@ -143,7 +143,7 @@ BACKWARD = replace(
 OPTIMIZER = replace(
     FORWARD, power=0.78, activity=0.95, sm=0.84, tensor=0.41, dram=0.46, controller=0.37
 )
-FED = GpuLoad(  # the short burst that a batch is worth to a GPU which waits for the next one
+BURST = GpuLoad(  # the short burst that a batch is worth to a GPU which waits for the next one
     power=0.68,
     activity=1.0,
     sm=0.776,
@@ -196,9 +196,9 @@ HALTING = replace(
 )
 
 
-def _fed(share: float) -> GpuWork:
+def _in_bursts(share: float) -> GpuWork:
     """Training that computes for this share of a step, and waits for its data in the rest."""
-    return replace(TRAIN, phases=((1.0 - share, REST), (share, FED)), memory=0.6, collectives=1)
+    return replace(TRAIN, phases=((1.0 - share, REST), (share, BURST)), memory=0.6, collectives=1)
 
 
 ALONE = replace(BACKWARD, nvlink=0.0)
@@ -229,7 +229,7 @@ def _server(number: int) -> GpuWork:
     pauses = [4.0 + 12.0 * ((7 * number + 5 * n * n + 3 * n) % 11) / 10.0 for n in range(11)]
     length = sum(pauses) + 0.12 * len(pauses)
     phases = tuple(
-        part for pause in pauses for part in ((pause / length, REST), (0.12 / length, FED))
+        part for pause in pauses for part in ((pause / length, REST), (0.12 / length, BURST))
     )
     return GpuWork(phases, step=length, paced=False, memory=0.5, ripple=0.004)
 
@@ -265,15 +265,17 @@ PARTS: dict[str, tuple[ScenarioPart, ...]] = {
         "training": TRAINING,
         "idle": ScenarioLoad((IDLE,)),
         "held": ScenarioLoad((HELD,)),
-        "starved-disk": ScenarioLoad((_fed(0.245),), STUCK, HostLoad(disk=0.98, io_pressure=0.85)),
+        "starved-disk": ScenarioLoad(
+            (_in_bursts(0.245),), STUCK, HostLoad(disk=0.98, io_pressure=0.85)
+        ),
         "starved-network": ScenarioLoad(
-            (_fed(0.245),),
+            (_in_bursts(0.245),),
             STUCK,
             HostLoad(disk=0.001, network=0.96, io_pressure=0.02, mounted=True),
         ),
         "starved-pcie": ScenarioLoad((GpuWork(((1.0, COPYING),), memory=0.2), IDLE), SPINNING),
         "starved-cpu": ScenarioLoad(
-            (_fed(0.178),), DECODING, HostLoad(disk=0.05, cpu_pressure=0.009)
+            (_in_bursts(0.178),), DECODING, HostLoad(disk=0.05, cpu_pressure=0.009)
         ),
         "starved-host-thread": ScenarioLoad(
             (GpuWork(((1.0, LAUNCHING),), step=0.02, memory=0.6, ripple=0.07),),
@@ -291,7 +293,9 @@ PARTS: dict[str, tuple[ScenarioPart, ...]] = {
         ),
         "exposed-communication": ScenarioLoad((EXPOSED,), STEADY, FEEDING),
         "late-rank": ScenarioLoad((ITS_PEER, LATE_RANK, ITS_PEER), STEADY, FEEDING),
-        "threads": ScenarioLoad((_fed(0.44),), THREADED, HostLoad(disk=0.05, cpu_pressure=0.60)),
+        "threads": ScenarioLoad(
+            (_in_bursts(0.44),), THREADED, HostLoad(disk=0.05, cpu_pressure=0.60)
+        ),
         "no-demand": ScenarioLoad(tuple(map(_server, range(8))), SERVING),
         "throttled": ScenarioLoad((HALTING,), STEADY, FEEDING),
         "gpu-hot": ScenarioLoad((replace(TRAIN, overheated=True), TRAIN), STEADY, FEEDING),

@@ -128,7 +128,7 @@ def _hca(machine: Machine, hca: HcaModel) -> Tree:
         "lid": 10,
     }
     errors = {f"counters/{name}": 0 for name in HCA_ERRORS}
-    moving = {
+    flows = {
         "port_xmit_data": ("xmit", WORD),
         "port_rcv_data": ("rcv", WORD),
         "port_xmit_wait": ("wait", 1),
@@ -137,7 +137,7 @@ def _hca(machine: Machine, hca: HcaModel) -> Tree:
     }
     counters = {
         f"{port}/counters/{name}": _count(machine, f"{flow}:{hca.name}", unit)
-        for name, (flow, unit) in moving.items()
+        for name, (flow, unit) in flows.items()
     }
     rate = {f"{port}/rate": lambda: f"{machine.traffic.rate(hca)}\n"}
     return {**_below(port, {**facts, **errors}), **counters, **rate}

@@ -13,7 +13,7 @@ BACKGROUND = 0.01
 
 BOOT_READ, BOOT_WRITE = 2e4, 2e5  # bytes per second on disks without training data
 QUIET_BUSY = 0.001  # share of time that a disk is busy with those
-PAST = {"read": 5e9, "write": 2e10, "busy": 60.0}
+AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
 """What every disk has counted since boot, before the simulation began."""
 
 QUIET_NIC = 5e3  # bytes per second
@@ -32,7 +32,7 @@ class SimulatedTraffic:
         self.slow_port = False
         self._meter = CounterMeter()
         for disk in system.disks:
-            for flow, amount in PAST.items():
+            for flow, amount in AT_START.items():
                 self._meter.add(f"{flow}:{disk.name}", amount)
 
     def read(self, name: str, now: float) -> float:

@@ -158,10 +158,10 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     device = gpu_context.device
     if gpu_context.gpm is not None:
 
-        def beat() -> float:
-            return intervals.ACTIVITY_BUSY if device.occupied else intervals.ACTIVITY_IDLE
+        def interval() -> float:
+            return intervals.ACTIVITY_BUSY if device.has_processes else intervals.ACTIVITY_IDLE
 
         run = ActivityFromGpm(gpu_context.gpm).read
-        yield gpu_context.read("activity", "gpm", ALL, run, beat, run_on_wake=True)
+        yield gpu_context.read("activity", "gpm", ALL, run, interval, run_on_wake=True)
     else:
         yield _without_gpm(gpu_context)

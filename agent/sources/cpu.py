@@ -19,7 +19,7 @@ ACTIVE = ("user", "nice", "system", "irq", "softirq", "steal")  # guest time is 
 
 
 class CpuBusy:
-    """Difference between two looks at the cores' times; the first look yields nothing."""
+    """Difference between two readings of the cores' times; the first yields nothing."""
 
     def __init__(self, psutil: Psutil) -> None:
         self._psutil = psutil

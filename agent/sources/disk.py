@@ -63,7 +63,7 @@ MEMBERS_EXPECTED = gauge(
 
 BLOCK = "/sys/block"
 MOST_DIGITS = 9
-ARRAY_STATE = 5.0  # seconds between two looks at the arrays
+ARRAY_STATE = 5.0  # seconds between two checks of the arrays
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no busy time for this device")
 
@@ -78,7 +78,7 @@ class DiskCountersRead:
         self._seen: frozenset[str] = frozenset()
         self._devices: list[str] = []
         self._list_at = 0.0
-        self._odometers = CounterFilters()
+        self._filters = CounterFilters()
 
     def read(self, out: Out) -> None:
         stats = self._host.psutil.disk_io_counters(perdisk=True, nowrap=False)
@@ -96,10 +96,10 @@ class DiskCountersRead:
         self._seen = frozenset(stats)
         disks = whole_disks(self._host.files, self._ignored)
         self._devices = [disk for disk in disks if disk in stats]
-        self._odometers.keep(self._devices)
+        self._filters.keep(self._devices)
 
     def _add(self, out: Out, device: str, of: Any) -> None:
-        add = self._odometers.add
+        add = self._filters.add
         add(out, READ_BYTES, of.read_bytes, device, fastest=FASTEST_WIRE)
         add(out, WRITTEN_BYTES, of.write_bytes, device, fastest=FASTEST_WIRE)
         if of.busy_time == 0 and of.read_bytes + of.write_bytes > 0:

@@ -54,7 +54,7 @@ RATE = internal(
 )
 
 CLASS = "/sys/class/infiniband"
-LINK_STATE = 5.0  # seconds between two looks at the links
+LINK_STATE = 5.0  # seconds between two checks of the links
 WORD = 4  # bytes in the unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
 FULL = 0xFFFFFFFF  # 32-bit counters of a port do not wrap: they stop here
@@ -144,7 +144,7 @@ class PortCounters:
         self._listed = 0
         self._paths: dict[tuple[Port, PortCounter], str] = {}
         self._refused: dict[tuple[Port, PortCounter], Absent] = {}
-        self._odometers = CounterFilters()
+        self._filters = CounterFilters()
 
     def read(self, out: Out) -> None:
         ports = self._ports.at(out.at)
@@ -158,7 +158,7 @@ class PortCounters:
         self._listed = self._ports.listed
         self._refused.clear()
         self._paths = {key: path for key, path in self._paths.items() if key[0] in ports}
-        self._odometers.keep({port.device for port in ports})
+        self._filters.keep({port.device for port in ports})
 
     def _read_one(self, port: Port, row: PortCounter, out: Out) -> None:
         refused = self._refused.get((port, row))
@@ -169,7 +169,7 @@ class PortCounters:
                 refused = absent
             else:
                 labels = (*port, *row.kind)
-                self._odometers.add(out, row.metric, raw * row.unit, *labels, fastest=row.fastest)
+                self._filters.add(out, row.metric, raw * row.unit, *labels, fastest=row.fastest)
                 return
         out.absent(row.metric, refused, *port, *row.kind)
 

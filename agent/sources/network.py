@@ -50,7 +50,7 @@ SPEED = internal(
 )
 
 NET = "/sys/class/net"
-LINK_STATE = 5.0  # seconds between two looks at the link
+LINK_STATE = 5.0  # seconds between two checks of the link
 NOT_A_DEVICE = "bonding_masters"  # a control file among the devices
 BYTES_PER_MEGABIT = 1e6 / 8
 NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # what drivers say when they do not know
@@ -65,7 +65,7 @@ class InterfaceCounters:
         self._ignored = options.settings[NetworkConfig].ignore
         self._seen: frozenset[str] = frozenset()
         self._devices: list[str] = []
-        self._odometers = CounterFilters()
+        self._filters = CounterFilters()
 
     def read(self, out: Out) -> None:
         stats = self._psutil.net_io_counters(pernic=True, nowrap=False)
@@ -81,12 +81,12 @@ class InterfaceCounters:
             self._add(out, TRANSMITTED, of.bytes_sent, device)
 
     def _add(self, out: Out, metric: Metric, raw: float, device: str) -> None:
-        self._odometers.add(out, metric, raw, device, fastest=FASTEST_WIRE)
+        self._filters.add(out, metric, raw, device, fastest=FASTEST_WIRE)
 
     def _meet(self, stats: Mapping[str, Any]) -> None:
         self._seen = frozenset(stats)
         self._devices = sorted(name for name in stats if not self._ignored.search(name))
-        self._odometers.keep(self._devices)
+        self._filters.keep(self._devices)
 
 
 class InterfaceFacts:

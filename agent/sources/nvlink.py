@@ -209,7 +209,7 @@ class LinkReads:
         self._came_up = self._came_up or (up and link in self._down)
         (self._down.discard if up else self._down.add)(link)
 
-    def far_ends_beat(self) -> float:
+    def far_ends_interval(self) -> float:
         """Far ends stay, but those of links that were down when they were asked."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
@@ -278,7 +278,7 @@ class TotalsInterval:
         self._totals = totals
         self._half = half  # bytes per second of half the links' speed
 
-    def beat(self) -> float:
+    def interval(self) -> float:
         if not self._totals.answered:
             return intervals.LINKS
         if self._gpm is None:
@@ -349,11 +349,13 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     own = LinkReads(device, links, gpu_context)
     speed = len(links) * link_speed(device)
     totals, per_link = _totals(device, speed), _per_link(device, links)
-    beat = TotalsInterval(gpu_context.gpm, totals, speed / 2).beat
-    yield gpu_context.read("nvlink", "totals", TOTALS, totals.read, beat, run_on_wake=True)
+    interval = TotalsInterval(gpu_context.gpm, totals, speed / 2).interval
+    yield gpu_context.read("nvlink", "totals", TOTALS, totals.read, interval, run_on_wake=True)
     yield gpu_context.read("nvlink", "links", PER_LINK, per_link.read, intervals.LINKS)
     yield gpu_context.read("nvlink", "states", state, own.read_states, intervals.LINKS)
     yield _error_read(gpu_context, links)
-    yield gpu_context.read("nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, own.far_ends_beat)
+    yield gpu_context.read(
+        "nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, own.far_ends_interval
+    )
     fabric = partial(_fabric, device)
     yield gpu_context.read("nvlink", "fabric", (FABRIC_STATE,), fabric, intervals.LINKS)

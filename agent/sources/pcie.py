@@ -124,11 +124,11 @@ def _traffic(gpu_context: GpuContext) -> Read:
     if gpu_context.gpm is not None:
         device = gpu_context.device
 
-        def beat() -> float:
-            return intervals.ACTIVITY_BUSY if device.occupied else intervals.ACTIVITY_IDLE
+        def interval() -> float:
+            return intervals.ACTIVITY_BUSY if device.has_processes else intervals.ACTIVITY_IDLE
 
         run = PcieFromGpm(gpu_context.gpm).read
-        return gpu_context.read("pcie", "gpm", both, run, beat, run_on_wake=True)
+        return gpu_context.read("pcie", "gpm", both, run, interval, run_on_wake=True)
     every = max(intervals.TICK, gpu_context.gpus / intervals.PCIE_CALLS_PER_TICK)
     return gpu_context.read(
         "pcie", "call", both, PcieFromCall(gpu_context.device, every).read, every

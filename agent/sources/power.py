@@ -58,11 +58,11 @@ class EnergyCounter:
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device
-        self._odometers = CounterFilters()
+        self._filters = CounterFilters()
 
     def read(self, out: Out) -> None:
         joules = self._device.get("TotalEnergyConsumption") / 1e3
-        self._odometers.add(out, ENERGY, joules, fastest=MOST_WATTS)
+        self._filters.add(out, ENERGY, joules, fastest=MOST_WATTS)
 
 
 class PowerSamples:
@@ -77,7 +77,7 @@ class PowerSamples:
     @property
     def interval(self) -> float:
         """Seconds to the next read: dear only while somebody may want to know."""
-        wanted = self._integrate or self._device.occupied
+        wanted = self._integrate or self._device.has_processes
         return intervals.POWER_BUFFER if wanted else intervals.POWER_BUFFER_AT_REST
 
     def read(self, out: Out) -> None:

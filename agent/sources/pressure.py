@@ -27,7 +27,7 @@ class Pressure:
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._odometers = CounterFilters()
+        self._filters = CounterFilters()
 
     def read(self, out: Out) -> None:
         refused = []
@@ -44,7 +44,7 @@ class Pressure:
         totals = _totals(self._files, f"/proc/pressure/{resource}")
         for kind in KINDS[resource]:
             if kind in totals:
-                self._odometers.add(out, PRESSURE, totals[kind], resource, kind)
+                self._filters.add(out, PRESSURE, totals[kind], resource, kind)
             else:
                 absent = Absent(Reason.UNKNOWN, f"/proc/pressure/{resource} has no line {kind!r}")
                 out.absent(PRESSURE, absent, resource, kind)

@@ -49,7 +49,7 @@ PROCESS = internal(
     (*GPU_LABELS, "pid"),
 )
 
-NOT_TOLD = Absent(Reason.UNKNOWN, "the driver does not tell how much memory a process holds")
+MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not tell how much memory a process holds")
 
 
 def running(device: NvmlDevice) -> list[Any]:
@@ -71,19 +71,19 @@ class Processes:
         self._device = gpu_context.device
         self._host = gpu_context.host
         self._configuration = gpu_context.configuration
-        self._occupants = gpu_context.gpu_processes
+        self._gpu_processes = gpu_context.gpu_processes
 
     def read(self, out: Out) -> None:
         processes: list[Any] = []
         try:
             processes = running(self._device)
         finally:  # where the driver refuses, nobody is known to be there
-            self._occupants.settle(self._device.labels, (p.pid for p in processes))
-        self._device.occupied = bool(processes)
+            self._gpu_processes.settle(self._device.labels, (p.pid for p in processes))
+        self._device.has_processes = bool(processes)
         out.add(PROCESSES, len(processes))
         held = [p.usedGpuMemory for p in processes]
         if None in held:
-            out.absent(MEMORY, NOT_TOLD)
+            out.absent(MEMORY, MEMORY_UNKNOWN)
         else:
             out.add(MEMORY, sum(held))
         for process in processes:
@@ -91,9 +91,9 @@ class Processes:
         self._list_largest(processes, out)
 
     def _list_largest(self, processes: list[Any], out: Out) -> None:
-        told = [p for p in processes if p.usedGpuMemory is not None]
-        told.sort(key=lambda p: (-p.usedGpuMemory, p.pid))
-        for process in told[: self._configuration.current[ProcessConfig].series]:
+        values = [p for p in processes if p.usedGpuMemory is not None]
+        values.sort(key=lambda p: (-p.usedGpuMemory, p.pid))
+        for process in values[: self._configuration.current[ProcessConfig].series]:
             name = self._name(process.pid)
             out.add(PROCESS_MEMORY, process.usedGpuMemory, str(process.pid), name)
 

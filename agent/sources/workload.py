@@ -165,57 +165,57 @@ OF_CGROUP: tuple[Metric, ...] = (
 MOST_JOBS = 8
 CGROUP_HOLDS = 60.0
 """Seconds for which a process is taken to stay in its cgroup."""
-OF_CREW: tuple[Metric, ...] = (
+OF_PROCESSES: tuple[Metric, ...] = (
     *(LAUNCHER_CORES, LAUNCHER_WAITING, LOADERS, LOADERS_WAITING, LOADERS_RUNNING, LOADERS_CORES),
     ALLOWED_CORES,
 )
 
 
 class Workload:
-    """One look a second at the processes of every GPU."""
+    """Reads the processes of every GPU once a second."""
 
     def __init__(
         self, host: Host, clock: Clock, gpu_processes: GpuProcesses, options: HostOptions
     ) -> None:
         self._login = host.login
-        self._occupants = gpu_processes
+        self._gpu_processes = gpu_processes
         self._options = options
-        self._roster = ProcessTable(host.files, clock)
-        self._crews = GpuProcessGroups(host.files)
+        self._process_table = ProcessTable(host.files, clock)
+        self._groups = GpuProcessGroups(host.files)
         self._threads = Threads(host.files)
         self._files = host.files
         self._cgroups: dict[int, tuple[str | None, float]] = {}
 
     def read(self, out: Out) -> None:
-        now = dict(self._occupants)
-        self._roster.update(now)
-        everyone = {pid for pids in now.values() for pid in pids}
+        now = dict(self._gpu_processes)
+        self._process_table.update(now)
+        all_pids = {pid for pids in now.values() for pid in pids}
         for gpu, pids in now.items():
-            self._tell_jobs(out, gpu, pids)
-            hidden = self._roster.hidden(pids)
+            self._add_jobs(out, gpu, pids)
+            hidden = self._process_table.hidden(pids)
             if hidden is not None:
-                for metric in (*OF_CREW, *OF_THREADS, *OF_CGROUP, LIVES, JOB):
+                for metric in (*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, LIVES, JOB):
                     out.absent(metric, hidden, *gpu)
                 continue
-            age = self._roster.age(pids)
+            age = self._process_table.age(pids)
             if age is not None:
                 out.add(LIVES, age, *gpu)
             if pids:
-                self._tell_crew(out, gpu, self._crews.look(gpu, pids, everyone, out.at))
-                self._tell_threads(out, gpu, pids)
-                self._tell_cgroup(out, gpu, pids[0])
-        self._crews.forget(now, out.at)
-        self._threads.forget(everyone)
-        for pid in self._cgroups.keys() - everyone:
+                self._add_processes(out, gpu, self._groups.read(gpu, pids, all_pids, out.at))
+                self._add_threads(out, gpu, pids)
+                self._add_cgroup(out, gpu, pids[0])
+        self._groups.forget(now, out.at)
+        self._threads.forget(all_pids)
+        for pid in self._cgroups.keys() - all_pids:
             del self._cgroups[pid]
 
-    def _tell_jobs(self, out: Out, gpu: Labels, pids: Iterable[int]) -> None:
+    def _add_jobs(self, out: Out, gpu: Labels, pids: Iterable[int]) -> None:
         found: dict[tuple[str, ...], None] = {}
         for pid in pids:
-            member = self._roster.member(pid)
+            member = self._process_table.member(pid)
             if member is not None:
                 user = "" if member.uid is None else self._login(member.uid)
-                found[member.job, user, member.runtime, self._roster.key(pid)] = None
+                found[member.job, user, member.runtime, self._process_table.key(pid)] = None
         named = self._options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
@@ -224,33 +224,33 @@ class Workload:
             for job in list(dict.fromkeys(labels[:-1] for labels in found))[:MOST_JOBS]:
                 out.add(JOB_INFO, 1, *gpu, *job)
 
-    def _tell_crew(self, out: Out, gpu: Labels, there: GpuProcessGroup) -> None:
-        """What the processes do; nothing before two looks, for there is no rate of one."""
+    def _add_processes(self, out: Out, gpu: Labels, there: GpuProcessGroup) -> None:
+        """What the processes do; nothing before two readings: one has no rate."""
         launchers = there.launchers.values()
         for pid, launcher in there.launchers.items():
-            self._roster.verify(pid, launcher.started)
+            self._process_table.verify(pid, launcher.started)
         cores = follow.cores(launchers)
         if cores is None:
             return
         loading = follow.loading(there.loaders.values())
-        states = {look.state for each in launchers for look in list(each.looks)[-1:]}
+        states = {read.state for each in launchers for read in list(each.readings)[-1:]}
         out.add(STOPPED, bool(states & {"T", "t"}), *gpu)
-        told: tuple[float | None, ...] = (
+        values: tuple[float | None, ...] = (
             *(cores, follow.waiting(launchers), loading.number, loading.waiting),
             *(loading.running, loading.cores, there.allowed),
         )
-        for metric, value in zip(OF_CREW, told, strict=True):
+        for metric, value in zip(OF_PROCESSES, values, strict=True):
             if value is not None:
                 out.add(metric, value, *gpu)
 
-    def _tell_threads(self, out: Out, gpu: Labels, pids: Iterable[int]) -> None:
-        found = self._threads.look(pids, out.at)
+    def _add_threads(self, out: Out, gpu: Labels, pids: Iterable[int]) -> None:
+        found = self._threads.read(pids, out.at)
         if found is not None:
-            told = found.number, found.busiest, found.queued, found.waiting
-            for metric, value in zip(OF_THREADS, told, strict=True):
+            values = found.number, found.busiest, found.queued, found.waiting
+            for metric, value in zip(OF_THREADS, values, strict=True):
                 out.add(metric, value, *gpu)
 
-    def _tell_cgroup(self, out: Out, gpu: Labels, pid: int) -> None:
+    def _add_cgroup(self, out: Out, gpu: Labels, pid: int) -> None:
         """What the job's own cgroup and network namespace count."""
         received = cgroup.received(self._files, pid)
         if received is not None:
@@ -283,5 +283,5 @@ def reads(
 ) -> Iterator[Read]:
     """The read of all processes on GPUs."""
     run = Workload(host, clock, gpu_processes, options).read
-    metrics = (*OF_CREW, *OF_THREADS, *OF_CGROUP, STOPPED, LIVES, JOB, JOB_INFO)
+    metrics = (*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, STOPPED, LIVES, JOB, JOB_INFO)
     yield Read(ReadKey("workload", "processes"), metrics, run, fixed(intervals.TICK))

@@ -53,7 +53,7 @@ class XidCounts:
         self._counts: Counter[tuple[str, int]] = Counter()
         self._known: dict[str, str] = {}
         self.refused: dict[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
-        self._told: Any = None  # what the samples below were made of: events are rare
+        self._sampled_from: Any = None  # what the samples below were made of: events are rare
         self._samples: list[Sample] = []
 
     def note(self, uuid: str, code: int) -> None:
@@ -64,14 +64,14 @@ class XidCounts:
         if not self._known:
             raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
         state = (dict(self._counts), dict(self._known), self.refused)
-        if state != self._told:
-            self._told, self._samples = state, list(self._tell(*state))
+        if state != self._sampled_from:
+            self._sampled_from, self._samples = state, list(self._samples_of(*state))
         out.samples.extend(self._samples)
         for uuid, absent in self.refused.items():
             out.absent(ERRORS, absent, self._known.get(uuid, ""), uuid)
 
     @staticmethod
-    def _tell(
+    def _samples_of(
         seen: dict[tuple[str, int], int], known: dict[str, str], refused: dict[str, Absent]
     ) -> Iterator[Sample]:
         for uuid, gpu in known.items():
@@ -93,9 +93,9 @@ class XidWatch:
     """Waits on the event set, and makes a new one after each connection to the driver."""
 
     def __init__(
-        self, connection: Callable[[], EventSubscription | None], counts: XidCounts
+        self, subscription: Callable[[], EventSubscription | None], counts: XidCounts
     ) -> None:
-        self._connection = connection
+        self._subscription = subscription
         self._counts = counts
         self._generation = 0
         self._nvml: Nvml | None = None
@@ -123,10 +123,10 @@ class XidWatch:
 
     def poll(self, milliseconds: int = WAIT) -> bool:
         """Wait once for an event and count it; False where there is nothing to listen to."""
-        connection = self._connection()
-        if connection is None:
+        subscription = self._subscription()
+        if subscription is None:
             return False
-        if connection[0] != self._generation and not self._listen(*connection):
+        if subscription.generation != self._generation and not self._listen(subscription):
             return False
         assert self._nvml is not None
         try:
@@ -139,8 +139,9 @@ class XidWatch:
         self._count(event)
         return True
 
-    def _listen(self, generation: int, nvml: Nvml, handles: dict[str, Any]) -> bool:
+    def _listen(self, subscription: EventSubscription) -> bool:
         """Listen to every GPU that lets itself be listened to; False where none does."""
+        nvml, handles = subscription.nvml, subscription.handles
         refused: dict[str, Absent] = {}
         try:
             events = nvml.call("nvmlEventSetCreate")
@@ -160,7 +161,7 @@ class XidWatch:
         if self._nvml is nvml:
             free(nvml, self._events)
         self._uuids = {handle_address(handle): uuid for uuid, handle in handles.items()}
-        self._nvml, self._events, self._generation = nvml, events, generation
+        self._nvml, self._events, self._generation = nvml, events, subscription.generation
         return True
 
     def _count(self, event: Any) -> None:

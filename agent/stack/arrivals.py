@@ -10,7 +10,7 @@ from agent.stack.http import answer
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
 STATUS = "/api/v2/status"
 EVERY = 2.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 QUIET = "none"
 """Severity of the watchdog, which always fires: no news."""
@@ -18,7 +18,7 @@ QUIET = "none"
 Alert = Mapping[str, Any]
 
 
-async def tell_arrivals(port: int, say: Callable[[str], None]) -> None:
+async def report_arrivals(port: int, say: Callable[[str], None]) -> None:
     """Say each alert once when it arrives, and once when it is over."""
     before: dict[str, str] = {}
     since = ""

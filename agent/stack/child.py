@@ -12,17 +12,17 @@ from agent.errors import BadInput
 from agent.stack.http import answer
 from agent.stack.programs import StackProgram
 
-PATIENCE = 60.0
+READY_TIMEOUT = 60.0
 """Seconds that a program gets until it is ready, and that must pass well to count as steady."""
 
-FAREWELL = 10.0
+STOP_TIMEOUT = 10.0
 """Seconds that a program gets to end by itself once it is told to."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds before a program that died is started again: doubled each time until it is steady."""
 
 GLANCE = 0.1
-"""Seconds between two looks whether a program is ready."""
+"""Seconds between two checks whether a program is ready."""
 
 
 class DidNotStart(BadInput):
@@ -51,7 +51,7 @@ class ChildProcess:
             end = await self._watch(self._process)
             if not self.ready.is_set():
                 raise DidNotStart(f"{self.program.name} {end}: {self._last_words()}")
-            pause = FIRST_PAUSE if loop.time() - began > PATIENCE else pause
+            pause = FIRST_PAUSE if loop.time() - began > READY_TIMEOUT else pause
             self.say(f"{self.program.name} {end}; it is started again in {pause:g} s")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -64,7 +64,7 @@ class ChildProcess:
         with suppress(ProcessLookupError):
             process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), FAREWELL)
+            await asyncio.wait_for(process.wait(), STOP_TIMEOUT)
         except TimeoutError:
             process.kill()
             await process.wait()
@@ -85,20 +85,20 @@ class ChildProcess:
     async def _watch(self, process: asyncio.subprocess.Process) -> str:
         """Wait for its end; tell when it is ready. In words, how it ended."""
         ended = asyncio.create_task(process.wait())
-        greeting = asyncio.create_task(self._greet())
+        ready = asyncio.create_task(self._greet())
         try:
-            await asyncio.wait({ended, greeting}, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done() and not greeting.result():
-                return f"was not ready within {PATIENCE:g} s"
+            await asyncio.wait({ended, ready}, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done() and not ready.result():
+                return f"was not ready within {READY_TIMEOUT:g} s"
             return _in_words(await ended)
         finally:
             ended.cancel()
-            greeting.cancel()
+            ready.cancel()
 
     async def _greet(self) -> bool:
         """Wait until it is ready; False where it never is. Who comes back is announced."""
         try:
-            await asyncio.wait_for(self._answers(), PATIENCE)
+            await asyncio.wait_for(self._answers(), READY_TIMEOUT)
         except TimeoutError:
             if self.ready.is_set():
                 await self.end()

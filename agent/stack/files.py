@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.stack.ports import LOOPBACK, FreePorts
 
 SCRAPE_SECONDS = 5.0
-"""Between two scrapes, and two looks at the rules: short, so that a desk sees changes soon."""
+"""Between two scrapes, and two checks of the rules: short, so that a desk sees changes soon."""
 
 JOB = "dgx-telemetry"
 """The job label that boards expect."""

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from agent.stack.ports import LOOPBACK
 
-PATIENCE = 5.0
+TIMEOUT = 5.0
 """Seconds for which an answer is waited for."""
 
 
@@ -13,7 +13,7 @@ async def answer(port: int, path: str) -> tuple[int, bytes]:
     """Status and body; status 0 where nobody answers. HTTP/1.0: no chunks, one answer."""
     request = f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}:{port}\r\n\r\n"
     with suppress(OSError, LookupError, ValueError):  # a timeout is an OSError
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             reader, writer = await asyncio.open_connection(LOOPBACK, port)
             try:
                 writer.write(request.encode())

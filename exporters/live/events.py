@@ -15,7 +15,7 @@ NAMES = tuple(metric.name for metric in COUNTERS)
 
 @dataclass(slots=True)
 class RecentEvents:
-    """Fed with each tick. A counter that is above 0 when first seen counts as an event then."""
+    """Takes each tick. A counter that is above 0 when first seen counts as an event then."""
 
     recent: dict[Event, float] = field(default_factory=dict)  # when it grew last (s)
     number: int = 0  # of events so far: growth of a counter, by however much

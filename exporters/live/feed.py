@@ -16,7 +16,7 @@ from exporters.live.view import View
 log = logging.getLogger(__name__)
 
 AFRESH = 20
-"""Ticks between two looks through everything while nothing is news."""
+"""Ticks between two refreshes while nothing is news."""
 
 Event = bytes
 """One event as it goes over the wire."""
@@ -44,17 +44,17 @@ class Feed:
 
     view: View
     history: History = field(init=False)
-    heartbeat: float = 5.0  # s without a tick after which a page is told that the line stands
+    keepalive: float = 5.0  # s without a tick after which a page is told that the line stands
     deadlines: float = 30.0  # s that a page may take to read what it was sent
     closed: bool = False
-    looks: int = 0  # through everything, so far
+    refreshes: int = 0  # through everything, so far
     _run: str = field(default_factory=lambda: secrets.token_hex(4))
     _clients: set[Client] = field(default_factory=set)
-    _scene: PageState | None = None
+    _page_state: PageState | None = None
     _snapshot: Snapshot | None = None
     _known: Understanding = field(default_factory=Understanding)
-    _events: int = 0  # of which the last look knew
-    _looking: asyncio.Task[None] | None = None
+    _events: int = 0  # that the last refresh knew of
+    _refreshing: asyncio.Task[None] | None = None
     _ticked: asyncio.Event = field(default_factory=asyncio.Event)
     _machine: Event = b""
     _tick: Event = b""
@@ -75,7 +75,7 @@ class Feed:
         self.history.take(snapshot)
         if self._clients:
             self._render(snapshot)
-            self._look_again(snapshot)
+            self._refresh_if_due(snapshot)
         self._wake()
 
     def _wake(self) -> None:
@@ -84,33 +84,33 @@ class Feed:
 
     def _render(self, snapshot: Snapshot) -> None:
         """Make the events of this tick."""
-        if self._scene is None:
-            self._scene = PageState(self.view)
-        scene = self._scene
-        scene.take(snapshot, self._known, self.history.events.recent.keys())
-        if scene.edition != self._edition:
-            self._edition = scene.edition
-            self._machine = event("machine", scene.machine())
-        self._tick = event("tick", scene.tick(), self._place())
+        if self._page_state is None:
+            self._page_state = PageState(self.view)
+        page_state = self._page_state
+        page_state.take(snapshot, self._known, self.history.events.recent.keys())
+        if page_state.edition != self._edition:
+            self._edition = page_state.edition
+            self._machine = event("machine", page_state.machine())
+        self._tick = event("tick", page_state.tick(), self._place())
         self._rendered = snapshot.tick
 
     def _place(self) -> str:
         return f"{self._run}-{self.history.newest}"
 
-    def _look_again(self, snapshot: Snapshot) -> None:
-        """Look through everything off the loop, at news and now and then; one look at a time."""
-        scene, events = self._scene, self.history.events.number
-        news = events != self._events or (scene is not None and scene.stirred)
+    def _refresh_if_due(self, snapshot: Snapshot) -> None:
+        """Work out findings and absences off the loop, at news or after a while, one at a time."""
+        page_state, events = self._page_state, self.history.events.number
+        news = events != self._events or (page_state is not None and page_state.stirred)
         if not news and snapshot.tick - self._known.tick < AFRESH:
             return
-        if self._looking is None or self._looking.done():
-            if scene is not None:
-                scene.stirred = False
+        if self._refreshing is None or self._refreshing.done():
+            if page_state is not None:
+                page_state.stirred = False
             self._events = events
-            self._looking = asyncio.create_task(self._look())
+            self._refreshing = asyncio.create_task(self._refresh())
 
-    async def _look(self) -> None:
-        self.looks += 1
+    async def _refresh(self) -> None:
+        self.refreshes += 1
         try:
             self._known = await asyncio.to_thread(understand, self.view)
         except Exception:  # what is wrong with the machine must not stop the page
@@ -122,14 +122,14 @@ class Feed:
         self._clients.add(client)
         if self._snapshot is None or self._rendered == self._snapshot.tick:
             return
-        await self._look()
+        await self._refresh()
         self._render(self._snapshot)
 
     def leave(self, client: Client) -> None:
         """A page is closed; with the last of them goes what is only kept for pages."""
         self._clients.discard(client)
         if not self._clients:
-            self._scene, self._rendered, self._edition = None, -1, -1
+            self._page_state, self._rendered, self._edition = None, -1, -1
 
     def close(self) -> None:
         """The agent ends: every stream ends at once."""
@@ -141,7 +141,7 @@ class Feed:
         if self.closed or self._rendered != client.tick:
             return True
         try:
-            async with asyncio.timeout(self.heartbeat):
+            async with asyncio.timeout(self.keepalive):
                 await self._ticked.wait()
         except TimeoutError:
             return False

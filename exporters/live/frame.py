@@ -60,19 +60,19 @@ Document = dict[str, Any]
 def whole(machine: Document, tick: Document) -> Document:
     """Machine and tick of one edition put together, as a reader wants them."""
     gpus = [
-        {**still, **moving, "meters": _meters(still["meters"], moving["values"])}
-        for still, moving in zip(machine["gpus"], tick["gpus"], strict=True)
+        {**static, **dynamic, "meters": _meters(static["meters"], dynamic["values"])}
+        for static, dynamic in zip(machine["gpus"], tick["gpus"], strict=True)
     ]
     paths = [
-        {**still, "ratio": ratio, "bytes_per_second": moved, "saturated": saturated}
-        for still, (ratio, moved, saturated) in zip(machine["paths"], tick["paths"], strict=True)
+        {**static, "ratio": ratio, "bytes_per_second": moved, "saturated": saturated}
+        for static, (ratio, moved, saturated) in zip(machine["paths"], tick["paths"], strict=True)
     ]
     links = [
-        {**still, "up": up, "ratio": {"transmit": transmit, "receive": receive}}
-        for still, (up, transmit, receive) in zip(machine["links"], tick["links"], strict=True)
+        {**static, "up": up, "ratio": {"transmit": transmit, "receive": receive}}
+        for static, (up, transmit, receive) in zip(machine["links"], tick["links"], strict=True)
     ]
     return {**machine, **tick, "gpus": gpus, "paths": paths, "links": links}
 
 
-def _meters(still: list[Document], values: list[float | None]) -> list[Document]:
-    return [{**meter, "value": value} for meter, value in zip(still, values, strict=True)]
+def _meters(static: list[Document], values: list[float | None]) -> list[Document]:
+    return [{**meter, "value": value} for meter, value in zip(static, values, strict=True)]

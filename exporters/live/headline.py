@@ -141,7 +141,7 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[str]:
     """What the GPUs do, the costly first, and the data path that tells most."""
     if facts.silence:
         if facts.gpus:
-            yield f"nothing is known of {_who(facts.gpus, facts.gpus)}"
+            yield f"nothing is known of {_gpus_named(facts.gpus, facts.gpus)}"
         return
     if facts.why_not:
         if not facts.met:
@@ -151,7 +151,7 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[str]:
         yield "the NVIDIA driver sees no GPU"
     groups = _groups([gpu for gpu in facts.gpus if not gpu.lost])
     for pair, gpus in groups:
-        who = _who(gpus, facts.gpus)
+        who = _gpus_named(gpus, facts.gpus)
         yield f"{who}{' is' * (who == ONLY and pair is not None)} {_words(pair, gpus)}"
     known = [pair for pair, _ in groups if pair]
     if known and (telling := _telling(facts.full, known[0], broken=broken)):
@@ -204,7 +204,7 @@ def _path_name(key: PathKey, alike: int) -> str:
     return name if alike > 1 else f"{name} of GPU {key.gpu}"
 
 
-def _who(gpus: Sequence[GpuSummary], all_of: Sequence[GpuSummary]) -> str:
+def _gpus_named(gpus: Sequence[GpuSummary], all_of: Sequence[GpuSummary]) -> str:
     """`GPU 3`, `GPUs 1-3 and 5`, or all of them: `8 GPUs`, `the GPU`."""
     if len(gpus) == len(all_of):
         return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY

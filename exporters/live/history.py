@@ -26,7 +26,7 @@ STANDS = int(LONGEST)
 
 MOST_GPUS = 64
 MOST_PATHS = 256
-SCAN = 16  # ticks between two looks for paths that have come or gone
+SCAN = 16  # ticks between two checks for paths that have come or gone
 """Tracks kept at most; what comes later is not kept. A track is dropped when it holds nothing."""
 
 
@@ -90,7 +90,7 @@ GAPS = tuple(series.gap for series in SERIES)
 
 
 @dataclass(slots=True)
-class GpuHistoryLane:
+class PathHistory:
     """The fuller direction of one data path, slot by slot."""
 
     ring: "array[int]" = field(default_factory=lambda: _ring(RATIO))
@@ -106,7 +106,7 @@ class History:
     oldest: int = 0  # the first second there ever was
     timestamp: float = 0.0  # wall time of the newest
     gpus: dict[str, ValueHistory] = field(default_factory=dict)  # by UUID: a lost GPU may return
-    paths: dict[str, GpuHistoryLane] = field(default_factory=dict)
+    paths: dict[str, PathHistory] = field(default_factory=dict)
     events: RecentEvents = field(default_factory=RecentEvents)
     _limits: Limits | None = None
     _ways: dict[str, list[PathAccount]] = field(default_factory=dict)
@@ -132,9 +132,9 @@ class History:
         gap = [at % SPAN for at in range(max(newest + 1, second - SPAN + 1), second)]
         for track in self.gpus.values():
             track.put(gap, 0, GAPS)
-        for lane in self.paths.values():
+        for path_history in self.paths.values():
             for slot in gap:
-                lane.ring[slot] = RATIO.gap
+                path_history.ring[slot] = RATIO.gap
         return [second % SPAN]
 
     def _take_gpus(self, snapshot: Snapshot, slots: list[int]) -> None:
@@ -162,7 +162,7 @@ class History:
         if limits is not self._limits or snapshot.tick % SCAN == 0:
             self._limits = limits
             self._find_ways()
-        for name, lane in self.paths.items():
+        for name, path_history in self.paths.items():
             fullest = -1.0
             for path in self._ways.get(name, ()):
                 ratio = path.ratio
@@ -170,9 +170,9 @@ class History:
                     fullest = ratio
             code = RATIO.gap
             if fullest >= 0:
-                code, lane.seen = RATIO.code(fullest), int(now)
+                code, path_history.seen = RATIO.code(fullest), int(now)
             for slot in slots:
-                lane.ring[slot] = code
+                path_history.ring[slot] = code
 
     def _find_ways(self) -> None:
         """The directions of every path but single links, by the path's name."""
@@ -184,16 +184,16 @@ class History:
                 self._ways.setdefault(f"{key.path}/{key.uuid or key.device}", []).append(path)
         for name in self._ways.keys() - self.paths.keys():
             if len(self.paths) < MOST_PATHS:
-                self.paths[name] = GpuHistoryLane()
+                self.paths[name] = PathHistory()
 
     def _forget(self, second: int) -> None:
         """Drop what has been nothing but a gap for the whole span."""
         gone = second - SPAN
         self.gpus = {uuid: track for uuid, track in self.gpus.items() if track.seen > gone}
         self.paths = {
-            name: lane
-            for name, lane in self.paths.items()
-            if lane.seen > gone or name in self._ways
+            name: path_history
+            for name, path_history in self.paths.items()
+            if path_history.seen > gone or name in self._ways
         }
         self.events.forget(gone)
 
@@ -220,7 +220,9 @@ class History:
                 for uuid, track in self.gpus.items()
             },
             "paths": {
-                name: _text(lane.ring, order) for name, lane in self.paths.items() if lane.seen
+                name: _text(path_history.ring, order)
+                for name, path_history in self.paths.items()
+                if path_history.seen
             },
         }
 

@@ -19,7 +19,7 @@ KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
 """What the sheets call a graph, and what the page does."""
 
 AFRESH = 5.0
-"""Seconds between two looks at all links."""
+"""Seconds between two checks of all links."""
 
 Row = tuple[bool | None, float | None, float | None]
 """Whether a link is up, and the ratios of both directions."""
@@ -72,7 +72,7 @@ class LinkStates:
         ways = tuple(PathKey("nvlink", device, index, uuid, way) for way in ("transmit", "receive"))
         return LinkState(labels, remote, ways if ways[0] in self.bandwidth.limits else ())
 
-    def still(self) -> list[Document]:
+    def static(self) -> list[Document]:
         """What seldom changes."""
         return [
             {
@@ -84,7 +84,7 @@ class LinkStates:
             for link in self.links
         ]
 
-    def moving(self, samples: SampleStore) -> list[Row]:
+    def dynamic(self, samples: SampleStore) -> list[Row]:
         """The links as they are now, or were a few ticks ago: they are read once a minute."""
         if not self.rows or samples.now - self._at >= AFRESH:
             self._at = samples.now

@@ -9,7 +9,7 @@ from agent.sources import system, temperature
 from exporters.live import headline, tiles
 from exporters.live.events import Event
 from exporters.live.links import LinkStates
-from exporters.live.paths import Moving, PathDirections
+from exporters.live.paths import PathDirections, PathValues
 from exporters.live.understanding import Understanding
 from exporters.live.view import View, silence
 
@@ -17,16 +17,16 @@ Document = dict[str, Any]
 
 
 class PageState:
-    """Fed with each tick while a page is open."""
+    """Takes each tick while a page is open."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._roads = PathDirections(view.bandwidth)
+        self._directions = PathDirections(view.bandwidth)
         self._links = LinkStates(view.bandwidth)
-        self._fleet: object = None
+        self._inventory: object = None
         self._known = Understanding()
         self._asked: frozenset[str] = frozenset()  # metrics that what seldom changes is made of
-        self._turn = 0  # of the samples, up to which they have been looked through
+        self._samples_turn = 0  # of the samples, up to which they have been looked through
         self._events: Set[Event] | None = None
         self._snapshot = Snapshot(-1, 0.0, 0.0)
         self._hot: list[bool] = []
@@ -45,18 +45,18 @@ class PageState:
         """Take in a tick, what was understood of it or of one before, and errors of late."""
         self._events = events
         samples, inventory = self._view.samples, self._view.diagnosis.inventory()
-        since, self._turn = self._turn, samples.turn
+        since, self._samples_turn = self._samples_turn, samples.turn
         self._snapshot = snapshot
         changed = samples.changed(self._asked, since)
-        anew = changed or inventory is not self._fleet or known is not self._known
+        anew = changed or inventory is not self._inventory or known is not self._known
         news = changed or samples.changed(known.asked, since)
-        self._fleet, self._known = inventory, known
-        moved = self._roads.survey(samples, anew=anew)
+        self._inventory, self._known = inventory, known
+        moved = self._directions.survey(samples, anew=anew)
         if moved or anew:
             self._survey()
-        self.stirred |= news or moved or self._turned()
+        self.stirred |= news or moved or self._crossed()
 
-    def _turned(self) -> bool:
+    def _crossed(self) -> bool:
         """Whether what is judged by a line has crossed it: heat, and the driver's silence."""
         margins = self._view.samples.all(temperature.MARGIN)
         hot = [margin < 0 for margin in margins.values()]
@@ -74,10 +74,10 @@ class PageState:
         machine = {
             "machine": self._identity(samples),
             "gpus": [
-                tiles.still(one.key, one.model, samples) for one in view.diagnosis.inventory().gpus
+                tiles.static(one.key, one.model, samples) for one in view.diagnosis.inventory().gpus
             ],
-            "paths": self._roads.still(),
-            "links": self._links.still(),
+            "paths": self._directions.static(),
+            "links": self._links.static(),
             "graph": self._links.graph,
             "absent": self._known.absent,
         }
@@ -111,10 +111,10 @@ class PageState:
         samples, snapshot = self._view.samples, self._snapshot
         inventory = self._view.diagnosis.inventory()
         gpus = [
-            tiles.moving(one.key, snapshot, samples, lost=one.uuid in inventory.lost)
+            tiles.dynamic(one.key, snapshot, samples, lost=one.uuid in inventory.lost)
             for one in inventory.gpus
         ]
-        paths = self._roads.moving(samples, silent=self._silent)
+        paths = self._directions.dynamic(samples, silent=self._silent)
         level, sentence = headline.headline(self._facts(paths))
         return {
             "tick": snapshot.tick,
@@ -127,10 +127,10 @@ class PageState:
             "findings": self._known.told,
             "gpus": gpus,
             "paths": paths,
-            "links": self._links.moving(samples),
+            "links": self._links.dynamic(samples),
         }
 
-    def _facts(self, paths: Sequence[Moving]) -> headline.HeadlineFacts:
+    def _facts(self, paths: Sequence[PathValues]) -> headline.HeadlineFacts:
         inventory, snapshot = self._view.diagnosis.inventory(), self._snapshot
         return headline.HeadlineFacts(
             ticked=snapshot.tick > 0,
@@ -141,7 +141,7 @@ class PageState:
             full=[
                 headline.PathFullness(path_direction, ratio, saturated)
                 for path_direction, (ratio, _, saturated) in zip(
-                    self._roads.path_directions, paths, strict=True
+                    self._directions.path_directions, paths, strict=True
                 )
                 if ratio is not None and ratio >= headline.WORTH_TELLING
             ],

@@ -20,7 +20,7 @@ DIGITS = 4
 """Of a ratio: a hundredth of a per cent."""
 
 
-Moving = tuple[float | None, int | None, bool]
+PathValues = tuple[float | None, int | None, bool]
 """Ratio, bytes per second, whether it is saturated."""
 
 
@@ -73,23 +73,23 @@ class PathDirections:
                     found[key] = PathDirection(key, None, threshold(key.path), metric, labels)
         return list(found.values())
 
-    def still(self) -> list[Document]:
+    def static(self) -> list[Document]:
         """What seldom changes."""
-        return [_still(path_direction) for path_direction in self.path_directions]
+        return [_static_of(path_direction) for path_direction in self.path_directions]
 
-    def moving(self, samples: SampleStore, *, silent: bool = False) -> list[Moving]:
+    def dynamic(self, samples: SampleStore, *, silent: bool = False) -> list[PathValues]:
         """Ratio, bytes per second and whether it is saturated, of every path at this tick; none of
         a GPU's where the driver is silent."""
         paths, now = self.bandwidth.paths, samples.now
         if silent:  # some figures have longer to live than the driver's answers
             paths = {key: path for key, path in paths.items() if not key.gpu}
         return [
-            _moving(path_direction, paths.get(path_direction.key), samples, now)
+            _dynamic_of(path_direction, paths.get(path_direction.key), samples, now)
             for path_direction in self.path_directions
         ]
 
 
-def _still(path_direction: PathDirection) -> Document:
+def _static_of(path_direction: PathDirection) -> Document:
     path, device, gpu, uuid, direction = path_direction.key
     limit = path_direction.limit
     return {
@@ -105,9 +105,9 @@ def _still(path_direction: PathDirection) -> Document:
     }
 
 
-def _moving(
+def _dynamic_of(
     path_direction: PathDirection, path: PathAccount | None, samples: SampleStore, now: float
-) -> Moving:
+) -> PathValues:
     if path_direction.metric is not None:
         rate = samples.rate(path_direction.metric, *path_direction.labels, seconds=0.0)
         return None, None if rate is None else round(rate), False

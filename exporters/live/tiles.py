@@ -55,7 +55,7 @@ LOST_ADVICE = (
 )
 
 
-def still(gpu: GpuKey, model: str, samples: SampleStore) -> Document:
+def static(gpu: GpuKey, model: str, samples: SampleStore) -> Document:
     """What seldom changes of one GPU."""
     meters = [
         {"name": meter.name, "unit": meter.unit, "limit": _limit(meter, gpu, samples)}
@@ -72,7 +72,7 @@ def _limit(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None
     return next((limit for limit in found if limit is not None), None)
 
 
-def moving(gpu: GpuKey, snapshot: Snapshot, samples: SampleStore, *, lost: bool) -> Document:
+def dynamic(gpu: GpuKey, snapshot: Snapshot, samples: SampleStore, *, lost: bool) -> Document:
     """What one GPU does at this tick."""
     values = [_value(meter, gpu, samples) for meter in METERS]
     return {**judged(gpu, snapshot, lost=lost), "lost": lost, "values": values}

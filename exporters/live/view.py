@@ -12,10 +12,10 @@ from agent.series import SampleStore
 from agent.specs import SystemSpec
 
 CONNECTION = ReadKey("nvml", "connection")
-"""The reading that every turn of the NVML lane yields: its age tells of a driver that hangs."""
+"""The reading that every turn of the NVML worker yields: its age tells of a driver that hangs."""
 
 SILENT = 3.0
-"""Seconds without a turn of the NVML lane after which the driver does not answer."""
+"""Seconds without a turn of the NVML worker after which the driver does not answer."""
 
 
 @dataclass(frozen=True, slots=True)

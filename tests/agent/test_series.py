@@ -201,11 +201,9 @@ class Naive:
     def take(self, now: float, fresh: list[Reading], gone: list[str]) -> None:
         self.now, self.turn = now, self.turn + 1
         for key in gone:
-            told = {
-                entry.metric.name
-                for _, one in self.taken.pop(key, [])
-                for entry in (*one.samples, *one.absences)
-            }
+            dropped = [one for _, one in self.taken.pop(key, [])]
+            told = {s.metric.name for one in dropped for s in one.samples}
+            told |= {a.metric.name for one in dropped for a in one.absences}
             self.dropped.append((self.turn, told))
         for one in fresh:
             self.taken.setdefault(one.key.device, []).append((self.turn, one))

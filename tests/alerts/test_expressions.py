@@ -66,7 +66,7 @@ def test_metrics_and_their_labels_exist(rule: Alert | Recording) -> None:
     assert found or rule.expr == "vector(1)"
     for selector, _ in found:
         assert selector.name in METRICS or selector.name in RECORDED | OF_TARGETS
-        metric = METRICS.get(selector.name)
+        metric = METRICS.get(str(selector.name))
         allowed = {*TARGET, *metric.labels} if metric else LABELS
         assert {m.name for m in selector.matchers.matchers} <= allowed, selector.name
 
@@ -81,7 +81,7 @@ def test_labels_that_are_matched_or_grouped_by_exist(rule: Alert | Recording) ->
 def test_a_counter_is_read_as_growth(rule: Alert | Recording) -> None:
     """Or asked only whether it is there: by group, and by unless with an offset."""
     for selector, above in selectors(rule):
-        metric = METRICS.get(selector.name)
+        metric = METRICS.get(str(selector.name))
         if metric is None or metric.kind is not Kind.COUNTER:
             continue
         whole = [n for n in above if not isinstance(n, promql.ParenExpr)]
@@ -99,7 +99,7 @@ def test_growth_is_asked_of_counters_only(rule: Alert | Recording) -> None:
     for node, above in walk(promql.parse(rule.expr)):
         if isinstance(node, promql.MatrixSelector):
             call = next(n for n in above if isinstance(n, promql.Call))
-            metric = METRICS[node.vector_selector.name]
+            metric = METRICS[str(node.vector_selector.name)]
             growth = call.func.name in ("rate", "increase")
             known = call.func.name == "last_over_time"  # what was there, of whatever kind
             assert known or growth == (metric.kind is Kind.COUNTER), f"{call.func.name} of {metric}"

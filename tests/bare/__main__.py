@@ -24,7 +24,7 @@ from tests.bare.systems import RIGHTS, SYSTEMS, bare_root
 
 START = "deploy/start --simulate dgx-h100:gpu-lost --simulate-speed 20"
 ALERT = "DgxGpuMissing"
-PATIENCE = 400.0
+TIMEOUT = 400.0
 """Seconds for all of it; 30 to 50 on an idle machine of two cores with a fast mirror."""
 
 ANSWERING = {
@@ -43,9 +43,9 @@ def prove(name: str, rights: str) -> tuple[str, bool]:
         machine.start(START) as inside,
     ):
         try:
-            inside.wait_for(lambda: "\nData in " in inside.text(), PATIENCE, "addresses")
+            inside.wait_for(lambda: "\nData in " in inside.text(), TIMEOUT, "addresses")
             answer(inside)
-            inside.wait_for(lambda: f"alert: {ALERT}" in inside.text(), PATIENCE, ALERT)
+            inside.wait_for(lambda: f"alert: {ALERT}" in inside.text(), TIMEOUT, ALERT)
         except (AssertionError, OSError) as failure:
             return f"== {title}: failed\n{failure}\n", False
         lines = [f"{seconds:6.1f}  {line}" for seconds, line in inside.said]

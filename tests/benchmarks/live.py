@@ -24,9 +24,9 @@ from exporters.live import stream
 from exporters.live.feed import Feed
 from exporters.live.understanding import understand
 from tests.support import machines
-from tests.support.machines import Bench
+from tests.support.machines import AgentBench
 
-WARM_UP = 65  # s: every beat has run
+WARM_UP = 65  # s: every read has run
 TICKS = 60
 PAGES = 9
 SYSTEMS = ("k40", "dgx-station-v100", "dgx-1-v100", "dgx-h100")
@@ -39,18 +39,18 @@ class Cost(NamedTuple):
 
     nobody: float  # no page open: the history alone
     quiet_nobody: float
-    page: float  # with one page, its share of the looks through everything included
+    page: float  # with one page, its share of the refreshes included
     quiet_page: float
     further: float  # each further page
 
 
-def feed_of(bench: Bench) -> Feed:
+def feed_of(bench: AgentBench) -> Feed:
     """A feed over a simulated machine; it hears of no tick by itself."""
     hardware = Hardware(lambda: bench.machine.nvml, bench.machine.host, simulated=True)
     return Feed(view_of(bench.agent, hardware))
 
 
-def tick_of(bench: Bench) -> Snapshot:
+def tick_of(bench: AgentBench) -> Snapshot:
     """Play one tick; what was read in it."""
     heard: list[Snapshot] = []
     bench.agent.poller.listeners[:] = [heard.append]
@@ -87,8 +87,8 @@ def drain(page: socket.socket) -> None:
             pass
 
 
-async def play(bench: Bench, feed: Callable[[Snapshot], None], ticks: int) -> list[float]:
-    """Milliseconds that the loop's thread worked in each tick; looks work on others."""
+async def play(bench: AgentBench, feed: Callable[[Snapshot], None], ticks: int) -> list[float]:
+    """Milliseconds that the loop's thread worked in each tick; refreshes run on others."""
     loop, costs = asyncio.get_running_loop(), []
     for _ in range(ticks):
         snapshot = await loop.run_in_executor(None, tick_of, bench)
@@ -116,9 +116,9 @@ async def measure(name: str, ticks: int, warm_up: int) -> Cost:
     idle = await play(bench, feed, ticks)
     pages.open(1)
     await opened(feed, 1)
-    before = feed.looks
+    before = feed.refreshes
     one = await play(bench, feed, ticks)
-    looks = (feed.looks - before) / ticks * look_cost(feed)
+    refreshes = (feed.refreshes - before) / ticks * look_cost(feed)
     pages.open(PAGES - 1)
     await opened(feed, PAGES)
     many = await play(bench, feed, ticks)
@@ -128,8 +128,8 @@ async def measure(name: str, ticks: int, warm_up: int) -> Cost:
     return Cost(
         median(idle) - median(bare),
         cheap(idle) - cheap(bare),
-        median(one) - median(bare) + looks,
-        cheap(one) - cheap(bare) + looks,
+        median(one) - median(bare) + refreshes,
+        cheap(one) - cheap(bare) + refreshes,
         (median(many) - median(one)) / (PAGES - 1),
     )
 
@@ -145,7 +145,7 @@ async def opened(feed: Feed, number: int) -> None:
 
 
 def look_cost(feed: Feed) -> float:
-    """Milliseconds of one look through everything."""
+    """Milliseconds of one refresh."""
     costs = []
     for _ in range(10):
         began = time.thread_time()

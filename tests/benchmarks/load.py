@@ -1,8 +1,9 @@
 """Load: many clients scrape a real agent at once while it ticks. How late are ticks, how slow
 scrapes? `python -m tests.benchmarks.load [seconds] [clients]` measures it.
 
-Ticks are timed by the agent's own heartbeat (sd_notify), one datagram a tick, which costs HTTP
-nothing. Clients are one process of plain sockets that sends and counts bytes, and parses nothing.
+Ticks are timed by the agent's own watchdog notifications (sd_notify), one datagram a tick,
+which costs HTTP nothing. Clients are one process of plain sockets that sends and counts bytes, and
+parses nothing.
 """
 
 import os
@@ -30,7 +31,7 @@ INTERVAL = 1.0  # s between two scrapes of one client
 
 
 @dataclass
-class Beats:
+class TickTimes:
     """Times (monotonic seconds) at which the agent's ticks were over."""
 
     channel: socket.socket
@@ -106,22 +107,22 @@ def scrape(port: int, clients: int, seconds: float, interval: float) -> list[flo
 
 
 @contextmanager
-def agent(machine: str) -> Iterator[tuple[int, Beats]]:
-    """A real agent, ready, with its port and its heartbeat."""
+def agent(machine: str) -> Iterator[tuple[int, TickTimes]]:
+    """A real agent, ready, with its port and the times of its ticks."""
     with tempfile.TemporaryDirectory() as folder:
         address = str(Path(folder) / "notify")
         channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         channel.bind(address)
-        beats = Beats(channel)
-        listening = threading.Thread(target=beats.listen)
+        tick_times = TickTimes(channel)
+        listening = threading.Thread(target=tick_times.listen)
         listening.start()
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         run = ("agent", "run", "--simulate", machine, "--listen", f"127.0.0.1:{port}")
         with Running(*run, NOTIFY_SOCKET=address, WATCHDOG_USEC="60000000") as running:
             running.line("event=nvml_connected", 30)
-            eventually(lambda: len(beats.at) >= 3, 60, "the first ticks")
-            yield port, beats
+            eventually(lambda: len(tick_times.at) >= 3, 60, "the first ticks")
+            yield port, tick_times
         channel.shutdown(socket.SHUT_RDWR)
         listening.join()
         channel.close()
@@ -152,14 +153,14 @@ class Found:
 
 
 def measure(
-    port: int, beats: Beats, clients: int, seconds: float, interval: float = INTERVAL
+    port: int, tick_times: TickTimes, clients: int, seconds: float, interval: float = INTERVAL
 ) -> Found:
     """Scrape for so long; without clients only watch."""
     start = time.monotonic()
     took = scrape(port, clients, seconds, interval) if clients else []
     if not clients:
         time.sleep(seconds)
-    return Found(took, beats.late(start, time.monotonic()))
+    return Found(took, tick_times.late(start, time.monotonic()))
 
 
 def main() -> None:
@@ -167,10 +168,10 @@ def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     clients = int(sys.argv[2]) if len(sys.argv) > 2 else 64
     print(f"{os.cpu_count()} cores, {clients} clients, {seconds:g} s each")
-    with agent("dgx-h100:training") as (port, beats):
-        print(f"nobody scrapes:      {measure(port, beats, 0, seconds)}")
-        print(f"all, once a second:  {measure(port, beats, clients, seconds)}")
-        print(f"all, without rest:   {measure(port, beats, clients, seconds, 0.0)}")
+    with agent("dgx-h100:training") as (port, tick_times):
+        print(f"nobody scrapes:      {measure(port, tick_times, 0, seconds)}")
+        print(f"all, once a second:  {measure(port, tick_times, clients, seconds)}")
+        print(f"all, without rest:   {measure(port, tick_times, clients, seconds, 0.0)}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.soak --ticks 100000
 
-The machine is simulated, its clock stands still between ticks. Rounds of turmoil (GPUs lost and
+The machine is simulated, its clock stands still between ticks. Rounds of faults (GPUs lost and
 back, links that flap, processes and devices that come and go) end in calm, and what the agent
 holds is measured there: memory, files, threads, and the series that it shows.
 """
@@ -36,15 +36,15 @@ from exporters.live.feed import Client, Feed
 from exporters.prometheus import Exposition
 from exporters.snapshot_json import document
 from tests.support.hotplug import Hotplug
-from tests.support.machines import OPENMETRICS, TEXT, Bench
-from tests.support.turmoil import CALM, XIDS, Turmoil
+from tests.support.machines import OPENMETRICS, TEXT, AgentBench
+from tests.support.random_faults import CALM, XIDS, RandomFaults
 
 ROUND = 280
-"""Ticks of one round: turmoil, then calm until the slowest beats have come by and what went away
+"""Ticks of one round: random faults, then calm until the slowest reads have run and what went away
 has expired."""
 STORMY = 80
 STRIKE_EVERY = 2
-LOOK_EVERY = 50
+CHECK_EVERY = 50
 """Ticks between two scrapes and snapshots as JSON."""
 PAGE_OPENS, PAGE_CLOSES = STORMY - 20, STORMY + 40
 WARM_UP = 4 * ROUND
@@ -54,7 +54,7 @@ MOST_GROWTH = 2_000_000
 """Bytes that an agent may grow by after it has warmed up."""
 MOST_BLOCKS = 4_000
 """Objects that an agent may hold more than it did, of some 200,000: how many differs by where in
-its beats it is looked at."""
+its reads it is checked."""
 
 Series = frozenset[tuple[str, ...]]
 
@@ -94,8 +94,8 @@ TITLES = "   ticks    CPU s    RSS MB traced MB    blocks  files  threads  new  
 class Soak:
     """An agent, its clock, and what befalls its machine."""
 
-    bench: Bench
-    turmoil: Turmoil
+    bench: AgentBench
+    random_faults: RandomFaults
     exposition: Exposition
     feed: Feed
     whole: Series
@@ -118,15 +118,15 @@ class Soak:
             elif tick == PAGE_CLOSES:
                 self.feed.leave(page)
             if tick < STORMY and tick % STRIKE_EVERY == 0:
-                self.turmoil.strike()
+                self.random_faults.strike()
             elif tick == STORMY:
-                self.turmoil.heal()
+                self.random_faults.heal()
             await self._tick()
             if PAGE_OPENS <= tick < PAGE_CLOSES:
                 await asyncio.sleep(0)  # what the page waits for is made beside the ticks
                 self.rendered += sum(map(len, self.feed.news(page)))
-            if tick % LOOK_EVERY == LOOK_EVERY - 1:
-                self._look()
+            if tick % CHECK_EVERY == CHECK_EVERY - 1:
+                self._refresh()
 
     async def _tick(self) -> None:
         await self.bench.agent.poller.tick()
@@ -134,7 +134,7 @@ class Soak:
         self.bench.clock.advance(1.0)
         self.ticks += 1
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """What Prometheus and programs get."""
         for accept in (TEXT, OPENMETRICS):
             self.rendered += len(self.exposition.render(accept, gzip=True)[0])
@@ -186,7 +186,7 @@ def build(system: str, gpus: int | None = None, config: Settings | None = None) 
     plugs = Hotplug(machine.host)
     hardware = Hardware(lambda: machine.nvml, plugs.wrapped(), simulated=True)
     agent = build_agent(config or Settings(), hardware, clock, inline=True)
-    bench = Bench(agent, clock, machine).run(3)
+    bench = AgentBench(agent, clock, machine).run(3)
     for gpu in machine.gpus:
         for code in XIDS:
             machine.driver.xid(gpu.index, code)
@@ -194,8 +194,8 @@ def build(system: str, gpus: int | None = None, config: Settings | None = None) 
     exposition = Exposition(lambda: agent.poller.latest, clock)
     feed = Feed(view_of(agent, hardware))
     agent.poller.listeners.append(feed)
-    turmoil = Turmoil(machine, plugs, agent, agent.settings)
-    return Soak(bench, turmoil, exposition, feed, series_of(agent.poller.latest))
+    random_faults = RandomFaults(machine, plugs, agent, agent.settings)
+    return Soak(bench, random_faults, exposition, feed, series_of(agent.poller.latest))
 
 
 WITH_PROCESSES = Settings(ProcessConfig(series=4), JobConfig(info=True))
@@ -233,7 +233,7 @@ def main() -> int:
     if traced:
         for line in tracemalloc.take_snapshot().compare_to(traced, "lineno")[:15]:
             print(line)
-    print(f"struck: {soak.turmoil.struck}; {soak.rendered / 1e6:.0f} MB rendered")
+    print(f"struck: {soak.random_faults.struck}; {soak.rendered / 1e6:.0f} MB rendered")
     faults = grown(warm, measure, odd)
     print("\n".join(faults) or "it has not grown")
     return 1 if faults else 0

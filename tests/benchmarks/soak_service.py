@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.support.prometheus import free_port, wait_for
 
@@ -109,7 +110,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--speed", type=float, default=60.0)
     given = parser.parse_args()
-    port, pages, measures = free_port(), [], []
+    port = free_port()
+    pages: list[Any] = []
+    measures: list[Any] = []
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.toml"
         config.write_text("")

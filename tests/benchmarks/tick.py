@@ -86,7 +86,7 @@ async def measure(name: str, ticks: int, warm_up: int) -> TickCost:
                 feed.news(client)
             costs.append((time.thread_time() - began) * 1e3)
             clock.advance(1.0)
-            await asyncio.sleep(0)  # a look through everything, where one is due, runs elsewhere
+            await asyncio.sleep(0)  # a refresh, where one is due, runs elsewhere
         return quantiles(costs, n=4)[0]
 
     await play(warm_up)

@@ -17,7 +17,7 @@ FLAGS = (
     *("--disable-extensions", "--disable-features=Translate,OptimizationHints"),
     "--force-color-profile=srgb",
 )
-PATIENCE = 30.0  # s that an answer may take: two cores are shared
+TIMEOUT = 30.0  # s that an answer may take: two cores are shared
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 Json = dict[str, Any]
@@ -71,7 +71,7 @@ class Chromium:
         if session:
             command["sessionId"] = session
         os.write(self._out, json.dumps(command).encode() + b"\0")
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while number not in self._answers:
             assert time.monotonic() < deadline, f"Chromium does not answer {method}"
             self.listen(0.5)

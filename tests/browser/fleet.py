@@ -25,7 +25,7 @@ from exporters.http import application
 from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
 from exporters.server import serve
-from tests.browser import past
+from tests.browser import history
 from tests.stack import fleet
 
 SIXTEEN = replace(
@@ -47,23 +47,23 @@ class Member:
 
     played: fleet.Member
     feed: Feed
-    lived: past.PastClock | None = None  # stands still until the machine is served
+    lived: history.HistoryClock | None = None  # stands still until the machine is served
 
 
 async def member(spec: str, speed: float, config: Settings) -> Member:
     name, _, scenario = spec.partition(":")
-    acts = past.acts_of(scenario)
-    lived = past.PastClock()
-    clock: Clock = lived if acts else SystemClock(speed)
-    machine = simulator.build(simulation(name, acts[0][0] if acts else scenario), clock)
+    phases = history.phases_of(scenario)
+    lived = history.HistoryClock()
+    clock: Clock = lived if phases else SystemClock(speed)
+    machine = simulator.build(simulation(name, phases[0][0] if phases else scenario), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    agent = build_agent(config, hardware, clock, inline=bool(acts))
+    agent = build_agent(config, hardware, clock, inline=bool(phases))
     feed = Feed(view_of(agent, hardware))
     agent.poller.listeners.append(feed)
     played = fleet.Member(machine, agent)
-    if acts:
-        await past.live_through(played, lived, acts)
-    return Member(played, feed, lived if acts else None)
+    if phases:
+        await history.run_phases(played, lived, phases)
+    return Member(played, feed, lived if phases else None)
 
 
 def simulation(name: str, scenario: str) -> simulator.Simulation:

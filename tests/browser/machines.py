@@ -4,7 +4,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from tests.stack.running import ROOT, clean_environment
+from tests.stack.running import clean_environment
+from tests.support.repository import ROOT
 
 HELD_AFTER = 10.0
 """Seconds of the machines' clock: nobody learns more from waiting 60."""

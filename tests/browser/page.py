@@ -20,7 +20,7 @@ class Page:
 
     def __init__(self, browser: Chromium, size: Size = WIDE, theme: str = "light") -> None:
         self.browser = browser
-        self.complaints: list[str] = []  # of the console, exceptions, and what could not be fetched
+        self.errors: list[str] = []  # of the console, exceptions, and what could not be fetched
         self.requests: list[str] = []
         self.headers: dict[str, Json] = {}  # of documents and files, by address
         self._context = browser.ask("Target.createBrowserContext")["browserContextId"]
@@ -33,7 +33,7 @@ class Page:
         for domain in ("Page", "Runtime", "Network", "Log", "Performance"):
             self.ask(f"{domain}.enable")
         self.resize(size)
-        self.look(theme)
+        self.use_theme(theme)
 
     def __enter__(self) -> "Page":
         return self
@@ -47,11 +47,11 @@ class Page:
 
     def _hear(self, method: str, said: Json) -> None:
         if method == "Runtime.exceptionThrown":
-            self.complaints.append(json.dumps(said["exceptionDetails"])[:500])
+            self.errors.append(json.dumps(said["exceptionDetails"])[:500])
         elif method == "Runtime.consoleAPICalled" and said["type"] in GRAVE:
-            self.complaints.append(json.dumps(said["args"])[:500])
+            self.errors.append(json.dumps(said["args"])[:500])
         elif method == "Log.entryAdded" and said["entry"]["level"] in GRAVE:
-            self.complaints.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
+            self.errors.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
         elif method == "Network.requestWillBeSent":
             self.requests.append(said["request"]["url"])
         elif method == "Network.responseReceived":
@@ -63,7 +63,7 @@ class Page:
         metrics = {"width": width, "height": height, "mobile": width < 600}
         self.ask("Emulation.setDeviceMetricsOverride", deviceScaleFactor=scale, **metrics)
 
-    def look(self, theme: str) -> None:
+    def use_theme(self, theme: str) -> None:
         """Prefer dark or light."""
         features = [
             {"name": "prefers-color-scheme", "value": theme},

@@ -81,7 +81,9 @@ def for_eyes(browser: Chromium, machines: Machines, folder: Path) -> None:
 def main() -> None:
     browser = Chromium()
     try:
-        with Machines(1, {name: f"{name}:{past}" for name, past in PASTS.items()}) as machines:
+        with Machines(
+            1, {name: f"{name}:{history}" for name, history in PASTS.items()}
+        ) as machines:
             for_readme(browser, machines)
             if len(sys.argv) > 1:
                 for_eyes(browser, machines, Path(sys.argv[1]))

@@ -57,7 +57,7 @@ def test_it_says_stale_and_since_when_and_goes_on_by_itself(page: Page, tmp_path
         assert re.fullmatch(r"stale since \d+:\d\d:\d\d.*", page.text("#feed-words"))
         agent.send_signal(signal.SIGCONT)
         page.until(lambda p: feed(p) == "live", 30, "live again")
-        assert page.complaints == []
+        assert page.errors == []
 
         agent.kill()
         page.until(lambda p: feed(p) == "reconnecting", 30, "reconnecting")

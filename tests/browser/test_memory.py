@@ -30,7 +30,7 @@ def test_ten_minutes_leave_the_memory_of_the_page_flat(
         for weight in weights(page, SPEED, MINUTES):
             print(weight)
             found.append(weight)
-        assert page.complaints == []
+        assert page.errors == []
     first, last = (min(w.heap for w in part) for part in (found[1:4], found[-3:]))
     assert last - first < GROWTH
     assert max(w.nodes for w in found) < MOST_NODES

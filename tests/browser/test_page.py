@@ -67,7 +67,7 @@ def test_nothing_is_asked_of_another_origin_and_nothing_complains(
     page.run("new Promise((done) => setTimeout(done, 1500))")
     strangers = [url for url in page.requests if not url.startswith((address, "about:", "data:"))]
     assert strangers == []
-    assert page.complaints == []
+    assert page.errors == []
 
 
 def test_the_policy_is_set_and_holds(page: Page, fleet: Machines) -> None:
@@ -85,7 +85,7 @@ def test_the_policy_is_set_and_holds(page: Page, fleet: Machines) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["mesh", "lost"])
 def test_nobody_is_shut_out(page: Page, fleet: Machines, name: str, theme: str) -> None:
-    page.look(theme)
+    page.use_theme(theme)
     arrive(page, fleet.page(name))
     page.run("document.querySelector('details').open = true")
     assert grave(page) == []

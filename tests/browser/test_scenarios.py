@@ -10,13 +10,13 @@ import pytest
 
 from agent.simulator.scenarios import NAMES, TOUR
 from tests.browser.chromium import Chromium
+from tests.browser.expectations import PAGE_MACHINES, Shown
 from tests.browser.machines import Machines
 from tests.browser.page import Page
-from tests.browser.scenes import STAGES, Scene
 
 SPEED = 2.0
 PROCESSES = 2
-PATIENCE = 90.0  # s for a scene: machines that test are busy
+TIMEOUT = 90.0  # s for a scenario: machines that test are busy
 
 WATCH = """
 globalThis.lags = [];
@@ -30,11 +30,11 @@ new MutationObserver(() => {
 
 @dataclass
 class Actor:
-    """A page, what its machine has yet to play, and how long each scene took to be seen (s)."""
+    """A page, what its machine has yet to play, and how long each scenario took to be seen (s)."""
 
     page: Page
     fleet: Machines
-    scenes: list[Scene]
+    expectations: list[Shown]
     since: float = 0.0
     took: dict[str, float] = field(default_factory=dict)
 
@@ -44,24 +44,24 @@ class Actor:
 def test_the_page_says_and_marks_what_each_scenario_is(
     chromium: Chromium, machines: Callable[..., Machines]
 ) -> None:
-    names = list(STAGES)
+    names = list(PAGE_MACHINES)
     with ExitStack() as stack:
         actors = {}
         for number in range(PROCESSES):
             part = names[number::PROCESSES]
-            fleet = machines(SPEED, **{n: f"{STAGES[n].system}:training" for n in part})
+            fleet = machines(SPEED, **{n: f"{PAGE_MACHINES[n].system}:training" for n in part})
             for name in part:
                 page = stack.enter_context(Page(chromium))
                 page.go(fleet.page(name))
-                actors[name] = Actor(page, fleet, list(STAGES[name].scenes))
+                actors[name] = Actor(page, fleet, list(PAGE_MACHINES[name].expectations))
         for name, actor in actors.items():
-            actor.page.until(partial(shows, STAGES[name].gpus), 60, f"tiles of {name}")
+            actor.page.until(partial(shows, PAGE_MACHINES[name].gpus), 60, f"tiles of {name}")
             actor.page.run(WATCH)
         perform(actors)
         lags = [lag for actor in actors.values() for lag in actor.page.run("lags")]
-        complaints = [text for actor in actors.values() for text in actor.page.complaints]
+        errors = [text for actor in actors.values() for text in actor.page.errors]
     report(actors, lags)
-    assert complaints == []
+    assert errors == []
 
 
 def shows(gpus: int, page: Page) -> bool:
@@ -69,27 +69,27 @@ def shows(gpus: int, page: Page) -> bool:
 
 
 def perform(actors: dict[str, Actor]) -> None:
-    """All machines play at once, each its own scenes in turn."""
+    """All machines play at once, each its own scenarios in turn."""
     for name, actor in actors.items():
         start(name, actor)
-    while waiting := {name: actor for name, actor in actors.items() if actor.scenes}:
+    while waiting := {name: actor for name, actor in actors.items() if actor.expectations}:
         for name, actor in waiting.items():
-            scene = actor.scenes[0]
-            misses = scene.misses(actor.page)
+            shown = actor.expectations[0]
+            misses = shown.misses(actor.page)
             waited = time.monotonic() - actor.since
             if not misses:
-                actor.took[scene.scenario] = waited
-                actor.scenes.pop(0)
+                actor.took[shown.scenario] = waited
+                actor.expectations.pop(0)
                 start(name, actor)
-            elif waited > PATIENCE:
-                shown = actor.page.text("#headline")
-                pytest.fail(f"{name}, {scene.scenario}: {'; '.join(misses)}; it says: {shown}")
+            elif waited > TIMEOUT:
+                said = actor.page.text("#headline")
+                pytest.fail(f"{name}, {shown.scenario}: {'; '.join(misses)}; it says: {said}")
         time.sleep(0.1)
 
 
 def start(name: str, actor: Actor) -> None:
-    if actor.scenes:
-        actor.fleet.play(name, actor.scenes[0].scenario)
+    if actor.expectations:
+        actor.fleet.play(name, actor.expectations[0].scenario)
         actor.since = time.monotonic()
 
 
@@ -106,6 +106,10 @@ def report(actors: dict[str, Actor], lags: list[float]) -> None:
 
 
 def test_every_scenario_is_seen_on_some_machine() -> None:
-    played = {scene.scenario for stage in STAGES.values() for scene in stage.scenes}
+    played = {
+        shown.scenario
+        for page_machine in PAGE_MACHINES.values()
+        for shown in page_machine.expectations
+    }
     assert played == set(NAMES) - {TOUR}
-    assert {stage.gpus for stage in STAGES.values()} == {1, 4, 8, 16}
+    assert {page_machine.gpus for page_machine in PAGE_MACHINES.values()} == {1, 4, 8, 16}

@@ -54,7 +54,7 @@ def test_ids_are_unique_and_the_frame_is_of_today(board: Json) -> None:
 
 
 def overlap(a: Json, b: Json) -> bool:
-    return (
+    return bool(
         a["x"] < b["x"] + b["w"]
         and b["x"] < a["x"] + a["w"]
         and a["y"] < b["y"] + b["h"]
@@ -136,7 +136,7 @@ def test_a_key_that_grafana_does_not_know_is_lost(place: str) -> None:
     board = json.loads(json.dumps(boards()["dgx-gpu"]))
     wrong = next(panel for panel in panels(board) if panel["type"] == "timeseries")
     for key in filter(None, place.split(".")):
-        wrong = wrong[int(key) if key.isdigit() else key]
+        wrong = wrong[int(key) if key.isdigit() else key]  # type: ignore[index]
     wrong["mistyped"] = 1
     assert len(lost(board, through_grafanas_types(board))) == 1
 
@@ -240,7 +240,7 @@ def test_a_query_names_what_the_agent_exports(asked: Asked) -> None:
     names = set(re.findall(r"\b(?:dgx_|process_|scrape_|ALERTS|up\b)\w*", expr))
     assert {selector.name for selector in found} == names, "the parser sees every metric"
     for selector in found:
-        metric = METRICS[selector.name]
+        metric = METRICS[str(selector.name)]
         own = set(metric.labels) | (
             {"alertname", "alertstate"} if metric.name == "ALERTS" else set()
         )
@@ -255,10 +255,10 @@ FAR = {"far", "id", "source", "target", "title"}
 @every_query
 def test_labels_of_groups_and_legends_exist(asked: Asked) -> None:
     expr, legend = plain(asked.target["expr"]), asked.target["legendFormat"]
-    known = TARGET_LABELS.union(*(METRICS[s.name].labels for s in selectors(expr)))
+    known = TARGET_LABELS.union(*(METRICS[str(s.name)].labels for s in selectors(expr)))
     if "ALERTS" in expr:
         known |= {"gpu", "device"}
-    if "job" in METRICS[selectors(expr)[0].name].labels:
+    if "job" in METRICS[str(selectors(expr)[0].name)].labels:
         known.add("exported_job")  # Prometheus' own label has its name
     grouped = re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expr)
     asked_for = {label for group in grouped for label in group.split(", ") if label}
@@ -274,7 +274,7 @@ def test_counters_and_only_they_are_rated(asked: Asked) -> None:
         rated.add(name)
         allowed = ["$__rate_interval"] if function == "rate" else ["$__rate_interval", "$__range"]
         assert window in allowed
-    counters = {s.name for s in selectors(expr) if METRICS[s.name].kind is Kind.COUNTER}
+    counters = {s.name for s in selectors(expr) if METRICS[str(s.name)].kind is Kind.COUNTER}
     exempt = {"dgx_gpu_remapped_rows_total", "dgx_gpu_retired_pages_total"}
     assert counters - rated <= exempt, "what counts over a GPU's life is shown as it stands"
     assert rated <= counters

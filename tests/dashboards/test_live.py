@@ -3,7 +3,8 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -22,10 +23,14 @@ HUNG = "dgx-h100:driver-hang"
 
 WARM = 25.0
 """Seconds until live agents have read twice what they read every ten, and rates have a window."""
-PATIENCE = 90.0
+TIMEOUT = 90.0
 """Seconds more in which a busy machine may catch up."""
 
-ALERT = {"alert": "DgxTest", "expr": "dgx_agent_build_info", "labels": {"severity": "info"}}
+ALERT: dict[str, Any] = {
+    "alert": "DgxTest",
+    "expr": "dgx_agent_build_info",
+    "labels": {"severity": "info"},
+}
 LIVE = {"__rate_interval": "15s", "__range": "20s"}
 
 NO_GPM = {"dgx-1-p100", "dgx-1-v100", "dgx-station-v100"}
@@ -93,7 +98,7 @@ def live(machine: Machine) -> Machine:
 
 def settled(asked: Callable[[], T], wanted: T) -> T:
     """The answer, asked for again and again while it is not the one wanted."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while (answer := asked()) != wanted and time.monotonic() < deadline:
         time.sleep(1.0)
     return answer
@@ -143,12 +148,16 @@ def test_variables_have_values_on_each_system(live: Machine, system: str) -> Non
             assert {"job": "dgx-telemetry", "instance": system, "gpu": "0"}[match[2]] in values
 
 
+def alerts_of(live: Machine, expr: str) -> list[str]:
+    return [found.labels["alertname"] for found in live.prometheus.now(expr)]
+
+
 def test_firing_alerts_are_marked_and_listed(live: Machine) -> None:
     for board in boards().values():
         (annotation,) = board["annotations"]["list"]
         expr = substituted(annotation["expr"], job=".+", instance="dgx-h100")
         names = settled(
-            lambda e=expr: [found.labels["alertname"] for found in live.prometheus.now(e)],
+            partial(alerts_of, live, expr),
             ["DgxTest"],
         )
         assert names == ["DgxTest"]
@@ -229,4 +238,6 @@ def test_a_driver_that_hangs_is_red_on_the_agents_board(live: Machine) -> None:
 
     assert settled(is_down, wanted=True)
     assert colour_of(by_title["dgx-agent", "Sources"], 0) == BAD
-    assert settled(lambda: shown(live, by_title["dgx-gpu", "State of each GPU"], "hung"), []) == []
+    none: list[Series] = []
+    hung = by_title["dgx-gpu", "State of each GPU"]
+    assert settled(lambda: shown(live, hung, "hung"), none) == none

@@ -91,7 +91,7 @@ def test_the_whole_document() -> None:
 
 def bare_gpu(index: str, uuid: str, watts: float) -> dict[str, object]:
     found = {"dgx_gpu_power_watts": watts}
-    empty = {"info": {}, "verdict": {}, "absent": {}}
+    empty: dict[str, dict[str, str]] = {"info": {}, "verdict": {}, "absent": {}}
     return {"gpu": index, "uuid": uuid, "values": found, **empty}
 
 

@@ -20,8 +20,8 @@ USERS = f"basic_auth_users: {{alice: {hashed('right')}, bob: {hashed('right')}}}
 GUESSERS = 24
 
 
-def play(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 100))
+def run_async(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 100))
 
 
 def basic(user: str, password: str) -> dict[str, str]:
@@ -46,7 +46,7 @@ async def guess(at: Served, address: str, name: int, met: set[int]) -> None:
     "address", ["127.0.0.1", "127.0.0.9", "127.0.1.{}"], ids=["same", "one other", "many"]
 )
 def test_who_guesses_keeps_no_right_password_out(folder: Path, address: str) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(web_file(folder, USERS)) as at:
             met: set[int] = set()
             guesses = [
@@ -61,14 +61,14 @@ def test_who_guesses_keeps_no_right_password_out(folder: Path, address: str) -> 
                 one.cancel()
             await asyncio.gather(*guesses, return_exceptions=True)
 
-    play(story())
+    run_async(coroutine())
 
 
 def test_who_never_ends_the_handshake_is_cut_off(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        connections = Connections(first=0.2, look=0.05)
+    async def coroutine() -> None:
+        connections = Connections(first=0.2, check_interval=0.05)
         async with served(web_file(folder, TLS), connections=connections) as at:
             hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 100
             for sent in (b"", hello):
@@ -78,7 +78,7 @@ def test_who_never_ends_the_handshake_is_cut_off(
                     await asyncio.sleep(0.02)
             assert await at.status(trust=trusting(folder)) == 200
 
-    play(story())
+    run_async(coroutine())
     assert caplog.records == []
 
 
@@ -101,7 +101,7 @@ REFUSED = {
 def test_who_is_refused_keeps_no_connection(folder: Path, case: str) -> None:
     text, sent, status = REFUSED[case]
 
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(web_file(folder, text)) as at:
             said = await at.raw(sent)  # until the server closes
             last = said[said.rindex(b"HTTP/1.1 ") :]
@@ -109,7 +109,7 @@ def test_who_is_refused_keeps_no_connection(folder: Path, case: str) -> None:
             assert b"\r\nConnection: close\r\n" in last
             assert f"\r\nServer: dgx-telemetry/{__version__}\r\n".encode() in last
 
-    play(story())
+    run_async(coroutine())
 
 
 @pytest.mark.parametrize(
@@ -130,22 +130,22 @@ def test_who_is_refused_keeps_no_connection(folder: Path, case: str) -> None:
     ],
 )
 def test_on_loopback_only_known_names_are_answered(host: str, status: int) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(names=("gpu.example",)) as at:
             for path in ("/", "/metrics", "/api/v1/snapshot", "/-/healthy"):
                 said = await at.raw(request(host, "Connection: close", path=path))
                 assert said.startswith(f"HTTP/1.1 {status} ".encode()), path
 
-    play(story())
+    run_async(coroutine())
 
 
 def test_who_names_nobody_is_answered() -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served() as at:
             said = await at.raw(b"GET /-/healthy HTTP/1.0\r\n\r\n")
             assert said.startswith(b"HTTP/1.0 200 ")
 
-    play(story())
+    run_async(coroutine())
 
 
 class Arrived(asyncio.Transport):
@@ -188,11 +188,11 @@ def test_the_stream_is_for_the_own_page(headers: dict[str, str], refused: bool) 
 
 @pytest.mark.parametrize("sent", [b"GET\r\n\r\n", request("a\0b"), b"\x16\x03\x01" + b"a" * 99])
 def test_what_is_no_http_is_not_told_what_python_this_is(sent: bytes) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served() as at:
             said = await at.raw(sent)
             assert said.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400"))
             assert b"Python" not in said
             assert b"aiohttp" not in said
 
-    play(story())
+    run_async(coroutine())

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
@@ -22,17 +23,18 @@ from tests.support.exposition import (
     PROMETHEUS_2,
     RICH,
     TEXT_0,
-    Bench,
+    ExpositionBench,
 )
 
-Ask = Callable[[TestClient], Awaitable[None]]
+Client = TestClient[web.Request, web.Application]
+Ask = Callable[[Client], Awaitable[None]]
 
 
-def ask(bench: Bench, ask: Ask, **probes: Callable[[], str]) -> None:
+def ask(bench: ExpositionBench, ask: Ask, **options: Any) -> None:
     """Serve the bench and put the question."""
 
     async def session() -> None:
-        app = application(bench.exposition, bench.latest, bench.clock, **probes)
+        app = application(bench.exposition, bench.latest, bench.clock, **options)
         async with TestClient(TestServer(app), auto_decompress=False) as client:
             await ask(client)
 
@@ -40,7 +42,7 @@ def ask(bench: Bench, ask: Ask, **probes: Callable[[], str]) -> None:
 
 
 def test_metrics_over_http() -> None:
-    async def question(client: TestClient) -> None:
+    async def question(client: Client) -> None:
         plain = await client.get("/metrics", headers={"Accept-Encoding": "identity"})
         assert await plain.read() == GOLDEN_TEXT.encode()
         assert plain.headers["Content-Type"] == TEXT_0
@@ -53,13 +55,13 @@ def test_metrics_over_http() -> None:
         assert zipped.headers["Content-Type"] == f"{OM_1}; escaping=underscores"
         assert gzip.decompress(await zipped.read()) == GOLDEN_OPENMETRICS.encode()
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_fifty_scrapes_at_once_build_once() -> None:
-    bench = Bench()
+    bench = ExpositionBench()
 
-    async def question(client: TestClient) -> None:
+    async def question(client: Client) -> None:
         async def scrape() -> bytes:
             headers = {"Accept-Encoding": "identity"}
             async with client.get("/metrics", headers=headers) as response:
@@ -72,10 +74,10 @@ def test_fifty_scrapes_at_once_build_once() -> None:
 
 
 def test_a_slow_render_does_not_hold_the_loop() -> None:
-    bench = Bench()
+    bench = ExpositionBench()
     bench.pause.clear()
 
-    async def question(client: TestClient) -> None:
+    async def question(client: Client) -> None:
         scrape = asyncio.create_task(client.get("/metrics"))
         await asyncio.to_thread(bench.building.wait, 10)
         assert (await client.get("/-/healthy")).status == 200
@@ -88,43 +90,43 @@ def test_a_slow_render_does_not_hold_the_loop() -> None:
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/snapshot"])
 def test_head_says_what_get_would(path: str) -> None:
-    async def question(client: TestClient) -> None:
+    async def question(client: Client) -> None:
         get, head = await client.get(path), await client.head(path)
         assert (head.status, await head.read()) == (200, b"")
         for name in ("Content-Type", "Content-Length", "Cache-Control"):
             assert head.headers[name] == get.headers[name]
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_ready_says_what_is_awaited() -> None:
     awaited = ["NVML has not been read yet."]
 
-    async def question(client: TestClient) -> None:
+    async def question(client: Client) -> None:
         waiting = await client.get("/-/ready")
         assert (waiting.status, await waiting.text()) == (503, "NVML has not been read yet.\n")
         awaited[0] = ""
         done = await client.get("/-/ready")
         assert (done.status, await done.text()) == (200, "ready\n")
 
-    ask(Bench(), question, awaited=lambda: awaited[0])
+    ask(ExpositionBench(), question, awaited=lambda: awaited[0])
 
 
 def test_healthy_unless_told_otherwise() -> None:
-    async def well(client: TestClient) -> None:
+    async def well(client: Client) -> None:
         response = await client.get("/-/healthy")
         assert (response.status, await response.text()) == (200, "ok\n")
 
-    async def ill(client: TestClient) -> None:
+    async def ill(client: Client) -> None:
         response = await client.get("/-/healthy")
         assert (response.status, await response.text()) == (503, "The poller ended.\n")
 
-    ask(Bench(), well, awaited=lambda: "everything")
-    ask(Bench(), ill, ailing=lambda: "The poller ended.")
+    ask(ExpositionBench(), well, awaited=lambda: "everything")
+    ask(ExpositionBench(), ill, ailing=lambda: "The poller ended.")
 
 
 def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
-    async def question(client: TestClient) -> None:
+    async def question(client: Client) -> None:
         unknown, method = await client.get("/nowhere"), await client.post("/metrics", data=b"x")
         assert (unknown.status, method.status) == (404, 405)
         for response in (unknown, method):
@@ -133,11 +135,11 @@ def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
             assert response.headers["X-Content-Type-Options"] == "nosniff"
         assert method.headers["Allow"] == "GET,HEAD"
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_the_page_is_locked_down() -> None:
-    async def question(client: TestClient) -> None:
+    async def question(client: Client) -> None:
         for address in page.load():
             response = await client.get(address)
             assert response.status == 200
@@ -148,11 +150,11 @@ def test_the_page_is_locked_down() -> None:
         assert "'unsafe" not in page.POLICY
         assert page.POLICY.startswith("default-src 'none'; ")
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_the_page_comes_with_all_that_it_names() -> None:
-    async def question(client: TestClient) -> None:
+    async def question(client: Client) -> None:
         index = await (await client.get("/")).text()
         named = re.findall(r'(?:href|src)="([^"#:]+)"', index)
         assert {name.rpartition(".")[2] for name in named} >= {"css", "js"}
@@ -161,11 +163,11 @@ def test_the_page_comes_with_all_that_it_names() -> None:
             assert response.status == 200, name
         assert not re.search(r"https?://", index.replace("http://www.w3.org/", ""))
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
-    async def question(client: TestClient) -> None:
+    async def question(client: Client) -> None:
         first = await client.get("/")
         tag = first.headers["ETag"]
         again = await client.get("/", headers={"If-None-Match": f'"other", {tag}'})
@@ -174,7 +176,7 @@ def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
         changed = await client.get("/", headers={"If-None-Match": '"other"'})
         assert (changed.status, await changed.read()) == (200, await first.read())
 
-    ask(Bench(), question)
+    ask(ExpositionBench(), question)
 
 
 def test_files_of_other_kinds_are_not_served(tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ def test_a_taken_port_is_an_oserror() -> None:
     cleaned = []
 
     def app() -> web.Application:
-        bench = Bench()
+        bench = ExpositionBench()
         made = application(bench.exposition, bench.latest, bench.clock)
         made.on_cleanup.append(note)
         return made
@@ -216,7 +218,7 @@ def test_a_taken_port_is_an_oserror() -> None:
 
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
 def test_the_document_over_http(coding: str) -> None:
-    async def question(client: TestClient) -> None:
+    async def question(client: Client) -> None:
         response = await client.get("/api/v1/snapshot", headers={"Accept-Encoding": coding})
         body = await response.read()
         assert response.headers.get("Content-Encoding", "identity") == coding
@@ -224,4 +226,4 @@ def test_the_document_over_http(coding: str) -> None:
         plain = gzip.decompress(body) if coding == "gzip" else body
         assert json.loads(plain) == document(RICH, 0.0)
 
-    ask(Bench(RICH), question)
+    ask(ExpositionBench(RICH), question)

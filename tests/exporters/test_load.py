@@ -13,11 +13,11 @@ CLIENTS = 64
 
 
 def test_everyone_is_answered_and_the_ticks_go_on(capsys: pytest.CaptureFixture[str]) -> None:
-    with load.agent("dgx-h100:training") as (port, beats):
-        before = len(beats.at)
-        found = load.measure(port, beats, CLIENTS, seconds=3.0)
+    with load.agent("dgx-h100:training") as (port, tick_times):
+        before = len(tick_times.at)
+        found = load.measure(port, tick_times, CLIENTS, seconds=3.0)
         assert len(found.scrapes) >= CLIENTS
         assert len(found.scrapes) % CLIENTS == 0, "each round was answered to the last client"
-        eventually(lambda: len(beats.at) >= before + 3, 60, "ticks under load")
+        eventually(lambda: len(tick_times.at) >= before + 3, 60, "ticks under load")
     with capsys.disabled():
         print(f"\nload, {CLIENTS} clients, 3 s: {found}")

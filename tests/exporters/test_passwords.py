@@ -6,7 +6,7 @@ import bcrypt
 import pytest
 
 from exporters import passwords
-from exporters.passwords import CheckResult, Passwords, credentials, nobodys
+from exporters.passwords import CheckResult, Passwords, credentials, unmatched_hash
 from tests.support.served import hashed
 
 HERE = "192.0.2.1"
@@ -76,7 +76,7 @@ def test_who_asks_the_same_meanwhile_costs_nothing() -> None:
 
 def test_nobody_costs_as_much_as_somebody_and_has_no_password() -> None:
     users = {"alice": hashed("x", cost=5)}
-    fake = nobodys(users)
+    fake = unmatched_hash(users)
     assert fake.startswith("$2b$05$")
     assert not passwords.matches("x", fake)
     assert not bcrypt.checkpw(b"", fake.encode())

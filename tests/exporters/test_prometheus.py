@@ -5,16 +5,17 @@ import logging
 import math
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from agent.clock import FrozenClock
@@ -39,7 +40,7 @@ from tests.support.exposition import (
     TEXT_1,
     A,
     B,
-    Bench,
+    ExpositionBench,
     power,
     reading,
     snapshot,
@@ -62,30 +63,35 @@ class Breaking:
 
 
 def test_text_is_exact() -> None:
-    assert Bench().exposition.render("") == (GOLDEN_TEXT.encode(), TEXT_0)
+    assert ExpositionBench().exposition.render("") == (GOLDEN_TEXT.encode(), TEXT_0)
 
 
 @pytest.mark.parametrize("accept", [PROMETHEUS_2, PROMETHEUS_3], ids=["2.42", "3"])
 def test_openmetrics_is_exact(accept: str) -> None:
-    assert Bench().text(accept) == GOLDEN_OPENMETRICS
+    assert ExpositionBench().text(accept) == GOLDEN_OPENMETRICS
 
 
 def test_an_empty_snapshot_is_valid() -> None:
-    bench = Bench(snapshot())
+    bench = ExpositionBench(snapshot())
     assert bench.text() == ""
     assert bench.text(OM) == "# EOF\n"
 
 
-def values(families: Iterator[object]) -> dict[tuple[str, ...], float]:
+parse_openmetrics: Callable[[str], Iterable[Any]] = (
+    openmetrics_parser.text_string_to_metric_families
+)
+
+
+def values(families: Iterable[Any]) -> dict[tuple[str, ...], float]:
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in families
-        for sample in family.samples  # type: ignore[attr-defined]
+        for sample in family.samples
     }
 
 
 def test_both_parsers_read_it_back() -> None:
-    text, openmetrics = (Bench().text(accept) for accept in ("", OM))
+    text, openmetrics = (ExpositionBench().text(accept) for accept in ("", OM))
     expected = {
         ("dgx_cpu_busy_ratio",): 0.25,
         ("dgx_disk_read_bytes_total", "nvme0n1"): 1.2e10,
@@ -100,23 +106,23 @@ def test_both_parsers_read_it_back() -> None:
 
 @given(st.text(), st.floats(allow_nan=False, allow_infinity=False))
 def test_any_label_and_number_survive(label: str, number: float) -> None:
-    text = Bench(snapshot(reading("disk", Sample(READ, (label,), number)))).text()
+    text = ExpositionBench(snapshot(reading("disk", Sample(READ, (label,), number)))).text()
     sent = label.encode("utf-8", "replace").decode()
     assert values(parse_text(text)) == {("dgx_disk_read_bytes_total", sent): number}
 
 
 def test_a_name_that_is_no_utf8_costs_nothing_else() -> None:
-    bench = Bench(snapshot(reading("disk", Sample(READ, ("a\udcff",), 1.0))))
+    bench = ExpositionBench(snapshot(reading("disk", Sample(READ, ("a\udcff",), 1.0))))
     assert 'dgx_disk_read_bytes_total{device="a?"} 1.0\n' in bench.text()
 
 
 def test_what_is_no_number_is_absent() -> None:
     samples = (power(A, math.nan), power(B, math.inf))
-    assert Bench(snapshot(reading("a", *samples))).text() == ""
+    assert ExpositionBench(snapshot(reading("a", *samples))).text() == ""
 
 
 def test_a_value_said_twice_is_exported_once() -> None:
-    bench = Bench(snapshot(reading("a", power(A, 1.0)), reading("b", power(A, 2.0))))
+    bench = ExpositionBench(snapshot(reading("a", power(A, 1.0)), reading("b", power(A, 2.0))))
     assert bench.text().count("dgx_gpu_power_watts{") == 1
 
 
@@ -125,21 +131,21 @@ def test_the_collector_describes_nothing() -> None:
 
 
 def test_the_process_is_exported_unless_switched_off() -> None:
-    text = Bench(process=True).text()
+    text = ExpositionBench(process=True).text()
     assert text.startswith(GOLDEN_TEXT)
     assert "\nprocess_resident_memory_bytes " in text
     assert "python_info" not in text
-    assert "process_" not in Bench().text()
+    assert "process_" not in ExpositionBench().text()
 
 
 def test_the_global_registry_is_left_alone() -> None:
     before = {family.name for family in REGISTRY.collect()}
-    Bench(process=True).text()
+    ExpositionBench(process=True).text()
     assert {family.name for family in REGISTRY.collect()} == before
 
 
 def test_a_failing_collector_costs_only_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    bench, breaking = Bench(), Breaking()
+    bench, breaking = ExpositionBench(), Breaking()
     bench.exposition = Exposition(bench.latest, bench.clock, process=False, extras=[breaking])
     caplog.set_level(logging.INFO)
 
@@ -160,7 +166,9 @@ def test_a_failing_collector_costs_only_its_own(caplog: pytest.LogCaptureFixture
 
 
 def test_a_failing_snapshot_leaves_the_others() -> None:
-    bench = Bench(snapshot(reading("a", Sample(replace(POWER, name="not a name"), A, 1.0))))
+    bench = ExpositionBench(
+        snapshot(reading("a", Sample(replace(POWER, name="not a name"), A, 1.0)))
+    )
     bench.exposition = Exposition(
         bench.latest, bench.clock, process=False, extras=[bench, Breaking()]
     )
@@ -171,9 +179,9 @@ def test_promtool_has_no_complaint() -> None:
     promtool = shutil.which("promtool")
     assert promtool, "promtool is not installed: apt-get install prometheus"
     rich = replace(SMALL, readings={**SMALL.readings, **RICH.readings})
-    body, _ = Bench(rich, process=True).exposition.render("")
-    openmetrics = list(parse_openmetrics(Bench(rich).text(OM)))
-    assert len(openmetrics) == len(list(parse_text(Bench(rich).text())))
+    body, _ = ExpositionBench(rich, process=True).exposition.render("")
+    openmetrics = list(parse_openmetrics(ExpositionBench(rich).text(OM)))
+    assert len(openmetrics) == len(list(parse_text(ExpositionBench(rich).text())))
     done = subprocess.run(
         [promtool, "check", "metrics"], input=body, capture_output=True, check=False
     )
@@ -236,7 +244,7 @@ def test_gzip_only_where_it_is_asked_for(header: str, accepted: bool) -> None:
 
 
 def test_one_build_a_tick_and_format() -> None:
-    bench = Bench()
+    bench = ExpositionBench()
     for accept in ("", "text/plain", OM, PROMETHEUS_2, OM):
         bench.exposition.render(accept)
     assert bench.builds == 3  # text, OpenMetrics with and without an escaping
@@ -247,7 +255,7 @@ def test_one_build_a_tick_and_format() -> None:
 
 
 def test_nothing_is_cached_before_the_first_render() -> None:
-    bench = Bench()
+    bench = ExpositionBench()
     assert bench.exposition.cached("") is None
     page = bench.exposition.page("")
     assert bench.exposition.cached("") is page
@@ -255,7 +263,7 @@ def test_nothing_is_cached_before_the_first_render() -> None:
 
 
 def test_concurrent_first_requests_build_once() -> None:
-    bench = Bench()
+    bench = ExpositionBench()
     bench.pause.clear()
     with ThreadPoolExecutor(50) as pool:
         answers = [pool.submit(bench.exposition.render, "", gzip=False) for _ in range(50)]
@@ -265,7 +273,7 @@ def test_concurrent_first_requests_build_once() -> None:
 
 
 def test_zipped_bytes_are_the_same_and_reproducible() -> None:
-    zipped = [Bench().exposition.render("", gzip=True)[0] for _ in range(2)]
+    zipped = [ExpositionBench().exposition.render("", gzip=True)[0] for _ in range(2)]
     assert zipped[0] == zipped[1]
     assert zipped[0][4:8] == bytes(4)  # the header's time of writing
     assert gzip.decompress(zipped[0]) == GOLDEN_TEXT.encode()
@@ -274,7 +282,7 @@ def test_zipped_bytes_are_the_same_and_reproducible() -> None:
 def test_data_older_than_three_beats_vanishes_though_the_tick_stands_still() -> None:
     fast = reading("fast", Sample(BUSY, (), 0.5), every=1.0)
     slow = reading("slow", power(A, 1.0), every=10.0)
-    bench = Bench(snapshot(fast, slow))
+    bench = ExpositionBench(snapshot(fast, slow))
     seen = []
     for _ in range(5):
         text = bench.text()
@@ -284,7 +292,7 @@ def test_data_older_than_three_beats_vanishes_though_the_tick_stands_still() -> 
 
 
 def test_bytes_serve_for_one_second_at_most() -> None:
-    bench = Bench()
+    bench = ExpositionBench()
     builds = []
     for step in (0.0, 1.0, 0.01, 0.5):
         bench.clock.advance(step)

@@ -138,7 +138,7 @@ def test_the_port_that_was_found_is_told_and_serves_every_address_of_the_host() 
         port = int(agent.line(r"event=started .*listen=http://localhost:(\d+)/", 20)[1])
         assert port > 0
         for *_, address in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM):
-            with socket.create_connection(address[:2], 10) as channel:
+            with socket.create_connection((str(address[0]), port), 10) as channel:
                 channel.sendall(b"GET /-/healthy HTTP/1.0\r\n\r\n")
                 assert channel.recv(4096).startswith(b"HTTP/1.0 200")
 

@@ -12,15 +12,18 @@ import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
 from exporters.connections import Connections, client_of
-from exporters.http_logging import AGAIN, RequestErrorFilter
+from exporters.http_logging import REPEAT_AFTER, RequestErrorFilter
 from tests.support.served import Served, served
 
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
-QUICK = {"first": 0.2, "next": 0.3, "look": 0.05}
 
 
-def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), 60))
+def quick() -> Connections:
+    return Connections(first=0.2, next=0.3, check_interval=0.05)
+
+
+def run_async(coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine(), 60))
 
 
 async def until(met: Callable[[], bool]) -> None:
@@ -30,8 +33,8 @@ async def until(met: Callable[[], bool]) -> None:
 
 
 def test_a_client_that_never_ends_its_headers_is_cut_off() -> None:
-    async def story() -> None:
-        async with served(connections=Connections(**QUICK)) as at:
+    async def coroutine() -> None:
+        async with served(connections=quick()) as at:
             reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
             writer.write(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
             cut = asyncio.create_task(reader.read())
@@ -42,23 +45,23 @@ def test_a_client_that_never_ends_its_headers_is_cut_off() -> None:
             writer.close()
             assert await at.status() == 200
 
-    play(story)
+    run_async(coroutine)
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", GET, GET + b"GET /"])
 def test_who_says_nothing_more_is_cut_off(sent: bytes) -> None:
-    async def story() -> None:
-        async with served(connections=Connections(**QUICK)) as at:
+    async def coroutine() -> None:
+        async with served(connections=quick()) as at:
             said = await at.raw(sent)
             assert said.startswith(b"HTTP/1.1 200") == sent.startswith(GET)
             await until(lambda: at.server.connections.count() == 0)
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_who_does_not_take_the_answer_is_cut_off() -> None:
-    async def story() -> None:
-        async with served(connections=Connections(**QUICK)) as at:
+    async def coroutine() -> None:
+        async with served(connections=quick()) as at:
             deaf = socket.socket()
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
             deaf.setblocking(False)
@@ -70,12 +73,12 @@ def test_who_does_not_take_the_answer_is_cut_off() -> None:
             assert await at.status() == 200
             deaf.close()
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_a_request_that_is_worked_on_has_no_deadline() -> None:
-    async def story() -> None:
-        connections = Connections(first=0.05, next=0.05, look=0.01)
+    async def coroutine() -> None:
+        connections = Connections(first=0.05, next=0.05, check_interval=0.01)
         async with served(connections=connections) as at:
             at.bench.pause.clear()
             asked = asyncio.create_task(at.ask("/metrics"))
@@ -84,7 +87,7 @@ def test_a_request_that_is_worked_on_has_no_deadline() -> None:
             at.bench.pause.set()
             assert (await asked)[0] == 200
 
-    play(story)
+    run_async(coroutine)
 
 
 @asynccontextmanager
@@ -92,15 +95,16 @@ async def visitors(at: Served) -> AsyncIterator[Callable[[str], Awaitable[asynci
     """A function that connects from an address, is answered, and stays."""
     writers = []
 
-    async def visit(address: str) -> asyncio.StreamReader:
-        there = {"local_addr": (address, 0)}
-        reader, writer = await asyncio.open_connection("127.0.0.1", at.port, **there)
+    async def request_until_closed(address: str) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", at.port, local_addr=(address, 0)
+        )
         writers.append(writer)
         writer.write(GET)
         assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
         return reader
 
-    yield visit
+    yield request_until_closed
     for writer in writers:
         writer.close()
 
@@ -110,7 +114,7 @@ def is_open(reader: asyncio.StreamReader) -> bool:
 
 
 def test_who_is_worked_for_keeps_the_place_and_places_come_free() -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(connections=Connections(most=4)) as at:
             at.bench.pause.clear()
             working = [asyncio.create_task(at.ask()) for _ in range(4)]
@@ -127,36 +131,39 @@ def test_who_is_worked_for_keeps_the_place_and_places_come_free() -> None:
             await until(lambda: at.server.connections.count() == 0)
             assert await at.status() == 200
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_when_full_the_longest_idle_goes() -> None:
-    async def story() -> None:
-        async with served(connections=Connections(most=4)) as at, visitors(at) as visit:
+    async def coroutine() -> None:
+        async with (
+            served(connections=Connections(most=4)) as at,
+            visitors(at) as request_until_closed,
+        ):
             at.bench.pause.clear()
             working = asyncio.create_task(at.ask())
             await asyncio.to_thread(at.bench.building.wait, 10)
-            readers = [await visit("127.0.0.1") for _ in range(3)]
-            newer = [await visit("127.0.0.1") for _ in range(2)]
+            readers = [await request_until_closed("127.0.0.1") for _ in range(3)]
+            newer = [await request_until_closed("127.0.0.1") for _ in range(2)]
             await until(lambda: [is_open(r) for r in readers] == [False, False, True])
             assert all(is_open(reader) for reader in newer)
             at.bench.pause.set()
             assert (await working)[0] == 200, "it was never idle"
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_one_client_takes_places_from_itself_alone() -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         connections = Connections(most=8, most_of_one=4)
-        async with served(connections=connections) as at, visitors(at) as visit:
-            scraper = await visit("127.0.0.2")
-            many = [await visit("127.0.0.3") for _ in range(12)]
+        async with served(connections=connections) as at, visitors(at) as request_until_closed:
+            scraper = await request_until_closed("127.0.0.2")
+            many = [await request_until_closed("127.0.0.3") for _ in range(12)]
             await until(lambda: sum(is_open(reader) for reader in many) == 4)
             assert [is_open(reader) for reader in many] == [False] * 8 + [True] * 4
             assert is_open(scraper), "idle longest of all"
 
-    play(story)
+    run_async(coroutine)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +189,7 @@ def test_a_client_is_an_address_or_the_network_of_a_host(address: str, client: s
     ids=["long", "many", "cookies"],
 )
 def test_huge_headers_are_refused(head: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served() as at:
             said = await at.raw(
                 b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n\r\n"
@@ -191,22 +198,22 @@ def test_huge_headers_are_refused(head: bytes, caplog: pytest.LogCaptureFixture)
             assert b"Traceback" not in said
             assert await at.status() == 200
 
-    play(story)
+    run_async(coroutine)
     assert caplog.records == [], "what others do wrong is no event"
 
 
 def test_a_huge_target_is_refused() -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served() as at:
             said = await at.raw(b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert said[8:12] in (b" 400", b" 414", b"")
             assert await at.status() == 200
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_a_body_without_end_is_not_listened_to() -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served() as at:
             reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
             writer.write(
@@ -226,11 +233,11 @@ def test_a_body_without_end_is_not_listened_to() -> None:
             writer.close()
             assert await at.status() == 200
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_a_client_that_resets_is_no_event(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served() as at:
             for _ in range(20):
                 _, writer = await asyncio.open_connection("127.0.0.1", at.port)
@@ -242,12 +249,12 @@ def test_a_client_that_resets_is_no_event(caplog: pytest.LogCaptureFixture) -> N
             await until(lambda: at.server.connections.count() == 0)
             assert await at.status() == 200
 
-    play(story)
+    run_async(coroutine)
     assert [r for r in caplog.records if r.levelno > 20] == []
 
 
 def test_cleanup_ends_everything_at_once() -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served() as at:
             reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
             await until(lambda: at.server.connections.count() == 1)
@@ -255,7 +262,7 @@ def test_cleanup_ends_everything_at_once() -> None:
         writer.close()
         assert len(asyncio.all_tasks()) <= 2
 
-    play(story)
+    run_async(coroutine)
 
 
 def record(error: Exception) -> logging.LogRecord:
@@ -265,11 +272,11 @@ def record(error: Exception) -> logging.LogRecord:
 
 def test_bad_requests_are_not_logged_and_a_bug_once_an_hour() -> None:
     now = [0.0]
-    complaints = RequestErrorFilter(lambda: now[0])
-    assert not complaints.filter(record(BadStatusLine("x")))
-    assert not complaints.filter(record(ConnectionResetError()))
-    assert complaints.filter(record(ZeroDivisionError()))
-    assert not complaints.filter(record(ZeroDivisionError()))
-    assert complaints.filter(record(KeyError())), "another bug"
-    now[0] = AGAIN + 1
-    assert complaints.filter(record(ZeroDivisionError()))
+    request_errors = RequestErrorFilter(lambda: now[0])
+    assert not request_errors.filter(record(BadStatusLine("x")))
+    assert not request_errors.filter(record(ConnectionResetError()))
+    assert request_errors.filter(record(ZeroDivisionError()))
+    assert not request_errors.filter(record(ZeroDivisionError()))
+    assert request_errors.filter(record(KeyError())), "another bug"
+    now[0] = REPEAT_AFTER + 1
+    assert request_errors.filter(record(ZeroDivisionError()))

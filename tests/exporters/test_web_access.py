@@ -15,8 +15,8 @@ from tests.support.web_files import TLS, trusting, web_file
 PATHS = ("/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/snapshot", "/nowhere")
 
 
-def play(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 60))
+def run_async(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
 async def is_refused(at: Served, trust: ssl.SSLContext) -> bool:
@@ -28,7 +28,7 @@ async def is_refused(at: Served, trust: ssl.SSLContext) -> bool:
 
 
 def test_tls_is_served_and_plain_http_is_not(folder: Path) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(web_file(folder, TLS)) as at:
             assert await at.status(trust=trusting(folder)) == 200
             assert not (
@@ -36,18 +36,18 @@ def test_tls_is_served_and_plain_http_is_not(folder: Path) -> None:
             ).startswith(b"HTTP")
             assert await at.status(trust=trusting(folder)) == 200
 
-    play(story())
+    run_async(coroutine())
 
 
 def test_versions_are_as_configured(folder: Path) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(web_file(folder, TLS + "  min_version: TLS13\n")) as at:
             old = trusting(folder)
             old.maximum_version = ssl.TLSVersion.TLSv1_2
             assert await is_refused(at, old)
             assert await at.status(trust=trusting(folder)) == 200
 
-    play(story())
+    run_async(coroutine())
 
 
 CLIENTS = """  client_ca_file: authority.crt
@@ -56,25 +56,25 @@ CLIENTS = """  client_ca_file: authority.crt
 
 
 def test_a_client_certificate_can_be_required(folder: Path) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(web_file(folder, TLS + CLIENTS)) as at:
             assert await at.status(trust=trusting(folder, "visitor")) == 200
             assert await is_refused(at, trusting(folder))
             assert await is_refused(at, trusting(folder, "impostor"))
 
-    play(story())
+    run_async(coroutine())
 
 
 def test_a_client_certificate_can_be_optional_but_not_wrong(folder: Path) -> None:
     text = TLS + CLIENTS.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
 
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(web_file(folder, text)) as at:
             assert await at.status(trust=trusting(folder)) == 200
             assert await at.status(trust=trusting(folder, "visitor")) == 200
             assert await is_refused(at, trusting(folder, "impostor"))
 
-    play(story())
+    run_async(coroutine())
 
 
 @pytest.mark.parametrize("name", ["prometheus.example", "192.0.2.7"])
@@ -83,19 +83,19 @@ def test_only_some_names_may_connect(folder: Path, name: str) -> None:
     other = {"prometheus": "visitor", "visitor": "prometheus"}[clients[name]]
     text = f"{TLS}{CLIENTS}  client_allowed_sans: [{name}]\n"
 
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(web_file(folder, text)) as at:
             assert await at.status(trust=trusting(folder, clients[name])) == 200
             for path in PATHS:
                 assert await at.status(path, trust=trusting(folder, other)) == 403
 
-    play(story())
+    run_async(coroutine())
 
 
 def test_every_path_asks_for_the_password(folder: Path) -> None:
     text = f"basic_auth_users:\n  alice: {hashed('pässword')}\n  bob: {hashed('')}\n"
 
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(web_file(folder, text)) as at:
             for path in PATHS:
                 status, headers, _ = await at.ask(path)
@@ -107,7 +107,7 @@ def test_every_path_asks_for_the_password(folder: Path) -> None:
             for auth in (("alice", "x"), ("alice", ""), ("carol", "pässword"), ("", "")):
                 assert await at.status(auth=auth) == 401, auth
 
-    play(story())
+    run_async(coroutine())
 
 
 def test_headers_are_added_and_a_limit_is_kept(folder: Path) -> None:
@@ -116,10 +116,10 @@ def test_headers_are_added_and_a_limit_is_kept(folder: Path) -> None:
         "rate_limit: {interval: 1h, burst: 3}\n"
     )
 
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(web_file(folder, text)) as at:
             status, headers, _ = await at.ask("/")
             assert (status, headers["X-Frame-Options"]) == (200, "sameorigin")
             assert [await at.status() for _ in range(4)] == [200, 200, 429, 429]
 
-    play(story())
+    run_async(coroutine())

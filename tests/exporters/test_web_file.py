@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import ClientError
 
+from agent.config import regular_file
 from agent.errors import BadInput
-from exporters import tls, web_file
-from exporters.web_file import AGAIN, WebFile
+from exporters import web_file
+from exporters.web_file import WebFile
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting
 from tests.support.web_files import web_file as written
@@ -22,8 +23,8 @@ from tests.support.web_files import web_file as written
 USERS = f"basic_auth_users: {{alice: {hashed('a')}}}\n"
 
 
-def play(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 60))
+def run_async(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -33,7 +34,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 async def certificate(at: Served) -> str:
     """What a handshake shows now, after a look at the files."""
-    await asyncio.to_thread(at.web.look)
+    await asyncio.to_thread(at.web.poll)
     where = ("127.0.0.1", at.port)
     return await asyncio.to_thread(ssl.get_server_certificate, where, timeout=10)
 
@@ -43,7 +44,7 @@ def test_certificates_are_replaced_without_a_restart(
 ) -> None:
     caplog.set_level(logging.INFO)
 
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(written(folder, TLS)) as at:
             first = await certificate(at)
             (folder / "newer.crt").replace(folder / "server.crt")
@@ -53,12 +54,12 @@ def test_certificates_are_replaced_without_a_restart(
             assert await certificate(at) != first
             assert await at.status(trust=trusting(folder)) == 200
 
-    play(story())
+    run_async(coroutine())
     assert events(caplog) == ["web_config_failed", "web_config_loaded"]
 
 
 def test_all_settings_of_tls_follow_the_file(folder: Path) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(written(folder, TLS)) as at:
             old = trusting(folder)
             old.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -66,19 +67,19 @@ def test_all_settings_of_tls_follow_the_file(folder: Path) -> None:
             clients = "  client_ca_file: authority.crt\n  client_auth_type: "
             clients += "RequireAndVerifyClientCert\n"
             written(folder, f"{TLS}  min_version: TLS13\n{clients}")
-            await asyncio.to_thread(at.web.look)
+            await asyncio.to_thread(at.web.poll)
             assert await at.status(trust=trusting(folder, "visitor")) == 200
             for stranger in (old, trusting(folder), trusting(folder, "impostor")):
                 with pytest.raises((OSError, ClientError)):
                     await at.status(trust=stranger)
 
-    play(story())
+    run_async(coroutine())
 
 
 def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(folder: Path) -> None:
     crt, key = folder / "server.crt", folder / "server.key"
 
-    async def story() -> None:
+    async def coroutine() -> None:
         for file in (crt, folder / "newer.crt", key, folder / "newer.key"):
             file.write_text(file.read_text().ljust(4000, "\n"))
         async with served(written(folder, TLS)) as at:
@@ -90,30 +91,28 @@ def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(folder: Pa
                 os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
             assert await certificate(at) != first
 
-    play(story())
+    run_async(coroutine())
 
 
 def test_what_could_not_be_read_for_a_moment_is_read_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reading = tls.read_regular
+    reading = regular_file.read_regular
 
     def refuse(path: Path, most: int) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     web = WebFile(written(folder, TLS))
     before = web.now
-    monkeypatch.setattr(tls, "read_regular", refuse)
-    (folder / "server.crt").touch()
-    for _ in range(3 * AGAIN):
-        web.look()
+    monkeypatch.setattr(web_file, "read_regular", refuse)
+    for _ in range(3):
+        web.poll()
     assert web.now is before
     assert not web.good
     assert events(caplog) == ["web_config_failed"], "told once"
-    assert "server.crt: cannot be read: Permission denied" in caplog.text
-    monkeypatch.setattr(tls, "read_regular", reading)
-    for _ in range(AGAIN):  # and no file has changed
-        web.look()
+    assert "web.yml: cannot be read: Permission denied" in caplog.text
+    monkeypatch.setattr(web_file, "read_regular", reading)
+    web.poll()  # and no file has changed
     assert web.good
     assert web.now is not before
 
@@ -122,11 +121,11 @@ def test_a_guard_that_is_dropped_is_told(folder: Path, caplog: pytest.LogCapture
     web = WebFile(written(folder, USERS))
     assert web.now.is_guarded
     written(folder, "basic_auth_users: [")
-    web.look()
+    web.poll()
     assert web.now.is_guarded
     assert not web.good
     written(folder, "")
-    web.look()
+    web.poll()
     assert not web.now.is_guarded
     assert web.good
     assert events(caplog) == ["web_config_failed", "guard_dropped"]
@@ -135,24 +134,24 @@ def test_a_guard_that_is_dropped_is_told(folder: Path, caplog: pytest.LogCapture
 def test_a_broken_file_keeps_the_old_and_is_told_once_a_change(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         path = written(folder, USERS)
         async with served(path) as at:
             assert await at.status(auth=("alice", "a")) == 200
             written(folder, "basic_auth_users: [")
             for _ in range(5):
-                await asyncio.to_thread(at.web.look)
+                await asyncio.to_thread(at.web.poll)
                 assert await at.status(auth=("alice", "a")) == 200
                 assert await at.status() == 401
             Path(path).unlink()  # noqa: ASYNC240
-            await asyncio.to_thread(at.web.look)
+            await asyncio.to_thread(at.web.poll)
             assert await at.status(auth=("alice", "a")) == 200
             written(folder, f"basic_auth_users: {{bob: {hashed('b')}}}\n")
-            await asyncio.to_thread(at.web.look)
+            await asyncio.to_thread(at.web.poll)
             assert await at.status(auth=("bob", "b")) == 200
             assert await at.status(auth=("alice", "a")) == 401
 
-    play(story())
+    run_async(coroutine())
     errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert ["not YAML" in errors[0], "cannot be read" in errors[1]] == [True, True]
     assert len(errors) == 2
@@ -169,17 +168,17 @@ def test_switching_tls_needs_a_restart_and_says_so_and_the_rest_follows(
     trust = trusting(folder, "prometheus") if first else None
     other = trusting(folder, "visitor")
 
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(written(folder, first)) as at:
             assert await at.status(trust=trust) == 200
             written(folder, then + USERS)
-            await asyncio.to_thread(at.web.look)
+            await asyncio.to_thread(at.web.poll)
             assert await at.status(trust=trust) == 401
             assert await at.status(trust=trust, auth=("alice", "a")) == 200
             if first:
                 assert await at.status(trust=other, auth=("alice", "a")) == 403, "as before"
 
-    play(story())
+    run_async(coroutine())
     assert events(caplog) == ["needs_a_restart"]
     assert "key=tls_server_config" in caplog.text
 
@@ -190,20 +189,19 @@ def hanging(monkeypatch: pytest.MonkeyPatch, name: str) -> Callable[[], None]:
 
     def hang(*_: object) -> None:
         released.wait(60)
-        if name == "read":
-            raise BadInput("it is gone")
+        raise BadInput("it is gone")
 
     monkeypatch.setattr(web_file, name, hang)
     return released.set
 
 
-@pytest.mark.parametrize("call", ["signature", "read"])
+@pytest.mark.parametrize("call", ["content", "load"])
 def test_a_file_system_that_hangs_holds_up_nobody(
     folder: Path, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_file, "LOOK", 0.01)
+    monkeypatch.setattr(web_file, "POLL_INTERVAL", 0.01)
 
-    async def story() -> None:
+    async def coroutine() -> None:
         async with served(written(folder, USERS)) as at:
             release = hanging(monkeypatch, call)
             written(folder, "")
@@ -214,14 +212,14 @@ def test_a_file_system_that_hangs_holds_up_nobody(
             at.web.end()
             release()
 
-    play(story())
+    run_async(coroutine())
 
 
 def test_a_reload_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     web = WebFile(written(folder, USERS))
     before = web.now
-    release = hanging(monkeypatch, "read")
-    quick = web_file.in_time
+    release = hanging(monkeypatch, "load")
+    quick = regular_file.in_time
     monkeypatch.setattr(web_file, "in_time", lambda work: quick(work, 0.05))
     with pytest.raises(BadInput, match=r"web\.yml: cannot be read: no answer within 0\.05 s"):
         web.prepare(web.path)

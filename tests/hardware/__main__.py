@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from agent.cli.assembly import real_hardware, recorded
+from agent.sources import activity
 from tests.hardware import brackets, cost, saturation, shares, traffic, verdicts
 from tests.hardware.bench import Figure, MachineClock, Watcher, running
 
@@ -48,7 +49,7 @@ def _matrices(watcher: Watcher) -> Iterator[Figure]:
         watcher.ticks(15)
         means = [
             watcher.mean(
-                traffic.activity.ACTIVITY,
+                activity.ACTIVITY,
                 str(i.index),
                 watcher.clock.monotonic() - 8,
                 watcher.clock.monotonic(),

@@ -69,7 +69,7 @@ class Load:
         end = time.monotonic() + patience
         while len(self.lines) < lines:
             if self.process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the load did not start: {self.process.args}")
+                raise RuntimeError(f"the load did not start: {self.process.args!r}")
             time.sleep(0.05)
 
     def rate(self, start: float, end: float) -> float:

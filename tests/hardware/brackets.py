@@ -33,9 +33,9 @@ class Bracket(NamedTuple):
 
     metric: Metric
     labels: tuple[str, ...]
-    witness: str  # a field of nvidia-smi --query-gpu
+    reference: str  # a field of nvidia-smi --query-gpu
     scale: float = 1.0
-    rounding: float = 0.5  # half of the witness's last digit, in the witness's unit
+    rounding: float = 0.5  # half of the reference's last digit, in the witness's unit
 
 
 class Direct(NamedTuple):
@@ -183,18 +183,18 @@ def _number(text: str) -> float | None:
 def measure(watcher: Watcher) -> Iterator[Figure]:
     """One figure a value: how often it stood within its bracket, of the tries that it took."""
     watcher.ticks(2.5)
-    members = watcher.agent.gpus._members
-    device = min((m.device for m in members.values()), key=lambda d: d.identity.index)
+    device = watcher.agent.gpus.watched.all_gpus()[0].device
     yield from _identity(watcher, device)
     wanted: dict[Any, str] = {}
-    asked = [b.witness for b in SMI]
+    asked = [b.reference for b in SMI]
     answered: set[Any] = set()
     for _ in range(TRIES):
         before = smi(asked, device.labels[0]), _direct(device)
         _run_everything(watcher)
         watcher.ticks(0.5)
         after = smi(asked, device.labels[0]), _direct(device)
-        for bracket in (*SMI, *DIRECT):
+        brackets: tuple[Bracket | Direct, ...] = (*SMI, *DIRECT)
+        for bracket in brackets:
             if bracket not in answered:
                 found = _held_by(bracket, watcher, device, before, after)
                 wanted[bracket] = found
@@ -235,20 +235,20 @@ def _direct(device: NvmlDevice) -> dict[Direct, float | None]:
 def _held_by(
     bracket: Bracket | Direct, watcher: Watcher, device: NvmlDevice, before: Any, after: Any
 ) -> str:
-    """Empty if the agent's value is between its witnesses', else what was seen."""
+    """Empty if the agent's value is between its references', else what was seen."""
     points = watcher.points(bracket.metric, device.labels[0], *bracket.labels)
     mine = points[-1].value if points else None
     if isinstance(bracket, Bracket):
-        low, high = (_number(reading[0][bracket.witness]) for reading in (before, after))
+        low, high = (_number(reading[0][bracket.reference]) for reading in (before, after))
         scale, slack = bracket.scale, bracket.rounding * bracket.scale
     else:
         low, high = (reading[1][bracket] for reading in (before, after))
         scale, slack = 1.0, 1e-9
     if low is None or high is None or mine is None:
         both = low is None and mine is None
-        return "" if both else f"agent {mine}, witness {low} and {high}"
+        return "" if both else f"agent {mine}, reference {low} and {high}"
     least, most = sorted((low * scale, high * scale))
     slack += 1e-9 * abs(most)
     if least - slack <= mine <= most + slack:
         return ""
-    return f"agent {mine:.9g}, witness {least:.9g} to {most:.9g}"
+    return f"agent {mine:.9g}, reference {least:.9g} to {most:.9g}"

@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from agent.polling import intervals
-from tests.hardware.bench import ROOT, Figure, running
+from tests.hardware.bench import Figure, running
+from tests.support.repository import ROOT
 
 PORT = 19935
 SCRAPE = 15.0
@@ -101,7 +102,7 @@ def figures(seconds: float = 60.0) -> Iterator[Figure]:
             with agent_process() as process:
                 own = measured(process.pid, seconds)
                 resident = resident_bytes(process.pid) / MIB
-                by_source = source_prices()
+                by_source = source_costs()
             command = [sys.executable, "-m", "tests.hardware.cost", "floor", str(seconds), state]
             floor = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=True)
             bare = json.loads(floor.stdout)
@@ -113,7 +114,7 @@ def figures(seconds: float = 60.0) -> Iterator[Figure]:
         yield Figure(f"resident memory, {state}", resident, 0, 64, "MiB", note)
 
 
-def source_prices() -> dict[str, float]:
+def source_costs() -> dict[str, float]:
     """CPU ms of each source since the agent started."""
     document = json.loads(fetch("/api/v1/snapshot"))
     return {s["source"]: round(s.get("read_cpu_seconds", 0) * 1e3) for s in document["sources"]}
@@ -123,7 +124,7 @@ Call = Callable[[Any], Any]
 
 
 def bare_calls(library: Any, state: str) -> list[tuple[float, Call]]:
-    """The driver calls of an agent on GPUs with GPM, each with its beat, and nothing around."""
+    """The driver calls of an agent on GPUs with GPM, each with its interval, and nothing around."""
     n = library
     totals = [(field, ALL_LINKS) for field in (138, 139, 140, 141)]
     links = [(field, link) for link in range(18) for field in (138, 139, 140, 141)]
@@ -211,14 +212,14 @@ def floor(seconds: float, state: str) -> float:
     for _, call in calls:
         for handle in handles:
             _tolerant(pynvml, call, handle)
-    # Half a beat in, so that each call runs as often in `seconds` as its beat says.
-    due = [time.monotonic() + beat / 2 for beat, _ in calls]
+    # Half an interval in, so that each call runs in `seconds` as often as it should.
+    due = [time.monotonic() + interval / 2 for interval, _ in calls]
     start, before = time.monotonic(), time.process_time()
     while time.monotonic() - start < seconds:
         now = time.monotonic()
-        for index, (beat, call) in enumerate(calls):
+        for index, (interval, call) in enumerate(calls):
             if now >= due[index]:
-                due[index] += beat
+                due[index] += interval
                 for handle in handles:
                     _tolerant(pynvml, call, handle)
         time.sleep(max(0.0, min(due) - time.monotonic()))

@@ -74,7 +74,7 @@ def nameless_file(size: int) -> int:
     return reading
 
 
-class ColdReads(IterableDataset):  # type: ignore[misc]
+class ColdReads(IterableDataset):
     """Each image costs one direct read of so many bytes somewhere in the file."""
 
     def __init__(self, file: int, bytes_per_image: int) -> None:
@@ -92,7 +92,7 @@ class ColdReads(IterableDataset):  # type: ignore[misc]
             yield torch.from_numpy(pixels.astype(np.float32).reshape(IMAGE) / 255)
 
 
-class HeavyDecode(IterableDataset):  # type: ignore[misc]
+class HeavyDecode(IterableDataset):
     """Each image costs tens of milliseconds of a core."""
 
     def __iter__(self) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from agent.model import CAUSES, Cause, Pair, Snapshot, State
 from agent.series import WINDOW, SampleStore
 from agent.sources import activity
 
-FED = Thresholds().busy
+BUSY_FROM = Thresholds().busy
 """Activity from which the paper rules out an input bottleneck."""
 
 BAND = 0.02
@@ -50,35 +50,35 @@ def _mean(told: Sequence[Tick]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _tick(look: SampleStore, at: float, gpu: str) -> Tick:
-    found = [key[2:] for key, value in look.where(STATE, gpu=gpu).items() if value]
-    active = next(iter(look.where(activity.ACTIVITY, gpu=gpu).values()), None)
+def _tick(samples: SampleStore, at: float, gpu: str) -> Tick:
+    found = [key[2:] for key, value in samples.where(STATE, gpu=gpu).items() if value]
+    active = next(iter(samples.where(activity.ACTIVITY, gpu=gpu).values()), None)
     assert len(found) <= 1, f"{len(found)} verdicts on GPU {gpu} at one tick"
     return Tick(at, (State(found[0][0]), Cause(found[0][1])) if found else None, active)
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The pairs that are right for a GPU; `fed` in their place where its activity rules out a
+    """The pairs that are right for a GPU; `when_busy` in their place where its activity rules out a
     bottleneck before it. Written as `state/cause`."""
 
     pairs: tuple[str, ...]
-    fed: tuple[str, ...] = ()
+    when_busy: tuple[str, ...] = ()
 
     def at(self, active: float | None) -> frozenset[Pair]:
         """What is right at this activity."""
-        fed = self.fed and active is not None and active >= FED - BAND
-        input_bound = not self.fed or active is None or active < FED + BAND
-        right = (*(self.pairs if input_bound else ()), *(self.fed if fed else ()))
+        is_busy = self.when_busy and active is not None and active >= BUSY_FROM - BAND
+        input_bound = not self.when_busy or active is None or active < BUSY_FROM + BAND
+        right = (*(self.pairs if input_bound else ()), *(self.when_busy if is_busy else ()))
         return frozenset(map(pair, right))
 
     @property
     def healthy(self) -> bool:
         """Whether `starved` would be a false alarm at any activity."""
-        return all(pair(text)[0] is not State.STARVED for text in (*self.pairs, *self.fed))
+        return all(pair(text)[0] is not State.STARVED for text in (*self.pairs, *self.when_busy))
 
     def to_json(self) -> dict[str, Any]:
-        return {"pairs": list(self.pairs), "fed": list(self.fed)}
+        return {"pairs": list(self.pairs), "fed": list(self.when_busy)}
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ def vgg16() -> Any:
     return nn.Sequential(*layers)
 
 
-class Bottleneck(nn.Module):  # type: ignore[misc]
+class Bottleneck(nn.Module):
     """Three convolutions beside a shortcut."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:

@@ -19,7 +19,7 @@ BATCH = 128
 SLEEP = 0.3  # s before each step of the rank that sleeps
 EXTRA = 768  # images that the rank with double work sees besides its batch, forward only
 REDUCED = 1 << 30  # bytes
-AT_ONCE = 10  # all-reduces between two looks at the time
+AT_ONCE = 10  # all-reduces between two checks of the time
 
 
 def reduce_only(rank: int, seconds: float) -> None:

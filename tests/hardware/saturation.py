@@ -10,8 +10,8 @@ from tests.hardware.bench import Figure, Load, Point, Watcher
 
 BOTH = ("transmit", "receive")
 LOAD_SECONDS = 60.0
-AFTERWARDS = 15.0  # seconds: the reading that holds the end comes within a quiet beat
-CHUNK = 5.0  # seconds between two looks at whether the load is over
+AFTERWARDS = 15.0  # seconds: the reading that holds the end comes within a quiet interval
+CHUNK = 5.0  # seconds between two checks of whether the load is over
 START_UP = 120.0  # seconds: PyTorch loads, NCCL meets
 EDGE = 2.0  # seconds: the load begins and ends within a tick, and two ticks part such readings
 INSIDE = 5.0  # seconds: means are taken from readings that lie wholly within the load
@@ -46,7 +46,7 @@ def watched(watcher: Watcher, load: Load, seconds: float) -> Span:
         while load.process.poll() is None and time.monotonic() < patience:
             watcher.ticks(CHUNK)
         if load.process.poll() is None:
-            raise RuntimeError(f"the load did not end: {load.process.args}")
+            raise RuntimeError(f"the load did not end: {load.process.args!r}")
         if load.process.returncode:
             raise RuntimeError(f"the load failed with {load.process.returncode}")
     finally:

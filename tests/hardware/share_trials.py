@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from agent.cli.assembly import real_hardware
-from agent.config.configuration import Config
+from agent.config.settings import Settings
 from agent.model import PAIRS
 from tests.hardware.bench import Watcher
-from tests.hardware.blindness import without_gpm
 from tests.hardware.labelled_loads.table import LOADS
 from tests.hardware.raw_traces.__main__ import SLOTS, WARM_UP
 from tests.hardware.raw_traces.running import Failed, PlayedLoad
+from tests.hardware.without_gpm import without_gpm
 
 SETTLED = 7.0
 """Seconds of the steady phase that do not count: power and means look back 6 s."""
@@ -110,8 +110,8 @@ class Trials:
 
     def __init__(self, until: float) -> None:
         hardware = real_hardware()
-        eyed = Watcher(hardware, Config())
-        blind = Watcher(without_gpm(hardware), Config())
+        eyed = Watcher(hardware, Settings())
+        blind = Watcher(without_gpm(hardware), Settings())
         self.watchers = {"gpm": eyed, "nvml": blind}
         self._end = time.monotonic() + until
         self._ready: dict[str, list[PlayedLoad]] = {}

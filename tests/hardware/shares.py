@@ -14,10 +14,10 @@ from agent.sources import activity
 from agent.sources.activity import ActivityFromBuffer
 from tests.hardware.bench import Figure, Load, Watcher, running, slope
 from tests.hardware.judging import Span
-from tests.hardware.particulars import ROWS, figure, within
-from tests.hardware.stage import stage
+from tests.hardware.load_runners import runner
 from tests.hardware.traffic import device_of
 from tests.hardware.trials import HOST_THREAD, Trial
+from tests.hardware.verdict_figures import ROWS, figure, within
 from tests.hardware.verdicts import Recording, play, prepare_next
 
 BATCHES = (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -54,7 +54,7 @@ class Batch(NamedTuple):
 
 def littlecnn(sizes: Sequence[str] = ()) -> Iterator[Figure]:
     """The paper's finding in seconds: the share of time lost falls as batches grow."""
-    on = stage()
+    on = runner()
     trials = [_trial(int(size)) for size in sizes or BATCHES]
     rows = []
     print(
@@ -148,7 +148,7 @@ class DriverBuffer:
         self.active = 0.0  # s
 
     def take(self) -> None:
-        """Count the samples since the last look."""
+        """Count the samples since the last read."""
         out = Out(self._watcher.clock.monotonic())
         out.labels = self._labels
         self._source.read(out)

@@ -14,8 +14,8 @@ LINK_BYTES = 25e9
 
 def device_of(watcher: Watcher, index: str) -> NvmlDevice:
     """One GPU of the watcher's agent."""
-    members = watcher.agent.gpus._members.values()
-    return next(m.device for m in members if m.device.labels[0] == index)
+    gpus = watcher.agent.gpus.watched.all_gpus()
+    return next(gpu.device for gpu in gpus if gpu.device.labels[0] == index)
 
 
 def copies(watcher: Watcher, seconds: float = 12.0) -> Iterator[Figure]:

@@ -28,8 +28,8 @@ class Trial:
 
 BUSY = Expected(("busy",))
 PEER = Expected(("starved/peer",))
-HOST_THREAD = Expected(("starved/host_thread",), fed=("busy",))
-"""Follows the activity measured, tick by tick: at 80 % and more the GPU is fed."""
+HOST_THREAD = Expected(("starved/host_thread",), when_busy=("busy",))
+"""Follows the activity measured, tick by tick: at 80 % and more the GPU is busy."""
 
 TALKING = Expected(("communicating/nvlink",))
 
@@ -50,7 +50,7 @@ ALONE: tuple[Trial, ...] = (
     _little(64),
     _little(256),
     # whatever its activity says: where it is below 80 %, no single cause need stand out
-    _little(1024, Expected(("starved/host_thread", "starved/unknown"), fed=("busy",))),
+    _little(1024, Expected(("starved/host_thread", "starved/unknown"), when_busy=("busy",))),
     Trial("sleeps", Expected(("starved/unknown",)), words=("sleeps",)),
     Trial("copies", Expected(("starved/pcie",)), words=("copies",), scenario="starved-pcie"),
     Trial("vgg16", BUSY, words=("vgg16",), scenario="training"),

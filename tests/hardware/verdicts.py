@@ -12,13 +12,13 @@ from typing import Any
 
 from agent.cli.assembly import Hardware, recorded
 from tests.hardware.bench import Figure, Watcher
-from tests.hardware.blindness import without_gpm
 from tests.hardware.judging import Expected, Matrix, Score, Span, Tick, score, ticks
-from tests.hardware.particulars import particulars
-from tests.hardware.stage import Playing, Stage, stage
+from tests.hardware.load_runners import LoadRunner, RunningLoad, runner
 from tests.hardware.trials import ALONE, SETTLED, TOGETHER, Trial, config
+from tests.hardware.verdict_figures import verdict_figures
+from tests.hardware.without_gpm import without_gpm
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds that a load may take to its steady phase."""
 
 BUDGET = 540.0
@@ -69,7 +69,7 @@ async def _tick_together(watchers: Sequence[Watcher], more: Callable[[], bool]) 
 
 def play(
     trial: Trial,
-    on: Stage,
+    on: LoadRunner,
     then: Callable[[], None] = lambda: None,
     tapes: Path | None = None,
 ) -> Recording:
@@ -81,36 +81,36 @@ def play(
     eyes = Watcher(taped, config(), on.frozen)
     pair = (eyes, Watcher(without_gpm(blind), config(), on.frozen))
     began = on.clock.monotonic()
-    playing = on.begin(trial)
+    running_load = on.begin(trial)
     try:
-        asyncio.run(_tick_together(pair, _until_over(trial, playing, on, then)))
-        if playing.steady is None or playing.ended:
+        asyncio.run(_tick_together(pair, _until_over(trial, running_load, on, then)))
+        if running_load.steady is None or running_load.ended:
             raise RuntimeError(f"the load {trial.name} did not start, or ended too early")
-        onset = playing.steady + trial.onset
+        onset = running_load.steady + trial.onset
         span = Span(onset, onset + SETTLED, eyes.snapshots[-1].at)
-        images = playing.images(playing.steady + SETTLED, span.until)
-        found = Recording(trial, *pair, span, images, playing.steady - began)
+        images = running_load.images(running_load.steady + SETTLED, span.until)
+        found = Recording(trial, *pair, span, images, running_load.steady - began)
         if recorder is not None and tapes:
             tapes.mkdir(parents=True, exist_ok=True)
             found.tape = tapes / f"{trial.name}.tape"
             recorder.write(found.tape)
             _label(found, recorder._writer._start or 0.0)
     finally:
-        playing.stop()
+        running_load.stop()
     return found
 
 
 def _until_over(
-    trial: Trial, playing: Playing, on: Stage, then: Callable[[], None]
+    trial: Trial, running_load: RunningLoad, on: LoadRunner, then: Callable[[], None]
 ) -> Callable[[], bool]:
-    patience = on.clock.monotonic() + PATIENCE
+    patience = on.clock.monotonic() + TIMEOUT
     told = False
 
     def more() -> bool:
         nonlocal told
-        now, steady = on.clock.monotonic(), playing.steady
-        if playing.ended or steady is None:
-            return not playing.ended and now < patience
+        now, steady = on.clock.monotonic(), running_load.steady
+        if running_load.ended or steady is None:
+            return not running_load.ended and now < patience
         if not told:
             told = True
             then()
@@ -138,12 +138,12 @@ def chosen(trials: Iterable[Trial], names: Sequence[str]) -> list[Trial]:
 
 def verdicts(names: Sequence[str] = ()) -> Iterator[Figure]:
     """Loads of one GPU."""
-    return judged(chosen(ALONE, names), stage(), _tapes())
+    return judged(chosen(ALONE, names), runner(), _tapes())
 
 
 def peers(names: Sequence[str] = ()) -> Iterator[Figure]:
     """Loads of all GPUs together."""
-    return judged(chosen(TOGETHER, names), stage(), _tapes())
+    return judged(chosen(TOGETHER, names), runner(), _tapes())
 
 
 def _tapes() -> Path | None:
@@ -151,7 +151,7 @@ def _tapes() -> Path | None:
     return Path(directory) if directory else None
 
 
-def judged(trials: Sequence[Trial], on: Stage, tapes: Path | None) -> Iterator[Figure]:
+def judged(trials: Sequence[Trial], on: LoadRunner, tapes: Path | None) -> Iterator[Figure]:
     """Play each load; what was said of it, and the goals."""
     matrices = Matrix(), Matrix()
     total = Score()
@@ -179,7 +179,7 @@ def judged(trials: Sequence[Trial], on: Stage, tapes: Path | None) -> Iterator[F
         yield Figure("cause right, all loads", total.cause, CAUSE_GOAL, 1, "of those with one")
 
 
-def prepare_next(on: Stage, coming: Sequence[Trial]) -> None:
+def prepare_next(on: LoadRunner, coming: Sequence[Trial]) -> None:
     """The next load imports its libraries while this one is watched."""
     for trial in coming[:1]:
         on.prepare(trial)
@@ -199,7 +199,7 @@ def _figures(found: Recording, matrices: tuple[Matrix, Matrix], total: Score) ->
         matrices[1].add(row, unseeing, found.span)
         mine = score(told, expected, found.span)
         poorer = score(unseeing, expected, found.span, truth=told)
-        for line in particulars(found.eyed, gpu, found.span, expected):
+        for line in verdict_figures(found.eyed, gpu, found.span, expected):
             print(f"   gpu{gpu} {line}")
         print(f"   gpu{gpu} without GPM: {_words(poorer)}", flush=True)
         yield from _goals(row, mine, expected)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.pictures.draw import Drawn, Missing, Picture, draw, workshop
 from tests.pictures.node import SCRAPE
-from tests.pictures.world import ALL, LIVE, PAST, Machine, machine
+from tests.pictures.nodes import ALL, HISTORY, LIVE, Machine, machine
 from tests.support.boards import boards
 
 USUAL = (
@@ -56,7 +56,7 @@ def source(address: str | None) -> Iterator[Machine]:
     """A Prometheus of ours, or the one that was named."""
     if address:
         now = time.time()
-        yield Machine(address.rstrip("/"), now - PAST, now - PAST, now)
+        yield Machine(address.rstrip("/"), now - HISTORY, now - HISTORY, now)
         return
     with tempfile.TemporaryDirectory() as folder, machine(Path(folder)) as made:
         yield made
@@ -77,7 +77,7 @@ def picture(name: str, given: argparse.Namespace, made: Machine) -> Picture:
             "instance": node or everyone,
             "gpu": ".+",
         },
-        since=made.lived if live else made.until - PAST,
+        since=made.lived if live else made.until - HISTORY,
         until=made.until,
         scrape=1 if live else SCRAPE,
         width=given.width,

@@ -21,7 +21,7 @@ from agent.clock import FrozenClock
 from agent.config.settings import Settings
 from exporters.prometheus import Exposition
 from tests.support.board_data import JOB, NAME, shown
-from tests.support.machines import OPENMETRICS, Bench
+from tests.support.machines import OPENMETRICS, AgentBench
 
 SCRAPE = 15
 """Seconds between two scrapes, as in deploy/compose.yaml."""
@@ -34,7 +34,7 @@ class Node:
         clock = FrozenClock(since)
         made = simulation.build(simulation.parse(machine), clock)
         hardware = Hardware(lambda: made.nvml, made.host, simulated=True)
-        self.bench = Bench(build_agent(Settings(), hardware, clock, inline=True), clock, made)
+        self.bench = AgentBench(build_agent(Settings(), hardware, clock, inline=True), clock, made)
         self.exposition = Exposition(lambda: self.bench.agent.poller.latest, clock, process=False)
         self.lock = Lock()
 

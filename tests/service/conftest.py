@@ -10,7 +10,7 @@ import pytest
 
 from tests.service.container import Container
 from tests.service.service import Service
-from tests.stack.running import ROOT
+from tests.support.repository import ROOT
 
 HERE = Path(__file__).parent
 
@@ -27,7 +27,7 @@ def container(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     stage = tmp_path_factory.mktemp("machine")
     shared = stage / "shared"
     (shared / "tests/service").mkdir(parents=True)
-    for script in ("witness.py", "freeze.py"):
+    for script in ("sandbox_report.py", "freeze.py"):
         shutil.copy(HERE / script, shared / "tests/service")
     shutil.copy(package, shared / "dgx-telemetry.deb")
     subprocess.run(["dpkg-deb", "-x", package, shared / "unpacked"], check=True)

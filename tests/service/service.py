@@ -12,7 +12,7 @@ from tests.stack.running import eventually
 UNIT = "dgx-telemetry.service"
 DROP_IN = f"/run/systemd/system/{UNIT}.d/test.conf"
 CONFIGURATION = "/etc/dgx-telemetry/config.toml"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 CHANGING = re.compile(
     r"^/(proc|sys|dev|run|tmp|mnt|var/(tmp|log|cache)|var/lib/(systemd|dpkg)"
@@ -62,21 +62,26 @@ class Service:
             self.run(f"rm -f {DROP_IN}")
         self.run(f"systemctl daemon-reload && systemctl restart {UNIT}")
 
-    def witness(self, *words: object) -> Any:
-        """What the witness prints in place of the agent, in the sandbox of the unit."""
+    def sandbox_report(self, *words: object) -> Any:
+        """What `sandbox_report` prints in place of the agent, in the sandbox of the unit."""
         line = " ".join(map(str, words))
         self.change(
-            *("Type=exec", "Restart=no", "WatchdogSec=0", "StandardOutput=truncate:/run/witness"),
+            *(
+                "Type=exec",
+                "Restart=no",
+                "WatchdogSec=0",
+                "StandardOutput=truncate:/run/sandbox-report",
+            ),
             "ExecStart=",
-            f"ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/witness.py {line}",
+            f"ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/sandbox_report.py {line}",
         )
         return self.testimony
 
     @property
     def testimony(self) -> Any:
-        """What the witness has printed, once it has ended."""
-        eventually(lambda: self.show("ActiveState") in {"inactive", "failed"}, PATIENCE, "its end")
-        said = self.run("cat /run/witness")
+        """What `sandbox_report` has printed, once it has ended."""
+        eventually(lambda: self.show("ActiveState") in {"inactive", "failed"}, TIMEOUT, "its end")
+        said = self.run("cat /run/sandbox-report")
         assert said, self.journal("_TRANSPORT=stdout")
         return json.loads(said)
 
@@ -106,7 +111,7 @@ class Service:
         old = {"0", str(before)}
         eventually(
             lambda: self.show("ActiveState") == "active" and self.show("MainPID") not in old,
-            PATIENCE,
+            TIMEOUT,
             "the service is back",
         )
 

@@ -9,8 +9,8 @@ import pytest
 from tests.service.service import (
     CONFIGURATION,
     DROP_IN,
-    PATIENCE,
     PYTHON,
+    TIMEOUT,
     UNIT,
     Service,
     lasting,
@@ -94,7 +94,7 @@ def test_processes_of_another_user_and_mounts_of_the_host_are_seen(service: Serv
     launcher = service.container.start("python3", "-c", LAUNCHER)
     assert launcher.stdout is not None
     try:
-        seen = service.witness("diagnosis", int(launcher.stdout.readline()))
+        seen = service.sandbox_report("diagnosis", int(launcher.stdout.readline()))
         mounts = len(service.run("cat /proc/1/mounts").splitlines())
         print("seen of another user's processes, from within the unit:", seen)
         assert seen["uid"] not in (0, 4242)
@@ -116,9 +116,14 @@ def test_only_nodes_of_the_driver_are_opened_also_those_that_come_later(service:
     """Without a driver, the kernel answers ENXIO for a node that the unit may open."""
     service.run("mknod -m 666 /dev/other c 196 0; mknod -m 666 /dev/nvidiactl c 195 255")
     service.change(
-        *("Type=exec", "Restart=no", "WatchdogSec=0", "StandardOutput=truncate:/run/witness"),
+        *(
+            "Type=exec",
+            "Restart=no",
+            "WatchdogSec=0",
+            "StandardOutput=truncate:/run/sandbox-report",
+        ),
         "ExecStart=",
-        "ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/witness.py "
+        "ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/sandbox_report.py "
         "devices /dev/null /dev/other /dev/nvidiactl /dev/nvidia0",
     )
     service.run("sleep 1; mknod -m 666 /dev/nvidia0 c 195 0")
@@ -191,7 +196,7 @@ def test_a_driver_that_hangs_is_not(service: Service) -> None:
     before = service.pid
     eventually(
         lambda: service.metric('dgx_agent_source_up{source="nvml"}') == 0.0,
-        PATIENCE,
+        TIMEOUT,
         "the agent says that NVML hangs",
     )
     service.run(f"sleep {WATCHDOG + 2}")
@@ -209,11 +214,11 @@ def test_a_bad_configuration_is_told_and_the_old_one_kept(service: Service) -> N
     successful = "dgx_agent_config_last_reload_successful"
     service.container.write(CONFIGURATION, 'listen = "127.0.0.1:9935"\ntypo = 1\n')
     service.run(f"systemctl reload {UNIT}")
-    eventually(lambda: service.metric(successful) == 0.0, PATIENCE, "the reload has failed")
+    eventually(lambda: service.metric(successful) == 0.0, TIMEOUT, "the reload has failed")
     assert "typo" in service.journal()
     service.container.write(CONFIGURATION, good + "\n")
     service.run(f"systemctl reload {UNIT}")
-    eventually(lambda: service.metric(successful) == 1.0, PATIENCE, "the reload was good")
+    eventually(lambda: service.metric(successful) == 1.0, TIMEOUT, "the reload was good")
     assert (service.pid, service.show("ActiveState")) == (before, "active")
 
 
@@ -238,7 +243,7 @@ def test_it_does_not_give_up_on_a_bad_configuration_at_the_start(service: Servic
     service.container.write(CONFIGURATION, "typo = 1\n")
     status, _ = service.container.status(f"systemctl restart {UNIT}")
     assert status != 0
-    eventually(lambda: int(service.show("NRestarts")) >= 2, PATIENCE, "further attempts")
+    eventually(lambda: int(service.show("NRestarts")) >= 2, TIMEOUT, "further attempts")
     assert service.show("StartLimitIntervalUSec") == "0", "or systemd gives up after some"
     service.container.write(CONFIGURATION, good + "\n")
     service.active_again(0)

@@ -5,12 +5,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
 from agent.stack import files, programs
 from agent.stack.ports import FreePorts, choose
-from tests.stack.running import ROOT, clean_environment, eventually
+from tests.stack.running import clean_environment, eventually
+from tests.support.repository import ROOT
 
 FREE = FreePorts(0, 0, 0, 0)
 
@@ -61,7 +63,7 @@ class Fleet:
         self.process.kill()
         self.process.wait()
 
-    def play(self, name: str, scenario: str) -> None:
+    def set_scenario(self, name: str, scenario: str) -> None:
         """Let a machine play another scenario from now on."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{name} {scenario}\n")
@@ -100,7 +102,7 @@ def monitoring(
         for program in (alertmanager, prometheus):
             stack.enter_context(started(program, folder / f"{program.name}.log"))
         for program in (alertmanager, prometheus):
-            eventually(lambda p=program: _ready(p), 30, f"{program.name} is ready")
+            eventually(partial(_ready, program), 30, f"{program.name} is ready")
         yield ports
 
 

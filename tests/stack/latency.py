@@ -11,15 +11,16 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from agent.stack import programs
 from agent.stack.ports import choose
 from tests.stack.daemons import FREE, Fleet, monitoring, started
 from tests.stack.expected import STATION
-from tests.stack.play import is_ready, texts
 from tests.stack.receivers import Inbox, webhook
 from tests.stack.running import eventually
+from tests.stack.scenario_run import is_ready, texts
 
 USUAL = 15.0  # s between two scrapes
 LOSS = 5.0  # s after its beginning, the scenario loses its GPU, and hangs its driver
@@ -45,12 +46,12 @@ def measure(interval: float, folder: Path) -> dict[str, float]:
         victim = stack.enter_context(started(agent, folder / "killed.log"))
         targets = {**fleet.ports, "killed": lone}
         for name, port in targets.items():
-            eventually(lambda p=port: is_ready(p), 120, f"the agent of {name} is ready")
+            eventually(partial(is_ready, port), 120, f"the agent of {name} is ready")
         stack.enter_context(monitoring(folder, interval, targets, texts(inbox, scale)))
         time.sleep(6 + 4 * interval)  # Prometheus begins to scrape after 5 s
         began = time.monotonic()
         for name in names:
-            fleet.play(name, name)
+            fleet.set_scenario(name, name)
         victim.kill()
         longest = 240 + 300 * scale
         eventually(lambda: all(map(_told(inbox), CONDITIONS)), longest, "all are told")

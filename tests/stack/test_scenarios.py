@@ -8,13 +8,13 @@ import pytest
 
 from agent.simulator import SCENARIOS as NAMES
 from tests.stack.expected import SCENARIOS
-from tests.stack.play import KILLED, Play, played
+from tests.stack.scenario_run import KILLED, ScenarioRun, played
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(500)]
 
 
 @pytest.fixture(scope="module")
-def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+def scenario_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioRun]:
     with played(tmp_path_factory.mktemp("play"), SCENARIOS) as done:
         yield done
 
@@ -24,8 +24,8 @@ def test_every_scenario_is_played() -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_exactly_the_alerts_of_the_scenario_arrive(play: Play, name: str) -> None:
-    came = play.came(name)
+def test_exactly_the_alerts_of_the_scenario_arrive(scenario_run: ScenarioRun, name: str) -> None:
+    came = scenario_run.came(name)
     assert {d.name for d in came} == {alert.name for alert in SCENARIOS[name].alerts}
     for alert in SCENARIOS[name].alerts:
         mine = [d for d in came if d.name == alert.name]
@@ -40,50 +40,56 @@ def test_exactly_the_alerts_of_the_scenario_arrive(play: Play, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_alerts_are_over_when_the_scenario_is(play: Play, name: str) -> None:
-    assert play.left.get(name, set()) == set()
-    over = {d.name for d in play.inbox.of(name) if d.status == "resolved"}
+def test_alerts_are_over_when_the_scenario_is(scenario_run: ScenarioRun, name: str) -> None:
+    assert scenario_run.left.get(name, set()) == set()
+    over = {d.name for d in scenario_run.inbox.of(name) if d.status == "resolved"}
     assert over >= {alert.name for alert in SCENARIOS[name].alerts}
 
 
-def test_the_watchdog_reaches_its_own_receiver_again_and_again(play: Play) -> None:
-    beats = [d for d in play.inbox.deliveries if d.path == "/watchdog"]
-    assert len(beats) > 3
-    assert {d.name for d in beats} == {"DgxWatchdog"}
-    assert not [d for d in play.inbox.deliveries if d.path == "/alerts" and d.name == "DgxWatchdog"]
+def test_the_watchdog_reaches_its_own_receiver_again_and_again(scenario_run: ScenarioRun) -> None:
+    deliveries = [d for d in scenario_run.inbox.deliveries if d.path == "/watchdog"]
+    assert len(deliveries) > 3
+    assert {d.name for d in deliveries} == {"DgxWatchdog"}
+    assert not [
+        d for d in scenario_run.inbox.deliveries if d.path == "/alerts" and d.name == "DgxWatchdog"
+    ]
 
 
-def test_a_hung_driver_does_not_hang_the_scrape(play: Play) -> None:
-    assert 'dgx_agent_source_up{source="nvml"} 0.0' in play.metrics_while_hung
-    assert 'dgx_agent_source_up{source="disk"} 1.0' in play.metrics_while_hung
+def test_a_hung_driver_does_not_hang_the_scrape(scenario_run: ScenarioRun) -> None:
+    assert 'dgx_agent_source_up{source="nvml"} 0.0' in scenario_run.metrics_while_hung
+    assert 'dgx_agent_source_up{source="disk"} 1.0' in scenario_run.metrics_while_hung
 
 
-def test_an_agent_that_is_killed_is_told(play: Play) -> None:
-    down = [d for d in play.inbox.of(KILLED) if d.name == "DgxAgentDown"]
-    assert play.killed_at
+def test_an_agent_that_is_killed_is_told(scenario_run: ScenarioRun) -> None:
+    down = [d for d in scenario_run.inbox.of(KILLED) if d.name == "DgxAgentDown"]
+    assert scenario_run.killed_at
     assert down
-    assert down[0].at > play.killed_at
+    assert down[0].at > scenario_run.killed_at
     assert re.search(r"agent on killed has not answered for 2m \(limit 2m\)", down[0].text)
 
 
-def test_a_node_that_is_down_silences_its_other_alerts(play: Play) -> None:
-    assert play.held_back == {"DgxGpuEccUncorrected": "DgxAgentDown"}
+def test_a_node_that_is_down_silences_its_other_alerts(scenario_run: ScenarioRun) -> None:
+    assert scenario_run.held_back == {"DgxGpuEccUncorrected": "DgxAgentDown"}
 
 
-def test_an_email_arrives(play: Play) -> None:
-    mails = [mail for mail in play.inbox.mails if "critical on gpu-lost" in mail]
+def test_an_email_arrives(scenario_run: ScenarioRun) -> None:
+    mails = [mail for mail in scenario_run.inbox.mails if "critical on gpu-lost" in mail]
     assert mails
     text = mails[0].replace("=\r\n", "")
     assert "To: operator@example.com" in text
     assert re.search(r"DgxGpuMissing \(critical, firing\): GPU 2 \(GPU-.*\) of gpu-lost", text)
 
 
-def test_how_long_it_takes_is_told(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_long_it_takes_is_told(
+    scenario_run: ScenarioRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing to pass or fail: figures for the reader."""
     with capsys.disabled():
         print()
         for name, scenario in SCENARIOS.items():
             for alert in scenario.alerts:
-                first = min((d.at for d in play.came(name) if d.name == alert.name), default=0.0)
-                print(f"  {name:22} {alert.name:22} {first - play.began:6.1f} s")
-        print(f"  the play took {time.monotonic() - play.began:.0f} s")
+                first = min(
+                    (d.at for d in scenario_run.came(name) if d.name == alert.name), default=0.0
+                )
+                print(f"  {name:22} {alert.name:22} {first - scenario_run.began:6.1f} s")
+        print(f"  the play took {time.monotonic() - scenario_run.began:.0f} s")

@@ -22,7 +22,8 @@ from agent.errors import BadInput
 from agent.stack.folder import LOCK, PREFIX, SETTLED, sweep
 from agent.stack.ports import USUAL, FreePorts, choose
 from agent.stack.programs import Binary
-from tests.stack.running import ROOT, Running, alive, clean_environment, eventually
+from tests.stack.running import Running, alive, clean_environment, eventually
+from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(500)]
 
@@ -141,7 +142,7 @@ def test_grafana_is_started_where_it_is_installed(tmp_path: Path) -> None:
     server.write_text(
         f"#!{sys.executable}\n"
         "import http.server, json, os, sys, pathlib\n"
-        "pathlib.Path(os.environ['WITNESS']).write_text(json.dumps(dict(os.environ)))\n"
+        "pathlib.Path(os.environ['ENVIRONMENT_FILE']).write_text(json.dumps(dict(os.environ)))\n"
         "class Handler(http.server.BaseHTTPRequestHandler):\n"
         "    def do_GET(self):\n"
         "        self.send_response(200 if self.path == '/api/health' else 404)\n"
@@ -150,15 +151,15 @@ def test_grafana_is_started_where_it_is_installed(tmp_path: Path) -> None:
         "http.server.HTTPServer(('127.0.0.1', port), Handler).serve_forever()\n"
     )
     server.chmod(0o755)
-    witness = tmp_path / "witness.json"
+    environment_file = tmp_path / "witness.json"
     path = os.pathsep.join((str(tmp_path), os.environ["PATH"]))
     with Running(
         *("agent", "up", "--simulate", "k40:idle", "--data", str(tmp_path / "data")),
         PATH=path,
-        WITNESS=str(witness),
+        ENVIRONMENT_FILE=str(environment_file),
     ) as up:
         found = addresses(up)
-        told = json.loads(witness.read_text())
+        told = json.loads(environment_file.read_text())
         assert found["grafana"].endswith(f":{told['GF_SERVER_HTTP_PORT']}/")
         provisioning = Path(told["GF_PATHS_PROVISIONING"])
         datasource = (provisioning / "datasources/prometheus.yaml").read_text()

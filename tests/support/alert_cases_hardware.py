@@ -40,7 +40,7 @@ def lost(s: System, minutes: float, *, then: float | None = None) -> Series:
     busy = {"state": "busy", "cause": "none"}
     series = counted([*there, *away, *back], s.gpus)
     for number in range(s.gpus):
-        known = present if number == 1 else [1.0] * len(present)
+        known: list[float | None] = [*present] if number == 1 else [1.0] * len(present)
         series[of_gpu(gpu.INFO, s, number, **MODEL)] = known
         series[of_gpu(STATE_SECONDS, s, number, **busy)] = [30.0] * len(present)
     return series
@@ -85,7 +85,7 @@ def error(s: System) -> Iterator[Case]:
     def seen(code: int, points: Points, *, present: bool = True) -> Series:
         info = of_gpu(gpu.INFO, s, **MODEL)
         there = [1.0] * len(points) if present else [1.0] + GONE * (len(points) - 1)
-        return {of_gpu(xid.ERRORS, s, xid=str(code)): points, info: there}
+        return {of_gpu(xid.ERRORS, s, xid=str(code)): [*points], info: [*there]}
 
     once = events([40], 42)
     born = [p or None for p in once]

@@ -15,7 +15,7 @@ from agent.config.settings import Settings
 from agent.model import Kind
 from alerts.agent import JOB
 from alerts.build import rules
-from tests.support.machines import Bench
+from tests.support.machines import AgentBench
 
 SCALE = 1 / 30
 TARGET = {"instance": "box:9935", "job": JOB}
@@ -29,7 +29,7 @@ def used() -> frozenset[str]:
     return frozenset(METRIC.findall("".join(rules(Settings()).values())))
 
 
-def record(bench: Bench, seconds: int, into: Series, wanted: frozenset[str]) -> None:
+def record(bench: AgentBench, seconds: int, into: Series, wanted: frozenset[str]) -> None:
     """Tick, and append one value a second to each series; a gap where it has no value."""
     for _ in range(seconds):
         at = len(into["up"])
@@ -43,7 +43,7 @@ def record(bench: Bench, seconds: int, into: Series, wanted: frozenset[str]) -> 
         bench.clock.advance(1.0)
 
 
-def _scraped(bench: Bench, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _scraped(bench: AgentBench, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
     snapshot = bench.agent.poller.latest
     for metric, labels, value in snapshot.samples(snapshot.at):
         if metric.name in wanted and metric.kind is not Kind.INTERNAL:

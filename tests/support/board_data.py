@@ -41,7 +41,7 @@ def seconds_of(machine: str) -> int:
 def played(machine: str) -> tuple[float, list[str]]:
     """A simulated machine over its minutes: when they end, and its samples with their times."""
     bench = simulated(machine)
-    lines = []
+    lines: list[str] = []
     for _ in range(seconds_of(machine) // EVERY):
         bench.run(EVERY)
         lines += _stamped(bench.scrape(), machine, bench.clock.time())

@@ -49,7 +49,8 @@ def bandwidth(wires: Wires) -> PathAccounts:
     found = PathAccounts(SHIPPED)
     limits = {}
     for (path, device, gpu, direction), (ratio, limit) in wires.items():
-        key = PathKey(path, device, *(gpu or ("", "")), direction)
+        index, uuid = gpu or ("", "")
+        key = PathKey(path, device, index, uuid, direction)
         limits[key] = Limit(limit, "spec", "test")
         found.paths[key] = PathAccount(NOW, 0.0, NOW + 3, ratio)
     found.limits = limits

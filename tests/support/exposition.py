@@ -130,7 +130,7 @@ RICH = snapshot(
 )
 
 
-class Bench:
+class ExpositionBench:
     """An exposition over a snapshot that tests replace; counts how often it is built."""
 
     def __init__(self, first: Snapshot = SMALL, *, process: bool = False) -> None:

@@ -1,5 +1,6 @@
 """GPUs of a fake library under a frozen clock, and what the poller would keep of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.cli.assembly import gpm_of
@@ -9,7 +10,7 @@ from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.model import Metric, Reading, ReadKey, Reason, Snapshot
 from agent.polling.gpu_context import GpuContext
-from agent.polling.inventory import GpuWatch
+from agent.polling.gpu_watch import GpuWatch
 from agent.polling.reads import Out, Read, ReadCosts
 from agent.polling.worker import Finished
 from agent.sources import power, xid
@@ -18,7 +19,7 @@ from tests.support.fake_nvml import FakeNvml
 
 
 @dataclass
-class Bench:
+class GpuBench:
     """The GPUs of a fake library, and what the poller would keep of their readings."""
 
     gpus: int = 2
@@ -33,14 +34,14 @@ class Bench:
         self.counts = xid.XidCounts(
             lambda: ((str(i.index), i.uuid) for i in self.inventory.inventory.gpus)
         )
-        self.watch = xid.XidWatch(self.inventory.listener, self.counts)
+        self.watch = xid.XidWatch(self.inventory.events, self.counts)
 
-    def build(self, device: NvmlDevice, identities: list[GpuIdentity]) -> list[Read]:
+    def build(self, device: NvmlDevice, identities: Sequence[GpuIdentity]) -> list[Read]:
         host = Host(RealFiles("/nonexistent"), psutil=None)  # type: ignore[arg-type]
         gpm = gpm_of(device, self.clock)
         return list(gpu_reads(GpuContext(device, self.clock, len(identities), gpm, host)))
 
-    def run(self, seconds: int = 1) -> "Bench":
+    def run(self, seconds: int = 1) -> "GpuBench":
         for _ in range(seconds):
             self.inventory.run(self.emit)
             self.clock.advance(1.0)

@@ -83,7 +83,7 @@ class OddTree(RealFiles):
         return super().names(path)
 
 
-class Bench:
+class HostBench:
     """A fake host, its clock, and the reads of one or more sources."""
 
     def __init__(self, root: Path) -> None:

@@ -16,7 +16,7 @@ from exporters.live.frame import whole
 from exporters.live.page_state import PageState
 from exporters.live.understanding import understand
 from exporters.live.view import View
-from tests.support.machines import Bench
+from tests.support.machines import AgentBench
 
 Document = dict[str, Any]
 
@@ -33,11 +33,11 @@ SIXTEEN = replace(
 
 @dataclass
 class Watched:
-    """A machine under a frozen clock, the view of its agent, and the scene of an open page."""
+    """A machine under a frozen clock, the view of its agent, and the state of an open page."""
 
-    bench: Bench
+    bench: AgentBench
     view: View
-    scene: PageState
+    page_state: PageState
 
     def run(self, seconds: int) -> "Watched":
         """Tick once a second."""
@@ -51,7 +51,7 @@ class Watched:
         self.bench.agent.poller.listeners[:] = [heard.append]
         self.bench.run(1)
         self.bench.agent.poller.listeners.clear()
-        self.scene.take(heard[0], self.scene._known, None)
+        self.page_state.take(heard[0], self.page_state._known, None)
         return heard[0]
 
     def hurry(self) -> "Watched":
@@ -62,9 +62,9 @@ class Watched:
 
     def frame(self) -> Document:
         """What a page shows of the last tick, everything understood."""
-        snapshot = self.scene._snapshot
-        self.scene.take(snapshot, understand(self.view))
-        return whole(self.scene.machine(), self.scene.tick())
+        snapshot = self.page_state._snapshot
+        self.page_state.take(snapshot, understand(self.view))
+        return whole(self.page_state.machine(), self.page_state.tick())
 
 
 def watched(name: str) -> Watched:
@@ -81,7 +81,7 @@ def watched(name: str) -> Watched:
     config = Settings(Thresholds(held_after=HELD_AFTER))
     agent = build_agent(config, hardware, clock, inline=True)
     view = view_of(agent, hardware)
-    return Watched(Bench(agent, clock, machine), view, PageState(view))
+    return Watched(AgentBench(agent, clock, machine), view, PageState(view))
 
 
 def feed_of(machine: Watched) -> Feed:

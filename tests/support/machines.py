@@ -22,14 +22,14 @@ BUILD = re.compile(r"dgx_agent_build_info\{.*\} ")
 
 
 @dataclass
-class Bench:
+class AgentBench:
     """An agent, the machine below it (None for a tape) and the clock of both."""
 
     agent: Agent
     clock: FrozenClock
     machine: Any = None
 
-    def run(self, seconds: int) -> "Bench":
+    def run(self, seconds: int) -> "AgentBench":
         """Tick once a second."""
         for _ in range(seconds):
             asyncio.run(self.agent.poller.tick())
@@ -38,7 +38,7 @@ class Bench:
         return self
 
     @property
-    def look(self) -> SampleStore:
+    def samples(self) -> SampleStore:
         """The last tick's samples, with what observers make of them."""
         return SampleStore.of(self.agent.poller.latest)
 
@@ -49,26 +49,30 @@ class Bench:
         return BUILD.sub('dgx_agent_build_info{python="P",version="V"} ', text)
 
 
-def simulated(name: str, config: Settings | None = None) -> Bench:
+def simulated(name: str, config: Settings | None = None) -> AgentBench:
     """A simulated machine of `SYSTEM[@DRIVER][:SCENARIO]`."""
     clock = FrozenClock()
     machine = simulation.build(simulation.parse(name), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    return Bench(build_agent(config or Settings(), hardware, clock, inline=True), clock, machine)
+    return AgentBench(
+        build_agent(config or Settings(), hardware, clock, inline=True), clock, machine
+    )
 
 
-def taped(path: Path) -> Bench:
+def taped(path: Path) -> AgentBench:
     """A recorded machine."""
     clock = FrozenClock()
-    return Bench(build_agent(Settings(), taped_hardware(path, clock), clock, inline=True), clock)
+    return AgentBench(
+        build_agent(Settings(), taped_hardware(path, clock), clock, inline=True), clock
+    )
 
 
-def laptop(root: Path) -> Bench:
+def laptop(root: Path) -> AgentBench:
     """A machine without NVML: files below `root`, no disks, no driver."""
     clock = FrozenClock()
     host = Host(files=RealFiles(root), psutil=_Bare())
     hardware = Hardware(no_driver, host)
-    return Bench(build_agent(Settings(), hardware, clock, inline=True), clock)
+    return AgentBench(build_agent(Settings(), hardware, clock, inline=True), clock)
 
 
 def no_driver() -> Any:

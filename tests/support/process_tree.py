@@ -1,4 +1,4 @@
-"""A /proc of made-up processes below a folder, and the look of the agent at them."""
+"""A /proc of made-up processes below a folder, and what the agent reads of them."""
 
 import shutil
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ CGROUP = "/system.slice/job.scope"
 
 
 class ProcessTree:
-    """Processes as files; `look` lets a second pass and reads the workload."""
+    """Processes as files; `read` lets a second pass and reads the workload."""
 
     def __init__(self, root: Path, *, info: bool = False) -> None:
         self.root = root
@@ -75,7 +75,7 @@ class ProcessTree:
         self.write(f"{folder}/stat", f"{tid} ({name}) {state} {numbers}{' 0' * 28}\n")
         self.write(f"{folder}/schedstat", f"{ran * 1e9:.0f} {queued * 1e9:.0f} 1\n")
 
-    def look(self, after: float = 1.0) -> Reading:
+    def read(self, after: float = 1.0) -> Reading:
         self.clock.advance(after)
         self.tree.asked.clear()
         self.tree.listed.clear()

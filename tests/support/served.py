@@ -15,7 +15,7 @@ from exporters.connections import Connections
 from exporters.http import application
 from exporters.server import Server, serve
 from exporters.web_file import WebFile
-from tests.support.exposition import Bench
+from tests.support.exposition import ExpositionBench
 
 
 def hashed(password: str, cost: int = 4) -> str:
@@ -29,7 +29,7 @@ class Served:
 
     server: Server
     web: WebFile
-    bench: Bench
+    bench: ExpositionBench
 
     @property
     def port(self) -> int:
@@ -81,7 +81,7 @@ async def served(
     web_file: str = "", *, connections: Connections | None = None, names: tuple[str, ...] = ()
 ) -> AsyncIterator[Served]:
     """A server on a free port of loopback; `web_file` is the path of a web configuration."""
-    bench = Bench()
+    bench = ExpositionBench()
     web = WebFile(web_file)
     now = asyncio.get_running_loop().time
     access = AccessControl(lambda: web.now.config, now, lambda: names)

@@ -1,4 +1,4 @@
-"""A small machine whose answers follow from the clock, and a look that asks it everything."""
+"""A small machine whose answers follow from the clock, and every question that is put to it."""
 
 # ruff: noqa: N802
 
@@ -6,6 +6,7 @@ import ctypes
 from collections import namedtuple
 from contextlib import suppress
 from types import SimpleNamespace
+from typing import Any
 
 import pynvml
 
@@ -32,25 +33,25 @@ GETTERS = (
 )
 
 
-def refused(code):
+def refused(code: Any) -> Any:
     raise pynvml.NVMLError(code)
 
 
 class FakeNvml:
     """A library of `count` GPUs whose answers follow from the clock."""
 
-    def __init__(self, clock, count=2):
+    def __init__(self, clock: Any, count: Any = 2) -> None:
         self.clock = clock
         self.count = count
         self.handles = [
             ctypes.cast(ctypes.c_void_p(0x1000 + n), pynvml.c_nvmlDevice_t) for n in range(count)
         ]
-        self.lost = set()
-        self.events = []
-        self.samples = {}
+        self.lost: set[int] = set()
+        self.events: list[Any] = []
+        self.samples: dict[int, Any] = {}
         self.next_sample = 0x9000
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: Any) -> Any:
         if not name.startswith("nvml") or name in {"nvmlMemory_v2", "nvmlGpuFabricInfo_v2"}:
             return getattr(pynvml, name)
         getter = name.removeprefix("nvmlDeviceGet")
@@ -58,15 +59,15 @@ class FakeNvml:
             raise AttributeError(name)
         return lambda handle: self.simple(getter, self.index(handle))
 
-    def index(self, handle):
+    def index(self, handle: Any) -> Any:
         index = ctypes.addressof(handle.contents) - 0x1000
         return refused(15) if index in self.lost else index
 
     @property
-    def now(self):
+    def now(self) -> Any:
         return self.clock.monotonic()
 
-    def simple(self, getter, index):
+    def simple(self, getter: Any, index: Any) -> Any:
         values = {
             "Name": "NVIDIA H200",
             "VbiosVersion": "96.00.DA.00.0C",
@@ -88,44 +89,44 @@ class FakeNvml:
             refused(3)
         return values.get(getter, 5)
 
-    def nvmlInit(self):
+    def nvmlInit(self) -> Any:
         return None
 
-    def nvmlShutdown(self):
+    def nvmlShutdown(self) -> Any:
         return None
 
-    def nvmlSystemGetDriverVersion(self):
+    def nvmlSystemGetDriverVersion(self) -> Any:
         return "580.159.03"
 
-    def nvmlSystemGetNVMLVersion(self):
+    def nvmlSystemGetNVMLVersion(self) -> Any:
         return "13.580.159.03"
 
-    def nvmlDeviceGetCount(self):
+    def nvmlDeviceGetCount(self) -> Any:
         return self.count
 
-    def nvmlDeviceGetHandleByIndex(self, index):
+    def nvmlDeviceGetHandleByIndex(self, index: Any) -> Any:
         self.index(self.handles[index])
         return self.handles[index]
 
-    def nvmlDeviceGetUUID(self, handle):
+    def nvmlDeviceGetUUID(self, handle: Any) -> Any:
         return UUIDS[self.index(handle)]
 
-    def nvmlDeviceGetSerial(self, handle):
+    def nvmlDeviceGetSerial(self, handle: Any) -> Any:
         return SERIALS[self.index(handle)]
 
-    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle):
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: Any) -> Any:
         raise pynvml.NVMLLibraryMismatchError("too old")
 
-    def nvmlDeviceGetMemoryInfo(self, handle, version=None):
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, version: Any = None) -> Any:
         used = int(self.now) * 2**20 + self.index(handle)
         if version is None:
             return pynvml.c_nvmlMemory_t(total=2**37, used=used)
         return pynvml.c_nvmlMemory_v2_t(version, 2**37, 2**29, 2**36, used)
 
-    def nvmlDeviceGetTemperature(self, handle, sensor):
+    def nvmlDeviceGetTemperature(self, handle: Any, sensor: Any) -> Any:
         return 40 + self.index(handle) + sensor + int(self.now) % 5
 
-    def nvmlDeviceGetFieldValues(self, handle, wanted):
+    def nvmlDeviceGetFieldValues(self, handle: Any, wanted: Any) -> Any:
         index = self.index(handle)
         values = (pynvml.c_nvmlFieldValue_t * len(wanted))()
         for value, field in zip(values, wanted, strict=True):
@@ -140,7 +141,7 @@ class FakeNvml:
                 value.value.ullVal = int(self.now * 1e6) * value.fieldId + index
         return values
 
-    def nvmlDeviceGetSamples(self, handle, sampling, last_seen):
+    def nvmlDeviceGetSamples(self, handle: Any, sampling: Any, last_seen: Any) -> Any:
         index = self.index(handle)
         step, depth = {0: (20_000, 119), 1: (200_000, 71)}[sampling]
         end = int(self.clock.time() * 1e6) // step
@@ -153,43 +154,43 @@ class FakeNvml:
             row.sampleValue.uiVal = stamp // step * 7919 % 40_000 + index
         return 1, list(rows)
 
-    def nvmlDeviceGetGpuFabricInfoV(self, handle, reference):
+    def nvmlDeviceGetGpuFabricInfoV(self, handle: Any, reference: Any) -> Any:
         info = reference._obj
         info.state, info.cliqueId = 3, self.index(handle) + 1
         info.clusterUuid[:] = bytes(range(1, 17))
         return 0
 
-    def nvmlGpmQueryDeviceSupport(self, handle):
+    def nvmlGpmQueryDeviceSupport(self, handle: Any) -> Any:
         return pynvml.c_nvmlGpmSupport_t(1, int(self.index(handle) >= 0))
 
-    def nvmlGpmSampleAlloc(self):
+    def nvmlGpmSampleAlloc(self) -> Any:
         self.next_sample += 1
         return ctypes.cast(ctypes.c_void_p(self.next_sample), pynvml.c_nvmlGpmSample_t)
 
-    def nvmlGpmSampleFree(self, sample):
+    def nvmlGpmSampleFree(self, sample: Any) -> Any:
         del self.samples[ctypes.addressof(sample.contents)]
 
-    def nvmlGpmSampleGet(self, handle, sample):
+    def nvmlGpmSampleGet(self, handle: Any, sample: Any) -> Any:
         self.samples[ctypes.addressof(sample.contents)] = self.index(handle), self.now
         return sample
 
-    def nvmlGpmMetricsGet(self, request):
+    def nvmlGpmMetricsGet(self, request: Any) -> Any:
         index, at = self.samples[ctypes.addressof(request.sample2.contents)]
         for metric in request.metrics[: request.numMetrics]:
             metric.nvmlReturn = 3 if metric.metricId == 999 else 0
             metric.value = 10 * index + at / 7 * metric.metricId
         return request
 
-    def nvmlEventSetCreate(self):
+    def nvmlEventSetCreate(self) -> Any:
         return object()
 
-    def nvmlEventSetFree(self, events):
+    def nvmlEventSetFree(self, events: Any) -> Any:
         return None
 
-    def nvmlDeviceRegisterEvents(self, handle, types, events):
+    def nvmlDeviceRegisterEvents(self, handle: Any, types: Any, events: Any) -> Any:
         self.index(handle)
 
-    def nvmlEventSetWait(self, events, timeout):
+    def nvmlEventSetWait(self, events: Any, timeout: Any) -> Any:
         if not self.events:
             refused(10)
         index, xid = self.events.pop(0)
@@ -199,30 +200,33 @@ class FakeNvml:
 Disk = namedtuple("Disk", "read_bytes write_bytes busy_time")
 
 
+CpuTimes = namedtuple("CpuTimes", "user idle")
+
+
 class FakePsutil:
-    def __init__(self, clock):
+    def __init__(self, clock: Any) -> None:
         self.clock = clock
 
-    def disk_io_counters(self, perdisk=False, nowrap=True):
+    def disk_io_counters(self, perdisk: Any = False, nowrap: Any = True) -> Any:
         moved = int(self.clock.monotonic() * 2.5e9)
         return {f"nvme{n}n1": Disk(moved + n, n, n) for n in range(10)}
 
-    def net_io_counters(self, pernic=False, nowrap=True):
+    def net_io_counters(self, pernic: Any = False, nowrap: Any = True) -> Any:
         moved = int(self.clock.monotonic() * 1e9)
         return {"eth0": SimpleNamespace(bytes_sent=moved, bytes_recv=0)}
 
-    def net_if_stats(self):
+    def net_if_stats(self) -> Any:
         return {"eth0": SimpleNamespace(isup=True, speed=10_000)}
 
-    def cpu_times(self):
-        return namedtuple("scputimes", "user idle")(self.clock.monotonic(), 7.5)
+    def cpu_times(self) -> Any:
+        return CpuTimes(self.clock.monotonic(), 7.5)
 
 
 class FakeFiles:
-    def __init__(self, clock):
+    def __init__(self, clock: Any) -> None:
         self.clock = clock
 
-    def read(self, path):
+    def read(self, path: Any) -> Any:
         texts = {
             "/proc/sys/kernel/hostname": f"{HOST}\n",
             "/proc/mounts": f"{SERVER}:/x/data /data nfs4 "
@@ -239,23 +243,23 @@ class FakeFiles:
             raise FileNotFoundError(2, "No such file or directory", path)
         return texts[path]
 
-    def names(self, path):
+    def names(self, path: Any) -> Any:
         return [f"job-{HOST}", str(int(self.clock.monotonic()))]
 
-    def link(self, path):
+    def link(self, path: Any) -> Any:
         return "../../devices/pci0000:00"
 
 
-def fake_host(clock):
+def fake_host(clock: Any) -> Any:
     return Host(files=FakeFiles(clock), psutil=FakePsutil(clock))
 
 
-class Look:
+class MachineQuestions:
     """Asks everything a source would, the same way on real, recorded and taped machines."""
 
-    def __init__(self, nvml, host, count=2):
+    def __init__(self, nvml: Any, host: Any, count: Any = 2) -> None:
         self.nvml, self.host, self.count = nvml, host, count
-        self.last_seen = {}
+        self.last_seen: dict[Any, Any] = {}
         nvml.nvmlInit()
         self.events = nvml.nvmlEventSetCreate()
         self.pairs = {n: [nvml.nvmlGpmSampleAlloc() for _ in range(2)] for n in range(count)}
@@ -263,7 +267,7 @@ class Look:
         for handle in self.handles:
             nvml.nvmlDeviceRegisterEvents(handle, 8, self.events)
 
-    def try_to(self, ask, *args, **keywords):
+    def try_to(self, ask: Any, *args: Any, **keywords: Any) -> Any:
         try:
             return encode(ask(*args, **keywords))
         except pynvml.NVMLError as error:
@@ -273,24 +277,24 @@ class Look:
         except OSError as error:
             return type(error).__name__, error.errno
 
-    def fields(self, handle):
+    def fields(self, handle: Any) -> Any:
         values = self.nvml.nvmlDeviceGetFieldValues(handle, FIELDS)
         return [
             (v.fieldId, v.scopeId, v.nvmlReturn, v.nvmlReturn or (v.valueType, v.value.ullVal))
             for v in values
         ]
 
-    def samples(self, handle, sampling, key):
+    def samples(self, handle: Any, sampling: Any, key: Any) -> Any:
         kind, rows = self.nvml.nvmlDeviceGetSamples(handle, sampling, self.last_seen.get(key, 0))
         self.last_seen[key] = rows[-1].timeStamp
         return kind, [(row.timeStamp, row.sampleValue.uiVal) for row in rows]
 
-    def fabric(self, handle):
+    def fabric(self, handle: Any) -> Any:
         info = pynvml.c_nvmlGpuFabricInfo_v2_t()
         self.nvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
         return info.state, info.cliqueId
 
-    def gpm(self, index):
+    def gpm(self, index: Any) -> Any:
         pair = self.pairs[index]
         for sample in pair:
             self.nvml.nvmlGpmSampleGet(self.handles[index], sample)
@@ -303,11 +307,11 @@ class Look:
         metrics = request.metrics[: request.numMetrics]
         return [(m.nvmlReturn, m.nvmlReturn or float(f"{m.value:.6g}")) for m in metrics]
 
-    def event(self):
+    def event(self) -> Any:
         event = self.nvml.nvmlEventSetWait(self.events, 0)
         return encode(event.device.index), event.eventType, event.eventData
 
-    def gpu(self, index):
+    def gpu(self, index: Any) -> Any:
         nvml, handle = self.nvml, self.handles[index]
         seen = [self.try_to(getattr(nvml, f"nvmlDeviceGet{name}"), handle) for name in GETTERS]
         return [
@@ -325,7 +329,7 @@ class Look:
             self.try_to(self.gpm, index),
         ]
 
-    def all(self):
+    def all(self) -> Any:
         files, psutil = self.host.files, self.host.psutil
         return [
             self.nvml.nvmlSystemGetDriverVersion(),
@@ -340,26 +344,34 @@ class Look:
         ]
 
 
-def record(path, *, ticks=10, step=1.0, count=2, lose_at=None, secrets=False):
-    """A tape of `ticks` looks, and what was seen at each."""
+def record(
+    path: Any,
+    *,
+    ticks: Any = 10,
+    step: Any = 1.0,
+    count: Any = 2,
+    lose_at: Any = None,
+    secrets: Any = False,
+) -> Any:
+    """A tape of `ticks` ticks, and what was seen at each."""
     clock = FrozenClock()
     nvml = FakeNvml(clock, count)
     recorder = TapeRecorder(nvml, fake_host(clock), clock)
-    look = Look(recorder.nvml, recorder.host, count)
+    questions = MachineQuestions(recorder.nvml, recorder.host, count)
     seen = []
     for tick in range(ticks):
         if tick == lose_at:
             nvml.lost.add(1)
             nvml.events.append((1, 79))
-        seen.append(look.all())
+        seen.append(questions.all())
         if secrets and tick == 0:
-            look_at_secrets(recorder)
+            ask_for_secrets(recorder)
         clock.advance(step)
     recorder.write(path)
     return seen
 
 
-def look_at_secrets(machine):
+def ask_for_secrets(machine: Any) -> Any:
     handles = [machine.nvml.nvmlDeviceGetHandleByIndex(n) for n in range(2)]
     paths = ("/proc/mounts", "/etc/motd")
     with suppress(FileNotFoundError):  # a tape does not have it
@@ -372,13 +384,13 @@ def look_at_secrets(machine):
     ]
 
 
-def replay(path, ticks=10, step=1.0, count=2):
+def replay(path: Any, ticks: Any = 10, step: Any = 1.0, count: Any = 2) -> Any:
     clock = FrozenClock(epoch=5.0)
     clock.advance(1234.5)
     player = TapePlayer(Tape.load(path), clock)
-    look = Look(player.nvml, player.host, count)
+    questions = MachineQuestions(player.nvml, player.host, count)
     seen = []
     for _ in range(ticks):
-        seen.append(look.all())
+        seen.append(questions.all())
         clock.advance(step)
     return seen

@@ -28,8 +28,8 @@ def drawing(
 
 
 def test_power_stands_beside_its_limits_and_the_maximum_of_the_box() -> None:
-    look = drawing(GPU_WATTS, dict.fromkeys(GPU_WATTS, 700.0))
-    assert list(watts(look, SYSTEMS["dgx-h100"])) == [
+    samples = drawing(GPU_WATTS, dict.fromkeys(GPU_WATTS, 700.0))
+    assert list(watts(samples, SYSTEMS["dgx-h100"])) == [
         "GPU power 1432 W now, limits 3 x 700 W = 2100 W, system maximum 10200 W "
         "([P] NVIDIA DGX H100 data sheet)"
     ]

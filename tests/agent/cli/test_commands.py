@@ -22,7 +22,7 @@ from agent.cli.parser import COMMANDS
 from agent.simulator import SCENARIOS, SYSTEMS
 from tests.support.repository import ROOT
 
-PATIENCE = 90.0
+TIMEOUT = 90.0
 """Seconds that an agent may take on a busy machine."""
 Ended = subprocess.CompletedProcess[str]
 
@@ -35,7 +35,7 @@ def command(line: str) -> Ended:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
 
@@ -108,7 +108,13 @@ def fills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="module")
 def ended(fills: dict[str, str]) -> Iterator[dict[str, Future[Ended]]]:
     """Every command that is tried, running a few at a time."""
-    lines = [*ERRORS, *(f"{name} --help" for name in COMMANDS), "--help", "--version", *LOOKS]
+    lines = [
+        *ERRORS,
+        *(f"{name} --help" for name in COMMANDS),
+        "--help",
+        "--version",
+        *PRINTING_COMMANDS,
+    ]
     with ThreadPoolExecutor(4) as pool:
         yield {line: pool.submit(command, line.format(**fills)) for line in lines}
 
@@ -150,7 +156,7 @@ def test_help_says_what_can_be_simulated(ended: Ends) -> None:
     assert all(name in text for name in (*SYSTEMS, *SCENARIOS))
 
 
-LOOKS = (
+PRINTING_COMMANDS = (
     "once --simulate dgx-1-v100:training",
     "once --json --simulate k40:training",
     "check --simulate dgx-a100:training",
@@ -160,7 +166,7 @@ LOOKS = (
 
 
 def test_once_shows_every_gpu(ended: Ends) -> None:
-    end = ended[LOOKS[0]].result()
+    end = ended[PRINTING_COMMANDS[0]].result()
     assert (end.returncode, end.stderr) == (0, "")
     assert end.stdout.startswith("8 GPUs busy")
     assert ", driver 460.106.00, 8 of 8 GPUs\n" in end.stdout
@@ -170,25 +176,25 @@ def test_once_shows_every_gpu(ended: Ends) -> None:
 
 
 def test_once_speaks_json(ended: Ends) -> None:
-    end = ended[LOOKS[1]].result()
+    end = ended[PRINTING_COMMANDS[1]].result()
     assert (end.returncode, end.stderr) == (0, "")
     assert isinstance(json.loads(end.stdout), dict)
 
 
 def test_check_is_content_with_a_healthy_machine(ended: Ends) -> None:
-    end = ended[LOOKS[2]].result()
+    end = ended[PRINTING_COMMANDS[2]].result()
     assert (end.returncode, end.stderr) == (0, "")
     assert "Nothing is wrong." in end.stdout
 
 
 def test_check_exits_1_where_a_gpu_is_lost(ended: Ends) -> None:
-    end = ended[LOOKS[3]].result()
+    end = ended[PRINTING_COMMANDS[3]].result()
     assert end.returncode == 1
     assert "7 of 8 GPUs answer" in end.stdout
 
 
 def test_a_tape_can_be_looked_at(ended: Ends) -> None:
-    end = ended[LOOKS[4]].result()
+    end = ended[PRINTING_COMMANDS[4]].result()
     assert (end.returncode, end.stderr) == (0, "")
     assert "K40" in end.stdout
 
@@ -204,10 +210,10 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert running.stdout is not None
     assert running.stderr is not None
     running.stdout.close()
-    complaint = running.stderr.read().decode()
+    errors = running.stderr.read().decode()
     running.stderr.close()
-    assert running.wait(PATIENCE) == 0
-    assert complaint == ""
+    assert running.wait(TIMEOUT) == 0
+    assert errors == ""
 
 
 def test_run_serves_until_it_is_told_to_end() -> None:
@@ -227,19 +233,19 @@ def test_run_serves_until_it_is_told_to_end() -> None:
         answer(port, "/metrics", 'dgx_gpu_power_watts{gpu="7",')
     finally:
         running.send_signal(signal.SIGTERM)
-        out, complaint = running.communicate(timeout=PATIENCE)
+        out, errors = running.communicate(timeout=TIMEOUT)
     assert running.returncode == 0
     assert out == ""
-    events = re.findall(r"event=(\w+)", complaint)
+    events = re.findall(r"event=(\w+)", errors)
     assert events[0] == "started"
     assert events[-1] == "stopped"
-    assert "Traceback" not in complaint
+    assert "Traceback" not in errors
 
 
 def answer(port: int, path: str, wanted: str = "") -> str:
     """What the agent answers once it does, and once that holds what is wanted: the data of an agent
     that gets no CPU for long expire."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as page:

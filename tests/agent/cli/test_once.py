@@ -11,15 +11,15 @@ from tests.support.live_machines import watched
 
 def lines(name: str, width: int = 80, seconds: int = 8) -> list[str]:
     machine = watched(name).run(seconds)
-    return list(page(machine.frame(), machine.bench.look, width))
+    return list(page(machine.frame(), machine.bench.samples, width))
 
 
 @pytest.mark.parametrize("name", [*SYSTEMS, "sixteen"])
 def test_it_fits_the_terminal(name: str) -> None:
     machine = watched(f"{name}:training").run(6)
-    frame, look = machine.frame(), machine.bench.look
+    frame, samples = machine.frame(), machine.bench.samples
     for width in (80, 120):
-        told = list(page(frame, look, width))
+        told = list(page(frame, samples, width))
         assert max(map(len, told)) <= width
         assert told[0].startswith(("8 GPUs busy", "4 GPUs busy", "16 GPUs busy", "The GPU is busy"))
         assert told[-1] == "All expected hardware is present and at full speed."

@@ -6,14 +6,23 @@ import pytest
 
 from agent.diagnosis import accounting
 from agent.diagnosis.account import LAUNCH_PRICE, MINUTE
+from agent.diagnosis.accounting import Diagnosis
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.model import PAIRS, Reason
+from agent.polling.observers import GuardedObserver
 from agent.sources import activity
 from exporters.snapshot_json import document
-from tests.support.machines import Bench, simulated
+from tests.support.machines import AgentBench, simulated
 
-ONE_GPU = ("training", "idle", "held", "starved-disk", "starved-network", "starved-pcie")
+ONE_GPU: tuple[str, ...] = (
+    "training",
+    "idle",
+    "held",
+    "starved-disk",
+    "starved-network",
+    "starved-pcie",
+)
 ONE_GPU += ("starved-cpu", "starved-host-thread", "throttled", "gpu-hot")
 SEVERAL = (*ONE_GPU, "starved-peer", "nvlink-saturated", "infiniband-saturated")
 SYSTEMS = {
@@ -72,19 +81,19 @@ STRAY = 0.10
 """Share of the seconds, at most, that may go to any pair that a scenario does not name."""
 
 
-def verdicts(bench: Bench) -> dict[str, str]:
+def verdicts(bench: AgentBench) -> dict[str, str]:
     """State and cause of each GPU by its index."""
-    found = bench.look.all(accounting.STATE)
+    found = bench.samples.all(accounting.STATE)
     return {key[0]: f"{key[2]}/{key[3]}" for key, value in found.items() if value}
 
 
-def seconds(bench: Bench, gpu: str = "0") -> dict[str, float]:
+def seconds(bench: AgentBench, gpu: str = "0") -> dict[str, float]:
     """The account of one GPU."""
-    found = bench.look.where(accounting.STATE_SECONDS, gpu=gpu)
+    found = bench.samples.where(accounting.STATE_SECONDS, gpu=gpu)
     return {f"{key[2]}/{key[3]}": value for key, value in found.items()}
 
 
-def observed(bench: Bench, gpu: str = "0") -> float:
+def observed(bench: AgentBench, gpu: str = "0") -> float:
     return sum(seconds(bench, gpu).values())
 
 
@@ -117,14 +126,15 @@ def test_every_pair_is_there_from_the_first_tick() -> None:
     bench = simulated("dgx-h100:training").run(1)
     assert set(seconds(bench).values()) == {0.0}
     assert len(seconds(bench)) == len(PAIRS) == 17
-    assert len(bench.look.where(accounting.STATE, gpu="7")) == 17
+    assert len(bench.samples.where(accounting.STATE, gpu="7")) == 17
 
 
 def test_the_account_grows_by_a_second_a_second() -> None:
     bench = simulated("dgx-h100:starved-cpu").run(31)
     assert observed(bench) == pytest.approx(30.0)
     account = seconds(bench)
-    busy = bench.look.value(activity.ACTIVE_SECONDS, "0", bench.agent.gpus.inventory.gpus[0].uuid)
+    uuid = bench.agent.gpus.inventory.gpus[0].uuid
+    busy = bench.samples.value(activity.ACTIVE_SECONDS, "0", uuid) or 0.0
     forgiven = LAUNCH_PRICE * (MINUTE + 30)  # of the first minute, all at once
     assert account["busy/none"] == pytest.approx(busy + forgiven, abs=0.3)
     assert account["busy/none"] == pytest.approx(0.178 * 30 + forgiven, abs=1.0)
@@ -140,7 +150,7 @@ def test_a_missed_tick_is_made_up_for_and_a_gap_is_not() -> None:
     bench.run(1)
     assert observed(bench) == pytest.approx(before + 3.0)
     uuid = bench.agent.gpus.inventory.gpus[0].uuid
-    assert bench.look.value(accounting.UNOBSERVED_SECONDS, "0", uuid) == pytest.approx(60.0)
+    assert bench.samples.value(accounting.UNOBSERVED_SECONDS, "0", uuid) == pytest.approx(60.0)
     bench.run(10)
     assert observed(bench) == pytest.approx(before + 13.0)
 
@@ -159,7 +169,7 @@ def test_a_gpu_that_is_lost_and_returns_goes_on_with_its_account() -> None:
     bench.run(30)
     after = observed(bench, "3")
     uuid = bench.agent.gpus.inventory.gpus[3].uuid
-    missed = bench.look.value(accounting.UNOBSERVED_SECONDS, "3", uuid)
+    missed = bench.samples.value(accounting.UNOBSERVED_SECONDS, "3", uuid)
     assert missed is not None
     assert during < after < 51.0
     assert after + missed == pytest.approx(51.0)
@@ -217,4 +227,6 @@ def test_a_rule_that_fails_on_one_gpu_costs_the_others_nothing(
 def test_only_traffic_that_was_seen_is_remembered() -> None:
     bench = simulated("dgx-h100:held").run(40)
     _, guarded = bench.agent.poller.observers
+    assert isinstance(guarded, GuardedObserver)
+    assert isinstance(guarded.observer, Diagnosis)
     assert {a.memory.seen.nvlink_seen for a in guarded.observer.accounts.values()} == {False}

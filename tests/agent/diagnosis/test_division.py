@@ -16,7 +16,7 @@ from agent.sources import workload as work
 from tests.support.evidence import GPU, Figures, evidence
 
 PEER = GpuKey(1, "GPU-1")
-MATE = PEER.labels
+PEER_LABELS = PEER.labels
 ACTIVE, SM, WATTS = activity.ACTIVITY, activity.SM_ACTIVE, power.POWER
 TENSOR, DRAM = activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH
 TRAIN: Figures = {
@@ -33,12 +33,12 @@ TRAIN: Figures = {
     (clocks.REASONS, GPU): 0,
     (nvlink.LINKS, GPU): 18,
 }
-NOBODY: Figures = {**TRAIN, (process.PROCESSES, GPU): 0}
+NO_PROCESS: Figures = {**TRAIN, (process.PROCESSES, GPU): 0}
 REST: Figures = {**TRAIN, (ACTIVE, GPU): 0.0, (SM, GPU): 0.0, (TENSOR, GPU): 0.0, (DRAM, GPU): 0.0}
 SPINS = {ACTIVE: 1.0, SM: 0.18, TENSOR: 0.0, DRAM: 0.0, WATTS: 125.0}
 REDUCES = {ACTIVE: 0.994, SM: 0.173, TENSOR: 0.0, DRAM: 0.27, WATTS: 280.0}
 TO_GPU = ("pcie", "gpu0", GPU, "receive")
-OUT, IN = ("nvlink", "gpu0", GPU, "transmit"), ("nvlink", "gpu1", MATE, "transmit")
+OUT, IN = ("nvlink", "gpu0", GPU, "transmit"), ("nvlink", "gpu1", PEER_LABELS, "transmit")
 IB_OUT, IB_IN = (("infiniband", "mlx5_0:1", (), way) for way in ("transmit", "receive"))
 LONG = GpuHistory(waits_for=HUNG_AFTER)
 SHORT = GpuHistory(waits_for=HUNG_AFTER - 1)
@@ -50,8 +50,8 @@ def job(
     """Two GPUs of one job that differ in these figures; each sends so many bytes a second."""
     both = dict(TRAIN)
     for (metric, labels), value in TRAIN.items():
-        both[metric, (*MATE, *labels[2:])] = value
-    for gpu, its in ((GPU, mine), (MATE, theirs)):
+        both[metric, (*PEER_LABELS, *labels[2:])] = value
+    for gpu, its in ((GPU, mine), (PEER_LABELS, theirs)):
         both[work.JOB, (*gpu, "train.py:1", "eve", "process", "root:1")] = 1
         both[activity.NVLINK_RATE, (*gpu, "transmit")] = sent
         for metric, value in its.items():
@@ -80,10 +80,10 @@ WAITS, UNKNOWN = (STARVED, Cause.PEER), (STARVED, Cause.UNKNOWN)
 REDUCING = {"wires": links(328.5e9), "others": OTHERS}
 Row = tuple[dict[Pair, float], Figures, dict[str, Any]]
 ROWS: dict[str, Row] = {
-    "nobody": ({IDLE: 1.0}, {**NOBODY, (ACTIVE, GPU): 0.0}, {}),
+    "no process": ({IDLE: 1.0}, {**NO_PROCESS, (ACTIVE, GPU): 0.0}, {}),
     "graphics, or another PID namespace": (
         {BUSY: 0.4, IDLE: 0.6},
-        {**NOBODY, (ACTIVE, GPU): 0.4},
+        {**NO_PROCESS, (ACTIVE, GPU): 0.4},
         {},
     ),
     "held": ({HELD: 1.0}, REST, {"history": GpuHistory(60.0)}),
@@ -182,7 +182,7 @@ def test_the_rank_that_others_wait_for_is_named(name: str) -> None:
 
 
 def test_a_gpu_alone_cannot_hang() -> None:
-    figures = {**TRAIN, **{(metric, GPU): value for metric, value in SPINS.items()}}
+    figures: Figures = {**TRAIN, **{(metric, GPU): value for metric, value in SPINS.items()}}
     assert HUNG not in divide_second(evidence(figures, history=GpuHistory(waits_for=900.0))).parts
 
 
@@ -198,7 +198,7 @@ def test_without_nvlink_gpus_talk_over_pcie() -> None:
     figures = {k: v for k, v in figures.items() if k[0] is not nvlink.LINKS}
     wires: dict[Any, tuple[float, float]] = {
         ("pcie", "gpu0", GPU, "transmit"): (0.85, 16e9),
-        ("pcie", "gpu1", MATE, "receive"): (0.85, 16e9),
+        ("pcie", "gpu1", PEER_LABELS, "receive"): (0.85, 16e9),
     }
     both = divide_second(evidence(figures, wires, others=OTHERS)).parts
     assert both[State.COMMUNICATING, Cause.PCIE] == pytest.approx(0.994)

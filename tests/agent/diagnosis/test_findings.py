@@ -12,7 +12,7 @@ from agent.sources import activity, pcie
 from agent.specs import load
 from agent.specs.machine import SpecConfig
 from exporters.words import finding_text
-from tests.support.machines import Bench, simulated
+from tests.support.machines import AgentBench, simulated
 
 SYSTEMS = load().systems
 
@@ -77,7 +77,7 @@ def test_a_healthy_machine_has_none(system: str, scenario: str) -> None:
     assert told(bench) == []
 
 
-def refused(bench: Bench, call: str, answer: int, index: int = 0) -> Bench:
+def refused(bench: AgentBench, call: str, answer: int, index: int = 0) -> AgentBench:
     """A machine of which one GPU answers one question with this number."""
     library = bench.machine.nvml
     honest = getattr(library, call)
@@ -91,7 +91,7 @@ def refused(bench: Bench, call: str, answer: int, index: int = 0) -> Bench:
     return bench
 
 
-def looked_at(bench: Bench) -> Bench:
+def looked_at(bench: AgentBench) -> AgentBench:
     """A machine as `check` leaves it: at the last tick every quick read has run."""
     bench.run(11)
     for read in bench.agent.gpus.reads():
@@ -175,7 +175,7 @@ def test_a_limit_that_its_owner_set_is_no_slow_port() -> None:
     assert told(simulated("dgx-1-v100:training", config).run(12)) == []
 
 
-def told(bench: Bench) -> list[str]:
+def told(bench: AgentBench) -> list[str]:
     """What `check` finds, with the sheet of the system that is simulated."""
     spec = SYSTEMS[bench.machine.system.name]
     return [finding_text(found) for found in findings(bench.agent.poller.latest, spec)]

@@ -17,11 +17,11 @@ import pytest
 from agent.cli.assembly import build_agent, taped_hardware
 from agent.clock import FrozenClock
 from agent.model import BUSY, Pair
-from tests.hardware.blindness import without_gpm
 from tests.hardware.judging import Span, pair
-from tests.hardware.stage import SimulatedStage
+from tests.hardware.load_runners import SimulatedLoads
 from tests.hardware.trials import ALONE, TOGETHER, config
 from tests.hardware.verdicts import LABELS, chosen, play
+from tests.hardware.without_gpm import without_gpm
 from tests.support.repository import TAPES
 
 LABELLED = TAPES / "labelled"
@@ -123,7 +123,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tapes of a simulated machine that plays scenarios in place of the loads."""
     directory = tmp_path_factory.mktemp("tapes")
     for trial in chosen((*ALONE, *TOGETHER), SIMULATED):
-        play(replace(trial, seconds=20.0), SimulatedStage("dgx-h100"), tapes=directory)
+        play(replace(trial, seconds=20.0), SimulatedLoads("dgx-h100"), tapes=directory)
     return directory
 
 

@@ -17,7 +17,7 @@ from agent.sources import workload as work
 from tests.support.evidence import GPU, Figures, Wires, evidence
 
 ACTIVE = activity.ACTIVITY
-HUNGRY: Figures = {
+INPUT_BOUND: Figures = {
     (process.PROCESSES, GPU): 1,
     (ACTIVE, GPU): 0.245,
     (activity.SM_ACTIVE, GPU): 0.19,
@@ -25,7 +25,7 @@ HUNGRY: Figures = {
     (power.POWER_LIMIT, GPU): 700,
 }
 WAITING: Figures = {
-    **HUNGRY,
+    **INPUT_BOUND,
     (work.LAUNCHER_CORES, GPU): 0.30,
     (work.LAUNCHER_WAITING, GPU): 0.0,
     (work.LOADERS, GPU): 6,
@@ -41,7 +41,7 @@ RUNNING: Figures = {
     (work.LOADERS_CORES, GPU): 6.0,
 }
 ALONE: Figures = {
-    **HUNGRY,
+    **INPUT_BOUND,
     (work.LAUNCHER_CORES, GPU): 0.98,
     (work.LAUNCHER_WAITING, GPU): 0.0,
     (work.LOADERS, GPU): 0,
@@ -311,9 +311,11 @@ def test_thresholds_are_configuration() -> None:
 
 
 def test_doubts_say_what_was_not_seen() -> None:
-    assert list(doubts(evidence(HUNGRY))) == []
-    blind = {key: value for key, value in HUNGRY.items() if key[0] is not activity.SM_ACTIVE}
-    assert [fact.kind for fact in doubts(evidence(blind))] == [FactKind.WITHOUT_GPM]
+    assert list(doubts(evidence(INPUT_BOUND))) == []
+    without_sm = {
+        key: value for key, value in INPUT_BOUND.items() if key[0] is not activity.SM_ACTIVE
+    }
+    assert [fact.kind for fact in doubts(evidence(without_sm))] == [FactKind.WITHOUT_GPM]
 
 
 def test_every_pair_has_a_summary_and_every_loss_an_advice() -> None:

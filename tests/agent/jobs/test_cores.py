@@ -26,8 +26,8 @@ def test_no_more_cores_than_the_quota_of_any_cgroup_above(tree: ProcessTree) -> 
     tree.write(f"/sys/fs/cgroup{CGROUP}/cpu.max", "max 100000\n")
     tree.write("/sys/fs/cgroup/system.slice/cpu.max", "250000 100000\n")
     tree.occupy(100)
-    tree.look()
-    assert of(tree.look())[work.ALLOWED_CORES] == 2.5
+    tree.read()
+    assert of(tree.read())[work.ALLOWED_CORES] == 2.5
 
 
 def test_cores_are_those_of_launcher_and_loaders_together(tree: ProcessTree) -> None:
@@ -35,15 +35,15 @@ def test_cores_are_those_of_launcher_and_loaders_together(tree: ProcessTree) -> 
         tree.write(f"/proc/{pid}/status", f"Uid:\t1000\nCpus_allowed_list:\t{allowed}\n")
     tree.end(103)
     tree.occupy(100)
-    tree.look()
-    assert of(tree.look())[work.ALLOWED_CORES] == 5
+    tree.read()
+    assert of(tree.read())[work.ALLOWED_CORES] == 5
 
 
 def test_cores_are_asked_again_after_a_minute(tree: ProcessTree) -> None:
     tree.occupy(100)
     asked = 0
     for _ in range(62):
-        tree.look()
+        tree.read()
         asked += "/proc/101/status" in tree.tree.asked
     assert asked == 2
 
@@ -52,8 +52,8 @@ def test_unknown_affinity_leaves_the_cores_unknown(tree: ProcessTree) -> None:
     for pid in (100, 101, 102, 103):
         tree.write(f"/proc/{pid}/status", "Name:\tx\n")
     tree.occupy(100)
-    tree.look()
-    assert work.ALLOWED_CORES not in of(tree.look())
+    tree.read()
+    assert work.ALLOWED_CORES not in of(tree.read())
 
 
 QUOTAS = {

@@ -1,15 +1,15 @@
-"""The NVML lane writes down who is on which GPU, the host lane reads it: on whole machines."""
+"""The NVML worker writes down who is on which GPU, the host worker reads it: on whole machines."""
 
 from agent.model import Metric
 from agent.sources import filesystem, process
 from agent.sources import workload as work
 from tests.support import machines
-from tests.support.machines import Bench
+from tests.support.machines import AgentBench
 
 SECONDS = 12
 
 
-def told(bench: Bench, metric: Metric) -> dict[tuple[str, ...], float]:
+def told(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
     """The figures of a metric by its labels, GPUs by number."""
     found = bench.agent.poller.latest.samples(bench.clock.monotonic())
     return {

@@ -17,8 +17,10 @@ NO_CGROUP = "0::/user.slice/user-1000.slice/session-2.scope\n"
 def line(*names: str, group: int = 500, pids: Sequence[int] = (), uid: int = 1000) -> JobOrigin:
     """A process and its ancestors by name, the process first; of one process group."""
     numbers = pids or range(100, 100 - len(names), -1)
-    kin = tuple(Ancestor(p, n, group, float(p), uid) for p, n in zip(numbers, names, strict=True))
-    return JobOrigin(kin, "", NO_CGROUP)
+    ancestors = tuple(
+        Ancestor(p, n, group, float(p), uid) for p, n in zip(numbers, names, strict=True)
+    )
+    return JobOrigin(ancestors, "", NO_CGROUP)
 
 
 ROOTS = {

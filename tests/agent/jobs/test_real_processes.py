@@ -1,4 +1,4 @@
-"""The workload of real processes of this machine, and the price of a look at many."""
+"""The workload of real processes of this machine, and the cost of reading many."""
 
 import platform
 import subprocess
@@ -21,13 +21,13 @@ from agent.model import Reading
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import workload as work
 from agent.sources.options import HostOptions
-from tests.support.effort import calls_of
-from tests.support.marks import Mark, between, marked
+from tests.support.call_count import calls_of
+from tests.support.kernel_counters import Mark, between, marked
 from tests.support.process_tree import GPU, labels_of, of
 
-LOOKS = follow.WINDOW + 1
+READINGS = follow.WINDOW + 1
 BETWEEN = 0.5  # seconds
-PATIENCE = 60.0
+TIMEOUT = 60.0
 TICK = 0.01
 """Seconds of CPU time that the kernel counts by."""
 
@@ -78,16 +78,16 @@ def launched(*loaders: str) -> Iterator[psutil.Process]:
                 process.kill()
 
 
-def looking(gpu_processes: GpuProcesses) -> Callable[[], Reading]:
+def reader(gpu_processes: GpuProcesses) -> Callable[[], Reading]:
     clock = SystemClock()
-    (read,) = work.reads(real_host(), clock, HostOptions(), gpu_processes)
+    (workload,) = work.reads(real_host(), clock, HostOptions(), gpu_processes)
 
-    def look() -> Reading:
-        reading, _ = perform(read, clock, ReadCosts())
+    def read_once() -> Reading:
+        reading, _ = perform(workload, clock, ReadCosts())
         assert not reading.failure, reading.failure
         return reading
 
-    return look
+    return read_once
 
 
 def used(process: psutil.Process) -> float:
@@ -96,7 +96,7 @@ def used(process: psutil.Process) -> float:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -117,11 +117,11 @@ def test_figures_of_real_processes() -> None:
         wait_until(lambda: sleeper.status() == psutil.STATUS_SLEEPING)
         wait_until(lambda: waiter.status() == psutil.STATUS_DISK_SLEEP)
         gpu_processes.settle(GPU, (launcher.pid,))
-        look, burnt, spent = looking(gpu_processes), [], []
-        for _ in range(LOOKS):  # the first is forgotten by the last
+        read, burnt, spent = reader(gpu_processes), [], []
+        for _ in range(READINGS):  # the first is forgotten by the last
             time.sleep(BETWEEN)
             (reading, by_launcher), by_burner = marked(
-                lambda: marked(look, lambda: used(launcher)), lambda: used(burner)
+                lambda: marked(read, lambda: used(launcher)), lambda: used(burner)
             )
             burnt.append(by_burner)
             spent.append(by_launcher)
@@ -142,7 +142,7 @@ def test_two_launchers_of_this_test_are_one_job() -> None:
     with launched() as one, launched() as other:
         for number, process in enumerate((one, other)):
             gpu_processes.settle((str(number), f"GPU-{number}"), (process.pid,))
-        jobs = labels_of(looking(gpu_processes)(), work.JOB)
+        jobs = labels_of(reader(gpu_processes)(), work.JOB)
     assert len({labels[-1] for labels in jobs}) == 1
 
 
@@ -151,27 +151,27 @@ def test_a_launcher_that_has_ended_is_said_to_be_hidden_not_idle() -> None:
         pid = launcher.pid
     gpu_processes = GpuProcesses()
     gpu_processes.settle(GPU, (pid,))
-    reading = looking(gpu_processes)()
+    reading = reader(gpu_processes)()
     assert reading.samples == ()
     assert all(f"process {pid} " in absence.detail for absence in reading.absences)
 
 
 def test_a_look_at_eight_gpus_is_little_work() -> None:
-    """Eight launchers with eight loaders each; an idle core makes such a look in a millisecond."""
+    """Eight launchers with eight loaders each; an idle core reads them in a millisecond."""
     gpu_processes = GpuProcesses()
     several = f"import subprocess as s\n[s.Popen(['sleep', '600']) for _ in range(8)]\n{SLEEP}"
     with launched(*[several] * 8) as above:
         for number, launcher in enumerate(above.children()):
             gpu_processes.settle((str(number), f"GPU-{number}"), (launcher.pid,))
-        look = looking(gpu_processes)
-        look()  # meets them
+        read = reader(gpu_processes)
+        read()  # meets them
         by_source, calls, readings = [], [], []
         for _ in range(3):
             began = time.thread_time()
-            readings.append(look())
+            readings.append(read())
             by_source.append(time.thread_time() - began)
-            calls.append(calls_of(look))
-    print(f"a look takes {min(by_source) * 1e3:.2f} ms of CPU, {max(calls)} calls")
+            calls.append(calls_of(read))
+    print(f"a reading takes {min(by_source) * 1e3:.2f} ms of CPU, {max(calls)} calls")
     assert sum(metric is work.LOADERS for metric, _, _ in readings[-1].samples) == 8
     assert max(calls) < MOST_CALLS
 
@@ -180,7 +180,7 @@ def test_a_name_that_does_not_come_is_not_waited_for() -> None:
     answered = threading.Event()
 
     def find(uid: int) -> str:
-        assert answered.wait(PATIENCE)
+        assert answered.wait(TIMEOUT)
         return f"user{uid}"
 
     logins = Logins(find)

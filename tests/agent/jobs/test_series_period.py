@@ -1,6 +1,7 @@
 """Periods of series other than power, and what the GPUs of a job agree on."""
 
 from math import exp
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -132,7 +133,7 @@ def test_gpus_of_a_job_agree_or_nothing_is_told(
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=16), st.randoms())
-def test_the_order_of_gpus_does_not_matter(seconds: list[float], chance: st.randoms) -> None:  # type: ignore[valid-type]
+def test_the_order_of_gpus_does_not_matter(seconds: list[float], chance: Random) -> None:
     periods = [Period(one, exp(-one)) for one in seconds]
     before = agree(periods)
     chance.shuffle(periods)

@@ -31,7 +31,7 @@ def pipeline(tree: ProcessTree, seconds: float) -> None:
 def test_threads_that_decode_are_seen_though_the_first_one_sleeps(tree: ProcessTree) -> None:
     for second in range(12):
         pipeline(tree, float(second))
-        reading = tree.look()
+        reading = tree.read()
     told = of(reading)
     assert told[work.THREADS] == 7
     assert told[work.BUSIEST_THREAD] == pytest.approx(4 / 6, abs=0.02)
@@ -43,7 +43,7 @@ def test_between_surveys_only_active_threads_are_read(tree: ProcessTree) -> None
     asked = []
     for second in range(12):
         pipeline(tree, float(second))
-        tree.look()
+        tree.read()
         asked.append(sum("/task/" in path and "stat" in path for path in tree.tree.asked))
     assert max(asked) > 50
     assert sorted(asked)[len(asked) // 2] <= 2 * 7
@@ -53,13 +53,13 @@ def test_threads_that_wait_for_a_disk(tree: ProcessTree) -> None:
     for second in range(8):
         tree.thread(PIDS, PIDS, "S", 0.0)
         tree.thread(PIDS, 101, "D", 0.05 * second)
-        reading = tree.look()
+        reading = tree.read()
     assert of(reading)[work.THREADS_WAITING] == 1.0
 
 
 def test_nothing_is_told_of_threads_that_cannot_be_seen(tree: ProcessTree) -> None:
     for _ in range(7):
-        reading = tree.look()
+        reading = tree.read()
     assert work.THREADS not in of(reading)
 
 
@@ -69,8 +69,8 @@ def test_the_cgroup_of_the_job_tells_who_waited(tree: ProcessTree) -> None:
     tree.write(f"{folder}/io.pressure", stalled)
     tree.write(f"{folder}/cpu.stat", "usage_usec 5\nnr_throttled 3\nthrottled_usec 1500000\n")
     tree.write(f"{folder}/io.stat", "8:0 rbytes=100 wbytes=7 rios=1\n8:16 rbytes=20 wbytes=0\n")
-    tree.look()
-    told = {s.metric: s.value for s in tree.look().samples if s.labels[:2] == GPU}
+    tree.read()
+    told = {s.metric: s.value for s in tree.read().samples if s.labels[:2] == GPU}
     assert told[work.CGROUP_STALLED] == pytest.approx(2.5)
     assert told[work.CGROUP_THROTTLED] == pytest.approx(1.5)
     assert (told[work.CGROUP_READ], told[work.CGROUP_WRITTEN]) == (120.0, 7.0)
@@ -79,8 +79,8 @@ def test_the_cgroup_of_the_job_tells_who_waited(tree: ProcessTree) -> None:
 def test_what_the_network_namespace_received(tree: ProcessTree) -> None:
     head = "Inter-|   Receive\n face |bytes packets\n"
     tree.write(f"/proc/{PIDS}/net/dev", f"{head}    lo: 10 1 0\n  eth0:  990 2 0\n")
-    tree.look()
-    assert of(tree.look())[work.RECEIVED] == 1000.0
+    tree.read()
+    assert of(tree.read())[work.RECEIVED] == 1000.0
 
 
 ODD = ("", "some", "some avg10=0 total=x", "\0\0", "some total=" + "9" * 99)
@@ -91,5 +91,5 @@ def test_odd_files_of_a_cgroup_are_no_figures(tree: ProcessTree, text: str) -> N
     for name in ("io.pressure", "cpu.stat", "io.stat"):
         tree.write(f"/sys/fs/cgroup{CGROUP}/{name}", text)
     tree.write(f"/proc/{PIDS}/net/dev", text)
-    tree.look()
-    assert not of(tree.look()).keys() & set(work.OF_CGROUP)
+    tree.read()
+    assert not of(tree.read()).keys() & set(work.OF_CGROUP)

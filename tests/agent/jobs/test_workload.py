@@ -23,7 +23,7 @@ def tree(tmp_path: Path) -> ProcessTree:
     return found
 
 
-# ---- what the crew does
+# ---- what the processes do
 
 
 def test_figures_over_a_window(tree: ProcessTree) -> None:
@@ -32,7 +32,7 @@ def test_figures_over_a_window(tree: ProcessTree) -> None:
         tree.does(100, "D" if second == 8 else "S", 0.5 * second)
         tree.does(101, "D", 0.05 * second)
         tree.does(102, "R" if second % 2 else "S", 0.75 * second)
-        reading = tree.look()
+        reading = tree.read()
     assert of(reading) == {
         work.JOB: 1,
         work.LIVES: pytest.approx(1008),
@@ -49,13 +49,13 @@ def test_figures_over_a_window(tree: ProcessTree) -> None:
 
 def test_before_two_looks_there_is_no_rate_and_no_zero(tree: ProcessTree) -> None:
     tree.occupy(100)
-    assert of(tree.look()).keys() == {work.JOB, work.LIVES}
+    assert of(tree.read()).keys() == {work.JOB, work.LIVES}
 
 
 def test_without_loaders_their_number_is_known_and_their_shares_are_not(tree: ProcessTree) -> None:
     tree.occupy(100)
-    tree.look()
-    figures = of(tree.look())
+    tree.read()
+    figures = of(tree.read())
     assert (figures[work.LOADERS], figures[work.LOADERS_CORES]) == (0, 0)
     assert not {work.LOADERS_WAITING, work.LOADERS_RUNNING} & figures.keys()
 
@@ -66,7 +66,7 @@ def test_launchers_add_up_and_either_may_wait(tree: ProcessTree) -> None:
     for second in range(2):
         tree.does(100, "D" if second else "S", 0.3 * second)
         tree.does(200, "S" if second else "D", 0.4 * second)
-        reading = tree.look()
+        reading = tree.read()
     assert of(reading)[work.LAUNCHER_CORES] == pytest.approx(0.7)
     assert of(reading)[work.LAUNCHER_WAITING] == 1
 
@@ -74,12 +74,12 @@ def test_launchers_add_up_and_either_may_wait(tree: ProcessTree) -> None:
 def test_a_pid_that_is_used_again_starts_anew(tree: ProcessTree) -> None:
     tree.occupy(100)
     for _ in range(3):
-        tree.look()
+        tree.read()
     tree.start(100, at=4500.0)
     tree.does(100, "S", 0.01)
-    assert work.LAUNCHER_CORES not in of(tree.look())
+    assert work.LAUNCHER_CORES not in of(tree.read())
     tree.does(100, "S", 0.51)
-    assert of(tree.look())[work.LAUNCHER_CORES] == pytest.approx(0.5)
+    assert of(tree.read())[work.LAUNCHER_CORES] == pytest.approx(0.5)
 
 
 def test_processes_that_end_are_passed_over(tree: ProcessTree) -> None:
@@ -87,32 +87,32 @@ def test_processes_that_end_are_passed_over(tree: ProcessTree) -> None:
     for second in range(3):
         tree.does(101, "R", second)
         tree.does(102, "R", second)
-        tree.look()
+        tree.read()
     tree.end(101)
-    assert of(tree.look())[work.LOADERS] == 1
+    assert of(tree.read())[work.LOADERS] == 1
     tree.end(100)
-    reading = tree.look()
+    reading = tree.read()
     assert of(reading).keys() == {work.JOB, work.LIVES}
     assert reading.absences == ()
 
 
 def test_a_file_cut_short_is_a_process_that_ended(tree: ProcessTree) -> None:
     tree.occupy(100)
-    tree.look()
+    tree.read()
     tree.does(102, "R", 0.0)
     tree.write("/proc/101/stat", "101 (python3) R 1")
-    assert of(tree.look())[work.LOADERS] == 1
+    assert of(tree.read())[work.LOADERS] == 1
 
 
 def test_a_name_may_hold_anything(tree: ProcessTree) -> None:
     tree.start(300, name="a) R 1 (b\n")
     tree.occupy(300)
-    tree.look()
+    tree.read()
     tree.does(300, "D", 0.25)
-    assert of(tree.look())[work.LAUNCHER_CORES] == pytest.approx(0.25)
+    assert of(tree.read())[work.LAUNCHER_CORES] == pytest.approx(0.25)
 
 
-# ---- who belongs to the crew
+# ---- which processes belong to the GPU
 
 
 def test_loaders_are_found_below_any_thread_and_at_any_depth(tree: ProcessTree) -> None:
@@ -120,10 +120,10 @@ def test_loaders_are_found_below_any_thread_and_at_any_depth(tree: ProcessTree) 
     tree.start(201, parent=100, thread=150)
     tree.start(202, parent=201)
     tree.occupy(100)
-    tree.look()
+    tree.read()
     tree.does(201, "R", 0.0)
     tree.does(202, "R", 0.0)
-    assert of(tree.look())[work.LOADERS] == 2
+    assert of(tree.read())[work.LOADERS] == 2
 
 
 def test_a_rank_that_is_the_parent_of_another_does_not_count_its_loaders(
@@ -133,10 +133,10 @@ def test_a_rank_that_is_the_parent_of_another_does_not_count_its_loaders(
     tree.start(111, parent=110)
     tree.occupy(100)
     tree.occupy(110, gpu=OTHER)
-    tree.look()
+    tree.read()
     tree.does(110, "R", 0.0)
     tree.does(111, "D", 0.0)
-    reading = tree.look()
+    reading = tree.read()
     assert of(reading)[work.LOADERS] == 0
     assert of(reading, OTHER)[work.LOADERS] == 1
 
@@ -144,9 +144,9 @@ def test_a_rank_that_is_the_parent_of_another_does_not_count_its_loaders(
 def test_a_process_on_two_gpus_is_looked_at_once_and_counts_for_both(tree: ProcessTree) -> None:
     tree.occupy(100)
     tree.occupy(100, gpu=OTHER)
-    tree.look()
+    tree.read()
     tree.does(100, "S", 0.5)
-    reading = tree.look()
+    reading = tree.read()
     assert of(reading)[work.LAUNCHER_CORES] == of(reading, OTHER)[work.LAUNCHER_CORES] == 0.5
     assert tree.tree.asked.count("/proc/100/stat") == 1
 
@@ -158,7 +158,7 @@ def test_loaders_are_searched_for_every_two_seconds_and_at_once_for_a_new_launch
     searched = []
     for second in range(9):
         tree.occupy(100, *([103] if second >= 6 else []))
-        tree.look()
+        tree.read()
         if any(path.endswith("children") for path in tree.tree.asked):
             searched.append(second)
     assert searched == [0, 1, 3, 5, 6, 8]
@@ -168,8 +168,8 @@ def test_no_more_loaders_are_followed_than_agreed(tree: ProcessTree) -> None:
     for pid in range(1000, 1000 + 2 * process_group.MOST):
         tree.start(pid, parent=100)
     tree.occupy(100)
-    tree.look()
-    tree.look()
+    tree.read()
+    tree.read()
     assert len(pids_asked(tree.tree.asked)) == 1 + process_group.MOST
 
 
@@ -181,7 +181,7 @@ def test_a_kernel_that_lists_no_children_is_scanned_and_seldom(tree: ProcessTree
     scans = []
     for second in range(24):
         tree.does(101, "R", 0.0)
-        reading = tree.look()
+        reading = tree.read()
         if "/proc" in tree.tree.listed:
             scans.append(second)
     assert of(reading)[work.LOADERS] == 1
@@ -195,14 +195,14 @@ def test_nothing_is_read_for_a_gpu_without_a_process(tree: ProcessTree) -> None:
     tree.occupy()
     tree.occupy(gpu=OTHER)
     for _ in range(3):
-        assert tree.look().samples == ()
+        assert tree.read().samples == ()
         assert (tree.tree.asked, tree.tree.listed) == ([], [])
 
 
 def test_a_gpu_of_unknown_activity_is_hungry(tree: ProcessTree) -> None:
     tree.gpu_processes.settle(GPU, (100,))
-    tree.look()
-    assert work.LAUNCHER_CORES in of(tree.look())
+    tree.read()
+    assert work.LAUNCHER_CORES in of(tree.read())
 
 
 def test_a_gpu_that_is_lost_is_forgotten(tree: ProcessTree) -> None:
@@ -215,7 +215,7 @@ def test_a_gpu_that_is_lost_is_forgotten(tree: ProcessTree) -> None:
 def test_a_look_costs_one_file_a_process(tree: ProcessTree) -> None:
     tree.occupy(100)
     for _ in range(7):  # between two searches
-        tree.look()
+        tree.read()
     of_processes = [path for path in tree.tree.asked if path.count("/") == 3 and "stat" in path]
     assert sorted(of_processes) == [f"/proc/{pid}/stat" for pid in (100, 101, 102, 103)]
 
@@ -231,10 +231,10 @@ def test_a_hidden_process_costs_its_gpu_the_figures_and_no_other(
     tree.tree.errors["/proc/200/stat"] = number
     tree.occupy(200, 103)
     tree.occupy(100, gpu=OTHER)
-    tree.look()
-    reading = tree.look()
+    tree.read()
+    reading = tree.read()
     told = {a.metric: (a.reason, a.detail) for a in reading.absences if a.labels == GPU}
-    hidden = {*work.OF_CREW, *work.OF_THREADS, *work.OF_CGROUP, work.LIVES, work.JOB}
+    hidden = {*work.OF_PROCESSES, *work.OF_THREADS, *work.OF_CGROUP, work.LIVES, work.JOB}
     assert told.keys() == hidden
     assert {reason for reason, _ in told.values()} == {Reason.DENIED}
     assert all("process 200 " in detail for _, detail in told.values())
@@ -245,9 +245,9 @@ def test_a_hidden_process_costs_its_gpu_the_figures_and_no_other(
 def test_a_loader_that_is_hidden_is_passed_over(tree: ProcessTree) -> None:
     tree.tree.errors["/proc/101/stat"] = errno.EACCES
     tree.occupy(100)
-    tree.look()
+    tree.read()
     tree.does(102, "R", 0.0)
-    assert of(tree.look())[work.LOADERS] == 1
+    assert of(tree.read())[work.LOADERS] == 1
 
 
 # ---- arrivals and jobs
@@ -257,27 +257,27 @@ def test_what_the_agent_finds_is_as_old_as_its_process_and_who_comes_later_is_ne
     tree: ProcessTree,
 ) -> None:
     tree.occupy(100)
-    assert of(tree.look())[work.LIVES] == pytest.approx(1000)
+    assert of(tree.read())[work.LIVES] == pytest.approx(1000)
     tree.occupy(100, 103)
-    assert of(tree.look())[work.LIVES] == 0
-    assert of(tree.look())[work.LIVES] == 1
+    assert of(tree.read())[work.LIVES] == 0
+    assert of(tree.read())[work.LIVES] == 1
     tree.occupy(100)
-    assert of(tree.look())[work.LIVES] == pytest.approx(1003)
+    assert of(tree.read())[work.LIVES] == pytest.approx(1003)
 
 
 def test_a_process_that_comes_to_an_idle_gpu_is_new(tree: ProcessTree) -> None:
     tree.occupy()
-    tree.look()
+    tree.read()
     tree.occupy(100)
-    assert of(tree.look())[work.LIVES] == 0
+    assert of(tree.read())[work.LIVES] == 0
 
 
 def test_nobody_is_named_who_was_not_asked_for(tree: ProcessTree) -> None:
     tree.occupy(100)
-    ((*gpu, job, user, runtime, key),) = labels_of(tree.look(), work.JOB)
+    ((*gpu, job, user, runtime, key),) = labels_of(tree.read(), work.JOB)
     assert (tuple(gpu), job, user, runtime) == (GPU, "", "", "process")
     assert key
-    assert labels_of(tree.look(), work.JOB_INFO) == []
+    assert labels_of(tree.read(), work.JOB_INFO) == []
 
 
 def test_jobs_are_exported_by_name_where_the_user_asks(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_jobs_are_exported_by_name_where_the_user_asks(tmp_path: Path) -> None:
     for pid in range(100, 112):
         tree.start(pid)
     tree.occupy(*range(100, 112))
-    reading = tree.look()
+    reading = tree.read()
     expected = [(*GPU, f"train.py:{pid}", "ada", "process") for pid in range(100, 108)]
     assert labels_of(reading, work.JOB_INFO) == expected
     assert [labels[:-1] for labels in labels_of(reading, work.JOB)] == expected
@@ -297,7 +297,7 @@ def test_gpus_of_one_job_have_one_key(tree: ProcessTree) -> None:
     tree.occupy(100)
     tree.occupy(110, gpu=OTHER)
     tree.occupy(200, gpu=("2", "GPU-2"))
-    keys = {labels[0]: labels[-1] for labels in labels_of(tree.look(), work.JOB)}
+    keys = {labels[0]: labels[-1] for labels in labels_of(tree.read(), work.JOB)}
     assert keys["0"] == keys["1"] != keys["2"]
 
 
@@ -316,7 +316,7 @@ def test_shares_stay_shares_whatever_processes_do(histories: list[list[tuple[str
         seconds = 0.0
         for at, (state, used) in enumerate(history):
             seconds += used
-            follows[-1].looks.append(follow.ProcessReading(float(at), state, seconds))
+            follows[-1].readings.append(follow.ProcessReading(float(at), state, seconds))
     loading = follow.loading(follows)
     assert 0 <= loading.number <= len(follows)
     assert 0 <= loading.cores <= loading.number + 1e-9

@@ -8,23 +8,23 @@ import pytest
 from agent.config.settings import Settings
 from agent.limits import paths
 from agent.limits.configured import LimitConfig, LimitsConfig
-from agent.limits.paths import PathAccounts, PathKey
-from agent.limits.resolution import Limit
+from agent.limits.paths import PathAccounts
+from agent.limits.resolution import Limit, PathKey
 from agent.model import Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.simulator import scenarios, system_models
 from agent.sources import disk, nvlink
 from agent.specs.machine import SaturationConfig, SpecConfig
 from tests.support.configuration import SHIPPED
-from tests.support.machines import Bench, simulated
+from tests.support.machines import AgentBench, simulated
 
 BOTH = ("receive", "transmit")
 SETTLED = 65  # seconds: links are read once a minute
 
 
-def saturated(bench: Bench) -> set[tuple[str, str, str]]:
+def saturated(bench: AgentBench) -> set[tuple[str, str, str]]:
     """Path, device and direction of every path that was ever saturated."""
-    found = bench.look.all(paths.SATURATED).items()
+    found = bench.samples.all(paths.SATURATED).items()
     return {(key[0], key[1], key[4]) for key, seconds in found if seconds > 0}
 
 
@@ -122,7 +122,7 @@ def test_one_pair_of_a_cube_mesh_is_full_at_a_sixth_of_its_gpu() -> None:
 
 def test_hbm_has_a_limit_only_where_gpm_tells_the_traffic() -> None:
     def limited(machine: str) -> set[str]:
-        return {key[0] for key in simulated(machine).run(5).look.all(paths.LIMIT)}
+        return {key[0] for key in simulated(machine).run(5).samples.all(paths.LIMIT)}
 
     assert "hbm" in limited("dgx-h100:training")
     assert "hbm" not in limited("dgx-1-v100:training")
@@ -130,7 +130,7 @@ def test_hbm_has_a_limit_only_where_gpm_tells_the_traffic() -> None:
 
 def test_what_no_paper_states_is_unknown_until_it_is_configured() -> None:
     bench = simulated("dgx-station-v100:starved-disk").run(12)
-    assert not [key for key in bench.look.all(paths.LIMIT) if key[0] == "disk"]
+    assert not [key for key in bench.samples.all(paths.LIMIT) if key[0] == "disk"]
     snapshot = bench.agent.poller.latest
     reasons = {
         (a.labels[1], a.labels[4]): a.reason
@@ -144,17 +144,17 @@ def test_what_no_paper_states_is_unknown_until_it_is_configured() -> None:
 
 
 def test_a_pair_of_a_cube_mesh_has_limits_of_its_own() -> None:
-    limits = simulated("dgx-1-v100:training").run(3).look.all(paths.LIMIT)
+    limits = simulated("dgx-1-v100:training").run(3).samples.all(paths.LIMIT)
     of_gpu0 = {key[1]: value for key, value in limits.items() if key[:1] == ("nvlink",)}
     assert of_gpu0["gpu0"] == 150e9
     assert {of_gpu0[f"gpu0:{link}"] for link in range(6)} == {25e9}
 
 
 def test_limits_name_their_origin_and_source() -> None:
-    look = simulated("dgx-1-p100:training").run(3).look
+    samples = simulated("dgx-1-p100:training").run(3).samples
     told = {
         (row["path"], row["device"], row["direction"]): (row["origin"], row["source"])
-        for row in look.labelled(paths.LIMIT_INFO)
+        for row in samples.labelled(paths.LIMIT_INFO)
     }
     assert told["disk", "md0", "read"][0] == "spec"
     assert "NVIDIA DGX-1" in told["disk", "md0", "read"][1]
@@ -164,21 +164,21 @@ def test_limits_name_their_origin_and_source() -> None:
 
 def test_what_is_configured_comes_first() -> None:
     config = Settings(LimitsConfig((LimitConfig("disk", "md0", "write", 1.5e9),)))
-    look = simulated("dgx-1-v100:training", config).run(3).look
+    samples = simulated("dgx-1-v100:training", config).run(3).samples
     key = ("disk", "md0", "", "", "write")
-    assert look.value(paths.LIMIT, *key) == 1.5e9
-    assert look.value(paths.LIMIT_INFO, *key, "configured", "the configuration") == 1
+    assert samples.value(paths.LIMIT, *key) == 1.5e9
+    assert samples.value(paths.LIMIT_INFO, *key, "configured", "the configuration") == 1
 
 
 def test_a_narrow_slot_lowers_the_limit_and_hides_no_saturation() -> None:
-    look = simulated("dgx-1-v100:pcie-degraded").run(12).look
-    limits = {k[1]: v for k, v in look.all(paths.LIMIT).items() if k[0] == "pcie"}
+    samples = simulated("dgx-1-v100:pcie-degraded").run(12).samples
+    limits = {k[1]: v for k, v in samples.all(paths.LIMIT).items() if k[0] == "pcie"}
     assert min(limits.values()) == pytest.approx(max(limits.values()) / 2)
 
 
 def test_links_that_are_down_lower_the_limit_of_their_gpu() -> None:
-    look = simulated("dgx-station-v100:nvlink-down").run(95).look
-    limits = {k[1]: v for k, v in look.all(paths.LIMIT).items() if k[0] == "nvlink"}
+    samples = simulated("dgx-station-v100:nvlink-down").run(95).samples
+    limits = {k[1]: v for k, v in samples.all(paths.LIMIT).items() if k[0] == "nvlink"}
     assert sorted({limits[f"gpu{index}"] for index in range(4)}) == [75e9, 100e9]
 
 
@@ -214,10 +214,10 @@ def test_gpus_that_answer_after_the_first_tick_have_limits_at_once() -> None:
     bench = simulated("dgx-1-v100:training")
     bench.machine.driver.fail("nvmlDeviceGetCount", 9)
     bench.run(3)
-    assert {"nvlink", "pcie"}.isdisjoint(key[0] for key in bench.look.all(paths.LIMIT))
+    assert {"nvlink", "pcie"}.isdisjoint(key[0] for key in bench.samples.all(paths.LIMIT))
     bench.machine.driver.fail("nvmlDeviceGetCount", None)
     bench.run(11)
-    assert {"nvlink", "pcie"} <= {key[0] for key in bench.look.all(paths.LIMIT)}
+    assert {"nvlink", "pcie"} <= {key[0] for key in bench.samples.all(paths.LIMIT)}
 
 
 OWN_THRESHOLDS = (
@@ -237,12 +237,12 @@ def test_a_configured_threshold_goes_before_a_users_sheet_and_that_before_the_sh
 
 
 def test_a_configured_threshold_decides_what_is_saturated() -> None:
-    look = simulated("dgx-1-v100:training").run(12).look
+    samples = simulated("dgx-1-v100:training").run(12).samples
     key = ("network", "eno1", "", "", "receive")
-    usual = look.value(paths.RATIO, *key)
+    usual = samples.value(paths.RATIO, *key)
     assert usual is not None
     assert 0 < usual < 0.9
-    assert look.value(paths.SATURATED, *key) == 0
+    assert samples.value(paths.SATURATED, *key) == 0
     config = Settings(SaturationConfig(network=usual / 2))
-    look = simulated("dgx-1-v100:training", config).run(12).look
-    assert (look.value(paths.SATURATED, *key) or 0) > 8
+    samples = simulated("dgx-1-v100:training", config).run(12).samples
+    assert (samples.value(paths.SATURATED, *key) or 0) > 8

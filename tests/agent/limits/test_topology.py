@@ -1,6 +1,7 @@
 """The graph of NVLinks found against the system's: any numbering will do, no other graph will."""
 
 import random
+from functools import partial
 from itertools import permutations
 
 import pytest
@@ -12,8 +13,8 @@ from agent.sources import nvlink
 from agent.specs import SystemSpec, load
 from agent.specs.graph import Weights, differences, weights
 from exporters.words import finding_text
-from tests.support.effort import calls_of
-from tests.support.machines import Bench, simulated
+from tests.support.call_count import calls_of
+from tests.support.machines import AgentBench, simulated
 
 MESHED = ("dgx-1-p100", "dgx-1-v100", "dgx-station-v100")
 SWITCHED = ("dgx-a100", "dgx-h100", "dgx-h200")
@@ -79,11 +80,11 @@ def test_the_worst_graphs_of_eight_are_compared_with_little_work() -> None:
     ring = weights(8, {(a, a + 1): 3 for a in range(7)} | {(0, 7): 3})
     for one, other in ((everyone, ring), (expected("dgx-1-v100"), ring)):
         differences.cache_clear()
-        assert calls_of(lambda a=one, b=other: differences(a, b)) < 5_000_000
+        assert calls_of(partial(differences, one, other)) < 5_000_000
         assert differences(one, other)
 
 
-def told(bench: Bench, name: str) -> list[str]:
+def told(bench: AgentBench, name: str) -> list[str]:
     """Findings about the graph, from a snapshot of the bench."""
     system: SystemSpec = SYSTEMS[name]
     found = map(finding_text, findings(bench.agent.poller.latest, system))
@@ -93,11 +94,11 @@ def told(bench: Bench, name: str) -> list[str]:
 @pytest.mark.parametrize("name", [*MESHED, *SWITCHED])
 def test_a_healthy_system_has_its_graph(name: str) -> None:
     bench = simulated(f"{name}:training").run(3)
-    assert bench.look.all(nvlink.LINK_INFO)
+    assert bench.samples.all(nvlink.LINK_INFO)
     assert told(bench, name) == []
 
 
-def cross(bench: Bench, one: tuple[int, int], other: tuple[int, int]) -> None:
+def cross(bench: AgentBench, one: tuple[int, int], other: tuple[int, int]) -> None:
     """Swap the far ends of one link of each of two pairs of GPUs."""
     gpus = bench.machine.gpus
     a, b = (next(x for x in gpus[here].links if x.peer == far) for here, far in (one, other))
@@ -148,7 +149,7 @@ def test_far_ends_that_are_not_told_are_not_judged() -> None:
     bench = simulated("dgx-1-v100:training")
     bench.machine.driver.fail("nvmlDeviceGetNvLinkRemotePciInfo", 3)
     assert told(bench.run(3), "dgx-1-v100") == []
-    ends = bench.look.labelled(nvlink.LINK_INFO)
+    ends = bench.samples.labelled(nvlink.LINK_INFO)
     assert len(ends) == 48
     assert {labels["remote_pci_bus_id"] for labels in ends} == {""}
 
@@ -166,7 +167,7 @@ def test_addresses_that_are_of_no_gpu_here_are_not_judged() -> None:
     library.nvmlDeviceGetNvLinkRemotePciInfo = of_the_host
     assert told(bench.run(3), "dgx-1-v100") == []
     addresses = {
-        labels["remote_pci_bus_id"][:8] for labels in bench.look.labelled(nvlink.LINK_INFO)
+        labels["remote_pci_bus_id"][:8] for labels in bench.samples.labelled(nvlink.LINK_INFO)
     }
     assert addresses == {"000000F0"}
 

@@ -86,7 +86,7 @@ def test_everything_that_is_told_is_kept() -> None:
         nccl_version="2.28.9",
         cuda_runtime=13000,
         cuda_driver=13010,
-        told_at="2026-11-22 03:04:05",
+        answered_at="2026-11-22 03:04:05",
         nodes=1,
         processes=2,
         gpus=2,
@@ -225,4 +225,4 @@ def test_values_that_cannot_be_are_absent() -> None:
     told = parsed(text)
     (found,) = told.communicators[0].ranks
     assert found == Rank(0, counts={"AllReduce": 1}, status=RankStatus.RUNNING)
-    assert (told.nccl_version, told.told_at, told.seconds, told.timeouts) == ("", "", None, 0)
+    assert (told.nccl_version, told.answered_at, told.seconds, told.timeouts) == ("", "", None, 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.hardware.nccl_answer import NcclAnswer, RasFailure, Unanswered, processes
-from agent.hardware.nccl_ras import PATIENCE, RasAddress, RasLimits, RasReader, ask
+from agent.hardware.nccl_ras import MOST_FAILURES, RasAddress, RasLimits, RasReader, ask
 from agent.model import Reason
 from agent.simulator.nccl_ras import RasListener, SimulatedRanks
 from tests.agent.nccl import listeners
@@ -171,8 +171,8 @@ def test_a_round_without_wishes_asks_once() -> None:
 def test_a_process_that_nccl_never_tells_of_is_given_up() -> None:
     with by_turns(EIGHT) as listener:
         reader = RasReader((listener.at,), RasLimits(connections=4))
-        rounds = [reader.read({101, 999}).connections for _ in range(PATIENCE // 4 + 2)]
-        assert rounds == [4] * (PATIENCE // 4) + [1, 1]
+        rounds = [reader.read({101, 999}).connections for _ in range(MOST_FAILURES // 4 + 2)]
+        assert rounds == [4] * (MOST_FAILURES // 4) + [1, 1]
         reader.read({101})
         assert reader.read({101, 999}).connections == 4  # gone and come again: another process
 

@@ -52,8 +52,9 @@ def in_words(answer: NcclAnswer) -> Iterator[str]:
     """An answer by line, to be reviewed."""
     yield (
         f"  NCCL {answer.nccl_version}, CUDA {answer.cuda_runtime} on {answer.cuda_driver}, "
-        f"at {answer.told_at or 'no time'}: {answer.nodes} nodes, {answer.processes} processes, "
-        f"{answer.gpus} GPUs; {answer.seconds} s, {answer.timeouts} timeouts, "
+        f"at {answer.answered_at or 'no time'}: {answer.nodes} nodes, "
+        f"{answer.processes} processes, {answer.gpus} GPUs; "
+        f"{answer.seconds} s, {answer.timeouts} timeouts, "
         f"{'all' if answer.lists_all else 'some'} ranks listed"
     )
     for group in answer.groups:

@@ -16,12 +16,12 @@ FASTEST = 100.0
 
 
 def followed(raws: Iterable[float], fastest: float | None = FASTEST) -> list[float | None]:
-    """What an odometer makes of readings one second apart."""
+    """What a counter filter makes of readings one second apart."""
     counter_filter = CounterFilter(fastest)
     return [counter_filter.read(raw, float(at)) for at, raw in enumerate(raws)]
 
 
-CASES = {
+CASES: dict[str, tuple[list[float], list[float | None]]] = {
     "steady": ([0, 10, 10, 110], [0, 10, 10, 110]),
     "a first reading may be anything": ([1e15, 1e15 + 50], [1e15, 1e15 + 50]),
     "a reset is confirmed, then exported": ([500, 510, 0, 20, 30], [500, 510, None, 20, 30]),
@@ -40,7 +40,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_odometer_gives(case: str) -> None:
+def test_a_counter_filter_gives(case: str) -> None:
     raws, expected = CASES[case]
     assert followed(raws) == expected
 

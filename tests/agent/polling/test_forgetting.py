@@ -9,7 +9,7 @@ from agent.polling.reads import Out, ValueRow, ValueRows
 from agent.series import SampleStore
 from agent.sources import activity, disk, network, nvlink
 from tests.support.configuration import SHIPPED
-from tests.support.machines import Bench, simulated
+from tests.support.machines import AgentBench, simulated
 
 NIC = PathKey("network", "eth7", "", "", "transmit")
 SENT = ReadKey("network", "counters")
@@ -71,9 +71,9 @@ def test_the_far_end_of_a_link_is_asked_when_it_comes_up() -> None:
     assert set(far_ends(bench).values()) == {"gpu"}
 
 
-def far_ends(bench: Bench) -> dict[tuple[str, str], str]:
+def far_ends(bench: AgentBench) -> dict[tuple[str, str], str]:
     """Kind of the far end by GPU and link."""
-    found = bench.look.labelled(nvlink.LINK_INFO)
+    found = bench.samples.labelled(nvlink.LINK_INFO)
     return {(labels["gpu"], labels["link"]): labels["remote"] for labels in found}
 
 
@@ -90,13 +90,13 @@ def test_a_gpu_that_was_met_in_a_bad_moment_is_met_again(function: str) -> None:
     bench, metric = simulated("dgx-h100:training"), MOMENTS[function]
     bench.machine.driver.fail(function, 999)
     bench.run(5)
-    assert bench.look.all(metric) == {}
+    assert bench.samples.all(metric) == {}
     assert all(a.reason is not Reason.MISSING for a in absences(bench) if a.metric is nvlink.LINKS)
     bench.machine.driver.fail(function, None)
     bench.run(75)
-    assert len(bench.look.all(metric)) == 8
+    assert len(bench.samples.all(metric)) == 8
 
 
-def absences(bench: Bench) -> list[Absence]:
+def absences(bench: AgentBench) -> list[Absence]:
     snapshot = bench.agent.poller.latest
     return list(snapshot.absences(snapshot.at))

@@ -1,15 +1,15 @@
 """Price follows work: dear reads are rare while nothing happens, and run at once when it does."""
 
 from agent.sources import activity, nvlink
-from tests.support.machines import Bench, simulated
+from tests.support.machines import AgentBench, simulated
 
 
-def readings(bench: Bench, metric: object, seconds: int) -> int:
+def readings(bench: AgentBench, metric: object, seconds: int) -> int:
     """How often the first GPU's value of a metric was read within so many seconds."""
     seen = set()
     for _ in range(seconds):
         bench.run(1)
-        point = bench.look.point(metric, *min(bench.look.all(metric)))  # type: ignore[arg-type]
+        point = bench.samples.point(metric, *min(bench.samples.all(metric)))  # type: ignore[arg-type]
         assert point is not None
         seen.add(point[0])
     return len(seen)

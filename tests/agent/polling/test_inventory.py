@@ -1,27 +1,28 @@
 """GPUs that come, go, refuse and return: each costs only itself."""
 
 import logging
+from collections.abc import Sequence
 
 import pytest
 
 from agent.hardware.device import GpuIdentity, NvmlDevice
 from agent.model import Reason
 from agent.polling import intervals
-from agent.polling.inventory import CONNECTION
+from agent.polling.gpu_watch import CONNECTION
 from agent.polling.reads import Out, Read
 from agent.sources import activity, clocks, gpu, memory, nvlink, pcie, power, xid
-from tests.support.fake_gpus import Bench
+from tests.support.fake_gpus import GpuBench
 from tests.support.fake_nvml import LOST, NOT_SUPPORTED, TIMEOUT
 
 FATAL = len(xid.FATAL)
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench() -> GpuBench:
+    return GpuBench()
 
 
-def test_every_gpu_answers_at_the_first_turn(bench: Bench) -> None:
+def test_every_gpu_answers_at_the_first_turn(bench: GpuBench) -> None:
     assert not bench.inventory.complete()
     bench.run()
     assert bench.inventory.complete()
@@ -29,7 +30,7 @@ def test_every_gpu_answers_at_the_first_turn(bench: Bench) -> None:
     assert bench.inventory.inventory.answering == bench.inventory.inventory.most == 2
 
 
-def test_a_driver_that_is_not_there_yet_is_asked_again_each_ten_seconds(bench: Bench) -> None:
+def test_a_driver_that_is_not_there_yet_is_asked_again_each_ten_seconds(bench: GpuBench) -> None:
     bench.nvml.driver = None
     bench.run(3)
     assert bench.inventory.complete(), "a machine without a driver is ready to be served"
@@ -46,22 +47,22 @@ def test_a_driver_that_is_not_there_yet_is_asked_again_each_ten_seconds(bench: B
 
 
 def test_nobody_is_ready_before_the_first_turn_is_over() -> None:
-    bench = Bench()
+    bench = GpuBench()
     seen: list[bool] = []
-    build = bench.inventory.build
+    build = bench.inventory.watched.queries.build
 
-    def observed(device: NvmlDevice, identities: list[GpuIdentity]) -> list[Read]:
+    def observed(device: NvmlDevice, identities: Sequence[GpuIdentity]) -> list[Read]:
         seen.append(bench.inventory.complete())
         seen.append(bench.inventory.inventory.connected)
-        seen.append(bench.inventory.listener() is not None)
+        seen.append(bench.inventory.events() is not None)
         return list(build(device, identities))
 
-    bench.inventory.build = observed
+    bench.inventory.watched.queries.build = observed
     bench.run()
     assert seen == [False] * 6
 
 
-def test_a_lost_gpu_costs_only_itself_and_returns(bench: Bench) -> None:
+def test_a_lost_gpu_costs_only_itself_and_returns(bench: GpuBench) -> None:
     bench.run(2)
     bench.nvml.gpus[1].errors["*"] = LOST
     bench.run(2)
@@ -79,7 +80,7 @@ def test_a_lost_gpu_costs_only_itself_and_returns(bench: Bench) -> None:
     assert bench.forgotten == []
 
 
-def test_a_lost_gpu_is_still_told_of_after_the_hourly_probe(bench: Bench) -> None:
+def test_a_lost_gpu_is_still_told_of_after_the_hourly_probe(bench: GpuBench) -> None:
     bench.run(2)
     bench.nvml.gpus[1].errors["*"] = LOST
     bench.run(2)
@@ -92,7 +93,7 @@ def test_a_lost_gpu_is_still_told_of_after_the_hourly_probe(bench: Bench) -> Non
     assert bench.uuids() == ["GPU-0", "GPU-1"]
 
 
-def test_a_driver_reload_is_noticed_reconnected_and_probed_anew(bench: Bench) -> None:
+def test_a_driver_reload_is_noticed_reconnected_and_probed_anew(bench: GpuBench) -> None:
     bench.run(3)
     generation = bench.inventory.inventory.generation
     bench.nvml.reload()
@@ -107,7 +108,7 @@ def test_a_driver_reload_is_noticed_reconnected_and_probed_anew(bench: Bench) ->
     assert not bench.reasons(power.POWER)
 
 
-def test_a_gpu_that_a_reload_takes_away_is_forgotten(bench: Bench) -> None:
+def test_a_gpu_that_a_reload_takes_away_is_forgotten(bench: GpuBench) -> None:
     bench.run(3)
     bench.nvml.reload()
     del bench.nvml.gpus[1]
@@ -118,7 +119,7 @@ def test_a_gpu_that_a_reload_takes_away_is_forgotten(bench: Bench) -> None:
 
 
 def test_a_reload_is_noticed_though_every_gpu_is_lost() -> None:
-    bench = Bench(gpus=1).run(2)
+    bench = GpuBench(gpus=1).run(2)
     bench.nvml.gpus[0].errors["*"] = LOST
     bench.run(2)
     bench.nvml.reload()
@@ -128,7 +129,9 @@ def test_a_reload_is_noticed_though_every_gpu_is_lost() -> None:
     assert bench.inventory.inventory.connected
 
 
-def test_a_gpu_that_vanishes_from_the_list_is_forgotten_at_the_hourly_probe(bench: Bench) -> None:
+def test_a_gpu_that_vanishes_from_the_list_is_forgotten_at_the_hourly_probe(
+    bench: GpuBench,
+) -> None:
     bench.run(2)
     del bench.nvml.gpus[1]
     bench.clock.advance(intervals.TOPOLOGY)
@@ -138,7 +141,7 @@ def test_a_gpu_that_vanishes_from_the_list_is_forgotten_at_the_hourly_probe(benc
 
 
 def test_an_index_may_shift_but_a_uuid_stays() -> None:
-    bench = Bench(gpus=3).run(2)
+    bench = GpuBench(gpus=3).run(2)
     bench.nvml.gpus[0].errors["*"] = LOST
     bench.run()
     del bench.nvml.gpus[0]
@@ -148,7 +151,7 @@ def test_an_index_may_shift_but_a_uuid_stays() -> None:
     assert bench.reasons(power.POWER) == {("0", "GPU-0"): Reason.LOST}
 
 
-def test_a_count_that_fails_once_costs_nothing(bench: Bench) -> None:
+def test_a_count_that_fails_once_costs_nothing(bench: GpuBench) -> None:
     bench.run(2)
     bench.nvml.errors["nvmlDeviceGetCount"] = 999
     bench.clock.advance(intervals.TOPOLOGY)
@@ -158,7 +161,7 @@ def test_a_count_that_fails_once_costs_nothing(bench: Bench) -> None:
 
 
 def test_mig_is_the_reason_where_the_whole_gpu_refuses() -> None:
-    bench = Bench()
+    bench = GpuBench()
     bench.nvml.gpus[0].mig = True
     bench.run(2)
     for metric in (gpu.UTILIZATION, activity.ACTIVITY, pcie.RECEIVED):
@@ -167,7 +170,7 @@ def test_mig_is_the_reason_where_the_whole_gpu_refuses() -> None:
     assert bench.uuids() == ["GPU-0", "GPU-1"]
 
 
-def test_a_read_that_raises_fails_alone(bench: Bench) -> None:
+def test_a_read_that_raises_fails_alone(bench: GpuBench) -> None:
     bench.nvml.gpus[0].errors["MemoryInfo"] = ValueError("odd struct")
     bench.run(2)
     assert bench.uuids() == ["GPU-1"], "the surprise came while the GPU was probed"
@@ -184,7 +187,7 @@ def test_a_read_that_raises_fails_alone(bench: Bench) -> None:
 
 
 def test_a_gpu_that_does_not_answer_is_complained_of_once(
-    bench: Bench, caplog: pytest.LogCaptureFixture
+    bench: GpuBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.nvml.gpus[0].errors["*"] = LOST
     with caplog.at_level(logging.WARNING):
@@ -195,14 +198,14 @@ def test_a_gpu_that_does_not_answer_is_complained_of_once(
     ]
 
 
-def test_fields_refused_as_a_whole_do_not_cost_the_gpu(bench: Bench) -> None:
+def test_fields_refused_as_a_whole_do_not_cost_the_gpu(bench: GpuBench) -> None:
     bench.nvml.gpus[0].errors["FieldValues"] = NOT_SUPPORTED
     bench.run(2)
     assert bench.uuids() == ["GPU-0", "GPU-1"]
     assert bench.reasons(nvlink.RECEIVED) == {("0", "GPU-0"): Reason.UNSUPPORTED}
 
 
-def test_energy_keeps_its_counter_after_one_refusal_that_is_not_for_good(bench: Bench) -> None:
+def test_energy_keeps_its_counter_after_one_refusal_that_is_not_for_good(bench: GpuBench) -> None:
     bench.nvml.gpus[0].errors["TotalEnergyConsumption"] = TIMEOUT
     bench.run(2)
     assert bench.reasons(power.ENERGY) == {("0", "GPU-0"): Reason.STALLED}
@@ -211,7 +214,7 @@ def test_energy_keeps_its_counter_after_one_refusal_that_is_not_for_good(bench: 
     assert set(bench.values(power.ENERGY)) == {("0", "GPU-0"), ("1", "GPU-1")}
 
 
-def test_xids_start_at_0_are_counted_and_kept_after_the_gpu_is_lost(bench: Bench) -> None:
+def test_xids_start_at_0_are_counted_and_kept_after_the_gpu_is_lost(bench: GpuBench) -> None:
     assert bench.watch.poll(0) is False, "no driver to listen to yet"
     bench.run(2)
     bench.nvml.events = [(0x2000, 79), (0x2000, 79), (0x2000, 13), (0x9999, 48)]
@@ -226,7 +229,7 @@ def test_xids_start_at_0_are_counted_and_kept_after_the_gpu_is_lost(bench: Bench
     assert len(counted) == 2 * FATAL + 1
 
 
-def test_xids_are_heard_of_after_a_reload_and_of_a_gpu_that_returned(bench: Bench) -> None:
+def test_xids_are_heard_of_after_a_reload_and_of_a_gpu_that_returned(bench: GpuBench) -> None:
     bench.run(2)
     bench.watch.poll(0)
     bench.nvml.reload()
@@ -245,7 +248,7 @@ def test_xids_are_heard_of_after_a_reload_and_of_a_gpu_that_returned(bench: Benc
     assert bench.xids()["1", "GPU-1", "74"] == 1
 
 
-def test_event_sets_do_not_pile_up(bench: Bench) -> None:
+def test_event_sets_do_not_pile_up(bench: GpuBench) -> None:
     bench.run(2)
     bench.nvml.errors["RegisterEvents"] = NOT_SUPPORTED
     for _ in range(5):
@@ -253,7 +256,7 @@ def test_event_sets_do_not_pile_up(bench: Bench) -> None:
     assert bench.nvml.sets == 0
 
 
-def test_a_gpu_without_events_is_absent_and_costs_the_others_nothing(bench: Bench) -> None:
+def test_a_gpu_without_events_is_absent_and_costs_the_others_nothing(bench: GpuBench) -> None:
     bench.nvml.gpus[0].errors["RegisterEvents"] = NOT_SUPPORTED
     bench.run(2)
     bench.watch.poll(0)

@@ -1,4 +1,4 @@
-"""The poller with real threads: what hangs costs its own lane, and everything says so.
+"""The poller with real threads: what hangs costs its own worker, and everything says so.
 
 Their clock waits for every thread that can answer before it lets time pass, so that a busy machine
 is as good as an idle one.
@@ -26,13 +26,13 @@ from agent.polling.health import (
     SOURCE_UP,
 )
 from agent.polling.observers import GuardedObserver
-from agent.polling.poller import PATIENCE, STALL, Poller
+from agent.polling.poller import STALL, TURN_SHARE, Poller
 from agent.polling.reads import Out, Read, ReadCosts, fixed
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
 
-PATIENCE_OF_TEST = 60.0  # seconds
+TEST_TIMEOUT = 60.0  # seconds
 POWER = gauge("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
 CLOCK = gauge("dgx_gpu_clock_hertz", "Clock.", "a call", GPU_LABELS)
 BUSY = gauge("dgx_cpu_busy_ratio", "CPUs.", "a file")
@@ -40,7 +40,7 @@ GPU = ("0", "GPU-0")
 
 
 class Clock(FrozenClock):
-    """Time passes in `sleep` alone, and not before all lanes are idle that will be."""
+    """Time passes in `sleep` alone, and not before all workers are idle that will be."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Clock(FrozenClock):
 
 
 class Machine:
-    """Two lanes of one or two reads each; the call behind `power` can hang or raise."""
+    """Two workers of one or two reads each; the call behind `power` can hang or raise."""
 
     def __init__(self, worker: type[Worker] = Worker) -> None:
         self.clock = Clock()
@@ -61,8 +61,8 @@ class Machine:
         self.answers.set()
         self.error: Exception | None = None
         self.agendas = {
-            "nvml": self._agenda(("power", POWER, GPU, self.power), ("clocks", CLOCK, GPU, None)),
-            "host": self._agenda(("cpu", BUSY, (), None)),
+            "nvml": self._schedule(("power", POWER, GPU, self.power), ("clocks", CLOCK, GPU, None)),
+            "host": self._schedule(("cpu", BUSY, (), None)),
         }
         self.poller = Poller(
             workers=[worker(n, a.run, a.complete, self.clock) for n, a in self.agendas.items()],
@@ -72,11 +72,11 @@ class Machine:
         self.clock.settled = self._settled
 
     def _settled(self) -> bool:
-        """Whether each lane has ended its turn, but for one that hangs."""
+        """Whether each worker has ended its turn, but for one that hangs."""
         busy = [worker.name for worker in self.poller.workers if worker.busy_since is not None]
         return not busy or (busy == ["nvml"] and not self.answers.is_set())
 
-    def _agenda(self, *rows: tuple[str, Metric, tuple[str, ...], Any]) -> ReadSchedule:
+    def _schedule(self, *rows: tuple[str, Metric, tuple[str, ...], Any]) -> ReadSchedule:
         reads = []
         for source, metric, labels, run in rows:
             key = ReadKey(source, "all", *labels[1:])
@@ -85,7 +85,7 @@ class Machine:
         return ReadSchedule(reads, self.clock, ReadCosts())
 
     def power(self, out: Out) -> None:
-        assert self.answers.wait(PATIENCE_OF_TEST)
+        assert self.answers.wait(TEST_TIMEOUT)
         if self.error is not None:
             raise self.error
         out.add(POWER, 250.0)
@@ -98,11 +98,11 @@ class Machine:
             await self.clock.sleep(start + intervals.TICK - self.clock.monotonic())
 
     @property
-    def look(self) -> SampleStore:
+    def samples(self) -> SampleStore:
         return SampleStore.of(self.poller.latest)
 
     def up(self) -> dict[str, float]:
-        return {source: value for (source,), value in self.look.all(SOURCE_UP).items()}
+        return {source: value for (source,), value in self.samples.all(SOURCE_UP).items()}
 
     def stalled(self) -> dict[Metric, Reason]:
         latest = self.poller.latest
@@ -114,12 +114,12 @@ def machine() -> Machine:
     return Machine()
 
 
-def play(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(story(), PATIENCE_OF_TEST))
+def run_async(coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine(), TEST_TIMEOUT))
 
 
 def test_every_tick_publishes_a_new_snapshot(machine: Machine) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         assert machine.poller.waiting_for() == "the first readings of nvml, host"
         await machine.tick()
         first = machine.poller.latest
@@ -127,26 +127,26 @@ def test_every_tick_publishes_a_new_snapshot(machine: Machine) -> None:
         assert first.tick == 1
         assert machine.poller.latest.tick == 3
         assert machine.poller.latest.at > first.at
-        assert machine.look.value(POWER, *GPU) == 250.0
+        assert machine.samples.value(POWER, *GPU) == 250.0
         assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
         assert machine.poller.waiting_for() == ""
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_a_call_that_hangs_stalls_its_own_lane_only(machine: Machine) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         await machine.tick(2)
         machine.answers.clear()
         await machine.tick(3)
         assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}, "not so soon"
         await machine.tick(int(STALL) + 1)
         assert machine.up() == {"power": 0, "clocks": 0, "cpu": 1, "nvml": 0}
-        assert machine.look.value(POWER, *GPU) is None, "data expire after three beats"
-        assert machine.look.value(CLOCK, *GPU) is None
-        assert machine.look.value(BUSY) == 1.0
+        assert machine.samples.value(POWER, *GPU) is None, "data expire after three intervals"
+        assert machine.samples.value(CLOCK, *GPU) is None
+        assert machine.samples.value(BUSY) == 1.0
         assert machine.stalled() == {POWER: Reason.STALLED, CLOCK: Reason.STALLED}
-        assert machine.look.all(ABSENT_VALUES) == {
+        assert machine.samples.all(ABSENT_VALUES) == {
             ("dgx_gpu_clock_hertz", "stalled"): 1,
             ("dgx_gpu_power_watts", "stalled"): 1,
         }
@@ -154,14 +154,14 @@ def test_a_call_that_hangs_stalls_its_own_lane_only(machine: Machine) -> None:
         machine.answers.set()
         await machine.tick(3)
         assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
-        assert machine.look.value(POWER, *GPU) == 250.0
+        assert machine.samples.value(POWER, *GPU) == 250.0
         assert machine.stalled() == {}
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_the_host_stays_fresh_at_every_tick_of_a_stall(machine: Machine) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         await machine.tick()
         machine.answers.clear()
         for _ in range(10):
@@ -170,25 +170,25 @@ def test_the_host_stays_fresh_at_every_tick_of_a_stall(machine: Machine) -> None
             assert reading.fresh(machine.poller.latest.at)
         machine.answers.set()
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_a_tick_waits_for_its_lanes_but_not_for_ever(machine: Machine) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         machine.answers.clear()
         start = machine.clock.monotonic()
         await machine.poller.tick()
-        assert machine.clock.monotonic() - start == PATIENCE * intervals.TICK
-        assert machine.look.value(BUSY) == 1.0
+        assert machine.clock.monotonic() - start == TURN_SHARE * intervals.TICK
+        assert machine.samples.value(BUSY) == 1.0
         machine.answers.set()
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_an_agent_whose_driver_hangs_from_the_start_gets_ready_without_it(
     machine: Machine,
 ) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         machine.answers.clear()
         await machine.tick(2)
         assert machine.poller.waiting_for() == "the first readings of nvml"
@@ -197,34 +197,34 @@ def test_an_agent_whose_driver_hangs_from_the_start_gets_ready_without_it(
         assert machine.up() == {"cpu": 1, "nvml": 0}
         machine.answers.set()
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_readings_finished_late_are_handed_over_at_the_next_tick(machine: Machine) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         machine.answers.clear()
         await machine.tick()
-        assert machine.look.value(POWER, *GPU) is None
+        assert machine.samples.value(POWER, *GPU) is None
         machine.answers.set()
         await machine.tick()
-        assert machine.look.value(POWER, *GPU) == 250.0
+        assert machine.samples.value(POWER, *GPU) == 250.0
 
-    play(story)
+    run_async(coroutine)
 
 
 def test_last_tick_is_wall_time_and_prices_are_told(machine: Machine) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         before = machine.clock.time()
         await machine.tick(2)
-        last = machine.look.value(LAST_TICK)
+        last = machine.samples.value(LAST_TICK)
         assert last is not None
         assert before < last < machine.clock.time()
         assert last == machine.poller.latest.wall
-        assert set(machine.look.all(READ_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
-        assert set(machine.look.all(READ_CPU_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
-        assert machine.look.value(CONFIG_OK) == 1
+        assert set(machine.samples.all(READ_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
+        assert set(machine.samples.all(READ_CPU_SECONDS)) == {("power",), ("clocks",), ("cpu",)}
+        assert machine.samples.value(CONFIG_OK) == 1
 
-    play(story)
+    run_async(coroutine)
 
 
 class Diary:
@@ -252,12 +252,12 @@ def test_run_ticks_once_a_second_and_makes_up_for_none_that_was_missed() -> None
     diary = Diary(machine.clock)
     machine.poller.observers = (diary,)
 
-    async def story() -> None:
+    async def coroutine() -> None:
         running = asyncio.create_task(machine.poller.run())
         await diary.full.wait()
         running.cancel()
 
-    play(story)
+    run_async(coroutine)
     assert diary.ticks == [0.0, 1.0, 2.0, 4.5, 5.5, 6.5]
 
 
@@ -266,7 +266,7 @@ def test_a_read_that_fails_is_down_and_logged_once_until_it_recovers(
 ) -> None:
     machine = Machine(InlineWorker)
 
-    async def story() -> None:
+    async def coroutine() -> None:
         await machine.tick(2)
         machine.error = ValueError("odd")
         await machine.tick(3)
@@ -277,7 +277,7 @@ def test_a_read_that_fails_is_down_and_logged_once_until_it_recovers(
         assert machine.up() == {"power": 1, "clocks": 1, "cpu": 1}
 
     with caplog.at_level(logging.INFO):
-        play(story)
+        run_async(coroutine)
     told = [record.getMessage().split(" error=")[0] for record in caplog.records]
     assert told == [
         "event=read_failed source=power part=all device=GPU-0",
@@ -297,40 +297,45 @@ def test_a_lane_whose_turn_raises_takes_the_next(caplog: pytest.LogCaptureFixtur
     poller = Poller([worker], [], clock)
     clock.settled = lambda: worker.busy_since is None
 
-    async def story() -> None:
+    async def coroutine() -> None:
         await poller.tick()
         await poller.tick()
 
-    play(story)
+    run_async(coroutine)
     assert len(turns) == 2
     assert "event=worker_failed worker=odd" in caplog.text
 
 
 def test_a_turn_that_ends_after_the_loop_closed_ends_quietly(machine: Machine) -> None:
-    async def story() -> None:
+    async def coroutine() -> None:
         machine.answers.clear()
         await machine.poller.tick()
 
-    play(story)
+    run_async(coroutine)
     machine.answers.set()
     worker = machine.poller.workers[0]
-    deadline = time.monotonic() + PATIENCE_OF_TEST
+    deadline = time.monotonic() + TEST_TIMEOUT
     while worker.busy_since is not None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    play(machine.tick)
-    assert machine.look.value(POWER, *GPU) == 250.0
+    run_async(machine.tick)
+    assert machine.samples.value(POWER, *GPU) == 250.0
 
 
 def test_what_is_forgotten_leaves_the_snapshot() -> None:
     clock = FrozenClock()
     key = ReadKey("power", "all", "GPU-0")
     out: list[Any] = []
-    worker = InlineWorker("nvml", lambda emit: [emit(x) for x in out] and None, lambda: True, clock)
+
+    def work(emit: Emit) -> None:
+        for one in out:
+            emit(one)
+
+    worker = InlineWorker("nvml", work, lambda: True, clock)
     poller = Poller([worker], [], clock)
     machine = Machine(InlineWorker)
 
-    async def story() -> None:
+    async def coroutine() -> None:
         await machine.tick()
         out.append(machine.poller.latest.readings[key])
         await poller.tick()
@@ -339,7 +344,7 @@ def test_what_is_forgotten_leaves_the_snapshot() -> None:
         await poller.tick()
         assert set(poller.latest.readings) == {HEALTH}
 
-    play(story)
+    run_async(coroutine)
 
 
 class Clumsy:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.replay import reading
+from agent.replay import answers, reading
 from agent.replay.tape import Tape, TapeError
 from tests.support.machines import taped
 from tests.support.repository import TAPES
@@ -156,5 +156,5 @@ def test_real_tapes_lie_far_within_the_bounds() -> None:
         lines = gzip.decompress(path.read_bytes()).splitlines()
         size = sum(map(len, lines))
         values = sum(line.count(mark) for line in lines for mark in (b",", b"[", b"{"))
-        assert max(map(len, lines)) < reading.LONGEST_LINE / 100
-        assert values / reading.MOST_VALUES <= size / reading.LARGEST, "the size is met first"
+        assert max(map(len, lines)) < answers.LONGEST_LINE / 100
+        assert values / answers.MOST_VALUES <= size / answers.LARGEST, "the size is met first"

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -13,33 +15,35 @@ from agent.errors import BadInput
 from agent.replay import reading
 from agent.replay.tape import Tape, TapeError, TapePlayer, TapeRecorder
 from agent.replay.tape_writer import TapeWriter
-from tests.support.taped_machine import FakeNvml, Look, fake_host, record
+from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host, record
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory):
+def good(tmp_path_factory: Any) -> Any:
     path = tmp_path_factory.mktemp("tape") / "good.tape"
     record(path, ticks=4, lose_at=2, secrets=True)
     return path
 
 
-def lines_of(path):
+def lines_of(path: Any) -> Any:
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
-def write_lines(path, lines):
+def write_lines(path: Any, lines: Any) -> Any:
     path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
     return path
 
 
-def why(path):
+def why(path: Any) -> Any:
     with pytest.raises(TapeError) as error:
         Tape.load(path)
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+def test_a_write_that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.tape"
     path.write_bytes(b"before")
     recorder = TapeRecorder(FakeNvml(FrozenClock()), fake_host(FrozenClock()), FrozenClock())
@@ -52,7 +56,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
         recorder.write(tmp_path / "nowhere" / "x.tape")
 
 
-def test_a_full_reel_takes_no_more_and_stays_playable(tmp_path):
+def test_a_full_reel_takes_no_more_and_stays_playable(tmp_path: Path) -> None:
     clock = FrozenClock()
     writer = TapeWriter(clock, largest=1024 * 1024 + 3000)
     for tick in range(9):
@@ -63,7 +67,7 @@ def test_a_full_reel_takes_no_more_and_stays_playable(tmp_path):
     assert len(Tape.load(tmp_path / "x.tape").tracks["calls"]["read /x"].answers) == 3
 
 
-def test_unreadable_and_foreign_files(tmp_path, monkeypatch):
+def test_unreadable_and_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x"
     assert "No such file" in why(path)
     assert "Is a directory" in why(tmp_path)
@@ -78,7 +82,7 @@ def test_unreadable_and_foreign_files(tmp_path, monkeypatch):
         assert "is not a tape" in why(path)
 
 
-def test_a_tape_that_is_cut_short(tmp_path, good):
+def test_a_tape_that_is_cut_short(tmp_path: Path, good: Any) -> None:
     path = tmp_path / "x"
     whole = good.read_bytes()
     for length in (len(whole) - 1, len(whole) - 40, len(whole) // 2):
@@ -90,7 +94,7 @@ def test_a_tape_that_is_cut_short(tmp_path, good):
     assert "follows the footer" in why(write_lines(path, [head, first, *rest, first]))
 
 
-def test_another_version_and_missing_fields(tmp_path, good):
+def test_another_version_and_missing_fields(tmp_path: Path, good: Any) -> None:
     path = tmp_path / "x"
     head, *rest = lines_of(good)
     reason = why(write_lines(path, [{**head, "version": 2}, *rest]))
@@ -105,7 +109,7 @@ def test_another_version_and_missing_fields(tmp_path, good):
         assert f"{name!r} is missing" in why(write_lines(path, [head, *lines]))
 
 
-def test_a_bomb_is_refused(tmp_path, good, monkeypatch):
+def test_a_bomb_is_refused(tmp_path: Path, good: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "LARGEST", 5000)
     assert "more than 5000 bytes" in why(good)
     (tmp_path / "x").write_bytes(gzip.compress(b"[" * 4000))
@@ -125,9 +129,11 @@ JUNK = st.recursive(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
-def test_mutated_lines_are_refused_or_played(tmp_path, good, data):
+def test_mutated_lines_are_refused_or_played(tmp_path: Path, good: Any, data: Any) -> None:
     lines = lines_of(good)
-    spot, parent, key = lines, None, None
+    spot: Any = lines
+    parent: Any = None
+    key: Any = None
     while isinstance(spot, dict | list) and spot and (parent is None or data.draw(st.booleans())):
         parent = spot
         key = data.draw(st.sampled_from(list(spot) if isinstance(spot, dict) else range(len(spot))))
@@ -141,7 +147,9 @@ def test_mutated_lines_are_refused_or_played(tmp_path, good, data):
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(place=st.integers(0, 10**6), byte=st.integers(0, 255), inside=st.booleans())
-def test_mutated_bytes_are_refused_or_played(tmp_path, good, place, byte, inside):
+def test_mutated_bytes_are_refused_or_played(
+    tmp_path: Path, good: Any, place: Any, byte: Any, inside: Any
+) -> None:
     whole = bytearray(gzip.decompress(good.read_bytes()) if inside else good.read_bytes())
     whole[place % len(whole)] = byte
     (tmp_path / "x").write_bytes(gzip.compress(bytes(whole)) if inside else bytes(whole))
@@ -150,13 +158,13 @@ def test_mutated_bytes_are_refused_or_played(tmp_path, good, place, byte, inside
 
 @given(st.binary(max_size=300))
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
-def test_junk_is_refused(tmp_path, content):
+def test_junk_is_refused(tmp_path: Path, content: Any) -> None:
     for packed in (content, gzip.compress(content)):
         (tmp_path / "x").write_bytes(packed)
         why(tmp_path / "x")
 
 
-def play_or_refuse(path):
+def play_or_refuse(path: Any) -> Any:
     try:
         tape = Tape.load(path)
     except TapeError:
@@ -164,12 +172,12 @@ def play_or_refuse(path):
     clock = FrozenClock()
     player = TapePlayer(tape, clock)
     try:
-        look = Look(player.nvml, player.host)
+        questions = MachineQuestions(player.nvml, player.host)
     except pynvml.NVMLError:
         return
     for _ in range(4):
         try:
-            look.all()
+            questions.all()
         except pynvml.NVMLError:
             return
         clock.advance(1)

@@ -6,8 +6,9 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -31,7 +32,7 @@ ODD = 'ValueError: bad "thing" in key=5\nand \\ more'
 
 def record() -> logging.LogRecord:
     event = LogEvent("failed", source="gpu", n=3, error=ODD)
-    return logging.LogRecord("agent.x", logging.ERROR, "", 0, event, (), None)  # type: ignore[arg-type]
+    return logging.LogRecord("agent.x", logging.ERROR, "", 0, event, (), None)
 
 
 def test_logfmt_keeps_to_one_line_and_escapes() -> None:
@@ -88,7 +89,7 @@ def test_a_traceback_stays_on_the_line() -> None:
 
 
 @pytest.fixture
-def root() -> Callable[[], list[logging.Handler]]:
+def root() -> Iterator[Callable[[], list[logging.Handler]]]:
     """The root logger, put back as it was."""
     logger = logging.getLogger()
     before = logger.level, logger.handlers[:]
@@ -100,7 +101,7 @@ def root() -> Callable[[], list[logging.Handler]]:
 @pytest.mark.usefixtures("root")
 @pytest.mark.parametrize("name", ["logfmt", "json"])
 def test_priorities_stand_first_where_the_journal_reads(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: Literal["logfmt", "json"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "stderr"
     with file.open("w") as stream:

@@ -1,4 +1,4 @@
-"""What the service manager hears: readiness, state, and a heartbeat that is the poller's own."""
+"""What the service manager receives: readiness, state, and the poller's watchdog notifications."""
 
 import asyncio
 import os
@@ -55,14 +55,14 @@ def manager(address: str, **environment: str) -> NotifySocket:
 
 
 def test_several_news_are_one_message(ear: Ear, address: str) -> None:
-    manager(address).tell("READY=1", status("All is\nwell."))
+    manager(address).send("READY=1", status("All is\nwell."))
     assert ear.channel.recv(4096) == b"READY=1\nSTATUS=All is well."
 
 
 def test_an_abstract_address_begins_with_an_at() -> None:
     address = f"@dgx-telemetry-test-{os.getpid()}"
     ear = Ear(address)
-    manager(address).tell("READY=1")
+    manager(address).send("READY=1")
     assert ear.lines() == ["READY=1"]
     ear.channel.close()
 
@@ -70,7 +70,7 @@ def test_an_abstract_address_begins_with_an_at() -> None:
 def test_without_a_service_manager_nothing_is_sent_and_nothing_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    NotifySocket.of({}).tell("READY=1")
+    NotifySocket.of({}).send("READY=1")
     assert caplog.records == []
 
 
@@ -79,10 +79,10 @@ def test_a_service_manager_that_is_gone_is_told_of_once(
 ) -> None:
     gone = manager(address)
     for _ in range(3):
-        gone.tell("WATCHDOG=1")
+        gone.send("WATCHDOG=1")
     assert [r.getMessage().split()[0] for r in caplog.records] == ["event=notify_failed"]
     ear = Ear(address)
-    gone.tell("WATCHDOG=1")
+    gone.send("WATCHDOG=1")
     assert ear.lines() == ["WATCHDOG=1"]
     ear.channel.close()
 
@@ -92,7 +92,7 @@ def test_a_full_queue_holds_nobody_up(ear: Ear, address: str) -> None:
     for _ in range(2000):  # the kernel queues far fewer
         if silent._failing:
             break
-        silent.tell("WATCHDOG=1")
+        silent.send("WATCHDOG=1")
     assert silent._failing, "the queue never got full"
     assert ear.lines()
 
@@ -115,10 +115,10 @@ def test_the_watchdog_is_as_the_environment_says(
 
 def test_the_first_tick_makes_ready_and_each_tick_is_a_beat(ear: Ear, address: str) -> None:
     bench = simulated("dgx-h100:training")
-    beat = StatusNotifier(
+    notifier = StatusNotifier(
         manager(address, WATCHDOG_USEC="9000000"), lambda: condition_of(bench.agent)
     )
-    bench.agent.poller.listeners.append(beat)
+    bench.agent.poller.listeners.append(notifier)
     assert ear.lines() == []
     bench.run(4)
     assert ear.lines() == [
@@ -130,8 +130,8 @@ def test_the_first_tick_makes_ready_and_each_tick_is_a_beat(ear: Ear, address: s
 
 def test_without_a_watchdog_only_news_are_sent(ear: Ear, address: str) -> None:
     bench = simulated("dgx-1-v100:gpu-lost")
-    beat = StatusNotifier(manager(address), lambda: condition_of(bench.agent))
-    bench.agent.poller.listeners.append(beat)
+    notifier = StatusNotifier(manager(address), lambda: condition_of(bench.agent))
+    bench.agent.poller.listeners.append(notifier)
     bench.run(30)
     assert ear.lines()[0] == "READY=1"
     assert ear.lines()[-1] == "STATUS=7 of 8 GPUs of NVIDIA DGX-1 (Tesla V100) answer."
@@ -162,7 +162,7 @@ class Stopped(FrozenClock):
 
 
 class Hanging(InlineWorker):
-    """A lane whose turns hang once `hangs` is set."""
+    """A worker whose turns hang once `hangs` is set."""
 
     hangs = False
 
@@ -172,14 +172,14 @@ class Hanging(InlineWorker):
 
 def test_a_poller_that_stands_still_sends_no_beat(ear: Ear, address: str) -> None:
     """A timer beside the poller would go on."""
-    lane = Hanging("nvml", lambda emit: None, lambda: True, Stopped())
-    beat = StatusNotifier(manager(address, WATCHDOG_USEC="9000000"), lambda: "")
-    poller = Poller([lane], [], lane._clock, listeners=[beat])
+    worker = Hanging("nvml", lambda emit: None, lambda: True, Stopped())
+    notifier = StatusNotifier(manager(address, WATCHDOG_USEC="9000000"), lambda: "")
+    poller = Poller([worker], [], worker._clock, listeners=[notifier])
 
     async def story() -> None:
         await poller.tick()
         assert count(ear, "WATCHDOG=1") == 1
-        lane.hangs = True
+        worker.hangs = True
         frozen = asyncio.create_task(poller.tick())
         await asyncio.sleep(0.1)
         assert count(ear, "WATCHDOG=1") == 1
@@ -205,7 +205,7 @@ def agent_with(address: str, machine: str, watchdog: str = "9000000") -> Running
 def test_a_real_agent_starts_beats_reloads_and_stops(ear: Ear, address: str) -> None:
     with agent_with(address, "dgx-station-v100:training") as agent:
         eventually(lambda: "READY=1" in ear.lines(), 20, "ready")
-        eventually(lambda: count(ear, "WATCHDOG=1") > 3, 20, "a heartbeat")
+        eventually(lambda: count(ear, "WATCHDOG=1") > 3, 20, "a watchdog notification")
         agent.process.send_signal(signal.SIGHUP)
         eventually(lambda: count(ear, "READY=1") == 2, 20, "ready after the reload")
         reload = ear.lines().index("RELOADING=1")
@@ -222,8 +222,12 @@ def test_a_driver_that_hangs_stops_neither_the_start_nor_the_heartbeat(
         eventually(lambda: "READY=1" in ear.lines(), 20, "ready though the driver hangs")
         hangs = "STATUS=A call to nvml hangs; the rest is served."
         eventually(lambda: hangs in ear.lines(), 60, "the hang in the state")
-        beats = count(ear, "WATCHDOG=1")
-        eventually(lambda: count(ear, "WATCHDOG=1") > beats + 5, 30, "a heartbeat all the same")
+        notifications = count(ear, "WATCHDOG=1")
+        eventually(
+            lambda: count(ear, "WATCHDOG=1") > notifications + 5,
+            30,
+            "a watchdog notification all the same",
+        )
         agent.end(signal.SIGTERM)
     agent.line("event=stopped", 20)
     assert "".join(agent.said).count("event=worker_stalled") == 1
@@ -232,6 +236,6 @@ def test_a_driver_that_hangs_stops_neither_the_start_nor_the_heartbeat(
 def test_a_watchdog_shorter_than_two_ticks_is_warned_of_once(ear: Ear, address: str) -> None:
     with agent_with(address, "k40:idle", watchdog="150000") as agent:
         agent.line("event=watchdog_too_short seconds=0.15 tick=0.1", 20)
-        eventually(lambda: count(ear, "WATCHDOG=1") > 3, 20, "a heartbeat")
+        eventually(lambda: count(ear, "WATCHDOG=1") > 3, 20, "a watchdog notification")
         agent.end(signal.SIGTERM)
         assert "".join(agent.said).count("watchdog_too_short") == 1

@@ -27,7 +27,7 @@ from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
 from tests.stack.running import Running, eventually
-from tests.support.machines import Bench, simulated
+from tests.support.machines import AgentBench, simulated
 
 EVERYTHING = Settings(
     ProcessConfig(series=2),
@@ -40,7 +40,7 @@ EVERYTHING = Settings(
 )
 
 
-def follow(bench: Bench, settings: Settings) -> None:
+def follow(bench: AgentBench, settings: Settings) -> None:
     bench.agent.configuration.current = bench.agent.complete(settings)
 
 
@@ -69,7 +69,7 @@ def test_no_counter_goes_back(name: str) -> None:
     assert [s for s, value in before.items() if back[s] < value] == [], "and it comes back"
 
 
-def occurs(pattern: str) -> Callable[[Bench], bool]:
+def occurs(pattern: str) -> Callable[[AgentBench], bool]:
     return lambda bench: re.search(pattern, bench.scrape(), re.MULTILINE) is not None
 
 
@@ -165,7 +165,7 @@ class Reloading:
     """A reload over a file that tests write."""
 
     file: Path
-    bench: Bench = field(default_factory=lambda: simulated("k40:idle").run(2))
+    bench: AgentBench = field(default_factory=lambda: simulated("k40:idle").run(2))
 
     def __post_init__(self) -> None:
         self.reload = Reload(
@@ -180,7 +180,7 @@ class Reloading:
         self.file.write_text(text)
         asyncio.run(self.reload.reload())
         self.bench.run(1)
-        return self.bench.look.value(CONFIG_OK)
+        return self.bench.samples.value(CONFIG_OK)
 
 
 @pytest.fixture

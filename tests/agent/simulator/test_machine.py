@@ -11,7 +11,7 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.simulator import SYSTEMS, build, parse, scenarios, system_models
-from tests.support.effort import calls_of
+from tests.support.call_count import calls_of
 from tests.support.simulated_machine import (
     ALL_LINKS,
     FABRIC,

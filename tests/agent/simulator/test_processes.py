@@ -34,14 +34,14 @@ def counts(text: str) -> dict[str, int]:
 
 
 def states(
-    machine: SimulatedSystem, clock: FrozenClock, path: str, looks: int = 400
+    machine: SimulatedSystem, clock: FrozenClock, path: str, readings: int = 400
 ) -> dict[str, float]:
-    """Share of looks at which each state was found."""
+    """Share of readings at which each state was found."""
     found = []
-    for _ in range(looks):
+    for _ in range(readings):
         clock.advance(0.05)
         found.append(fields(machine, path)[0])
-    return {state: found.count(state) / looks for state in "RDS"}
+    return {state: found.count(state) / readings for state in "RDS"}
 
 
 def test_threads_decode_and_queue_for_too_few_cores() -> None:

@@ -149,7 +149,7 @@ def test_power_usage_is_a_mean_on_hopper_alone() -> None:
         for _ in range(50):
             clock.advance(0.13)
             readings.append(get(machine, "PowerUsage"))
-        return (max(readings) - min(readings)) / fmean(readings)
+        return float((max(readings) - min(readings)) / fmean(readings))
 
     assert spread("dgx-h100") < 0.2
     assert spread("dgx-1-v100") > 0.6

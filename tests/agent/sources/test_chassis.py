@@ -8,22 +8,22 @@ import pytest
 from agent.diagnosis.findings import findings
 from agent.model import Reason, Snapshot
 from agent.sources import chassis
-from tests.support.fake_host import Bench, reasons, values
+from tests.support.fake_host import HostBench, reasons, values
 
 POWER, TEMPERATURE = chassis.POWER.name, chassis.TEMPERATURE.name
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> HostBench:
+    return HostBench(tmp_path)
 
 
-def chip(bench: Bench, number: int, name: str, **files: str) -> None:
+def chip(bench: HostBench, number: int, name: str, **files: str) -> None:
     for file, text in {"name": name, **files}.items():
         bench.write(f"{chassis.CLASS}/hwmon{number}/{file}", text)
 
 
-def test_a_power_meter_and_the_air_are_read_in_base_units(bench: Bench) -> None:
+def test_a_power_meter_and_the_air_are_read_in_base_units(bench: HostBench) -> None:
     chip(bench, 0, "power_meter", power1_average="2345000000", power1_average_max="9")
     chip(bench, 1, "board", temp1_input="21500", temp1_label="Inlet Temp", temp2_input="40000")
     assert values(bench.read(chassis, "sensors")) == {
@@ -32,13 +32,13 @@ def test_a_power_meter_and_the_air_are_read_in_base_units(bench: Bench) -> None:
     }
 
 
-def test_the_meter_of_a_power_machine_is_known_by_its_label(bench: Bench) -> None:
+def test_the_meter_of_a_power_machine_is_known_by_its_label(bench: HostBench) -> None:
     chip(bench, 3, "ibmpowernv", power1_input="1800000000", power1_label="System")
     chip(bench, 4, "ibmpowernv", power1_input="90000000", power1_label="CPU 0")
     assert values(bench.read(chassis, "sensors")) == {(POWER, "ibmpowernv: System"): 1800.0}
 
 
-def test_cpus_disks_and_cards_are_no_chassis(bench: Bench) -> None:
+def test_cpus_disks_and_cards_are_no_chassis(bench: HostBench) -> None:
     chip(bench, 0, "coretemp", temp1_input="60000", temp1_label="Package id 0")
     chip(bench, 1, "nvme", temp1_input="45000", temp1_label="Composite")
     chip(bench, 2, "nvme", temp1_input="45000", temp1_label="Ambient")
@@ -51,12 +51,12 @@ def test_cpus_disks_and_cards_are_no_chassis(bench: Bench) -> None:
     }
 
 
-def test_a_meter_that_gives_a_mean_and_a_reading_is_told_once(bench: Bench) -> None:
+def test_a_meter_that_gives_a_mean_and_a_reading_is_told_once(bench: HostBench) -> None:
     chip(bench, 0, "power_meter", power1_average="1000000", power1_input="9000000")
     assert values(bench.read(chassis, "sensors")) == {(POWER, "power_meter: power1"): 1.0}
 
 
-def test_two_meters_of_one_name_are_numbered_in_the_order_of_the_kernel(bench: Bench) -> None:
+def test_two_meters_of_one_name_are_numbered_in_the_order_of_the_kernel(bench: HostBench) -> None:
     chip(bench, 10, "power_meter", power1_average="2000000")
     chip(bench, 9, "power_meter", power1_average="1000000")
     assert values(bench.read(chassis, "sensors")) == {
@@ -75,7 +75,7 @@ def test_two_meters_of_one_name_are_numbered_in_the_order_of_the_kernel(bench: B
     ],
 )
 def test_what_is_no_reading_is_absent_and_never_0(
-    bench: Bench, files: dict[str, str], reason: Reason
+    bench: HostBench, files: dict[str, str], reason: Reason
 ) -> None:
     chip(bench, 0, "power_meter", **files)
     reading = bench.read(chassis, "sensors")
@@ -83,7 +83,9 @@ def test_what_is_no_reading_is_absent_and_never_0(
     assert reason in {absence.reason for absence in reading.absences}
 
 
-def test_a_meter_for_root_only_is_denied_and_nothing_that_check_calls_wrong(bench: Bench) -> None:
+def test_a_meter_for_root_only_is_denied_and_nothing_that_check_calls_wrong(
+    bench: HostBench,
+) -> None:
     chip(bench, 0, "power_meter", power1_average="1000000")
     bench.tree.errors["power1_average"] = errno.EACCES
     reading = bench.read(chassis, "sensors")
@@ -92,13 +94,13 @@ def test_a_meter_for_root_only_is_denied_and_nothing_that_check_calls_wrong(benc
     assert list(findings(snapshot)) == []
 
 
-def test_a_chip_that_arrives_is_met(bench: Bench) -> None:
+def test_a_chip_that_arrives_is_met(bench: HostBench) -> None:
     assert bench.read(chassis, "sensors").samples == ()
     chip(bench, 0, "power_meter", power1_average="1000000")
     assert values(bench.read(chassis, "sensors")) == {(POWER, "power_meter: power1"): 1.0}
 
 
-def test_what_stays_is_looked_for_once(bench: Bench) -> None:
+def test_what_stays_is_looked_for_once(bench: HostBench) -> None:
     chip(bench, 0, "power_meter", power1_average="1000000")
     bench.read(chassis, "sensors")
     bench.tree.asked.clear()

@@ -7,16 +7,16 @@ import pytest
 from agent.model import Metric, Reason
 from agent.polling.health import SOURCE_UP
 from agent.sources import activity, nvlink, pcie, power, xid
-from tests.support.machines import Bench, simulated
+from tests.support.machines import AgentBench, simulated
 
 UNKNOWN_ERROR = 999
 
 
-def values(bench: Bench, metric: Metric) -> dict[tuple[str, ...], float]:
-    return dict(bench.look.all(metric))
+def values(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
+    return dict(bench.samples.all(metric))
 
 
-def reasons(bench: Bench, metric: Metric) -> set[Reason]:
+def reasons(bench: AgentBench, metric: Metric) -> set[Reason]:
     snapshot = bench.agent.poller.latest
     return {a.reason for a in snapshot.absences(snapshot.at) if a.metric is metric}
 
@@ -26,8 +26,8 @@ def test_the_hourly_probe_keeps_every_total(system: str) -> None:
     bench = simulated(system).run(30)
     metrics = (activity.ACTIVE_SECONDS, pcie.RECEIVED, power.ENERGY)
     before = {metric: values(bench, metric) for metric in metrics}
-    bench.agent.gpus._next_probe = 0.0
-    bench.run(16)  # past the next roll call
+    bench.agent.gpus.next.all_gpus = 0.0
+    bench.run(16)  # past the next rediscovery
     for metric in metrics:
         after = values(bench, metric)
         assert after.keys() == before[metric].keys()
@@ -95,7 +95,7 @@ def test_gpm_samples_are_given_back() -> None:
     library.nvmlGpmSampleAlloc, library.nvmlGpmSampleFree = counted_alloc, counted_free
     bench.run(3)
     assert held["samples"] == 16
-    bench.agent.gpus._next_probe = 0.0
+    bench.agent.gpus.next.all_gpus = 0.0
     bench.run(15)
     bench.machine.lose(2)
     bench.run(3)
@@ -124,7 +124,7 @@ def test_a_connection_that_fails_half_way_lets_go_of_the_driver() -> None:
     bench.machine.driver.fail("nvmlDeviceGetCount", None)
     bench.run(15)
     assert held["nvml"] == 1
-    assert all(bench.look.all(SOURCE_UP).values())
+    assert all(bench.samples.all(SOURCE_UP).values())
 
 
 def test_what_gpm_cannot_mean_is_not_counted() -> None:
@@ -151,14 +151,14 @@ def test_what_gpm_cannot_mean_is_not_counted() -> None:
 def test_xid_counts_do_not_hang_on_the_host() -> None:
     bench = simulated("dgx-h100:training").run(2)
     assert {reading.source for reading in bench.agent.poller.latest.readings} >= {"xid", "system"}
-    assert [lane.name for lane in bench.agent.poller.workers] == ["nvml", "host", "memory"]
-    assert len(bench.look.all(xid.ERRORS)) == 8 * len(xid.FATAL)
+    assert [worker.name for worker in bench.agent.poller.workers] == ["nvml", "host", "memory"]
+    assert len(bench.samples.all(xid.ERRORS)) == 8 * len(xid.FATAL)
 
 
 def test_links_whose_state_nobody_tells_are_not_called_down() -> None:
     bench = simulated("dgx-h100:training").run(5)
     bench.machine.driver.fail("nvmlDeviceGetNvLinkState", UNKNOWN_ERROR, 0)
     bench.run(65)
-    assert {key[0] for key in bench.look.all(nvlink.LINKS)} == {str(n) for n in range(1, 8)}
+    assert {key[0] for key in bench.samples.all(nvlink.LINKS)} == {str(n) for n in range(1, 8)}
     absent = [a for a in bench.agent.poller.latest.absences(0.0) if a.metric is nvlink.LINKS]
     assert [(a.labels[0], a.reason) for a in absent] == [("0", Reason.FAILED)]

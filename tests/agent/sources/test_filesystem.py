@@ -6,7 +6,7 @@ import pytest
 
 from agent.model import Reason
 from agent.sources import filesystem
-from tests.support.fake_host import Bench, values
+from tests.support.fake_host import HostBench, values
 
 LOCAL = """/dev/md0p2 / ext4 rw,relatime 0 0
 proc /proc proc rw 0 0
@@ -22,11 +22,11 @@ mountpoint-s3 /mnt/s3 fuse ro 0 0"""
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> HostBench:
+    return HostBench(tmp_path)
 
 
-def test_mounts_of_the_network_by_kind(bench: Bench) -> None:
+def test_mounts_of_the_network_by_kind(bench: HostBench) -> None:
     bench.write("/proc/mounts", f"{LOCAL}\n{REMOTE}")
     assert values(bench.read(filesystem, "mounts")) == {
         ("dgx_workload_mounts",): 11,
@@ -37,12 +37,12 @@ def test_mounts_of_the_network_by_kind(bench: Bench) -> None:
     }
 
 
-def test_none_mounted_is_known(bench: Bench) -> None:
+def test_none_mounted_is_known(bench: HostBench) -> None:
     bench.write("/proc/mounts", LOCAL)
     assert values(bench.read(filesystem, "mounts")) == {("dgx_workload_mounts",): 6}
 
 
-def test_unknown_mounts_are_absent(bench: Bench) -> None:
+def test_unknown_mounts_are_absent(bench: HostBench) -> None:
     reading = bench.read(filesystem, "mounts")
     assert reading.samples == ()
     assert {(a.metric, a.reason) for a in reading.absences} == {
@@ -51,13 +51,13 @@ def test_unknown_mounts_are_absent(bench: Bench) -> None:
     }
 
 
-def test_no_mount_is_touched(bench: Bench) -> None:
+def test_no_mount_is_touched(bench: HostBench) -> None:
     bench.write("/proc/mounts", f"{LOCAL}\n{REMOTE}")
     bench.read(filesystem, "mounts")
     assert (bench.tree.asked, bench.tree.listed) == ([*filesystem.TABLES], [])
 
 
-def test_the_mounts_of_the_host_count_where_the_agent_sees_fewer(bench: Bench) -> None:
+def test_the_mounts_of_the_host_count_where_the_agent_sees_fewer(bench: HostBench) -> None:
     bench.write("/proc/1/mounts", f"{LOCAL}\n{REMOTE}")
     bench.write("/proc/mounts", LOCAL)
     assert values(bench.read(filesystem, "mounts"))["dgx_workload_mounts",] == 11

@@ -16,7 +16,7 @@ from agent.hardware.files import FileTree
 from agent.hardware.host import Host
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
-from tests.support.machines import Bench
+from tests.support.machines import AgentBench
 
 EVERYTHING = Settings(ProcessConfig(series=4), JobConfig(info=True))
 ODD = (
@@ -77,13 +77,13 @@ class Garbled:
         return self.random.choice([*self.texts, half, half + half])
 
 
-def garbled(system: str, seed: int, texts: list[str], share: float) -> tuple[Bench, Garbled]:
+def garbled(system: str, seed: int, texts: list[str], share: float) -> tuple[AgentBench, Garbled]:
     clock = FrozenClock()
     machine = simulation.build(simulation.parse(system), clock)
     files = Garbled(machine.host.files, Random(seed), texts, 0.0)
     host = Host(files, machine.host.psutil, machine.host.login)
     hardware = Hardware(lambda: machine.nvml, host, simulated=True)
-    bench = Bench(build_agent(EVERYTHING, hardware, clock, inline=True), clock, machine)
+    bench = AgentBench(build_agent(EVERYTHING, hardware, clock, inline=True), clock, machine)
     files.share = share
     return bench, files
 

@@ -7,12 +7,12 @@ import pytest
 from agent.hardware.gpm import PCIE_UNIT
 from agent.model import ReadKey, Reason
 from agent.sources import activity, nvlink, pcie, process
-from tests.support.fake_gpus import Bench
+from tests.support.fake_gpus import GpuBench
 from tests.support.fake_nvml import ALL_LINKS, NOT_FOUND, NOT_SUPPORTED
 
 
 def test_nvlink_totals_that_fall_back_are_no_spike() -> None:
-    bench = Bench(gpus=1)
+    bench = GpuBench(gpus=1)
     key = ("0", "GPU-0")
     fields = bench.nvml.gpus[0].fields
     totals = []
@@ -28,7 +28,7 @@ def test_nvlink_totals_that_fall_back_are_no_spike() -> None:
 
 
 def test_a_doubtful_counter_is_absent_with_its_reason() -> None:
-    bench = Bench(gpus=1)
+    bench = GpuBench(gpus=1)
     fields = bench.nvml.gpus[0].fields
     for raw in (1000, 0):
         fields[138, ALL_LINKS] = raw
@@ -37,7 +37,7 @@ def test_a_doubtful_counter_is_absent_with_its_reason() -> None:
 
 
 def test_a_link_that_refuses_its_errors_silences_no_other() -> None:
-    bench = Bench(gpus=1)
+    bench = GpuBench(gpus=1)
 
     def errors(link: int, kind: int) -> int:
         if link == 0 and kind == 0:
@@ -54,7 +54,7 @@ def test_a_link_that_refuses_its_errors_silences_no_other() -> None:
 
 
 def test_the_utilisation_buffer_gives_a_duty_cycle_its_share() -> None:
-    bench = Bench(gpus=1)
+    bench = GpuBench(gpus=1)
     bench.nvml.gpus[0].duty = 0.3
     bench.nvml.gpus[0].answers["UtilizationRates"] = SimpleNamespace(gpu=0, memory=0)
     bench.run(1)
@@ -67,7 +67,7 @@ def test_the_utilisation_buffer_gives_a_duty_cycle_its_share() -> None:
 
 
 def test_without_the_buffer_the_gauge_is_integrated() -> None:
-    bench = Bench(gpus=1)
+    bench = GpuBench(gpus=1)
     bench.nvml.gpus[0].errors["Samples"] = NOT_SUPPORTED
     bench.run(61)
     assert bench.values(activity.ACTIVITY) == {("0", "GPU-0"): 0.4}
@@ -75,7 +75,7 @@ def test_without_the_buffer_the_gauge_is_integrated() -> None:
 
 
 def test_an_empty_buffer_is_no_activity_lost_nor_invented() -> None:
-    bench = Bench(gpus=1)
+    bench = GpuBench(gpus=1)
     bench.nvml.gpus[0].errors["Samples"] = NOT_FOUND
     bench.run(11)
     assert bench.values(activity.ACTIVITY) == {("0", "GPU-0"): 0.4}
@@ -83,7 +83,7 @@ def test_an_empty_buffer_is_no_activity_lost_nor_invented() -> None:
 
 
 def test_a_pcie_rate_beyond_the_link_never_enters_the_counter() -> None:
-    bench = Bench(gpus=1)
+    bench = GpuBench(gpus=1)
     bench.run(3)
     steady = bench.values(pcie.RECEIVED)["0", "GPU-0"]
     assert steady == pytest.approx(2 * 2e9)
@@ -96,7 +96,7 @@ def test_a_pcie_rate_beyond_the_link_never_enters_the_counter() -> None:
 
 
 def test_gpm_means_are_integrated_and_a_metric_without_value_is_absent() -> None:
-    bench = Bench(gpus=1, gpm=True).run(11)
+    bench = GpuBench(gpus=1, gpm=True).run(11)
     key = ("0", "GPU-0")
     assert bench.values(activity.ACTIVITY)[key] == 0.3
     assert bench.values(activity.ACTIVE_SECONDS)[key] == pytest.approx(3.0)
@@ -108,14 +108,14 @@ def test_gpm_means_are_integrated_and_a_metric_without_value_is_absent() -> None
 
 
 def test_a_gpm_pair_that_is_too_close_takes_nothing_back() -> None:
-    bench = Bench(gpus=1, gpm=True).run(5)
+    bench = GpuBench(gpus=1, gpm=True).run(5)
     bench.clock.advance(-0.9)
     bench.run()
     assert bench.values(activity.ACTIVITY) == {("0", "GPU-0"): 0.3}
 
 
 def test_an_idle_gpu_is_asked_less_and_a_process_that_arrives_wakes_it() -> None:
-    bench = Bench(gpus=1, gpm=True)
+    bench = GpuBench(gpus=1, gpm=True)
     own = bench.nvml.gpus[0].answers
     own["ComputeRunningProcesses"] = ()
     bench.run(20)

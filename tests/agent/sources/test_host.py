@@ -12,21 +12,21 @@ from agent.model import Reason
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import cpu, disk, infiniband, network, pressure
 from agent.sources.options import HostOptions
-from tests.support.fake_host import Bench, reasons, shortly, values
+from tests.support.fake_host import HostBench, reasons, shortly, values
 
 SOURCES = (disk, network, infiniband, cpu, pressure)
 PSI = "some avg10=0.00 avg60=0.03 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.0 total={}\n"
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> HostBench:
+    return HostBench(tmp_path)
 
 
 # ---- disks
 
 
-def test_disks_are_whole_disks_and_arrays_only(bench: Bench) -> None:
+def test_disks_are_whole_disks_and_arrays_only(bench: HostBench) -> None:
     bench.disk("nvme0n1", "nvme0n1p1")
     bench.disk("loop0")
     bench.disk("dm-0")
@@ -44,7 +44,9 @@ def test_disks_are_whole_disks_and_arrays_only(bench: Bench) -> None:
     }
 
 
-def test_a_disk_that_arrives_is_met_at_once_and_one_that_goes_is_forgotten(bench: Bench) -> None:
+def test_a_disk_that_arrives_is_met_at_once_and_one_that_goes_is_forgotten(
+    bench: HostBench,
+) -> None:
     bench.disk("sda")
     bench.psutil.disks = {"sda": (100, 0, 1)}
     bench.read(disk, "counters")
@@ -55,7 +57,7 @@ def test_a_disk_that_arrives_is_met_at_once_and_one_that_goes_is_forgotten(bench
     assert values(bench.read(disk, "counters"))["dgx_disk_read_bytes_total", "sda"] == 5
 
 
-def test_a_reset_of_a_disk_counter_is_confirmed_before_it_is_exported(bench: Bench) -> None:
+def test_a_reset_of_a_disk_counter_is_confirmed_before_it_is_exported(bench: HostBench) -> None:
     bench.disk("sda")
     bench.psutil.disks = {"sda": (10_000, 0, 10)}
     bench.read(disk, "counters")
@@ -67,7 +69,7 @@ def test_a_reset_of_a_disk_counter_is_confirmed_before_it_is_exported(bench: Ben
     assert values(bench.read(disk, "counters"))["dgx_disk_read_bytes_total", "sda"] == 60
 
 
-def test_a_leap_that_is_taken_back_is_never_exported(bench: Bench) -> None:
+def test_a_leap_that_is_taken_back_is_never_exported(bench: HostBench) -> None:
     bench.disk("sda")
     exported = []
     for raw in (1000, 2000, 1 << 62, 3000, 4000):
@@ -77,7 +79,7 @@ def test_a_leap_that_is_taken_back_is_never_exported(bench: Bench) -> None:
     assert exported == [1000, 2000, None, 3000, 4000]
 
 
-def test_busy_time_that_the_kernel_does_not_count_is_absent(bench: Bench) -> None:
+def test_busy_time_that_the_kernel_does_not_count_is_absent(bench: HostBench) -> None:
     bench.array("md0", "raid0", "1")
     bench.psutil.disks = {"md0": (1 << 30, 0, 0)}
     reading = bench.read(disk, "counters")
@@ -85,13 +87,13 @@ def test_busy_time_that_the_kernel_does_not_count_is_absent(bench: Bench) -> Non
     assert ("dgx_disk_read_bytes_total", "md0") in values(reading)
 
 
-def test_an_idle_disk_reads_zero(bench: Bench) -> None:
+def test_an_idle_disk_reads_zero(bench: HostBench) -> None:
     bench.disk("sda")
     bench.psutil.disks = {"sda": (0, 0, 0)}
     assert values(bench.read(disk, "counters"))["dgx_disk_busy_seconds_total", "sda"] == 0
 
 
-def test_info_names_models_kinds_and_arrays(bench: Bench) -> None:
+def test_info_names_models_kinds_and_arrays(bench: HostBench) -> None:
     bench.disk("nvme0n1", model="SAMSUNG MZ1LB1T9   ")
     bench.disk("sda", "sda1", "sda2")
     bench.disk("sdb")
@@ -106,7 +108,7 @@ def test_info_names_models_kinds_and_arrays(bench: Bench) -> None:
     }
 
 
-def test_arrays_count_their_members_with_and_without_redundancy(bench: Bench) -> None:
+def test_arrays_count_their_members_with_and_without_redundancy(bench: HostBench) -> None:
     for name in ("sda", "sdb", "sdc", "nvme0n1"):
         bench.disk(name, f"{name}p1")
     bench.array("md0", "raid1", "2", "sda", "sdb", degraded="0")
@@ -122,7 +124,7 @@ def test_arrays_count_their_members_with_and_without_redundancy(bench: Bench) ->
     }
 
 
-def test_a_member_that_goes_is_seen_at_the_next_look(bench: Bench) -> None:
+def test_a_member_that_goes_is_seen_at_the_next_look(bench: HostBench) -> None:
     bench.disk("sda")
     bench.disk("sdb")
     bench.array("md0", "raid0", "2", "sda", "sdb")
@@ -133,7 +135,7 @@ def test_a_member_that_goes_is_seen_at_the_next_look(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("disks", ["0", "", "many"])
-def test_an_array_without_a_member_count_costs_only_itself(bench: Bench, disks: str) -> None:
+def test_an_array_without_a_member_count_costs_only_itself(bench: HostBench, disks: str) -> None:
     bench.disk("sda")
     bench.array("md127", "container", disks, "sda")
     bench.array("md0", "raid0", "1", "sda")
@@ -142,7 +144,7 @@ def test_an_array_without_a_member_count_costs_only_itself(bench: Bench, disks: 
     assert {(a.labels, a.reason) for a in reading.absences} == {(("md127",), Reason.UNKNOWN)}
 
 
-def test_a_denied_degraded_file_is_not_a_whole_array(bench: Bench) -> None:
+def test_a_denied_degraded_file_is_not_a_whole_array(bench: HostBench) -> None:
     bench.disk("sda")
     bench.array("md0", "raid1", "2", "sda", degraded="1")
     bench.tree.errors["/degraded"] = errno.EACCES
@@ -150,13 +152,13 @@ def test_a_denied_degraded_file_is_not_a_whole_array(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("part", ["counters", "info", "arrays"])
-def test_a_host_without_disks(bench: Bench, part: str) -> None:
+def test_a_host_without_disks(bench: HostBench, part: str) -> None:
     reading = bench.read(disk, part)
     assert reading.samples == ()
     assert {a.reason for a in reading.absences} == {Reason.MISSING}
 
 
-def test_the_user_may_ignore_other_disks(bench: Bench) -> None:
+def test_the_user_may_ignore_other_disks(bench: HostBench) -> None:
     bench.disk("sda")
     bench.disk("loop0")
     bench.psutil.disks = dict.fromkeys(("sda", "loop0"), (1, 1, 1))
@@ -167,7 +169,7 @@ def test_the_user_may_ignore_other_disks(bench: Bench) -> None:
 # ---- networks
 
 
-def test_only_real_nics_are_counted(bench: Bench) -> None:
+def test_only_real_nics_are_counted(bench: HostBench) -> None:
     bridges = ("docker0", "br-12", "cni0", "virbr0", "lxcbr0", "kube-ipvs0", "nodelocaldns")
     tunnels = ("lo", "veth1a", "cali1", "flannel.1", "ifb0", "dummy0", "tun0", "tap1", "lxc12")
     ignored = [*bridges, *tunnels]
@@ -182,7 +184,7 @@ def test_only_real_nics_are_counted(bench: Bench) -> None:
     assert values(reading)["dgx_network_transmitted_bytes_total", "eth0"] == 50
 
 
-def test_a_nic_that_is_reset_or_replaced(bench: Bench) -> None:
+def test_a_nic_that_is_reset_or_replaced(bench: HostBench) -> None:
     received = ("dgx_network_received_bytes_total", "eth0")
     exported = []
     for raw in (1000, 2000, 10, 20):
@@ -195,7 +197,7 @@ def test_a_nic_that_is_reset_or_replaced(bench: Bench) -> None:
     assert exported == [1000, 2000, None, 20, None, 3]
 
 
-def test_link_state_falls_back_to_the_carrier(bench: Bench) -> None:
+def test_link_state_falls_back_to_the_carrier(bench: HostBench) -> None:
     states = {"eth0": "up", "eth1": "down", "ib0": "lowerlayerdown", "eth2": "unknown"}
     for nic, state in states.items():
         bench.write(f"/sys/class/net/{nic}/operstate", state)
@@ -207,7 +209,7 @@ def test_link_state_falls_back_to_the_carrier(bench: Bench) -> None:
     assert reasons(reading.absences) == {("dgx_network_link_up", "eth3"): Reason.MISSING}
 
 
-def test_speeds_that_drivers_do_not_know_are_absent(bench: Bench) -> None:
+def test_speeds_that_drivers_do_not_know_are_absent(bench: HostBench) -> None:
     speeds = {"eth0": "100000", "v0": "-1", "v1": "0", "v2": "4294967295", "v3": "65535", "v4": "x"}
     for nic, speed in (speeds | {"down0": "1000"}).items():
         bench.write(f"/sys/class/net/{nic}/speed", speed)
@@ -221,14 +223,14 @@ def test_speeds_that_drivers_do_not_know_are_absent(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("part", ["counters", "links", "speeds"])
-def test_a_host_without_nics(bench: Bench, part: str) -> None:
+def test_a_host_without_nics(bench: HostBench, part: str) -> None:
     assert {a.reason for a in bench.read(network, part).absences} == {Reason.MISSING}
 
 
 # ---- CPU and pressure
 
 
-def test_cpu_busy_is_what_is_neither_idle_nor_waiting(bench: Bench) -> None:
+def test_cpu_busy_is_what_is_neither_idle_nor_waiting(bench: HostBench) -> None:
     bench.psutil.times = (100, 1, 10, 1000, 50, 1, 1, 0)
     first = bench.read(cpu, "busy")
     assert not first.samples
@@ -241,7 +243,7 @@ def test_cpu_busy_is_what_is_neither_idle_nor_waiting(bench: Bench) -> None:
     assert {a.reason for a in still.absences} == {Reason.UNKNOWN}
 
 
-def test_the_first_look_at_the_cpu_is_pending(bench: Bench) -> None:
+def test_the_first_reading_of_the_cpu_is_pending(bench: HostBench) -> None:
     (read,) = cpu.reads(bench.host, bench.clock, HostOptions())
     perform(read, bench.clock, ReadCosts())
     assert read.runs == 0
@@ -250,7 +252,7 @@ def test_the_first_look_at_the_cpu_is_pending(bench: Bench) -> None:
     assert read.runs == 1
 
 
-def test_pressure_is_in_seconds(bench: Bench) -> None:
+def test_pressure_is_in_seconds(bench: HostBench) -> None:
     for resource in pressure.KINDS:
         bench.write(f"/proc/pressure/{resource}", PSI.format(2_500_000, 1_000_000))
     assert shortly(bench.read(pressure, "totals")) == {
@@ -262,7 +264,7 @@ def test_pressure_is_in_seconds(bench: Bench) -> None:
     }
 
 
-def test_one_odd_pressure_file_costs_only_itself(bench: Bench) -> None:
+def test_one_odd_pressure_file_costs_only_itself(bench: HostBench) -> None:
     bench.write("/proc/pressure/cpu", "some avg10=0.00 total=1000000")
     bench.write("/proc/pressure/io", "some avg10=0.00 total=1000000")
     bench.write("/proc/pressure/memory", "some nothing")
@@ -274,12 +276,12 @@ def test_one_odd_pressure_file_costs_only_itself(bench: Bench) -> None:
     }
 
 
-def test_a_kernel_without_pressure(bench: Bench) -> None:
+def test_a_kernel_without_pressure(bench: HostBench) -> None:
     reading = bench.read(pressure, "totals")
     assert [a.reason for a in reading.absences] == [Reason.MISSING]
 
 
-def test_pressure_switched_off_at_boot(bench: Bench) -> None:
+def test_pressure_switched_off_at_boot(bench: HostBench) -> None:
     bench.tree.errors["/proc/pressure/"] = errno.EOPNOTSUPP
     bench.tree.errors |= {f"/{resource}": errno.EOPNOTSUPP for resource in pressure.KINDS}
     (absence,) = bench.read(pressure, "totals").absences
@@ -290,7 +292,7 @@ def test_pressure_switched_off_at_boot(bench: Bench) -> None:
 # ---- all of them
 
 
-def test_a_large_host_lists_no_folder_from_tick_to_tick(bench: Bench) -> None:
+def test_a_large_host_lists_no_folder_from_tick_to_tick(bench: HostBench) -> None:
     names = [f"nvme{n}n1" for n in range(10)]
     for name in names:
         bench.disk(name, f"{name}p1")

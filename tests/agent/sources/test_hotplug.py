@@ -15,22 +15,22 @@ from agent.model import Reason
 from agent.sources import network
 from exporters.words import finding_text
 from tests.support.hotplug import Hotplug
-from tests.support.machines import Bench
+from tests.support.machines import AgentBench
 
 KEY = ("network", "eth1", "", "", "receive")
 CONFIG = Settings(LimitsConfig((LimitConfig("network", "eth1", "receive", 2e7),)))
 FINDING = "[[limit]] names network eth1 receive, which is not here"
 
 
-def machine() -> tuple[Bench, Hotplug]:
+def machine() -> tuple[AgentBench, Hotplug]:
     clock = FrozenClock()
     built = simulation.build(simulation.parse("k40:idle"), clock)
     plugs = Hotplug(built.host)
     hardware = Hardware(lambda: built.nvml, plugs.wrapped(), simulated=True)
-    return Bench(build_agent(CONFIG, hardware, clock, inline=True), clock, built), plugs
+    return AgentBench(build_agent(CONFIG, hardware, clock, inline=True), clock, built), plugs
 
 
-def told(bench: Bench) -> list[str]:
+def told(bench: AgentBench) -> list[str]:
     found = map(finding_text, findings(bench.agent.poller.latest))
     return [text for text in found if "[[limit]]" in text]
 
@@ -49,9 +49,9 @@ def test_a_limit_waits_for_its_device(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == [warning], "once, however long it is not here"
     plugs.plug("eth")
     bench.run(REFRESH + 12)
-    assert bench.look.value(LIMIT, *KEY) == 2e7
-    assert bench.look.where(LIMIT_INFO, device="eth1", origin="configured")
-    assert bench.look.value(RATIO, *KEY) is not None
+    assert bench.samples.value(LIMIT, *KEY) == 2e7
+    assert bench.samples.where(LIMIT_INFO, device="eth1", origin="configured")
+    assert bench.samples.value(RATIO, *KEY) is not None
     assert told(bench) == []
     plugs.unplug("eth1")
     bench.run(2 * REFRESH)
@@ -68,4 +68,4 @@ def test_nothing_is_shown_of_a_nic_that_is_gone() -> None:
     bench.run(70 + REFRESH)
     shown = [line for line in bench.scrape().splitlines() if "eth1" in line]
     assert shown == []
-    assert bench.look.value(network.RECEIVED, "eth1") is None
+    assert bench.samples.value(network.RECEIVED, "eth1") is None

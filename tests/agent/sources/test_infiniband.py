@@ -7,15 +7,15 @@ import pytest
 
 from agent.model import Reason
 from agent.sources import infiniband
-from tests.support.fake_host import Bench, reasons, shortly, values
+from tests.support.fake_host import HostBench, reasons, shortly, values
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> HostBench:
+    return HostBench(tmp_path)
 
 
-def test_a_healthy_port(bench: Bench) -> None:
+def test_a_healthy_port(bench: HostBench) -> None:
     bench.port("mlx5_0")
     assert values(bench.read(infiniband, "counters")) == {
         ("dgx_infiniband_received_bytes_total", "mlx5_0", "1"): 4000,
@@ -40,7 +40,7 @@ def test_a_healthy_port(bench: Bench) -> None:
     assert not errors.absences
 
 
-def test_odd_ports_never_cost_the_others(bench: Bench) -> None:
+def test_odd_ports_never_cost_the_others(bench: HostBench) -> None:
     bench.port("mlx5_0")
     bench.port("mlx5_1")  # EINVAL on one counter
     bench.tree.errors["mlx5_1/ports/1/counters/port_rcv_data"] = errno.EINVAL
@@ -62,7 +62,7 @@ def test_odd_ports_never_cost_the_others(bench: Bench) -> None:
     assert len(reading.samples) == 6 * 3 - 6
 
 
-def test_a_refused_counter_is_not_asked_again_before_the_next_listing(bench: Bench) -> None:
+def test_a_refused_counter_is_not_asked_again_before_the_next_listing(bench: HostBench) -> None:
     bench.port("mlx5_0")
     bench.tree.errors["port_xmit_wait"] = errno.EINVAL
     for _ in range(59):
@@ -75,7 +75,7 @@ def test_a_refused_counter_is_not_asked_again_before_the_next_listing(bench: Ben
     assert ("dgx_infiniband_wait_ticks_total", "mlx5_0", "1") in values(reading)
 
 
-def test_a_good_counter_that_breaks_for_good_comes_to_rest(bench: Bench) -> None:
+def test_a_good_counter_that_breaks_for_good_comes_to_rest(bench: HostBench) -> None:
     bench.port("mlx5_0")
     bench.read(infiniband, "counters")
     bench.tree.errors["port_xmit_wait"] = errno.EINVAL
@@ -85,7 +85,7 @@ def test_a_good_counter_that_breaks_for_good_comes_to_rest(bench: Bench) -> None
     assert sum(path.endswith("port_xmit_wait") for path in bench.tree.asked) == 2
 
 
-def test_one_failure_of_a_good_counter_costs_one_tick(bench: Bench) -> None:
+def test_one_failure_of_a_good_counter_costs_one_tick(bench: HostBench) -> None:
     bench.port("mlx5_0")
     exported = []
     for error in (None, errno.EIO, None, None):
@@ -95,7 +95,7 @@ def test_one_failure_of_a_good_counter_costs_one_tick(bench: Bench) -> None:
     assert exported == [7, None, 7, 7]
 
 
-def test_old_drivers_keep_wide_counters_in_a_folder_of_their_own(bench: Bench) -> None:
+def test_old_drivers_keep_wide_counters_in_a_folder_of_their_own(bench: HostBench) -> None:
     bench.port(
         "mlx4_0",
         counters__port_rcv_data=None,
@@ -119,13 +119,13 @@ def test_old_drivers_keep_wide_counters_in_a_folder_of_their_own(bench: Bench) -
     ],
 )
 def test_a_port_is_up_when_it_is_active_and_linked(
-    bench: Bench, state: str, physical: str, up: int
+    bench: HostBench, state: str, physical: str, up: int
 ) -> None:
     bench.port("mlx5_0", state=state, phys_state=physical)
     assert shortly(bench.read(infiniband, "links")) == {("mlx5_0", "1"): up}
 
 
-def test_rates_are_known_of_active_ports_only(bench: Bench) -> None:
+def test_rates_are_known_of_active_ports_only(bench: HostBench) -> None:
     bench.port("mlx5_0", rate="400 Gb/sec (4X NDR)")
     bench.port("mlx5_1", rate="2.5 Gb/sec (1X)")
     bench.port("mlx5_2", state="1: DOWN", rate="10 Gb/sec (4X SDR)")
@@ -143,7 +143,7 @@ def test_rates_are_known_of_active_ports_only(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("part", ["counters", "errors", "links", "rates"])
-def test_a_host_without_infiniband(bench: Bench, part: str) -> None:
+def test_a_host_without_infiniband(bench: HostBench, part: str) -> None:
     reading = bench.read(infiniband, part)
     assert reading.samples == ()
     assert {a.reason for a in reading.absences} == {Reason.MISSING}
@@ -152,7 +152,7 @@ def test_a_host_without_infiniband(bench: Bench, part: str) -> None:
     assert len(bench.tree.listed) == asked
 
 
-def test_ports_come_and_go_with_the_next_listing(bench: Bench) -> None:
+def test_ports_come_and_go_with_the_next_listing(bench: HostBench) -> None:
     bench.read(infiniband, "links")
     bench.port("mlx5_0")
     assert not bench.read(infiniband, "links").samples

@@ -29,8 +29,8 @@ from agent.polling import intervals
 from agent.series import SampleStore
 from agent.sources import disk, network
 from agent.sources.network import NetworkConfig
+from tests.support.kernel_counters import Between, Mark, between, marked
 from tests.support.machines import no_driver
-from tests.support.marks import Between, Mark, between, marked
 
 pytestmark = pytest.mark.root
 
@@ -42,7 +42,7 @@ NETNS = "dgx-test"
 NEAR, FAR = "dgxveth0", "dgxveth1"
 NEAR_ADDRESS, FAR_ADDRESS = "10.99.77.1", "10.99.77.2"
 PORT = 9999
-PATIENCE = 60  # seconds
+TIMEOUT = 60  # seconds
 LIMIT = 10e6  # bytes per second
 PACE = 2.5 * LIMIT  # what passes at most: it may come to less where the CPUs are busy
 THRESHOLD = 0.9 * LIMIT
@@ -80,9 +80,9 @@ class Watch:
 
     def tick(self) -> SampleStore:
         time.sleep(intervals.TICK)
-        return self.look()
+        return self.samples()
 
-    def look(self) -> SampleStore:
+    def samples(self) -> SampleStore:
         asyncio.run(self.agent.poller.tick())
         return SampleStore.of(self.agent.poller.latest)
 
@@ -92,9 +92,9 @@ class Watch:
         return value
 
     def marked(self, counter: Callable[[], int]) -> tuple[SampleStore, Mark]:
-        """A tick between two looks at a counter of the kernel."""
+        """A tick between two checks of a counter of the kernel."""
         time.sleep(intervals.TICK)
-        return marked(self.look, counter)
+        return marked(self.samples, counter)
 
 
 def disk_of(path: Path) -> str:
@@ -189,8 +189,8 @@ def sending(mebibytes: int) -> Iterator[Callable[[], None]]:
 
 
 def arrived(sender: subprocess.Popen[bytes], receiver: subprocess.Popen[bytes]) -> None:
-    assert sender.wait(PATIENCE) == 0
-    assert receiver.wait(PATIENCE) == 0
+    assert sender.wait(TIMEOUT) == 0
+    assert receiver.wait(TIMEOUT) == 0
 
 
 def veth_config() -> Settings:
@@ -232,16 +232,18 @@ def test_a_veth_above_its_configured_limit_is_saturated_for_as_long() -> None:
             if is_told(ticks[-1][0], lay):
                 least += lay.seconds[0] * (lay.rate[0] >= THRESHOLD)
                 most += lay.seconds[1] * (lay.rate[1] >= THRESHOLD)
-    quiet, saturated = (look.value(paths.SATURATED, *PATH) for look, _ in (ticks[1], ticks[-1]))
+    quiet, saturated = (
+        samples.value(paths.SATURATED, *PATH) for samples, _ in (ticks[1], ticks[-1])
+    )
     print(f"saturated for {saturated} s, by the kernel {least:.3f} to {most:.3f} s")
     assert quiet == 0.0
     assert saturated is not None
     assert FULL <= least <= saturated <= most
 
 
-def is_told(look: SampleStore, lay: Between) -> bool:
+def is_told(samples: SampleStore, lay: Between) -> bool:
     """Whether the agent gives a ratio, which must be what passed; it must, unless it came late."""
-    ratio = look.value(paths.RATIO, *PATH)
+    ratio = samples.value(paths.RATIO, *PATH)
     if ratio is None:
         assert lay.seconds[1] > EXPIRY_INTERVALS * intervals.TICK
         return False

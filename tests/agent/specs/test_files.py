@@ -179,12 +179,12 @@ def one_sentence(told: str) -> bool:
     return "\n" not in told and told.endswith(".") and ", expected " in told
 
 
-@pytest.mark.parametrize(("text", "complaint"), BAD)
-def test_a_bad_file_is_told_in_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:
+@pytest.mark.parametrize(("text", "error"), BAD)
+def test_a_bad_file_is_told_in_one_sentence(tmp_path: Path, text: str, error: str) -> None:
     with pytest.raises(SpecError) as told:
         load(own(tmp_path, bad=text))
     assert str(told.value).startswith(f"{tmp_path}/bad.toml: ")
-    assert complaint in str(told.value)
+    assert error in str(told.value)
     assert one_sentence(str(told.value))
 
 
@@ -217,7 +217,7 @@ def test_a_shipped_file_is_fit_to_be_a_users_own(path: Path, tmp_path: Path) -> 
     assert load(tmp_path) == load()
 
 
-def complaint_about(directory: Path) -> str:
+def error_of(directory: Path) -> str:
     try:
         load(directory)
     except SpecError as told:
@@ -235,5 +235,5 @@ def test_a_damaged_sheet_loads_or_is_told_in_one_sentence(
     size = data.draw(st.integers(0, 30))
     patch = data.draw(st.sampled_from(["", "x", "-1", '"', "]", "{", "\n", "nan", "[system]", "0"]))
     (tmp_path / "damaged.toml").write_text(text[:at] + patch + text[at + size :])
-    told = complaint_about(tmp_path)
+    told = error_of(tmp_path)
     assert not told or one_sentence(told)

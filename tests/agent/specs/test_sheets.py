@@ -4,7 +4,7 @@ import pytest
 
 from agent.specs import SpecError, Specs, SystemSpec, load
 from agent.specs.wires import nvlink_bytes_per_second, pcie_bytes_per_second
-from tests.support.effort import calls_of
+from tests.support.call_count import calls_of
 
 SYSTEMS = {
     "dgx-1-p100",

@@ -148,8 +148,8 @@ def test_a_driver_that_fell_silent_leaves_nothing_known() -> None:
     last = machine.tick()
     later = replace(last, tick=last.tick + 1, at=last.at + 20, wall=last.wall + 20, verdicts={})
     machine.view.samples.take(later.at, ())
-    machine.scene.take(later, understand(machine.view))
-    tick = machine.scene.tick()
+    machine.page_state.take(later, understand(machine.view))
+    tick = machine.page_state.tick()
     assert tick["gpus"][0]["state"] is None
     assert set(tick["gpus"][0]["values"]) == {None}
     assert tick["level"] == "wrong"
@@ -158,11 +158,12 @@ def test_a_driver_that_fell_silent_leaves_nothing_known() -> None:
 
 def test_a_machine_without_a_driver_is_told_too(tmp_path: Path) -> None:
     bench = machines.laptop(tmp_path).run(2)
-    hardware = Hardware(machines.no_driver, Host(files=RealFiles(tmp_path), psutil=None))
+    host = Host(files=RealFiles(tmp_path), psutil=None)  # type: ignore[arg-type]
+    hardware = Hardware(machines.no_driver, host)
     view = view_of(bench.agent, hardware)
-    scene = PageState(view)
-    scene.take(bench.agent.poller.latest, understand(view))
-    tick, machine = scene.tick(), scene.machine()
+    page_state = PageState(view)
+    page_state.take(bench.agent.poller.latest, understand(view))
+    tick, machine = page_state.tick(), page_state.machine()
     assert (tick["level"], tick["gpus"], tick["uptime_seconds"]) == ("unknown", [], None)
     assert tick["headline"].startswith("No GPU is watched: ")
     assert machine["machine"]["gpus"] is None
@@ -172,17 +173,17 @@ def test_a_machine_without_a_driver_is_told_too(tmp_path: Path) -> None:
 def test_an_edition_lasts_until_something_seldom_changes() -> None:
     machine = watched("dgx-1-v100:training").run(6)
     known = understand(machine.view)
-    machine.scene.take(machine.scene._snapshot, known)
-    edition = machine.scene.edition
+    machine.page_state.take(machine.page_state._snapshot, known)
+    edition = machine.page_state.edition
     for _ in range(30):  # limits are worked out anew meanwhile
         snapshot = machine.tick()
-        machine.scene.take(snapshot, known)
-    assert machine.scene.edition == edition
+        machine.page_state.take(snapshot, known)
+    assert machine.page_state.edition == edition
     machine.bench.machine.cut_link(0, 2)
     machine.hurry().tick()
-    assert machine.scene.stirred
-    machine.scene.take(machine.scene._snapshot, Understanding(absent=[]))
-    assert machine.scene.edition > edition
+    assert machine.page_state.stirred
+    machine.page_state.take(machine.page_state._snapshot, Understanding(absent=[]))
+    assert machine.page_state.edition > edition
 
 
 def test_a_second_says_how_long_a_verdict_stands() -> None:

@@ -156,13 +156,13 @@ def test_what_no_scenario_plays_is_said_too(sentence: str, level: str) -> None:
 
 def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
     absent = Figure("metrics", 1.0, None, "count")
-    blind = [
+    without_data = [
         Finding(FindingKind.SOURCE_DOWN, WARNING, device="power"),
         Finding(FindingKind.VALUES_ABSENT, WARNING, figures=(absent,), names=("failed",)),
     ]
     lanes = Figure("lanes", 8.0, 16.0, "count")
-    worse = [*blind, Finding(FindingKind.PCIE_LANES, WARNING, GPU, figures=(lanes,))]
-    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=blind)) == (
+    worse = [*without_data, Finding(FindingKind.PCIE_LANES, WARNING, GPU, figures=(lanes,))]
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=without_data)) == (
         "wrong",
         "Source power is down; the GPU is busy",
     )

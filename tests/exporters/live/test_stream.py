@@ -19,7 +19,7 @@ from exporters.prometheus import Exposition
 from exporters.server import Server, serve
 from tests.support.live_machines import Watched, watched
 
-PATIENCE = 20.0  # s for anything to come about, on a machine however busy
+TIMEOUT = 20.0  # s for anything to come about, on a machine however busy
 
 
 class Event(NamedTuple):
@@ -42,7 +42,7 @@ class Page:
         """The next event; comments are counted on the way."""
         fields: dict[str, str] = {}
         while True:
-            line = await asyncio.wait_for(self.response.content.readline(), PATIENCE)
+            line = await asyncio.wait_for(self.response.content.readline(), TIMEOUT)
             assert line, "the stream ended"
             text = line.decode().rstrip("\n")
             if not text and "data" in fields:
@@ -61,7 +61,7 @@ class Page:
 
 
 @dataclass
-class Stage:
+class LivePageBench:
     """A server with a feed whose ticks the test plays."""
 
     machine: Watched
@@ -89,7 +89,7 @@ class Stage:
 
     async def pages(self, number: int) -> None:
         """Wait until so many pages are open."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while self.feed.pages != number:  # noqa: ASYNC110, nobody tells
                 await asyncio.sleep(0.005)
 
@@ -100,10 +100,10 @@ def after(snapshot: Snapshot) -> Snapshot:
 
 
 @asynccontextmanager
-async def stage(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[Stage]:
+async def bench(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[LivePageBench]:
     machine = await asyncio.to_thread(lambda: watched(name).run(5))
     last = await asyncio.to_thread(machine.tick)
-    feed = Feed(machine.view, **{"heartbeat": 0.1, **feed_of})  # who is gone is found by writing
+    feed = Feed(machine.view, **{"keepalive": 0.1, **feed_of})  # who is gone is found by writing
     poller, clock = machine.bench.agent.poller, machine.bench.clock
     exposition = Exposition(lambda: poller.latest, clock, process=False)
     app = application(exposition, lambda: poller.latest, clock, feed=feed)
@@ -112,7 +112,7 @@ async def stage(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[Sta
     try:
         async with ClientSession() as session:
             feed(last)
-            there = Stage(machine, feed, server, session, f"http://127.0.0.1:{port}", last)
+            there = LivePageBench(machine, feed, server, session, f"http://127.0.0.1:{port}", last)
             yield there
             for response in there.opened:
                 response.close()
@@ -120,16 +120,18 @@ async def stage(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[Sta
         await server.cleanup()
 
 
-def played(act: Callable[[Stage], Awaitable[None]], name: str = "k40:training", **of: Any) -> None:
+def played(
+    act: Callable[[LivePageBench], Awaitable[None]], name: str = "k40:training", **of: Any
+) -> None:
     async def play() -> None:
-        async with stage(name, **of) as there:
+        async with bench(name, **of) as there:
             await act(there)
 
     asyncio.run(play())
 
 
 def test_a_page_gets_all_at_once_and_then_each_tick() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         page = await there.open()
         names = [(await page.next()).name for _ in range(3)]
         assert names == ["history", "machine", "tick"]
@@ -146,7 +148,7 @@ def test_a_page_gets_all_at_once_and_then_each_tick() -> None:
 
 
 def test_a_page_that_comes_back_gets_what_it_missed() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         page = await there.open()
         place = (await page.until("tick")).place
         page.response.close()
@@ -164,7 +166,7 @@ def test_a_page_that_comes_back_gets_what_it_missed() -> None:
 
 
 def test_a_page_that_is_slow_skips_ticks_and_then_has_its_history() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         slow, quick = Client(), Client()
         await there.feed.join(slow)
         await there.feed.join(quick)
@@ -181,7 +183,7 @@ def test_a_page_that_is_slow_skips_ticks_and_then_has_its_history() -> None:
 
 
 def test_a_page_that_does_not_read_holds_up_nobody() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         _, port = there.address.rsplit(":", 1)
         reader, writer = await asyncio.open_connection("127.0.0.1", int(port), limit=1024)
         reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -216,7 +218,7 @@ def names_of(data: bytes) -> list[str]:
 
 
 def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         client, page = Client(), Stuck()
         await there.feed.join(client)
         sending = asyncio.create_task(send(there.feed, client, page))
@@ -225,7 +227,7 @@ def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
             await asyncio.sleep(0)
         assert [names_of(data) for data in page.taken] == [["history", "machine", "tick"]]
         page.free.set()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(page.taken) < 2:  # noqa: ASYNC110, nobody tells
                 await asyncio.sleep(0)
         first, *_, last = names_of(page.taken[1])
@@ -233,13 +235,13 @@ def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
         assert names_of(page.taken[1]).count("tick") == 1
         assert f'"tick":{there.last.tick},'.encode() in page.taken[1]
         there.feed.close()
-        await asyncio.wait_for(sending, PATIENCE)
+        await asyncio.wait_for(sending, TIMEOUT)
 
     played(act)
 
 
 def test_a_page_that_never_reads_is_given_up() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         client = Client()
         await there.feed.join(client)
         with pytest.raises(TimeoutError):
@@ -249,7 +251,7 @@ def test_a_page_that_never_reads_is_given_up() -> None:
 
 
 def test_what_is_sent_is_made_once_for_all() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         clients = [Client() for _ in range(5)]
         for client in clients:
             await there.feed.join(client)
@@ -261,7 +263,7 @@ def test_what_is_sent_is_made_once_for_all() -> None:
 
 
 def test_pages_are_bounded_in_number() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         pages = [await there.open() for _ in range(MOST_STREAMS)]
         await there.pages(MOST_STREAMS)
         for page in pages:
@@ -282,10 +284,10 @@ def test_pages_are_bounded_in_number() -> None:
 
 
 def test_a_clock_that_stands_is_told_by_a_heartbeat() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         page = await there.open()
         await page.until("tick")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while (await page.response.content.readline()) != b": no tick\n":
                 pass
         there.play()
@@ -295,12 +297,12 @@ def test_a_clock_that_stands_is_told_by_a_heartbeat() -> None:
 
 
 def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         pages = [await there.open() for _ in range(3)]
         for page in pages:
             await page.until("tick")
         there.server.runner._shutdown_timeout = 600.0  # were it to wait for the streams
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await there.server.cleanup()
         for page in pages:
             assert await page.response.content.read() == b""
@@ -310,29 +312,29 @@ def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
 
 
 def test_nothing_is_made_while_no_page_is_open() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         there.play(30)
-        assert (there.feed.looks, there.feed._scene) == (0, None)
+        assert (there.feed.refreshes, there.feed._page_state) == (0, None)
         page = await there.open()
         await page.until("tick")
-        assert there.feed.looks == 1
+        assert there.feed.refreshes == 1
         page.response.close()
         await there.pages(0)
         there.play()
-        assert there.feed._scene is None
+        assert there.feed._page_state is None
 
     played(act)
 
 
 def test_news_is_looked_into_at_once() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         page = await there.open()
         tick = (await page.until("tick")).data
         assert (tick["level"], tick["findings"]) == ("good", [])
         there.machine.bench.machine.driver.xid(0, 48)
         there.last = await asyncio.to_thread(lambda: there.machine.run(1).tick())
         there.feed(there.last)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not tick["findings"]:
                 tick = (await page.until("tick")).data
                 there.play()
@@ -343,7 +345,7 @@ def test_news_is_looked_into_at_once() -> None:
 
 
 def test_a_look_that_fails_costs_the_findings_alone(caplog: pytest.LogCaptureFixture) -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         object.__setattr__(there.feed.view, "latest", broken)
         page = await there.open()
         tick = (await page.until("tick")).data
@@ -357,7 +359,7 @@ def test_a_look_that_fails_costs_the_findings_alone(caplog: pytest.LogCaptureFix
 
 
 def test_a_page_that_opens_before_the_first_tick_waits_for_it() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         early = Feed(there.machine.view)
         client = Client()
         await early.join(client)
@@ -369,7 +371,7 @@ def test_a_page_that_opens_before_the_first_tick_waits_for_it() -> None:
 
 
 def test_asking_for_the_head_opens_nothing() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         async with there.session.head(f"{there.address}/api/v1/stream") as response:
             assert response.status == 200
         assert there.feed.pages == 0
@@ -378,7 +380,7 @@ def test_asking_for_the_head_opens_nothing() -> None:
 
 
 def test_without_a_feed_there_is_no_stream() -> None:
-    async def act(there: Stage) -> None:
+    async def act(there: LivePageBench) -> None:
         poller, clock = there.machine.bench.agent.poller, there.machine.bench.clock
         exposition = Exposition(lambda: poller.latest, clock, process=False)
         app = application(exposition, lambda: poller.latest, clock)

@@ -15,9 +15,9 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from tests.hardware.labelled_loads.alone import recorded
-from tests.hardware.labelled_loads.blind_fed import (
+from tests.hardware.labelled_loads.blind_input import (
     PREPARED,
-    FedTokens,
+    LoadedTokens,
     directory,
     language_model,
     words,
@@ -95,7 +95,7 @@ def pageable_copies(seconds: float, *, rows: int, columns: int, width: int) -> N
         clock.step()
 
 
-class DecodingLayer(nn.Module):  # type: ignore[misc]
+class DecodingLayer(nn.Module):
     """One token a sequence, which attends to all that its cache holds."""
 
     def __init__(self, batch: int, positions: int, width: int) -> None:
@@ -187,7 +187,7 @@ def saved_beside(seconds: float, *, batch: int, saved_bytes: int, every: float) 
     A step is measured before that thread begins. What it takes longer beside it would be the
     launching thread's, as both are of one interpreter.
     """
-    tokens = FedTokens(batch)
+    tokens = LoadedTokens(batch)
     trainer = Trainer(language_model(), tokens.loss)
     alone = length_of(trainer.step, sized(1.5, 0.1), at_once=4)
     state = torch.rand(sized(saved_bytes, 1 << 20) // 4, device=DEVICE)

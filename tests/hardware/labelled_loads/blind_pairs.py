@@ -12,7 +12,12 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset
 
-from tests.hardware.labelled_loads.blind_fed import FedTokens, language_model, token_shape, words
+from tests.hardware.labelled_loads.blind_input import (
+    LoadedTokens,
+    language_model,
+    token_shape,
+    words,
+)
 from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.collectives import EXCHANGED
 from tests.hardware.labelled_loads.feeding import decode
@@ -49,7 +54,7 @@ class HandWrittenSteps:
     """A language model whose gradients are exchanged in one piece after the backward pass."""
 
     def __init__(self, batch: int, layers: int = 12, width: int = 768) -> None:
-        self.tokens = FedTokens(batch)
+        self.tokens = LoadedTokens(batch)
         network = language_model(layers, width)
         parameters = list(network.parameters())
         self.values, self.gradients = _share_memory(parameters)
@@ -100,7 +105,7 @@ class HandWrittenSteps:
         clock.step()
 
 
-class DecodedTokens(IterableDataset):  # type: ignore[misc]
+class DecodedTokens(IterableDataset):
     """Each batch costs so many seconds of a core."""
 
     def __init__(self, batch: int, cpu_seconds: float) -> None:

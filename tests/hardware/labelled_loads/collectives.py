@@ -155,11 +155,11 @@ def pipeline(rank: int, seconds: float, *, forward: float, microbatches: int) ->
     With m microbatches each stage waits 1 / (m + 1) of the time for the other.
     """
     clock = ShareClock(seconds, rank)
-    stage = PipelineStage(rank, clock, forward, microbatches)
+    runner = PipelineStage(rank, clock, forward, microbatches)
     dist.barrier()
     clock.begin()
     while clock.going():
-        stage.step()
+        runner.step()
 
 
 def resting(rank: int, seconds: float, *, rest: float, share: float, step: float) -> None:

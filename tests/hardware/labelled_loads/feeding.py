@@ -35,7 +35,7 @@ def decode(cpu_seconds: float) -> None:
         zlib.decompress(PACKED)
 
 
-def fed(batches: Iterable[Any], seconds: float, cause: str, *, wait: bool = False) -> None:
+def train_on(batches: Iterable[Any], seconds: float, cause: str, *, wait: bool = False) -> None:
     """Train ResNet-50 on uint8 batches as they come; what the GPU waits for them is the cause's.
 
     `wait`: the next batch is made only when the GPU is done, as a loop does that prints its loss.
@@ -67,7 +67,7 @@ def _random_batch(batch: int) -> Any:
     return torch.randint(0, 255, (sized(batch, 2), *IMAGE), dtype=torch.uint8)
 
 
-class Decoded(IterableDataset):  # type: ignore[misc]
+class Decoded(IterableDataset):
     """Each batch costs so many seconds of a core."""
 
     def __init__(self, batch: int, cpu_seconds: float) -> None:
@@ -94,7 +94,7 @@ def _loaded(dataset: Any, workers: int) -> Any:
 def processes(seconds: float, *, batch: int, cpu_seconds: float, workers: int) -> None:
     """Worker processes decode: too few of them. 0: the main process does, between two steps."""
     loader = _loaded(Decoded(batch, cpu_seconds), workers)
-    fed(loader, seconds, CPU, wait=not workers)
+    train_on(loader, seconds, CPU, wait=not workers)
 
 
 def threads(seconds: float, *, batch: int, cpu_seconds: float, workers: int) -> None:
@@ -107,14 +107,14 @@ def threads(seconds: float, *, batch: int, cpu_seconds: float, workers: int) -> 
 
     for _ in range(workers):
         threading.Thread(target=work, daemon=True).start()
-    fed(iter(made.get, None), seconds, CPU)
+    train_on(iter(made.get, None), seconds, CPU)
 
 
 Reader = tuple[Callable[[int], Any], Callable[[], None]]
 """Reads the bytes at a place of a file; lets the caches forget what was read."""
 
 
-class StoredImages(IterableDataset):  # type: ignore[misc]
+class StoredImages(IterableDataset):
     """Each image costs one read of so many bytes that no cache holds."""
 
     def __init__(self, way: str, file: int, bytes_per_image: int, batch: int) -> None:
@@ -184,10 +184,10 @@ READERS: dict[str, Callable[[int, int], Reader]] = {
 def disk(seconds: float, *, way: str, bytes_per_image: int, batch: int, workers: int) -> None:
     """Worker processes read cold data, and do nothing else with it."""
     file = feeds.nameless_file(sized(FILE_BYTES, 64 << 20))
-    fed(_loaded(StoredImages(way, file, bytes_per_image, batch), workers), seconds, DISK)
+    train_on(_loaded(StoredImages(way, file, bytes_per_image, batch), workers), seconds, DISK)
 
 
-class ReceivedImages(IterableDataset):  # type: ignore[misc]
+class ReceivedImages(IterableDataset):
     """Batches as they arrive from the first one who connects."""
 
     def __init__(self, listener: socket.socket, batch: int) -> None:
@@ -208,7 +208,7 @@ def network(seconds: float, *, batch: int, bytes_per_second: float) -> None:
     """One worker receives over TCP at a steady pace; the sender is no child of the trainer."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         trainer = multiprocessing.get_context("fork").Process(
-            target=lambda: fed(_loaded(ReceivedImages(listener, batch), 1), seconds, NETWORK)
+            target=lambda: train_on(_loaded(ReceivedImages(listener, batch), 1), seconds, NETWORK)
         )
         trainer.start()
         feeds.send_paced(listener.getsockname(), bytes_per_second)

@@ -12,7 +12,7 @@ WORDS = 50304
 CONTEXT = 1024
 
 
-class TransformerBlock(nn.Module):  # type: ignore[misc]
+class TransformerBlock(nn.Module):
     """Attention to what came before, then a layer four times as wide."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -34,7 +34,7 @@ class TransformerBlock(nn.Module):  # type: ignore[misc]
         return values + self.wide(self.between(values))
 
 
-class LanguageModel(nn.Module):  # type: ignore[misc]
+class LanguageModel(nn.Module):
     """A decoder of GPT-2's make; 12 layers of 768 are its smallest (124 M parameters)."""
 
     def __init__(self, layers: int = 12, width: int = 768) -> None:
@@ -54,7 +54,7 @@ class LanguageModel(nn.Module):  # type: ignore[misc]
         return functional.linear(self.last(values), self.words.weight)
 
 
-class Denoiser(nn.Module):  # type: ignore[misc]
+class Denoiser(nn.Module):
     """A small U-Net that predicts the noise in an image, as diffusion models are trained."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ def _convolved(channels: int, width: int) -> Any:
     )
 
 
-class GraphNetwork(nn.Module):  # type: ignore[misc]
+class GraphNetwork(nn.Module):
     """Layers that add up what each node's neighbours say."""
 
     def __init__(self, layers: int = 6, width: int = 256) -> None:

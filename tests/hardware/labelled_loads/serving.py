@@ -14,7 +14,7 @@ from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.labels import BUSY, UNKNOWN
 from tests.hardware.training import DEVICE, synchronize
 
-LOOK_EVERY = 0.5
+POLL_EVERY = 0.5
 """Seconds after which the server looks up although nobody asked."""
 
 
@@ -54,7 +54,7 @@ def _serve(listener: socket.socket, seconds: float, batch: int, passes: int) -> 
     clock = ShareClock(seconds)
     clock.begin()
     while clock.going():
-        asked = select.select([connection], [], [], LOOK_EVERY)[0]
+        asked = select.select([connection], [], [], POLL_EVERY)[0]
         clock.mark(UNKNOWN)
         if asked:
             connection.recv(1)

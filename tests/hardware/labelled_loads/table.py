@@ -217,28 +217,28 @@ _ALL = (
 BLIND = (
     LabelledLoad(
         "files-mapped",
-        "blind_fed.files_mapped",
+        "blind_input.files_mapped",
         {"batch": 16, "files": 3000, "file_bytes": 256 << 10, "documents": 24, "workers": 4},
         ARRIVAL,
         pulse=False,
     ),
     LabelledLoad(
         "decoder-commands",
-        "blind_fed.decoder_commands",
+        "blind_input.decoder_commands",
         {"batch": 64, "cpu_seconds": 0.25, "commands": 4},
         ARRIVAL,
         pulse=False,
     ),
     LabelledLoad(
         "tokenising",
-        "blind_fed.tokenising",
+        "blind_input.tokenising",
         {"batch": 16, "cpu_seconds": 0.1, "threads": 3},
         f"{ARRIVAL}; what a step takes longer than before the threads began is theirs",
         pulse=False,
     ),
     LabelledLoad(
         "http-objects",
-        "blind_fed.http_objects",
+        "blind_input.http_objects",
         {
             "batch": 64,
             "per_object": 8,

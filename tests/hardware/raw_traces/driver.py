@@ -46,8 +46,8 @@ class GpmWindows:
         self._next = 1
         self.rows: list[list[float]] = []
 
-    def look(self) -> None:
-        """Close the window since the last look, and the long one where it is long enough."""
+    def read(self) -> None:
+        """Close the window since the last read, and the long one where it is long enough."""
         self._take(self._next)
         self.rows.append(self._between(self._last, self._next))
         whole = self._times[self._next] - self._times[self._base] >= WINDOW - SHORT / 2
@@ -84,7 +84,7 @@ class SampleBuffer:
         self._seen = int(time.time() * 1e6)
         self.rows: list[list[float]] = []
 
-    def look(self) -> None:
+    def read(self) -> None:
         """Take what is new. The driver stamps with the time of day."""
         since_boot = time.monotonic() - time.time()
         with contextlib.suppress(pynvml.NVMLError_NotFound):
@@ -159,24 +159,24 @@ class DriverRecording:
             return SHORT if (time.monotonic() - start) % BURST_EVERY < BURST else WINDOW
 
         pieces: dict[str, tuple[float, Callable[[], None]]] = {
-            "gpm": (0.0, self._look_through_windows),
+            "gpm": (0.0, self._read_windows),
             "nvlink": (0.1, lambda: self._each("nvlink", _nvlink)),
             "state": (0.5, lambda: self._each("state", _state)),
-            "samples": (1.0, self._look_at_buffers),
+            "samples": (1.0, self._read_buffers),
             "processes": (0.5, self._ask_processes),
         }
         due = dict.fromkeys(pieces, start)
         while going():
             now = time.monotonic()
-            for name, (every, look) in pieces.items():
+            for name, (every, read) in pieces.items():
                 if now < due[name]:
                     continue
                 busy = time.process_time()
-                look()
+                read()
                 self.cpu[name] = self.cpu.get(name, 0.0) + time.process_time() - busy
                 due[name] = max(due[name] + (every or window()), now)
             time.sleep(max(0.0, min(due.values()) - time.monotonic()))
-        self._look_at_buffers()
+        self._read_buffers()
 
     def write(self, path: Path) -> None:
         """All arrays, compressed."""
@@ -187,17 +187,17 @@ class DriverRecording:
         arrays |= {name: np.array(buffer.rows) for name, buffer in self._buffers.items()}
         np.savez_compressed(path, **arrays)
 
-    def _each(self, name: str, look: Callable[[Any], list[float]]) -> None:
+    def _each(self, name: str, read: Callable[[Any], list[float]]) -> None:
         for i, handle in enumerate(self._handles):
-            self._rows.setdefault(f"{name}{i}", []).append(look(handle))
+            self._rows.setdefault(f"{name}{i}", []).append(read(handle))
 
-    def _look_through_windows(self) -> None:
+    def _read_windows(self) -> None:
         for windows in self._gpm:
-            windows.look()
+            windows.read()
 
-    def _look_at_buffers(self) -> None:
+    def _read_buffers(self) -> None:
         for buffer in self._buffers.values():
-            buffer.look()
+            buffer.read()
 
     def _ask_processes(self) -> None:
         running = [

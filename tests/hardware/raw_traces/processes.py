@@ -1,6 +1,6 @@
 """What the kernel tells of every thread below some processes, and of the host. numpy.
 
-Arrays; `tick` counts the looks, whose times are `ticks` (CLOCK_MONOTONIC, s):
+Arrays; `tick` counts the readings, whose times are `ticks` (CLOCK_MONOTONIC, s):
 - `threads`: THREAD_COLUMNS; times in ticks of the kernel (10 ms) and, from schedstat, in ns.
 - `io`: tick, pid, then IO_NAMES (bytes and calls since the process began).
 - `cpu`: tick, then /proc/stat's first line (10 ms); `pressure`: tick, then PRESSURE (us in all).
@@ -71,7 +71,7 @@ class ProcessRecording:
         due = time.monotonic()
         while going():
             busy = time.process_time()
-            self._look()
+            self._read_all()
             self.cpu_seconds += time.process_time() - busy
             due = max(due + EVERY, time.monotonic())
             time.sleep(max(0.0, due - time.monotonic()))
@@ -101,20 +101,20 @@ class ProcessRecording:
             known.append(name)
         return known.index(name)
 
-    def _look(self) -> None:
+    def _read_all(self) -> None:
         tick = len(self.times)
         self.times.append(time.monotonic())
         paths: set[str] = set()
         spaces: dict[str, int] = {}
         for pid, parent in self._below():
-            self._look_at_process(tick, pid, parent)
+            self._read_process(tick, pid, parent)
             paths.add(self.names[pid]["cgroup"])
             spaces.setdefault(self.names[pid]["network_namespace"], pid)
-        self._look_at_host(tick)
+        self._read_host(tick)
         for space, pid in spaces.items():
-            self._look_at_networks(tick, space, pid)
+            self._read_networks(tick, space, pid)
         if tick % 2 == 0:
-            self._look_at_cgroups(tick, paths)
+            self._read_cgroups(tick, paths)
 
     def _below(self) -> list[tuple[int, int]]:
         parents = {}
@@ -130,7 +130,7 @@ class ProcessRecording:
             grown = bool(more)
         return [(pid, parents[pid]) for pid in sorted(found) if pid in parents]
 
-    def _look_at_process(self, tick: int, pid: int, parent: int) -> None:
+    def _read_process(self, tick: int, pid: int, parent: int) -> None:
         if pid not in self.names:
             command = _text(f"/proc/{pid}/cmdline").replace("\0", " ")[:160]
             group = next(
@@ -148,12 +148,12 @@ class ProcessRecording:
             }
         threads = self.names[pid]["threads"]
         for tid in _numbers(f"/proc/{pid}/task"):
-            self._look_at_thread(tick, pid, tid, threads)
+            self._read_thread(tick, pid, tid, threads)
         told = dict(x.split(": ") for x in _text(f"/proc/{pid}/io").splitlines())
         if told:
             self._io.append([tick, pid, *(int(told[name]) for name in IO_NAMES)])
 
-    def _look_at_thread(self, tick: int, pid: int, tid: int, names: dict[int, str]) -> None:
+    def _read_thread(self, tick: int, pid: int, tid: int, names: dict[int, str]) -> None:
         base = f"/proc/{pid}/task/{tid}/"
         head, _, rest = _text(base + "stat").rpartition(")")
         ran = _text(base + "schedstat").split() or ["-1", "-1", "-1"]
@@ -168,7 +168,7 @@ class ProcessRecording:
     def _host_row(self, name: str, row: list[int]) -> None:
         self._host.setdefault(name, []).append(row)
 
-    def _look_at_host(self, tick: int) -> None:
+    def _read_host(self, tick: int) -> None:
         self._host_row("cpu", [tick, *map(int, _text("/proc/stat").split("\n")[0].split()[1:9])])
         self._host_row("pressure", [tick, *_pressures("/proc/pressure/{}")])
         memory = dict(x.split() for x in _text("/proc/vmstat").splitlines())
@@ -179,14 +179,14 @@ class ProcessRecording:
                 place = self._place("disks", fields[2])
                 self._host_row("disks", [tick, place, *map(int, fields[3:14])])
 
-    def _look_at_networks(self, tick: int, space: str, pid: int) -> None:
+    def _read_networks(self, tick: int, space: str, pid: int) -> None:
         for line in _text(f"/proc/{pid}/net/dev").splitlines()[2:]:
             name, _, numbers = line.partition(":")
             told = [int(n) for n in numbers.split()]
             place = self._place("networks", f"{space} {name.strip()}")
             self._host_row("networks", [tick, place, told[0], told[1], told[8], told[9]])
 
-    def _look_at_cgroups(self, tick: int, paths: Iterable[str]) -> None:
+    def _read_cgroups(self, tick: int, paths: Iterable[str]) -> None:
         for path in paths:
             if self._cgroup_root is None:
                 return

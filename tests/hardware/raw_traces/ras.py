@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ADDRESS = ("127.0.0.1", 28028)
-PATIENCE = 6.0  # s
+TIMEOUT = 6.0  # s
 REPEATS = 8
 
 TEXT = (b"client protocol 2\n", b"timeout 4\n", b"status\n")
@@ -33,7 +33,7 @@ ALL = {
 }
 
 
-def ask(words: tuple[bytes, ...], patience: float = PATIENCE) -> dict[str, Any]:
+def ask(words: tuple[bytes, ...], patience: float = TIMEOUT) -> dict[str, Any]:
     """One connection: a line is sent once the one before was answered; the last one's answer ends
     with the connection. `talk` holds direction, seconds since `at`, and the bytes as latin-1."""
     start = time.monotonic()

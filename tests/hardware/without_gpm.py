@@ -22,5 +22,5 @@ class WithoutGpm:
 
 
 def without_gpm(hardware: Hardware) -> Hardware:
-    """The same hardware, seen with poorer eyes."""
+    """The same hardware without GPM."""
     return replace(hardware, library=lambda: WithoutGpm(hardware.library()))

@@ -1,4 +1,4 @@
-"""What the page must say and mark in each scenario of DESIGN: the expectation of a person."""
+"""What the page must say and mark in each scenario of DESIGN: the shown of a person."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from tests.browser.page import Page
 ALL = -1
 """Stands for every GPU of the machine."""
 
-LOOK = """(() => {
+READ_PAGE = """(() => {
   const list = (selector, read) => [...document.querySelectorAll(selector)].map(read);
   const of = (node, name) => node.closest(`[data-${name}]`)?.getAttribute(`data-${name}`);
   return {
@@ -26,7 +26,7 @@ LOOK = """(() => {
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Shown:
     """One scenario: words of the sentence, and what else must be marked.
 
     `judged` are the GPUs with `state` and `cause`; `ailing` those with a finding on their tile.
@@ -47,7 +47,7 @@ class Scene:
 
     def misses(self, page: Page) -> list[str]:
         """What is not as it must be; nothing where all is."""
-        seen = page.run(LOOK)
+        seen = page.run(READ_PAGE)
         tiles = {gpu: (state, cause) for gpu, state, cause in seen["tiles"]}
         judged = list(tiles) if self.judged == (ALL,) else self.judged
         wrong = [f"says {w!r}" for w in self.says if w.lower() not in seen["headline"].lower()]
@@ -71,64 +71,64 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PageMachine:
     """One machine, and what it plays; what cannot be undone comes last."""
 
     system: str
     gpus: int
-    scenes: tuple[Scene, ...] = field(default_factory=tuple)
+    expectations: tuple[Shown, ...] = field(default_factory=tuple)
 
 
-STAGES = {
-    "station": Stage("dgx-station-v100", 4, (
-        Scene("starved-disk", ("4 GPUs starved by disk",), "costly", "starved", "disk"),
-        Scene("starved-cpu", ("4 GPUs starved by the CPU",), "costly", "starved", "cpu"),
-        Scene("throttled", ("4 GPUs slowed down by heat",), "costly", "throttled", "thermal",
+PAGE_MACHINES = {
+    "station": PageMachine("dgx-station-v100", 4, (
+        Shown("starved-disk", ("4 GPUs starved by disk",), "costly", "starved", "disk"),
+        Shown("starved-cpu", ("4 GPUs starved by the CPU",), "costly", "starved", "cpu"),
+        Shown("throttled", ("4 GPUs slowed down by heat",), "costly", "throttled", "thermal",
               ailing=(0, 1, 2, 3)),
-        Scene("nvlink-saturated", ("4 GPUs communicating over NVLink", "of its limit"), "costly",
+        Shown("nvlink-saturated", ("4 GPUs communicating over NVLink", "of its limit"), "costly",
               "communicating", "nvlink", edge="0 1: full",
               saturated=("nvlink gpu0 transmit", "nvlink gpu3 receive")),
-        Scene("nvlink-errors", ("GPU 0: NVLink 1 has had", "errors"), "wrong", "busy", ailing=(0,)),
-        Scene("driver-hang", ("driver has not answered",), "wrong", "unknown", ""),
+        Shown("nvlink-errors", ("GPU 0: NVLink 1 has had", "errors"), "wrong", "busy", ailing=(0,)),
+        Shown("driver-hang", ("driver has not answered",), "wrong", "unknown", ""),
     )),
-    "dgx1": Stage("dgx-1-v100", 8, (
-        Scene("starved-network", ("8 GPUs starved by the network",), "costly", "starved", "network",
+    "dgx1": PageMachine("dgx-1-v100", 8, (
+        Shown("starved-network", ("8 GPUs starved by the network",), "costly", "starved", "network",
               saturated=("network eno1 receive",)),
-        Scene("starved-host-thread", ("8 GPUs limited by one launch thread",), "costly", "starved",
+        Shown("starved-host-thread", ("8 GPUs limited by one launch thread",), "costly", "starved",
               "host_thread"),
-        Scene("starved-disk", ("8 GPUs starved by disk", "md0"), "costly", "starved", "disk",
+        Shown("starved-disk", ("8 GPUs starved by disk", "md0"), "costly", "starved", "disk",
               saturated=("disk md0 read",)),
-        Scene("infiniband-saturated", ("8 GPUs communicating over InfiniBand",), "costly",
+        Shown("infiniband-saturated", ("8 GPUs communicating over InfiniBand",), "costly",
               "communicating", "infiniband", saturated=("infiniband mlx5_0:1 transmit",)),
-        Scene("nvlink-down", ("5 of 6 NVLinks are up",), "wrong", "busy", ailing=(0, 3),
+        Shown("nvlink-down", ("5 of 6 NVLinks are up",), "wrong", "busy", ailing=(0, 3),
               edge="0 3: down", note="GPU 0, link 2 is down"),
-        Scene("gpu-lost", ("GPU 2 is lost", "7 of 8 answer"), "wrong", "lost", "", judged=(2,)),
+        Shown("gpu-lost", ("GPU 2 is lost", "7 of 8 answer"), "wrong", "lost", "", judged=(2,)),
     )),
-    "a100": Stage("dgx-a100", 8, (
-        Scene("starved-peer", ("GPUs 1-7 starved by a slow peer",), "costly", "starved", "peer",
+    "a100": PageMachine("dgx-a100", 8, (
+        Shown("starved-peer", ("GPUs 1-7 starved by a slow peer",), "costly", "starved", "peer",
               judged=tuple(range(1, 8))),
-        Scene("port-degraded", ("InfiniBand port mlx5_0:1 runs at",), "wrong", "busy",
+        Shown("port-degraded", ("InfiniBand port mlx5_0:1 runs at",), "wrong", "busy",
               port="mlx5_0:1"),
-        Scene("row-remap", ("GPU 0: a memory row could not be remapped",), "wrong", "busy",
+        Shown("row-remap", ("GPU 0: a memory row could not be remapped",), "wrong", "busy",
               ailing=(0,)),
     )),
-    "sixteen": Stage("sixteen", 16, (
-        Scene("training", ("16 GPUs busy",), "good", "busy", finding="All expected hardware"),
-        Scene("idle", ("16 GPUs idle",), "good", "idle"),
-        Scene("pcie-degraded", ("GPU 0: 8 of 16 PCIe lanes",), "wrong", "busy", ailing=(0,)),
-        Scene("ecc", ("GPU 0:", "uncorrected ECC error"), "wrong", "busy", ailing=(0,)),
+    "sixteen": PageMachine("sixteen", 16, (
+        Shown("training", ("16 GPUs busy",), "good", "busy", finding="All expected hardware"),
+        Shown("idle", ("16 GPUs idle",), "good", "idle"),
+        Shown("pcie-degraded", ("GPU 0: 8 of 16 PCIe lanes",), "wrong", "busy", ailing=(0,)),
+        Shown("ecc", ("GPU 0:", "uncorrected ECC error"), "wrong", "busy", ailing=(0,)),
     )),
-    "titan": Stage("titan-x-pascal", 1, (
-        Scene("held", ("held by a process",), "costly", "held"),
-        Scene("starved-pcie", ("starved by PCIe",), "costly", "starved", "pcie",
+    "titan": PageMachine("titan-x-pascal", 1, (
+        Shown("held", ("held by a process",), "costly", "held"),
+        Shown("starved-pcie", ("starved by PCIe",), "costly", "starved", "pcie",
               saturated=("pcie gpu0 receive",)),
-        Scene("gpu-hot", ("hotter than its operating range",), "wrong", "busy", ailing=(0,)),
-        Scene("xid", ("GPU 0: XID 62",), "wrong", "busy", ailing=(0,)),
+        Shown("gpu-hot", ("hotter than its operating range",), "wrong", "busy", ailing=(0,)),
+        Shown("xid", ("GPU 0: XID 62",), "wrong", "busy", ailing=(0,)),
     )),
-    "h100": Stage("dgx-h100", 8, (
-        Scene("starved-pcie", ("GPU 0 starved by PCIe", "GPUs 1-7 idle"), "costly", "starved",
+    "h100": PageMachine("dgx-h100", 8, (
+        Shown("starved-pcie", ("GPU 0 starved by PCIe", "GPUs 1-7 idle"), "costly", "starved",
               "pcie", judged=(0,), saturated=("pcie gpu0 receive",)),
-        Scene("nvlink-saturated", ("8 GPUs communicating over NVLink",), "costly", "communicating",
+        Shown("nvlink-saturated", ("8 GPUs communicating over NVLink",), "costly", "communicating",
               "nvlink", edge="5: full"),
     )),
 }  # fmt: skip

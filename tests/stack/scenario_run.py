@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -43,7 +44,7 @@ KILLED = "killed"
 
 
 @dataclass
-class Play:
+class ScenarioRun:
     """What was delivered, and what was looked at meanwhile."""
 
     inbox: Inbox
@@ -83,7 +84,7 @@ def fleets(speed: float, machines: Mapping[str, str]) -> Iterator[dict[str, Flee
     """The machines, spread over a few processes; who hosts which."""
     names = list(machines)
     with ExitStack() as stack:
-        hosts = {}
+        hosts: dict[str, Any] = {}
         for number in range(PROCESSES):
             part = {name: machines[name] for name in names[number::PROCESSES]}
             fleet = stack.enter_context(Fleet(speed, part, HELD_AFTER))
@@ -122,7 +123,7 @@ def held_back(port: int, name: str) -> dict[str, str]:
 
 
 @contextmanager
-def played(folder: Path, scenarios: Mapping[str, Scenario]) -> Iterator[Play]:
+def played(folder: Path, scenarios: Mapping[str, Scenario]) -> Iterator[ScenarioRun]:
     """Everything plays, is looked at, and ends."""
     machines = {name: f"{entry.system}:{name}" for name, entry in scenarios.items()}
     with ExitStack() as stack:
@@ -137,50 +138,52 @@ def played(folder: Path, scenarios: Mapping[str, Scenario]) -> Iterator[Play]:
         ports = {name: host.ports[name] for name, host in hosts.items()}
         told = texts(inbox, SCALE, smtp)
         for name, port in {**ports, KILLED: lone}.items():
-            eventually(lambda p=port: is_ready(p), 120, f"the agent of {name} is ready")
+            eventually(partial(is_ready, port), 120, f"the agent of {name} is ready")
         daemons = monitoring(folder, SCRAPE, {**ports, KILLED: lone}, told)
         alertmanager_port = stack.enter_context(daemons).alertmanager
-        play = Play(inbox, time.monotonic())
+        scenario_run = ScenarioRun(inbox, time.monotonic())
         wanted = {name: {a.name for a in entry.alerts} for name, entry in scenarios.items()}
-        watch(play, wanted, hosts, victim, alertmanager_port)
-        await_end(play, wanted)
-        yield play
+        watch(scenario_run, wanted, hosts, victim, alertmanager_port)
+        await_end(scenario_run, wanted)
+        yield scenario_run
 
 
 def watch(
-    play: Play,
+    scenario_run: ScenarioRun,
     wanted: Mapping[str, set[str]],
     hosts: Mapping[str, Fleet],
     victim: subprocess.Popen[bytes],
     alertmanager_port: int,
 ) -> None:
     """Wait for what must arrive; each scenario ends when its own has, and its time is over."""
-    deadline = play.began + ARRIVAL
-    while len(play.ended) < len(wanted) and time.monotonic() < deadline:
+    deadline = scenario_run.began + ARRIVAL
+    while len(scenario_run.ended) < len(wanted) and time.monotonic() < deadline:
         now = time.monotonic()
-        if not play.killed_at and play.inbox.names(KILLED):
+        if not scenario_run.killed_at and scenario_run.inbox.names(KILLED):
             victim.kill()
-            play.killed_at = now
-        if play.killed_at and not play.held_back:
-            play.held_back = held_back(alertmanager_port, KILLED)
+            scenario_run.killed_at = now
+        if scenario_run.killed_at and not scenario_run.held_back:
+            scenario_run.held_back = held_back(alertmanager_port, KILLED)
         for name, names in wanted.items():
-            there = names <= play.inbox.names(name)
-            if name not in play.ended and there and now - play.began > LEAST:
+            there = names <= scenario_run.inbox.names(name)
+            if name not in scenario_run.ended and there and now - scenario_run.began > LEAST:
                 if name == "driver-hang":
-                    play.metrics_while_hung = text_of(hosts[name].ports[name], "metrics")
-                hosts[name].play(name, "training")
-                play.ended[name] = now
+                    scenario_run.metrics_while_hung = text_of(hosts[name].ports[name], "metrics")
+                hosts[name].set_scenario(name, "training")
+                scenario_run.ended[name] = now
         time.sleep(0.1)
-    for name in wanted.keys() - play.ended.keys():
-        hosts[name].play(name, "training")
-        play.ended[name] = time.monotonic()
+    for name in wanted.keys() - scenario_run.ended.keys():
+        hosts[name].set_scenario(name, "training")
+        scenario_run.ended[name] = time.monotonic()
 
 
-def await_end(play: Play, wanted: Mapping[str, set[str]]) -> None:
+def await_end(scenario_run: ScenarioRun, wanted: Mapping[str, set[str]]) -> None:
     """Wait until no alert is left of any scenario, or too long."""
     deadline = time.monotonic() + GONE
     while time.monotonic() < deadline:
-        play.left = {name: left for name in wanted if (left := play.inbox.names(name))}
-        if not play.left:
+        scenario_run.left = {
+            name: left for name in wanted if (left := scenario_run.inbox.names(name))
+        }
+        if not scenario_run.left:
             return
         time.sleep(0.2)

@@ -29,13 +29,13 @@ ALL = "|".join(NODES)
 LIVE = "live"
 """A node of its own: a process as users have it, for the board of the agent. It has no past."""
 
-PAST = 3600.0
+HISTORY = 3600.0
 """Seconds of history: what a board shows unless told otherwise."""
 
 WAIT = 200.0
 """Seconds of live scrapes after it: alerts that wait for two minutes fire by then."""
 
-PATIENCE = 1800.0
+TIMEOUT = 1800.0
 """Seconds for four nodes to live an hour, on a busy machine."""
 
 
@@ -51,7 +51,7 @@ class Machine(NamedTuple):
 @contextmanager
 def machine(folder: Path, wait: float = WAIT) -> Iterator[Machine]:
     """Everything, until it is no longer needed."""
-    since = time.time() - PAST
+    since = time.time() - HISTORY
     with ExitStack() as stack:
         targets = stack.enter_context(nodes(folder, since))
         live = stack.enter_context(agents({LIVE: NODES["healthy"]}, folder))
@@ -89,7 +89,7 @@ def nodes(folder: Path, since: float) -> Iterator[Mapping[str, str]]:
 
 
 def _wait_for_pasts(folder: Path, running: list[subprocess.Popen[bytes]]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not all((folder / f"{name}.txt.ready").exists() for name in NODES):
         assert all(process.poll() is None for process in running), "a node has ended"
         assert time.monotonic() < deadline, "the nodes have not lived their hour"

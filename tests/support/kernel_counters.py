@@ -16,8 +16,8 @@ class Mark(NamedTuple):
 
 
 class Between(NamedTuple):
-    """What lay between two looks of the agent, at least and at most: seconds, and what was counted
-    in them."""
+    """What lay between two readings of the agent, at least and at most: seconds, and what was
+    counted in them."""
 
     seconds: tuple[float, float]
     counted: tuple[float, float]
@@ -28,10 +28,10 @@ class Between(NamedTuple):
         return self.counted[0] / self.seconds[1], self.counted[1] / self.seconds[0]
 
 
-def marked(look: Callable[[], T], counter: Callable[[], float]) -> tuple[T, Mark]:
-    """A look of the agent between two readings of a counter."""
+def marked(read: Callable[[], T], counter: Callable[[], float]) -> tuple[T, Mark]:
+    """A reading of the agent between two readings of a counter."""
     before = time.monotonic(), counter()
-    found = look()
+    found = read()
     return found, Mark(before, (time.monotonic(), counter()))
 
 

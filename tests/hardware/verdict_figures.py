@@ -67,7 +67,7 @@ ROWS = (
 )
 
 
-def particulars(watcher: Watcher, index: str, span: Span, expected: Expected) -> Iterator[str]:
+def verdict_figures(watcher: Watcher, index: str, span: Span, expected: Expected) -> Iterator[str]:
     """Lines about one GPU over the judged seconds."""
     found = ((row.title, figure(watcher, row, index, span)) for row in ROWS)
     yield ", ".join(f"{title} {value:.4g}" for title, value in found if value is not None)

@@ -14,7 +14,7 @@ SPARE = 60.0
 """Seconds that a load lasts beyond its trial, so that it never ends within."""
 
 
-class Playing(Protocol):
+class RunningLoad(Protocol):
     """A load that plays, or is about to."""
 
     @property
@@ -32,7 +32,7 @@ class Playing(Protocol):
         """End it."""
 
 
-class Stage(Protocol):
+class LoadRunner(Protocol):
     """Where loads play."""
 
     clock: Clock
@@ -47,14 +47,14 @@ class Stage(Protocol):
     def prepare(self, trial: Trial) -> None:
         """Soon this one is to begin."""
 
-    def begin(self, trial: Trial) -> Playing:
+    def begin(self, trial: Trial) -> RunningLoad:
         """Begin it now."""
 
     def clear(self) -> None:
         """End what was prepared and never began."""
 
 
-class Still:
+class NoLoad:
     """No load: the state of affairs since it began."""
 
     def __init__(self, since: float) -> None:
@@ -68,7 +68,7 @@ class Still:
         return None
 
 
-class Process:
+class LoadProcess:
     """A load of tests.hardware.labelled."""
 
     def __init__(self, load: Load) -> None:
@@ -91,7 +91,7 @@ class Process:
         self._load.stop()
 
 
-class RealStage:
+class RealLoads:
     """This machine. What is prepared imports its libraries and waits."""
 
     def __init__(self) -> None:
@@ -112,20 +112,20 @@ class RealStage:
             load = Load(kind, trial.seconds + SPARE, *words, module="labelled")
             self._prepared[trial.name] = load
 
-    def begin(self, trial: Trial) -> Playing:
+    def begin(self, trial: Trial) -> RunningLoad:
         if not trial.words:
-            return Still(self.clock.monotonic())
+            return NoLoad(self.clock.monotonic())
         self.prepare(trial)
         load = self._prepared.pop(trial.name)
         load.go()
-        return Process(load)
+        return LoadProcess(load)
 
     def clear(self) -> None:
         while self._prepared:
             self._prepared.popitem()[1].stop()
 
 
-class SimulatedStage:
+class SimulatedLoads:
     """A simulated machine under a clock that moves only when an agent sleeps."""
 
     def __init__(self, system: str) -> None:
@@ -142,15 +142,15 @@ class SimulatedStage:
     def prepare(self, trial: Trial) -> None:
         return None
 
-    def begin(self, trial: Trial) -> Playing:
+    def begin(self, trial: Trial) -> RunningLoad:
         self.machine.set_scenario(trial.scenario)
-        return Still(self.clock.monotonic())
+        return NoLoad(self.clock.monotonic())
 
     def clear(self) -> None:
         self.machine.set_scenario("idle")
 
 
-def stage() -> Stage:
+def runner() -> LoadRunner:
     """DGX_TRIALS_ON names a simulated system that takes the place of this machine."""
     system = os.environ.get("DGX_TRIALS_ON")
-    return SimulatedStage(system) if system else RealStage()
+    return SimulatedLoads(system) if system else RealLoads()

@@ -6,7 +6,7 @@ import time
 from tests.stack.fleet import Member
 
 
-class PastClock:
+class HistoryClock:
     """A clock that is moved by hand until `go` is called, and then runs as any other."""
 
     def __init__(self) -> None:
@@ -32,11 +32,11 @@ class PastClock:
         self._since = time.monotonic()
 
 
-Acts = list[tuple[str, int]]
+Phases = list[tuple[str, int]]
 """Scenarios, and for how many seconds each was played."""
 
 
-def acts_of(text: str) -> Acts:
+def phases_of(text: str) -> Phases:
     """Of `training*200,starved-disk*40`; nothing of a lone scenario."""
     if "*" not in text:
         return []
@@ -44,9 +44,9 @@ def acts_of(text: str) -> Acts:
     return [(scenario, int(seconds)) for scenario, seconds in pairs]
 
 
-async def live_through(one: Member, clock: PastClock, acts: Acts) -> None:
+async def run_phases(one: Member, clock: HistoryClock, phases: Phases) -> None:
     """Tick through all acts without waiting; the last of them plays on when the clock goes."""
-    for scenario, seconds in acts:
+    for scenario, seconds in phases:
         one.machine.set_scenario(scenario)
         for _ in range(seconds):
             await one.agent.poller.tick()

@@ -1,4 +1,4 @@
-"""What befalls a simulated machine in a soak: GPUs, links, processes and devices come and go."""
+"""Random faults of a simulated machine: GPUs, links, processes and devices come and go."""
 
 import re
 from collections.abc import Callable
@@ -43,7 +43,7 @@ CONFIGS: tuple[tuple[Section, ...], ...] = (
 
 
 @dataclass(slots=True)
-class Turmoil:
+class RandomFaults:
     """Strikes a machine at random, always the same for the same seed; `heal` makes it whole."""
 
     machine: SimulatedSystem
@@ -144,22 +144,22 @@ class Turmoil:
         self.machine.set_scenario(self.random.choice(stops))
 
 
-STRIKES: dict[str, Callable[[Turmoil], None]] = {
-    "GPU lost": Turmoil.lose,
-    "GPUs back": Turmoil.restore,
-    "link down": Turmoil.flap,
-    "links up": Turmoil.mend,
-    "process starts": Turmoil.start,
-    "processes end": Turmoil.stop,
-    "device comes": Turmoil.plug,
-    "device goes": Turmoil.unplug,
-    "call fails": Turmoil.fail,
-    "calls work": Turmoil.work,
-    "driver reloaded": Turmoil.reload_driver,
-    "GPU reset": Turmoil.reset,
-    "XID": Turmoil.xid,
-    "MIG": Turmoil.partition,
-    "configuration": Turmoil.reload,
-    "scenario": Turmoil.play,
+STRIKES: dict[str, Callable[[RandomFaults], None]] = {
+    "GPU lost": RandomFaults.lose,
+    "GPUs back": RandomFaults.restore,
+    "link down": RandomFaults.flap,
+    "links up": RandomFaults.mend,
+    "process starts": RandomFaults.start,
+    "processes end": RandomFaults.stop,
+    "device comes": RandomFaults.plug,
+    "device goes": RandomFaults.unplug,
+    "call fails": RandomFaults.fail,
+    "calls work": RandomFaults.work,
+    "driver reloaded": RandomFaults.reload_driver,
+    "GPU reset": RandomFaults.reset,
+    "XID": RandomFaults.xid,
+    "MIG": RandomFaults.partition,
+    "configuration": RandomFaults.reload,
+    "scenario": RandomFaults.play,
 }
 """What may happen, each as likely as the others."""

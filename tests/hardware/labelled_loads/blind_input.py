@@ -23,7 +23,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tests.hardware.labelled_loads.clock import ShareClock
-from tests.hardware.labelled_loads.feeding import fed
+from tests.hardware.labelled_loads.feeding import train_on
 from tests.hardware.labelled_loads.labels import BUSY, CPU, DISK, NETWORK, Level
 from tests.hardware.labelled_loads.models import CONTEXT, WORDS, LanguageModel
 from tests.hardware.labelled_loads.tasks import Trainer
@@ -49,7 +49,7 @@ def token_shape(batch: int) -> tuple[int, int]:
     return sized(batch, 2), sized(CONTEXT, 32) + 1
 
 
-class FedTokens:
+class LoadedTokens:
     """The tokens of the next step, on the GPU, and the loss of a language model on them."""
 
     def __init__(self, batch: int) -> None:
@@ -73,7 +73,7 @@ def language_model(layers: int = 12, width: int = 768) -> LanguageModel:
 
 def _train_as_they_come(
     batches: Iterable[Any],
-    tokens: FedTokens,
+    tokens: LoadedTokens,
     trainer: Trainer,
     seconds: float,
     *,
@@ -97,7 +97,7 @@ def _train_as_they_come(
             clock.begin(levels)
 
 
-class StoredDocuments(IterableDataset):  # type: ignore[misc]
+class StoredDocuments(IterableDataset):
     """Sequences packed of many documents; each is a small file, mapped, read once, forgotten."""
 
     def __init__(self, files: Sequence[int], documents: int, batch: int) -> None:
@@ -145,7 +145,7 @@ def files_mapped(
         num_workers=workers,
         multiprocessing_context="fork",
     )
-    tokens = FedTokens(batch)
+    tokens = LoadedTokens(batch)
     _train_as_they_come(loader, tokens, Trainer(language_model(), tokens.loss), seconds, cause=DISK)
 
 
@@ -185,7 +185,7 @@ def decoder_commands(seconds: float, *, batch: int, cpu_seconds: float, commands
 
     for _ in range(commands):
         threading.Thread(target=call, daemon=True).start()
-    fed(iter(made.get, None), seconds, CPU)
+    train_on(iter(made.get, None), seconds, CPU)
 
 
 class Tokeniser:
@@ -228,7 +228,7 @@ def tokenising(seconds: float, *, batch: int, cpu_seconds: float, threads: int) 
 
     What they take from the thread that launches counts as theirs: a step is measured before them.
     """
-    tokens = FedTokens(batch)
+    tokens = LoadedTokens(batch)
     trainer = Trainer(language_model(), tokens.loss)
     alone = length_of(trainer.step, sized(1.5, 0.1), at_once=4)
     made: queue.Queue[Any] = queue.Queue(2)
@@ -324,7 +324,7 @@ def http_objects(
                 made.put(images)
 
         threading.Thread(target=fetch, daemon=True).start()
-        fed(iter(made.get, None), seconds, NETWORK)
+        train_on(iter(made.get, None), seconds, NETWORK)
         os._exit(0)  # the pool's threads wait for each other at a usual end
 
     trainer = multiprocessing.get_context("fork").Process(target=train)

@@ -1,7 +1,7 @@
 """Runs in place of the agent, inside the sandbox of its unit, and prints as JSON what it could do.
 
-witness.py devices PATH...   what opening these gives, each as soon as it is there
-witness.py diagnosis PID     what the agent makes of a GPU that this process uses: NVML is
+sandbox_report.py devices PATH...   what opening these gives, each as soon as it is there
+sandbox_report.py diagnosis PID     what the agent makes of a GPU that this process uses: NVML is
                              simulated, /proc and /sys are what the unit shows
 """
 
@@ -25,13 +25,13 @@ from agent.simulator import build, parse
 from agent.sources import filesystem, workload
 from agent.sources.workload import JobConfig
 
-PATIENCE = 30.0  # seconds
+TIMEOUT = 30.0  # seconds
 SIMULATED = "dgx-h100:starved-network"
 """GPUs that wait; for what, only the host can tell, and the host is the real one."""
 
 
 def opening(path: str) -> str:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not Path(path).exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     try:
@@ -60,11 +60,11 @@ class OneProcess:
 
 async def verdict(agent: Agent) -> SampleStore:
     """A look at the agent once it has followed the loaders of GPU 0 for a while."""
-    deadline = time.monotonic() + PATIENCE
-    looks = 0
-    while looks <= WINDOW and time.monotonic() < deadline:
+    deadline = time.monotonic() + TIMEOUT
+    readings = 0
+    while readings <= WINDOW and time.monotonic() < deadline:
         await agent.poller.tick()
-        looks += bool(SampleStore.of(agent.poller.latest).where(workload.LOADERS, gpu="0"))
+        readings += bool(SampleStore.of(agent.poller.latest).where(workload.LOADERS, gpu="0"))
         await asyncio.sleep(1.0)
     return SampleStore.of(agent.poller.latest)
 

@@ -1,4 +1,4 @@
-"""A first look at the machine, for the commands that print one."""
+"""The first snapshot of a machine, for the commands that print one and end."""
 
 import asyncio
 
@@ -7,18 +7,17 @@ from agent.clock import SystemClock
 from agent.model import Cause, Snapshot, State
 from agent.polling import intervals
 
-LONGEST = 30.0
-"""Seconds for which a look waits: without persistence mode, the driver takes its time to start."""
+TIMEOUT = 30.0
+"""Seconds that the first readings may take: without persistence mode the driver starts slowly."""
 
 
-FURTHER_LOOKS = 9
-"""Seconds more for a GPU that starves by nothing that was seen at once: another state must lead
-for three."""
+FURTHER_TICKS = 9
+"""Seconds more for a GPU that is starved without a known cause yet: a state must lead for three."""
 
 UNEXPLAINED = (State.STARVED, Cause.UNKNOWN)
 
 SETTLED = 30.0
-"""Seconds that a simulated machine has run when it is looked at: its scenario is under way."""
+"""Seconds that a simulated machine has run before it is looked at: its scenario is under way."""
 
 
 def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
@@ -28,11 +27,11 @@ def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
     return hardware
 
 
-async def look(agent: Agent) -> Snapshot:
+async def first_snapshot(agent: Agent) -> Snapshot:
     """The snapshot a tick after the first whole one: what moved between the two has a rate."""
     poller = agent.poller
     start = agent.clock.monotonic()
-    while poller.waiting_for() and agent.clock.monotonic() - start < LONGEST:
+    while poller.waiting_for() and agent.clock.monotonic() - start < TIMEOUT:
         await poller.tick()
         if poller.waiting_for():
             await agent.clock.sleep(intervals.TICK / 5)
@@ -41,20 +40,20 @@ async def look(agent: Agent) -> Snapshot:
         if read.every() <= intervals.ENERGY:
             read.due = 0.0
     await poller.tick()
-    for _ in range(FURTHER_LOOKS):
-        if not puzzled(poller.latest):
+    for _ in range(FURTHER_TICKS):
+        if not is_unexplained(poller.latest):
             break
         await agent.clock.sleep(intervals.TICK)
         await poller.tick()
     return poller.latest
 
 
-def puzzled(snapshot: Snapshot) -> bool:
-    """Whether a GPU starves by nothing that can be seen: what its processes do takes two looks."""
+def is_unexplained(snapshot: Snapshot) -> bool:
+    """Whether a GPU is starved without a known cause: rates of processes take two readings."""
     return any(verdict.pair == UNEXPLAINED for verdict in snapshot.verdicts.values())
 
 
-def take(agent: Agent) -> Snapshot:
-    """`look`, for a caller without an event loop."""
+def first_snapshot_now(agent: Agent) -> Snapshot:
+    """`first_snapshot`, for a caller without an event loop."""
     agent.watch.start()
-    return asyncio.run(look(agent))
+    return asyncio.run(first_snapshot(agent))
