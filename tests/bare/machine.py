@@ -63,6 +63,7 @@ class BareMachine:
             [
                 *("systemd-nspawn", "--quiet", "--directory", str(self.root), "--as-pid2"),
                 *("--register=no", "--keep-unit", "--pipe", "--resolv-conf=copy-host"),
+                "--timezone=off",  # mounted over a file that Ubuntu's tzdata replaces
                 *options,
                 *words,
             ]
