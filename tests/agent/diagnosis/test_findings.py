@@ -40,7 +40,7 @@ HEALTHY = ("dgx-1-p100", "dgx-1-v100", "dgx-station-v100", "dgx-a100", "dgx-h100
 
 @pytest.mark.parametrize("machine", WRONG)
 def test_a_fault_is_found_and_named(machine: str) -> None:
-    assert WRONG[machine] in "\n".join(told(simulated(machine).run(65)))
+    assert WRONG[machine] in "\n".join(told(simulated(machine).run(12)))
 
 
 @pytest.mark.parametrize("system", system_models.ALL)
@@ -50,7 +50,7 @@ def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> 
         with pytest.raises(SimulationError):
             simulated(f"{system}:{fault}")
         return
-    found = told(simulated(f"{system}:{fault}").run(65))
+    found = told(simulated(f"{system}:{fault}").run(12))
     gpus = system_models.ALL[system].gpus
     said = FAULTS[fault].replace("7 of 8", f"{gpus - 1} of {gpus}")
     if fault == "port-degraded" and not system_models.ALL[system].hcas:
@@ -67,7 +67,7 @@ def test_a_nic_with_carrier_below_its_rate_is_named() -> None:
 def test_a_member_that_an_array_lost_is_told() -> None:
     bench = simulated("dgx-a100:training")
     bench.machine.host.files._files["/sys/block/md0/md/degraded"] = lambda: "1\n"
-    assert told(bench.run(65)) == ["md0: 1 of 2 disks are in the array"]
+    assert told(bench.run(12)) == ["md0: 1 of 2 disks are in the array"]
 
 
 @pytest.mark.parametrize("system", HEALTHY)
@@ -166,7 +166,7 @@ def test_the_slot_of_a_single_gpu_is_its_owners_choice() -> None:
 
 
 def test_a_narrow_slot_is_told_once_with_found_and_expected() -> None:
-    found = told(simulated("dgx-1-p100:pcie-degraded").run(65))
+    found = told(simulated("dgx-1-p100:pcie-degraded").run(12))
     assert found == ["GPU 0: 8 of 16 PCIe lanes are in use"]
 
 
