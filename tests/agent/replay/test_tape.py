@@ -1,7 +1,6 @@
 """What was taped is played: the same answers at the same times, and nothing that identifies."""
 
 import gzip
-import json
 import threading
 import time
 from pathlib import Path
@@ -23,20 +22,10 @@ from tests.support.taped_machine import (
     MachineQuestions,
     ask_for_secrets,
     fake_host,
+    lines_of,
     record,
     replay,
 )
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: Any) -> Any:
-    path = tmp_path_factory.mktemp("tape") / "good.tape"
-    record(path, ticks=4, lose_at=2, secrets=True)
-    return path
-
-
-def lines_of(path: Any) -> Any:
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
 @pytest.mark.parametrize("step", [1.0, 0.2, 0.06])
