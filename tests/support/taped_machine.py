@@ -3,11 +3,8 @@
 # ruff: noqa: N802
 
 import ctypes
-import gzip
-import json
 from collections import namedtuple
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -397,8 +394,3 @@ def replay(path: Any, ticks: Any = 10, step: Any = 1.0, count: Any = 2) -> Any:
         seen.append(questions.all())
         clock.advance(step)
     return seen
-
-
-def lines_of(tape: Path) -> list[Any]:
-    """What stands on each line of a tape."""
-    return [json.loads(line) for line in gzip.decompress(tape.read_bytes()).splitlines()]

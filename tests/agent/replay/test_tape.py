@@ -11,6 +11,7 @@ import pytest
 
 from agent.clock import FrozenClock, SystemClock
 from agent.replay.tape import Tape, TapePlayer, TapeRecorder
+from tests.support.tape_lines import lines_of
 from tests.support.taped_machine import (
     HOST,
     SERIALS,
@@ -22,7 +23,6 @@ from tests.support.taped_machine import (
     MachineQuestions,
     ask_for_secrets,
     fake_host,
-    lines_of,
     record,
     replay,
 )

@@ -15,7 +15,8 @@ from agent.errors import BadInput
 from agent.replay import reading
 from agent.replay.tape import Tape, TapeError, TapePlayer, TapeRecorder
 from agent.replay.tape_writer import TapeWriter
-from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host, lines_of
+from tests.support.tape_lines import lines_of
+from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host
 
 
 def write_lines(path: Any, lines: Any) -> Any:
