@@ -1,4 +1,4 @@
-"""What the agent tells of trouble: input that it cannot use, and events for the log."""
+"""Errors of input, and events for the log."""
 
 import traceback
 

@@ -221,7 +221,7 @@ BUSY: Pair = (State.BUSY, Cause.NONE)
 
 
 class SignalQuality(StrEnum):
-    """With what eyes a verdict was reached."""
+    """What a verdict rests on."""
 
     GPM = "gpm"  # Hopper and newer: activity of the engines and of the multiprocessors
     NVML = "nvml"  # utilisation, which counts copies and spinning too, and power

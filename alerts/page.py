@@ -1,4 +1,4 @@
-"""What the runbook says of one alert, beyond its rules."""
+"""A page of the runbook: what it says of one alert beyond its rules."""
 
 from dataclasses import dataclass
 

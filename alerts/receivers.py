@@ -1,4 +1,4 @@
-"""Who is told, and how: the `[alertmanager]` table. Secrets are named by file, never written."""
+"""Receivers of alerts: the `[alertmanager]` table. Secrets are named by file, never written."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What several rules and people ask for again and again, computed once."""
+"""Recording rules: expressions that several rules and people use."""
 
 from agent.diagnosis import accounting
 from agent.limits import paths

@@ -1,4 +1,4 @@
-"""The Alertmanager configuration: who hears what, how often, and what silences what."""
+"""The Alertmanager configuration: routes, repeat intervals, inhibition."""
 
 from typing import Any, NamedTuple
 

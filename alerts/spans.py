@@ -1,4 +1,4 @@
-"""Durations as Prometheus writes them, and the terms on which one set of rules is built."""
+"""Durations as Prometheus writes them, and the parameters of one set of rules."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The agent itself: does it answer, what does it cost, what can it not tell, and why."""
+"""The agent itself: whether it answers, what it costs, which values are absent and why."""
 
 from agent.polling import health
 from dashboards.board import Board, Json, Row

@@ -1,4 +1,4 @@
-"""Which GPU is joined to which: a graph and a matrix of NVLinks."""
+"""NVLink topology: a graph and a matrix of which GPUs are connected."""
 
 from agent.sources import gpu, nvlink
 from dashboards.board import Row

@@ -1,4 +1,4 @@
-"""Who is answered: known names, and the web configuration's rate limit, client certificates and
+"""Access control: known host names, and the web configuration's rate limit, client certificates and
 passwords."""
 
 import ssl

@@ -1,4 +1,4 @@
-"""Which connections are open: bounded in number, in all and for each client, and in time.
+"""Open connections, bounded in number (in all and for each client) and in time.
 
 asyncio and aiohttp bound neither how many connections there are nor how long a client may take to
 send its request or to take its answer. So the listening socket asks here whom it may hand over, and

@@ -1,4 +1,4 @@
-"""Which names the agent answers to on loopback, and which pages may open its stream.
+"""Guards against web pages: which host names are answered on loopback, who may open the stream.
 
 A web page can give its own name the address 127.0.0.1 once it is loaded (DNS rebinding); to a
 browser the agent then belongs to that page, which may read all of it. What such a request cannot

@@ -1,4 +1,4 @@
-"""Answering scrapes, few or many, without the tick or each other in the way.
+"""Answers scrapes, few or many, without delaying the tick or each other.
 
 Writing the exposition of 8 GPUs takes some 30 ms. One thread does it, once for all who ask; who
 asks meanwhile gets what was written for the tick before, if that is no older than a second. Where

@@ -1,4 +1,4 @@
-"""Listening: aiohttp's runner behind sockets that bound who is handed over (see connections)."""
+"""The HTTP server: aiohttp's runner behind sockets that bound connections (see connections)."""
 
 import asyncio
 import os

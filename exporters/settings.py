@@ -1,4 +1,4 @@
-"""Where the agent serves, and who may ask."""
+"""Settings of the HTTP server: where it listens, and its access control."""
 
 import ipaddress
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`dgx-telemetry check`: which system this is, what answers and why the rest does not."""
+"""`dgx-telemetry check`: the system, which metrics answer, and why others are absent."""
 
 import argparse
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""What moves on each data path, as a table: both directions against their limits."""
+"""The table of data paths: both directions against their limits."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby

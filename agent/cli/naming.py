@@ -1,16 +1,13 @@
-"""Devices in few words."""
+"""Short names for lists of devices."""
 
 from collections.abc import Iterable
+
+from exporters.words import consecutive
 
 
 def ranges(indices: Iterable[int]) -> str:
     """`0-3,5`."""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
+    runs = consecutive(indices)
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 

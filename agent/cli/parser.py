@@ -1,4 +1,4 @@
-"""What can be typed: subcommands, their flags, and how errors are told."""
+"""The command line parser: subcommands, their flags, and usage errors."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""systemctl, and what has to be so before it is asked."""
+"""systemctl, and what it needs before it is called."""
 
 import os
 import shutil

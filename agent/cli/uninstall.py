@@ -1,4 +1,4 @@
-"""`dgx-telemetry uninstall`: the machine without the service."""
+"""`dgx-telemetry uninstall`: remove the systemd service."""
 
 import argparse
 from collections.abc import Sequence

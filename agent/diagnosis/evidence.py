@@ -15,7 +15,7 @@ THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
 HEALTHY = ("power_cap", "sync_boost")
 HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALTHY)
 
-EYES = 6.0
+SPAN = 6.0
 """Seconds over which work is told from waiting: some hundred power samples."""
 
 SPINNING_POWER = 0.35
@@ -197,7 +197,7 @@ class Evidence:
     def second(self) -> ActiveSecond:
         """Means of the last seconds, as far as they tell work from waiting and transfers."""
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
-        rates = {w: samples.mean(activity.NVLINK_RATE, *self.labels, w, seconds=EYES) for w in BOTH}
+        rates = {w: samples.mean(activity.NVLINK_RATE, *self.labels, w, seconds=SPAN) for w in BOTH}
         known = [rate / limit for rate in rates.values() if rate is not None and limit]
         sent = rates["transmit"]
         if not known and self.nvlink is not None:  # without GPM: what the counters of bytes tell
@@ -205,10 +205,10 @@ class Evidence:
             sending = [w for w in self.wires("nvlink") if w.direction == "transmit"]
             sent = sending[0].ratio * sending[0].limit if sending else None
         return ActiveSecond(
-            activity=samples.mean(activity.ACTIVITY, *self.labels, seconds=EYES) or 0.0,
-            sm=samples.mean(activity.SM_ACTIVE, *self.labels, seconds=EYES),
-            tensor=samples.mean(activity.TENSOR_ACTIVE, *self.labels, seconds=EYES),
-            dram=samples.mean(activity.MEMORY_BANDWIDTH, *self.labels, seconds=EYES),
+            activity=samples.mean(activity.ACTIVITY, *self.labels, seconds=SPAN) or 0.0,
+            sm=samples.mean(activity.SM_ACTIVE, *self.labels, seconds=SPAN),
+            tensor=samples.mean(activity.TENSOR_ACTIVE, *self.labels, seconds=SPAN),
+            dram=samples.mean(activity.MEMORY_BANDWIDTH, *self.labels, seconds=SPAN),
             payload=max(known, default=None),
             sent=sent / limit if sent is not None and limit else None,
             power=self.history.power,

@@ -1,4 +1,4 @@
-"""What is wrong with a machine: what `check` tells and exits by."""
+"""Findings: what is wrong with a machine, for `check`, its exit status and the live page."""
 
 from collections.abc import Iterator
 from enum import StrEnum

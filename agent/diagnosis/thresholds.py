@@ -1,4 +1,4 @@
-"""Where the lines are drawn between the verdicts. Every one of them is configuration."""
+"""The thresholds between verdicts. Every one of them is configuration."""
 
 from typing import Annotated
 

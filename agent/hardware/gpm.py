@@ -1,4 +1,4 @@
-"""GPM, the GPU performance monitor of Hopper and newer: honest means between two samples."""
+"""GPM, the GPU performance monitor of Hopper and newer: means between two samples."""
 
 from contextlib import suppress
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""NCCL's RAS status as JSON, which it speaks since 2.28.7."""
+"""NCCL's RAS status in JSON, since NCCL 2.28.7."""
 
 import json
 import re

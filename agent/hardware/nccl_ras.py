@@ -1,4 +1,4 @@
-"""Ask NCCL's RAS service on this host how its jobs get on, without holding them up.
+"""A client of NCCL's RAS service on this host: status of its jobs, without delaying them.
 
 Every process that uses NCCL listens on localhost:28028, by default, and answers any local user in
 lines of text. All processes of one user share the port, and the kernel picks one of them for each
@@ -36,14 +36,14 @@ LOCALHOST = (RasAddress("127.0.0.1", 28028), RasAddress("::1", 28028))
 class RasLimits:
     """What asking may cost.
 
-    `greeting` is how long (s) a listener may take for each short reply: a process that is stopped
+    `reply_timeout` is how long (s) a listener may take for each short reply: one that is stopped
     still has connections accepted for it by the kernel. `wait` is how long (s) NCCL waits for
     its other processes; it adds up to 5 s of its own where one of them is stuck, and never gives
     the memory of a question back where this is 0. `deadline` (s) is for one connection, and has
     room for both. `connections` is for one round over all jobs.
     """
 
-    greeting: float = 1.0
+    reply_timeout: float = 1.0
     wait: int = 4
     deadline: float = 10.0
     most_bytes: int = 8 << 20
@@ -70,16 +70,16 @@ class _Failed(Exception):
 
 
 class _Conversation:
-    """One connection, from greeting to end; every wait ends at the deadline at the latest."""
+    """One connection, from handshake to end; every wait ends at the deadline at the latest."""
 
     def __init__(self, address: RasAddress, limits: RasLimits, now: Now) -> None:
         self._address = address
         self._limits = limits
         self._now = now
         self._end = now() + limits.deadline
-        patience = min(limits.greeting, limits.deadline)
+        timeout = min(limits.reply_timeout, limits.deadline)
         try:
-            self._socket = socket.create_connection(address, timeout=patience)
+            self._socket = socket.create_connection(address, timeout=timeout)
         except ConnectionRefusedError as error:
             raise _Failed(RasFailure.REFUSED, f"nobody listens on {address}") from error
         except TimeoutError as error:
@@ -99,7 +99,7 @@ class _Conversation:
     ) -> None:
         self._socket.close()
 
-    def greet(self) -> None:
+    def handshake(self) -> None:
         reply = self._reply("CLIENT PROTOCOL 2")
         if not HANDSHAKE.fullmatch(reply):
             detail = f"the service on {self._address} does not speak NCCL's RAS protocol"
@@ -129,7 +129,7 @@ class _Conversation:
     def _reply(self, words: str) -> bytes:
         """One short line in answer to `words`."""
         self._send(words)
-        end = min(self._end, self._now() + self._limits.greeting)
+        end = min(self._end, self._now() + self._limits.reply_timeout)
         reply = b""
         while not reply.endswith(b"\n") and len(reply) < LONGEST_REPLY:
             piece = self._receive(LONGEST_REPLY - len(reply), end, RasFailure.SILENT)
@@ -178,7 +178,7 @@ def ask(
     """
     try:
         with _Conversation(address, limits, now) as nccl:
-            nccl.greet()
+            nccl.handshake()
             if not nccl.command(f"TIMEOUT {limits.wait}"):
                 detail = f"NCCL on {address} does not take a timeout of {limits.wait} s"
                 return Unanswered(RasFailure.PROTOCOL, detail)
@@ -223,7 +223,7 @@ class RasReader:
         self._addresses = addresses
         self._limits = limits
         self._plain_rounds = 0
-        self._fruitless: dict[int, int] = {}  # connections that did not tell of a process
+        self._failed_reads: dict[int, int] = {}  # connections that did not tell of a process
 
     def read(self, wanted: Collection[int] = ()) -> RasRound:
         """Ask until all `wanted` processes are told, or the round's connections are used up."""
@@ -241,7 +241,7 @@ class RasReader:
                 failures.append(None)
                 if not any(same_job(reply, answer) for answer in answers):
                     answers.append(reply)
-                missing -= self._told(reply, missing)
+                missing -= self._mark_told(reply, missing)
                 if not missing or not reply.lists_all:
                     break
         self._choose_form(failures[-1])
@@ -256,16 +256,16 @@ class RasReader:
 
     def _sought(self, wanted: Collection[int]) -> set[int]:
         """The wanted processes but those that NCCL has not told of for long."""
-        self._fruitless = {pid: n for pid, n in self._fruitless.items() if pid in wanted}
-        return {pid for pid in wanted if self._fruitless.get(pid, 0) < MOST_FAILURES}
+        self._failed_reads = {pid: n for pid, n in self._failed_reads.items() if pid in wanted}
+        return {pid for pid in wanted if self._failed_reads.get(pid, 0) < MOST_FAILURES}
 
-    def _told(self, answer: NcclAnswer, missing: set[int]) -> set[int]:
+    def _mark_told(self, answer: NcclAnswer, missing: set[int]) -> set[int]:
         """The processes that an answer names; each other one has waited in vain once more."""
         told = {process.pid for process in processes(answer)}
         for pid in missing - told:
-            self._fruitless[pid] = self._fruitless.get(pid, 0) + 1
-        for pid in told & self._fruitless.keys():
-            del self._fruitless[pid]
+            self._failed_reads[pid] = self._failed_reads.get(pid, 0) + 1
+        for pid in told & self._failed_reads.keys():
+            del self._failed_reads[pid]
         return told
 
     def _choose_form(self, failure: Unanswered | None) -> None:

@@ -1,4 +1,4 @@
-"""Processes of the host as /proc tells of them. A process may end between any two questions."""
+"""Processes of the host from /proc. A process may end between any two reads."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Set

@@ -1,1 +1,1 @@
-"""The processes behind the GPUs: who is there, what they do, whose job they are."""
+"""The processes behind the GPUs: which there are, what they do, and the jobs that they form."""

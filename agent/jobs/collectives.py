@@ -1,4 +1,4 @@
-"""What two or more answers of NCCL tell together: pace, standstill, who is behind, who is gone.
+"""What successive answers of NCCL show: collectives a second, stalls, ranks behind, ranks lost.
 
 Pure. Counts are of launched collectives (agent.hardware.nccl_answer says of which). A healthy job's
 ranks differ by a few, for they are read while they run and launch ahead of their GPUs: only counts

@@ -1,4 +1,4 @@
-"""Which of this host's jobs NCCL tells of, which it does not and why, and when to ask again."""
+"""Jobs of this host matched with answers of NCCL's RAS service, and when to ask again."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class LocalJob:
     gpus: int
 
 
-class Unheard(StrEnum):
+class Unmatched(StrEnum):
     """Why NCCL did not tell of a job although something answered."""
 
     PORT_TAKEN = "port_taken"  # another job answers at this address
@@ -36,20 +36,20 @@ class Unheard(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class UnheardJob:
+class UnmatchedJob:
     """A job that was not told of; `detail` is a sentence."""
 
     key: str
-    reason: Unheard | RasFailure
+    reason: Unmatched | RasFailure
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class HeardJobs:
+class MatchedJobs:
     """The jobs of this host, by key: what NCCL told of them, or why it did not."""
 
-    heard: Mapping[str, NcclAnswer]
-    unheard: tuple[UnheardJob, ...]
+    matched: Mapping[str, NcclAnswer]
+    unmatched: tuple[UnmatchedJob, ...]
 
 
 TAKEN = (
@@ -61,21 +61,21 @@ UNNAMED = (
 )
 
 
-def match(jobs: Sequence[LocalJob], told: RasRound, here: Collection[str] = ()) -> HeardJobs:
+def match(jobs: Sequence[LocalJob], told: RasRound, here: Collection[str] = ()) -> MatchedJobs:
     """Say of each job which answer is its own.
 
     `here` are the addresses of this host; without any a process is known by its number alone.
     """
-    heard: dict[str, NcclAnswer] = {}
+    matched: dict[str, NcclAnswer] = {}
     for job in jobs:
         own = [answer for answer in told.answers if job.pids & _numbers(answer, here)]
         if not own and len(jobs) == 1:
             own = [answer for answer in told.answers if _may_be(answer, job, here)]
         if own:
-            heard[job.key] = own[0]
-    left = [job for job in jobs if job.key not in heard]
-    others = [answer for answer in told.answers if answer not in heard.values()]
-    return HeardJobs(heard, tuple(_unheard(job, told, others, here) for job in left))
+            matched[job.key] = own[0]
+    left = [job for job in jobs if job.key not in matched]
+    others = [answer for answer in told.answers if answer not in matched.values()]
+    return MatchedJobs(matched, tuple(_unmatched(job, told, others, here) for job in left))
 
 
 def _numbers(answer: NcclAnswer, here: Collection[str]) -> set[int]:
@@ -93,14 +93,14 @@ def _may_be(answer: NcclAnswer, job: LocalJob, here: Collection[str]) -> bool:
     return not answer.lists_all and enough and named <= job.pids
 
 
-def _unheard(
+def _unmatched(
     job: LocalJob, told: RasRound, others: Sequence[NcclAnswer], here: Collection[str]
-) -> UnheardJob:
+) -> UnmatchedJob:
     if any(_may_be(answer, job, here) for answer in others):
-        return UnheardJob(job.key, Unheard.NOT_NAMED, UNNAMED)
+        return UnmatchedJob(job.key, Unmatched.NOT_NAMED, UNNAMED)
     if told.answers or told.failure is None:
-        return UnheardJob(job.key, Unheard.PORT_TAKEN, TAKEN)
-    return UnheardJob(job.key, told.failure.failure, told.failure.detail)
+        return UnmatchedJob(job.key, Unmatched.PORT_TAKEN, TAKEN)
+    return UnmatchedJob(job.key, told.failure.failure, told.failure.detail)
 
 
 RETRY_AFTER = {

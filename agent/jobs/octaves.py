@@ -1,4 +1,4 @@
-"""One series at five resolutions, each searched for periods that fill a quarter of its window.
+"""One series at five resolutions, each searched for periods of up to a quarter of its window.
 
 The first resolution is the samples themselves, each further one has half as many. All windows
 hold equally many values, so that with samples 20 ms apart the first reaches back 5 s and the last

@@ -1,4 +1,4 @@
-"""Counters that never lie: raw hardware counters wrap, reset and jump; a rate must not show it."""
+"""Filters for raw hardware counters, which wrap, reset and jump: no rate may show it."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A query: what sources need to build the reads of one GPU."""
+"""What sources need to build the reads of one GPU."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A schedule: the reads of one backend, run in turn when they are due."""
+"""The reads of one backend, run one after the other when they are due."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What the GPU really does: GPM where there is one, else the driver's 5 Hz utilisation samples."""
+"""GPU activity: from GPM where there is one, else from the driver's 5 Hz utilisation samples."""
 
 from collections.abc import Iterator
 

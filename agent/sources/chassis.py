@@ -1,4 +1,4 @@
-"""The box itself: power and air as its own sensors tell, where hwmon shows them without root."""
+"""Chassis sensors: power and air temperature, where hwmon shows them without root."""
 
 import re
 from collections.abc import Iterator

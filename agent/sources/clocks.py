@@ -1,4 +1,4 @@
-"""Clocks, and the time for which something held them down."""
+"""Clocks, and the seconds for which each throttle reason held them down."""
 
 from collections.abc import Iterator
 from functools import partial

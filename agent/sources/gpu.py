@@ -1,4 +1,4 @@
-"""Who a GPU is, NVML's own utilisation, and the driver's word on what it needs."""
+"""Identity of a GPU, NVML's utilisation, and the recovery action that the driver asks for."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -50,7 +50,7 @@ SLOW = (
 
 
 class Utilization:
-    """NVML's utilisation each tick; a GPU that wakes or falls asleep wakes the slower reads."""
+    """NVML's utilisation each tick; at a change from or to 0 the slower reads run at once."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device

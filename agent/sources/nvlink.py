@@ -252,7 +252,7 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
     """What is at the other end of a link, and its PCI address if it is a GPU.
 
     A switch gives all ones, and so does a link that is down. Drivers before 470 do not know the
-    kind: a valid address is then taken for a GPU, for they drive no NVSwitch of this house.
+    kind: a valid address is then taken for a GPU: they support no NVSwitch system known here.
     """
     try:
         remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")

@@ -1,4 +1,4 @@
-"""What a wire carries by its standard: PCIe by generation and width, NVLink by reported speed."""
+"""Bandwidth by standard: PCIe by generation and width, NVLink by reported speed."""
 
 _PCIE = {1: 2.5e9 * 8 / 10, 2: 5e9 * 8 / 10} | {
     generation: transfers * 128 / 130

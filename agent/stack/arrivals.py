@@ -1,4 +1,4 @@
-"""What the Alertmanager of the stack holds for its receivers: told when it arrives and goes."""
+"""Prints alerts of the stack's Alertmanager as they begin and end."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana of the stack are told: their configuration as texts.
+"""Configuration files of the stack's Prometheus and Grafana.
 
 Strings are written as JSON writes them, which is YAML too.
 """

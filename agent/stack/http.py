@@ -1,4 +1,4 @@
-"""Questions to the programs of the stack, over HTTP on loopback."""
+"""HTTP requests to the programs of the stack, on loopback."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""All children of the stack together: until somebody ends them, or one cannot start."""
+"""Runs all programs of the stack until they are ended, or one cannot start."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

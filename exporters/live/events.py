@@ -1,4 +1,4 @@
-"""Errors of late. Their counters stay above 0 for ever after one event, long over perhaps."""
+"""Recent errors: their counters stay above 0 for ever after one event."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What the live page is told, as it goes over the wire. This text is the contract.
+"""The messages of the live page, as they go over the wire. This text is the contract.
 
 `/api/v1/stream` sends server-sent events, each with JSON in `data`. After a connection: `history`,
 `machine`, `tick`; then a `tick` each tick, a `machine` before it whenever what seldom changes has

@@ -12,7 +12,7 @@ from agent.model import Cause, Finding, Metric, Pair, Severity, State
 from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection
-from exporters.words import PATHS, finding_text
+from exporters.words import PATHS, consecutive, finding_text
 
 GOOD, COSTLY, WRONG, UNKNOWN = "good", "costly", "wrong", "unknown"
 
@@ -39,7 +39,7 @@ ALIKE = 0.9
 WORTH_TELLING = 0.2
 """Ratio from which the fullest path is told."""
 
-BLIND = (FindingKind.SOURCE_DOWN, FindingKind.VALUES_ABSENT)
+NO_DATA = (FindingKind.SOURCE_DOWN, FindingKind.VALUES_ABSENT)
 """Findings that say that something cannot be seen, not that it is broken: for the list alone."""
 
 COUNTERS: dict[StrEnum, Metric] = {
@@ -126,7 +126,7 @@ def _broken(facts: HeadlineFacts) -> list[str]:
 
 def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
     """Whether something is broken now: not only unseen, nor long over, nor told by a verdict."""
-    if finding.kind in BLIND or finding.severity is Severity.INFO:
+    if finding.kind in NO_DATA or finding.severity is Severity.INFO:
         return False
     if finding.kind is FindingKind.CLOCKS_HELD_DOWN and finding.gpu:
         throttled = {g.number for g in facts.gpus if g.pair and g.pair[0] is State.THROTTLED}
@@ -212,13 +212,7 @@ def _gpus_named(gpus: Sequence[GpuSummary], all_of: Sequence[GpuSummary]) -> str
 
 
 def _listed(indices: Sequence[int]) -> str:
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    parts = [part for run in runs for part in _run(run)]
+    parts = [part for run in consecutive(indices) for part in _run(run)]
     names = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     return f"GPU{'s' * (len(indices) > 1)} {names}"
 

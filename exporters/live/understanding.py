@@ -1,4 +1,4 @@
-"""What takes milliseconds to work out: what is wrong, and what is absent and why."""
+"""Findings and absences, which take milliseconds to work out."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

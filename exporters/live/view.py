@@ -1,4 +1,4 @@
-"""What the live page may ask of the agent."""
+"""The part of the agent that the live page reads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Each alert fires when it must and rests when it must, judged by promtool itself."""
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from alerts.build import groups, rules
 from alerts.model import Alert
 from tests.support import alert_cases_agent, alert_cases_hardware, alert_cases_workload
 from tests.support.alert_input import SYSTEMS, Case, System, group
+from tests.support.alert_replay import run_promtool
 
 TABLES = (
     *alert_cases_hardware.TABLES,
@@ -51,15 +50,7 @@ def promtool(folder: Path, tests: list[dict[str, object]]) -> str:
         "evaluation_interval": "15s",
         "tests": tests,
     }
-    (folder / "test.yaml").write_text(json.dumps(content))
-    done = subprocess.run(
-        ["promtool", "test", "rules", "test.yaml"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return "" if done.returncode == 0 else done.stdout + done.stderr
+    return run_promtool(folder, content)
 
 
 @pytest.mark.promtool

@@ -1,4 +1,4 @@
-"""Machines with a past: the last minutes are lived through at once, and then time goes on."""
+"""Machines with a history: the last minutes run at once, and then the clock goes on."""
 
 import asyncio
 import time

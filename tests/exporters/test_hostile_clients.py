@@ -2,9 +2,7 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import ClientError, ClientSession, TCPConnector
@@ -13,15 +11,12 @@ from aiohttp.test_utils import make_mocked_request
 from agent import __version__
 from exporters.connections import Connections
 from exporters.names import STREAM, is_cross_site, is_misdirected
+from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting, web_file
 
 USERS = f"basic_auth_users: {{alice: {hashed('right')}, bob: {hashed('right')}}}\n"
 GUESSERS = 24
-
-
-def run_async(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 100))
 
 
 def basic(user: str, password: str) -> dict[str, str]:
@@ -61,7 +56,7 @@ def test_who_guesses_keeps_no_right_password_out(folder: Path, address: str) -> 
                 one.cancel()
             await asyncio.gather(*guesses, return_exceptions=True)
 
-    run_async(coroutine())
+    run_async(coroutine, 100)
 
 
 def test_who_never_ends_the_handshake_is_cut_off(
@@ -78,7 +73,7 @@ def test_who_never_ends_the_handshake_is_cut_off(
                     await asyncio.sleep(0.02)
             assert await at.status(trust=trusting(folder)) == 200
 
-    run_async(coroutine())
+    run_async(coroutine, 100)
     assert caplog.records == []
 
 
@@ -109,7 +104,7 @@ def test_who_is_refused_keeps_no_connection(folder: Path, case: str) -> None:
             assert b"\r\nConnection: close\r\n" in last
             assert f"\r\nServer: dgx-telemetry/{__version__}\r\n".encode() in last
 
-    run_async(coroutine())
+    run_async(coroutine, 100)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +131,7 @@ def test_on_loopback_only_known_names_are_answered(host: str, status: int) -> No
                 said = await at.raw(request(host, "Connection: close", path=path))
                 assert said.startswith(f"HTTP/1.1 {status} ".encode()), path
 
-    run_async(coroutine())
+    run_async(coroutine, 100)
 
 
 def test_who_names_nobody_is_answered() -> None:
@@ -145,7 +140,7 @@ def test_who_names_nobody_is_answered() -> None:
             said = await at.raw(b"GET /-/healthy HTTP/1.0\r\n\r\n")
             assert said.startswith(b"HTTP/1.0 200 ")
 
-    run_async(coroutine())
+    run_async(coroutine, 100)
 
 
 class Arrived(asyncio.Transport):
@@ -195,4 +190,4 @@ def test_what_is_no_http_is_not_told_what_python_this_is(sent: bytes) -> None:
             assert b"Python" not in said
             assert b"aiohttp" not in said
 
-    run_async(coroutine())
+    run_async(coroutine, 100)

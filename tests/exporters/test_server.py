@@ -4,15 +4,15 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
 from exporters.connections import Connections, client_of
 from exporters.http_logging import REPEAT_AFTER, RequestErrorFilter
+from tests.support.run_async import run_async
 from tests.support.served import Served, served
 
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -20,10 +20,6 @@ GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 def quick() -> Connections:
     return Connections(first=0.2, next=0.3, check_interval=0.05)
-
-
-def run_async(coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine(), 60))
 
 
 async def until(met: Callable[[], bool]) -> None:

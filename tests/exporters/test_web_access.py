@@ -1,22 +1,16 @@
 """TLS, client certificates, passwords and headers over the wire."""
 
-import asyncio
 import ssl
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import ClientError
 
+from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting, web_file
 
 PATHS = ("/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/snapshot", "/nowhere")
-
-
-def run_async(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
 async def is_refused(at: Served, trust: ssl.SSLContext) -> bool:
@@ -36,7 +30,7 @@ def test_tls_is_served_and_plain_http_is_not(folder: Path) -> None:
             ).startswith(b"HTTP")
             assert await at.status(trust=trusting(folder)) == 200
 
-    run_async(coroutine())
+    run_async(coroutine)
 
 
 def test_versions_are_as_configured(folder: Path) -> None:
@@ -47,7 +41,7 @@ def test_versions_are_as_configured(folder: Path) -> None:
             assert await is_refused(at, old)
             assert await at.status(trust=trusting(folder)) == 200
 
-    run_async(coroutine())
+    run_async(coroutine)
 
 
 CLIENTS = """  client_ca_file: authority.crt
@@ -62,7 +56,7 @@ def test_a_client_certificate_can_be_required(folder: Path) -> None:
             assert await is_refused(at, trusting(folder))
             assert await is_refused(at, trusting(folder, "impostor"))
 
-    run_async(coroutine())
+    run_async(coroutine)
 
 
 def test_a_client_certificate_can_be_optional_but_not_wrong(folder: Path) -> None:
@@ -74,7 +68,7 @@ def test_a_client_certificate_can_be_optional_but_not_wrong(folder: Path) -> Non
             assert await at.status(trust=trusting(folder, "visitor")) == 200
             assert await is_refused(at, trusting(folder, "impostor"))
 
-    run_async(coroutine())
+    run_async(coroutine)
 
 
 @pytest.mark.parametrize("name", ["prometheus.example", "192.0.2.7"])
@@ -89,7 +83,7 @@ def test_only_some_names_may_connect(folder: Path, name: str) -> None:
             for path in PATHS:
                 assert await at.status(path, trust=trusting(folder, other)) == 403
 
-    run_async(coroutine())
+    run_async(coroutine)
 
 
 def test_every_path_asks_for_the_password(folder: Path) -> None:
@@ -107,7 +101,7 @@ def test_every_path_asks_for_the_password(folder: Path) -> None:
             for auth in (("alice", "x"), ("alice", ""), ("carol", "pässword"), ("", "")):
                 assert await at.status(auth=auth) == 401, auth
 
-    run_async(coroutine())
+    run_async(coroutine)
 
 
 def test_headers_are_added_and_a_limit_is_kept(folder: Path) -> None:
@@ -122,4 +116,4 @@ def test_headers_are_added_and_a_limit_is_kept(folder: Path) -> None:
             assert (status, headers["X-Frame-Options"]) == (200, "sameorigin")
             assert [await at.status() for _ in range(4)] == [200, 200, 429, 429]
 
-    run_async(coroutine())
+    run_async(coroutine)

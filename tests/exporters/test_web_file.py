@@ -5,9 +5,8 @@ import logging
 import os
 import ssl
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import ClientError
@@ -16,15 +15,12 @@ from agent.config import regular_file
 from agent.errors import BadInput
 from exporters import web_file
 from exporters.web_file import WebFile
+from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting
 from tests.support.web_files import web_file as written
 
 USERS = f"basic_auth_users: {{alice: {hashed('a')}}}\n"
-
-
-def run_async(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -54,7 +50,7 @@ def test_certificates_are_replaced_without_a_restart(
             assert await certificate(at) != first
             assert await at.status(trust=trusting(folder)) == 200
 
-    run_async(coroutine())
+    run_async(coroutine)
     assert events(caplog) == ["web_config_failed", "web_config_loaded"]
 
 
@@ -73,7 +69,7 @@ def test_all_settings_of_tls_follow_the_file(folder: Path) -> None:
                 with pytest.raises((OSError, ClientError)):
                     await at.status(trust=stranger)
 
-    run_async(coroutine())
+    run_async(coroutine)
 
 
 def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(folder: Path) -> None:
@@ -91,7 +87,7 @@ def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(folder: Pa
                 os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
             assert await certificate(at) != first
 
-    run_async(coroutine())
+    run_async(coroutine)
 
 
 def test_what_could_not_be_read_for_a_moment_is_read_again(
@@ -151,7 +147,7 @@ def test_a_broken_file_keeps_the_old_and_is_told_once_a_change(
             assert await at.status(auth=("bob", "b")) == 200
             assert await at.status(auth=("alice", "a")) == 401
 
-    run_async(coroutine())
+    run_async(coroutine)
     errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert ["not YAML" in errors[0], "cannot be read" in errors[1]] == [True, True]
     assert len(errors) == 2
@@ -178,7 +174,7 @@ def test_switching_tls_needs_a_restart_and_says_so_and_the_rest_follows(
             if first:
                 assert await at.status(trust=other, auth=("alice", "a")) == 403, "as before"
 
-    run_async(coroutine())
+    run_async(coroutine)
     assert events(caplog) == ["needs_a_restart"]
     assert "key=tls_server_config" in caplog.text
 
@@ -212,7 +208,7 @@ def test_a_file_system_that_hangs_holds_up_nobody(
             at.web.end()
             release()
 
-    run_async(coroutine())
+    run_async(coroutine)
 
 
 def test_a_reload_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,9 +64,9 @@ class Load:
             if line.startswith("{"):
                 self.lines.append(json.loads(line))
 
-    def wait_started(self, lines: int = 3, patience: float = 90.0) -> None:
+    def wait_started(self, lines: int = 3, timeout: float = 90.0) -> None:
         """Wait until the load has done a few pieces; raises RuntimeError if it never does."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while len(self.lines) < lines:
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"the load did not start: {self.process.args!r}")

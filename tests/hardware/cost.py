@@ -68,8 +68,8 @@ def fetch(path: str) -> bytes:
         return gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
 
 
-def wait_ready(patience: float = 60.0) -> None:
-    end = time.monotonic() + patience
+def wait_ready(timeout: float = 60.0) -> None:
+    end = time.monotonic() + timeout
     while time.monotonic() < end:
         try:
             fetch("/-/ready")

@@ -1,4 +1,4 @@
-"""What plays the loads: the GPUs of this machine, or a simulated one that tries the judging out."""
+"""Runners of loads: on the GPUs of this machine, or on a simulated one that checks the judging."""
 
 import os
 from typing import Any, Protocol

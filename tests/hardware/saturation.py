@@ -41,9 +41,9 @@ def span_of(lines: list[dict[str, float]]) -> Span:
 
 def watched(watcher: Watcher, load: Load, seconds: float) -> Span:
     """Tick until the load is over and its last bytes are read; when it ran."""
-    patience = time.monotonic() + START_UP + seconds
+    timeout = time.monotonic() + START_UP + seconds
     try:
-        while load.process.poll() is None and time.monotonic() < patience:
+        while load.process.poll() is None and time.monotonic() < timeout:
             watcher.ticks(CHUNK)
         if load.process.poll() is None:
             raise RuntimeError(f"the load did not end: {load.process.args!r}")

@@ -42,7 +42,7 @@ class Told:
 
     load: str
     gpu: int
-    eyes: str
+    signals: str
     true: dict[str, float]
     told: dict[str, float]
     error: float
@@ -57,9 +57,9 @@ class Told:
             for label in labels
             if max(self.true.get(label, 0), self.told.get(label, 0)) >= 0.01
         )
-        mark = "" if self.error <= WITHIN[self.eyes] else " OFF"
+        mark = "" if self.error <= WITHIN[self.signals] else " OFF"
         cause = "" if self.right_cause is None else f" cause {self.right_cause:.2f}"
-        head = f"{self.load:26} gpu{self.gpu} {self.eyes:4} err {self.error:.3f}"
+        head = f"{self.load:26} gpu{self.gpu} {self.signals:4} err {self.error:.3f}"
         return f"{head}{mark}{cause} | {parts}"
 
 
@@ -82,7 +82,7 @@ def booked(watcher: Watcher) -> dict[int, dict[str, float]]:
 
 
 def compared(
-    load: str, gpu: int, eyes: str, true: dict[str, float], seconds: dict[str, float]
+    load: str, gpu: int, signals: str, true: dict[str, float], seconds: dict[str, float]
 ) -> Told:
     """True shares against told seconds. What a GPU rests counts alike whatever it is called by the
     load's own clock (idle or starved by nothing known)."""
@@ -93,7 +93,7 @@ def compared(
     lost = {n: s for n, s in told.items() if n.split("/")[0] in LOST}
     right = sum(min(s, true.get(n, 0.0) + 0.03) for n, s in lost.items())
     whole = sum(lost.values())
-    return Told(load, gpu, eyes, true, told, error, right / whole if whole > 0.05 else None)
+    return Told(load, gpu, signals, true, told, error, right / whole if whole > 0.05 else None)
 
 
 async def _tick(watchers: Sequence[Watcher], until: float) -> None:
@@ -110,9 +110,9 @@ class Trials:
 
     def __init__(self, until: float) -> None:
         hardware = real_hardware()
-        eyed = Watcher(hardware, Settings())
-        blind = Watcher(without_gpm(hardware), Settings())
-        self.watchers = {"gpm": eyed, "nvml": blind}
+        with_gpm = Watcher(hardware, Settings())
+        no_gpm = Watcher(without_gpm(hardware), Settings())
+        self.watchers = {"gpm": with_gpm, "nvml": no_gpm}
         self._end = time.monotonic() + until
         self._ready: dict[str, list[PlayedLoad]] = {}
 
@@ -154,23 +154,23 @@ class Trials:
             asyncio.run(_tick(watchers, time.monotonic() + 1.0))
         asyncio.run(_tick(watchers, time.monotonic() + SETTLED))
         since = time.monotonic()
-        before = {eyes: booked(w) for eyes, w in self.watchers.items()}
+        before = {signals: booked(w) for signals, w in self.watchers.items()}
         asyncio.run(_tick(watchers, since + SECONDS))
         until = time.monotonic()
-        after = {eyes: booked(w) for eyes, w in self.watchers.items()}
+        after = {signals: booked(w) for signals, w in self.watchers.items()}
         for load in loads:
             load.await_truth(until, 5.0)
         for load in loads:
             for truth in load.truths().values():
                 lengths = truth.lengths(since, until)
                 step = statistics.fmean(lengths) if lengths else None
-                for eyes in self.watchers:
+                for signals in self.watchers:
                     seconds = {
-                        name: after[eyes][truth.gpu][name] - before[eyes][truth.gpu][name]
-                        for name in after[eyes][truth.gpu]
+                        name: after[signals][truth.gpu][name] - before[signals][truth.gpu][name]
+                        for name in after[signals][truth.gpu]
                     }
                     found = compared(
-                        load.name, truth.gpu, eyes, truth.shares(since, until), seconds
+                        load.name, truth.gpu, signals, truth.shares(since, until), seconds
                     )
                     yield Told(**{**asdict(found), "step": step})
 
@@ -189,10 +189,10 @@ def main(arguments: Sequence[str]) -> int:
     for told in Trials(given.until).run(given.slots):
         print(told, flush=True)
         found.append(told)
-    for eyes, bound in WITHIN.items():
-        mine = [t for t in found if t.eyes == eyes]
+    for signals, bound in WITHIN.items():
+        mine = [t for t in found if t.signals == signals]
         within = sum(t.error <= bound for t in mine)
-        print(f"{eyes}: {within} of {len(mine)} within {bound:.0%}")
+        print(f"{signals}: {within} of {len(mine)} within {bound:.0%}")
     if given.json:
         given.json.write_text(json.dumps([asdict(t) for t in found]), encoding="utf-8")
     return 0

@@ -96,10 +96,10 @@ def _falls(rows: Sequence[Batch]) -> Iterator[Figure]:
 
 def _batch(size: int, found: Recording) -> Batch:
     span = found.span._replace(since=found.span.onset + WARM)
-    mean = {row.title: figure(found.eyed, row, "0", span) for row in ROWS}
+    mean = {row.title: figure(found.with_gpm, row, "0", span) for row in ROWS}
     active, sm = mean["activity"], mean["SM"]
     assert active is not None
-    starved = share_starved(found.eyed, "0", span)
+    starved = share_starved(found.with_gpm, "0", span)
     return Batch(size, found.images or 0.0, active, float("nan") if sm is None else sm, starved)
 
 

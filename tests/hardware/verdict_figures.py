@@ -1,4 +1,4 @@
-"""The figures behind a verdict, so that a wrong one can be understood from the printout alone."""
+"""The figures behind a verdict, printed so that a wrong one can be understood."""
 
 import statistics
 from collections import Counter

@@ -37,8 +37,8 @@ class Recording:
     """A trial that was played: two agents that watched it, one of them without GPM."""
 
     trial: Trial
-    eyed: Watcher
-    blind: Watcher
+    with_gpm: Watcher
+    no_gpm: Watcher
     span: Span
     images: float | None = None
     started_after: float = 0.0  # s from the load's start to its steady phase
@@ -47,14 +47,14 @@ class Recording:
     @property
     def roles(self) -> dict[str, Expected]:
         """What is expected of each judged GPU, by index."""
-        gpus = sorted(str(i.index) for i in self.eyed.agent.gpus.inventory.gpus)
+        gpus = sorted(str(i.index) for i in self.with_gpm.agent.gpus.inventory.gpus)
         if self.trial.others is None:
             return {"0": self.trial.first}
         return {g: self.trial.first if g == "0" else self.trial.others for g in gpus}
 
     def told(self, gpu: str, *, gpm: bool = True) -> list[Tick]:
         """The verdicts on one GPU."""
-        return ticks((self.eyed if gpm else self.blind).snapshots, gpu)
+        return ticks((self.with_gpm if gpm else self.no_gpm).snapshots, gpu)
 
 
 async def _tick_together(watchers: Sequence[Watcher], more: Callable[[], bool]) -> None:
@@ -77,9 +77,9 @@ def play(
     source = on.hardware()
     taped, recorder = recorded(source, on.clock) if tapes else (source, None)
     # The second agent looks at the host past the recorder: its questions would be taped twice.
-    blind = Hardware(taped.library, source.host, source.simulated)
-    eyes = Watcher(taped, config(), on.frozen)
-    pair = (eyes, Watcher(without_gpm(blind), config(), on.frozen))
+    no_gpm = Hardware(taped.library, source.host, source.simulated)
+    signals = Watcher(taped, config(), on.frozen)
+    pair = (signals, Watcher(without_gpm(no_gpm), config(), on.frozen))
     began = on.clock.monotonic()
     running_load = on.begin(trial)
     try:
@@ -87,7 +87,7 @@ def play(
         if running_load.steady is None or running_load.ended:
             raise RuntimeError(f"the load {trial.name} did not start, or ended too early")
         onset = running_load.steady + trial.onset
-        span = Span(onset, onset + SETTLED, eyes.snapshots[-1].at)
+        span = Span(onset, onset + SETTLED, signals.snapshots[-1].at)
         images = running_load.images(running_load.steady + SETTLED, span.until)
         found = Recording(trial, *pair, span, images, running_load.steady - began)
         if recorder is not None and tapes:
@@ -103,14 +103,14 @@ def play(
 def _until_over(
     trial: Trial, running_load: RunningLoad, on: LoadRunner, then: Callable[[], None]
 ) -> Callable[[], bool]:
-    patience = on.clock.monotonic() + TIMEOUT
+    timeout = on.clock.monotonic() + TIMEOUT
     told = False
 
     def more() -> bool:
         nonlocal told
         now, steady = on.clock.monotonic(), running_load.steady
         if running_load.ended or steady is None:
-            return not running_load.ended and now < patience
+            return not running_load.ended and now < timeout
         if not told:
             told = True
             then()
@@ -199,7 +199,7 @@ def _figures(found: Recording, matrices: tuple[Matrix, Matrix], total: Score) ->
         matrices[1].add(row, unseeing, found.span)
         mine = score(told, expected, found.span)
         poorer = score(unseeing, expected, found.span, truth=told)
-        for line in verdict_figures(found.eyed, gpu, found.span, expected):
+        for line in verdict_figures(found.with_gpm, gpu, found.span, expected):
             print(f"   gpu{gpu} {line}")
         print(f"   gpu{gpu} without GPM: {_words(poorer)}", flush=True)
         yield from _goals(row, mine, expected)

@@ -1,4 +1,4 @@
-"""What the pictures are of: simulated nodes with a past, and a real Prometheus over them."""
+"""The nodes of the pictures: simulated, with a history, and a real Prometheus over them."""
 
 import json
 import subprocess

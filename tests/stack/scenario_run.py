@@ -1,4 +1,4 @@
-"""All scenarios at once over one Prometheus and one Alertmanager: the play that is judged."""
+"""All scenarios at once over one Prometheus and one Alertmanager."""
 
 import json
 import subprocess

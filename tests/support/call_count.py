@@ -1,4 +1,4 @@
-"""How much work something is, counted: seconds on a busy machine tell of the others on it."""
+"""Counts function calls: a measure of work that does not depend on how busy the machine is."""
 
 import sys
 from collections.abc import Callable

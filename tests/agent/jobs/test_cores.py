@@ -12,16 +12,6 @@ from agent.sources import workload as work
 from tests.support.process_tree import CGROUP, ProcessTree, of
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> ProcessTree:
-    """A launcher (100) with three loaders."""
-    found = ProcessTree(tmp_path)
-    found.start(100)
-    for pid in (101, 102, 103):
-        found.start(pid, parent=100)
-    return found
-
-
 def test_no_more_cores_than_the_quota_of_any_cgroup_above(tree: ProcessTree) -> None:
     tree.write(f"/sys/fs/cgroup{CGROUP}/cpu.max", "max 100000\n")
     tree.write("/sys/fs/cgroup/system.slice/cpu.max", "250000 100000\n")

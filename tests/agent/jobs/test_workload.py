@@ -12,17 +12,6 @@ from agent.model import Reason
 from agent.sources import workload as work
 from tests.support.process_tree import GPU, OTHER, ProcessTree, labels_of, of, pids_asked
 
-
-@pytest.fixture
-def tree(tmp_path: Path) -> ProcessTree:
-    """A launcher (100) with two loaders (101, 102) and a tracker (103) that only sleeps."""
-    found = ProcessTree(tmp_path)
-    found.start(100)
-    for pid in (101, 102, 103):
-        found.start(pid, parent=100)
-    return found
-
-
 # ---- what the processes do
 
 

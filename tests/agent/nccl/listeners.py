@@ -32,7 +32,7 @@ def listening(behaviour: Behaviour) -> Iterator[RasAddress]:
         thread.join()
 
 
-def heard(connection: socket.socket) -> str:
+def matched(connection: socket.socket) -> str:
     """The next command, waited for as long as the asker stays; nothing once it has gone."""
     line = b""
     while not line.endswith(b"\n"):
@@ -44,15 +44,15 @@ def heard(connection: socket.socket) -> str:
     return line.decode().strip()
 
 
-def greet(connection: socket.socket) -> None:
+def handshake(connection: socket.socket) -> None:
     """As NCCL does up to the question for the status, without JSON."""
-    heard(connection)
+    matched(connection)
     connection.sendall(b"SERVER PROTOCOL 2\n")
-    heard(connection)
+    matched(connection)
     connection.sendall(b"OK\n")
-    heard(connection)
+    matched(connection)
     connection.sendall(b"ERROR: Unknown command SET FORMAT json\n")
-    heard(connection)
+    matched(connection)
 
 
 def closes(_: socket.socket) -> None:
@@ -61,17 +61,17 @@ def closes(_: socket.socket) -> None:
 
 def says_nothing(connection: socket.socket) -> None:
     """A stopped process, or a stuck thread: takes commands in until the asker goes."""
-    while heard(connection):
+    while matched(connection):
         pass
 
 
 def web_server(connection: socket.socket) -> None:
-    heard(connection)
+    matched(connection)
     connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
 
 
 def noise(connection: socket.socket) -> None:
-    heard(connection)
+    matched(connection)
     connection.sendall(bytes(range(256)) * 4)
 
 
@@ -86,7 +86,7 @@ def drip(connection: socket.socket, note: Callable[[], None]) -> None:
 
 
 def endless(connection: socket.socket) -> None:
-    greet(connection)
+    handshake(connection)
     while True:
         with suppress(TimeoutError):
             connection.sendall(b"x" * 65536)
@@ -94,17 +94,17 @@ def endless(connection: socket.socket) -> None:
 
 def cut(connection: socket.socket) -> None:
     """Dies in the middle of its answer."""
-    greet(connection)
+    handshake(connection)
     connection.sendall(b"NCCL version 2.27.5 compiled with CUDA 12.8\nCUDA runtime")
 
 
 def refuses_status(connection: socket.socket) -> None:
-    greet(connection)
+    handshake(connection)
     connection.sendall(b"ERROR: Unknown command VERBOSE STATUS\n")
 
 
 def strange_reply(connection: socket.socket) -> None:
-    heard(connection)
+    matched(connection)
     connection.sendall(b"SERVER PROTOCOL 2\n")
-    heard(connection)
+    matched(connection)
     connection.sendall(b"WHAT?\n")

@@ -10,11 +10,11 @@ from agent.hardware.nccl_ras import RasRound
 from agent.hardware.nccl_text import parse_text
 from agent.jobs.collectives import lost, stalled
 from agent.jobs.nccl_jobs import (
-    HeardJobs,
     LocalJob,
+    MatchedJobs,
     NcclHistory,
     RasSchedule,
-    Unheard,
+    Unmatched,
     match,
 )
 from agent.simulator.nccl_ras import SimulatedRanks, status_json
@@ -44,66 +44,66 @@ def round_of(*answers: NcclAnswer, failure: RasFailure | None = None) -> RasRoun
     return RasRound(answers, unanswered, 0, max(len(answers), 1), 2.0, 0.001)
 
 
-def reasons(found: HeardJobs) -> dict[str, object]:
-    return {job.key: job.reason for job in found.unheard}
+def reasons(found: MatchedJobs) -> dict[str, object]:
+    return {job.key: job.reason for job in found.unmatched}
 
 
 def test_each_job_gets_its_own_answer() -> None:
     big, small = told(BIG), told(SMALL)
     found = match([OTHER, HERE], round_of(big, small))
-    assert found == HeardJobs({"small": small, "big": big}, ())
+    assert found == MatchedJobs({"small": small, "big": big}, ())
 
 
 def test_a_job_whose_port_another_one_has_is_told() -> None:
     found = match([HERE, OTHER], round_of(told(BIG)))
-    assert reasons(found) == {"small": Unheard.PORT_TAKEN}
-    assert "NCCL_RAS_ADDR" in found.unheard[0].detail
+    assert reasons(found) == {"small": Unmatched.PORT_TAKEN}
+    assert "NCCL_RAS_ADDR" in found.unmatched[0].detail
 
 
 def test_a_process_of_another_host_is_not_taken_for_one_of_here() -> None:
     """Process 35 runs on 10.0.0.2; here the same number is somebody else's."""
     stranger = LocalJob("stranger", frozenset((35,)), 2)
     found = match([HERE, stranger], round_of(told(BIG)), {"127.0.0.1", "10.0.0.1"})
-    assert set(found.heard) == {"big"}
-    assert reasons(found) == {"stranger": Unheard.PORT_TAKEN}
+    assert set(found.matched) == {"big"}
+    assert reasons(found) == {"stranger": Unmatched.PORT_TAKEN}
 
 
 def test_text_that_names_only_another_host_is_the_only_jobs_own() -> None:
     """Rank 6 of 8 is late on 10.0.0.2, which the text names; this host has the first four."""
     late = told_in_text(replace(BIG, stuck=6, stuck_at=5), 9)
     here = {"127.0.0.1", "10.0.0.1"}
-    assert match([HERE], round_of(late), here).heard == {"big": late}
+    assert match([HERE], round_of(late), here).matched == {"big": late}
     other = replace(HERE, pids=frozenset((97, 98, 99, 100)))
     strange = told_in_text(replace(BIG, stuck=1, stuck_at=5), 9)
-    assert reasons(match([other], round_of(strange), here)) == {"big": Unheard.PORT_TAKEN}
+    assert reasons(match([other], round_of(strange), here)) == {"big": Unmatched.PORT_TAKEN}
 
 
 def test_a_failure_is_told_of_every_job() -> None:
     found = match([HERE, OTHER], round_of(failure=RasFailure.REFUSED))
     assert reasons(found) == {"big": RasFailure.REFUSED, "small": RasFailure.REFUSED}
-    assert found.unheard[0].detail == "no luck"
+    assert found.unmatched[0].detail == "no luck"
 
 
 def test_text_without_names_is_the_only_jobs_own() -> None:
     answer = told_in_text(BIG)
-    assert match([HERE], round_of(answer)).heard == {"big": answer}
+    assert match([HERE], round_of(answer)).matched == {"big": answer}
 
 
 def test_text_without_names_is_nobodys_where_several_may_be_meant() -> None:
     found = match([HERE, OTHER], round_of(told_in_text(BIG)))
-    assert reasons(found) == {"big": Unheard.NOT_NAMED, "small": Unheard.NOT_NAMED}
+    assert reasons(found) == {"big": Unmatched.NOT_NAMED, "small": Unmatched.NOT_NAMED}
 
 
 def test_text_of_a_smaller_job_is_another_ones() -> None:
     found = match([HERE], round_of(told_in_text(SMALL)))
-    assert reasons(found) == {"big": Unheard.PORT_TAKEN}
+    assert reasons(found) == {"big": Unmatched.PORT_TAKEN}
 
 
 def test_text_that_names_a_rank_is_known_by_it() -> None:
     stuck = told_in_text(replace(BIG, stuck=1, stuck_at=5), 9)
     found = match([HERE, OTHER], round_of(stuck))
-    assert found.heard == {"big": stuck}
-    assert reasons(found) == {"small": Unheard.PORT_TAKEN}
+    assert found.matched == {"big": stuck}
+    assert reasons(found) == {"small": Unmatched.PORT_TAKEN}
 
 
 def test_nobody_is_asked_without_a_job_of_several_gpus() -> None:

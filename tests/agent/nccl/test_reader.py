@@ -13,7 +13,7 @@ from agent.model import Reason
 from agent.simulator.nccl_ras import RasListener, SimulatedRanks
 from tests.agent.nccl import listeners
 
-LIMITS = RasLimits(greeting=60, deadline=60, most_bytes=1 << 20)
+LIMITS = RasLimits(reply_timeout=60, deadline=60, most_bytes=1 << 20)
 """Patient with a busy machine: nothing here waits for it to end."""
 EIGHT = SimulatedRanks(pids=tuple(range(101, 109)), hosts=("10.0.0.1",) * 8)
 FOUR = SimulatedRanks(pids=tuple(range(201, 205)), hosts=("10.0.0.1",) * 4, name="beef")
@@ -27,11 +27,11 @@ MISBEHAVIOUR = {
     listeners.refuses_status: RasFailure.PROTOCOL,
     listeners.strange_reply: RasFailure.PROTOCOL,
 }
-IMPATIENT = RasLimits(greeting=0.05, deadline=0.1, connections=3)
+IMPATIENT = RasLimits(reply_timeout=0.05, deadline=0.1, connections=3)
 
 
 @pytest.fixture
-def nobody() -> Iterator[RasAddress]:
+def closed_port() -> Iterator[RasAddress]:
     """An address where nobody listens: bound, so that nobody else takes it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -60,7 +60,7 @@ def test_an_answer_that_drips_is_broken_off_at_the_deadline() -> None:
     late: list[float] = []
 
     def drips(connection: socket.socket) -> None:
-        listeners.greet(connection)
+        listeners.handshake(connection)
         listeners.drip(connection, lambda: late.append(1.0))
 
     with listeners.listening(drips) as address:
@@ -70,11 +70,11 @@ def test_an_answer_that_drips_is_broken_off_at_the_deadline() -> None:
     assert len(late) >= LIMITS.deadline
 
 
-def test_nobody_listens(nobody: RasAddress) -> None:
-    told = ask(nobody, LIMITS)
-    assert told == Unanswered(RasFailure.REFUSED, f"nobody listens on {nobody}")
+def test_nobody_listens(closed_port: RasAddress) -> None:
+    told = ask(closed_port, LIMITS)
+    assert told == Unanswered(RasFailure.REFUSED, f"nobody listens on {closed_port}")
     assert told.absent().reason is Reason.MISSING
-    assert str(told.absent()) == f"refused: nobody listens on {nobody}"
+    assert str(told.absent()) == f"refused: nobody listens on {closed_port}"
 
 
 def test_an_address_that_cannot_be_reached() -> None:
@@ -85,7 +85,7 @@ def test_an_address_that_cannot_be_reached() -> None:
 
 def test_another_services_words_are_not_repeated() -> None:
     def secretive(connection: socket.socket) -> None:
-        listeners.heard(connection)
+        listeners.matched(connection)
         connection.sendall(b"password: hunter2\n")
 
     with listeners.listening(secretive) as address:
@@ -121,7 +121,7 @@ def test_commands_are_given_one_by_one_in_order() -> None:
 
     def note(connection: socket.socket) -> None:
         for reply in (b"SERVER PROTOCOL 2\n", b"OK\n", b"OK\n", b'{"communicators": []}'):
-            commands.append(listeners.heard(connection))
+            commands.append(listeners.matched(connection))
             connection.sendall(reply)
 
     with listeners.listening(note) as address:
@@ -130,20 +130,20 @@ def test_commands_are_given_one_by_one_in_order() -> None:
     assert commands == ["CLIENT PROTOCOL 2", "TIMEOUT 4", "SET FORMAT json", "VERBOSE STATUS"]
 
 
-def test_nccl_on_ipv6_is_found(nobody: RasAddress) -> None:
+def test_nccl_on_ipv6_is_found(closed_port: RasAddress) -> None:
     try:
         listener = RasListener(lambda: EIGHT.answer(10), (2, 28, 9), "::1")
     except OSError:
         pytest.skip("this machine has no IPv6 loopback")
     with listener:
-        told = RasReader((nobody, listener.at), LIMITS).read()
+        told = RasReader((closed_port, listener.at), LIMITS).read()
     assert len(told.answers) == 1
     assert str(listener.at).startswith("[::1]:")
 
 
-def test_of_deserted_addresses_the_first_is_told(nobody: RasAddress) -> None:
-    told = RasReader((nobody, RasAddress("255.255.255.255", 9)), LIMITS).read()
-    assert told.failure == Unanswered(RasFailure.REFUSED, f"nobody listens on {nobody}")
+def test_of_deserted_addresses_the_first_is_told(closed_port: RasAddress) -> None:
+    told = RasReader((closed_port, RasAddress("255.255.255.255", 9)), LIMITS).read()
+    assert told.failure == Unanswered(RasFailure.REFUSED, f"nobody listens on {closed_port}")
     assert (told.answers, told.connections, told.silent) == ((), 1, 0)
 
 
@@ -194,7 +194,7 @@ def test_a_silent_process_is_counted_and_the_next_one_asked() -> None:
                 silent(connection)
                 return
             with socket.create_connection(good.at) as other:  # hands the conversation on
-                while words := listeners.heard(connection):
+                while words := listeners.matched(connection):
                     other.sendall(f"{words}\n".encode())
                     last = words == "VERBOSE STATUS"
                     while piece := other.recv(65536):
@@ -205,7 +205,7 @@ def test_a_silent_process_is_counted_and_the_next_one_asked() -> None:
                         return
 
         with listeners.listening(behaviour) as address:
-            told = RasReader((address,), RasLimits(greeting=2.0)).read({101})
+            told = RasReader((address,), RasLimits(reply_timeout=2.0)).read({101})
     assert (told.silent, told.connections) == (1, 2)
     assert told.failure is None
     assert len(told.answers) == 1
@@ -231,7 +231,7 @@ def test_json_that_is_too_large_is_asked_for_as_text_next_time() -> None:
 def test_every_connection_is_closed() -> None:
     descriptors = Path("/proc/self/fd")
     before = len(list(descriptors.iterdir()))
-    for behaviour in (*MISBEHAVIOUR, listeners.says_nothing, listeners.greet):
+    for behaviour in (*MISBEHAVIOUR, listeners.says_nothing, listeners.handshake):
         with listeners.listening(behaviour) as address:
             RasReader((address,), IMPATIENT).read()
     assert len(list(descriptors.iterdir())) == before

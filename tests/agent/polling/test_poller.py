@@ -8,7 +8,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,6 +31,7 @@ from agent.polling.reads import Out, Read, ReadCosts, fixed
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
+from tests.support.run_async import run_async
 
 TEST_TIMEOUT = 60.0  # seconds
 POWER = gauge("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
@@ -112,10 +113,6 @@ class Machine:
 @pytest.fixture
 def machine() -> Machine:
     return Machine()
-
-
-def run_async(coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine(), TEST_TIMEOUT))
 
 
 def test_every_tick_publishes_a_new_snapshot(machine: Machine) -> None:
@@ -227,7 +224,7 @@ def test_last_tick_is_wall_time_and_prices_are_told(machine: Machine) -> None:
     run_async(coroutine)
 
 
-class Diary:
+class RecordingObserver:
     """An observer that notes six ticks, and lets time pass at the third."""
 
     def __init__(self, clock: FrozenClock) -> None:
@@ -244,21 +241,21 @@ class Diary:
         return snapshot
 
     def report(self, snapshot: Snapshot) -> Reading:
-        return Reading(ReadKey("diary", "all"), snapshot.at, 1.0)
+        return Reading(ReadKey("recording", "all"), snapshot.at, 1.0)
 
 
 def test_run_ticks_once_a_second_and_makes_up_for_none_that_was_missed() -> None:
     machine = Machine(InlineWorker)
-    diary = Diary(machine.clock)
-    machine.poller.observers = (diary,)
+    recording = RecordingObserver(machine.clock)
+    machine.poller.observers = (recording,)
 
     async def coroutine() -> None:
         running = asyncio.create_task(machine.poller.run())
-        await diary.full.wait()
+        await recording.full.wait()
         running.cancel()
 
     run_async(coroutine)
-    assert diary.ticks == [0.0, 1.0, 2.0, 4.5, 5.5, 6.5]
+    assert recording.ticks == [0.0, 1.0, 2.0, 4.5, 5.5, 6.5]
 
 
 def test_a_read_that_fails_is_down_and_logged_once_until_it_recovers(
@@ -347,7 +344,7 @@ def test_what_is_forgotten_leaves_the_snapshot() -> None:
     run_async(coroutine)
 
 
-class Clumsy:
+class FailingObserver:
     """An observer that stumbles over every second tick."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
@@ -358,17 +355,17 @@ class Clumsy:
     def report(self, snapshot: Snapshot) -> Reading:
         if snapshot.tick > 2:
             raise KeyError("late")
-        return Reading(ReadKey("clumsy", "all"), snapshot.at, 1.0)
+        return Reading(ReadKey("failing", "all"), snapshot.at, 1.0)
 
 
 def test_an_observer_that_fails_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = FrozenClock()
-    poller = Poller((), (), clock, observers=(GuardedObserver("clumsy", Clumsy()),))
+    poller = Poller((), (), clock, observers=(GuardedObserver("failing", FailingObserver()),))
     up = []
     for _ in range(4):
         asyncio.run(poller.tick())
-        up.append(SampleStore.of(poller.latest).value(SOURCE_UP, "clumsy"))
+        up.append(SampleStore.of(poller.latest).value(SOURCE_UP, "failing"))
         clock.advance(1.0)
     assert up == [0, 1, 0, 0]
     assert [record.message.split()[0] for record in caplog.records] == [

@@ -1,7 +1,6 @@
 """What was taped is played: the same answers at the same times, and nothing that identifies."""
 
 import gzip
-import json
 import threading
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from agent.clock import FrozenClock, SystemClock
 from agent.replay.tape import Tape, TapePlayer, TapeRecorder
+from tests.support.tape_lines import lines_of
 from tests.support.taped_machine import (
     HOST,
     SERIALS,
@@ -26,17 +26,6 @@ from tests.support.taped_machine import (
     record,
     replay,
 )
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: Any) -> Any:
-    path = tmp_path_factory.mktemp("tape") / "good.tape"
-    record(path, ticks=4, lose_at=2, secrets=True)
-    return path
-
-
-def lines_of(path: Any) -> Any:
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
 @pytest.mark.parametrize("step", [1.0, 0.2, 0.06])

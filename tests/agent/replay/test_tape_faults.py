@@ -15,18 +15,8 @@ from agent.errors import BadInput
 from agent.replay import reading
 from agent.replay.tape import Tape, TapeError, TapePlayer, TapeRecorder
 from agent.replay.tape_writer import TapeWriter
-from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host, record
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: Any) -> Any:
-    path = tmp_path_factory.mktemp("tape") / "good.tape"
-    record(path, ticks=4, lose_at=2, secrets=True)
-    return path
-
-
-def lines_of(path: Any) -> Any:
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+from tests.support.tape_lines import lines_of
+from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host
 
 
 def write_lines(path: Any, lines: Any) -> Any:

@@ -20,7 +20,7 @@ from tests.stack.running import Running, eventually
 from tests.support.machines import simulated
 
 
-class Ear:
+class NotifyReceiver:
     """A socket as the service manager has it."""
 
     def __init__(self, address: str) -> None:
@@ -44,27 +44,27 @@ def address(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def ear(address: str) -> Iterator[Ear]:
-    ear = Ear(address)
-    yield ear
-    ear.channel.close()
+def receiver(address: str) -> Iterator[NotifyReceiver]:
+    receiver = NotifyReceiver(address)
+    yield receiver
+    receiver.channel.close()
 
 
 def manager(address: str, **environment: str) -> NotifySocket:
     return NotifySocket.of({"NOTIFY_SOCKET": address, **environment})
 
 
-def test_several_news_are_one_message(ear: Ear, address: str) -> None:
+def test_several_news_are_one_message(receiver: NotifyReceiver, address: str) -> None:
     manager(address).send("READY=1", status("All is\nwell."))
-    assert ear.channel.recv(4096) == b"READY=1\nSTATUS=All is well."
+    assert receiver.channel.recv(4096) == b"READY=1\nSTATUS=All is well."
 
 
 def test_an_abstract_address_begins_with_an_at() -> None:
     address = f"@dgx-telemetry-test-{os.getpid()}"
-    ear = Ear(address)
+    receiver = NotifyReceiver(address)
     manager(address).send("READY=1")
-    assert ear.lines() == ["READY=1"]
-    ear.channel.close()
+    assert receiver.lines() == ["READY=1"]
+    receiver.channel.close()
 
 
 def test_without_a_service_manager_nothing_is_sent_and_nothing_said(
@@ -81,20 +81,20 @@ def test_a_service_manager_that_is_gone_is_told_of_once(
     for _ in range(3):
         gone.send("WATCHDOG=1")
     assert [r.getMessage().split()[0] for r in caplog.records] == ["event=notify_failed"]
-    ear = Ear(address)
+    receiver = NotifyReceiver(address)
     gone.send("WATCHDOG=1")
-    assert ear.lines() == ["WATCHDOG=1"]
-    ear.channel.close()
+    assert receiver.lines() == ["WATCHDOG=1"]
+    receiver.channel.close()
 
 
-def test_a_full_queue_holds_nobody_up(ear: Ear, address: str) -> None:
+def test_a_full_queue_holds_nobody_up(receiver: NotifyReceiver, address: str) -> None:
     silent = manager(address)
     for _ in range(2000):  # the kernel queues far fewer
         if silent._failing:
             break
         silent.send("WATCHDOG=1")
     assert silent._failing, "the queue never got full"
-    assert ear.lines()
+    assert receiver.lines()
 
 
 @pytest.mark.parametrize(
@@ -113,29 +113,31 @@ def test_the_watchdog_is_as_the_environment_says(
     assert NotifySocket.of(environment).watchdog == seconds
 
 
-def test_the_first_tick_makes_ready_and_each_tick_is_a_beat(ear: Ear, address: str) -> None:
+def test_the_first_tick_makes_ready_and_each_tick_is_a_beat(
+    receiver: NotifyReceiver, address: str
+) -> None:
     bench = simulated("dgx-h100:training")
     notifier = StatusNotifier(
         manager(address, WATCHDOG_USEC="9000000"), lambda: condition_of(bench.agent)
     )
     bench.agent.poller.listeners.append(notifier)
-    assert ear.lines() == []
+    assert receiver.lines() == []
     bench.run(4)
-    assert ear.lines() == [
+    assert receiver.lines() == [
         *("WATCHDOG=1", "READY=1", "STATUS=Waiting for the first readings of nvml, host."),
         *("WATCHDOG=1", "STATUS=Watching 8 GPUs of NVIDIA DGX H100."),
         *("WATCHDOG=1", "WATCHDOG=1"),
     ]
 
 
-def test_without_a_watchdog_only_news_are_sent(ear: Ear, address: str) -> None:
+def test_without_a_watchdog_only_news_are_sent(receiver: NotifyReceiver, address: str) -> None:
     bench = simulated("dgx-1-v100:gpu-lost")
     notifier = StatusNotifier(manager(address), lambda: condition_of(bench.agent))
     bench.agent.poller.listeners.append(notifier)
     bench.run(30)
-    assert ear.lines()[0] == "READY=1"
-    assert ear.lines()[-1] == "STATUS=7 of 8 GPUs of NVIDIA DGX-1 (Tesla V100) answer."
-    assert len(ear.lines()) == 4, "each state once"
+    assert receiver.lines()[0] == "READY=1"
+    assert receiver.lines()[-1] == "STATUS=7 of 8 GPUs of NVIDIA DGX-1 (Tesla V100) answer."
+    assert len(receiver.lines()) == 4, "each state once"
 
 
 def test_a_listener_that_stumbles_is_told_of_once_and_costs_nobody_else(
@@ -170,7 +172,7 @@ class Hanging(InlineWorker):
         return asyncio.get_running_loop().create_future() if self.hangs else super().start_turn()
 
 
-def test_a_poller_that_stands_still_sends_no_beat(ear: Ear, address: str) -> None:
+def test_a_poller_that_stands_still_sends_no_beat(receiver: NotifyReceiver, address: str) -> None:
     """A timer beside the poller would go on."""
     worker = Hanging("nvml", lambda emit: None, lambda: True, Stopped())
     notifier = StatusNotifier(manager(address, WATCHDOG_USEC="9000000"), lambda: "")
@@ -178,19 +180,19 @@ def test_a_poller_that_stands_still_sends_no_beat(ear: Ear, address: str) -> Non
 
     async def story() -> None:
         await poller.tick()
-        assert count(ear, "WATCHDOG=1") == 1
+        assert count(receiver, "WATCHDOG=1") == 1
         worker.hangs = True
         frozen = asyncio.create_task(poller.tick())
         await asyncio.sleep(0.1)
-        assert count(ear, "WATCHDOG=1") == 1
+        assert count(receiver, "WATCHDOG=1") == 1
         assert not frozen.done()
         frozen.cancel()
 
     asyncio.run(story())
 
 
-def count(ear: Ear, line: str) -> int:
-    return ear.lines().count(line)
+def count(receiver: NotifyReceiver, line: str) -> int:
+    return receiver.lines().count(line)
 
 
 def agent_with(address: str, machine: str, watchdog: str = "9000000") -> Running:
@@ -202,29 +204,31 @@ def agent_with(address: str, machine: str, watchdog: str = "9000000") -> Running
     )
 
 
-def test_a_real_agent_starts_beats_reloads_and_stops(ear: Ear, address: str) -> None:
+def test_a_real_agent_starts_beats_reloads_and_stops(
+    receiver: NotifyReceiver, address: str
+) -> None:
     with agent_with(address, "dgx-station-v100:training") as agent:
-        eventually(lambda: "READY=1" in ear.lines(), 20, "ready")
-        eventually(lambda: count(ear, "WATCHDOG=1") > 3, 20, "a watchdog notification")
+        eventually(lambda: "READY=1" in receiver.lines(), 20, "ready")
+        eventually(lambda: count(receiver, "WATCHDOG=1") > 3, 20, "a watchdog notification")
         agent.process.send_signal(signal.SIGHUP)
-        eventually(lambda: count(ear, "READY=1") == 2, 20, "ready after the reload")
-        reload = ear.lines().index("RELOADING=1")
-        assert re.fullmatch(r"MONOTONIC_USEC=\d+", ear.lines()[reload + 1])
-        assert "READY=1" in ear.lines()[reload:]
+        eventually(lambda: count(receiver, "READY=1") == 2, 20, "ready after the reload")
+        reload = receiver.lines().index("RELOADING=1")
+        assert re.fullmatch(r"MONOTONIC_USEC=\d+", receiver.lines()[reload + 1])
+        assert "READY=1" in receiver.lines()[reload:]
         assert agent.end(signal.SIGTERM) == 0
-        assert "STOPPING=1" in ear.lines()
+        assert "STOPPING=1" in receiver.lines()
 
 
 def test_a_driver_that_hangs_stops_neither_the_start_nor_the_heartbeat(
-    ear: Ear, address: str
+    receiver: NotifyReceiver, address: str
 ) -> None:
     with agent_with(address, "dgx-station-v100:driver-hang") as agent:
-        eventually(lambda: "READY=1" in ear.lines(), 20, "ready though the driver hangs")
+        eventually(lambda: "READY=1" in receiver.lines(), 20, "ready though the driver hangs")
         hangs = "STATUS=A call to nvml hangs; the rest is served."
-        eventually(lambda: hangs in ear.lines(), 60, "the hang in the state")
-        notifications = count(ear, "WATCHDOG=1")
+        eventually(lambda: hangs in receiver.lines(), 60, "the hang in the state")
+        notifications = count(receiver, "WATCHDOG=1")
         eventually(
-            lambda: count(ear, "WATCHDOG=1") > notifications + 5,
+            lambda: count(receiver, "WATCHDOG=1") > notifications + 5,
             30,
             "a watchdog notification all the same",
         )
@@ -233,9 +237,11 @@ def test_a_driver_that_hangs_stops_neither_the_start_nor_the_heartbeat(
     assert "".join(agent.said).count("event=worker_stalled") == 1
 
 
-def test_a_watchdog_shorter_than_two_ticks_is_warned_of_once(ear: Ear, address: str) -> None:
+def test_a_watchdog_shorter_than_two_ticks_is_warned_of_once(
+    receiver: NotifyReceiver, address: str
+) -> None:
     with agent_with(address, "k40:idle", watchdog="150000") as agent:
         agent.line("event=watchdog_too_short seconds=0.15 tick=0.1", 20)
-        eventually(lambda: count(ear, "WATCHDOG=1") > 3, 20, "a watchdog notification")
+        eventually(lambda: count(receiver, "WATCHDOG=1") > 3, 20, "a watchdog notification")
         agent.end(signal.SIGTERM)
         assert "".join(agent.said).count("watchdog_too_short") == 1

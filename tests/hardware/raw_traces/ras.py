@@ -33,7 +33,7 @@ ALL = {
 }
 
 
-def ask(words: tuple[bytes, ...], patience: float = TIMEOUT) -> dict[str, Any]:
+def ask(words: tuple[bytes, ...], timeout: float = TIMEOUT) -> dict[str, Any]:
     """One connection: a line is sent once the one before was answered; the last one's answer ends
     with the connection. `talk` holds direction, seconds since `at`, and the bytes as latin-1."""
     start = time.monotonic()
@@ -44,7 +44,7 @@ def ask(words: tuple[bytes, ...], patience: float = TIMEOUT) -> dict[str, Any]:
         talk.append((direction, round(time.monotonic() - start, 6), piece.decode("latin-1")))
 
     try:
-        with socket.create_connection(ADDRESS, patience) as connection:
+        with socket.create_connection(ADDRESS, timeout) as connection:
             keep("connected", b"")
             for word in words[:-1]:
                 connection.sendall(word)

@@ -52,9 +52,9 @@ def _labelled(case: str, talks: Iterator[Talk] | list[Talk]) -> list[Talk]:
     return [{"case": case, **talk} for talk in talks]
 
 
-def _until(over: Callable[[], bool], every: float, patience: float = 30.0) -> Iterator[Talk]:
+def _until(over: Callable[[], bool], every: float, timeout: float = 30.0) -> Iterator[Talk]:
     """Ask again and again; of what is refused only the first and the last of a row is kept."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     refused: Talk | None = None
     while time.monotonic() < end and not over():
         talk = ras.ask(ras.TEXT)

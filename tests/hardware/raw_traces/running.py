@@ -81,9 +81,9 @@ class PlayedLoad:
         self.process.stdin.write(b"go\n")
         self.process.stdin.flush()
 
-    def await_steady(self, patience: float) -> float:
+    def await_steady(self, timeout: float) -> float:
         """When the last of its ranks became steady (CLOCK_MONOTONIC, s)."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while True:
             known = self.truths()
             if len(known) == self.load.gpus:
@@ -93,9 +93,9 @@ class PlayedLoad:
             time.sleep(0.05)
         raise Failed(f"{self.name} did not become steady: {self.errors()}")
 
-    def await_truth(self, until: float, patience: float) -> None:
+    def await_truth(self, until: float, timeout: float) -> None:
         """Wait until its ranks have said what they did up to a moment, but not for ever."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while time.monotonic() < end:
             known = self.truths().values()
             if all(t.open is not None or (t.spans and t.spans[-1].end >= until) for t in known):
