@@ -57,6 +57,11 @@ def _simulated(name: str) -> Callable[[], Bench]:
     return lambda: machines.simulated(name).run(SECONDS)
 
 
+def _training() -> Bench:
+    """Until its steps have been seen for a while."""
+    return machines.simulated("dgx-station-v100:late-rank").run(40)
+
+
 def _taped(path: Path) -> Callable[[], Bench]:
     return lambda: machines.taped(path).run(TAPED_SECONDS)
 
@@ -81,6 +86,7 @@ MACHINES: dict[str, Callable[[], Bench]] = {
     },
     "dgx-h100-mig": _mig,
     "dgx-1-v100-xid": _xid,
+    "dgx-station-v100-late-rank": _training,
     "laptop": _laptop,
     "chassis-sensors": _with_sensors,
     **{f"tape-{path.stem}": _taped(path) for path in sorted(TAPES.glob("*.tape"))},

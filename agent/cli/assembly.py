@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
+from agent.diagnosis.pulses import GpuPulses
 from agent.hardware.device import GpuIdentity, NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
@@ -115,6 +116,7 @@ def build_agent(
     gpus = GpuWatch(hardware.library, build, clock, ReadCosts(), gpu_processes)
     counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.inventory.gpus))
     paths = PathMonitor(configuration, lambda: gpus.inventory)
+    pulses = GpuPulses(lambda: gpus.inventory)
     diagnosis = Diagnosis(lambda: gpus.inventory, paths.bandwidth, configuration)
     return Agent(
         configuration=configuration,
@@ -126,6 +128,7 @@ def build_agent(
             counts,
             observers=(
                 GuardedObserver("bandwidth", paths),
+                GuardedObserver("pulse", pulses),
                 GuardedObserver("diagnosis", diagnosis),
             ),
             inline=inline,
