@@ -153,7 +153,7 @@ COUNTABLE = re.compile(
     r"_(gpus|gpus_expected|processes|threads|stopped|links|links_expected|up|state|failure|pending|generation"
     r"|generation_limit|width|width_limit|values|action|active|successful|process"
     r"|members|members_expected|cores|loaders|job|mounts"
-    r"|errors_total|replays_total|rows_total|pages_total|steps_total)$"
+    r"|errors_total|replays_total|rows_total|pages_total|steps_total|collectives_total)$"
 )
 """Metrics without a unit: counts and states, by what their name ends in."""
 

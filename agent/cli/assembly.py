@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
+from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses
 from agent.hardware.device import GpuIdentity, NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
 from agent.jobs.gpu_processes import GpuProcesses
+from agent.jobs.job import NcclStandings
+from agent.jobs.nccl_told import NcclExchange
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent
 from agent.polling import intervals
@@ -24,9 +27,10 @@ from agent.polling.poller import Poller
 from agent.polling.reads import PERMANENT, Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
-from agent.sources import system, xid
+from agent.sources import nccl, system, xid
 from agent.sources.options import HostOptions
 from agent.sources.table import gpu_reads, host_reads
+from agent.sources.workload import JobConfig
 from agent.specs import Specs, SystemSpec
 from agent.specs.machine import MachineSpecs
 
@@ -81,7 +85,9 @@ class Agent:
     poller: Poller
     gpus: GpuWatch
     diagnosis: Diagnosis
+    jobs: JobWatch
     watch: xid.XidWatch
+    nccl: nccl.NcclWatch
     product: str  # the maker's name of this machine
 
     @property
@@ -91,6 +97,11 @@ class Agent:
     @property
     def specs(self) -> Specs:
         return self.settings[MachineSpecs].specs
+
+    def start(self) -> None:
+        """Start what runs on threads of its own beside the poller."""
+        self.watch.start()
+        self.nccl.start()
 
     def recognise(self, inventory: GpuInventory) -> SystemSpec | None:
         """Which system this is, by the GPUs that are there."""
@@ -117,7 +128,18 @@ def build_agent(
     counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.inventory.gpus))
     paths = PathMonitor(configuration, lambda: gpus.inventory)
     pulses = GpuPulses(lambda: gpus.inventory)
-    diagnosis = Diagnosis(lambda: gpus.inventory, paths.bandwidth, configuration)
+    exchange, standings = NcclExchange(), NcclStandings()
+    diagnosis = Diagnosis(lambda: gpus.inventory, paths.bandwidth, configuration, standings)
+    jobs = JobWatch(
+        lambda: gpus.inventory, diagnosis.accounts, pulses, exchange, standings, configuration
+    )
+    ranks = nccl.NcclWatch(
+        exchange,
+        host.nccl,
+        clock,
+        lambda: configuration.current[JobConfig].nccl,
+        inline=inline,
+    )
     return Agent(
         configuration=configuration,
         clock=clock,
@@ -130,11 +152,17 @@ def build_agent(
                 GuardedObserver("bandwidth", paths),
                 GuardedObserver("pulse", pulses),
                 GuardedObserver("diagnosis", diagnosis),
+                GuardedObserver("jobs", jobs),
+            ),
+            memory=lambda costs: nccl.reads(
+                nccl.NcclCounts(exchange, ranks, costs.of(nccl.SOURCE))
             ),
             inline=inline,
         ),
         gpus=gpus,
         diagnosis=diagnosis,
+        jobs=jobs,
+        nccl=ranks,
         watch=xid.XidWatch(gpus.listener, counts),
         product=product,
     )
@@ -147,6 +175,7 @@ def _poller(
     counts: xid.XidCounts,
     *,
     observers: Sequence[Observer],
+    memory: Callable[[ReadCosts], Iterator[Read]],
     inline: bool,
 ) -> Poller:
     clock, worker = gpus.clock, InlineWorker if inline else Worker
@@ -158,7 +187,9 @@ def _poller(
         host_reads(host, clock, options, gpus.gpu_processes), clock, ReadCosts()
     )
     whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
-    known = ReadSchedule([*system.reads(whole), *xid.reads(counts)], clock, ReadCosts())
+    costs = ReadCosts()
+    in_memory = [*system.reads(whole), *xid.reads(counts), *memory(costs)]
+    known = ReadSchedule(in_memory, clock, costs)
     return Poller(
         workers=(
             worker("nvml", gpus.run, gpus.complete, clock),

@@ -56,5 +56,5 @@ def puzzled(snapshot: Snapshot) -> bool:
 
 def take(agent: Agent) -> Snapshot:
     """`look`, for a caller without an event loop."""
-    agent.watch.start()
+    agent.start()
     return asyncio.run(look(agent))

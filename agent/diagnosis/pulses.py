@@ -117,6 +117,9 @@ class GpuPulses:
     """Feeds each GPU's samples to its pulse; an observer of the poller."""
 
     inventory: Callable[[], GpuInventory]
+    apart: frozenset[str] = frozenset()
+    """UUIDs of GPUs whose rhythm is not that of the others of their job."""
+
     _pulses: dict[str, GpuPulse] = field(default_factory=dict)  # by UUID
 
     @property
@@ -157,6 +160,8 @@ class GpuPulses:
             if absence is None:
                 out.add(STEPS, one.steps)
                 absence = _why_not(gpu, one, snapshot.at)
+                if absence is None and gpu.uuid in self.apart:
+                    absence = Absence(STEP, gpu.labels, Reason.IRREGULAR, APART)
             else:
                 out.absences.append(absence._replace(metric=STEPS))
             if absence is None and one.reading and one.reading.step_seconds:
@@ -167,6 +172,7 @@ class GpuPulses:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
 
+APART = "its rhythm is not that of the other GPUs of its job"
 OF_PERIOD: tuple[Metric, ...] = (STEP, CONFIDENCE)
 
 
