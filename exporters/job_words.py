@@ -209,11 +209,10 @@ def receipt_text(receipt: Receipt) -> str:
         parts.append(f"cost {receipt.cost:.2f}")
     first = next(iter(receipt.cures), None)
     if first is not None and receipt.watched and first.saved >= LEAST * receipt.watched:
-        then = "its own work" if first.then == BUSY else f"being {SUMMARIES[first.then]}"
         faster = first.saved / receipt.watched
         parts.append(
-            f"without being {SUMMARIES[first.pair]} it would have taken {faster:.0%} less; then "
-            f"GPU {first.then_gpu.index} is limited by {then}"
+            f"if it had not been {SUMMARIES[first.pair]} it would have taken {faster:.0%} less, "
+            f"and GPU {first.then_gpu.index} would set the pace, {SUMMARIES[first.then]}"
         )
     return ", ".join(parts)
 

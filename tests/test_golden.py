@@ -58,8 +58,13 @@ def _simulated(name: str) -> Callable[[], Bench]:
 
 
 def _training() -> Bench:
-    """Until its steps have been seen for a while."""
-    return machines.simulated("dgx-station-v100:late-rank").run(40)
+    """Until its steps have been seen for more than a minute."""
+    return machines.simulated("dgx-station-v100:late-rank").run(100)
+
+
+def _hang() -> Bench:
+    """Until NCCL has told whom the others wait for."""
+    return machines.simulated("dgx-station-v100:hang").run(30)
 
 
 def _taped(path: Path) -> Callable[[], Bench]:
@@ -87,6 +92,7 @@ MACHINES: dict[str, Callable[[], Bench]] = {
     "dgx-h100-mig": _mig,
     "dgx-1-v100-xid": _xid,
     "dgx-station-v100-late-rank": _training,
+    "dgx-station-v100-hang": _hang,
     "laptop": _laptop,
     "chassis-sensors": _with_sensors,
     **{f"tape-{path.stem}": _taped(path) for path in sorted(TAPES.glob("*.tape"))},

@@ -160,7 +160,7 @@ COUNTABLE = re.compile(
 VENDOR_UNITS = re.compile(r"_(percent|milliwatts|mj|mhz|mib|kib|mb|gb|kb|ms|us|ns|ppm|watt)(_|$)")
 IDENTITY = {
     *(*GPU_LABELS, "device", "port", "link", "source", "metric", "system", "path", "direction"),
-    *("culprit", "pid", "origin", "sensor", "job", "user", "runtime", "key"),
+    *("culprit", "pid", "inner_pid", "origin", "sensor", "job", "user", "runtime", "key"),
 }
 KINDS_OF = {
     *("state", "cause", "reason", "kind", "clock", "limit", "xid", "severity", "lifetime"),

@@ -112,6 +112,44 @@ class Agent:
         return settings.including(MachineSpecs.of(settings, self.product))
 
 
+@dataclass(frozen=True, slots=True)
+class _Observers:
+    """Who makes sense of what was read, and what they share with the thread that asks NCCL."""
+
+    paths: PathMonitor
+    pulses: GpuPulses
+    diagnosis: Diagnosis
+    jobs: JobWatch
+    exchange: NcclExchange
+    nccl: nccl.NcclWatch
+
+    def guarded(self) -> Sequence[Observer]:
+        """In the order in which they look."""
+        return (
+            GuardedObserver("bandwidth", self.paths),
+            GuardedObserver("pulse", self.pulses),
+            GuardedObserver("diagnosis", self.diagnosis),
+            GuardedObserver("jobs", self.jobs),
+        )
+
+
+def _observers(
+    configuration: Configuration, gpus: GpuWatch, host: Host, clock: Clock, *, inline: bool
+) -> _Observers:
+    def inventory() -> GpuInventory:
+        return gpus.inventory
+
+    def enabled() -> bool:
+        return configuration.current[JobConfig].nccl
+
+    paths, pulses = PathMonitor(configuration, inventory), GpuPulses(inventory)
+    exchange, standings = NcclExchange(), NcclStandings()
+    diagnosis = Diagnosis(inventory, paths.bandwidth, configuration, standings)
+    jobs = JobWatch(inventory, diagnosis.accounts, pulses, exchange, standings, configuration)
+    ranks = nccl.NcclWatch(exchange, host.nccl, clock, enabled, inline=inline)
+    return _Observers(paths, pulses, diagnosis, jobs, exchange, ranks)
+
+
 def build_agent(
     settings: Settings, hardware: Hardware, clock: Clock | None = None, *, inline: bool = False
 ) -> Agent:
@@ -126,20 +164,7 @@ def build_agent(
     build = _gpu_builder(configuration, host, clock, gpu_processes)
     gpus = GpuWatch(hardware.library, build, clock, ReadCosts(), gpu_processes)
     counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.inventory.gpus))
-    paths = PathMonitor(configuration, lambda: gpus.inventory)
-    pulses = GpuPulses(lambda: gpus.inventory)
-    exchange, standings = NcclExchange(), NcclStandings()
-    diagnosis = Diagnosis(lambda: gpus.inventory, paths.bandwidth, configuration, standings)
-    jobs = JobWatch(
-        lambda: gpus.inventory, diagnosis.accounts, pulses, exchange, standings, configuration
-    )
-    ranks = nccl.NcclWatch(
-        exchange,
-        host.nccl,
-        clock,
-        lambda: configuration.current[JobConfig].nccl,
-        inline=inline,
-    )
+    seen = _observers(configuration, gpus, host, clock, inline=inline)
     return Agent(
         configuration=configuration,
         clock=clock,
@@ -148,21 +173,13 @@ def build_agent(
             host,
             gpus,
             counts,
-            observers=(
-                GuardedObserver("bandwidth", paths),
-                GuardedObserver("pulse", pulses),
-                GuardedObserver("diagnosis", diagnosis),
-                GuardedObserver("jobs", jobs),
-            ),
-            memory=lambda costs: nccl.reads(
-                nccl.NcclCounts(exchange, ranks, costs.of(nccl.SOURCE))
-            ),
+            seen=seen,
             inline=inline,
         ),
         gpus=gpus,
-        diagnosis=diagnosis,
-        jobs=jobs,
-        nccl=ranks,
+        diagnosis=seen.diagnosis,
+        jobs=seen.jobs,
+        nccl=seen.nccl,
         watch=xid.XidWatch(gpus.listener, counts),
         product=product,
     )
@@ -174,8 +191,7 @@ def _poller(
     gpus: GpuWatch,
     counts: xid.XidCounts,
     *,
-    observers: Sequence[Observer],
-    memory: Callable[[ReadCosts], Iterator[Read]],
+    seen: _Observers,
     inline: bool,
 ) -> Poller:
     clock, worker = gpus.clock, InlineWorker if inline else Worker
@@ -188,7 +204,8 @@ def _poller(
     )
     whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
     costs = ReadCosts()
-    in_memory = [*system.reads(whole), *xid.reads(counts), *memory(costs)]
+    ranks = nccl.NcclCounts(seen.exchange, seen.nccl, costs.of(nccl.SOURCE))
+    in_memory = [*system.reads(whole), *xid.reads(counts), *nccl.reads(ranks)]
     known = ReadSchedule(in_memory, clock, costs)
     return Poller(
         workers=(
@@ -198,7 +215,7 @@ def _poller(
         ),
         read_costs=(gpus.read_costs, schedule.read_costs, known.read_costs),
         clock=clock,
-        observers=observers,
+        observers=seen.guarded(),
     )
 
 

@@ -79,7 +79,7 @@ def test_a_hang_is_told_within_15_s_with_its_rank() -> None:
 )
 def test_what_works_or_waits_for_work_does_not_hang(name: str) -> None:
     bench = simulated(name)
-    for _ in range(12):
+    for _ in range(8):
         assert all(job.hang is None for job in bench.run(10).agent.jobs.told.running)
     assert bench.look.all(job_watch.HUNG) == {}
 
