@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from agent.diagnosis import accounting
+from agent.diagnosis import accounting, job_watch, pulses
 from agent.limits import paths
 from agent.model import Kind, Metric
 from agent.polling import health
@@ -29,5 +29,5 @@ def catalogue(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
     return found
 
 
-METRICS = catalogue(declared((*SOURCES, paths, accounting, health)))
+METRICS = catalogue(declared((*SOURCES, paths, pulses, accounting, job_watch, health)))
 EXPORTED = tuple(metric for metric in METRICS.values() if metric.kind is not Kind.INTERNAL)

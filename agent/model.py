@@ -31,6 +31,10 @@ class Reason(StrEnum):
     MISSING = "not_present"  # no such hardware here
     NO_DRIVER = "no_driver"  # NVML is not there
     UNKNOWN = "unknown"  # answered, but with no usable value
+    NOT_ENOUGH = "not_enough"  # too few samples so far
+    TOO_SHORT = "too_short"  # what is looked for is shorter than the samples are apart
+    IRREGULAR = "irregular"  # there is no rhythm in the samples
+    FLAT = "flat"  # the samples hardly vary
 
 
 FINAL = (Reason.LOST, Reason.NO_DRIVER)

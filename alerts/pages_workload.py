@@ -52,6 +52,51 @@ STRAGGLER = Page(
     "`alerts.starved_share`.",
 )
 
+HUNG = Page(
+    "DgxJobHung",
+    "Every GPU of a job waits: for a rank that launched less than the others, that has stopped, or "
+    "for one another. The job will not go on by itself; NCCL ends it after its timeout (PyTorch: "
+    "10 minutes), or never. Where NCCL's RAS service answers, the alert names the rank: the others "
+    "have launched a collective that it has not.",
+    (
+        "`/api/v1/jobs` of the agent: since when, whom the others wait for, and what NCCL counted.",
+        "`py-spy dump --pid PID` of the rank that is named, and of one that waits: where in the "
+        "program does each stand? `cat /proc/PID/stack` and `ps -o state,wchan -p PID` for one in "
+        "the kernel.",
+        "`NCCL_DEBUG=INFO` in the log of the job: the last collective of each rank; "
+        "`echo verbose status | nc localhost 28028` is NCCL's own report.",
+        "The node of that rank: `dmesg` (out of memory, XID), `nvidia-smi`, the state of its "
+        "network and file systems.",
+    ),
+    (
+        "A rank that called another collective, or none (a branch that not all ranks take, an "
+        "exception that was swallowed, unequal numbers of batches): cure the program, and start "
+        "from the last checkpoint.",
+        "A rank that was stopped or killed: end the job; nobody will come.",
+        "A rank that waits for a file system or a lock: cure that, the job goes on by itself.",
+    ),
+    "A debugger that holds one rank hangs the others. A checkpoint that one rank writes is no "
+    "hang: its process works, and the others are told as starved by a peer.",
+)
+
+SLOWER = Page(
+    "DgxJobSlower",
+    "The steps of a job, counted from outside, take longer than in the job's own first hour. "
+    "Nothing need be broken: but what was bought then is no longer delivered.",
+    (
+        "`/api/v1/jobs` of the agent, or the live page: since when, and what changed then (a "
+        "clock, a temperature, a cause of waiting, another job on the host).",
+        "`dgx_gpu_step_seconds / dgx_gpu_step_reference_seconds` over the life of the job.",
+        "Other alerts of the same GPUs: throttled, hot, starved, a link degraded.",
+    ),
+    (
+        "Cure what changed, if the host changed.",
+        "If the program did (longer sequences, an evaluation, another phase of a curriculum), the "
+        "slowdown is its own.",
+    ),
+    "Phases of one job differ; raise `alerts.slower_share` where they do by design.",
+)
+
 HELD = Page(
     "DgxGpuHeldIdle",
     "A process holds memory of the GPU, and nothing has run or moved on it all the while. Nobody "
@@ -112,4 +157,4 @@ DISK = Page(
     "them.",
 )
 
-PAGES = (STARVED, STRAGGLER, HELD, THROTTLED, LINK, DISK)
+PAGES = (STARVED, STRAGGLER, HUNG, SLOWER, HELD, THROTTLED, LINK, DISK)

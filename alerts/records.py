@@ -1,11 +1,13 @@
 """Recording rules: expressions that several rules and people use."""
 
-from agent.diagnosis import accounting
+from agent.diagnosis import accounting, job_watch, pulses
 from agent.limits import paths
+from agent.sources import workload
 from alerts.model import Group, Recording
-from alerts.promql import rate, share
+from alerts.promql import GPU, rate, share
 from alerts.spans import Terms
 
+STEPS_WINDOW = "5m"
 VERDICT = "state, cause"
 
 
@@ -38,6 +40,40 @@ def saturation(terms: Terms) -> Recording:
     )
 
 
+def steps(terms: Terms) -> Recording:
+    """Steps a second of each GPU, as they were counted."""
+    return Recording(
+        f"instance_gpu:dgx_gpu_steps:rate{STEPS_WINDOW}",
+        rate(pulses.STEPS, terms.over(STEPS_WINDOW)),
+    )
+
+
+def job_steps(terms: Terms) -> Recording:
+    """The same of each job by name, the mean of its GPUs; only where job.info is on."""
+    of_job = f"{steps(terms)} * on ({GPU}) group_right () {workload.JOB_INFO}"
+    return Recording(
+        f"instance_job:dgx_gpu_steps:rate{STEPS_WINDOW}",
+        f"avg without (gpu, uuid) ({of_job})",
+    )
+
+
+def slowdown(_: Terms) -> Recording:
+    """By what share steps take longer than in the first hour of their job."""
+    return Recording(
+        "instance_gpu:dgx_gpu_step_seconds:slowdown", f"{pulses.STEP} / {job_watch.REFERENCE} - 1"
+    )
+
+
 def records(terms: Terms) -> Group:
     """Evaluated for all who ask."""
-    return Group("dgx-records", (gpu_time(terms), node_time(terms), saturation(terms)))
+    return Group(
+        "dgx-records",
+        (
+            gpu_time(terms),
+            node_time(terms),
+            saturation(terms),
+            steps(terms),
+            job_steps(terms),
+            slowdown(terms),
+        ),
+    )

@@ -30,6 +30,9 @@ class AlertThresholds(Section, frozen=True):
     # As for starving: a quarter of the time is lost for the job, whatever the reason.
     throttled_share: Share = 0.25
     throttled_window: Duration = "15m"
+    # A tenth: steps vary by a few per cent with their data.
+    slower_share: Share = 0.10
+    slower_window: Duration = "10m"
     # Half the time: a path that carries bursts is well used, one that is full for minutes limits.
     saturated_share: Share = 0.50
     saturated_window: Duration = "10m"

@@ -3,6 +3,7 @@
 from agent.diagnosis import accounting
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.model import CAUSES, Cause, State
+from alerts.jobs import hung, slower
 from alerts.model import Alert, Group
 from alerts.paths import disk_saturated, link_saturated
 from alerts.promql import NODE, pick, rate, share
@@ -122,6 +123,8 @@ def workload(terms: Terms) -> Group:
             starved(terms, f"!={Cause.UNKNOWN}", "warning"),
             starved(terms, Cause.UNKNOWN, "info"),
             *stragglers(terms),
+            *hung(),
+            slower(terms),
             held(terms),
             throttled(terms),
             link_saturated(terms),

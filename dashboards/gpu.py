@@ -5,6 +5,7 @@ from agent.sources import activity, clocks, gpu, memory, power, process, tempera
 from dashboards.board import Board, Row
 from dashboards.colours import LOST, NEUTRAL
 from dashboards.gpu_health import HARM, MEMORY_HEALTH
+from dashboards.jobs import STEPS
 from dashboards.kinds import bars, graph
 from dashboards.queries import (
     Labels,
@@ -187,4 +188,4 @@ IDENTITY = Row(
 
 def gpu_board() -> Board:
     about = "Where each GPU's time goes, what it computes, what holds it down, what is broken."
-    return board("dgx-gpu", about, TIME, WORK, BRAKES, HARM, MEMORY_HEALTH, IDENTITY)
+    return board("dgx-gpu", about, TIME, WORK, STEPS, BRAKES, HARM, MEMORY_HEALTH, IDENTITY)

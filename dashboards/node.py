@@ -19,6 +19,7 @@ from agent.sources import (
 )
 from dashboards.board import Board, Row
 from dashboards.colours import ANY, FULL, LOST, MARGIN, NEUTRAL, SOME
+from dashboards.jobs import JOBS
 from dashboards.kinds import bars, graph, stat
 from dashboards.queries import (
     Query,
@@ -202,4 +203,4 @@ HOST = Row(
 
 def node_board() -> Board:
     about = "Utilisation, saturation and errors of the GPUs, links, disks and network of a node."
-    return board("dgx-node", about, ERRORS, STATES, WORK, PATHS, HOST)
+    return board("dgx-node", about, ERRORS, STATES, WORK, JOBS, PATHS, HOST)

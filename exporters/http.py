@@ -10,7 +10,9 @@ from aiohttp.typedefs import Middleware
 
 from agent import __version__
 from agent.clock import Clock
+from agent.jobs.job import JobsTold
 from agent.model import Snapshot
+from exporters.job_words import jobs_document
 from exporters.live import page, stream
 from exporters.live.feed import Feed
 from exporters.negotiation import accepts_gzip
@@ -21,6 +23,7 @@ from exporters.snapshot_json import document
 SOFTWARE = f"dgx-telemetry/{__version__}"
 """What answers call the agent: neither Python nor its version."""
 
+JSON = "application/json; charset=utf-8"
 LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads one
 
 
@@ -38,6 +41,7 @@ class AgentView:
     clock: Clock
     awaited: Callable[[], str]
     ailing: Callable[[], str]
+    jobs: Callable[[], JobsTold]
 
 
 AGENT = web.AppKey("agent", AgentView)
@@ -51,16 +55,18 @@ def application(
     awaited: Callable[[], str] = nothing,
     ailing: Callable[[], str] = nothing,
     feed: Feed | None = None,
+    jobs: Callable[[], JobsTold] = JobsTold,
     middlewares: Iterable[Middleware] = (),
 ) -> web.Application:
     """All routes. `awaited` names what is missing until ready, `ailing` what is beyond repair."""
     app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
-    app[AGENT] = AgentView(Scrapes(exposition), latest, clock, awaited, ailing)
+    app[AGENT] = AgentView(Scrapes(exposition), latest, clock, awaited, ailing, jobs)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/-/healthy", healthy)
     app.router.add_get("/-/ready", ready)
     app.router.add_get("/api/v1/snapshot", snapshot)
+    app.router.add_get("/api/v1/jobs", jobs_handler)
     page.add_routes(app.router, page.load())
     if feed is not None:
         app[stream.FEED] = feed
@@ -96,12 +102,25 @@ async def snapshot(request: web.Request) -> web.Response:
     gzip = wants_gzip(request)
 
     def written() -> bytes:
-        content = document(agent.latest(), agent.clock.monotonic())
-        body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-        return compress(body, GZIP_LEVEL, mtime=0) if gzip else body
+        return as_json(document(agent.latest(), agent.clock.monotonic()), gzip=gzip)
 
     body = await agent.scrapes.work.of(("snapshot", gzip), written)
-    return coded(body, "application/json; charset=utf-8", gzip=gzip, vary="Accept-Encoding")
+    return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
+
+
+async def jobs_handler(request: web.Request) -> web.Response:
+    agent = request.app[AGENT]
+    gzip = wants_gzip(request)
+    told = agent.jobs()
+    body = await agent.scrapes.work.of(
+        ("jobs", gzip), lambda: as_json(jobs_document(told), gzip=gzip)
+    )
+    return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
+
+
+def as_json(content: object, *, gzip: bool) -> bytes:
+    body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    return compress(body, GZIP_LEVEL, mtime=0) if gzip else body
 
 
 def wants_gzip(request: web.Request) -> bool:

@@ -16,6 +16,11 @@ dgx_gpu_info G model architecture pci_bus_id serial vbios_version
 dgx_gpu_utilization_ratio G
 dgx_gpu_activity_ratio G
 dgx_gpu_active_seconds_total G
+dgx_gpu_step_seconds G
+dgx_gpu_steps_total G
+dgx_gpu_step_confidence_ratio G
+dgx_gpu_step_reference_seconds G
+dgx_gpu_hung_info G rank pid host
 dgx_gpu_sm_active_ratio G
 dgx_gpu_sm_occupancy_ratio G
 dgx_gpu_tensor_active_ratio G

@@ -57,6 +57,16 @@ def _simulated(name: str) -> Callable[[], AgentBench]:
     return lambda: machines.simulated(name).run(SECONDS)
 
 
+def _training() -> AgentBench:
+    """Until its steps have been seen for more than a minute."""
+    return machines.simulated("dgx-station-v100:late-rank").run(100)
+
+
+def _hang() -> AgentBench:
+    """Until NCCL has told whom the others wait for."""
+    return machines.simulated("dgx-station-v100:hang").run(30)
+
+
 def _taped(path: Path) -> Callable[[], AgentBench]:
     return lambda: machines.taped(path).run(TAPED_SECONDS)
 
@@ -81,6 +91,8 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
     },
     "dgx-h100-mig": _mig,
     "dgx-1-v100-xid": _xid,
+    "dgx-station-v100-late-rank": _training,
+    "dgx-station-v100-hang": _hang,
     "laptop": _laptop,
     "chassis-sensors": _with_sensors,
     **{f"tape-{path.stem}": _taped(path) for path in sorted(TAPES.glob("*.tape"))},

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
+from agent.diagnosis.job_watch import JobWatch
+from agent.diagnosis.pulses import GpuPulses
 from agent.hardware.device import GpuIdentity, NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
 from agent.jobs.gpu_processes import GpuProcesses
+from agent.jobs.job import NcclStandings
+from agent.jobs.nccl_told import NcclExchange
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent
 from agent.polling import intervals
@@ -24,9 +28,10 @@ from agent.polling.poller import Poller
 from agent.polling.reads import PERMANENT, Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
-from agent.sources import system, xid
+from agent.sources import nccl, system, xid
 from agent.sources.options import HostOptions
 from agent.sources.table import gpu_reads, host_reads
+from agent.sources.workload import JobConfig
 from agent.specs import Specs, SystemSpec
 from agent.specs.machine import MachineSpecs
 
@@ -81,7 +86,9 @@ class Agent:
     poller: Poller
     gpus: GpuWatch
     diagnosis: Diagnosis
+    jobs: JobWatch
     watch: xid.XidWatch
+    nccl: nccl.NcclWatch
     product: str  # the maker's name of this machine
 
     @property
@@ -92,6 +99,11 @@ class Agent:
     def specs(self) -> Specs:
         return self.settings[MachineSpecs].specs
 
+    def start(self) -> None:
+        """Start what runs on threads of its own beside the poller."""
+        self.watch.start()
+        self.nccl.start()
+
     def recognise(self, inventory: GpuInventory) -> SystemSpec | None:
         """Which system this is, by the GPUs that are there."""
         return self.settings[MachineSpecs].system_of(inventory.gpus)
@@ -99,6 +111,44 @@ class Agent:
     def complete(self, settings: Settings) -> Settings:
         """These settings with the spec sheets that they name; raises SpecError."""
         return settings.including(MachineSpecs.of(settings, self.product))
+
+
+@dataclass(frozen=True, slots=True)
+class _Observers:
+    """Who makes sense of what was read, and what they share with the thread that asks NCCL."""
+
+    paths: PathMonitor
+    pulses: GpuPulses
+    diagnosis: Diagnosis
+    jobs: JobWatch
+    exchange: NcclExchange
+    nccl: nccl.NcclWatch
+
+    def guarded(self) -> Sequence[Observer]:
+        """In the order in which they look."""
+        return (
+            GuardedObserver("bandwidth", self.paths),
+            GuardedObserver("pulse", self.pulses),
+            GuardedObserver("diagnosis", self.diagnosis),
+            GuardedObserver("jobs", self.jobs),
+        )
+
+
+def _observers(
+    configuration: Configuration, gpus: GpuWatch, host: Host, clock: Clock, *, inline: bool
+) -> _Observers:
+    def inventory() -> GpuInventory:
+        return gpus.inventory
+
+    def enabled() -> bool:
+        return configuration.current[JobConfig].nccl
+
+    paths, pulses = PathMonitor(configuration, inventory), GpuPulses(inventory)
+    exchange, standings = NcclExchange(), NcclStandings()
+    diagnosis = Diagnosis(inventory, paths.bandwidth, configuration, standings)
+    jobs = JobWatch(inventory, diagnosis.accounts, pulses, exchange, standings, configuration)
+    ranks = nccl.NcclWatch(exchange, host.nccl, clock, enabled, inline=inline)
+    return _Observers(paths, pulses, diagnosis, jobs, exchange, ranks)
 
 
 def build_agent(
@@ -115,8 +165,7 @@ def build_agent(
     build = _gpu_builder(configuration, host, clock, gpu_processes)
     gpus = GpuWatch(hardware.library, build, clock, ReadCosts(), gpu_processes)
     counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.inventory.gpus))
-    paths = PathMonitor(configuration, lambda: gpus.inventory)
-    diagnosis = Diagnosis(lambda: gpus.inventory, paths.bandwidth, configuration)
+    seen = _observers(configuration, gpus, host, clock, inline=inline)
     return Agent(
         configuration=configuration,
         clock=clock,
@@ -125,14 +174,13 @@ def build_agent(
             host,
             gpus,
             counts,
-            observers=(
-                GuardedObserver("bandwidth", paths),
-                GuardedObserver("diagnosis", diagnosis),
-            ),
+            seen=seen,
             inline=inline,
         ),
         gpus=gpus,
-        diagnosis=diagnosis,
+        diagnosis=seen.diagnosis,
+        jobs=seen.jobs,
+        nccl=seen.nccl,
         watch=xid.XidWatch(gpus.events, counts),
         product=product,
     )
@@ -144,7 +192,7 @@ def _poller(
     gpus: GpuWatch,
     counts: xid.XidCounts,
     *,
-    observers: Sequence[Observer],
+    seen: _Observers,
     inline: bool,
 ) -> Poller:
     clock, worker = gpus.clock, InlineWorker if inline else Worker
@@ -156,7 +204,10 @@ def _poller(
         host_reads(host, clock, options, gpus.gpu_processes), clock, ReadCosts()
     )
     whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
-    known = ReadSchedule([*system.reads(whole), *xid.reads(counts)], clock, ReadCosts())
+    costs = ReadCosts()
+    ranks = nccl.NcclCounts(seen.exchange, seen.nccl, costs.of(nccl.SOURCE))
+    in_memory = [*system.reads(whole), *xid.reads(counts), *nccl.reads(ranks)]
+    known = ReadSchedule(in_memory, clock, costs)
     return Poller(
         workers=(
             worker("nvml", gpus.run, gpus.complete, clock),
@@ -165,7 +216,7 @@ def _poller(
         ),
         read_costs=(gpus.read_costs, schedule.read_costs, known.read_costs),
         clock=clock,
-        observers=observers,
+        observers=seen.guarded(),
     )
 
 

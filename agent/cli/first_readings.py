@@ -55,5 +55,5 @@ def is_unexplained(snapshot: Snapshot) -> bool:
 
 def first_snapshot_now(agent: Agent) -> Snapshot:
     """`first_snapshot`, for a caller without an event loop."""
-    agent.watch.start()
+    agent.start()
     return asyncio.run(first_snapshot(agent))

@@ -20,6 +20,7 @@ from agent.model import Reason
 from agent.series import SampleStore
 from agent.sources import cpu, nvlink, pressure, system
 from exporters.live.frame import whole
+from exporters.live.headline import duration
 from exporters.live.page_state import PageState
 from exporters.live.understanding import understand
 from exporters.snapshot_json import document
@@ -63,6 +64,9 @@ def page(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
         yield ""
         yield from gpus(frame["gpus"], samples, width)
         yield from why(frame["gpus"], width)
+    if frame["jobs"]:
+        yield ""
+        yield from jobs(frame["jobs"], width)
     yield ""
     yield from flows(frame["paths"], width)
     yield ""
@@ -149,6 +153,22 @@ def why(found: Iterable[Document], width: int) -> Iterator[str]:
         yield ""
         words = f"GPU{'s' * several} {names} {first['sentence']}. {first['advice']}"
         yield from prose(words, width)
+
+
+def jobs(found: Iterable[Document], width: int) -> list[str]:
+    """A row for each running job."""
+    header = ("job", "GPUs", "runs", "steps/s", "how it gets on")
+    rows = [
+        [
+            job["title"],
+            job["gpus"],
+            duration(job["seconds"]),
+            UNKNOWN if job["steps_per_second"] is None else f"{job['steps_per_second']:.3g}",
+            job["sentence"],
+        ]
+        for job in found
+    ]
+    return table(header, rows, width=width)
 
 
 def _verdict(gpu: Document) -> tuple[str, str]:

@@ -94,7 +94,7 @@ async def _serve(duty: BackgroundTask) -> None:
         settle,
     ]
     server = await _listen(duty)
-    agent.watch.start()
+    agent.start()
     ticking = asyncio.create_task(poller.run())
     reloading = asyncio.create_task(duty.reload.run())
     loop = asyncio.get_running_loop()
@@ -130,6 +130,7 @@ async def _listen(duty: BackgroundTask) -> Server:
         agent.clock,
         awaited=poller.waiting_for,
         feed=duty.feed,
+        jobs=lambda: agent.jobs.told,
         middlewares=(access.middleware(),),
     )
     app.on_response_prepare.append(access.add_headers)

@@ -4,6 +4,7 @@ A room that is configured declares its section, and is added here.
 """
 
 from agent.config.settings import Section
+from agent.diagnosis.job_watch import CostConfig
 from agent.diagnosis.thresholds import Thresholds
 from agent.limits.configured import LimitsConfig
 from agent.service.journal import LogConfig
@@ -22,6 +23,7 @@ SECTIONS: tuple[type[Section], ...] = (
     LogConfig,
     ProcessConfig,
     JobConfig,
+    CostConfig,
     DiskConfig,
     NetworkConfig,
     Thresholds,

@@ -14,5 +14,6 @@ def view_of(agent: Agent, hardware: Hardware) -> View:
         system=lambda: agent.recognise(agent.gpus.inventory),
         uptime=lambda: uptime(hardware.host.files),
         clock=agent.clock,
+        jobs=lambda: agent.jobs.told,
         simulated=hardware.simulated,
     )

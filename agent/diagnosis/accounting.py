@@ -13,6 +13,7 @@ from agent.diagnosis.rules import Found, doubts
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
 from agent.errors import LogEvent
+from agent.jobs.job import NcclStandings
 from agent.limits.paths import PathAccounts
 from agent.model import (
     EXPIRY_INTERVALS,
@@ -133,6 +134,7 @@ class Diagnosis:
     inventory: Callable[[], GpuInventory]
     bandwidth: PathAccounts
     configuration: Configuration
+    standings: NcclStandings = field(default_factory=NcclStandings)
     accounts: dict[str, Account] = field(default_factory=dict)  # by UUID: a lost GPU may return
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
@@ -141,7 +143,8 @@ class Diagnosis:
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:
                 account.memory.sample_power(series.values, now)
-        context = TickContext(samples, self.bandwidth, self.configuration.current[Thresholds])
+        thresholds = self.configuration.current[Thresholds]
+        context = TickContext(samples, self.bandwidth, thresholds, self.standings)
         evidence: dict[GpuKey, Evidence] = {}
         for identity in inventory.gpus:
             account = self.accounts.setdefault(identity.uuid, Account())

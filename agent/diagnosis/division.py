@@ -18,6 +18,9 @@ PEER: Pair = (State.STARVED, Cause.PEER)
 HUNG_AFTER = 20.0
 """Seconds for which all GPUs of a job must wait for one another to be taken for hung."""
 
+STILL_AFTER = 5.0
+"""The same where NCCL's counts stand still too."""
+
 THERMAL = ("software_thermal", "hardware_thermal")
 REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.THERMAL, FactKind.THERMAL_SLOWDOWN, THERMAL),
@@ -75,12 +78,16 @@ def _hung(e: Evidence) -> Division | None:
     job = [e, *e.peers]
     if len(job) < 2 or len(job) < len(e.job):
         return None
-    if min(one.history.waits_for for one in job) < HUNG_AFTER:
+    standings = e.context.standings
+    hung_after = STILL_AFTER if e.gpu.uuid in standings.still else HUNG_AFTER
+    if min(one.history.waits_for for one in job) < hung_after:
         return None
     if not any(one.spins for one in job) and not any(one.history.nvlink_seen for one in job):
         return None  # nothing ever joined them: a notebook on two GPUs, at rest
     kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
-    time = Figure("time", e.history.waits_for, HUNG_AFTER, SECONDS)
+    time = Figure("time", e.history.waits_for, hung_after, SECONDS)
+    if e.gpu.uuid in standings.elsewhere:  # that host decides whether the rank works
+        return Division({PEER: 1.0}, {PEER: (Fact(kind, (time,)),)})
     return Division({HUNG: 1.0}, {HUNG: (Fact(kind, (time,)),)})
 
 

@@ -1,12 +1,13 @@
 """What all GPUs of one tick share: the samples, the wires, the host, and who works with whom."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 from agent.diagnosis.power_levels import PowerLevels
 from agent.diagnosis.thresholds import Thresholds
+from agent.jobs.job import NcclStandings
 from agent.limits.paths import PathAccounts
 from agent.model import GpuKey
 from agent.series import SampleStore
@@ -41,6 +42,7 @@ class TickContext:
     samples: SampleStore
     bandwidth: PathAccounts
     thresholds: Thresholds
+    standings: NcclStandings = field(default_factory=NcclStandings)
 
     def saturation(self, path: str) -> float:
         """The share of its limit at which a path counts as saturated."""

@@ -1,11 +1,12 @@
 """The host behind its seam: psutil for disks, NICs and CPU times, files for the rest."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from agent.hardware.files import FileTree, RealFiles
 from agent.hardware.logins import Logins
+from agent.hardware.nccl_ras import NoRanks, RanksReader, RasReader
 
 
 class Psutil(Protocol):
@@ -27,15 +28,18 @@ class Psutil(Protocol):
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
-    the name (the number where there is none)."""
+    the name (the number where there is none), `nccl` who tells of NCCL's ranks on it."""
 
     files: FileTree
     psutil: Psutil
     login: Callable[[int], str] = str
+    nccl: RanksReader = field(default_factory=NoRanks)
 
 
 def real_host() -> Host:
     """This machine."""
     import psutil
 
-    return Host(files=RealFiles("/"), psutil=cast(Psutil, psutil), login=Logins().name)
+    return Host(
+        files=RealFiles("/"), psutil=cast(Psutil, psutil), login=Logins().name, nccl=RasReader()
+    )

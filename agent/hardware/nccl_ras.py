@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from agent.hardware.nccl_answer import NcclAnswer, RasFailure, Unanswered, processes, same_job
 from agent.hardware.nccl_json import parse_json
@@ -209,6 +209,22 @@ PLAIN_ROUNDS = 10
 NO_LISTENER = {RasFailure.REFUSED, RasFailure.UNREACHABLE}
 MOST_FAILURES = 20
 """Connections after which a process that was never told is not looked for any longer."""
+
+
+class RanksReader(Protocol):
+    """Whoever tells of NCCL's ranks: the service itself, a simulated one, nobody."""
+
+    def read(self, wanted: Collection[int] = ()) -> RasRound:
+        """Ask until all `wanted` processes are told; may block for seconds, and never raises."""
+
+
+class NoRanks:
+    """Where no NCCL can be asked: a tape, a test."""
+
+    def read(self, wanted: Collection[int] = ()) -> RasRound:  # noqa: ARG002
+        """Nobody answers."""
+        nobody = Unanswered(RasFailure.REFUSED, "no NCCL service is recorded here")
+        return RasRound((), nobody, 0, 0, 0.0, 0.0)
 
 
 class RasReader:

@@ -66,6 +66,13 @@ def uid(found: dict[str, str]) -> int | None:
     return int(first[0]) if first and first[0].isdigit() else None
 
 
+def inner_pid(found: dict[str, str], pid: int) -> int:
+    """The number that a process has in its own pid namespace, from its status; `pid` itself where
+    the kernel does not tell."""
+    last = found.get("NSpid", "").split()[-1:]
+    return int(last[0]) if last and last[0].isdecimal() else pid
+
+
 def cgroup(files: FileTree, pid: int) -> str:
     """/proc/PID/cgroup; empty where it cannot be read."""
     return _text(files, f"/proc/{pid}/cgroup")

@@ -25,6 +25,7 @@ class TrackedProcess:
     job: str
     runtime: str
     ties: frozenset[str]
+    inner_pid: int  # as the process sees itself, and NCCL tells of it
 
 
 class ProcessTable:
@@ -109,6 +110,7 @@ class ProcessTable:
             job=identity.title(origin, command),
             runtime=identity.runtime(origin.cgroup)[0],
             ties=identity.ties(origin),
+            inner_pid=self._inner_pid(pid),
         )
 
     def _line(self, stat: processes.Stat) -> Iterator[identity.Ancestor]:
@@ -128,6 +130,12 @@ class ProcessTable:
             return processes.uid(processes.status(self._files, pid))
         except OSError:
             return None
+
+    def _inner_pid(self, pid: int) -> int:
+        try:
+            return processes.inner_pid(processes.status(self._files, pid), pid)
+        except OSError:
+            return pid
 
     def _leader(self, process: identity.Ancestor) -> str:
         """The name of the leader of its process group; empty where that has ended."""

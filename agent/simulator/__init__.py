@@ -13,6 +13,7 @@ from agent.simulator import driver, jobs, scenarios, system_models
 from agent.simulator.files import SimulatedFiles
 from agent.simulator.host import SimulatedPsutil
 from agent.simulator.machine import Machine
+from agent.simulator.nccl_ras import SimulatedRas
 from agent.simulator.nvml import SimulatedNvml
 from agent.simulator.system_models import SystemModel
 
@@ -53,6 +54,7 @@ class SimulatedSystem(Machine):
             files=SimulatedFiles(self),
             psutil=SimulatedPsutil(self),
             login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
+            nccl=SimulatedRas(self.ranks),
         )
 
 

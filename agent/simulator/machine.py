@@ -38,6 +38,7 @@ class Machine:
         self.set_scenario(scenario)
         for gpu in self.gpus:
             gpu.settle_at_once(self.now)
+            gpu.buffers.speed = getattr(clock, "speed", 1.0)
 
     @property
     def scenario(self) -> str:

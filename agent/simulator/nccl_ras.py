@@ -5,7 +5,7 @@ import re
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -19,11 +19,16 @@ from agent.hardware.nccl_answer import (
     Rank,
     RankLoss,
     RankStatus,
+    RasFailure,
     SilentProcess,
+    Unanswered,
     tallies,
 )
-from agent.hardware.nccl_ras import RasAddress
+from agent.hardware.nccl_json import parse_json
+from agent.hardware.nccl_ras import RasAddress, RasRound
+from agent.hardware.nccl_text import parse_text
 from agent.simulator.nccl_text import KINDS, Version, status_text
+from agent.simulator.ranks import SimulatedRank
 
 JSON = (2, 28, 7)
 WITH_COMMA = (2, 29, 0)
@@ -120,30 +125,7 @@ class SimulatedRanks:
         ranks = tuple(self._rank(number, now) for number in listed)
         loss = RankLoss.DEAD if dead else RankLoss.UNRESPONSIVE
         missing = [MissingRank(n, loss, *self._seat(n)) for n in sorted(gone - {None}, key=int)]
-        communicator = Communicator(
-            key=CommunicatorKey(self.name, "0x1d:0x2d"),
-            size=len(self.pids),
-            ranks=ranks,
-            missing=tuple(missing),
-            missing_count=len(missing),
-            launched=tallies(ranks),
-        )
-        return NcclAnswer(
-            nccl_version="",
-            cuda_runtime=13000,
-            cuda_driver=13000,
-            answered_at="2026-11-22 12:00:00",
-            nodes=len(set(self.hosts)),
-            processes=len(self.pids),
-            gpus=len(self.pids),
-            communicators=(communicator,),
-            silent=tuple(
-                SilentProcess(r.host, r.pid or 0, (r.cuda_device or 0,), dead) for r in missing
-            ),
-            lists_all=True,
-            seconds=0.002,
-            timeouts=len(missing),
-        )
+        return _answer(self.name, ranks, tuple(missing))
 
     def _rank(self, number: int, now: float) -> Rank:
         return Rank(
@@ -166,6 +148,79 @@ class SimulatedRanks:
             return max(int((now / self.step - 0.01 * number) * each), 0)
         steps = int(self.stuck_at / self.step)
         return steps * each + (number != self.stuck)
+
+
+def _answer(name: str, ranks: tuple[Rank, ...], missing: tuple[MissingRank, ...]) -> NcclAnswer:
+    """The answer of a job of one communicator."""
+    size = len(ranks) + len(missing)
+    communicator = Communicator(
+        key=CommunicatorKey(name, "0x1d:0x2d"),
+        size=size,
+        ranks=ranks,
+        missing=missing,
+        missing_count=len(missing),
+        launched=tallies(ranks),
+    )
+    return NcclAnswer(
+        nccl_version="",
+        cuda_runtime=13000,
+        cuda_driver=13000,
+        answered_at="2026-11-22 12:00:00",
+        nodes=len({r.host for r in ranks} | {r.host for r in missing}),
+        processes=size,
+        gpus=size,
+        communicators=(communicator,),
+        silent=tuple(
+            SilentProcess(r.host, r.pid or 0, (r.cuda_device or 0,), r.loss is RankLoss.DEAD)
+            for r in missing
+        ),
+        lists_all=True,
+        seconds=0.002,
+        timeouts=len(missing),
+    )
+
+
+HERE = "127.0.0.1"
+NEWEST: Version = (2, 28, 9)
+
+
+def answer_of(listed: Sequence[SimulatedRank]) -> NcclAnswer:
+    """What NCCL tells of the job on a simulated machine."""
+    there = tuple(
+        Rank(r.rank, HERE, r.pid, r.gpu, r.gpu, r.launched, RankStatus.RUNNING)
+        for r in listed
+        if not r.missing
+    )
+    gone = tuple(
+        MissingRank(r.rank, RankLoss.UNRESPONSIVE, HERE, r.pid, r.gpu, r.gpu)
+        for r in listed
+        if r.missing
+    )
+    return _answer(f"{min(r.pid for r in listed):016x}", there, gone)
+
+
+class SimulatedRas:
+    """The service of a simulated machine without its socket: the same text, read by the same
+    reader."""
+
+    def __init__(
+        self, ranks: Callable[[], Sequence[SimulatedRank]], version: Version = NEWEST
+    ) -> None:
+        self._ranks = ranks
+        self._version = version
+
+    def read(self, wanted: Collection[int] = ()) -> RasRound:
+        """One answer, at once; nobody listens where no job runs on several GPUs."""
+        listed = self._ranks()
+        if not listed:
+            nobody = Unanswered(RasFailure.REFUSED, "nobody listens on a simulated port")
+            return RasRound((), nobody, 0, 1, 0.0, 0.0)
+        speaks_json = self._version >= JSON
+        form, parse = (status_json, parse_json) if speaks_json else (status_text, parse_text)
+        told = parse(form(answer_of(listed), self._version))
+        if isinstance(told, Unanswered):
+            return RasRound((), told, 0, 1, 0.0, 0.0)
+        return RasRound((told,), None, 0, 1, 0.0, 0.0)
 
 
 class _Session(socketserver.StreamRequestHandler):

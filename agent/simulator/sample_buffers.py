@@ -25,6 +25,9 @@ class BufferModel(NamedTuple):
 UTILISATION = BufferModel(71, 0.2)
 POWER = BufferModel(119, 0.02)
 
+LONGEST = 18.0
+"""Seconds that any buffer reaches back: less than the counters remember."""
+
 
 class SampleBuffers:
     """What the buffers of one GPU hold; times in seconds of machine time."""
@@ -35,6 +38,7 @@ class SampleBuffers:
         self._meter = meter
         self.begin = 0.0  # samples taken up to then are gone
         self.ripple = 0.0  # of the power, from one sample to the next
+        self.speed = 1.0  # of the clock: who asks must come back as soon as on a real machine
 
     def utilisation(self, name: str, now: float, seen: float) -> Iterator[tuple[float, int]]:
         """When and how many percent: mean of the counter `name` over each fifth of a second.
@@ -81,7 +85,8 @@ class SampleBuffers:
     def _moments(self, buffer: BufferModel, now: float, seen: float) -> Iterator[float]:
         last = int(now / buffer.every + SLACK)
         gone = int(max(0.0, seen, self.begin) / buffer.every + SLACK)
-        first = max(last - buffer.length, gone)
+        length = max(buffer.length, min(buffer.length * self.speed, LONGEST / buffer.every))
+        first = max(last - int(length), gone)
         return (number * buffer.every for number in range(first + 1, last + 1))
 
 

@@ -20,6 +20,7 @@ from agent.sources import (
     gpu,
     infiniband,
     memory,
+    nccl,
     network,
     nvlink,
     pcie,
@@ -37,7 +38,7 @@ GPU_SOURCES = (gpu, memory, power, clocks, temperature, process, activity, pcie,
 """In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
 
 HOST_SOURCES = (disk, network, infiniband, cpu, pressure, filesystem, chassis)
-SOURCES: tuple[ModuleType, ...] = (system, *GPU_SOURCES, xid, *HOST_SOURCES, workload)
+SOURCES: tuple[ModuleType, ...] = (system, *GPU_SOURCES, xid, *HOST_SOURCES, workload, nccl)
 
 
 def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:

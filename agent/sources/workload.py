@@ -21,10 +21,11 @@ from agent.sources.options import HostOptions
 
 
 class JobConfig(Section, frozen=True):
-    """Whether the jobs on each GPU are exported by name, with their users."""
+    """What is asked and told of jobs: `info` exports those on each GPU by name and user."""
 
     table = "job"
     info: bool = False
+    nccl: bool = True  # ask NCCL's service on this host how the ranks of each job get on
 
 
 LAUNCHER_CORES = internal(
@@ -150,6 +151,13 @@ JOB = internal(
     "/proc/PID/stat, status, cgroup and cmdline of the GPU's processes and their ancestors",
     (*GPU_LABELS, "job", "user", "runtime", "key"),
 )
+JOB_PROCESS = internal(
+    "dgx_workload_job_process",
+    "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
+    "pid namespace, and the key of its job.",
+    "NSpid in /proc/PID/status",
+    (*GPU_LABELS, "pid", "inner_pid", "key"),
+)
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
     "1 for each job on the GPU, at most 8. Only with job.info = true in the configuration: off by "
@@ -215,7 +223,9 @@ class Workload:
             member = self._process_table.member(pid)
             if member is not None:
                 user = "" if member.uid is None else self._login(member.uid)
-                found[member.job, user, member.runtime, self._process_table.key(pid)] = None
+                key = self._process_table.key(pid)
+                found[member.job, user, member.runtime, key] = None
+                out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key)
         named = self._options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:

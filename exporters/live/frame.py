@@ -23,7 +23,10 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "gpus":  [{"state", "cause", "seconds", "summary", "sentence", "evidence", "doubts", "advice",
                 "grade", "lost", "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],
-     "links": [[up, transmit, receive]]}
+     "links": [[up, transmit, receive]],
+     "jobs":  [{"id", "title", "gpus", "level", "sentence", "steps_per_second", "rates": [steps a
+                second each 10 s, oldest first], "shares": [[state, cause, share]], "seconds"}],
+     "ended": [{"id", "title", "gpus", "ended", "seconds", "receipt"}], the newest first}
 
 The lists of a tick have the order and length of those of the machine with the same `edition`:
 `whole` puts the two together, and so does the page. `seconds` is how long the verdict has stood,

@@ -6,6 +6,7 @@ from typing import Any
 from agent.model import GpuKey, Snapshot
 from agent.series import SampleStore
 from agent.sources import system, temperature
+from exporters.job_words import ended_row, row
 from exporters.live import headline, tiles
 from exporters.live.events import Event
 from exporters.live.links import LinkStates
@@ -14,6 +15,9 @@ from exporters.live.understanding import Understanding
 from exporters.live.view import View, silence
 
 Document = dict[str, Any]
+
+MOST_ENDED = 5
+"""Jobs that ended of which the page tells; `/api/v1/jobs` has all."""
 
 
 class PageState:
@@ -115,6 +119,7 @@ class PageState:
             for one in inventory.gpus
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)
+        told = self._view.jobs()
         level, sentence = headline.headline(self._facts(paths))
         return {
             "tick": snapshot.tick,
@@ -128,6 +133,8 @@ class PageState:
             "gpus": gpus,
             "paths": paths,
             "links": self._links.dynamic(samples),
+            "jobs": [row(job) for job in told.running],
+            "ended": [ended_row(receipt) for receipt in told.ended[:MOST_ENDED]],
         }
 
     def _facts(self, paths: Sequence[PathValues]) -> headline.HeadlineFacts:

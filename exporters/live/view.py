@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from agent import __version__
 from agent.clock import Clock
 from agent.diagnosis.accounting import Diagnosis
+from agent.jobs.job import JobsTold
 from agent.limits.paths import PathAccounts
 from agent.model import ReadKey, Snapshot
 from agent.series import SampleStore
@@ -28,6 +29,7 @@ class View:
     system: Callable[[], SystemSpec | None]
     uptime: Callable[[], float | None]  # of the host, s
     clock: Clock
+    jobs: Callable[[], JobsTold] = JobsTold
     simulated: bool = False
     version: str = __version__
 

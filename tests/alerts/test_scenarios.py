@@ -35,7 +35,7 @@ EXPECTED: dict[str, set[str]] = {
     "row-remap": {"DgxGpuRowRemapFailure"},
     "driver-hang": {"DgxAgentBlind"},
     "exposed-communication": set(),
-    "hang": set(),
+    "hang": {"DgxJobHung"},
     "late-rank": set(),
     "checkpoint": {STARVED},
     "threads": {STARVED},

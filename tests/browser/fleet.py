@@ -81,7 +81,7 @@ async def listen(name: str, one: Member) -> asyncio.Task[None]:
         exposition, lambda: poller.latest, clock, awaited=poller.waiting_for, feed=one.feed
     )
     server = await serve(app, "127.0.0.1", 0)
-    agent.watch.start()
+    agent.start()
     if one.lived:
         one.lived.go()
     print(name, server.addresses[0][1], flush=True)

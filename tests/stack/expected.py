@@ -199,7 +199,17 @@ SCENARIOS: dict[str, Scenario] = {
         ),
     ),
     "exposed-communication": Scenario(H100),
-    "hang": Scenario(H100),
+    "hang": Scenario(
+        H100,
+        (
+            Alert(
+                "DgxJobHung",
+                "critical",
+                rf"Rank 1 \(pid \d+, host 127\.0\.0\.1\) on {GPU} has launched \d+ collectives",
+                frozenset("1"),
+            ),
+        ),
+    ),
     "late-rank": Scenario(H100),
     "checkpoint": Scenario(STATION, (starved("disk", "disk", ALL4),)),
     "threads": Scenario(STATION, (starved("cpu", "the CPU", ALL4),)),

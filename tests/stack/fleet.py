@@ -42,7 +42,7 @@ async def listen(name: str, agent: Agent) -> asyncio.Task[None]:
     exposition = Exposition(lambda: poller.latest, agent.clock, process=False)
     app = application(exposition, lambda: poller.latest, agent.clock, awaited=poller.waiting_for)
     runner = await serve(app, "127.0.0.1", 0)
-    agent.watch.start()
+    agent.start()
     print(name, runner.addresses[0][1], flush=True)
     return asyncio.create_task(poller.run())
 

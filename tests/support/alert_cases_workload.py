@@ -2,9 +2,21 @@
 
 from collections.abc import Iterator
 
-from agent.diagnosis.accounting import STATE_SECONDS
+from agent.diagnosis.accounting import STATE, STATE_SECONDS
+from agent.diagnosis.job_watch import HUNG, REFERENCE
+from agent.diagnosis.pulses import STEP
 from agent.limits import paths
-from tests.support.alert_input import Case, Points, Series, System, growing, named, of_gpu, on
+from tests.support.alert_input import (
+    Case,
+    Points,
+    Series,
+    System,
+    growing,
+    named,
+    of_gpu,
+    on,
+    scrapes,
+)
 
 Shares = dict[str, float]
 BUSY = {"busy/none": 1.0}
@@ -51,6 +63,39 @@ def starved(system: System) -> Iterator[Case]:
 def fast(system: System, pair: str, share: float) -> Series:
     """As on a simulated machine at ten times its speed."""
     return spent(system, (20, {p: 10 * s for p, s in part(pair, share).items()}))
+
+
+def hung(system: System) -> Iterator[Case]:
+    name, hung_gpu = "DgxJobHung", {"state": "hung", "cause": "none"}
+    hanging: Points = [0.0] * 4 + [1.0] * 8
+    rank = {"rank": "1", "pid": "4711", "host": "10.0.0.1"}
+    told: Series = {of_gpu(HUNG, system, 1, **rank): [1.0] * 12}
+    state: Series = {of_gpu(STATE, system, gpu, **hung_gpu): hanging for gpu in (0, 1)}
+    named = on(system, "critical", 1, sign="named", **rank)
+    yield Case(name, "NCCL names the rank", told, (named,))
+    yield Case(name, "the same, and its GPUs are hung", {**state, **told}, (named,))
+    unnamed = {"severity": "critical", "sign": "unnamed"}
+    yield Case(name, "nobody says whom they wait for", state, (unnamed,))
+    yield Case(name, "since a moment", {k: p[:6] for k, p in state.items()})
+    yield Case(name, "never", {k: [0.0] * 20 for k in state})
+
+
+def slower(system: System) -> Iterator[Case]:
+    name, told = "DgxJobSlower", {"severity": "info"}
+
+    def steps(seconds: float, minutes: float) -> Series:
+        told: Points = [0.2] * 20 + [seconds] * scrapes(minutes)
+        return {
+            of_gpu(STEP, system, 1): told,
+            of_gpu(REFERENCE, system, 1): [0.2] * (20 + scrapes(minutes)),
+        }
+
+    yield Case(name, "a little more than a tenth", steps(0.221, 11), (told,))
+    yield Case(name, "a little less", steps(0.219, 30))
+    yield Case(name, "not for long", steps(0.3, 9))
+    yield Case(name, "faster", steps(0.1, 30))
+    alone = {series: p for series, p in steps(0.3, 30).items() if "reference" not in series}
+    yield Case(name, "a job without a reference", alone)
 
 
 def held(system: System) -> Iterator[Case]:
@@ -140,4 +185,4 @@ def disk(_: System) -> Iterator[Case]:
     yield Case(name, "long enough", path("disk", "md0", "read", 1.0, 6.5), fires)
 
 
-TABLES = (starved, held, throttled, straggler, link, disk)
+TABLES = (starved, hung, slower, held, throttled, straggler, link, disk)

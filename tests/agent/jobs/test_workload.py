@@ -24,6 +24,7 @@ def test_figures_over_a_window(tree: ProcessTree) -> None:
         reading = tree.read()
     assert of(reading) == {
         work.JOB: 1,
+        work.JOB_PROCESS: 1,
         work.LIVES: pytest.approx(1008),
         work.LAUNCHER_CORES: pytest.approx(0.5),
         work.LAUNCHER_WAITING: 1 / 5,
@@ -38,7 +39,7 @@ def test_figures_over_a_window(tree: ProcessTree) -> None:
 
 def test_before_two_looks_there_is_no_rate_and_no_zero(tree: ProcessTree) -> None:
     tree.occupy(100)
-    assert of(tree.read()).keys() == {work.JOB, work.LIVES}
+    assert of(tree.read()).keys() == {work.JOB, work.JOB_PROCESS, work.LIVES}
 
 
 def test_without_loaders_their_number_is_known_and_their_shares_are_not(tree: ProcessTree) -> None:
@@ -81,7 +82,7 @@ def test_processes_that_end_are_passed_over(tree: ProcessTree) -> None:
     assert of(tree.read())[work.LOADERS] == 1
     tree.end(100)
     reading = tree.read()
-    assert of(reading).keys() == {work.JOB, work.LIVES}
+    assert of(reading).keys() == {work.JOB, work.JOB_PROCESS, work.LIVES}
     assert reading.absences == ()
 
 
@@ -313,3 +314,10 @@ def test_shares_stay_shares_whatever_processes_do(histories: list[list[tuple[str
     if loading.running is not None and loading.waiting is not None:
         assert 0 <= loading.waiting <= 1
         assert loading.cores / loading.number - 1e-9 <= loading.running <= 1
+
+
+def test_the_number_in_its_own_namespace_is_told(tree: ProcessTree) -> None:
+    tree.write("/proc/100/status", "Name:\tx\nNSpid:\t100\t7\n")
+    tree.occupy(100)
+    (told,) = [s.labels for s in tree.read().samples if s.metric is work.JOB_PROCESS]
+    assert told[:4] == (*GPU, "100", "7")

@@ -1,0 +1,258 @@
+"""One job as it is followed: what it has used, how fast it is, what changed."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from agent.diagnosis.account import SecondsByState
+from agent.diagnosis.pulses import GpuPulse
+from agent.jobs.cures import LOST, PEER, cures
+from agent.jobs.grouping import JobGroup
+from agent.jobs.job import ChangeKind, JobChange, Receipt, Slowdown
+from agent.jobs.speed import BIN, KEPT, JobSpeed
+from agent.model import GpuKey, Metric, Pair, Snapshot
+from agent.series import SampleStore
+from agent.sources import clocks, power, temperature, workload
+
+AGREE = 0.03
+"""Share by which the steps of a job's GPUs may differ."""
+
+BEFORE = 120.0
+"""Seconds before a job became slower that are held against those since."""
+
+CLOCK_FELL, WARMER, SHARE_GREW = 0.03, 5.0, 0.05
+"""What counts as a change: share of the clock, degrees, share of the time."""
+
+WAITS, NEVER = 0.03, 0.01
+"""Share of the last minutes spent waiting for a peer: of all others at least, of one at most."""
+
+Parts = dict[Pair, float]
+
+
+@dataclass(slots=True)
+class GpuUse:
+    """What one GPU did for the job: seconds by state and cause, and steps, less those before."""
+
+    gpu: GpuKey
+    booked: SecondsByState
+    before: Mapping[Pair, float]
+    unobserved_before: float
+    steps_before: int
+    steps: int = 0
+
+    @classmethod
+    def of(cls, gpu: GpuKey, booked: SecondsByState, steps: int) -> "GpuUse":
+        return cls(gpu, booked, dict(booked.seconds), booked.unobserved, steps)
+
+    @property
+    def seconds(self) -> Parts:
+        """GPU-seconds since the job came, those above 0."""
+        parts = {p: s - self.before.get(p, 0.0) for p, s in self.booked.seconds.items()}
+        return {pair: part for pair, part in parts.items() if part > 0}
+
+    def freeze(self) -> None:
+        """The job has left this GPU: what it does from now on is not the job's."""
+        kept = SecondsByState(unobserved=self.booked.unobserved)
+        kept.seconds = dict(self.booked.seconds)
+        self.booked = kept
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the GPUs of a job were in ten seconds; clock in Hz, temperature in degrees Celsius."""
+
+    at: float
+    clock: float | None
+    temperature: float | None
+    shares: Mapping[Pair, float]
+    waits: Mapping[GpuKey, float]  # share of the time in which the GPU waited for a peer
+    neighbours: int
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """Followed tick by tick; seconds are of the agent's monotonic clock, `wall` since the epoch."""
+
+    id: str
+    group: JobGroup
+    wall: float
+    began: float
+    speed: JobSpeed
+    uses: dict[str, GpuUse] = field(default_factory=dict)  # by UUID
+    names: tuple[str, str, str] = ("", "", "")  # job, user, runtime
+    joules: float | None = None
+    step: float | None = None
+    confidence: float = 0.0
+    apart: frozenset[str] = frozenset()  # UUIDs of GPUs whose steps are not the job's
+    missed: int = 0
+    slower: Slowdown | None = None
+    _since: float | None = None
+    _looks: deque[Look] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _totals: dict[str, Parts] = field(default_factory=dict)  # by UUID, at the last look
+    _at: float = 0.0
+    _wall: float = 0.0
+    _pace: float = 1.0  # wall seconds in a second of the agent's clock
+    _slower_since: float | None = None
+    _older: float | None = None  # s for which it had run when the agent met it
+
+    def __post_init__(self) -> None:
+        self._at, self._wall = self.began, self.wall
+
+    def take(
+        self,
+        snapshot: Snapshot,
+        samples: SampleStore,
+        pulses: Mapping[str, GpuPulse],
+        neighbours: int,
+    ) -> None:
+        """Take in a tick, on which so many other jobs are on this host."""
+        now = snapshot.at
+        seconds = now - self._at
+        self._at, self._wall = now, snapshot.wall
+        self._pace = (self._wall - self.wall) / (now - self.began) if now > self.began else 1.0
+        ages = self._told(samples, workload.LIVES)
+        if self._older is None and ages:
+            self._older = max(0.0, max(ages) - (now - self.began))
+        drawn = self._told(samples, power.POWER)
+        if drawn:
+            self.joules = (self.joules or 0.0) + sum(drawn) * seconds
+        mine = {g.uuid: pulses[g.uuid] for g in self.group.gpus if g.uuid in pulses}
+        for uuid, pulse in mine.items():
+            if uuid in self.uses:
+                self.uses[uuid].steps = pulse.steps - self.uses[uuid].steps_before
+        self._agree(mine)
+        if self.speed.take(now, seconds, self.step):
+            self._looks.append(self._look(samples, now, neighbours))
+        self._compare(now)
+
+    def _told(self, samples: SampleStore, metric: Metric, *labels: str) -> list[float]:
+        """The values of its GPUs that are known."""
+        values = (samples.value(metric, *gpu.labels, *labels) for gpu in self.group.gpus)
+        return [value for value in values if value is not None]
+
+    def _agree(self, pulses: Mapping[str, GpuPulse]) -> None:
+        """The step on which most of its GPUs agree; those that tell another one stand apart."""
+        told = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
+        middle = median(told.values()) if told else 0.0
+        near = {uuid for uuid, step in told.items() if abs(step / middle - 1) <= AGREE}
+        if 2 * len(near) <= len(told):
+            near = set()
+        self.apart = frozenset(told.keys() - near)
+        self.step = fmean(told[uuid] for uuid in near) if near else None
+        sure = [p.reading.confidence for u, p in pulses.items() if u in near and p.reading]
+        self.confidence = fmean(sure) if sure else 0.0
+        self.missed = min((pulse.missed for pulse in pulses.values()), default=0)
+        since = [p.since for u, p in pulses.items() if u in near and p.since is not None]
+        self._since = median(since) if since else None
+
+    def _look(self, samples: SampleStore, now: float, neighbours: int) -> Look:
+        total: Parts = {}
+        waits: dict[GpuKey, float] = {}
+        for uuid, use in self.uses.items():
+            seconds, before = use.seconds, self._totals.get(uuid, {})
+            grown = {pair: part - before.get(pair, 0.0) for pair, part in seconds.items()}
+            self._totals[uuid] = seconds
+            whole = sum(grown.values())
+            if whole > 0:
+                waits[use.gpu] = grown.get(PEER, 0.0) / whole
+            for pair, part in grown.items():
+                total[pair] = total.get(pair, 0.0) + part
+        whole = sum(total.values())
+        return Look(
+            now,
+            min(self._told(samples, clocks.CLOCK, "sm"), default=None),
+            max(self._told(samples, temperature.TEMPERATURE), default=None),
+            {pair: part / whole for pair, part in total.items()} if whole > 0 else {},
+            waits,
+            neighbours,
+        )
+
+    def _compare(self, now: float) -> None:
+        """Whether it is slower than in its first hour; what changed is looked for while new looks
+        come."""
+        reference = self.speed.reference
+        if not self.step or not reference or not self.speed.slower(self.step):
+            if self.step:
+                self.slower = self._slower_since = None
+            return
+        since = self._since if self._since is not None else now
+        if self._slower_since is not None:  # a pulse found anew does not know when it began
+            since = min(since, self._slower_since)
+        self._slower_since = since
+        self.slower = Slowdown(self.step, reference, self.wall_at(since), self.changes(since))
+
+    def wall_at(self, moment: float) -> float:
+        """The wall time of a moment of the agent's clock, which may run faster."""
+        return self._wall - (self._at - moment) * self._pace
+
+    def changes(self, since: float) -> tuple[JobChange, ...]:
+        """What is otherwise since then than in the two minutes before."""
+        before = [one for one in self._looks if since - BEFORE <= one.at - BIN and one.at <= since]
+        after = [one for one in self._looks if one.at - BIN >= since]
+        if not before or not after:
+            return ()
+        return tuple(_changes(before, after))
+
+    @property
+    def never_waits(self) -> GpuKey | None:
+        """The one GPU that has not waited for a peer lately while all others have."""
+        looks = list(self._looks)[-30:]
+        if len(self.group.gpus) < 2 or not looks:
+            return None
+        mean = {gpu: fmean(look.waits.get(gpu, 0.0) for look in looks) for gpu in self.group.gpus}
+        free = [gpu for gpu, share in mean.items() if share <= NEVER]
+        waiting = [gpu for gpu, share in mean.items() if share >= WAITS]
+        alone = len(free) == 1 and len(waiting) == len(mean) - 1
+        return free[0] if alone else None
+
+    def receipt(self, now: float, price: float, ended: float | None = None) -> Receipt:
+        """Where its GPU-hours went, up to now."""
+        by_gpu = {use.gpu: use.seconds for use in self.uses.values()}
+        total: Parts = {}
+        for seconds in by_gpu.values():
+            for pair, part in seconds.items():
+                total[pair] = total.get(pair, 0.0) + part
+        watched, older = now - self.began, self._older or 0.0
+        unobserved = sum(u.booked.unobserved - u.unobserved_before for u in self.uses.values())
+        hours = (sum(total.values()) + unobserved) / 3600
+        return Receipt(
+            self.id,
+            *self.names,
+            gpus=tuple(sorted(by_gpu)),
+            began=self.wall - older * self._pace,
+            ended=ended,
+            lasted=watched + older,
+            watched=watched,
+            seconds=total,
+            unobserved=unobserved,
+            steps=max((use.steps for use in self.uses.values()), default=0),
+            mean_rate=self.speed.mean,
+            best_rate=self.speed.best,
+            joules=self.joules,
+            cost=hours * price if price else None,
+            cures=cures(by_gpu),
+        )
+
+
+def _changes(before: Sequence[Look], after: Sequence[Look]) -> Iterable[JobChange]:
+    clock = _mean(look.clock for look in before), _mean(look.clock for look in after)
+    if clock[0] and clock[1] and clock[1] < (1 - CLOCK_FELL) * clock[0]:
+        yield JobChange(ChangeKind.CLOCK, clock[0], clock[1])
+    heat = _mean(look.temperature for look in before), _mean(look.temperature for look in after)
+    if heat[0] is not None and heat[1] is not None and heat[1] >= heat[0] + WARMER:
+        yield JobChange(ChangeKind.TEMPERATURE, heat[0], heat[1])
+    pairs = {pair for look in after for pair in look.shares if pair[0] in LOST}
+    for pair in sorted(pairs):
+        then = fmean(look.shares.get(pair, 0.0) for look in before)
+        now = fmean(look.shares.get(pair, 0.0) for look in after)
+        if now >= then + SHARE_GREW:
+            yield JobChange(ChangeKind.SHARE, then, now, pair)
+    came = max(look.neighbours for look in after)
+    if came > max(look.neighbours for look in before):
+        yield JobChange(ChangeKind.NEIGHBOURS, max(look.neighbours for look in before), came)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

@@ -1,0 +1,337 @@
+"""The jobs on this host: who belongs together, how each gets on, what each has cost at its end."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
+
+from agent.config.settings import Configuration, Section
+from agent.diagnosis.accounting import Account
+from agent.diagnosis.division import STILL_AFTER
+from agent.diagnosis.job_record import GpuUse, JobRecord
+from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
+from agent.errors import LogEvent
+from agent.jobs.cures import LOST
+from agent.jobs.grouping import JobGroup, JobMember, groups
+from agent.jobs.hangs import Standstill, standstill
+from agent.jobs.job import Hang, Job, JobsTold, NcclStandings, Receipt
+from agent.jobs.nccl_jobs import LocalJob
+from agent.jobs.nccl_told import NcclExchange
+from agent.jobs.speed import JobSpeed
+from agent.model import (
+    GPU_LABELS,
+    GpuKey,
+    Reading,
+    ReadKey,
+    Reason,
+    Snapshot,
+    State,
+    gauge,
+)
+from agent.polling import intervals
+from agent.polling.inventory import GpuInventory
+from agent.polling.reads import Out
+from agent.series import SampleStore
+from agent.sources import process, workload
+
+log = logging.getLogger(__name__)
+
+
+Price = Annotated[float, Meta(ge=0, le=1e6, description="a number from 0 to 1000000")]
+
+
+class CostConfig(Section, frozen=True):
+    """The price of a GPU-hour, in whatever currency; 0 where none is known."""
+
+    table = "cost"
+    gpu_hour: Price = 0.0
+
+
+REFERENCE = gauge(
+    "dgx_gpu_step_reference_seconds",
+    "How long a step of the job on this GPU took in the job's own first hour, the median, in "
+    "seconds; from a minute after its rhythm was first seen.",
+    "agent/jobs/speed.py",
+    GPU_LABELS,
+)
+HUNG = gauge(
+    "dgx_gpu_hung_info",
+    "1 for each rank that a hung job waits for, with its process and host as NCCL tells them; gpu "
+    "and uuid are empty where its GPU is on another host.",
+    "NCCL's RAS service on localhost:28028",
+    (*GPU_LABELS, "rank", "pid", "host"),
+)
+KEY = ReadKey("jobs", "running")
+
+KEPT = 50
+"""Ended jobs whose receipts are kept."""
+
+SHORTEST = 10.0
+"""Seconds that a job must have lasted for a receipt to be kept: a test of the driver is no job."""
+
+MISSED = 3
+"""Steps in a row missing on every GPU from which a job may hang."""
+
+SUSPECT = 2.0
+"""Seconds for which every GPU of a job waits from which it may hang."""
+
+
+@dataclass(slots=True)
+class JobWatch:
+    """Follows the jobs tick by tick; an observer of the poller, after the diagnosis.
+
+    `told` is replaced at each tick.
+    """
+
+    inventory: Callable[[], GpuInventory]
+    accounts: Mapping[str, Account]
+    pulses: GpuPulses
+    exchange: NcclExchange
+    standings: NcclStandings
+    configuration: Configuration
+    told: JobsTold = field(default_factory=JobsTold)
+    _records: list[JobRecord] = field(default_factory=list)
+    _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _keys: dict[int, tuple[int, str]] = field(default_factory=dict)  # by pid: inner pid, key
+    _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
+
+    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
+        """Take in a tick; the snapshot stays as it is."""
+        members = self._members(samples)
+        found = groups(members, self._ranks(members))
+        self._follow(found, snapshot, samples)
+        for record in self._records:
+            self._settle(record)
+            neighbours = len(self._records) - 1
+            record.take(snapshot, samples, self.pulses.pulses, neighbours)
+        self.pulses.apart = frozenset(u for record in self._records for u in record.apart)
+        self._judge(snapshot)
+        price = self.configuration.current[CostConfig].gpu_hour
+        self.told = JobsTold(
+            tuple(self._job(record, snapshot, price) for record in self._records),
+            tuple(self._ended),
+        )
+        return snapshot
+
+    def report(self, snapshot: Snapshot) -> Reading:
+        """The reference of each GPU's steps, and whom hung jobs wait for."""
+        out = Out(snapshot.at)
+        for job in self.told.running:
+            for gpu in job.receipt.gpus if job.reference else ():
+                out.add(REFERENCE, job.reference or 0.0, *gpu.labels)
+            for culprit in job.hang.culprits if job.hang else ():
+                labels = culprit.gpu.labels if culprit.gpu else ("", "")
+                named = ("" if one is None else str(one) for one in (culprit.rank, culprit.pid))
+                out.add(HUNG, 1, *labels, *named, culprit.host)
+        return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples))
+
+    # Who is there
+
+    def _members(self, samples: SampleStore) -> list[JobMember]:
+        """Every process on a GPU; what /proc does not tell at the moment, it told before."""
+        for _, _, pid, inner, key in samples.all(workload.JOB_PROCESS):
+            self._keys[int(pid)] = int(inner), key
+        there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]
+        alive = {pid for _, _, pid in there}
+        self._keys = {pid: known for pid, known in self._keys.items() if pid in alive}
+        return [
+            JobMember(GpuKey(int(gpu), uuid), pid, *self._keys.get(pid, (pid, f"process {pid}")))
+            for gpu, uuid, pid in sorted(there)
+        ]
+
+    def _ranks(self, members: Iterable[JobMember]) -> list[set[int]]:
+        """The local processes of each job that NCCL tells of."""
+        inner = {member.inner_pid: member.pid for member in members}
+        return [
+            {
+                inner[rank.pid]
+                for communicator in readings[-1].answer.communicators
+                for rank in communicator.ranks
+                if rank.pid in inner
+            }
+            for readings in self.exchange.told.readings.values()
+        ]
+
+    def _follow(self, found: list[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
+        """Match the groups of this tick to the jobs that are known; begin and end the others."""
+        left = list(self._records)
+        following: list[JobRecord] = []
+        for group in found:
+            known = [record for record in left if record.group.pids & group.pids]
+            if known:
+                first = min(known, key=lambda record: record.began)
+                for other in known:
+                    left.remove(other)
+                    if other is not first:
+                        first.uses = {**other.uses, **first.uses}
+                first.group = group
+                following.append(first)
+            else:
+                following.append(_begun(group, snapshot))
+        for record in left:
+            if self._is_over(record, samples):
+                self._end(record, snapshot)
+            else:
+                following.append(record)
+        self._records = sorted(following, key=lambda record: record.group.gpus)
+        for record in self._records:
+            record.names = _names(record.group, samples) or record.names
+
+    def _is_over(self, record: JobRecord, samples: SampleStore) -> bool:
+        """Whether none of its processes is left on any of its GPUs, as far as these answer."""
+        lost = self.inventory().lost
+        return all(
+            gpu.uuid in lost or samples.value(process.PROCESSES, *gpu.labels) is not None
+            for gpu in record.group.gpus
+        )
+
+    def _settle(self, record: JobRecord) -> None:
+        """Begin the account of GPUs that it came to, end that of those it left."""
+        there = {gpu.uuid: gpu for gpu in record.group.gpus}
+        for uuid, gpu in there.items():
+            account, pulse = self.accounts.get(uuid), self.pulses.pulses.get(uuid)
+            if uuid not in record.uses and account is not None:
+                steps = pulse.steps if pulse else 0
+                record.uses[uuid] = GpuUse.of(gpu, account.booked, steps)
+        for uuid in record.uses.keys() - there.keys():
+            record.uses[uuid].freeze()
+
+    def _end(self, record: JobRecord, snapshot: Snapshot) -> None:
+        if snapshot.at - record.began < SHORTEST:
+            return
+        price = self.configuration.current[CostConfig].gpu_hour
+        receipt = record.receipt(snapshot.at, price, ended=snapshot.wall)
+        self._ended.appendleft(receipt)
+        log.info(LogEvent("job_ended", **summary(receipt)))
+
+    # How they get on
+
+    def _judge(self, snapshot: Snapshot) -> None:
+        """Who may hang, what NCCL says of it, and whom to ask about."""
+        told, suspected = self.exchange.told, False
+        still: set[str] = set()
+        elsewhere: set[str] = set()
+        self._hangs = {}
+        for record in self._records:
+            uuids = {gpu.uuid for gpu in record.group.gpus}
+            stands = Standstill()
+            if self._suspect(record):
+                suspected = True
+                stands = standstill(told.readings.get(record.id, ()), record.group)
+            if stands.still and stands.culprits:
+                still |= uuids
+            if stands.elsewhere:
+                elsewhere |= uuids
+            since = self._hung_since(record, stands, snapshot)
+            if since is not None:
+                self._hangs[record.id] = _hang(stands, since)
+        self.standings.still, self.standings.elsewhere = frozenset(still), frozenset(elsewhere)
+        self.exchange.suspected = suspected
+        self.exchange.jobs = tuple(
+            LocalJob(r.id, frozenset(m.inner_pid for m in r.group.members), len(r.group.gpus))
+            for r in self._records
+        )
+        self.exchange.gpus = {
+            r.id: {m.inner_pid: m.gpu.labels for m in r.group.members} for r in self._records
+        }
+
+    def _suspect(self, record: JobRecord) -> bool:
+        if len(record.group.gpus) < 2:
+            return False
+        known = [self.accounts[g.uuid] for g in record.group.gpus if g.uuid in self.accounts]
+        waits = min((one.memory.seen.waits_for for one in known), default=0.0)
+        return waits >= SUSPECT or record.missed >= MISSED
+
+    def _hung_since(
+        self, record: JobRecord, stands: Standstill, snapshot: Snapshot
+    ) -> float | None:
+        """Wall time since when the last of its GPUs has waited: where they are called hung, and
+        before that where NCCL says that nothing is launched any more."""
+        gpus = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
+        waits = min((self.accounts[g.uuid].memory.seen.waits_for for g in gpus), default=0.0)
+        verdicts = [snapshot.verdicts.get(gpu) for gpu in gpus]
+        called = all(v is not None and v.state is State.HUNG for v in verdicts)
+        stuck = bool(stands.still and stands.culprits) and not stands.elsewhere
+        told = stuck and waits >= STILL_AFTER
+        if len(record.group.gpus) < 2 or not waits or not (called or told):
+            return None
+        return record.wall_at(snapshot.at - waits)
+
+    def _job(self, record: JobRecord, snapshot: Snapshot, price: float) -> Job:
+        pulses = [self.pulses.pulses.get(gpu.uuid) for gpu in record.group.gpus]
+        unheard = self.exchange.told.unheard.get(record.id)
+        return Job(
+            receipt=record.receipt(snapshot.at, price),
+            tie=record.group.tie,
+            pids=tuple(sorted(record.group.pids)),
+            step=record.step,
+            confidence=record.confidence,
+            why_not=None if record.step else _why_not(pulses),
+            reference=record.speed.reference,
+            slower=record.slower,
+            missed=record.missed,
+            never_waits=record.never_waits,
+            hang=self._hangs.get(record.id),
+            unheard=unheard.detail if unheard else "",
+            rates=tuple(record.speed.rates),
+        )
+
+
+def _begun(group: JobGroup, snapshot: Snapshot) -> JobRecord:
+    pid = min(group.pids)
+    return JobRecord(
+        id=f"{snapshot.wall:.0f}-{pid}",
+        group=group,
+        wall=snapshot.wall,
+        began=snapshot.at,
+        speed=JobSpeed(snapshot.at),
+    )
+
+
+def _names(group: JobGroup, samples: SampleStore) -> tuple[str, str, str] | None:
+    """Job, user and runtime as far as they are told."""
+    keys = {member.key for member in group.members}
+    found = sorted(
+        (job["job"], job["user"], job["runtime"])
+        for job in samples.labelled(workload.JOB)
+        if job["key"] in keys
+    )
+    return found[0] if found else None
+
+
+def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
+    """Why a job has no step: what most of its GPUs say."""
+    told = [p.reading.reason for p in pulses if p is not None and p.reading and p.reading.reason]
+    return REASONS[max(told, key=told.count)][0] if told else Reason.NOT_ENOUGH
+
+
+def _hang(stands: Standstill, since: float) -> Hang:
+    behind = stands.behind
+    if behind is None:
+        return Hang(since, stands.culprits, confirmed=stands.still is True)
+    counts = behind.launched, behind.others_launched
+    return Hang(since, stands.culprits, behind.kind, *counts, confirmed=True)
+
+
+def summary(receipt: Receipt) -> dict[str, str | float | None]:
+    """A receipt in one line of the journal."""
+    lost = {pair: part for pair, part in receipt.seconds.items() if pair[0] in LOST}
+    worst = max(lost, key=lambda pair: lost[pair], default=None)
+    told: dict[str, str | float | None] = {
+        "job": receipt.name or receipt.id,
+        "gpus": ",".join(str(gpu.index) for gpu in receipt.gpus),
+        "seconds": round(receipt.lasted),
+        "gpu_hours": round(receipt.gpu_seconds / 3600, 3),
+        "lost_gpu_hours": round(sum(lost.values()) / 3600, 3),
+        "worst": f"{worst[0]}/{worst[1]}" if worst else None,
+        "saved_seconds": round(receipt.cures[0].saved) if receipt.cures else None,
+        "steps": receipt.steps or None,
+        "steps_per_second": receipt.mean_rate,
+        "best_steps_per_second": receipt.best_rate,
+        "joules": None if receipt.joules is None else round(receipt.joules),
+        "cost": None if receipt.cost is None else round(receipt.cost, 2),
+    }
+    return {name: value for name, value in told.items() if value is not None}

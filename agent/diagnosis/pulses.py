@@ -1,0 +1,186 @@
+"""The pulse of every GPU: how long a step of its job takes, read from the samples of its power."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from agent.jobs.pulse import NoPulse, Pulse, PulseReading
+from agent.model import (
+    EXPIRY_INTERVALS,
+    GPU_LABELS,
+    Absence,
+    GpuKey,
+    Metric,
+    Reading,
+    ReadKey,
+    Reason,
+    Snapshot,
+    TimedSeries,
+    counter,
+    gauge,
+)
+from agent.polling import intervals
+from agent.polling.inventory import GpuInventory
+from agent.polling.reads import Out
+from agent.series import SampleStore
+from agent.sources import power, process
+
+STEP = gauge(
+    "dgx_gpu_step_seconds",
+    "How long an iteration of the job on this GPU takes, in seconds, as the rhythm of its power "
+    "shows it; absent where there is no rhythm.",
+    "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/pulse.py",
+    GPU_LABELS,
+)
+STEPS = counter(
+    "dgx_gpu_steps_total",
+    "Iterations counted one by one in the power of this GPU since the agent started, while they "
+    "have a rhythm.",
+    "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/step_count.py",
+    GPU_LABELS,
+)
+CONFIDENCE = gauge(
+    "dgx_gpu_step_confidence_ratio",
+    "How sure dgx_gpu_step_seconds is, 0-1: the autocorrelation of the power at that period.",
+    "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/autocorrelation.py",
+    GPU_LABELS,
+)
+
+KEY = ReadKey("pulse", "steps")
+EXPIRES = EXPIRY_INTERVALS * 2 * intervals.POWER_BUFFER
+"""Seconds without a sample after which the last ones say nothing of now."""
+
+REASONS = {
+    NoPulse.NOT_ENOUGH: (Reason.NOT_ENOUGH, "too few samples of its power so far"),
+    NoPulse.TOO_SHORT: (Reason.TOO_SHORT, "its steps are too short for the samples of its power"),
+    NoPulse.IRREGULAR: (Reason.IRREGULAR, "its power varies, and not in a rhythm"),
+    NoPulse.FLAT: (Reason.FLAT, "its power hardly varies"),
+}
+"""Why there is no period: the agent's reason, and a sentence."""
+
+
+@dataclass(slots=True)
+class GpuPulse:
+    """One GPU: the pulse of those who work on it now, and the steps of all who ever did.
+
+    `at` is when its newest sample came (monotonic seconds), `lag` what to add to the driver's time
+    to have the agent's, at most a sample more.
+    """
+
+    pulse: Pulse = field(default_factory=Pulse)
+    reading: PulseReading | None = None  # None: nobody is there, or no sample has come
+    at: float = 0.0
+    lag: float = 0.0
+    missed: int = 0
+    occupied: bool = False
+    _before: int = 0
+    _pids: frozenset[str] = frozenset()
+
+    @property
+    def steps(self) -> int:
+        """Steps found since the agent started."""
+        return self._before + (self.reading.steps if self.reading else 0)
+
+    @property
+    def step(self) -> float | None:
+        """Seconds of a step."""
+        return self.reading.step_seconds if self.reading else None
+
+    @property
+    def since(self) -> float | None:
+        """When steps began to take as long as they do now (monotonic seconds)."""
+        since = self.reading.since if self.reading else None
+        return None if since is None else since + self.lag
+
+    def settle(self, pids: frozenset[str]) -> None:
+        """These processes are on the GPU now; those who come after others have a pulse of their
+        own."""
+        if self.occupied and not pids & self._pids:
+            self._end()
+        self.occupied, self._pids = bool(pids), pids
+
+    def feed(self, series: TimedSeries, now: float) -> None:
+        """Samples that came since the last tick."""
+        if not series.times:
+            return
+        self.reading = self.pulse.feed(zip(series.times, series.values, strict=True))
+        self.missed = self.pulse.missed_beats(series.times[-1])
+        self.at, self.lag = now, now - series.times[-1]
+
+    def _end(self) -> None:
+        self._before = self.steps
+        self.pulse, self.reading, self.missed = Pulse(), None, 0
+
+
+@dataclass(slots=True)
+class GpuPulses:
+    """Feeds each GPU's samples to its pulse; an observer of the poller."""
+
+    inventory: Callable[[], GpuInventory]
+    apart: frozenset[str] = frozenset()
+    """UUIDs of GPUs whose rhythm is not that of the others of their job."""
+
+    _pulses: dict[str, GpuPulse] = field(default_factory=dict)  # by UUID
+
+    @property
+    def pulses(self) -> Mapping[str, GpuPulse]:
+        """By UUID, of every GPU that was met."""
+        return MappingProxyType(self._pulses)
+
+    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
+        """Take in the samples of a tick."""
+        pids: dict[str, set[str]] = {}
+        for _, uuid, pid in samples.all(process.PROCESS):
+            pids.setdefault(uuid, set()).add(pid)
+        for identity in self.inventory().gpus:
+            one = self._pulses.setdefault(identity.uuid, GpuPulse())
+            if samples.value(process.PROCESSES, *identity.key.labels) is not None:
+                one.settle(frozenset(pids.get(identity.uuid, ())))
+        for series in samples.fresh_series(power.SAMPLES):
+            known = self._pulses.get(series.labels[1])
+            if known is not None and known.occupied:
+                known.feed(series, snapshot.at)
+        return snapshot
+
+    def report(self, snapshot: Snapshot) -> Reading:
+        """The steps of every GPU that somebody works on, or why they are not known."""
+        out = Out(snapshot.at)
+        refused = {
+            absence.labels: absence
+            for reading in snapshot.readings.values()
+            for absence in reading.absences
+            if absence.metric is power.SAMPLES
+        }
+        for identity in self.inventory().gpus:
+            gpu, one = identity.key, self._pulses.get(identity.uuid)
+            if one is None:
+                continue
+            out.labels = gpu.labels
+            absence = refused.get(gpu.labels)
+            if absence is None:
+                out.add(STEPS, one.steps)
+                absence = _why_not(gpu, one, snapshot.at)
+                if absence is None and gpu.uuid in self.apart:
+                    absence = Absence(STEP, gpu.labels, Reason.IRREGULAR, APART)
+            else:
+                out.absences.append(absence._replace(metric=STEPS))
+            if absence is None and one.reading and one.reading.step_seconds:
+                out.add(STEP, one.reading.step_seconds)
+                out.add(CONFIDENCE, max(0.0, min(1.0, one.reading.confidence)))
+            elif absence is not None and one.occupied:
+                out.absences += [absence._replace(metric=metric) for metric in OF_PERIOD]
+        return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
+
+
+APART = "its rhythm is not that of the other GPUs of its job"
+OF_PERIOD: tuple[Metric, ...] = (STEP, CONFIDENCE)
+
+
+def _why_not(gpu: GpuKey, one: GpuPulse, now: float) -> Absence | None:
+    """Why a GPU that somebody works on has no step; None where it has one."""
+    reading = one.reading
+    if reading is None:
+        return Absence(STEP, gpu.labels, *REASONS[NoPulse.NOT_ENOUGH])
+    if now - one.at > EXPIRES:
+        return Absence(STEP, gpu.labels, Reason.STALLED, "no sample of its power has come lately")
+    return Absence(STEP, gpu.labels, *REASONS[reading.reason]) if reading.reason else None

@@ -1,0 +1,55 @@
+"""What ending each cause of lost time would win for a job, the next limit included. Pure.
+
+The GPUs of a job wait for one another, so the slowest sets the pace. What a GPU loses by waiting
+for a peer is not its own: a cause is worth what the slowest GPU becomes faster by without it, and
+no more than until another one is the slowest.
+"""
+
+from collections.abc import Mapping
+
+from agent.jobs.job import Cure
+from agent.model import BUSY, Cause, GpuKey, Pair, State
+
+PEER: Pair = (State.STARVED, Cause.PEER)
+LOST = (State.STARVED, State.THROTTLED, State.COMMUNICATING, State.HELD, State.HUNG)
+"""States whose time the job could do without."""
+
+LEAST = 0.01
+"""Share of the GPU-seconds from which a cause is worth a line."""
+
+Seconds = Mapping[Pair, float]
+
+
+def cures(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Cure, ...]:
+    """For each cause what it lost and what its end would save, the most saved first."""
+    whole = sum(sum(seconds.values()) for seconds in by_gpu.values())
+    if whole <= 0:
+        return ()
+    lost: dict[Pair, float] = {}
+    for seconds in by_gpu.values():
+        for pair, part in seconds.items():
+            if pair[0] in LOST:
+                lost[pair] = lost.get(pair, 0.0) + part
+    found = [_cure(pair, part, by_gpu) for pair, part in lost.items() if part >= LEAST * whole]
+    return tuple(sorted(found, key=lambda cure: (-cure.saved, -cure.lost, cure.pair)))
+
+
+def _cure(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Cure:
+    own = {gpu: _own(seconds) for gpu, seconds in by_gpu.items()}
+    if pair == PEER:  # an even load: each GPU as long at work as all of them on average
+        without = dict.fromkeys(own, sum(own.values()) / len(own))
+    else:
+        without = {gpu: own[gpu] - by_gpu[gpu].get(pair, 0.0) for gpu in own}
+    slowest = max(without, key=lambda gpu: (without[gpu], own[gpu]))
+    saved = max(0.0, max(own.values()) - without[slowest])
+    rest = [
+        (part, of)
+        for of, part in by_gpu[slowest].items()
+        if of[0] in LOST and of not in (pair, PEER) and part >= LEAST * own[slowest]
+    ]
+    return Cure(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest)
+
+
+def _own(seconds: Seconds) -> float:
+    """Seconds of a GPU that are not spent waiting for a peer."""
+    return sum(part for pair, part in seconds.items() if pair != PEER)

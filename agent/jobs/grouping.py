@@ -1,0 +1,83 @@
+"""Which processes on GPUs are of one job: NCCL's word first, then what /proc tells. Pure."""
+
+from collections.abc import Iterable, Sequence, Set
+from typing import NamedTuple
+
+from agent.jobs.job import Tie
+from agent.model import GpuKey
+
+
+class JobMember(NamedTuple):
+    """A process on a GPU: its number, the one that it has in its own pid namespace, and what it
+    shares with the others of its job (agent.jobs.identity.keys)."""
+
+    gpu: GpuKey
+    pid: int
+    inner_pid: int
+    key: str
+
+
+class JobGroup(NamedTuple):
+    """The processes of one job, and what joins them."""
+
+    members: tuple[JobMember, ...]
+    tie: Tie
+
+    @property
+    def key(self) -> str:
+        return min(member.key for member in self.members)
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset(member.pid for member in self.members)
+
+    @property
+    def gpus(self) -> tuple[GpuKey, ...]:
+        """Sorted by index."""
+        return tuple(sorted({member.gpu for member in self.members}))
+
+
+def groups(
+    members: Iterable[JobMember],
+    ranks: Iterable[Set[int]] = (),
+    lock_step: Iterable[Set[GpuKey]] = (),
+) -> list[JobGroup]:
+    """Processes by job, the lowest GPU first. `ranks` are the local processes (pids) of each job
+    that NCCL tells of, `lock_step` the GPUs that step together and tell nothing else."""
+    by_key: dict[str, list[JobMember]] = {}
+    for member in members:
+        by_key.setdefault(member.key, []).append(member)
+    found = [(_tie(of_key), of_key) for of_key in by_key.values()]
+    for pids in ranks:
+        found = _joined(
+            found, [any(m.pid in pids for m in of_job) for _, of_job in found], Tie.NCCL
+        )
+    for gpus in lock_step:
+        hit = [any(m.gpu in gpus for m in of_job) for _, of_job in found]
+        found = _joined(found, hit, Tie.LOCK_STEP)
+    made = [JobGroup(tuple(sorted(of_job)), tie) for tie, of_job in found]
+    return sorted(made, key=lambda group: group.members[0])
+
+
+_Found = list[tuple[Tie, list[JobMember]]]
+
+
+def _joined(found: _Found, hit: Sequence[bool], tie: Tie) -> _Found:
+    """The groups that are hit as one; what tied them before stays where nothing is joined, but
+    NCCL's word counts more."""
+    of_one = [
+        member
+        for (_, of_job), is_hit in zip(found, hit, strict=True)
+        if is_hit
+        for member in of_job
+    ]
+    if sum(hit) == 0 or (sum(hit) == 1 and (tie is not Tie.NCCL or len(of_one) == 1)):
+        return found
+    rest = [one for one, is_hit in zip(found, hit, strict=True) if not is_hit]
+    return [*rest, (tie, of_one)]
+
+
+def _tie(members: Sequence[JobMember]) -> Tie:
+    if len({member.pid for member in members}) == 1:
+        return Tie.ALONE
+    return Tie.SLURM if members[0].key.startswith("slurm ") else Tie.ANCESTOR

@@ -1,0 +1,162 @@
+"""What is known of a job, running or ended. Times are wall time (s since the epoch) unless said."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from agent.model import GpuKey, Pair, Reason
+
+
+class Tie(StrEnum):
+    """What says that processes are of one job."""
+
+    NCCL = "nccl"  # they are ranks of one communicator
+    SLURM = "slurm"
+    ANCESTOR = "ancestor"  # or a process group
+    ALONE = "alone"  # one process: nothing to join
+    LOCK_STEP = "lock_step"  # /proc hides them; their GPUs step together
+
+
+class ChangeKind(StrEnum):
+    """What changed when a job became slower."""
+
+    CLOCK = "clock"  # SM clock, Hz, of the GPU that lost most
+    TEMPERATURE = "temperature"  # degrees Celsius, of the hottest GPU
+    SHARE = "share"  # of its GPUs' time, by state and cause
+    NEIGHBOURS = "neighbours"  # other jobs on this host
+
+
+class JobChange(NamedTuple):
+    """One figure before a job became slower, and since."""
+
+    kind: ChangeKind
+    before: float
+    after: float
+    pair: Pair | None = None  # of a share
+
+
+class Slowdown(NamedTuple):
+    """A job that is slower than in its own first hour; step and reference in seconds."""
+
+    step: float
+    reference: float
+    since: float
+    changes: tuple[JobChange, ...]
+
+    @property
+    def ratio(self) -> float:
+        """By what share of the reference a step takes longer."""
+        return self.step / self.reference - 1
+
+
+class Culprit(NamedTuple):
+    """A rank that the others wait for; `gpu` where it is on this host, `rank` where NCCL told."""
+
+    rank: int | None
+    pid: int | None
+    gpu: GpuKey | None
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """A job of which every GPU waits. `since` is when the last of them began to.
+
+    `launched` and `others_launched` are collectives of `kind`, where NCCL told them.
+    """
+
+    since: float
+    culprits: tuple[Culprit, ...] = ()
+    kind: str = ""
+    launched: int | None = None
+    others_launched: int | None = None
+    confirmed: bool = False  # NCCL's counts stand still
+
+
+class Cure(NamedTuple):
+    """What ending one cause would win: `lost` GPU-seconds, `saved` seconds of the job; `then` is
+    what would limit it next, on the GPU that would be the slowest."""
+
+    pair: Pair
+    lost: float
+    saved: float
+    then: Pair
+    then_gpu: GpuKey
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Where the GPU-hours of a job went, up to its end or up to now (`ended` None).
+
+    `name` and `user` are empty unless `job.info` is on. `seconds` are GPU-seconds by state and
+    cause, `unobserved` those of which nothing is known. `steps` are counted from when the rhythm
+    was first seen; rates are steps a second, None without a rhythm. `cost` in the currency of
+    `cost.gpu_hour`, None without one. `lasted` is since its
+    newest process came, `watched` as long as the agent has followed it, both in seconds of the
+    agent's clock.
+    """
+
+    id: str
+    name: str
+    user: str
+    runtime: str
+    gpus: tuple[GpuKey, ...]
+    began: float
+    ended: float | None
+    lasted: float
+    watched: float
+    seconds: Mapping[Pair, float]
+    unobserved: float
+    steps: int
+    mean_rate: float | None
+    best_rate: float | None
+    joules: float | None
+    cost: float | None
+    cures: tuple[Cure, ...]
+
+    @property
+    def gpu_seconds(self) -> float:
+        """GPU-seconds observed."""
+        return sum(self.seconds.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A running job: its receipt so far, and how it gets on.
+
+    `step` in seconds with `confidence` 0-1, or `why_not`. `missed` are steps in a row that are
+    missing on every GPU. `never_waits` is the GPU that the others wait for. `unheard` is why NCCL
+    does not tell of it, a sentence. `rates` are steps a second each ten seconds, oldest first.
+    """
+
+    receipt: Receipt
+    tie: Tie
+    pids: tuple[int, ...]
+    step: float | None = None
+    confidence: float = 0.0
+    why_not: Reason | None = None
+    reference: float | None = None
+    slower: Slowdown | None = None
+    missed: int = 0
+    never_waits: GpuKey | None = None
+    hang: Hang | None = None
+    unheard: str = ""
+    rates: tuple[float | None, ...] = ()
+
+
+class JobsTold(NamedTuple):
+    """All jobs: running ones by their first GPU, ended ones the newest first."""
+
+    running: tuple[Job, ...] = ()
+    ended: tuple[Receipt, ...] = ()
+
+
+@dataclass(slots=True)
+class NcclStandings:
+    """What NCCL says of GPUs by UUID: `still` where it launches nothing more, `elsewhere` where the
+    rank that all wait for is on another host. Written by who watches jobs, a tick before it is
+    read."""
+
+    still: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()

@@ -1,0 +1,68 @@
+"""Alerts about whole jobs: one that hangs, one that has become slower."""
+
+from agent.diagnosis import accounting, job_watch
+from agent.diagnosis.advice import ADVICE
+from agent.model import Cause, State
+from agent.sources import nccl
+from alerts.model import Alert
+from alerts.promql import NODE, pick
+from alerts.records import slowdown
+from alerts.spans import Terms
+from alerts.words import COUNT, GPU, WHOLE, list_of, look_up
+from alerts.words import NODE as MACHINE
+
+UNCONFIRMED = "30s"
+"""How long a hang must last of which nobody says whom it waits for: NCCL is asked meanwhile."""
+
+
+def hung() -> tuple[Alert, Alert]:
+    """A job that stands: with the rank that it waits for where NCCL tells it, else by its GPUs."""
+    cure = ADVICE[State.HUNG, Cause.NONE]
+    launched = look_up(nccl.COLLECTIVES, WHOLE, "instance", "job", "gpu", "uuid")
+    state = pick(accounting.STATE, state=State.HUNG)
+    names = list_of(accounting.STATE, "gpu", "== 1", "instance", "job", state=State.HUNG.value)
+    return (
+        Alert(
+            name="DgxJobHung",
+            expr=f"{job_watch.HUNG} == 1",
+            severity="critical",
+            summary="A job hangs.",
+            description=(
+                "Rank {{ $labels.rank }} (pid {{ $labels.pid }}, host {{ $labels.host }}) on "
+                f"{GPU} has launched {launched} collectives, less than the other ranks of its "
+                f"job, or does not answer; they all wait for it. {cure}"
+            ),
+            labels={"sign": "named"},
+        ),
+        Alert(
+            name="DgxJobHung",
+            expr=f"count by ({NODE}) ({state} == 1) unless on ({NODE}) {job_watch.HUNG}",
+            severity="critical",
+            hold=UNCONFIRMED,
+            summary="A job hangs.",
+            description=(
+                f"{COUNT} GPUs of {MACHINE} wait for one another, and none works:{names}. Which "
+                f"rank they wait for is not known: NCCL does not tell. {cure}"
+            ),
+            labels={"sign": "unnamed"},
+        ),
+    )
+
+
+def slower(terms: Terms) -> Alert:
+    """Steps that take longer than in the job's own first hour."""
+    limits, record = terms.thresholds, slowdown(terms)
+    names = list_of(record, "gpu", f">= {limits.slower_share:g}", "instance", "job")
+    return Alert(
+        name="DgxJobSlower",
+        expr=f"max by ({NODE}) ({record}) >= {limits.slower_share:g}",
+        severity="info",
+        hold=limits.slower_window,
+        summary="A job has become slower.",
+        description=(
+            f"Steps on GPUs of {MACHINE} take up to "
+            "{{ $value | humanizePercentage }} longer than in their job's own first hour (limit "
+            f"{limits.slower_share:.0%} for {limits.slower_window}):{names}. `/api/v1/jobs` of the "
+            "agent says since when, and what changed then."
+        ),
+    )

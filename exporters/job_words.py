@@ -1,0 +1,283 @@
+"""Jobs in words and as JSON, for `/api/v1/jobs`, the page and the terminal alike."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.jobs.job import ChangeKind, Cure, Hang, Job, JobChange, JobsTold, Receipt, Slowdown
+from agent.model import BUSY, GpuKey, Pair, Reason
+
+Document = dict[str, Any]
+
+NO_STEP = {
+    Reason.NOT_ENOUGH: "its steps are not known yet",
+    Reason.TOO_SHORT: "its steps are too short to be seen",
+    Reason.IRREGULAR: "its work has no rhythm",
+    Reason.FLAT: "its power hardly varies",
+}
+"""Why a job has no steps per second."""
+
+KWH = 3.6e6
+LEAST = 0.01
+"""Share of the time from which a state is named."""
+
+
+def jobs_document(told: JobsTold) -> Document:
+    """All jobs: those that run, by their first GPU, and those that ended, the newest first."""
+    return {
+        "running": [job_document(job) for job in told.running],
+        "ended": [receipt_document(receipt) for receipt in told.ended],
+    }
+
+
+def job_document(job: Job) -> Document:
+    """A running job; what is not known is null."""
+    slower, hang = job.slower, job.hang
+    return {
+        **receipt_document(job.receipt),
+        "title": title(job.receipt, job.pids),
+        "sentence": sentence(job),
+        "joined_by": job.tie.value,
+        "pids": list(job.pids),
+        "step_seconds": job.step,
+        "steps_per_second": 1 / job.step if job.step else None,
+        "confidence": job.confidence if job.step else None,
+        "why_no_steps": job.why_not.value if job.why_not else None,
+        "reference_step_seconds": job.reference,
+        "steps_per_second_history": list(job.rates),
+        "missed_steps": job.missed,
+        "never_waits": job.never_waits.uuid if job.never_waits else None,
+        "slower": None if slower is None else _slower_document(slower),
+        "hang": None if hang is None else _hang_document(hang),
+        "nccl": job.unheard or None,
+    }
+
+
+def receipt_document(receipt: Receipt) -> Document:
+    """Where the GPU-hours of a job went; what is not known is null."""
+    return {
+        "id": receipt.id,
+        "name": receipt.name or None,
+        "user": receipt.user or None,
+        "runtime": receipt.runtime or None,
+        "gpus": [{"gpu": str(gpu.index), "uuid": gpu.uuid} for gpu in receipt.gpus],
+        "began": instant(receipt.began),
+        "ended": None if receipt.ended is None else instant(receipt.ended),
+        "seconds": receipt.lasted,
+        "watched_seconds": receipt.watched,
+        "gpu_seconds": {pair_name(pair): part for pair, part in sorted(receipt.seconds.items())},
+        "gpu_seconds_unobserved": receipt.unobserved,
+        "steps": receipt.steps,
+        "mean_steps_per_second": receipt.mean_rate,
+        "best_steps_per_second": receipt.best_rate,
+        "joules": receipt.joules,
+        "cost": receipt.cost,
+        "cures": [_cure_document(cure, receipt) for cure in receipt.cures],
+        "receipt": receipt_text(receipt),
+    }
+
+
+def _slower_document(slower: Slowdown) -> Document:
+    return {
+        "ratio": slower.ratio,
+        "since": instant(slower.since),
+        "changes": [
+            {
+                "kind": change.kind.value,
+                "before": change.before,
+                "after": change.after,
+                "state": pair_name(change.pair) if change.pair else None,
+            }
+            for change in slower.changes
+        ],
+    }
+
+
+def _hang_document(hang: Hang) -> Document:
+    return {
+        "since": instant(hang.since),
+        "confirmed_by_nccl": hang.confirmed,
+        "kind": hang.kind or None,
+        "launched": hang.launched,
+        "others_launched": hang.others_launched,
+        "waits_for": [
+            {
+                "rank": one.rank,
+                "pid": one.pid,
+                "gpu": str(one.gpu.index) if one.gpu else None,
+                "uuid": one.gpu.uuid if one.gpu else None,
+                "host": one.host or None,
+            }
+            for one in hang.culprits
+        ],
+    }
+
+
+def _cure_document(cure: Cure, receipt: Receipt) -> Document:
+    return {
+        "cause": pair_name(cure.pair),
+        "gpu_seconds_lost": cure.lost,
+        "seconds_saved": cure.saved,
+        "share_saved": cure.saved / receipt.watched if receipt.watched else None,
+        "then": pair_name(cure.then),
+        "then_gpu": cure.then_gpu.uuid,
+        "advice": ADVICE.get(cure.pair, ""),
+    }
+
+
+def title(receipt: Receipt, pids: Iterable[int] = ()) -> str:
+    """What people call the job: its name where it may be told, else its first process."""
+    first = next(iter(pids), None)
+    return receipt.name or (f"process {first}" if first is not None else f"job {receipt.id}")
+
+
+def sentence(job: Job) -> str:
+    """How the job gets on: what is worst about it first."""
+    parts = [
+        *([_hang_text(job.hang)] if job.hang else ()),
+        *([_slower_text(job.slower)] if job.slower else ()),
+    ]
+    if not job.hang:
+        parts += [_pace(job)]
+    if job.missed and not job.hang:
+        parts += [f"the last {job.missed} steps are missing"]
+    if job.never_waits and not job.hang:
+        parts += [f"the others wait for GPU {job.never_waits.index}"]
+    return "; ".join(parts)
+
+
+def _pace(job: Job) -> str:
+    if job.step:
+        return f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
+    return NO_STEP.get(job.why_not or Reason.UNKNOWN, "its steps are not known")
+
+
+def _hang_text(hang: Hang) -> str:
+    """Who waits for whom, as far as NCCL told."""
+    text = f"hangs since {clock_time(hang.since)}"
+    if not hang.culprits:
+        return f"{text}: every GPU waits, and who for is not known"
+    names = ", ".join(
+        (f"rank {one.rank}" if one.rank is not None else "a process")
+        + f" (pid {one.pid}"
+        + (f", GPU {one.gpu.index}" if one.gpu else "")
+        + (f", host {one.host})" if one.host else ")")
+        for one in hang.culprits
+    )
+    if hang.launched is None:
+        return f"{text}: it waits for {names}"
+    several = "s" if len(hang.culprits) == 1 else ""
+    verb = "has" if several else "have"
+    return (
+        f"{text}: {names} {verb} launched {hang.launched} {hang.kind}, others "
+        f"{hang.others_launched}"
+    )
+
+
+def _slower_text(slower: Slowdown) -> str:
+    text = f"{slower.ratio:.0%} slower than in its first hour since {clock_time(slower.since)}"
+    what = ", ".join(map(_change_text, slower.changes))
+    return f"{text} ({what})" if what else text
+
+
+def _change_text(change: JobChange) -> str:
+    before, after = change.before, change.after
+    if change.kind is ChangeKind.CLOCK:
+        return f"SM clock fell from {before / 1e9:.2f} to {after / 1e9:.2f} GHz"
+    if change.kind is ChangeKind.TEMPERATURE:
+        return f"temperature rose from {before:.0f} to {after:.0f} °C"
+    if change.kind is ChangeKind.NEIGHBOURS:
+        return f"other jobs on this host: {before:.0f} before, {after:.0f} now"
+    return f"{SUMMARIES[change.pair or BUSY]}: {before:.0%} of the time before, {after:.0%} now"
+
+
+def receipt_text(receipt: Receipt) -> str:
+    """A receipt in one sentence: GPU-hours and what became of them, steps, energy, price."""
+    parts = [f"{receipt.gpu_seconds / 3600:.3g} GPU-hours"]
+    shares = list(worst(receipt.seconds))
+    if shares:
+        lost = ", ".join(f"{share:.0%} {SUMMARIES[pair]}" for pair, share in shares[:3])
+        parts.append(f"of these {lost}")
+    if receipt.steps and receipt.mean_rate:
+        best = f", at best {receipt.best_rate:.3g}" if receipt.best_rate else ""
+        parts.append(f"{receipt.steps} steps at {receipt.mean_rate:.3g} a second{best}")
+    if receipt.joules is not None:
+        parts.append(f"{receipt.joules / KWH:.3g} kWh")
+    if receipt.cost is not None:
+        parts.append(f"cost {receipt.cost:.2f}")
+    first = next(iter(receipt.cures), None)
+    if first is not None and receipt.watched and first.saved >= LEAST * receipt.watched:
+        faster = first.saved / receipt.watched
+        parts.append(
+            f"if it had not been {SUMMARIES[first.pair]} it would have taken {faster:.0%} less, "
+            f"and GPU {first.then_gpu.index} would set the pace, {SUMMARIES[first.then]}"
+        )
+    return ", ".join(parts)
+
+
+def worst(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
+    """States other than busy with their share of the time, the largest first."""
+    whole = sum(seconds.values())
+    for pair, part in sorted(seconds.items(), key=lambda item: -item[1]):
+        if pair != BUSY and whole and part >= LEAST * whole:
+            yield pair, part / whole
+
+
+def pair_name(pair: Pair) -> str:
+    return f"{pair[0].value}/{pair[1].value}"
+
+
+def gpu_names(gpus: Iterable[GpuKey]) -> str:
+    """`0-3,5`."""
+    indices = sorted(gpu.index for gpu in gpus)
+    runs = [
+        [index for _, index in run]
+        for _, run in groupby(enumerate(indices), key=lambda entry: entry[1] - entry[0])
+    ]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def instant(moment: float) -> str:
+    """Wall time as ISO 8601 in UTC."""
+    text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
+    return text.replace("+00:00", "Z")
+
+
+def clock_time(moment: float) -> str:
+    """Wall time for people: the time of day, UTC."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%H:%M:%S UTC")
+
+
+def row(job: Job) -> Document:
+    """A running job as the page shows it."""
+    level = "wrong" if job.hang else "costly" if job.slower or job.missed else "good"
+    whole = job.receipt.gpu_seconds
+    return {
+        "id": job.receipt.id,
+        "title": title(job.receipt, job.pids),
+        "gpus": gpu_names(job.receipt.gpus),
+        "level": level,
+        "sentence": sentence(job),
+        "steps_per_second": 1 / job.step if job.step else None,
+        "rates": [None if rate is None else round(rate, 3) for rate in job.rates],
+        "shares": [
+            [*(word.value for word in pair), round(part / whole, 3)]
+            for pair, part in sorted(job.receipt.seconds.items(), key=lambda item: -item[1])
+            if whole and part >= LEAST * whole
+        ],
+        "seconds": job.receipt.lasted,
+    }
+
+
+def ended_row(receipt: Receipt) -> Document:
+    """A job that ended as the page shows it."""
+    return {
+        "id": receipt.id,
+        "title": title(receipt),
+        "gpus": gpu_names(receipt.gpus),
+        "ended": receipt.ended,
+        "seconds": receipt.lasted,
+        "receipt": receipt_text(receipt),
+    }

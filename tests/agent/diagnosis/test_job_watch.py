@@ -1,0 +1,164 @@
+"""Jobs of whole simulated machines: who belongs together, how they get on, what they cost."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.diagnosis import job_watch
+from agent.diagnosis.job_watch import KEPT, CostConfig
+from agent.jobs.job import ChangeKind, Job, Tie
+from agent.model import Cause, Reason, State
+from agent.simulator import loads
+from agent.sources.workload import JobConfig
+from exporters.job_words import jobs_document, row
+from tests.support.machines import AgentBench, simulated
+
+SMALL = "dgx-station-v100"
+
+
+def only(bench: AgentBench) -> Job:
+    job: Job
+    (job,) = bench.agent.jobs.told.running
+    return job
+
+
+def test_a_training_is_one_job_of_all_gpus() -> None:
+    bench = simulated(f"{SMALL}:training").run(90)
+    job = only(bench)
+    assert job.tie is Tie.NCCL
+    assert [gpu.index for gpu in job.receipt.gpus] == [0, 1, 2, 3]
+    assert job.step == pytest.approx(0.322, rel=0.01)
+    assert job.reference == pytest.approx(0.322, rel=0.01)
+    assert job.receipt.steps > 60 / 0.322
+    assert (job.hang, job.slower, job.never_waits, job.missed) == (None, None, None, 0)
+    assert (job.receipt.name, job.receipt.user) == ("", ""), "not unless it is asked for"
+    assert set(bench.samples.all(job_watch.REFERENCE).values()) == {job.reference}
+
+
+def test_servers_are_jobs_of_their_own() -> None:
+    jobs = simulated("dgx-h100:no-demand").run(20).agent.jobs.told.running
+    assert len(jobs) == 8
+    assert {job.tie for job in jobs} == {Tie.ALONE}
+
+
+def test_names_are_told_where_the_configuration_says_so() -> None:
+    job = only(simulated(f"{SMALL}:training", Settings(JobConfig(info=True))).run(5))
+    assert job.receipt.name.startswith("train.py:")
+    assert job.receipt.user == "researcher"
+
+
+def test_the_gpu_that_never_waits_is_named() -> None:
+    job = only(simulated("dgx-h100:late-rank").run(60))
+    assert job.never_waits is not None
+    assert job.never_waits.index == 1
+
+
+def test_a_hang_is_told_within_15_s_with_its_rank() -> None:
+    bench = simulated(f"{SMALL}:hang").run(10)
+    assert only(bench).hang is None
+    hang = only(bench.run(15)).hang
+    assert hang is not None
+    assert hang.confirmed
+    (culprit,) = hang.culprits
+    assert (culprit.rank, culprit.host) == (1, "127.0.0.1")
+    assert culprit.gpu is not None
+    assert culprit.gpu.index == 1
+    assert culprit.pid == bench.machine.jobs.trainers[1]
+    assert hang.others_launched == (hang.launched or 0) + 1
+    ((labels, value),) = bench.samples.all(job_watch.HUNG).items()
+    assert labels == (*culprit.gpu.labels, "1", str(culprit.pid), "127.0.0.1")
+    assert value == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"{SMALL}:checkpoint", f"{SMALL}:training", "dgx-h100:late-rank", f"{SMALL}:held"),
+        *("dgx-h100:starved-peer", f"{SMALL}:starved-disk", "dgx-h100:no-demand"),
+    ],
+)
+def test_what_works_or_waits_for_work_does_not_hang(name: str) -> None:
+    bench = simulated(name)
+    for _ in range(8):
+        assert all(job.hang is None for job in bench.run(10).agent.jobs.told.running)
+    assert bench.samples.all(job_watch.HUNG) == {}
+
+
+def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> None:
+    bench = simulated("dgx-h100:starved-disk", Settings(CostConfig(gpu_hour=3.6))).run(100)
+    bench.machine.set_scenario("idle")
+    with caplog.at_level("INFO"):
+        told = bench.run(10).agent.jobs.told
+    assert told.running == ()
+    (receipt,) = told.ended
+    assert receipt.ended is not None
+    assert receipt.watched == pytest.approx(104, abs=8)
+    assert receipt.gpu_seconds + receipt.unobserved == pytest.approx(8 * receipt.watched, rel=0.01)
+    disk = receipt.seconds[State.STARVED, Cause.DISK]
+    assert disk / receipt.gpu_seconds == pytest.approx(0.72, abs=0.06)
+    assert receipt.cost == pytest.approx(8 * receipt.watched / 1000, rel=0.01)
+    assert receipt.cures[0].pair == (State.STARVED, Cause.DISK)
+    assert receipt.cures[0].saved == pytest.approx(disk / 8, rel=0.05)
+    assert receipt.mean_rate == pytest.approx(1 / 0.23, rel=0.02)
+    assert receipt.joules is not None
+    assert 8 * 100 * 100 < receipt.joules < 8 * 110 * 700
+    (line,) = [str(r.msg) for r in caplog.records if "job_ended" in str(r.msg)]
+    assert "worst=starved/disk" in line
+    assert "steps_per_second=4.3" in line
+
+
+def test_receipts_are_bounded_and_tests_of_a_moment_have_none() -> None:
+    bench = simulated("gtx-1080:idle")
+    for _ in range(KEPT + 3):
+        pid = bench.machine.start_process(0)
+        bench.run(16).machine.stop_process(0, pid)
+        bench.run(6)
+    assert len(bench.agent.jobs.told.ended) == KEPT
+    newest = bench.agent.jobs.told.ended[0]
+    pid = bench.machine.start_process(0)
+    bench.run(3).machine.stop_process(0, pid)
+    assert bench.run(6).agent.jobs.told.ended[0] == newest
+
+
+def slowed(bench: AgentBench, factor: float, clock: float) -> None:
+    """The job's steps take longer from now on, at a lower clock."""
+    for gpu in bench.machine.gpus:
+        gpu.take(
+            bench.machine.now,
+            replace(gpu.work, step=gpu.work.step * factor, clock=clock),
+        )
+
+
+def test_a_job_that_becomes_slower_is_told_within_a_minute_with_the_time_and_what_changed() -> None:
+    bench = simulated(f"{SMALL}:training").run(150)
+    bench.machine.advance()
+    at = bench.clock.time()
+    slowed(bench, 1.06, 0.9)
+    for _ in range(60):
+        if only(bench.run(1)).slower:
+            break
+    slower = only(bench).slower
+    assert slower is not None
+    assert slower.ratio == pytest.approx(0.06, abs=0.01)
+    assert slower.since == pytest.approx(at, abs=10)
+    slower = only(bench.run(30)).slower
+    assert slower is not None
+    assert slower.since == pytest.approx(at, abs=10)
+    clock = next(change for change in slower.changes if change.kind is ChangeKind.CLOCK)
+    assert clock.after / clock.before == pytest.approx(0.9, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["dgx-h100:late-rank", f"{SMALL}:hang", "titan-x-pascal:held"])
+def test_the_document_is_json_and_says_what_the_page_says(name: str) -> None:
+    bench = simulated(name).run(45)
+    document = json.loads(json.dumps(jobs_document(bench.agent.jobs.told), allow_nan=False))
+    (job,) = document["running"]
+    assert job["sentence"] == row(only(bench))["sentence"]
+    assert job["sentence"]
+    assert (job["steps_per_second"] is None) == (job["why_no_steps"] is not None)
+
+
+def test_a_job_without_a_rhythm_says_why() -> None:
+    assert only(simulated("titan-x-pascal:held").run(60)).why_not in (Reason.FLAT, Reason.IRREGULAR)

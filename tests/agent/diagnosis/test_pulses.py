@@ -1,0 +1,90 @@
+"""The pulse of whole machines: steps told, counted, and not told where there are none."""
+
+import pytest
+
+from agent.clock import SystemClock
+from agent.diagnosis import pulses
+from agent.model import Reason
+from agent.simulator import build, parse
+from tests.support.machines import AgentBench, simulated
+from tests.support.simulated_machine import gpu
+
+ENDS, COUNTED = 90, 40
+"""Seconds that a scenario runs, and those at its end in which steps are counted; samples are read
+each 2 s, and a step is found some steps later."""
+
+
+def true_step(bench: AgentBench, index: int) -> float:
+    one = bench.machine.gpus[index]
+    return float(one.work.step * (one.model.pace if one.work.paced else 1.0))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("dgx-h100:training", "dgx-a100:training", "dgx-station-v100:training"),
+        *("dgx-1-p100:training", "dgx-h100:starved-disk", "dgx-h100:starved-peer"),
+        *("dgx-h100:late-rank", "dgx-h100:threads", "dgx-station-v100:throttled"),
+        "dgx-h100:exposed-communication",
+    ],
+)
+def test_every_gpu_of_a_training_has_its_step_and_its_steps(name: str) -> None:
+    bench = simulated(name).run(ENDS - COUNTED)
+    before = bench.samples.all(pulses.STEPS)
+    after = bench.run(COUNTED).samples
+    for identity in bench.agent.gpus.inventory.gpus:
+        labels, step = identity.key.labels, true_step(bench, identity.index)
+        assert after.value(pulses.STEP, *labels) == pytest.approx(step, rel=0.01)
+        counted = after.all(pulses.STEPS)[labels] - before[labels]
+        assert counted == pytest.approx(COUNTED / step, abs=4.0 / step)
+        assert 0.45 <= after.all(pulses.CONFIDENCE)[labels] <= 1
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [("held", Reason.FLAT), ("no-demand", Reason.IRREGULAR), ("nvlink-saturated", Reason.FLAT)],
+)
+def test_what_has_no_rhythm_has_a_reason_and_no_step(scenario: str, reason: Reason) -> None:
+    bench = simulated(f"dgx-h100:{scenario}").run(ENDS)
+    look = bench.samples
+    assert look.all(pulses.STEP) == {}
+    assert look.all(pulses.CONFIDENCE) == {}
+    assert set(look.all(pulses.STEPS).values()) == {0}
+    for identity in bench.agent.gpus.inventory.gpus:
+        absence = look.absence(pulses.STEP, *identity.key.labels)
+        assert absence is not None
+        assert absence.reason in (reason, Reason.IRREGULAR)
+        assert absence.detail
+
+
+def test_a_gpu_without_a_process_lacks_no_step() -> None:
+    look = simulated("dgx-station-v100:idle").run(5).samples
+    assert look.all(pulses.STEP) == {}
+    assert look.absence(pulses.STEP, *next(iter(look.all(pulses.STEPS)))) is None
+
+
+def test_steps_of_a_job_before_stay_counted() -> None:
+    bench = simulated("dgx-station-v100:training").run(40)
+    before = bench.samples.all(pulses.STEPS)
+    bench.machine.set_scenario("idle")
+    bench.run(20)
+    assert bench.samples.all(pulses.STEP) == {}
+    kept = bench.samples.all(pulses.STEPS)
+    assert all(kept[labels] >= steps > 0 for labels, steps in before.items())
+    bench.machine.set_scenario("training")
+    bench.run(40)
+    assert all(
+        bench.samples.all(pulses.STEPS)[labels] > steps + 40 for labels, steps in kept.items()
+    )
+
+
+@pytest.mark.parametrize("speed", [1.0, 10.0])
+def test_a_fast_simulation_keeps_its_samples_for_as_long(speed: float) -> None:
+    """The driver's buffer holds 2.4 s of the time in which the agent's thread must come back."""
+    clock = SystemClock(speed)
+    machine = build(parse("dgx-station-v100:training"), clock)
+    clock.skip(60.0)
+    machine.nvml.nvmlInit()
+    samples = machine.nvml.nvmlDeviceGetSamples(gpu(machine), 0, 0)[1]
+    kept = (samples[-1].timeStamp - samples[0].timeStamp) / 1e6
+    assert kept == pytest.approx(min(2.36 * speed, 18.0), rel=0.01)

@@ -1,0 +1,43 @@
+"""The jobs on the live page: how each gets on, and its receipt once it has ended."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.browser.chromium import Chromium
+from tests.browser.machines import Machines
+from tests.browser.page import Page
+
+PATIENCE = 120.0
+
+
+@pytest.mark.browser
+@pytest.mark.timeout(400)
+def test_a_job_is_shown_with_its_steps_and_then_its_receipt(
+    chromium: Chromium, machines: Callable[..., Machines]
+) -> None:
+    fleet = machines(4.0, one="dgx-station-v100:training")
+    with Page(chromium) as page:
+        page.go(fleet.page("one"))
+        page.until(lambda p: "steps/s" in text(p, ".job-rate"), PATIENCE, "steps per second")
+        page.until(lambda p: points(p) >= 2, PATIENCE, "a curve")
+        assert "GPU 0-3" in text(page, ".job strong")
+        assert "busy" in text(page, ".job-shares")
+        fleet.play("one", "hang")
+        page.until(lambda p: "rank 1" in text(p, ".job p"), PATIENCE, "whom the others wait for")
+        fleet.play("one", "idle")
+        page.until(lambda p: "GPU-hours" in text(p, ".receipts li"), PATIENCE, "a receipt")
+        assert page.errors == []
+
+
+def text(page: Page, selector: str) -> str:
+    found = page.run(f"document.querySelector({selector!r})?.textContent ?? ''")
+    return str(found)
+
+
+def points(page: Page) -> int:
+    return len(
+        str(
+            page.run("document.querySelector('.job-curve polyline').getAttribute('points')")
+        ).split()
+    )
