@@ -61,7 +61,10 @@ HELD = Page(
         "`nvidia-smi` lists the process; `ps -o pid,user,etime,cmd -p PID` its owner and age.",
         '`dgx_gpu_state{state="held"} == 1` now, `dgx_gpu_memory_used_bytes` for what it holds.',
     ),
-    ("End the process, or ask its owner to; notebooks: shut the kernel down.",),
+    (
+        "Ask its owner whether it is still needed. Whoever forgot a notebook shuts its kernel down "
+        "himself; a server that waits for requests may be moved to a GPU that others share.",
+    ),
     "A service that must answer at once may be held for hours. Silence it by its GPU, or raise "
     "`alerts.held_window`.",
 )

@@ -93,7 +93,7 @@ def starved_long(system: System) -> Iterator[Case]:
     several = spent(system, (6.2 * HOUR, one), every=SLOW)
     yield Case(name, "several causes of six hours", several, fires, SLOW)
     points = len(next(iter(over(24.2, 0.06).values())))
-    gpm = {of_gpu(activity.SM_ACTIVE, system): [0.5] * points}
+    gpm: Series = {of_gpu(activity.SM_ACTIVE, system): [0.5] * points}
     told = (on(system, "info", window="24h"),)
     yield Case(name, "a twentieth of a day", {**over(24.2, 0.06), **gpm}, told, SLOW)
     yield Case(name, "under a twentieth of a day", {**over(24.2, 0.04), **gpm}, (), SLOW)
@@ -132,13 +132,13 @@ def waiting(
     system: System, share: float, named: float, minutes: float = 20, every: int = SCRAPE
 ) -> Series:
     """Two GPUs wait for a peer, and so much of that for the first."""
-    found = {}
+    found: Series = {}
     for one in (1, 2):
         found |= spent(system, (minutes, part("starved/peer", share)), gpu=one, every=every)
         waits = of_gpu(WAITS_FOR, system, one, culprit=uuid(system, 0))
         found[waits] = growing((minutes, named), every=every)
     points = len(next(iter(found.values())))
-    infos = {of_gpu(gpu.INFO, system, one, model="x"): [1.0] * points for one in range(4)}
+    infos: Series = {of_gpu(gpu.INFO, system, one, model="x"): [1.0] * points for one in range(4)}
     return {**found, **infos}
 
 
