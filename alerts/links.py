@@ -50,12 +50,18 @@ def nvlink_errors(terms: Terms) -> Alert:
 
 
 def pcie_degraded(terms: Terms) -> tuple[Alert, Alert]:
-    """Fewer lanes than the slot has; or a lower generation all the while under load."""
+    """Fewer lanes than the slot has; or a lower generation all the while under load: the GPU works,
+    or its data fill what the slower link can carry (each generation carries twice the one before).
+    """
     name, summary = "DgxPcieDegraded", "A GPU's PCIe link is slower than its slot."
     cure = "Reseat the GPU or its riser; look at lspci -vv (LnkSta), and ask for service."
     over = terms.over("15m")
     fastest = f"max_over_time({pcie.GENERATION}[{over}])"
-    loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {terms.thresholds.loaded_share:g}"
+    least = terms.thresholds.loaded_share
+    loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {least:g}"
+    moved = f"avg_over_time({pick(paths.RATIO, path='pcie')}[{over}])"
+    slower = f"2 ^ ({pcie.GENERATION_LIMIT} - {pcie.GENERATION})"
+    full = f"{moved} * on ({GPU}) group_left () ({slower}) >= {least:g}"
     lanes, most = (
         look_up(pcie.WIDTH_LIMIT, WHOLE, *ONE),
         look_up(pcie.GENERATION_LIMIT, WHOLE, *ONE),
@@ -72,7 +78,7 @@ def pcie_degraded(terms: Terms) -> tuple[Alert, Alert]:
         ),
         Alert(
             name,
-            f"{fastest} < {pcie.GENERATION_LIMIT} and on ({GPU}) ({loaded})",
+            f"{fastest} < {pcie.GENERATION_LIMIT} and on ({GPU}) ({loaded} or on ({GPU}) {full})",
             "warning",
             summary,
             f"{ONE_GPU} runs PCIe at generation {COUNT} of {most}, under load. {cure}",

@@ -64,9 +64,12 @@ class Group:
 
     name: str
     rules: Sequence[Alert | Recording]
+    every: str = ""  # between two evaluations; empty: as Prometheus is configured
 
 
 def rule_file(group: Group, terms: Terms) -> str:
     """The text of a Prometheus rule file."""
-    content = {"groups": [{"name": group.name, "rules": [r.rule(terms) for r in group.rules]}]}
+    every = {"interval": terms.over(group.every)} if group.every else {}
+    rules = [rule.rule(terms) for rule in group.rules]
+    content = {"groups": [{"name": group.name, **every, "rules": rules}]}
     return yaml.safe_dump(content, sort_keys=False, width=100, allow_unicode=True)

@@ -12,10 +12,10 @@ def cures(state: State) -> tuple[str, ...]:
 
 STARVED = Page(
     "DgxGpuStarved",
-    "The GPU has a process and waits for something else for a good part of its time. The label "
-    "`cause` says for what; the share lost is time that the job would not need. A cause that is "
-    "known is a warning. `unknown` is only told: a notebook, a debugger and a service without "
-    "requests wait too.",
+    "The GPU has a process and waits for something else for a good part of its time. All known "
+    "causes count together, over 15 minutes, 6 hours and, as information, a day (the label "
+    "`window`); the text names the two that take most. `unknown` is only told: a notebook, a "
+    "debugger and a service without requests wait too.",
     (
         "`dgx-telemetry once` shows the verdict with its evidence; so does the live page of the "
         "agent.",
@@ -26,15 +26,16 @@ STARVED = Page(
     ),
     cures(State.STARVED),
     "A job that starts, loads a checkpoint or evaluates may wait for some minutes. If such phases "
-    "last longer than they should alert, raise `alerts.starved_window`.",
+    "last longer than they should alert, raise `alerts.starved_window`; a loss that you accept, "
+    "`alerts.starved_hours_share` and `alerts.starved_day_share`.",
 )
 
 STRAGGLER = Page(
     "DgxGpuStraggler",
-    "GPUs of one job wait for each other at every step, so the slowest sets the pace. Where all "
-    "others that work wait, the one that does not is named; where two jobs share the machine that "
-    "cannot be known, and the waiting GPUs are named.",
+    "GPUs of one job wait for each other at every step, so the slowest sets the pace. The one that "
+    "others wait for is named where it is on this machine; otherwise those that wait are named.",
     (
+        "`rate(dgx_gpu_waits_for_seconds_total[5m])`: who waits for whom, by UUID.",
         "`dgx_gpu_sm_active_ratio` of all GPUs side by side (before Hopper `dgx_gpu_power_watts`): "
         "the waiting ones lie well below the one that they wait for.",
         '`dgx_gpu_clock_hertz{clock="sm"}` and `dgx_gpu_throttle_seconds_total`: is the slow one '
@@ -105,7 +106,10 @@ HELD = Page(
         "`nvidia-smi` lists the process; `ps -o pid,user,etime,cmd -p PID` its owner and age.",
         '`dgx_gpu_state{state="held"} == 1` now, `dgx_gpu_memory_used_bytes` for what it holds.',
     ),
-    ("End the process, or ask its owner to; notebooks: shut the kernel down.",),
+    (
+        "Ask its owner whether it is still needed. Whoever forgot a notebook shuts its kernel down "
+        "himself; a server that waits for requests may be moved to a GPU that others share.",
+    ),
     "A service that must answer at once may be held for hours. Silence it by its GPU, or raise "
     "`alerts.held_window`.",
 )
@@ -138,8 +142,8 @@ LINK = Page(
         "pcie: keep data on the GPU, send smaller types, pin memory, decode on the GPU.",
         "network: copy the data to the local disks first, or cache it.",
     ),
-    "An all-reduce that fills NVLink for a while is what NVLink is for: look at "
-    "`dgx_gpu_state_seconds_total` to see whether the GPUs lose time by it.",
+    "NVLink is told only where communication takes a tenth of the GPU's time or more. A job whose "
+    "work is to move data (all-to-all, key-value caches) fills its links, and may.",
 )
 
 DISK = Page(

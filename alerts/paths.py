@@ -4,8 +4,8 @@ from agent.diagnosis.advice import ADVICE
 from agent.limits import paths
 from agent.model import Cause, State
 from alerts.model import Alert
-from alerts.promql import pick
-from alerts.records import saturation
+from alerts.promql import GPU, pick
+from alerts.records import gpu_time, saturation
 from alerts.spans import Terms
 from alerts.words import SHARE, by_label, look_up
 
@@ -36,15 +36,20 @@ def _text(terms: Terms, what: str) -> str:
 
 
 def link_saturated(terms: Terms) -> Alert:
-    """A wire is full. Where all NVLinks of a GPU together are full, each of them is not told."""
+    """A wire is full. NVLink only where communication takes time: an all-reduce behind the kernels
+    costs nothing. Where all NVLinks of a GPU together are full, each of them is not told."""
     full = terms.thresholds.saturated_share
     every = pick(saturation(terms), path=LINKS)
+    nvlink = pick(saturation(terms), path="nvlink")
+    sending = {"state": State.COMMUNICATING, "cause": Cause.NVLINK}
+    costs = f"{pick(gpu_time(terms), **sending)} >= {terms.thresholds.starved_hours_share:g}"
     together = pick(saturation(terms), path="nvlink", device="!~.+:.+")
     alone = pick(saturation(terms), path="nvlink", device=ONE_LINK)
     join = "instance, job, uuid, direction"
     return Alert(
         name="DgxLinkSaturated",
-        expr=f"{every} >= {full:g} unless ({alone} and on ({join}) ({together} >= {full:g}))",
+        expr=f"{every} >= {full:g} unless ({alone} and on ({join}) ({together} >= {full:g})) "
+        f"unless ({nvlink} unless on ({GPU}) ({costs}))",
         severity="warning",
         hold="1m",
         summary="A link is full.",

@@ -45,6 +45,12 @@ def share(part: str, whole: str, but: str = "") -> str:
     return f"{part} / {match}clamp_min({whole}, 1)"
 
 
+def observed_share(part: str, whole: str, but: str) -> str:
+    """The part of the time observed, once half of the window was observed; `but` names labels that
+    only the part has."""
+    return f"{part} / ignoring ({but}) group_left () ({whole} >= 0.5)"
+
+
 def events(counter: Metric, over: str, memory: str, /, **labels: str) -> str:
     """Growth of a counter whose series may begin with its first event, which no increase shows.
 

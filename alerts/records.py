@@ -2,27 +2,52 @@
 
 from agent.diagnosis import accounting, job_watch, pulses
 from agent.limits import paths
+from agent.model import State
 from agent.sources import workload
 from alerts.model import Group, Recording
-from alerts.promql import GPU, rate, share
+from alerts.promql import GPU, observed_share, rate, share
 from alerts.spans import Terms
 
 STEPS_WINDOW = "5m"
 VERDICT = "state, cause"
 
 
+def _whole(over: str) -> str:
+    """Seconds a second that were observed of each GPU."""
+    return f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
+
+
 def gpu_time(terms: Terms) -> Recording:
     """Where the time of each GPU went: the share of every state and cause."""
     window = terms.thresholds.starved_window
-    part = rate(accounting.STATE_SECONDS, terms.over(window))
+    over = terms.over(window)
     return Recording(
         f"instance_gpu_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
-        share(part, f"sum without ({VERDICT}) ({part})", but=VERDICT),
+        observed_share(rate(accounting.STATE_SECONDS, over), _whole(over), VERDICT),
+    )
+
+
+def starved_time(terms: Terms, window: str) -> Recording:
+    """The share of each cause of starving over a long window."""
+    over = terms.over(window)
+    part = rate(accounting.STATE_SECONDS, over, state=State.STARVED)
+    return Recording(
+        f"instance_gpu_cause:dgx_gpu_starved_seconds:ratio_rate{window}",
+        observed_share(part, _whole(over), VERDICT),
+    )
+
+
+def waits_time(terms: Terms, window: str) -> Recording:
+    """The share of time for which each GPU waits for each other of the machine."""
+    over = terms.over(window)
+    return Recording(
+        f"instance_gpu_culprit:dgx_gpu_waits_for_seconds:ratio_rate{window}",
+        observed_share(rate(accounting.WAITS_FOR, over), _whole(over), "culprit"),
     )
 
 
 def node_time(terms: Terms) -> Recording:
-    """The same of all GPUs of a machine together."""
+    """The time of all GPUs of a machine together."""
     window = terms.thresholds.starved_window
     return Recording(
         f"instance_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
@@ -66,14 +91,26 @@ def slowdown(_: Terms) -> Recording:
 
 def records(terms: Terms) -> Group:
     """Evaluated for all who ask."""
+    short = terms.thresholds.starved_window
     return Group(
         "dgx-records",
         (
             gpu_time(terms),
             node_time(terms),
+            waits_time(terms, short),
             saturation(terms),
             steps(terms),
             job_steps(terms),
             slowdown(terms),
         ),
+    )
+
+
+def long_records(terms: Terms) -> Group:
+    """Those over hours: a day of samples is not read each 15 s."""
+    hours, day = terms.thresholds.starved_hours, terms.thresholds.starved_day
+    return Group(
+        "dgx-long-records",
+        (starved_time(terms, hours), starved_time(terms, day), waits_time(terms, hours)),
+        every="2m",
     )

@@ -14,17 +14,20 @@ COUNT = f"{{{{ $value | {WHOLE} }}}}"
 Asked = Metric | Recording
 
 
-def by_label(label: str, texts: Mapping[str, str]) -> str:
+def by_label(label: str, texts: Mapping[str, str], of: str = "$labels") -> str:
     """The text for the value that a label has."""
     return "".join(
-        f'{{{{ if eq $labels.{label} "{value}" }}}}{text}{{{{ end }}}}'
+        f'{{{{ if eq {of}.{label} "{value}" }}}}{text}{{{{ end }}}}'
         for value, text in texts.items()
     )
 
 
-def _series(metric: Asked, labels: tuple[str, ...], fixed: Mapping[str, str]) -> str:
-    """A selector, for printf to fill in with the labels that it shares with the alert."""
-    wanted = [f"{name}='%s'" for name in labels] + [f"{n}='{v}'" for n, v in fixed.items()]
+def series(metric: Asked, labels: tuple[str, ...], fixed: Mapping[str, str]) -> str:
+    """A selector, for printf to fill in with the labels that it shares with the alert; a fixed
+    value that begins with != brings its own operator."""
+    wanted = [f"{name}='%s'" for name in labels]
+    for name, value in fixed.items():
+        wanted.append(f"{name}!='{value[2:]}'" if value[:2] == "!=" else f"{name}='{value}'")
     return f"{metric}{{{', '.join(wanted)}}}"
 
 
@@ -36,14 +39,12 @@ def _query(expression: str, labels: tuple[str, ...]) -> str:
 
 def look_up(metric: Asked, form: str, *labels: str, **fixed: str) -> str:
     """The value of another series, such as a limit; "unknown" where there is none."""
-    return _value(_query(_series(metric, labels, fixed), labels), form)
+    return _value(_query(series(metric, labels, fixed), labels), form)
 
 
 def sum_of(one: Asked, other: Asked, form: str, *labels: str) -> str:
     """The sum of two series with the same labels; "unknown" where one is missing."""
-    return _value(
-        _query(f"{_series(one, labels, {})} + {_series(other, labels, {})}", labels), form
-    )
+    return _value(_query(f"{series(one, labels, {})} + {series(other, labels, {})}", labels), form)
 
 
 def _value(query: str, form: str) -> str:
@@ -53,5 +54,10 @@ def _value(query: str, form: str) -> str:
 
 def list_of(metric: Asked, label: str, condition: str, *labels: str, **fixed: str) -> str:
     """A label of every series that meets a condition, such as the links that are down."""
-    query = _query(f"{_series(metric, labels, fixed)} {condition}", labels)
+    query = _query(f"{series(metric, labels, fixed)} {condition}", labels)
     return f'{{{{ range {query} | sortByLabel "{label}" }}}} {{{{ .Labels.{label} }}}}{{{{ end }}}}'
+
+
+def for_each(expression: str, labels: tuple[str, ...], text: str) -> str:
+    """A text for each series of an expression, in its order."""
+    return f"{{{{ range {_query(expression, labels)} }}}}{text}{{{{ end }}}}"

@@ -1,16 +1,31 @@
 """Alerts for the owner of the job: time that the GPUs lose."""
 
+from typing import NamedTuple
+
 from agent.diagnosis import accounting
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.model import CAUSES, Cause, State
+from agent.sources import activity, gpu
 from alerts.jobs import hung, slower
-from alerts.model import Alert, Group
+from alerts.model import Alert, Group, Recording
 from alerts.paths import disk_saturated, link_saturated
 from alerts.promql import NODE, pick, rate, share
-from alerts.records import VERDICT, gpu_time
+from alerts.records import VERDICT, gpu_time, starved_time, waits_time
 from alerts.spans import Terms
-from alerts.words import COUNT, GPU, SHARE, by_label, list_of
+from alerts.words import COUNT, GPU, SHARE, by_label, for_each, list_of, series
 from alerts.words import NODE as MACHINE
+
+ONE = ("instance", "job", "uuid")
+JOINED = ("instance", "job", "culprit")
+KNOWN = {"state": State.STARVED.value, "cause": f"!={Cause.UNKNOWN.value}"}
+
+
+class Span(NamedTuple):
+    """A window, the record of shares of state and cause over it, and the share that is told."""
+
+    record: Recording
+    window: str
+    share: float
 
 
 def advice(state: State, *causes: Cause) -> str:
@@ -23,20 +38,51 @@ def summaries(state: State) -> str:
     return by_label("cause", {c.value: SUMMARIES[state, c] for c in CAUSES[state]})
 
 
-def starved(terms: Terms, cause: str, severity: str) -> Alert:
-    """A GPU waits: a known cause costs work, an unknown one may be a notebook."""
-    limits = terms.thresholds
-    waits = pick(gpu_time(terms), state=State.STARVED, cause=cause)
+def starved(spans: Span, severity: str, only: str = "") -> Alert:
+    """A GPU waits for what is known, for so much of a window; `only` narrows it to some GPUs."""
+    known = f"sum without ({VERDICT}) ({pick(spans.record, **KNOWN)})"
     return Alert(
         name="DgxGpuStarved",
-        expr=f"{waits} >= {limits.starved_share:g}",
+        expr=f"{known} >= {spans.share:g}{only}",
         severity=severity,
         hold="1m",
         summary="A GPU waits for its input.",
-        description=(
-            f"{GPU} was {summaries(State.STARVED)} for {SHARE} of the last "
-            f"{limits.starved_window} (limit {limits.starved_share:.0%}). {advice(State.STARVED)}"
-        ),
+        description=f"{GPU} waited for {SHARE} of the last {spans.window} (limit "
+        f"{spans.share:.0%}).{_first_causes(spans.record)}",
+        labels={"window": spans.window},
+    )
+
+
+def _first_causes(record: Recording) -> str:
+    """The two causes that take most, each with what to do about it."""
+    query = f"sort_desc(topk(2, {series(record, ONE, KNOWN)} > 0))"
+    texts = {
+        cause.value: f" {_sentence(SUMMARIES[State.STARVED, cause])} for "
+        f"{{{{ .Value | humanizePercentage }}}}: {ADVICE[State.STARVED, cause]}"
+        for cause in CAUSES[State.STARVED]
+        if cause is not Cause.UNKNOWN
+    }
+    return for_each(query, ONE, by_label("cause", texts, of=".Labels"))
+
+
+def _sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
+def starved_by_nobody_knows(terms: Terms) -> Alert:
+    """A GPU waits, and nothing explains it: a notebook waits too."""
+    limits = terms.thresholds
+    waits = pick(gpu_time(terms), state=State.STARVED, cause=Cause.UNKNOWN)
+    return Alert(
+        name="DgxGpuStarved",
+        expr=f"{waits} >= {limits.starved_share:g}",
+        severity="info",
+        hold="1m",
+        summary="A GPU waits, and it is not known for what.",
+        description=f"{GPU} was {SUMMARIES[State.STARVED, Cause.UNKNOWN]} for {SHARE} of the last "
+        f"{limits.starved_window} (limit {limits.starved_share:.0%}). "
+        f"{ADVICE[State.STARVED, Cause.UNKNOWN]}",
+        labels={"window": limits.starved_window},
     )
 
 
@@ -77,52 +123,67 @@ def throttled(terms: Terms) -> Alert:
     )
 
 
-def stragglers(terms: Terms) -> tuple[Alert, Alert]:
-    """The GPU that others wait for, where it can be known: the only one at work that does not wait
-    for a peer itself. With two jobs on a machine there are several; then the waiters are named."""
-    limit = terms.thresholds.starved_share
-    record = gpu_time(terms)
+def straggler(terms: Terms, spans: Span) -> Alert:
+    """The GPU that others of the machine wait for, as the agent names it."""
+    waits = f"{waits_time(terms, spans.window)} >= {spans.share:g}"
+    number = f"count without (gpu, uuid) ({waits})"
+    named = f'label_replace({number}, "uuid", "$1", "culprit", "(.+)")'
+    names = list_of(waits_time(terms, spans.window), "gpu", f">= {spans.share:g}", *JOINED)
+    return Alert(
+        name="DgxGpuStraggler",
+        expr=f"{named} * on ({NODE}, uuid) group_left (gpu) {gpu.INFO}",
+        severity="warning",
+        hold="1m",
+        summary="One GPU keeps the others waiting.",
+        description=f"{GPU} is waited for by {COUNT} GPUs of the machine:{names} (each for "
+        f"{spans.share:.0%} of the last {spans.window} or more). "
+        f"{ADVICE[State.STARVED, Cause.PEER]}",
+        labels={"sign": "named", "window": spans.window},
+    )
+
+
+def unnamed_straggler(terms: Terms, spans: Span) -> Alert:
+    """GPUs wait for a peer that is not known, or is not here."""
     waiting = {"state": State.STARVED.value, "cause": Cause.PEER.value}
-    waiters = f"({pick(record, **waiting)} >= {limit:g})"
-    at_work = f"sum without ({VERDICT}) ({pick(record, state='!~idle|held')}) >= 0.5"
-    suspects = f"({at_work} unless ignoring ({VERDICT}) {waiters})"
-    one = f"(count by ({NODE}) ({suspects}) == 1)"
-    number = f"count by ({NODE}) ({waiters})"
-    names = list_of(record, "gpu", f">= {limit:g}", "instance", "job", **waiting)
-    cure = ADVICE[State.STARVED, Cause.PEER]
-    return (
-        Alert(
-            name="DgxGpuStraggler",
-            expr=f"({number} and {one}) * on ({NODE}) group_right () ({suspects} ^ 0)",
-            severity="warning",
-            hold="1m",
-            summary="One GPU keeps the others waiting.",
-            description=f"{GPU} is waited for by {COUNT} GPUs of the machine:{names} (each for "
-            f"{limit:.0%} of the last {terms.thresholds.starved_window} or more). {cure}",
-            labels={"sign": "named"},
-        ),
-        Alert(
-            name="DgxGpuStraggler",
-            expr=f"{number} unless {one}",
-            severity="warning",
-            hold="1m",
-            summary="GPUs wait for a slow one.",
-            description=f"{COUNT} GPUs of {MACHINE} wait for a slow peer:{names} (each for "
-            f"{limit:.0%} of the last {terms.thresholds.starved_window} or more). Which one they "
-            f"wait for cannot be told from here: compare the GPUs of their job. {cure}",
-            labels={"sign": "unnamed"},
-        ),
+    whole = f"sum without ({VERDICT}) ({pick(spans.record, **waiting)})"
+    named = f"sum without (culprit) ({waits_time(terms, spans.window)})"
+    names = list_of(spans.record, "gpu", f">= {spans.share:g}", "instance", "job", **waiting)
+    return Alert(
+        name="DgxGpuStraggler",
+        expr=f"count by ({NODE}) ((({whole} - {named}) or {whole}) >= {spans.share:g})",
+        severity="warning",
+        hold="1m",
+        summary="GPUs wait for a slow one.",
+        description=f"{COUNT} GPUs of {MACHINE} wait for a slow peer:{names} (each for "
+        f"{spans.share:.0%} of the last {spans.window} or more). Which one they wait for cannot be "
+        f"told from here: compare the GPUs of their job, on other hosts too. "
+        f"{ADVICE[State.STARVED, Cause.PEER]}",
+        labels={"sign": "unnamed", "window": spans.window},
     )
 
 
 def workload(terms: Terms) -> Group:
     """What the owner of the job can change."""
+    limits = terms.thresholds
+    quarter = Span(gpu_time(terms), limits.starved_window, limits.starved_share)
+    hours, day = (
+        Span(starved_time(terms, window), window, share)
+        for window, share in (
+            (limits.starved_hours, limits.starved_hours_share),
+            (limits.starved_day, limits.starved_day_share),
+        )
+    )
     return Group(
         "dgx-workload",
         (
-            starved(terms, f"!={Cause.UNKNOWN}", "warning"),
-            starved(terms, Cause.UNKNOWN, "info"),
-            *stragglers(terms),
+            starved(quarter, "warning"),
+            starved(hours, "warning"),
+            starved(day, "info", f" and on ({NODE}, gpu, uuid) {activity.SM_ACTIVE}"),
+            starved_by_nobody_knows(terms),
+            straggler(terms, quarter),
+            straggler(terms, hours),
+            unnamed_straggler(terms, quarter),
+            unnamed_straggler(terms, hours),
             *hung(),
             slower(terms),
             held(terms),

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.diagnosis.advice import SUMMARIES, advice
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.findings import FindingKind
-from agent.model import Fact, Figure, Finding, Verdict
+from agent.model import Fact, Figure, Finding, Pair, Verdict
 
 Document = dict[str, Any]
 
@@ -109,6 +109,16 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.THREADS_RUNNING: (
         "the launching process uses {cores:.1f} cores",
         " in {threads:active thread|active threads}",
+    ),
+    FactKind.UPLINK_FULL: (
+        f"the uplink of PCIe switch {{0}}, which several GPUs share, carries {OF_TRAFFIC}",
+    ),
+    FactKind.CLOCKS_SET: (
+        "application or locked clocks keep the SM clock at {sm_clock:.0f} % of its highest",
+    ),
+    FactKind.COMMANDS_RUNNING: ("short-lived commands of its processes use {cores:.1f} cores",),
+    FactKind.PAGEABLE_COPIES: (
+        "PCIe moves {traffic:.1f} GB/s at the rate of pageable copies, which one thread makes",
     ),
     FactKind.THREADS_QUEUED: (f"its threads wait for a core {OF_TIME}",),
     FactKind.QUOTA: (f"the CPU quota of its cgroup holds it up {OF_TIME}",),
@@ -283,6 +293,16 @@ def finding_document(finding: Finding) -> Document:
     }
 
 
+def pair_name(pair: Pair) -> str:
+    """A state and its cause, `state/cause`."""
+    return f"{pair[0].value}/{pair[1].value}"
+
+
+def shares_document(shares: Mapping[Pair, float]) -> Document:
+    """Shares of the last ten seconds, 0-1, by `state/cause`; those above 0."""
+    return {pair_name(pair): round(share, 4) for pair, share in shares.items() if share}
+
+
 def verdict_document(verdict: Verdict, now: float) -> Document:
     """A verdict in words, with how long it has stood at `now` (s) and what to do about it."""
     summary = SUMMARIES[verdict.pair]
@@ -296,18 +316,14 @@ def verdict_document(verdict: Verdict, now: float) -> Document:
         "sentence": f"{summary}: {', '.join(evidence)}",
         "evidence": evidence,
         "doubts": [fact_text(fact) for fact in verdict.doubts],
-        "advice": ADVICE.get(verdict.pair, ""),
+        "advice": advice(verdict),
     }
 
 
 def verdict_figures(verdict: Verdict) -> Document:
     """The values behind the words: shares of the time, facts with their figures."""
     return {
-        "shares": {
-            f"{state.value}/{cause.value}": share
-            for (state, cause), share in verdict.shares.items()
-            if share
-        },
+        "shares": shares_document(verdict.shares),
         "facts": [fact_document(fact) for fact in verdict.evidence],
         "waits_for": verdict.waits_for.uuid if verdict.waits_for else None,
     }

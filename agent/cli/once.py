@@ -29,6 +29,9 @@ Document = dict[str, Any]
 
 GIB = 1 << 30
 MHZ = 1e6
+SEEN = 0.01
+"""Share of the time from which something is told."""
+
 WIDE = 100
 """Columns from which there is room for more."""
 
@@ -63,6 +66,7 @@ def page(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
         yield f"  {', '.join(sorted({gpu['model'] for gpu in frame['gpus']}))}"
         yield ""
         yield from gpus(frame["gpus"], samples, width)
+        yield from times(frame["gpus"], width)
         yield from why(frame["gpus"], width)
     if frame["jobs"]:
         yield ""
@@ -123,7 +127,7 @@ def _state(gpu: Document) -> str:
         return "lost"
     if gpu["state"] is None:
         return UNKNOWN
-    return str(gpu["state"]) + (f": {gpu['cause']}" if gpu["cause"] != "none" else "")
+    return _pair(gpu["state"], gpu["cause"])
 
 
 def _hottest(gpu: Document, _: SampleStore) -> str:
@@ -141,6 +145,27 @@ COLUMNS: tuple[tuple[str, Cell], ...] = (
     ("links", _links),
 )
 MORE: tuple[tuple[str, Cell], ...] = (("SM MHz", _of("clock", MHZ)), ("limit C", _hottest))
+
+
+def times(found: Iterable[Document], width: int) -> Iterator[str]:
+    """Where the time of GPUs went in the last seconds, where it went to more than one thing."""
+    divided = sorted((gpu for gpu in found if _shares(gpu)), key=_shares)
+    for words, group in groupby(divided, key=_shares):
+        alike = list(group)
+        names = ranges(int(gpu["gpu"]) for gpu in alike)
+        yield from prose(f"time of GPU{'s' * (len(alike) > 1)} {names}: {words}", width)
+
+
+def _shares(gpu: Document) -> str:
+    """The shares in words, the largest first; empty where one thing takes it all."""
+    seen = sorted(((s, pair) for pair, s in gpu["shares"].items() if s >= SEEN), reverse=True)
+    if len(seen) < 2:
+        return ""
+    return ", ".join(f"{share(part)} {_pair(*pair.split('/'))}" for part, pair in seen)
+
+
+def _pair(state: str, cause: str) -> str:
+    return state if cause == "none" else f"{state}: {cause}"
 
 
 def why(found: Iterable[Document], width: int) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.model import BUSY, PAIRS, Pair, State
+from agent.model import BUSY, PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
 """Seconds over which the largest share is found."""
@@ -33,14 +33,18 @@ class LaunchPrice:
         `spun` is the part of starving that kernels spent spinning for a peer: no launching.
         """
         self.left = min(LAUNCH_PRICE * MINUTE, self.left + LAUNCH_PRICE * seconds)
-        starved = {pair: part for pair, part in parts.items() if pair[0] is State.STARVED and part}
-        lost = sum(starved.values()) - spun
+        inactive = {
+            pair: part - spun * (pair[1] is Cause.PEER)
+            for pair, part in parts.items()
+            if pair[0] is State.STARVED
+        }
+        lost = sum(inactive.values())
         if lost <= 0 or seconds <= 0:
             return parts
         forgiven = min(lost, self.left / seconds)
         self.left -= forgiven * seconds
-        kept = 1 - forgiven / sum(starved.values())
-        changed = {pair: part * kept for pair, part in starved.items()}
+        taken = forgiven / lost
+        changed = {pair: parts[pair] - part * taken for pair, part in inactive.items()}
         return {**parts, **changed, BUSY: parts.get(BUSY, 0.0) + forgiven}
 
 

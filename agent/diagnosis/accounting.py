@@ -8,8 +8,9 @@ from agent.config.settings import Configuration
 from agent.diagnosis.account import LaunchPrice, SecondsByState
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.facts import Found
 from agent.diagnosis.gpu_memory import GpuMemory
-from agent.diagnosis.rules import Found, doubts
+from agent.diagnosis.rules import doubts
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
 from agent.errors import LogEvent
@@ -20,6 +21,7 @@ from agent.model import (
     GPU_LABELS,
     PAIRS,
     Absence,
+    Cause,
     Failure,
     GpuKey,
     Pair,
@@ -65,8 +67,8 @@ UNOBSERVED_SECONDS = counter(
 )
 WAITS_FOR = counter(
     "dgx_gpu_waits_for_seconds_total",
-    "Seconds for which kernels of this GPU spun for a GPU of the same job that came later; the "
-    "label culprit is the UUID of that GPU.",
+    "Seconds for which this GPU waited, idle or with kernels that spin, for a GPU of the same job "
+    "that came later; the label culprit is the UUID of that GPU.",
     "agent/diagnosis/active_share.py",
     (*GPU_LABELS, "culprit"),
 )
@@ -108,7 +110,8 @@ class Account:
         self._waits_for = division.waits_for
         if division.waits_for is not None:
             uuid = division.waits_for.uuid
-            self.waits[uuid] = self.waits.get(uuid, 0.0) + division.spun * seconds
+            waited = parts[State.STARVED, Cause.PEER] * seconds
+            self.waits[uuid] = self.waits.get(uuid, 0.0) + waited
         self.verdict = self._verdict(e)
 
     def _verdict(self, e: Evidence) -> Verdict | None:

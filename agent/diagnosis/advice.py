@@ -1,6 +1,10 @@
-"""What to do about each verdict: one sentence for the person who pays for the GPU."""
+"""What to do about each verdict: one sentence for the person who pays for the GPU.
 
-from agent.model import Cause, Pair, State
+Nobody is told to end, stop or restart anything: what looks idle may be a server or a checkpoint.
+"""
+
+from agent.diagnosis.facts import FactKind
+from agent.model import Cause, Pair, State, Verdict
 
 SUMMARIES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): "idle",
@@ -48,8 +52,9 @@ ADVICE: dict[Pair, str] = {
     "or decode and augment on the GPU.",
     (State.STARVED, Cause.HOST_THREAD): "Launch fewer, larger pieces of work: larger batches, CUDA "
     "graphs, torch.compile, fused optimisers.",
-    (State.STARVED, Cause.UNKNOWN): "Profile the process (py-spy, Nsight Systems): it waits for "
-    "something that the host does not show, such as a service, a lock or a person.",
+    (State.STARVED, Cause.UNKNOWN): "Nothing is known to be lacking: a server without requests or "
+    "a notebook is as it should be. A job that should be at work waits for something that the host "
+    "does not show, such as a service or a lock: profile it (py-spy, Nsight Systems).",
     (State.COMMUNICATING, Cause.NVLINK): "Overlap communication with work, send fewer or smaller "
     "gradients, or accept it: the wire is at work.",
     (State.COMMUNICATING, Cause.INFINIBAND): "Overlap communication with work, check that every "
@@ -58,3 +63,32 @@ ADVICE: dict[Pair, str] = {
     "PCIe switch.",
 }
 """Nothing is said of pairs that are as they should be."""
+
+LET_IT = "let it finish, then write less often, in parts, beside the work, "
+
+BY_FACT: dict[FactKind, str] = {
+    FactKind.JOB_MEMORY_PRESSURE: "Give the job more memory, or let it use less: fewer loaders, "
+    "less prefetching, a smaller cache; faster disks or more cores will not help.",
+    FactKind.PAGEABLE_COPIES: "Pin the memory that is copied (pin_memory, cudaHostAlloc) and copy "
+    "it without waiting (non_blocking), so that copies run beside the work.",
+    FactKind.DISK_WRITES: f"If it writes a checkpoint, {LET_IT}or to a faster disk.",
+    FactKind.JOB_WRITES: f"If it writes a checkpoint, {LET_IT}or to a faster disk; if it reads, "
+    "read less or keep more in memory.",
+    FactKind.COMMANDS_RUNNING: "Decode in the process (a library in the place of a command for "
+    "each file), decode on the GPU, or run more commands at once.",
+    FactKind.QUOTA: "Raise the CPU quota of its cgroup (container limit, cpus-per-task), or let it "
+    "use fewer threads.",
+    FactKind.PREPARES_ITSELF: "Move the preparation of data out of the launching process: loader "
+    "processes (num_workers), prefetching, or decode on the GPU.",
+    FactKind.THREADS_QUEUED: "Give the job more cores, or let it use fewer threads: they wait for "
+    "one another.",
+}
+"""What is better than the advice of the pair where this fact decided it."""
+
+
+def advice(verdict: Verdict) -> str:
+    """What to do about a verdict; empty where all is as it should be."""
+    first = verdict.evidence[0].kind if verdict.evidence else None
+    of_pair = ADVICE.get(verdict.pair, "")
+    found = next((text for kind, text in BY_FACT.items() if kind == first), of_pair)
+    return found if of_pair else ""

@@ -3,10 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from agent.diagnosis.active_share import LEAST_WAIT, ActiveShares, divide, not_computing
+from agent.diagnosis.active_share import (
+    LEAST_WAIT,
+    ActiveShares,
+    divide,
+    in_lock_step,
+    not_computing,
+)
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import COUNT, SECONDS, FactKind, ratio, traffic
-from agent.diagnosis.rules import Found, cause_of
+from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, ratio, traffic
+from agent.diagnosis.rules import cause_of, pageable
 from agent.diagnosis.tick_context import PathUse
 from agent.model import BUSY, Cause, Fact, Figure, GpuKey, Pair, SignalQuality, State
 
@@ -20,6 +26,9 @@ HUNG_AFTER = 20.0
 
 STILL_AFTER = 5.0
 """The same where NCCL's counts stand still too."""
+
+OWN = 0.10
+"""Share of its own slot from which a GPU has part in filling the uplink of its switch."""
 
 THERMAL = ("software_thermal", "hardware_thermal")
 REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
@@ -93,13 +102,14 @@ def _hung(e: Evidence) -> Division | None:
 
 def _at_work(e: Evidence) -> Division:
     active = min(1.0, e.activity or 0.0)
-    found: dict[Pair, Found] = {}
-    parts: dict[Pair, float] = {}
     copies = _host_copies(e)
     if copies:
         pair = State.STARVED, Cause.PCIE
-        lost = 1.0 - active if e.quality is SignalQuality.GPM else 1.0
-        return Division({pair: lost, BUSY: 1.0 - lost}, {pair: copies})
+        lost = 1.0 - active if e.quality is SignalQuality.GPM else _at_lower_power(e)
+        of_copies = {pair: copies, BUSY: _works(e)}
+        return Division({pair: lost, BUSY: 1.0 - lost}, of_copies)
+    found: dict[Pair, Found] = {}
+    parts: dict[Pair, float] = {}
     shares = _active(e)
     scale = active / shares.total if shares.total else 0.0
     own = shares.busy * scale
@@ -113,23 +123,40 @@ def _at_work(e: Evidence) -> Division:
         parts[pair] = parts.get(pair, 0.0) + waiting
         found[pair] = facts
         waiting = 0.0
+    waits_for = shares.waits_for if waiting else None
     if waiting:
         parts[PEER] = waiting
         found[PEER] = tuple(_waiting(e, shares))
     for pair, share, facts in _throttled(e, own):
         own -= share
         parts[pair], found[pair] = share, facts
-    found[BUSY] = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
+    found[BUSY] = _works(e)
     parts[BUSY] = own
     if active < 1.0:
-        cause, facts = cause_of(e)
-        late = _idle_for_peer(e) if cause is Cause.UNKNOWN else None
-        if late is not None:
-            cause, facts = Cause.PEER, (late,)
+        cause, facts = _lacks(e)
+        if cause is Cause.PEER:
+            waits_for = facts[0].gpu
         pair = State.STARVED, cause
         parts[pair] = parts.get(pair, 0.0) + 1.0 - active
         found.setdefault(pair, facts)
-    return Division(parts, found, waiting, shares.waits_for if waiting else None)
+    return Division(parts, found, waiting, waits_for)
+
+
+def _works(e: Evidence) -> Found:
+    """What shows its own work; low clocks that somebody set are no loss, and are told."""
+    active = Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),))
+    if e.clock is None or e.clock >= e.context.thresholds.clock_low:
+        return (active,)
+    if e.clocks_set < e.context.thresholds.throttled:
+        return (active,)
+    return (active, Fact(FactKind.CLOCKS_SET, (ratio("sm_clock", e.clock),)))
+
+
+def _lacks(e: Evidence) -> tuple[Cause, Found]:
+    """What the inactive share lacks: something of the host, or a peer in lock-step."""
+    cause, facts = cause_of(e)
+    late = _idle_for_peer(e) if cause is Cause.UNKNOWN else None
+    return (cause, facts) if late is None else (Cause.PEER, (late,))
 
 
 def _active(e: Evidence) -> ActiveShares:
@@ -154,11 +181,12 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
     path = _other_path(e)
     if e.sm_underutilised and (payload >= limits.communicating or path is not None):
         return ActiveShares(0.0, second.activity, 0.0)
+    peers = [peer for peer in e.peers if _together(e, peer)]
     best = e.best_peer
-    late = [p for p in e.peers if not p.looks_busy and p.processes and p.activity is not None]
+    late = [p for p in peers if not p.looks_busy and p.processes and p.activity is not None]
     if e.sm_underutilised and late and e.history.nvlink_seen:
         return ActiveShares(0.0, 0.0, second.activity, late[0].gpu)
-    if best is None or not best.looks_busy or not best.work or not e.history.nvlink_seen:
+    if best not in peers or not best.looks_busy or not best.work or not e.history.nvlink_seen:
         return shares
     behind = best.work - (e.work or 0.0)
     if behind < limits.behind:
@@ -167,15 +195,35 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
     return ActiveShares(second.activity - waited, 0.0, waited, best.gpu)
 
 
+def _together(e: Evidence, peer: Evidence) -> bool:
+    """Whether two GPUs of a job take the same steps, as far as NVLink can be read."""
+    if e.second.sent is None or peer.second.sent is None:
+        return True
+    return in_lock_step(e.second, peer.second)
+
+
 def _host_copies(e: Evidence) -> Found:
     """Copies between host and GPU fill PCIe while next to no arithmetic is done."""
     wire = e.fullest("pcie")
-    full = wire is not None and wire.ratio >= e.context.saturation("pcie")
-    if wire is None or not full or not e.sm_underutilised or e.pcie_peer_traffic:
+    if wire is None or not e.sm_underutilised or e.pcie_peer_traffic:
         return ()
+    uplink = e.context.shared_uplink(e.gpu, wire.direction)
+    if uplink is not None and uplink.ratio >= e.context.saturation("pcie") and wire.ratio >= OWN:
+        figures = (traffic("traffic", uplink.ratio, uplink.limit),)
+        return Fact(FactKind.UPLINK_FULL, figures, (uplink.device,)), _work(e)
+    if e.share_of_slot(wire) < e.context.saturation("pcie"):
+        without_gpm = e.quality is SignalQuality.NVML
+        return pageable(e, _at_lower_power(e)) if without_gpm else ()
     out = wire.direction == "transmit"
     kind = FactKind.COPIES_FROM_GPU if out else FactKind.COPIES_TO_GPU
     return Fact(kind, (traffic("traffic", wire.ratio, wire.limit),)), _work(e)
+
+
+def _at_lower_power(e: Evidence) -> float:
+    """Share of the time that power stands at the lower of two levels; all of it where it has one
+    level."""
+    levels = e.history.power
+    return levels.lower_share if levels is not None and levels.distinct else 1.0
 
 
 def _transfers(e: Evidence) -> tuple[Pair, Found]:
@@ -234,6 +282,8 @@ def _idle_for_peer(e: Evidence) -> Fact | None:
     """Whether it rests, without spinning, while a peer in lock-step really works."""
     best = e.best_peer if e.history.nvlink_seen else None
     if best is None or best.work is None or e.work is None or not best.looks_busy:
+        return None
+    if not _together(e, best):
         return None
     if best.sm_underutilised or best.work - e.work < e.context.thresholds.behind:
         return None

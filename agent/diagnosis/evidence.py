@@ -8,7 +8,7 @@ from agent.diagnosis.active_share import LEAST_RATE, ActiveSecond, only_spins
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.limits.resolution import BOTH
 from agent.model import GpuKey, Metric, SignalQuality
-from agent.sources import activity, clocks, nvlink, power, process, workload
+from agent.sources import activity, clocks, nvlink, pcie, power, process, workload
 
 THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
 
@@ -26,6 +26,9 @@ LOWERED = 0.98
 
 AT_REST = 0.05
 """Cores below which processes do nothing."""
+
+MOST_OF_SLOT = 1.1
+"""Share of what PCIe can carry above which its generation was not what was read."""
 
 NO_HISTORY = GpuHistory()
 
@@ -149,6 +152,17 @@ class Evidence:
     def fullest(self, path: str) -> PathUse | None:
         return next(iter(self.wires(path)), None)
 
+    def share_of_slot(self, wire: PathUse) -> float:
+        """What PCIe carries of what it can carry now: a slot that is stuck at a lower generation
+        carries half as much for each. The generation is read once a minute: where it would mean
+        more than the whole, it is that of a rest before."""
+        now = self.context.samples.value(pcie.GENERATION, *self.labels)
+        most = self.context.samples.value(pcie.GENERATION_LIMIT, *self.labels)
+        if not now or not most or now >= most:
+            return wire.ratio
+        scaled = wire.ratio * 2.0 ** (most - now)
+        return scaled if scaled <= MOST_OF_SLOT else wire.ratio
+
     @cached_property
     def nvlink(self) -> PathUse | None:
         """The fuller direction. The counters are a mean over up to 10 s: where GPM's payload of
@@ -231,7 +245,16 @@ class Evidence:
         held down, where one was seen within the hour."""
         limit = self.context.samples.value(clocks.CLOCK_LIMIT, *self.labels, "sm")
         seen = self.history.clock
+        if not seen and self.clocks_set >= 0.5:
+            return self.clock  # as it was asked for, as far as anybody can tell
         return min(1.0, seen / limit) if seen and limit else 1.0
+
+    @cached_property
+    def clocks_set(self) -> float:
+        """Share of the window in which the clocks stood where somebody had set them."""
+        masks = self.throttle_masks
+        seen = sum(bool(mask & clocks.APPLICATION_CLOCKS) for mask in masks)
+        return seen / len(masks) if masks else 0.0
 
     @property
     def at_rest(self) -> bool | None:
@@ -281,6 +304,11 @@ class Evidence:
         return int(self.context.samples.last(workload.THREADS, *self.labels) or 0)
 
     @cached_property
+    def busiest_thread(self) -> float | None:
+        """Cores of the busiest thread of its own processes."""
+        return self.context.samples.last(workload.BUSIEST_THREAD, *self.labels)
+
+    @cached_property
     def threads_queued(self) -> float | None:
         """Share of the time in which its threads could have run and had no core."""
         return self.context.samples.last(workload.THREADS_QUEUED, *self.labels)
@@ -305,10 +333,15 @@ class Evidence:
 
     @cached_property
     def cores(self) -> float | None:
-        """Cores that launchers and loaders use together."""
+        """Cores that launchers, loaders and short-lived commands use together."""
         if self.launcher_cores is None:
             return None
-        return self.launcher_cores + self.loader_cores
+        return self.launcher_cores + self.loader_cores + self.children_cores
+
+    @cached_property
+    def children_cores(self) -> float:
+        """Cores that short-lived commands below its processes use together."""
+        return self.context.samples.last(workload.CHILDREN_CORES, *self.labels) or 0.0
 
     @cached_property
     def loader_cores(self) -> float:

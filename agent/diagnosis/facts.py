@@ -2,10 +2,15 @@
 
 from enum import StrEnum
 
-from agent.model import Figure
+from agent.model import Fact, Figure
 
 RATIO, RATE, SECONDS, CORES, COUNT = "ratio", "bytes_per_second", "seconds", "cores", "count"
 """Units of figures."""
+
+Found = tuple[Fact, ...]
+"""What speaks for a cause, the weightiest first; empty where nothing does."""
+
+NOTHING: Found = ()
 
 
 class FactKind(StrEnum):
@@ -21,8 +26,10 @@ class FactKind(StrEnum):
     POWER_BRAKE = "power_brake"
     POWER_CAP = "power_cap"
     VOLTAGE_LIMIT = "voltage_limit"
+    CLOCKS_SET = "clocks_set"  # sm_clock: application or locked clocks
     COPIES_TO_GPU = "copies_to_gpu"  # traffic
     COPIES_FROM_GPU = "copies_from_gpu"
+    UPLINK_FULL = "uplink_full"  # traffic; names: the switch's port
     SM_ACTIVITY = "sm_activity"  # sm
     POWER_DRAW = "power_draw"  # power, of the limit
     NVLINK_TRAFFIC = "nvlink_traffic"  # traffic, share; names: direction
@@ -45,6 +52,8 @@ class FactKind(StrEnum):
     ONE_THREAD = "one_thread"  # cores
     PREPARES_ITSELF = "prepares_itself"  # cores, rest: the launching process, between bursts
     THREADS_RUNNING = "threads_running"  # threads, cores
+    COMMANDS_RUNNING = "commands_running"  # cores: short-lived commands below its processes
+    PAGEABLE_COPIES = "pageable_copies"  # traffic, cores: one thread copies to or from the GPU
     THREADS_QUEUED = "threads_queued"  # time: ready, and without a core
     QUOTA = "quota"  # time: the cgroup's quota of cores held tasks up
     JOB_IO_PRESSURE = "job_io_pressure"  # time, of the job's own cgroup

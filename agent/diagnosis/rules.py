@@ -8,21 +8,48 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, ratio, traffic
-from agent.diagnosis.tick_context import DiskActivity
+from agent.diagnosis.facts import (
+    CORES,
+    COUNT,
+    NOTHING,
+    RATE,
+    SECONDS,
+    FactKind,
+    Found,
+    ratio,
+    traffic,
+)
+from agent.diagnosis.host_rules import (
+    cores_of_host_used_up,
+    cpu_pressed,
+    disk_at_limit,
+    disk_fact,
+    network_at_limit,
+    port_facts,
+)
 from agent.model import Cause, Fact, Figure, SignalQuality
 from agent.sources import workload
-
-Found = tuple[Fact, ...]
-"""What speaks for a cause, the weightiest first; empty where nothing does."""
-
-NOTHING: Found = ()
 
 MANY_THREADS = 1.6
 """Cores of the launching processes above which they do more than launch: they prepare data."""
 
 QUEUED = 0.25
 """Share of their ready time for which threads have no core: there are too few."""
+
+CHAIN = 3
+"""Threads up to which one core of them together is a chain of launches: forward pass, backward
+pass, and the driver's."""
+
+COPIES = 0.50
+"""Cores that copies from such memory use at least, over their share of the time."""
+
+COMMANDS = 0.50
+"""Share of the inactive time for which short-lived commands must run to be what it waits for."""
+
+PAGEABLE = 2e9
+"""Bytes a second of a copy from memory that is not pinned, at least, while it goes on: one thread
+copies each page to a buffer first. 3 GB/s on PCIe 3.0, 6 to 13 GB/s on 5.0; batches of images that
+are decoded as they come make 0.2 to 0.3 GB/s."""
 
 MOVES = 5e6
 """Bytes a second that count as data on its way to the GPU."""
@@ -39,11 +66,12 @@ IDLE_LOADER = 0.50
 RUNS = 0.30
 """Cores from which a process does more than wait."""
 
-QUIET_CGROUP = 0.10
-"""Share of time with a task that waits, below which the job's own cgroup clears the host's."""
+RESTS = 0.50
+"""Share of its inactive time in rests that are long enough to be seen in 20 ms power samples, from
+which a GPU works in bursts; one that waits for launches rests for less than a millisecond each."""
 
-RESTS = 0.30
-"""Share of time at the lower of two power levels from which the GPU works in bursts."""
+LEAST_REST = 0.05
+"""Share of time below which such rests say nothing of who causes them."""
 
 WORKS_AT_ALL = 0.05
 """Activity below which a process at one core may be a server that spins for requests."""
@@ -58,7 +86,7 @@ def waits_for_disk(e: Evidence) -> Found:
         return NOTHING
     active = e.context.active_disk(written=not e.loaders)
     if active is not None:
-        return (_disk(active), _asleep(e))
+        return (disk_fact(active), _asleep(e))
     written = e.job_rate(workload.CGROUP_WRITTEN) or 0.0
     read = e.job_rate(workload.CGROUP_READ) or 0.0
     if max(written, read) < MOVES or e.context.network_mounts:
@@ -81,7 +109,7 @@ def waits_for_network(e: Evidence) -> Found:
     if not _blocked(e) or local or not e.context.network_mounts:
         return NOTHING
     mounted = Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts)
-    return (*_received(e), _asleep(e), mounted)
+    return (*port_facts(e), _asleep(e), mounted)
 
 
 def loaders_run(e: Evidence) -> Found:
@@ -90,6 +118,32 @@ def loaders_run(e: Evidence) -> Found:
         return NOTHING
     loaders = Figure("loaders", e.loaders, None, COUNT)
     return (Fact(FactKind.LOADERS_RUNNING, (loaders, ratio("time", e.running, least))),)
+
+
+def commands_run(e: Evidence) -> Found:
+    """Commands that end after each file (a decoder, a converter): seldom met while they run, but
+    their CPU time is counted when they end."""
+    if e.children_cores < max(RUNS, COMMANDS * (1.0 - e.mean_activity)):
+        return NOTHING
+    return (Fact(FactKind.COMMANDS_RUNNING, (Figure("cores", e.children_cores, None, CORES),)),)
+
+
+def copies_pageable(e: Evidence) -> Found:
+    """One thread copies between memory that is not pinned and the GPU: it is busy with PCIe, and
+    prepares nothing."""
+    return pageable(e, 1.0 - e.mean_activity)
+
+
+def pageable(e: Evidence, share: float) -> Found:
+    """Whether copies that take this share of the time, each by one thread, are not pinned."""
+    wire, cores = e.fullest("pcie"), e.launcher_cores
+    if wire is None or cores is None or e.pcie_peer_traffic:
+        return NOTHING
+    one = COPIES * share <= cores < MANY_THREADS
+    if not one or wire.ratio * wire.limit < PAGEABLE * max(share, WORKS_AT_ALL):
+        return NOTHING
+    figures = traffic("traffic", wire.ratio, wire.limit), Figure("cores", cores, None, CORES)
+    return (Fact(FactKind.PAGEABLE_COPIES, figures),)
 
 
 def threads_prepare(e: Evidence) -> Found:
@@ -138,17 +192,26 @@ def launches(e: Evidence) -> Found:
 
 
 def receives(e: Evidence) -> Found:
-    """Bytes arrive while the loaders mostly sleep and local disks are quiet."""
+    """Bytes arrive while the loaders, or a pool of threads, mostly sleep and local disks are quiet:
+    whoever lacks cores does not sleep."""
     received = e.job_rate(workload.RECEIVED)
     each = e.loader_cores / e.loaders if e.loaders else 0.0
-    launches = (e.launcher_cores or 0.0) >= e.context.thresholds.thread_least
-    if received is None or received < MOVES or each >= IDLE_LOADER or launches:
+    if received is None or received < MOVES or each >= IDLE_LOADER or not _sleep_mostly(e):
         return NOTHING
     if not e.host_sensitive:
         return NOTHING
     if e.context.active_disk(written=False) is not None:
         return NOTHING
     return (Fact(FactKind.JOB_RECEIVES, (Figure("rate", received, None, RATE),)),)
+
+
+def _sleep_mostly(e: Evidence) -> bool:
+    """Whether the threads of the launching process do, beyond what launching takes."""
+    if (e.launcher_cores or 0.0) < e.context.thresholds.thread_least:
+        return True
+    busiest = 1.0 if e.busiest_thread is None else e.busiest_thread
+    pool = e.threads > CHAIN and (e.launcher_cores or 0.0) / e.threads < IDLE_LOADER
+    return pool and busiest < e.context.thresholds.thread_least
 
 
 def one_compiles(e: Evidence) -> Found:
@@ -181,51 +244,23 @@ def cgroup_waits_for_cores(e: Evidence) -> Found:
     return (Fact(FactKind.JOB_CPU_PRESSURE, (ratio("time", share, STALLED),)),)
 
 
-def cgroup_waits_for_memory(e: Evidence) -> Found:
-    """What is thrown out of memory is read again: the disk is what it waits for in the end."""
+def memory_is_read_again(e: Evidence) -> Found:
+    """What was thrown out of memory for want of it is read from the disk again."""
+    found = memory_is_short(e)
+    waits = (e.stalled("io") or 0.0) >= STALLED or _blocked(e)
+    return found if waits else NOTHING
+
+
+def memory_is_short(e: Evidence) -> Found:
+    """Cores search for pages to throw out, or compress them. Whoever else waits in this cgroup
+    waits for that: it comes before what threads show."""
     share = e.stalled("memory")
     if share is None or share < STALLED:
         return NOTHING
     return (Fact(FactKind.JOB_MEMORY_PRESSURE, (ratio("time", share, STALLED),)),)
 
 
-# What the host shows: it is not known who did it
-
-
-def disk_at_limit(e: Evidence) -> Found:
-    """What the host shows: it is not known who reads."""
-    if not e.host_sensitive or _cleared(e, "io"):
-        return NOTHING
-    full = [
-        d
-        for d in e.context.disks
-        if d.wire is not None and d.wire.ratio >= e.context.saturation("disk")
-    ]
-    least, waits = e.context.thresholds.io_pressure, e.context.pressure("io")
-    if full:
-        return (_disk(full[0]),)
-    active = e.context.active_disk(written=False)
-    if waits is None or waits < least or active is None:
-        return NOTHING
-    return (Fact(FactKind.IO_PRESSURE, (ratio("time", waits, least),)), _disk(active))
-
-
-def network_at_limit(e: Evidence) -> Found:
-    return _received(e) if e.host_sensitive else NOTHING
-
-
-def cores_of_host_used_up(e: Evidence) -> Found:
-    limit, host = e.context.thresholds.cores_busy, e.context.cpu_busy
-    if host is None or host < limit or not e.host_sensitive or _cleared(e, "cpu"):
-        return NOTHING
-    return (Fact(FactKind.HOST_CORES, (ratio("busy", host, limit),)),)
-
-
-def cpu_pressed(e: Evidence) -> Found:
-    least, waits = e.context.thresholds.cpu_pressure, e.context.pressure("cpu")
-    if waits is None or waits < least or not e.host_sensitive or _cleared(e, "cpu"):
-        return NOTHING
-    return (Fact(FactKind.CPU_PRESSURE, (ratio("time", waits, least),)),)
+# What is left
 
 
 def nothing_explains(e: Evidence) -> Found:
@@ -244,20 +279,23 @@ class Rule(NamedTuple):
 
 
 RULES = (
+    Rule(Cause.DISK, memory_is_read_again),
+    Rule(Cause.CPU, memory_is_short),
     Rule(Cause.DISK, waits_for_disk),
     Rule(Cause.DISK, writes_what_it_waits_for),
     Rule(Cause.NETWORK, waits_for_network),
     Rule(Cause.CPU, loaders_run),
-    Rule(Cause.CPU, threads_prepare),
+    Rule(Cause.PCIE, copies_pageable),
+    Rule(Cause.CPU, commands_run),
     Rule(Cause.CPU, cores_used_up),
     Rule(Cause.CPU, threads_queue),
+    Rule(Cause.NETWORK, receives),
+    Rule(Cause.CPU, threads_prepare),
     Rule(Cause.CPU, one_compiles),
     Rule(Cause.CPU, prepares_itself),
     Rule(Cause.HOST_THREAD, launches),
-    Rule(Cause.NETWORK, receives),
     Rule(Cause.DISK, cgroup_waits_for_io),
     Rule(Cause.CPU, cgroup_waits_for_cores),
-    Rule(Cause.DISK, cgroup_waits_for_memory),
     Rule(Cause.CPU, cores_of_host_used_up),
     Rule(Cause.DISK, disk_at_limit),
     Rule(Cause.NETWORK, network_at_limit),
@@ -299,20 +337,16 @@ def _blocked(e: Evidence) -> bool:
     return waits is not None and waits >= (least if not e.loaders else 0.6 * least)
 
 
-def _cleared(e: Evidence, resource: str) -> bool:
-    """Whether the job's own cgroup says that its tasks do not wait for the resource."""
-    share = e.stalled(resource)
-    return share is not None and share < QUIET_CGROUP
-
-
 def _in_bursts(e: Evidence) -> bool:
-    return _rest(e) >= RESTS
+    inactive = 1.0 - e.mean_activity
+    return _rest(e) >= max(LEAST_REST, RESTS * inactive)
 
 
 def _rest(e: Evidence) -> float:
-    """Share of the time that the GPU's power stands at the lower of two levels."""
+    """Share of the time that the GPU is inactive, with its power at the lower of two levels."""
     levels = e.history.power
-    return levels.lower_share if levels is not None and levels.distinct else 0.0
+    rest = levels.lower_share if levels is not None and levels.distinct else 0.0
+    return min(rest, 1.0 - e.mean_activity)
 
 
 def _asleep(e: Evidence) -> Fact:
@@ -320,23 +354,3 @@ def _asleep(e: Evidence) -> Fact:
     if not e.loaders:
         return Fact(FactKind.PROCESS_ASLEEP, (time,))
     return Fact(FactKind.LOADERS_ASLEEP, (Figure("loaders", e.loaders, None, COUNT), time))
-
-
-def _disk(disk: DiskActivity) -> Fact:
-    busy = () if disk.busy is None else (ratio("busy", min(1.0, disk.busy)),)
-    if disk.wire is not None:
-        read = traffic("read", disk.wire.ratio, disk.wire.limit)
-        return Fact(FactKind.DISK_READS, (read,), (disk.device,))
-    if not disk.reads:
-        return Fact(FactKind.DISK_WRITES, busy, (disk.device,))
-    read = Figure("read", disk.reads, None, RATE)
-    return Fact(FactKind.DISK_READS, (read, *busy), (disk.device,))
-
-
-def _received(e: Evidence) -> Found:
-    return tuple(
-        Fact(FactKind.PORT_RECEIVES, (traffic("traffic", w.ratio, w.limit),), (w.device,))
-        for path in ("network", "infiniband")
-        for w in e.context.wires(path)
-        if w.direction == "receive" and w.ratio >= e.context.saturation(path)
-    )

@@ -11,7 +11,7 @@ from agent.jobs.job import NcclStandings
 from agent.limits.paths import PathAccounts
 from agent.model import GpuKey
 from agent.series import SampleStore
-from agent.sources import cpu, disk, filesystem, pressure, process, workload
+from agent.sources import cpu, disk, filesystem, pcie_switch, pressure, process, workload
 
 
 class PathUse(NamedTuple):
@@ -107,6 +107,25 @@ class TickContext:
     def network_mounts(self) -> tuple[str, ...]:
         """Types of the network file systems that are mounted."""
         return tuple(sorted(kind for (kind,) in self.samples.all(filesystem.NETWORK_MOUNTS)))
+
+    @cached_property
+    def uplinks(self) -> dict[str, tuple[float, list[GpuKey]]]:
+        """What the uplink of each PCIe switch can carry (bytes a second), and the GPUs below it."""
+        found: dict[str, tuple[float, list[GpuKey]]] = {}
+        for (index, uuid, bridge), limit in self.samples.all(pcie_switch.UPLINK).items():
+            found.setdefault(bridge, (limit, []))[1].append(GpuKey(int(index), uuid))
+        return found
+
+    def shared_uplink(self, gpu: GpuKey, direction: str) -> "PathUse | None":
+        """The fullest uplink that this GPU shares with others, in one direction; None where it has
+        its own."""
+        shared = []
+        for bridge, (limit, below) in self.uplinks.items():
+            if gpu in below and len(below) > 1:
+                wires = [w for one in below for w in self.wires("pcie", one)]
+                moved = sum(w.ratio * w.limit for w in wires if w.direction == direction)
+                shared.append(PathUse(bridge, direction, moved / limit, limit))
+        return max(shared, key=lambda wire: wire.ratio, default=None)
 
     @cached_property
     def cpu_busy(self) -> float | None:

@@ -21,7 +21,8 @@ SCAN_EVERY = 10.0
 
 
 class Stat(NamedTuple):
-    """One process now; `seconds` of CPU time are those of all its threads, `started` since boot."""
+    """One process now; `seconds` of CPU time are those of all its threads, `ended` those of its
+    descendants that have ended and were waited for, `started` since boot."""
 
     pid: int
     name: str
@@ -29,6 +30,7 @@ class Stat(NamedTuple):
     parent: int
     group: int
     seconds: float
+    ended: float
     started: float
 
 
@@ -48,10 +50,11 @@ def _stat(files: FileTree, path: str, pid: int) -> Stat:
         state, *numbers = tail.split(maxsplit=20)[:20]
         parent, group, *_ = map(int, numbers[:2])
         seconds = (int(numbers[10]) + int(numbers[11])) / HERTZ
+        ended = (int(numbers[12]) + int(numbers[13])) / HERTZ
         started = int(numbers[18]) / HERTZ
     except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
         raise ProcessLookupError(ESRCH, "ended", path) from error
-    return Stat(pid, head.partition("(")[2], state, parent, group, seconds, started)
+    return Stat(pid, head.partition("(")[2], state, parent, group, seconds, ended, started)
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The processes behind one GPU, over a few readings: what they did in that time. Pure."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,11 +17,13 @@ RUNNING, WAITING = "R", "D"
 
 
 class ProcessReading(NamedTuple):
-    """One reading of a process: when (s), its state, its CPU seconds until then."""
+    """One reading of a process: when (s), its state, its CPU seconds until then, and those of its
+    children that have ended and were never followed."""
 
     at: float
     state: str
     seconds: float
+    children: float
 
 
 @dataclass(slots=True, eq=False)
@@ -30,10 +32,23 @@ class ProcessActivity:
 
     started: float
     readings: deque[ProcessReading] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    _ended: float | None = None  # s of all ended children, as the kernel counts them
+    _grown: float = 0.0  # s that the last reading added to them
+    _followed: float = 0.0  # s of followed children that ended, and are in there, or soon will be
 
     def take(self, at: float, stat: Stat) -> None:
-        """One more reading."""
-        self.readings.append(ProcessReading(at, stat.state, stat.seconds))
+        """One more reading. What it adds to the children's time is taken in by the next: by then it
+        is known which of them were followed."""
+        before = self.readings[-1].children if self.readings else 0.0
+        new = max(0.0, self._grown - self._followed)
+        self._followed = max(0.0, self._followed - self._grown)
+        self._grown = 0.0 if self._ended is None else max(0.0, stat.ended - self._ended)
+        self._ended = stat.ended
+        self.readings.append(ProcessReading(at, stat.state, stat.seconds, before + new))
+
+    def lose(self, seconds: float) -> None:
+        """A child that was followed has ended, after so many CPU seconds."""
+        self._followed += seconds
 
     @property
     def at(self) -> float:
@@ -43,8 +58,16 @@ class ProcessActivity:
     @property
     def cores(self) -> float | None:
         """CPU seconds a second over the window; None before two readings."""
+        return self._rate(lambda reading: reading.seconds)
+
+    @property
+    def child_cores(self) -> float | None:
+        """CPU seconds a second of children too short-lived to be followed."""
+        return self._rate(lambda reading: reading.children)
+
+    def _rate(self, of: Callable[[ProcessReading], float]) -> float | None:
         first, last = self.readings[0], self.readings[-1]
-        return (last.seconds - first.seconds) / (last.at - first.at) if last.at > first.at else None
+        return (of(last) - of(first)) / (last.at - first.at) if last.at > first.at else None
 
     def share(self, state: str) -> float:
         """Share of the readings that found it in this state."""
@@ -72,6 +95,11 @@ def cores(launchers: Iterable[ProcessActivity]) -> float | None:
     """Cores that processes use together; None before two readings at any."""
     known = [follow.cores for follow in launchers if follow.cores is not None]
     return sum(known) if known else None
+
+
+def child_cores(followed: Iterable[ProcessActivity]) -> float:
+    """Cores that the short-lived children of processes use together."""
+    return sum(follow.child_cores or 0.0 for follow in followed)
 
 
 def waiting(launchers: Iterable[ProcessActivity]) -> float:

@@ -42,6 +42,7 @@ class GpuProcessGroups:
         self._descent = processes.Descent(files)
         self._allowance = Allowance(files)
         self._follows: dict[int, ProcessActivity] = {}
+        self._parents: dict[int, int] = {}
         self._found: dict[Labels, _Found] = {}
 
     def read(
@@ -59,6 +60,7 @@ class GpuProcessGroups:
         """Drop what was not read for a window, and the GPUs that are gone."""
         for pid in [p for p, follow in self._follows.items() if follow.at < at - WINDOW]:
             del self._follows[pid]
+            self._parents.pop(pid, None)
         for gpu in self._found.keys() - set(gpus):
             del self._found[gpu]
         self._allowance.forget(at)
@@ -86,12 +88,21 @@ class GpuProcessGroups:
         try:
             stat = processes.stat(self._files, pid)
         except OSError:
-            self._follows.pop(pid, None)
+            self._lose(pid)
             return None
         if known is None or known.started != stat.started:
+            self._lose(pid)
             known = self._follows[pid] = ProcessActivity(stat.started)
         known.take(at, stat)
+        self._parents[pid] = stat.parent
         return known
+
+    def _lose(self, pid: int) -> None:
+        """A process has ended: the kernel adds its time to that of its parent's children."""
+        gone, parent = self._follows.pop(pid, None), self._parents.pop(pid, None)
+        above = self._follows.get(parent) if parent is not None else None
+        if gone is not None and above is not None:
+            above.lose(gone.readings[-1].seconds)
 
 
 def _named(follows: dict[int, ProcessActivity]) -> list[tuple[int, float]]:

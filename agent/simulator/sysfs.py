@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable
 
 from agent.simulator.machine import Machine
-from agent.simulator.system_models import ArrayModel, DiskModel, HcaModel, NicModel
+from agent.simulator.system_models import ArrayModel, DiskModel, HcaModel, NicModel, SystemModel
 from agent.simulator.traffic import WORD
 
 Tree = dict[str, Callable[[], str]]
 
+PCI = "/sys/bus/pci/devices"
 SECTOR = 512
 ETHERNET, LOOPBACK = "1", "772"
 HCA_ERRORS = (
@@ -50,16 +51,37 @@ def tree(machine: Machine) -> Tree:
         files |= _nic(machine, nic)
     for hca in system.hcas:
         files |= _hca(machine, hca)
+    for port in _ports(system).values():
+        folder = f"{PCI}/{port}"
+        files |= _below(folder, {"max_link_speed": "8.0 GT/s PCIe", "current_link_width": 16})
     return files | _loopback()
 
 
+def _ports(system: SystemModel) -> dict[int, str]:
+    """The upstream port of the PCIe switch above each GPU, by the GPU's bus."""
+    number = system.per_pcie_switch
+    groups = [system.buses[n : n + number] for n in range(0, system.gpus, number)] if number else []
+    return {bus: f"0000:{min(group) - 2:02x}:00.0" for group in groups for bus in group}
+
+
 def links(machine: Machine) -> dict[str, str]:
-    """Symbolic links: the members of arrays."""
-    return {
+    """Symbolic links: the members of arrays, GPUs in the tree of PCI devices."""
+    return _gpus(machine.system) | {
         f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"
         for array in machine.system.arrays
         for disk in array.members
     }
+
+
+def _gpus(system: SystemModel) -> dict[str, str]:
+    """Each GPU below its root port, and below both ports of a switch where there is one."""
+    ports = _ports(system)
+    found = {}
+    for bus in system.buses:
+        gpu = f"0000:{bus:02x}:00.0"
+        switch = f"/{ports[bus]}/0000:{bus - 1:02x}:08.0" if bus in ports else ""
+        found[f"{PCI}/{gpu}"] = f"../../../devices/pci0000:00/0000:00:02.0{switch}/{gpu}"
+    return found
 
 
 def device_number(name: str) -> str:

@@ -82,6 +82,7 @@ class SystemModel:
     hcas: tuple[HcaModel, ...] = ()
     graph: Graph = field(default_factory=dict)
     switched: bool = False  # NVLinks end at NVSwitches
+    per_pcie_switch: int = 0  # GPUs that share the uplink of a PCIe switch; 0: each has its own
 
     @property
     def gpus(self) -> int:

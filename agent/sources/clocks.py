@@ -47,6 +47,9 @@ CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
 EVERY_TICK = ("sm",)
 MHZ = 1e6
 
+APPLICATION_CLOCKS = 0x2
+"""Bit of the mask: the clocks stand where somebody set them (nvidia-smi -ac or -lgc)."""
+
 STEPWISE = 3.0
 """Throttled seconds per second at most: the driver advances these counters in coarse steps."""
 

@@ -49,6 +49,10 @@ PROCESS = internal(
     (*GPU_LABELS, "pid"),
 )
 
+MPS_SERVER = "nvidia-cuda-mps"
+"""Name of the server of CUDA's multi-process service as the kernel cuts it, to 15 letters. It
+serves all GPUs for whoever comes; its clients are listed beside it (from Volta)."""
+
 MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not tell how much memory a process holds")
 
 
@@ -72,23 +76,32 @@ class Processes:
         self._host = gpu_context.host
         self._configuration = gpu_context.configuration
         self._gpu_processes = gpu_context.gpu_processes
+        self._serves: dict[int, bool] = {}  # by pid, whether it is an MPS server
 
     def read(self, out: Out) -> None:
         processes: list[Any] = []
+        working: list[int] = []
         try:
             processes = running(self._device)
+            working = self._working([process.pid for process in processes])
         finally:  # where the driver refuses, nobody is known to be there
-            self._gpu_processes.settle(self._device.labels, (p.pid for p in processes))
-        self._device.has_processes = bool(processes)
-        out.add(PROCESSES, len(processes))
+            self._gpu_processes.settle(self._device.labels, working)
+        self._device.has_processes = bool(working)
+        out.add(PROCESSES, len(working))
         held = [p.usedGpuMemory for p in processes]
         if None in held:
             out.absent(MEMORY, MEMORY_UNKNOWN)
         else:
             out.add(MEMORY, sum(held))
-        for process in processes:
-            out.add(PROCESS, 1, str(process.pid))
+        for pid in working:
+            out.add(PROCESS, 1, str(pid))
         self._list_largest(processes, out)
+
+    def _working(self, pids: list[int]) -> list[int]:
+        """Those that are no MPS servers."""
+        known = self._serves
+        self._serves = {p: known[p] if p in known else self._name(p) == MPS_SERVER for p in pids}
+        return [pid for pid in pids if not self._serves[pid]]
 
     def _list_largest(self, processes: list[Any], out: Out) -> None:
         values = [p for p in processes if p.usedGpuMemory is not None]

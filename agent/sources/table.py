@@ -24,6 +24,7 @@ from agent.sources import (
     network,
     nvlink,
     pcie,
+    pcie_switch,
     power,
     pressure,
     process,
@@ -34,7 +35,9 @@ from agent.sources import (
 )
 from agent.sources.options import HostOptions
 
-GPU_SOURCES = (gpu, memory, power, clocks, temperature, process, activity, pcie, nvlink, ecc)
+GPU_SOURCES = (
+    *(gpu, memory, power, clocks, temperature, process, activity, pcie, pcie_switch, nvlink, ecc),
+)
 """In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
 
 HOST_SOURCES = (disk, network, infiniband, cpu, pressure, filesystem, chassis)

@@ -68,6 +68,13 @@ LOADERS_CORES = internal(
     "utime and stime in /proc/PID/stat",
     GPU_LABELS,
 )
+CHILDREN_CORES = internal(
+    "dgx_workload_children_cores",
+    "Cores that short-lived commands below the GPU's processes used, over the last 5 s: "
+    "descendants that ended without ever being followed.",
+    "cutime and cstime in /proc/PID/stat",
+    GPU_LABELS,
+)
 THREADS = internal(
     "dgx_workload_threads",
     "Threads of the GPU's own processes that did anything in the last 5 s.",
@@ -175,7 +182,7 @@ CGROUP_HOLDS = 60.0
 """Seconds for which a process is taken to stay in its cgroup."""
 OF_PROCESSES: tuple[Metric, ...] = (
     *(LAUNCHER_CORES, LAUNCHER_WAITING, LOADERS, LOADERS_WAITING, LOADERS_RUNNING, LOADERS_CORES),
-    ALLOWED_CORES,
+    *(ALLOWED_CORES, CHILDREN_CORES),
 )
 
 
@@ -248,6 +255,7 @@ class Workload:
         values: tuple[float | None, ...] = (
             *(cores, follow.waiting(launchers), loading.number, loading.waiting),
             *(loading.running, loading.cores, there.allowed),
+            follow.child_cores((*launchers, *there.loaders.values())),
         )
         for metric, value in zip(OF_PROCESSES, values, strict=True):
             if value is not None:

@@ -21,7 +21,8 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "findings": [{"kind", "severity", "sentence", "text", "gpu", "uuid", "device", "figures",
                    "names"}], the worst first,
      "gpus":  [{"state", "cause", "seconds", "summary", "sentence", "evidence", "doubts", "advice",
-                "grade", "lost", "values": [a number or null for each meter]}],
+                "grade", "shares": {"state/cause": 0-1}, "lost",
+                "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],
      "links": [[up, transmit, receive]],
      "jobs":  [{"id", "title", "gpus", "level", "sentence", "steps_per_second", "rates": [steps a
@@ -42,12 +43,14 @@ its `figures` are numbers by name: {"value", "limit": what was expected, "unit"}
     {"whole": true, "newest": second, "timestamp": of the newest, "slots": n,
      "states": [null, "idle/none", ...],
      "series": {"activity": {"unit", "scale", "bytes": 1 or 2, "gap": 255 or 65535}, ...},
-     "gpus":   {uuid: {"state": codes, "activity": codes, "memory", "power", "temperature"}},
+     "gpus":   {uuid: {"state": codes, "shares": {"busy/none": codes, ...}, "activity": codes,
+                       "memory", "power", "temperature"}},
      "paths":  {"nvlink/GPU-...": codes, "disk/md0": codes}}
 
 Codes are base64 of unsigned little-endian integers, one a second: those of the seconds
 `newest - slots + 1` to `newest`, oldest first. A state's code is its place in `states`, 0 is a
-gap; elsewhere the value is code times `scale`, `gap` is a gap. A path is `path/uuid`, or
+gap; a share's code is a value without gaps (series `share`), and a pair that is not there had
+none; elsewhere the value is code times `scale`, `gap` is a gap. A path is `path/uuid`, or
 `path/device` where it belongs to no GPU, and holds the ratio of its fuller direction (series
 `ratio`). With `whole` false it holds only what this client missed: append it. A tick whose
 `second` the history holds already adds nothing to it.

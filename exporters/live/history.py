@@ -3,18 +3,20 @@
 import sys
 from array import array
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agent.diagnosis.accounting import LONGEST
 from agent.limits.paths import PathAccount
 from agent.limits.resolution import Limits
-from agent.model import PAIRS, Snapshot
+from agent.model import PAIRS, Pair, Snapshot
 from agent.sources import activity, memory, power, temperature
 from exporters.live.events import RecentEvents
 from exporters.live.paths import is_link
 from exporters.live.view import View
+from exporters.words import pair_name
 
 Document = dict[str, Any]
 
@@ -61,6 +63,9 @@ SERIES = (
 METRICS = (activity.ACTIVITY, memory.USED, power.POWER, temperature.TEMPERATURE)
 """What the series of a GPU are made of, one each."""
 
+SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
+"""Of one state and cause; where nothing is known the state is a gap, and shares are 0."""
+
 RATIO = HistorySeries("ratio", "ratio", 1 / 100, *BYTE)
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
 """0 is a gap."""
@@ -76,14 +81,30 @@ class ValueHistory:
 
     states: "array[int]" = field(default_factory=lambda: array("B", bytes(SPAN)))
     rings: "tuple[array[int], ...]" = field(default_factory=lambda: tuple(map(_ring, SERIES)))
+    shares: "dict[Pair, array[int]]" = field(default_factory=dict)  # those that ever were above 0
     seen: int = 0  # the last second that is no gap
 
-    def put(self, slots: Iterable[int], state: int, codes: Sequence[int]) -> None:
+    def put(
+        self,
+        slots: Iterable[int],
+        state: int,
+        codes: Sequence[int],
+        shares: Mapping[Pair, float] = MappingProxyType({}),
+    ) -> None:
         """Write one second, or several that it stands for."""
+        for pair in shares.keys() - self.shares.keys():
+            self.shares[pair] = array("B", bytes(SPAN))
+        parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]
         for slot in slots:
             self.states[slot] = state
             for ring, code in zip(self.rings, codes, strict=True):
                 ring[slot] = code
+            for ring, code in parts:
+                ring[slot] = code
+
+    def forget_shares(self) -> None:
+        """Drop the pairs that had no share in the whole span."""
+        self.shares = {pair: ring for pair, ring in self.shares.items() if any(ring)}
 
 
 GAPS = tuple(series.gap for series in SERIES)
@@ -154,7 +175,10 @@ class History:
                 series.code(samples.value(metric, *labels))
                 for series, metric in zip(SERIES, METRICS, strict=True)
             ]
-            track.put(slots, STATES[verdict.pair] if verdict else 0, codes)
+            if verdict is None:
+                track.put(slots, 0, codes)
+            else:
+                track.put(slots, STATES[verdict.pair], codes, verdict.shares)
             track.seen = second
 
     def _take_paths(self, snapshot: Snapshot, slots: list[int]) -> None:
@@ -190,6 +214,8 @@ class History:
         """Drop what has been nothing but a gap for the whole span."""
         gone = second - SPAN
         self.gpus = {uuid: track for uuid, track in self.gpus.items() if track.seen > gone}
+        for track in self.gpus.values():
+            track.forget_shares()
         self.paths = {
             name: path_history
             for name, path_history in self.paths.items()
@@ -210,11 +236,14 @@ class History:
             "newest": newest,
             "timestamp": self.timestamp,
             "slots": slots,
-            "states": [None, *(f"{state.value}/{cause.value}" for state, cause in PAIRS)],
-            "series": {series.name: series.document() for series in (*SERIES, RATIO)},
+            "states": [None, *map(pair_name, PAIRS)],
+            "series": {series.name: series.document() for series in (*SERIES, SHARE, RATIO)},
             "gpus": {
                 uuid: {
                     "state": _text(track.states, order),
+                    "shares": {
+                        pair_name(pair): _text(ring, order) for pair, ring in track.shares.items()
+                    },
                     **dict(zip(names, (_text(ring, order) for ring in track.rings), strict=True)),
                 }
                 for uuid, track in self.gpus.items()

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from agent.model import GpuKey, Metric, Snapshot
 from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, power, temperature
-from exporters.words import verdict_document
+from exporters.words import shares_document, verdict_document
 
 Document = dict[str, Any]
 
@@ -46,6 +46,7 @@ UNKNOWN: Document = {
     "doubts": [],
     "advice": "",
     "grade": None,
+    "shares": {},
 }
 UNJUDGED = "its activity is not known"
 LOST = "lost: it no longer answers"
@@ -91,4 +92,5 @@ def judged(gpu: GpuKey, snapshot: Snapshot, *, lost: bool) -> Document:
         why = LOST if lost else unjudged.detail if unjudged else UNJUDGED
         return {**UNKNOWN, "summary": why, "sentence": why, "advice": LOST_ADVICE if lost else ""}
     document = verdict_document(verdict, snapshot.at)
-    return {**document, "seconds": round(document["seconds"])}
+    shares = shares_document(verdict.shares)
+    return {**document, "seconds": round(document["seconds"]), "shares": shares}

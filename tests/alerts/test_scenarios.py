@@ -8,7 +8,7 @@ import pytest
 from agent import simulator as simulation
 from agent.simulator.scenarios import NAMES, TOUR
 from tests.support import machines
-from tests.support.alert_replay import firing, record, used
+from tests.support.alert_replay import SCALE, firing, record, used
 
 STARVED = "DgxGpuStarved"
 EXPECTED: dict[str, set[str]] = {
@@ -36,7 +36,7 @@ EXPECTED: dict[str, set[str]] = {
     "driver-hang": {"DgxAgentBlind"},
     "exposed-communication": set(),
     "hang": {"DgxJobHung"},
-    "late-rank": set(),
+    "late-rank": {STARVED, "DgxGpuStraggler"},
     "checkpoint": {STARVED},
     "threads": {STARVED},
     "no-demand": {STARVED},
@@ -45,10 +45,13 @@ KNOWN_DISKS = "dgx-1-v100"
 """Its sheet states what the array can read; that of the others does not, so nobody can say that
 their disks are full."""
 
-SECONDS = {"held": 125, "nvlink-errors": 75, "ecc": 75, "training": 75, "idle": 75}
+SECONDS = {"held": 125, "late-rank": 75, "nvlink-errors": 75, "ecc": 75, "training": 75, "idle": 75}
 """Held: only after a minute. Some counters are read once a minute."""
 
 USUAL_SECONDS = 45
+SCALES = {"late-rank": 1 / 240}
+"""Told by the window of six hours alone, of which half must be observed."""
+
 SMALL, LARGE = "dgx-station-v100", "dgx-h100"
 PLAYED = [
     *(
@@ -76,4 +79,5 @@ def test_raises_its_alerts_and_no_others(system: str, scenario: str, tmp_path: P
     record(bench, seconds, series, used())
     full = {"DgxDiskSaturated"} if (system, scenario) == (KNOWN_DISKS, "starved-disk") else set()
     wanted = EXPECTED[scenario] | full | {"DgxWatchdog"}
-    assert firing(series, seconds - 2, tmp_path) == wanted
+    scale = SCALES.get(scenario, SCALE)
+    assert firing(series, seconds - 2, tmp_path, scale) == wanted

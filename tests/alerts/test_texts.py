@@ -10,7 +10,7 @@ import pytest
 from agent.config.settings import Settings
 from alerts.build import rules
 from tests.alerts.test_rules import cases
-from tests.support.alert_input import SYSTEMS, TARGET, Case, group
+from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET, Case, group
 
 QUOTED = r'"((?:[^"\\]|\\.)*)"'
 FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]
@@ -18,14 +18,21 @@ FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]
 
 def rendered(folder: Path) -> dict[str, list[str]]:
     """Descriptions by case: promtool shows them for an alert that a test did not expect."""
-    tests = [group(case._replace(fires=())) for case in FIRING]
-    content = {
-        "rule_files": sorted(rules(Settings())),
-        "evaluation_interval": "15s",
-        "tests": tests,
-    }
     for name, text in rules(Settings()).items():
         (folder / name).write_text(text)
+    found: dict[str, list[str]] = {}
+    for every in {case.every for case in FIRING}:
+        tests = [group(case._replace(fires=())) for case in FIRING if case.every == every]
+        found |= _rendered(folder, tests, max(every, SCRAPE))
+    return found
+
+
+def _rendered(folder: Path, tests: list[dict[str, object]], evaluated: int) -> dict[str, list[str]]:
+    content = {
+        "rule_files": sorted(rules(Settings())),
+        "evaluation_interval": f"{evaluated}s",
+        "tests": tests,
+    }
     (folder / "test.yaml").write_text(json.dumps(content))
     command = ["promtool", "test", "rules", "test.yaml"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -59,12 +66,16 @@ def test_says_where_and_how_much(case: Case, texts: dict[str, list[str]]) -> Non
 
 
 EXACT = {
-    "DgxGpuStarved: just over a quarter": "was starved by disk for 26% of the last 15m (limit "
-    "25%). Read less or faster",
+    "DgxGpuStarved: just over a quarter": "waited for 26% of the last 15m (limit 25%). Starved by "
+    "disk for 26%: Read less or faster",
+    "DgxGpuStarved: several causes together": "waited for 26% of the last 15m (limit 25%). Starved "
+    "by disk for 16%: Read less or faster",
+    "DgxGpuStarved: several causes of six hours": "waited for 11% of the last 6h (limit 10%). "
+    "Starved by disk for 6%: Read less or faster",
     "DgxGpuHot: at the limit": "is at 87 °C, its limit is 87 °C. Look after the cooling",
     "DgxLinkSaturated: network, just over": "network eno1 (receive) of box:9935 was full for 51% "
     "of the last 10m (limit 50% of the time; it can carry 50GB/s). Copy the data",
-    "DgxGpuStraggler: one does not wait": "is waited for by 2 GPUs of the machine: 1 2 (each",
+    "DgxGpuStraggler: two wait for one": "is waited for by 2 GPUs of the machine: 1 2 (each",
     "DgxGpuMissing: seen to go": "is gone: 7 of 8 GPUs answer. Drain the node",
     "DgxNvlinkDown: one is down": "has 17 of 18 NVLinks up (down: 3). Drain the node",
 }

@@ -15,7 +15,10 @@ pytestmark = pytest.mark.browser
 
 BUSY, IDLE = 17, 1  # codes of the page
 STATES = [None, "busy/none", "idle/none"]  # the agent's codes: its place in this list
-SERIES = {"power": {"unit": "watts", "scale": 0.1, "bytes": 2, "gap": 65535}}
+SERIES = {
+    "power": {"unit": "watts", "scale": 0.1, "bytes": 2, "gap": 65535},
+    "share": {"unit": "ratio", "scale": 0.005, "bytes": 1, "gap": 255},
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,11 @@ def told(newest: int, states: list[int], watts: list[int], *, whole: bool) -> di
     """A `history` event of one GPU."""
     columns = {
         "state": b64encode(bytes(states)).decode(),
+        "shares": {
+            pair: b64encode(bytes(200 * (state == code) for state in states)).decode()
+            for code, pair in enumerate(STATES)
+            if pair
+        },
         "power": b64encode(b"".join(w.to_bytes(2, "little") for w in watts)).decode(),
     }
     document = {"whole": whole, "newest": newest, "slots": len(states)}
@@ -41,7 +49,9 @@ def remembered(page: Page, script: str) -> Any:
     return page.run(f"""import('/history.js').then(({{ History, SPAN }}) => {{
       const h = new History();
       const tick = (second, code) =>
-        h.append(second, new Map([['GPU-1', {{ code, values: {{ power: 100 }} }}]]));
+        h.append(second, new Map([
+          ['GPU-1', {{ code, values: {{ power: 100 }}, shares: [[code, 1]] }}],
+        ]));
       const codes = () => [...h.slots()].map(([slot]) => h.tracks.get('GPU-1').codes[slot]);
       const series = () => [...h.slots()].map(([slot]) => h.tracks.get('GPU-1').series.power[slot]);
       {script}
@@ -94,3 +104,12 @@ def test_a_gpu_that_is_gone_is_forgotten_in_the_end(page: Page) -> None:
       h.append(901, new Map());
       return [known, h.tracks.size];"""
     assert remembered(page, script) == [1, 0]
+
+
+def test_a_second_is_divided_into_its_shares(page: Page) -> None:
+    script = f"""
+      h.append(1, new Map([['GPU-1', {{ code: {BUSY}, values: {{}},
+                                        shares: [[{BUSY}, 0.75], [{IDLE}, 0.25]] }}]]));
+      tick(2, {BUSY});
+      return [...h.totals()].sort((a, b) => a[0] - b[0]);"""
+    assert remembered(page, script) == [[IDLE, 0.25], [BUSY, 1.75]]

@@ -30,15 +30,9 @@ class Scenario(NamedTuple):
     alerts: tuple[Alert, ...] = ()
 
 
-def starved(cause: str, words: str, gpus: frozenset[str]) -> Alert:
-    text = rf"{GPU} was starved by {words} for {SHARE} 15m \(limit 25%\)\. \w+"
-    return Alert("DgxGpuStarved", "warning", text, gpus, cause=cause)
-
-
-def told(severity: str, words: str, cause: str, gpus: frozenset[str]) -> Alert:
-    """A starved GPU whose words are not `starved by ...`."""
-    text = rf"{GPU} was {words} for {SHARE} 15m \(limit 25%\)\. \w+"
-    return Alert("DgxGpuStarved", severity, text, gpus, cause=cause)
+def starved(words: str, gpus: frozenset[str]) -> Alert:
+    text = rf"{GPU} waited for {SHARE} 15m \(limit 25%\)\. {words} for [\d.]+%: \w+"
+    return Alert("DgxGpuStarved", "warning", text, gpus)
 
 
 def full(name: str, what: str, *devices: str) -> Alert:
@@ -65,26 +59,24 @@ SCENARIOS: dict[str, Scenario] = {
         ),
     ),
     "starved-disk": Scenario(
-        ONE, (starved("disk", "disk", ALL8), full("DgxDiskSaturated", "Disk", "md0"))
+        ONE, (starved("Starved by disk", ALL8), full("DgxDiskSaturated", "Disk", "md0"))
     ),
     "starved-network": Scenario(
         STATION,
         (
-            starved("network", "the network", ALL4),
+            starved("Starved by the network", ALL4),
             full("DgxLinkSaturated", "network", "enp1s0f0"),
         ),
     ),
     "starved-pcie": Scenario(
-        H100, (starved("pcie", "PCIe", FIRST), full("DgxLinkSaturated", "pcie", "gpu0"))
+        H100, (starved("Starved by PCIe", FIRST), full("DgxLinkSaturated", "pcie", "gpu0"))
     ),
-    "starved-cpu": Scenario(STATION, (starved("cpu", "the CPU", ALL4),)),
-    "starved-host-thread": Scenario(
-        STATION, (told("warning", "limited by one launch thread", "host_thread", ALL4),)
-    ),
+    "starved-cpu": Scenario(STATION, (starved("Starved by the CPU", ALL4),)),
+    "starved-host-thread": Scenario(STATION, (starved("Limited by one launch thread", ALL4),)),
     "starved-peer": Scenario(
         H100,
         (
-            starved("peer", "a slow peer", ALL8 - FIRST),
+            starved("Starved by a slow peer", ALL8 - FIRST),
             Alert(
                 "DgxGpuStraggler",
                 "warning",
@@ -211,9 +203,20 @@ SCENARIOS: dict[str, Scenario] = {
         ),
     ),
     "late-rank": Scenario(H100),
-    "checkpoint": Scenario(STATION, (starved("disk", "disk", ALL4),)),
-    "threads": Scenario(STATION, (starved("cpu", "the CPU", ALL4),)),
-    "no-demand": Scenario(STATION, (told("info", "waiting, cause unknown", "unknown", ALL4),)),
+    "checkpoint": Scenario(STATION, (starved("Starved by disk", ALL4),)),
+    "threads": Scenario(STATION, (starved("Starved by the CPU", ALL4),)),
+    "no-demand": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxGpuStarved",
+                "info",
+                rf"{GPU} was waiting, cause unknown for {SHARE} 15m \(limit 25%\)\. \w+",
+                ALL4,
+                cause="unknown",
+            ),
+        ),
+    ),
     "driver-hang": Scenario(
         STATION,
         (

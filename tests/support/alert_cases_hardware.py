@@ -193,6 +193,17 @@ def lanes(s: System) -> Iterator[Case]:
     slow = (on(s, "warning", sign="generation"),)
     yield Case(name, "slow under load", generation(steady(most - 2, 21), 0.51), slow)
     yield Case(name, "slow at rest", generation(steady(1.0, 21), 0.49))
+
+    def copying(at: float, carried: float) -> Series:
+        """Half idle, at some generation, with this share of what the slot can carry."""
+        one = of_gpu(paths.RATIO, s, path="pcie", device="gpu1", direction="receive")
+        slow_link = generation(steady(at, 21), 0.3)
+        return {**slow_link, one: steady(carried, 21)}
+
+    half = 0.5 / 2 ** (most - 1)
+    yield Case(name, "stuck at 1 and starving", copying(1.0, 1.1 * half), slow)
+    yield Case(name, "at 1, and nearly nothing moves", copying(1.0, 0.5 * half))
+    yield Case(name, "at its full rate and busy with copies", copying(most, 0.9))
     once = [*steady(most - 2, 10), most, *steady(most - 2, 10)]
     yield Case(name, "fast now and then", generation(once, 1.0))
 

@@ -1,12 +1,14 @@
 """When the alerts for the owner of a job fire, and when they rest: at their boundaries."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from agent.diagnosis.accounting import STATE, STATE_SECONDS
+from agent.diagnosis.accounting import STATE, STATE_SECONDS, WAITS_FOR
 from agent.diagnosis.job_watch import HUNG, REFERENCE
 from agent.diagnosis.pulses import STEP
 from agent.limits import paths
+from agent.sources import activity, gpu
 from tests.support.alert_input import (
+    SCRAPE,
     Case,
     Points,
     Series,
@@ -16,18 +18,21 @@ from tests.support.alert_input import (
     of_gpu,
     on,
     scrapes,
+    uuid,
 )
 
 Shares = dict[str, float]
 BUSY = {"busy/none": 1.0}
 
 
-def spent(system: System, *phases: tuple[float, Shares], gpu: int = 1) -> Series:
+def spent(
+    system: System, *phases: tuple[float, Shares], gpu: int = 1, every: int = SCRAPE
+) -> Series:
     """A GPU's seconds: minutes, and the share of them in each state/cause."""
     pairs = {pair for _, shares in phases for pair in shares}
     return {
         of_gpu(STATE_SECONDS, system, gpu, state=p.split("/")[0], cause=p.split("/")[1]): growing(
-            *((minutes, shares.get(p, 0.0)) for minutes, shares in phases)
+            *((minutes, shares.get(p, 0.0)) for minutes, shares in phases), every=every
         )
         for p in sorted(pairs)
     }
@@ -38,12 +43,19 @@ def part(pair: str, share: float) -> Shares:
     return {pair: share, "busy/none": 1.0 - share}
 
 
+DISK = "starved/disk"
+SEVERAL = {DISK: 0.16, "starved/cpu": 0.10, "starved/unknown": 0.2, "busy/none": 0.54}
+
+
 def starved(system: System) -> Iterator[Case]:
-    name, disk = "DgxGpuStarved", "starved/disk"
-    fires = (on(system, "warning", state="starved", cause="disk"),)
-    told = (on(system, "info", state="starved", cause="unknown"),)
+    name, disk = "DgxGpuStarved", DISK
+    fires = (on(system, "warning", window="15m"),)
+    told = (on(system, "info", window="15m", state="starved", cause="unknown"),)
     yield Case(name, "just over a quarter", spent(system, (20, part(disk, 0.26))), fires)
     yield Case(name, "just under a quarter", spent(system, (20, part(disk, 0.24))))
+    yield Case(name, "several causes together", spent(system, (20, SEVERAL)), fires)
+    fewer = {**SEVERAL, DISK: 0.14, "busy/none": 0.56}
+    yield Case(name, "several causes, and together too little", spent(system, (20, fewer)))
     yield Case(name, "nothing explains it", spent(system, (20, part("starved/unknown", 0.6))), told)
     yield Case(
         name, "wholly, since five minutes", spent(system, (20, BUSY), (5.25, {disk: 1.0})), fires
@@ -54,20 +66,52 @@ def starved(system: System) -> Iterator[Case]:
         "three minutes of loading, then work, with an agent just started",
         spent(system, (3, {disk: 1.0}), (2, BUSY)),
     )
-    yield Case(name, "an agent just started", spent(system, (3.5, {disk: 1.0})))
-    yield Case(name, "an agent not so young", spent(system, (6, {disk: 1.0})), fires)
-    yield Case(name, "the agent's clock runs ten times faster", fast(system, disk, 0.3), fires)
+    yield Case(name, "less than half of the window observed", spent(system, (7, {disk: 1.0})))
+    yield Case(name, "half of the window observed", spent(system, (9.5, {disk: 1.0})), fires)
+    yield Case(name, "the agent's clock runs five times faster", fast(system, disk, 0.3), fires)
     yield Case(name, "faster, and under a quarter", fast(system, disk, 0.2))
+    for every in (5, 30, 60, 120):
+        over = spent(system, (20, part(disk, 0.27)), every=every)
+        yield Case(name, f"scraped each {every} s, over a quarter", over, fires, every)
+        under = spent(system, (20, part(disk, 0.23)), every=every)
+        yield Case(name, f"scraped each {every} s, under a quarter", under, (), every)
+
+
+HOUR, SLOW = 60.0, 120
+"""Minutes; seconds between two scrapes of a long window."""
+
+
+def starved_long(system: System) -> Iterator[Case]:
+    name, disk = "DgxGpuStarved", DISK
+    fires = (on(system, "warning", window="6h"),)
+
+    def over(hours: float, share: float) -> Series:
+        return spent(system, (hours * HOUR, part(disk, share)), every=SLOW)
+
+    yield Case(name, "a tenth of six hours", over(6.2, 0.11), fires, SLOW)
+    yield Case(name, "under a tenth of six hours", over(6.2, 0.09), (), SLOW)
+    yield Case(name, "half of six hours observed", over(3.2, 0.11), fires, SLOW)
+    yield Case(name, "less than half of six hours observed", over(2.8, 0.2), (), SLOW)
+    one = {DISK: 0.06, "starved/cpu": 0.05, "busy/none": 0.89}
+    several = spent(system, (6.2 * HOUR, one), every=SLOW)
+    yield Case(name, "several causes of six hours", several, fires, SLOW)
+    points = len(next(iter(over(24.2, 0.06).values())))
+    gpm: Series = {of_gpu(activity.SM_ACTIVE, system): [0.5] * points}
+    told = (on(system, "info", window="24h"),)
+    yield Case(name, "a twentieth of a day", {**over(24.2, 0.06), **gpm}, told, SLOW)
+    yield Case(name, "under a twentieth of a day", {**over(24.2, 0.04), **gpm}, (), SLOW)
+    yield Case(name, "a twentieth of a day, told without GPM", over(24.2, 0.06), (), SLOW)
+    yield Case(name, "half of a day observed", {**over(12.5, 0.06), **gpm}, told, SLOW)
 
 
 def fast(system: System, pair: str, share: float) -> Series:
-    """As on a simulated machine at ten times its speed."""
-    return spent(system, (20, {p: 10 * s for p, s in part(pair, share).items()}))
+    """As on a simulated machine at five times its speed."""
+    return spent(system, (20, {p: 5 * s for p, s in part(pair, share).items()}))
 
 
 def hung(system: System) -> Iterator[Case]:
     name, hung_gpu = "DgxJobHung", {"state": "hung", "cause": "none"}
-    hanging: Points = [0.0] * 4 + [1.0] * 8
+    hanging: Points = [*[0.0] * 4, *[1.0] * 8]
     rank = {"rank": "1", "pid": "4711", "host": "10.0.0.1"}
     told: Series = {of_gpu(HUNG, system, 1, **rank): [1.0] * 12}
     state: Series = {of_gpu(STATE, system, gpu, **hung_gpu): hanging for gpu in (0, 1)}
@@ -84,7 +128,7 @@ def slower(system: System) -> Iterator[Case]:
     name, told = "DgxJobSlower", {"severity": "info"}
 
     def steps(seconds: float, minutes: float) -> Series:
-        told: Points = [0.2] * 20 + [seconds] * scrapes(minutes)
+        told: Points = [*[0.2] * 20, *[seconds] * scrapes(minutes)]
         return {
             of_gpu(STEP, system, 1): told,
             of_gpu(REFERENCE, system, 1): [0.2] * (20 + scrapes(minutes)),
@@ -117,27 +161,46 @@ def throttled(system: System) -> Iterator[Case]:
     yield Case(name, "just too short", spent(system, (20, BUSY), (3.5, {pair: 1.0})))
 
 
+STRAGGLER = "DgxGpuStraggler"
+
+
+def waiting(
+    system: System, share: float, named: float, minutes: float = 20, every: int = SCRAPE
+) -> Series:
+    """Two GPUs wait for a peer, and so much of that for the first."""
+    found: Series = {}
+    for one in (1, 2):
+        found |= spent(system, (minutes, part("starved/peer", share)), gpu=one, every=every)
+        waits = of_gpu(WAITS_FOR, system, one, culprit=uuid(system, 0))
+        found[waits] = growing((minutes, named), every=every)
+    points = len(next(iter(found.values())))
+    infos: Series = {of_gpu(gpu.INFO, system, one, model="x"): [1.0] * points for one in range(4)}
+    return {**found, **infos}
+
+
+def one_is_late(system: System, sign: str, window: str = "15m") -> tuple[Mapping[str, str], ...]:
+    if sign == "unnamed":
+        return ({"severity": "warning", "sign": sign, "window": window},)
+    return (on(system, "warning", 0, sign=sign, window=window, culprit=uuid(system, 0)),)
+
+
 def straggler(system: System) -> Iterator[Case]:
-    name, peer = "DgxGpuStraggler", "starved/peer"
-    slow = spent(system, (20, BUSY), gpu=0)
+    named, unnamed = one_is_late(system, "named"), one_is_late(system, "unnamed")
+    yield Case(STRAGGLER, "two wait for one", waiting(system, 0.26, 0.26), named)
+    yield Case(STRAGGLER, "they wait just too little", waiting(system, 0.24, 0.24))
+    yield Case(STRAGGLER, "for whom is not known", waiting(system, 0.26, 0.0), unnamed)
+    yield Case(STRAGGLER, "for several", waiting(system, 0.40, 0.20))
+    yield Case(STRAGGLER, "just too short", waiting(system, 0.9, 0.9, minutes=6))
 
-    def waiting(share: float, *, others: Shares = BUSY, minutes: float = 20) -> Series:
-        far = spent(system, (minutes, part(peer, share)), gpu=2)
-        near = spent(system, (minutes, part(peer, share)), gpu=1)
-        return {**near, **far, **spent(system, (minutes, others), gpu=3)}
 
-    idle = {"idle/none": 1.0}
-    fires = (on(system, "warning", gpu=0, sign="named"),)
-    yield Case(name, "one does not wait", {**slow, **waiting(0.26, others=idle)}, fires)
-    yield Case(
-        name,
-        "two do not wait: nobody can say which one it is",
-        {**slow, **waiting(0.26)},
-        ({"severity": "warning", "sign": "unnamed"},),
-    )
-    yield Case(name, "they wait just too little", {**slow, **waiting(0.24, others=idle)})
-    early = {n: p[:20] for n, p in {**slow, **waiting(0.9, others=idle)}.items()}
-    yield Case(name, "just too short", {n: p[:17] for n, p in early.items()})
+def straggler_long(system: System) -> Iterator[Case]:
+    def over(share: float, named: float) -> Series:
+        return waiting(system, share, named, 6.2 * HOUR, SLOW)
+
+    named, unnamed = one_is_late(system, "named", "6h"), one_is_late(system, "unnamed", "6h")
+    yield Case(STRAGGLER, "a tenth of six hours", over(0.11, 0.11), named, SLOW)
+    yield Case(STRAGGLER, "a tenth, for whom is not known", over(0.11, 0.0), unnamed, SLOW)
+    yield Case(STRAGGLER, "under a tenth of six hours", over(0.09, 0.09), (), SLOW)
 
 
 def path(kind: str, device: str, direction: str, share: float, minutes: float = 15.0) -> Series:
@@ -169,11 +232,16 @@ def link(system: System) -> Iterator[Case]:
     yield Case(name, "an agent just started", path("network", "eno1", "receive", 1.0, 4.5))
     yield Case(name, "a disk is no link", path("disk", "md0", "read", 1.0))
     yield Case(name, "memory is no link", path("hbm", "gpu0", "total", 1.0))
-    both = {**nvlink(system, "gpu1", 0.6), **nvlink(system, "gpu1:3", 0.9)}
+    sends = spent(system, (15, part("communicating/nvlink", 0.5)))
+    both = {**nvlink(system, "gpu1", 0.6), **nvlink(system, "gpu1:3", 0.9), **sends}
     told = on(system, "warning", path="nvlink", direction="transmit")
     yield Case(name, "all links of a GPU", both, ({**told, "device": "gpu1"},))
-    one = {**nvlink(system, "gpu1", 0.1), **nvlink(system, "gpu1:3", 0.9)}
+    one = {**nvlink(system, "gpu1", 0.1), **nvlink(system, "gpu1:3", 0.9), **sends}
     yield Case(name, "one link of a GPU", one, ({**told, "device": "gpu1:3"},))
+    hidden = {**nvlink(system, "gpu1", 0.9), **spent(system, (15, BUSY))}
+    yield Case(name, "NVLink behind the kernels", hidden)
+    little = spent(system, (15, part("communicating/nvlink", 0.09)))
+    yield Case(name, "NVLink that takes little time", {**nvlink(system, "gpu1", 0.9), **little})
 
 
 def disk(_: System) -> Iterator[Case]:
@@ -185,4 +253,15 @@ def disk(_: System) -> Iterator[Case]:
     yield Case(name, "long enough", path("disk", "md0", "read", 1.0, 6.5), fires)
 
 
-TABLES = (starved, hung, slower, held, throttled, straggler, link, disk)
+TABLES = (
+    starved,
+    starved_long,
+    hung,
+    slower,
+    held,
+    throttled,
+    straggler,
+    straggler_long,
+    link,
+    disk,
+)

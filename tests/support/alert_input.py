@@ -37,17 +37,19 @@ SYSTEMS = (
 
 
 class Case(NamedTuple):
-    """Series, and the labels of the alerts that fire at their end; none where it rests."""
+    """Series, and the labels of the alerts that fire at their end; none where it rests. Points are
+    `every` seconds apart."""
 
     alert: str
     title: str
     series: Series
     fires: tuple[Mapping[str, str], ...] = ()
+    every: int = SCRAPE
 
 
-def scrapes(minutes: float) -> int:
-    """Samples in so many minutes."""
-    return round(minutes * 60 / SCRAPE)
+def scrapes(minutes: float, every: int = SCRAPE) -> int:
+    """Samples in so many minutes, one each so many seconds."""
+    return round(minutes * 60 / every)
 
 
 def named(metric: object, /, **labels: str) -> str:
@@ -75,13 +77,13 @@ def steady(value: float, minutes: float) -> Points:
     return [value] * (scrapes(minutes) + 1)
 
 
-def growing(*parts: tuple[float, float], start: float = 0.0) -> Points:
+def growing(*parts: tuple[float, float], start: float = 0.0, every: int = SCRAPE) -> Points:
     """A counter from `start` that grows so much a second for so many minutes, part by part."""
     points: Points = [start]
     value = start
     for minutes, each_second in parts:
-        for _ in range(scrapes(minutes)):
-            value += each_second * SCRAPE
+        for _ in range(scrapes(minutes, every)):
+            value += each_second * every
             points.append(round(value, 6))
     return points
 
@@ -103,8 +105,9 @@ def notation(points: Points) -> str:
     return " ".join(words)
 
 
-def group(case: Case, interval: int = SCRAPE) -> dict[str, object]:
+def group(case: Case) -> dict[str, object]:
     """One test of a file for promtool."""
+    interval = case.every
     length = max(len(points) for points in case.series.values())
     padded = {n: [*p, *[None] * (length - len(p))] for n, p in case.series.items()}
     wanted = [{"exp_labels": {"severity": "", **TARGET, **labels}} for labels in case.fires]

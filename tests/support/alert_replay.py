@@ -81,9 +81,9 @@ def _stale_gaps(points: list[str]) -> list[str]:
     ]
 
 
-def firing(series: Series, at: int, folder: Path) -> set[str]:
+def firing(series: Series, at: int, folder: Path, scale: float = SCALE) -> set[str]:
     """The names of the alerts that fire so many seconds after the start."""
-    for name, text in rules(Settings(), SCALE).items():
+    for name, text in rules(Settings(), scale).items():
         (folder / name).write_text(text)
     up = series["up"]
     series = {notation("up", TARGET): up, **{n: v for n, v in series.items() if n != "up"}}

@@ -102,6 +102,6 @@ VERDICTS: dict[str, set[str]] = {
     "dgx-h100:starved-peer": {"starved: peer", "busy"},
     "dgx-h100:nvlink-saturated": {"communicating: nvlink"},
     "dgx-h100:infiniband-saturated": {"communicating: infiniband"},
-    "dgx-h100:throttled": {"throttled: thermal"},
+    "dgx-h100:throttled": {"busy"},
     "dgx-h100:gpu-hot": {"busy"},
 }

@@ -1,6 +1,6 @@
 // The last 15 minutes: bounded, whatever happens. A GPU is known by its UUID, a gap stays a gap.
 
-import { PAIRS, codeOf } from "./states.js";
+import { codeOf } from "./states.js";
 
 export const SPAN = 900; // s of the agent's clock, and as many slots
 export const SERIES = ["activity", "memory", "power", "temperature"];
@@ -13,19 +13,23 @@ class Track {
     this.series = Object.fromEntries(
       SERIES.map((name) => [name, new Float32Array(SPAN).fill(NaN)]),
     );
-    this.counts = new Uint16Array(PAIRS.length + 1);
-    this.counts[FORGOTTEN] = SPAN;
+    this.shares = new Map(); // code -> shares of each second, 0-1
+    this.gaps = SPAN;
   }
 
-  put(slot, code, values) {
-    this.counts[this.codes[slot]] -= 1;
-    this.counts[code] += 1;
+  put(slot, code, values, shares) {
+    this.gaps += (code === FORGOTTEN) - (this.codes[slot] === FORGOTTEN);
     this.codes[slot] = code;
+    for (const kept of this.shares.values()) kept[slot] = 0;
+    for (const [pair, share] of shares) {
+      if (!this.shares.has(pair)) this.shares.set(pair, new Float32Array(SPAN));
+      this.shares.get(pair)[slot] = share;
+    }
     for (const name of SERIES) this.series[name][slot] = values[name] ?? NaN;
   }
 
   get isEmpty() {
-    return this.counts[FORGOTTEN] === SPAN;
+    return this.gaps === SPAN;
   }
 }
 
@@ -59,7 +63,7 @@ export class History {
   fill(second, entries) {
     for (const [uuid, track] of this.tracks) {
       const entry = entries.get(uuid);
-      track.put(slotOf(second), entry?.code ?? FORGOTTEN, entry?.values ?? {});
+      track.put(slotOf(second), entry?.code ?? FORGOTTEN, entry?.values ?? {}, entry?.shares ?? []);
     }
   }
 
@@ -72,6 +76,7 @@ export class History {
       const entries = gpus.map(([uuid, columns]) => [uuid, {
         code: states[columns.state[place]] ?? FORGOTTEN,
         values: Object.fromEntries(SERIES.map((name) => [name, columns[name]?.[place]])),
+        shares: columns.shares.map(([code, parts]) => [code, parts[place]]).filter(([, s]) => s),
       }]);
       this.append(told.newest - told.slots + 1 + place, new Map(entries));
     }
@@ -82,13 +87,13 @@ export class History {
     for (let age = SPAN - 1; age >= 0; age -= 1) yield [slotOf(this.newest - age), age];
   }
 
-  /** Codes that occur, with the number of seconds each has over these GPUs. */
+  /** Codes that occur, with the seconds that each has over these GPUs: the sum of its shares. */
   totals(uuids = this.tracks.keys()) {
     const totals = new Map();
     for (const uuid of uuids) {
-      const counts = this.tracks.get(uuid)?.counts ?? [];
-      for (let code = 1; code < counts.length; code += 1) {
-        if (counts[code]) totals.set(code, (totals.get(code) ?? 0) + counts[code]);
+      for (const [code, parts] of this.tracks.get(uuid)?.shares ?? []) {
+        const seconds = parts.reduce((sum, share) => sum + share, 0);
+        if (seconds) totals.set(code, (totals.get(code) ?? 0) + seconds);
       }
     }
     return totals;
@@ -102,6 +107,10 @@ function slotOf(second) {
 /** A GPU's columns as numbers; a gap of a series is NaN. */
 function decoded(columns, told) {
   const numbers = { state: integers(columns.state, 1) };
+  numbers.shares = Object.entries(columns.shares ?? {}).map(([pair, codes]) => [
+    codeOf(...pair.split("/")),
+    Float32Array.from(integers(codes, 1), (code) => code * told.series.share.scale),
+  ]);
   for (const name of SERIES) {
     const series = told.series[name];
     if (!columns[name] || !series) continue;
@@ -118,10 +127,16 @@ function integers(text, bytes) {
   return Uint16Array.from({ length: raw.length / 2 }, (_, i) => raw[2 * i] + 256 * raw[2 * i + 1]);
 }
 
+/** A tick's shares of one GPU, by code. */
+function sharesOf(gpu) {
+  return Object.entries(gpu.shares).map(([pair, share]) => [codeOf(...pair.split("/")), share]);
+}
+
 /** What a tick says of each GPU, by UUID. */
 export function entriesOf(gpus) {
   return new Map(gpus.filter((gpu) => !gpu.lost).map((gpu) => [gpu.uuid, {
     code: codeOf(gpu.state, gpu.cause),
     values: Object.fromEntries(gpu.meters.map((meter) => [meter.name, meter.value])),
+    shares: sharesOf(gpu),
   }]));
 }

@@ -32,24 +32,24 @@ export function wordsOf(code) {
   return cause === "none" ? state : `${state}: ${nameOf(cause)}`;
 }
 
-/** Share of a strip's height, and the lines over its colour, so that no colour stands alone. */
+/** The lines over a state's colour, so that no colour stands alone. */
 const FORMS = {
-  busy: { height: 1, lines: "" },
-  starved: { height: 1, lines: "diagonal" },
-  communicating: { height: 0.75, lines: "upright" },
-  throttled: { height: 0.75, lines: "level" },
-  held: { height: 0.5, lines: "" },
-  hung: { height: 1, lines: "level" },
-  idle: { height: 0.25, lines: "" },
+  busy: "",
+  starved: "diagonal",
+  communicating: "upright",
+  throttled: "level",
+  held: "crossed",
+  hung: "level",
+  idle: "",
 };
 const LIGHT = new Set(["throttled", "idle"]);
 const fills = new Map(); // code -> pattern of a canvas
 
-/** Height and fill of a code on this canvas' context. */
+/** The fill of a code on this canvas' context. */
 export function formOf(code, context) {
   const [state, cause] = PAIRS[code - 1].split("/");
   if (!fills.has(code)) fills.set(code, patternOf(state, cause, context));
-  return { height: FORMS[state].height, fill: fills.get(code) };
+  return fills.get(code);
 }
 
 function colourOf(state, cause) {
@@ -62,6 +62,7 @@ const LINES = {
   diagonal: [[-2, 10, 10, -2], [-6, 6, 6, -6], [2, 14, 14, 2]],
   upright: [[2, -1, 2, 9], [6, -1, 6, 9]],
   level: [[-1, 2, 9, 2], [-1, 6, 9, 6]],
+  crossed: [[-1, -1, 9, 9], [-1, 9, 9, -1]],
 };
 
 function patternOf(state, cause, context) {
@@ -72,7 +73,7 @@ function patternOf(state, cause, context) {
   pen.fillRect(0, 0, 8, 8);
   pen.strokeStyle = LIGHT.has(state) ? "rgb(0 0 0 / .4)" : "rgb(255 255 255 / .45)";
   pen.lineWidth = 1.5;
-  for (const [x, y, toX, toY] of LINES[FORMS[state].lines]) {
+  for (const [x, y, toX, toY] of LINES[FORMS[state]]) {
     pen.beginPath();
     pen.moveTo(x, y);
     pen.lineTo(toX, toY);

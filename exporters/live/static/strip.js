@@ -41,37 +41,55 @@ function clean(target) {
   return { context, width, height };
 }
 
-/** Runs of one code: [code, from, to] in seconds of the span. */
-function* runs(history, codes) {
+/** Shares of one second as a stack from below: [code, from, to] in pixels, work at the bottom. */
+function stackOf(track, slot, height) {
+  const stack = [];
+  let below = 0;
+  for (const [code, parts] of [...track.shares].sort((a, b) => b[0] - a[0])) {
+    const share = parts[slot];
+    if (!share) continue;
+    const from = Math.round(below * height);
+    below += share;
+    const to = Math.min(Math.round(below * height), height);
+    if (to > from) stack.push([code, from, to]);
+  }
+  return stack;
+}
+
+/** Runs of like seconds: [stack, from, to] in seconds of the span. */
+function* runs(history, track, height) {
   let run = null;
+  let key = "";
   for (const [slot, age] of history.slots()) {
-    const code = codes[slot];
     const end = SPAN - age;
-    if (!code) continue;
-    if (run && run[0] === code && end - run[2] <= BRIDGED) {
+    if (!track.codes[slot]) continue;
+    const stack = stackOf(track, slot, height);
+    const its = stack.join(";");
+    if (run && its === key && end - run[2] <= BRIDGED) {
       run[2] = end;
       continue;
     }
     if (run) yield run;
-    run = [code, end - 1, end];
+    run = [stack, end - 1, end];
+    key = its;
   }
   if (run) yield run;
 }
 
-/** States as a row: each run has its colour, its height and its lines. */
+/** Where the time goes, second by second: each share has its colour, its height and its lines. */
 export function drawStates(target, history, uuid) {
   const sheet = clean(target);
   const track = history.tracks.get(uuid);
   if (!sheet || !track) return;
   const { context, width, height } = sheet;
   const scale = width / SPAN;
-  for (const [code, from, to] of runs(history, track.codes)) {
-    const form = formOf(code, context);
+  for (const [stack, from, to] of runs(history, track, height)) {
     const left = Math.round(from * scale);
     const right = Math.max(Math.round(to * scale), left + 1);
-    const tall = Math.round(height * form.height);
-    context.fillStyle = form.fill;
-    context.fillRect(left, height - tall, right - left, tall);
+    for (const [code, low, high] of stack) {
+      context.fillStyle = formOf(code, context);
+      context.fillRect(left, height - high, right - left, high - low);
+    }
   }
 }
 
@@ -103,8 +121,6 @@ export function drawSeries(target, history, uuid, name, top) {
 export function drawSample(target, code) {
   const sheet = clean(target);
   if (!sheet) return;
-  const form = formOf(code, sheet.context);
-  const tall = Math.max(2, Math.round(sheet.height * form.height));
-  sheet.context.fillStyle = form.fill;
-  sheet.context.fillRect(0, sheet.height - tall, sheet.width, tall);
+  sheet.context.fillStyle = formOf(code, sheet.context);
+  sheet.context.fillRect(0, 0, sheet.width, sheet.height);
 }

@@ -127,3 +127,34 @@ def test_rest_at_the_lower_level_is_not_taken_from_the_active_share() -> None:
     mine = ActiveSecond(0.325, 0.28, 0.2, 0.2, 0.0, 0.0, power)
     assert divide(mine, {}).busy == 0.325
     assert divide(mine, {PEER: mine}).busy == 0.325
+
+
+OVERLOADED = second(100, 87.9, 11.0, 53.0, 0.7)
+
+
+def test_what_moves_behind_the_culprits_kernels_is_no_communication_of_the_waiter() -> None:
+    """Bytes alone do not tell when they moved: once all are there, all transfer as long."""
+    culprit = replace(OVERLOADED, payload=0.05, sent=0.05)
+    waiter = replace(second(100, 49.9, 4.4, 21.0, 0.7, lower=0.6), payload=0.05, sent=0.05)
+    found = divide(waiter, {PEER: culprit})
+    assert found.waits_for == PEER
+    assert found.communicating < 0.05
+    assert found.waiting == pytest.approx(1 - 21 / 53, abs=0.05)
+
+
+@pytest.mark.parametrize("late", [0.07, 0.11, 0.3])
+def test_a_rank_that_is_a_little_late_is_named_by_power_alone(late: float) -> None:
+    """It rests while the other spins: both at low power, one of them active."""
+    low = PowerLevels(125, 600, late, distinct=True)
+    waiter = ActiveSecond(1.0, payload=0.01, sent=0.01, power=low)
+    culprit = ActiveSecond(1.0 - late, payload=0.01, sent=0.01, power=low)
+    found = divide(waiter, {PEER: culprit})
+    assert (found.waits_for, found.waiting) == (PEER, pytest.approx(late))
+    assert divide(culprit, {PEER: waiter}).waits_for is None
+
+
+@pytest.mark.parametrize("apart", [-0.04, 0.04])
+def test_exposed_communication_that_power_shows_unevenly_names_nobody(apart: float) -> None:
+    one = ActiveSecond(1.0, payload=0.27, sent=0.27, power=PowerLevels(296, 750, 0.39, True))
+    other = replace(one, power=PowerLevels(296, 750, 0.39 + apart, True))
+    assert divide(one, {PEER: other}).waits_for is None

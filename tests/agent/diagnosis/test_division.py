@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from agent.diagnosis.division import HUNG_AFTER, divide_second
 from agent.diagnosis.facts import FactKind
+from agent.diagnosis.power_levels import PowerLevels
 from agent.diagnosis.tick_context import GpuHistory
 from agent.model import BUSY, Cause, GpuKey, Metric, Pair, State
-from agent.sources import activity, clocks, nvlink, power, process
+from agent.sources import activity, clocks, nvlink, pcie, pcie_switch, power, process
 from agent.sources import workload as work
 from tests.support.evidence import GPU, Figures, evidence
 
@@ -40,6 +41,10 @@ REDUCES = {ACTIVE: 0.994, SM: 0.173, TENSOR: 0.0, DRAM: 0.27, WATTS: 280.0}
 TO_GPU = ("pcie", "gpu0", GPU, "receive")
 OUT, IN = ("nvlink", "gpu0", GPU, "transmit"), ("nvlink", "gpu1", PEER_LABELS, "transmit")
 IB_OUT, IB_IN = (("infiniband", "mlx5_0:1", (), way) for way in ("transmit", "receive"))
+TO_PEER = ("pcie", "gpu1", PEER_LABELS, "receive")
+UPLINK: Figures = {
+    (pcie_switch.UPLINK, (*gpu, "0000:04:00.0")): 15.76e9 for gpu in (GPU, PEER_LABELS)
+}
 LONG = GpuHistory(waits_for=HUNG_AFTER)
 SHORT = GpuHistory(waits_for=HUNG_AFTER - 1)
 
@@ -107,6 +112,53 @@ ROWS: dict[str, Row] = {
     ),
     "host copies below": ({UNKNOWN: 1.0, BUSY: 0.0}, REST, {"wires": {TO_GPU: (0.79, 63e9)}}),
     "host copies beside work": ({BUSY: 1.0}, TRAIN, {"wires": {TO_GPU: (0.95, 63e9)}}),
+    "host copies through a slot stuck at generation 1": (
+        {(STARVED, Cause.PCIE): 1.0, BUSY: 0.0},
+        {**REST, (pcie.GENERATION, GPU): 1, (pcie.GENERATION_LIMIT, GPU): 5},
+        {"wires": {TO_GPU: (0.051, 63e9)}},
+    ),
+    "host copies, the generation read at rest": (
+        {UNKNOWN: 1.0, BUSY: 0.0},
+        {**REST, (pcie.GENERATION, GPU): 1, (pcie.GENERATION_LIMIT, GPU): 5},
+        {"wires": {TO_GPU: (0.5, 63e9)}},
+    ),
+    "two GPUs fill the uplink that they share": (
+        {(STARVED, Cause.PCIE): 1.0, BUSY: 0.0},
+        {**REST, **UPLINK},
+        {"wires": {TO_GPU: (0.45, 16e9), TO_PEER: (0.45, 16e9)}},
+    ),
+    "two GPUs below what their uplink carries": (
+        {UNKNOWN: 1.0, BUSY: 0.0},
+        {**REST, **UPLINK},
+        {"wires": {TO_GPU: (0.45, 16e9), TO_PEER: (0.30, 16e9)}},
+    ),
+    "one direction each of a shared uplink": (
+        {UNKNOWN: 1.0, BUSY: 0.0},
+        {**REST, **UPLINK},
+        {"wires": {TO_GPU: (0.45, 16e9), (*TO_PEER[:3], "transmit"): (0.45, 16e9)}},
+    ),
+    "the neighbour alone fills the uplink": (
+        {UNKNOWN: 1.0, BUSY: 0.0},
+        {**REST, **UPLINK},
+        {"wires": {TO_GPU: (0.02, 16e9), TO_PEER: (0.85, 16e9)}},
+    ),
+    "pageable copies": (
+        {(STARVED, Cause.PCIE): 0.83, BUSY: 0.17},
+        {**TRAIN, (ACTIVE, GPU): 0.17, (SM, GPU): 0.12, (work.LAUNCHER_CORES, GPU): 1.0},
+        {"wires": {TO_GPU: (0.11, 63e9)}},
+    ),
+    "pageable copies without GPM": (
+        {(STARVED, Cause.PCIE): 0.83, BUSY: 0.17},
+        {
+            **{k: v for k, v in TRAIN.items() if k[0] not in (SM, TENSOR, DRAM)},
+            (WATTS, GPU): 210,
+            (work.LAUNCHER_CORES, GPU): 1.0,
+        },
+        {
+            "wires": {TO_GPU: (0.11, 63e9)},
+            "history": GpuHistory(power=PowerLevels(130, 600, 0.83, distinct=True)),
+        },
+    ),
     "all-reduce": (
         {(State.COMMUNICATING, Cause.NVLINK): 0.994, UNKNOWN: 0.006, BUSY: 0.0},
         job(REDUCES, REDUCES, 328.5e9),
@@ -155,6 +207,12 @@ ROWS: dict[str, Row] = {
         {(State.THROTTLED, Cause.RELIABILITY): 0.4, BUSY: 0.6},
         {**throttled(0, 1188), (clocks.THROTTLE, (*GPU, "reliability")): 0.6},
         {},
+    ),
+    "clocks that somebody set": ({BUSY: 1.0}, throttled(0x2, 1188), {}),
+    "hot, at clocks that somebody set": (
+        {HEAT: 0.2, BUSY: 0.8},
+        throttled(0x42, 950),
+        {"history": GpuHistory(clock=1188e6)},
     ),
     "a clock that it never had": (
         {HEAT: 0.2, BUSY: 0.8},

@@ -10,7 +10,6 @@ from agent.diagnosis import job_watch
 from agent.diagnosis.job_watch import KEPT, CostConfig
 from agent.jobs.job import ChangeKind, Job, Tie
 from agent.model import Cause, Reason, State
-from agent.simulator import loads
 from agent.sources.workload import JobConfig
 from exporters.job_words import jobs_document, row
 from tests.support.machines import AgentBench, simulated

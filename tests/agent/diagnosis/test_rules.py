@@ -5,13 +5,12 @@ from typing import NamedTuple
 
 import pytest
 
-from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.power_levels import PowerLevels
 from agent.diagnosis.rules import RULES, cause_of, doubts, nothing_explains
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import GpuHistory
-from agent.model import PAIRS, Cause
+from agent.model import Cause
 from agent.sources import activity, cpu, disk, filesystem, power, pressure, process
 from agent.sources import workload as work
 from tests.support.evidence import GPU, Figures, Wires, evidence
@@ -57,13 +56,35 @@ SOME: Figures = {**ALONE, (work.LAUNCHER_CORES, GPU): 0.5}
 READS: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 2.48e9, (disk.BUSY, ("nvme0n1",)): 0.99}
 WRITTEN: Figures = {(disk.READ_BYTES, ("md1",)): 0.0, (disk.BUSY, ("md1",)): 1.0}
 QUIET_DISK: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 1e3, (disk.BUSY, ("nvme0n1",)): 0.01}
+POOL: Figures = {
+    **ALONE,
+    (work.LAUNCHER_CORES, GPU): 3.9,
+    (work.THREADS, GPU): 8,
+    (work.BUSIEST_THREAD, GPU): 0.6,
+    (work.RECEIVED, GPU): 60e6,
+}
+"""Threads that each fetch an object over HTTP, sleep until it is there, and decode it."""
+
+DOWNLOADING: Figures = {
+    **WAITING,
+    (work.LOADERS_WAITING, GPU): 0.0,
+    (work.LOADERS_RUNNING, GPU): 0.48,
+    (work.LOADERS_CORES, GPU): 2.9,
+    (work.RECEIVED, GPU): 60e6,
+}
+COPIES: Wires = {("pcie", "gpu0", GPU, "receive"): (0.11, 63e9)}
+FEWER: Wires = {("pcie", "gpu0", GPU, "receive"): (0.025, 63e9)}
 NFS: Figures = {(filesystem.NETWORK_MOUNTS, ("nfs4",)): 1}
 IO: Figures = {(pressure.PRESSURE, ("io", "some")): 0.30}
 NIC: Wires = {("network", "eth0", (), "receive"): (0.95, 1.25e9)}
 ARRAY: Wires = {("disk", "md0", (), "read"): (0.97, 2e9)}
 MD0: Figures = {(disk.READ_BYTES, ("md0",)): 1.94e9}
-BURSTS = GpuHistory(power=PowerLevels(126, 500, 0.30, distinct=True))
-LESS = GpuHistory(power=PowerLevels(126, 500, 0.29, distinct=True))
+BURSTS = GpuHistory(power=PowerLevels(126, 500, 0.38, distinct=True))
+LESS = GpuHistory(power=PowerLevels(126, 500, 0.37, distinct=True))
+"""Rests of half of the inactive time, and of less."""
+
+LATE = GpuHistory(power=PowerLevels(126, 600, 0.11, distinct=True))
+SPINS = GpuHistory(power=PowerLevels(126, 600, 0.60, distinct=True))
 
 
 class Row(NamedTuple):
@@ -136,6 +157,44 @@ ROWS: dict[str, Row] = {
     "its own disk works beside NFS": Row(
         Cause.DISK, FactKind.DISK_READS, {**WAITING, **READS, **NFS}
     ),
+    "pageable copies": Row(
+        Cause.PCIE, FactKind.PAGEABLE_COPIES, {**ALONE, (ACTIVE, GPU): 0.17}, COPIES
+    ),
+    "pageable copies, in bursts": Row(
+        Cause.PCIE, FactKind.PAGEABLE_COPIES, {**ALONE, (ACTIVE, GPU): 0.17}, COPIES, BURSTS
+    ),
+    "fewer bytes than pageable copies": Row(
+        Cause.HOST_THREAD, FactKind.ONE_THREAD, {**ALONE, (ACTIVE, GPU): 0.17}, FEWER
+    ),
+    "bytes that nobody copies": Row(
+        UNKNOWN, UNEXPLAINED, {**SOME, (work.LAUNCHER_CORES, GPU): 0.3}, COPIES
+    ),
+    "loaders decode for pinned copies": Row(
+        Cause.CPU, FactKind.LOADERS_RUNNING, {**RUNNING, (work.LAUNCHER_CORES, GPU): 1.0}, COPIES
+    ),
+    "threads decode for pinned copies": Row(
+        Cause.CPU, FactKind.THREADS_RUNNING, {**ALONE, (work.LAUNCHER_CORES, GPU): 4.0}, COPIES
+    ),
+    "decoder commands": Row(
+        Cause.CPU, FactKind.COMMANDS_RUNNING, {**SOME, (work.CHILDREN_CORES, GPU): 0.38}
+    ),
+    "fewer commands": Row(UNKNOWN, UNEXPLAINED, {**SOME, (work.CHILDREN_CORES, GPU): 0.37}),
+    "a pool of threads downloads": Row(Cause.NETWORK, FactKind.JOB_RECEIVES, POOL),
+    "a pool of threads decodes what it downloads": Row(
+        Cause.CPU, FactKind.THREADS_RUNNING, {**POOL, (work.LAUNCHER_CORES, GPU): 4.0}
+    ),
+    "a pool of threads, and nothing arrives": Row(
+        Cause.CPU, FactKind.THREADS_RUNNING, {**POOL, (work.RECEIVED, GPU): 4.9e6}
+    ),
+    "one thread of the pool is the limit": Row(
+        Cause.CPU, FactKind.THREADS_RUNNING, {**POOL, (work.BUSIEST_THREAD, GPU): 0.92}
+    ),
+    "loaders download, and decode for less than half of the time": Row(
+        Cause.NETWORK, FactKind.JOB_RECEIVES, DOWNLOADING
+    ),
+    "loaders download, and decode for half of the time": Row(
+        UNKNOWN, UNEXPLAINED, {**DOWNLOADING, (work.LOADERS_CORES, GPU): 3.0}
+    ),
     "loaders decode": Row(Cause.CPU, FactKind.LOADERS_RUNNING, RUNNING),
     "loaders run at the edge": Row(
         Cause.CPU, FactKind.LOADERS_RUNNING, {**RUNNING, (work.LOADERS_RUNNING, GPU): 0.80}
@@ -162,6 +221,13 @@ ROWS: dict[str, Row] = {
     ),
     "prepares itself": Row(Cause.CPU, FactKind.PREPARES_ITSELF, ALONE, history=BURSTS),
     "rests a little less": Row(Cause.HOST_THREAD, FactKind.ONE_THREAD, ALONE, history=LESS),
+    "late by rests of a tenth": Row(
+        Cause.CPU, FactKind.PREPARES_ITSELF, {**ALONE, (ACTIVE, GPU): 0.89}, history=LATE
+    ),
+    "late by rests, asleep": Row(UNKNOWN, UNEXPLAINED, {**SOME, (ACTIVE, GPU): 0.89}, history=LATE),
+    "at low power, and active": Row(
+        Cause.HOST_THREAD, FactKind.ONE_THREAD, {**ALONE, (ACTIVE, GPU): 0.98}, history=SPINS
+    ),
     "one level of power": Row(
         Cause.HOST_THREAD,
         FactKind.ONE_THREAD,
@@ -195,8 +261,17 @@ ROWS: dict[str, Row] = {
         Cause.CPU, FactKind.JOB_CPU_PRESSURE, {**SOME, **stalled("cpu", 0.30)}
     ),
     "its quota": Row(Cause.CPU, FactKind.QUOTA, {**SOME, (work.CGROUP_THROTTLED, GPU): 0.30}),
-    "cgroup waits for memory": Row(
-        Cause.DISK, FactKind.JOB_MEMORY_PRESSURE, {**SOME, **stalled("memory", 0.30)}
+    "memory is short": Row(
+        Cause.CPU, FactKind.JOB_MEMORY_PRESSURE, {**SOME, **stalled("memory", 0.30)}
+    ),
+    "memory is short, a little": Row(UNKNOWN, UNEXPLAINED, {**SOME, **stalled("memory", 0.29)}),
+    "memory is short, and its pages are read again": Row(
+        Cause.DISK,
+        FactKind.JOB_MEMORY_PRESSURE,
+        {**SOME, **stalled("memory", 0.30), **stalled("io", 0.30)},
+    ),
+    "loaders wait for pages that were thrown out": Row(
+        Cause.DISK, FactKind.JOB_MEMORY_PRESSURE, {**WAITING, **READS, **stalled("memory", 0.5)}
     ),
     # the host
     "all cores of the host": Row(Cause.CPU, FactKind.HOST_CORES, {**SOME, (cpu.BUSY, ()): 0.90}),
@@ -312,12 +387,5 @@ def test_thresholds_are_configuration() -> None:
 
 def test_doubts_say_what_was_not_seen() -> None:
     assert list(doubts(evidence(INPUT_BOUND))) == []
-    without_sm = {
-        key: value for key, value in INPUT_BOUND.items() if key[0] is not activity.SM_ACTIVE
-    }
-    assert [fact.kind for fact in doubts(evidence(without_sm))] == [FactKind.WITHOUT_GPM]
-
-
-def test_every_pair_has_a_summary_and_every_loss_an_advice() -> None:
-    assert set(SUMMARIES) == set(PAIRS)
-    assert set(PAIRS) - set(ADVICE) == {p for p in PAIRS if p[0] in ("idle", "busy")}
+    blind = {key: value for key, value in INPUT_BOUND.items() if key[0] is not activity.SM_ACTIVE}
+    assert [fact.kind for fact in doubts(evidence(blind))] == [FactKind.WITHOUT_GPM]

@@ -56,3 +56,20 @@ def test_jobs_are_in_no_scrape_unless_asked_for() -> None:
     bench = machines.simulated("dgx-h100:training").run(2)
     assert work.JOB_INFO.name not in bench.scrape()
     assert "researcher" not in bench.scrape()
+
+
+def test_a_server_of_mps_is_nobody() -> None:
+    """It stands on every GPU for whoever comes: it joins nothing and works for nobody."""
+    bench = machines.simulated("dgx-h100:idle").run(2)
+    machine = bench.machine
+    for gpu in (0, 1):
+        pid = machine.start_process(gpu)
+        machine.jobs.processes[pid].name = process.MPS_SERVER
+    bench.run(SECONDS)
+    assert set(told(bench, process.PROCESSES).values()) == {0}
+    assert not told(bench, process.PROCESS)
+    assert not told(bench, work.JOB)
+    assert {verdict.state for verdict in bench.agent.poller.latest.verdicts.values()} == {"idle"}
+    client = machine.start_process(1)
+    bench.run(SECONDS)
+    assert [labels[1] for labels in told(bench, process.PROCESS)] == [str(client)]

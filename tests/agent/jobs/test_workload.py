@@ -33,8 +33,31 @@ def test_figures_over_a_window(tree: ProcessTree) -> None:
         work.LOADERS_RUNNING: pytest.approx((0.05 + 0.75) / 2),
         work.LOADERS_CORES: pytest.approx(0.8),
         work.ALLOWED_CORES: 4,
+        work.CHILDREN_CORES: 0.0,
         work.STOPPED: 0.0,
     }
+
+
+def test_commands_too_short_to_be_met_are_counted_when_they_end(tree: ProcessTree) -> None:
+    """A loader that runs a decoder for each file, and waits for it."""
+    tree.occupy(100)
+    for second in range(9):
+        tree.does(101, "S", 0.05 * second, ended=0.6 * second)
+        reading = tree.read()
+    assert of(reading)[work.CHILDREN_CORES] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("late", [0, 1], ids=["counted at once", "counted a look later"])
+def test_a_loader_that_ends_is_not_counted_twice(tree: ProcessTree, late: int) -> None:
+    tree.occupy(100)
+    for second in range(12):
+        if second < 6:
+            tree.does(101, "R", 100.0 + second)
+        elif second == 6:
+            tree.end(101)
+        tree.does(100, "S", 0.5 * second, ended=106.0 if second >= 6 + late else 0.0)
+        found = of(tree.read())
+        assert found.get(work.CHILDREN_CORES, 0.0) <= 0.25, second
 
 
 def test_before_two_looks_there_is_no_rate_and_no_zero(tree: ProcessTree) -> None:
@@ -306,7 +329,7 @@ def test_shares_stay_shares_whatever_processes_do(histories: list[list[tuple[str
         seconds = 0.0
         for at, (state, used) in enumerate(history):
             seconds += used
-            follows[-1].readings.append(follow.ProcessReading(float(at), state, seconds))
+            follows[-1].readings.append(follow.ProcessReading(float(at), state, seconds, 0.0))
     loading = follow.loading(follows)
     assert 0 <= loading.number <= len(follows)
     assert 0 <= loading.cores <= loading.number + 1e-9

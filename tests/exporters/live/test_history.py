@@ -60,6 +60,19 @@ def test_codes_mean_what_was_read() -> None:
     assert {len(values(document, uuid, series.name)) for series in SERIES} == {6}
 
 
+def test_a_second_is_told_as_the_shares_that_it_has() -> None:
+    machine = watched("dgx-h100:exposed-communication")
+    document, uuid = played(machine, 30).document(), only_gpu(machine)
+    scale = document["series"]["share"]["scale"]
+    last = {
+        pair: codes(text)[-1] * scale for pair, text in document["gpus"][uuid]["shares"].items()
+    }
+    shown = {p: s for p, s in machine.frame()["gpus"][0]["shares"].items() if s > scale}
+    assert {p: s for p, s in last.items() if s > scale} == pytest.approx(shown, abs=scale)
+    assert sum(last.values()) == pytest.approx(1.0, abs=3 * scale)
+    assert last["communicating/nvlink"] > 0.2
+
+
 def test_a_path_is_told_by_its_fuller_direction() -> None:
     machine = watched("dgx-1-v100:nvlink-saturated")
     document = played(machine, 6).document()

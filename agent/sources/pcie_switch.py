@@ -1,0 +1,76 @@
+"""PCIe switches above a GPU: GPUs behind one share its uplink to the host.
+
+A DGX-1 has two GPUs behind each switch; each may be below its own slot's limit while the uplink
+that both use is full.
+"""
+
+from collections.abc import Iterator
+
+from agent.hardware.files import FileTree, read_int, read_text
+from agent.model import GPU_LABELS, Absent, internal
+from agent.polling import intervals
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import Out, Read
+from agent.sources.pcie import LANE_GIGABYTES
+
+DEVICES = "/sys/bus/pci/devices"
+GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
+"""GT/s, as the kernel writes them, to the PCIe generation."""
+
+UPLINK = internal(
+    "dgx_pcie_uplink_bytes_per_second",
+    "What the uplink of a PCIe switch above this GPU can carry in one direction, in bytes per "
+    "second. The label bridge is the PCI address of the switch's upstream port; GPUs with the same "
+    "share it.",
+    f"max_link_speed and current_link_width below {DEVICES}",
+    (*GPU_LABELS, "bridge"),
+)
+
+
+def upstream_ports(path: str) -> list[str]:
+    """Upstream ports of the switches above a device, from its place in the tree of devices.
+
+    Below the root port, ports of switches come in pairs, upstream and downstream:
+    pci0000:00/0000:00:02.0/0000:04:00.0/0000:05:08.0/0000:06:00.0 has 0000:04:00.0 alone.
+    """
+    chain = [part for part in path.split("/") if part.count(":") == 2 and "." in part]
+    return chain[1:-2:2]
+
+
+def address_of(bus_id: str) -> str:
+    """NVML's 00000000:06:00.0 as the kernel writes it, 0000:06:00.0."""
+    return bus_id.lower()[-12:]
+
+
+def limit(files: FileTree, port: str) -> float:
+    """Bytes per second that the link above a port can carry; raises Absent."""
+    speed = read_text(files, f"{DEVICES}/{port}/max_link_speed").split(" ")[0]
+    lanes = read_int(files, f"{DEVICES}/{port}/current_link_width")
+    return LANE_GIGABYTES.get(GENERATIONS.get(speed, 0), 0.0) * 1e9 * lanes
+
+
+class PcieSwitches:
+    """The switches above one GPU; nothing is told where none is, or where nobody may look."""
+
+    def __init__(self, files: FileTree, bus_id: str) -> None:
+        self._files = files
+        self._device = f"{DEVICES}/{address_of(bus_id)}"
+
+    def read(self, out: Out) -> None:
+        try:
+            ports = upstream_ports(self._files.link(self._device))
+        except OSError:
+            return
+        for port in ports:
+            try:
+                most = limit(self._files, port)
+            except Absent:
+                continue
+            if most:
+                out.add(UPLINK, most, port)
+
+
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
+    """The read of one GPU."""
+    switches = PcieSwitches(gpu_context.host.files, gpu_context.device.identity.pci_bus_id)
+    yield gpu_context.read("pcie", "switches", (UPLINK,), switches.read, intervals.TOPOLOGY)

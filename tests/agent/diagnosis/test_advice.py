@@ -1,0 +1,44 @@
+"""What people are told to do: it fits what was found, and harms nobody."""
+
+import re
+
+import pytest
+
+from agent.diagnosis.advice import ADVICE, BY_FACT, SUMMARIES, advice
+from agent.diagnosis.facts import FactKind
+from agent.diagnosis.rules import cause_of
+from agent.model import PAIRS, SignalQuality, State, Verdict
+from tests.agent.diagnosis.test_rules import ROWS
+from tests.support.evidence import evidence
+
+
+def test_every_pair_has_a_summary_and_every_loss_an_advice() -> None:
+    assert set(SUMMARIES) == set(PAIRS)
+    assert set(PAIRS) - set(ADVICE) == {p for p in PAIRS if p[0] in ("idle", "busy")}
+
+
+HARM = re.compile(
+    r"\b(end|kill|stop|terminate|restart|reset|reboot|cancel|abort)\b(?! of)", re.IGNORECASE
+)
+
+
+@pytest.mark.parametrize("text", [*ADVICE.values(), *BY_FACT.values()])
+def test_no_advice_harms(text: str) -> None:
+    """What looks idle may be a server, what looks stuck a checkpoint."""
+    assert not HARM.search(text)
+    assert text.endswith(".")
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_advice_fits_the_finding(name: str) -> None:
+    row = ROWS[name]
+    cause, found = cause_of(evidence(row.figures, row.wires, row.history))
+    pair = State.STARVED, cause
+    told = advice(Verdict(*pair, SignalQuality.GPM, {pair: 1.0}, evidence=found))
+    assert told == BY_FACT.get(FactKind(found[0].kind), ADVICE[pair])
+
+
+def test_a_checkpoint_is_left_to_finish() -> None:
+    for name in ("writes a checkpoint", "copies and writes in turn"):
+        found = cause_of(evidence(ROWS[name].figures))[1]
+        assert "let it finish" in BY_FACT[FactKind(found[0].kind)]
