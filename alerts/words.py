@@ -22,6 +22,13 @@ def by_label(label: str, texts: Mapping[str, str]) -> str:
     )
 
 
+def by_value(texts: Mapping[int, str]) -> str:
+    """The text for the value of the alert."""
+    return "".join(
+        f"{{{{ if eq $value {value}.0 }}}}{text}{{{{ end }}}}" for value, text in texts.items()
+    )
+
+
 def _series(metric: Asked, labels: tuple[str, ...], fixed: Mapping[str, str]) -> str:
     """A selector, for printf to fill in with the labels that it shares with the alert."""
     wanted = [f"{name}='%s'" for name in labels] + [f"{n}='{v}'" for n, v in fixed.items()]

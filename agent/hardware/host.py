@@ -1,10 +1,11 @@
 """The host behind its seam: psutil for disks, NICs and CPU times, files for the rest."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from agent.hardware.files import FileTree, RealFiles
+from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
 from agent.hardware.logins import Logins
 
 
@@ -27,15 +28,21 @@ class Psutil(Protocol):
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
-    the name (the number where there is none)."""
+    the name (the number where there is none), and the kernel's log."""
 
     files: FileTree
     psutil: Psutil
     login: Callable[[int], str] = str
+    kernel_log: KernelLog = field(default_factory=NoKernelLog)
 
 
-def real_host() -> Host:
-    """This machine."""
+def real_host(history: float = 0.0) -> Host:
+    """This machine; `history` is how many seconds of the kernel's log are read first."""
     import psutil
 
-    return Host(files=RealFiles("/"), psutil=cast(Psutil, psutil), login=Logins().name)
+    return Host(
+        files=RealFiles("/"),
+        psutil=cast(Psutil, psutil),
+        login=Logins().name,
+        kernel_log=RealKernelLog(history),
+    )

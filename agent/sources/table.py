@@ -12,13 +12,17 @@ from agent.polling.reads import Read
 from agent.sources import (
     activity,
     chassis,
+    chassis_faults,
     clocks,
     cpu,
     disk,
+    disk_faults,
     ecc,
+    fabric_service,
     filesystem,
     gpu,
     infiniband,
+    kernel_log,
     memory,
     network,
     nvlink,
@@ -36,8 +40,11 @@ from agent.sources.options import HostOptions
 GPU_SOURCES = (gpu, memory, power, clocks, temperature, process, activity, pcie, nvlink, ecc)
 """In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
 
-HOST_SOURCES = (disk, network, infiniband, cpu, pressure, filesystem, chassis)
-SOURCES: tuple[ModuleType, ...] = (system, *GPU_SOURCES, xid, *HOST_SOURCES, workload)
+HOST_SOURCES = (
+    *(disk, disk_faults, network, infiniband, cpu, pressure, filesystem),
+    *(chassis, chassis_faults, fabric_service),
+)
+SOURCES: tuple[ModuleType, ...] = (system, *GPU_SOURCES, xid, kernel_log, *HOST_SOURCES, workload)
 
 
 def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
