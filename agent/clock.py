@@ -20,6 +20,14 @@ class Clock(Protocol):
     def meter(self) -> tuple[float, float]:
         """Real seconds of wall time and of this thread's CPU time: to price what is done."""
 
+    def offset(self) -> float | None:
+        """Wall time less the real time since boot (s): it stays unless somebody sets the clock.
+        None while the machine has just started, and is about to learn the time."""
+
+
+STARTED = 600.0
+"""Seconds after boot by which a machine has learned the time from the network."""
+
 
 class SystemClock:
     """The machine's clock, or one that runs `speed` times faster (`--simulate-speed`)."""
@@ -44,6 +52,10 @@ class SystemClock:
     def meter(self) -> tuple[float, float]:
         return time.perf_counter(), time.thread_time()
 
+    def offset(self) -> float | None:
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.time() - since_boot if since_boot > STARTED else None
+
 
 class FrozenClock:
     """A clock that moves only when told to."""
@@ -64,6 +76,13 @@ class FrozenClock:
 
     def meter(self) -> tuple[float, float]:
         return 0.0, 0.0
+
+    def offset(self) -> float | None:
+        return self._epoch
+
+    def step(self, seconds: float) -> None:
+        """Set the wall clock forward, or back."""
+        self._epoch += seconds
 
     def advance(self, seconds: float) -> None:
         self._now += seconds

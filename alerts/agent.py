@@ -1,10 +1,10 @@
 """Alerts for whoever runs the monitoring: missing data is news too."""
 
 from agent.model import Reason
-from agent.polling.health import ABSENT_VALUES, LAST_TICK, SOURCE_UP
+from agent.polling.health import ABSENT_VALUES, CLOCK_STEPS, CONFIG_OK, LAST_TICK, SOURCE_UP
 from agent.sources import system
 from alerts.model import Alert, Group
-from alerts.promql import NODE, pick
+from alerts.promql import NODE, increase, pick
 from alerts.spans import Terms
 from alerts.words import COUNT, list_of
 from alerts.words import NODE as MACHINE
@@ -84,6 +84,34 @@ def agent_blind(terms: Terms) -> tuple[Alert, ...]:
     )
 
 
+def reload_failed(_: Terms) -> Alert:
+    """The agent goes on with its old configuration."""
+    return Alert(
+        "DgxAgentReloadFailed",
+        f"{CONFIG_OK} == 0",
+        "warning",
+        "A configuration was refused.",
+        f"The agent on {MACHINE} was given a configuration that it refused (successful: {COUNT}, "
+        "limit 1), and goes on with the old one. journalctl -u dgx-telemetry names key and line; "
+        "mend it, and systemctl reload dgx-telemetry.",
+        hold="1m",
+    )
+
+
+def clock_stepped(terms: Terms) -> Alert:
+    """Timestamps before and after do not fit each other."""
+    window = terms.thresholds.event_window
+    return Alert(
+        "DgxClockStepped",
+        f"round({increase(CLOCK_STEPS, terms.over(window))}) > 0",
+        "warning",
+        "A machine's clock was set.",
+        f"The clock of {MACHINE} was set {COUNT} times in the last {window} (limit 0): timestamps "
+        "before and after do not fit. Look at timedatectl and chronyc tracking: does the time "
+        "service run, and does it reach its servers?",
+    )
+
+
 def watchdog(_: Terms) -> Alert:
     """Always fires: where it stops arriving, the way of all alerts is broken."""
     return Alert(
@@ -97,4 +125,13 @@ def watchdog(_: Terms) -> Alert:
 
 def monitoring(terms: Terms) -> Group:
     """What must work for any alert to be believed."""
-    return Group("dgx-agent", (*agent_down(terms), *agent_blind(terms), watchdog(terms)))
+    return Group(
+        "dgx-agent",
+        (
+            *agent_down(terms),
+            *agent_blind(terms),
+            reload_failed(terms),
+            clock_stepped(terms),
+            watchdog(terms),
+        ),
+    )

@@ -4,26 +4,33 @@ from agent.diagnosis import accounting
 from agent.model import Metric, Reason
 from agent.polling.health import ABSENT_VALUES
 from agent.sources import ecc, gpu, system, temperature, xid
+from alerts.health import (
+    ecc_rising,
+    fabric_fault,
+    nvlink_fault,
+    pages_pending,
+    pcie_replays,
+    recovery_needed,
+    switch_fault,
+)
+from alerts.host import (
+    chassis_fault,
+    disk_failing,
+    infiniband_errors,
+    infiniband_flapping,
+    raid_degraded,
+)
 from alerts.links import link_degraded, nvlink_down, nvlink_errors, pcie_degraded
 from alerts.model import Alert, Group
-from alerts.promql import GPU, NODE, events, increase, pick
+from alerts.promql import GPU, NODE, REMEMBERED, increase, pick
 from alerts.spans import Terms
-from alerts.words import COUNT, WHOLE, by_label, look_up, sum_of
+from alerts.words import COUNT, WHOLE, look_up, sum_of
 from alerts.words import GPU as ONE_GPU
 from alerts.words import NODE as MACHINE
+from alerts.xids import xid_error
 
-APPLICATION = {
-    13: "graphics engine exception",
-    31: "GPU memory page fault",
-    43: "GPU stopped processing",
-    45: "preemptive cleanup after an earlier error",
-    68: "video processor exception",
-    69: "graphics engine class error",
-}
-"""XID codes that a program brings on itself: its owner sees them as an error of his program."""
-
-MEMORY = "1d"
-"""How long it is remembered that a machine had GPUs, should its driver be gone."""
+LOST_DATA, TOLD = "=~48|95|140", "40m"
+"""XIDs that tell of lost data, and for how long they do: longer than the counters' own window."""
 
 REPLACE = (
     "Drain the node, read the XID errors of the last hours, then reset the GPU or reboot; a GPU "
@@ -65,7 +72,7 @@ def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
         ),
         Alert(
             name,
-            f"last_over_time({system.GPUS_EXPECTED}[{terms.over(MEMORY)}]) > 0 and on ({NODE}) "
+            f"last_over_time({system.GPUS_EXPECTED}[{terms.over(REMEMBERED)}]) > 0 and on ({NODE}) "
             f"{no_driver}",
             "critical",
             "No GPU answers.",
@@ -77,42 +84,14 @@ def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
     )
 
 
-def xid_error(terms: Terms) -> tuple[Alert, ...]:
-    """Of GPUs that are still there: one that is lost is told as missing."""
-    over = terms.over(terms.thresholds.event_window)
-    fatal = "|".join(str(code) for code in sorted(xid.FATAL))
-    own = "|".join(str(code) for code in sorted(APPLICATION))
-    there = f"and on ({NODE}, uuid) {gpu.INFO}"
-    known = xid.FATAL | APPLICATION
-    meanings = by_label("xid", {str(code): f" ({meaning})" for code, meaning in known.items()})
-    happened = (
-        f"{ONE_GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{meanings} in the last "
-        f"{terms.thresholds.event_window} (limit 0)."
-    )
-
-    def alert(codes: str, severity: str, cure: str) -> Alert:
-        expr = f"({events(xid.ERRORS, over, terms.over(MEMORY), xid=codes)}) {there}"
-        text = f"{happened} {cure}"
-        return Alert("DgxGpuXid", expr, severity, "A GPU reported an XID error.", text, hold="1m")
-
-    return (
-        alert(
-            f"=~{fatal}",
-            "critical",
-            "Drain the node, reset the GPU; if it comes back, ask for service.",
-        ),
-        alert(f"=~{own}", "info", "Most likely a fault of the program: tell the owner of the job."),
-        alert(f"!~{fatal}|{own}", "warning", "Look the code up in NVIDIA's XID catalogue."),
-    )
-
-
 def ecc_uncorrected(terms: Terms) -> Alert:
-    """Data was lost."""
+    """Data was lost, and no XID error of late has told so."""
     window = terms.thresholds.event_window
     grown = increase(ecc.ERRORS, terms.over(window), severity="uncorrected", lifetime="volatile")
+    told = increase(xid.ERRORS, terms.over(TOLD), xid=LOST_DATA)
     return Alert(
         "DgxGpuEccUncorrected",
-        f"{grown} > 0",
+        f"{grown} > 0 unless on ({NODE}, uuid) ({told} > 0)",
         "critical",
         "A GPU lost data in its memory.",
         f"{ONE_GPU} had {COUNT} uncorrected ECC errors in the last {window} (limit 0). Results of "
@@ -167,12 +146,24 @@ def hardware(terms: Terms) -> Group:
         (
             *gpu_missing(terms),
             *xid_error(terms),
+            *nvlink_fault(terms),
             ecc_uncorrected(terms),
             row_remap_failure(terms),
+            recovery_needed(terms),
+            pages_pending(terms),
+            *ecc_rising(terms),
             *gpu_hot(terms),
+            *fabric_fault(terms),
+            switch_fault(terms),
             nvlink_down(terms),
             nvlink_errors(terms),
             *pcie_degraded(terms),
+            pcie_replays(terms),
             link_degraded(terms),
+            *infiniband_errors(terms),
+            infiniband_flapping(terms),
+            raid_degraded(terms),
+            disk_failing(terms),
+            chassis_fault(terms),
         ),
     )

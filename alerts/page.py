@@ -12,3 +12,4 @@ class Page:
     confirm: tuple[str, ...]
     act: tuple[str, ...]
     ignore: str
+    table: tuple[str, ...] = ()  # lines of a table, at its end

@@ -53,4 +53,28 @@ WATCHDOG = Page(
     "It is meant to fire; its silence is the alarm.",
 )
 
-PAGES = (DOWN, BLIND, WATCHDOG)
+RELOAD = Page(
+    "DgxAgentReloadFailed",
+    "The agent was asked to read its configuration anew, found it wrong, and goes on with the one "
+    "that it had.",
+    (
+        "`journalctl -u dgx-telemetry | grep reload_failed` names the key.",
+        "`dgx-telemetry check --config /etc/dgx-telemetry/config.toml` tells the same sentence.",
+    ),
+    ("Mend the file; `systemctl reload dgx-telemetry`.",),
+    "Never: after a restart the agent would not start with that file.",
+)
+
+CLOCK = Page(
+    "DgxClockStepped",
+    "Somebody, or the time service, set the machine's clock by a second or more. Logs and samples "
+    "before and after do not fit each other; rates of the agent are not touched.",
+    ("`timedatectl`, `chronyc tracking` or `ntpq -p`", "`journalctl -b | grep -i 'time has been'`"),
+    (
+        "Start the time service, and see that it reaches its servers.",
+        "If the clock drifts though it runs: the battery of the board.",
+    ),
+    "Once, when a machine was set by hand.",
+)
+
+PAGES = (DOWN, BLIND, RELOAD, CLOCK, WATCHDOG)

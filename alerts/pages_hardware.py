@@ -1,6 +1,7 @@
 """The runbook for those who look after the hardware."""
 
 from alerts.page import Page
+from alerts.xids import table
 
 MISSING = Page(
     "DgxGpuMissing",
@@ -24,21 +25,24 @@ MISSING = Page(
 
 XID = Page(
     "DgxGpuXid",
-    "The driver reported an error by its XID code. Critical: codes after which the GPU must be "
-    "reset or replaced. Info: codes that a program brings on itself (13, 31, 43, 45, 68, 69). "
-    "Warning: any other. A GPU that is lost is told by DgxGpuMissing instead.",
+    "The driver reported an error by its XID code. What a code means, how much it matters and what "
+    "it wants first stands in the table below, from NVIDIA's catalogue; `action` on the alert is "
+    "that first step. A GPU that is lost is told by DgxGpuMissing instead.",
     (
-        "`dmesg -T | grep -i xid` gives the time and the process.",
-        "`dgx_gpu_xid_errors_total` by GPU and code.",
+        "`dmesg -T | grep -i xid` gives the time, the process, and for 144 to 150 the unit.",
+        "`dgx_gpu_xid_errors_total` by GPU and code; `dgx-telemetry check`.",
     ),
     (
-        "Critical: drain the node, reset the GPU, run the vendor's diagnosis (`dcgmi diag -r "
-        "3`); if it comes back, ask for service.",
-        "Info: tell the owner of the job; it is his program until the same code follows the GPU "
-        "through several programs.",
-        "Warning: look the code up in NVIDIA's XID catalogue.",
+        "Several codes on one GPU: act on the worst; 43, 45, 63 and 154 follow others.",
+        "Do what the alert says first. `reset`: drain, `nvidia-smi --gpu-reset -i GPU`. `reboot`: "
+        "drain, reboot; the GPU no longer hears a reset. `memory`: reset, then `nvidia-smi -q -d "
+        "ROW_REMAPPER,PAGE_RETIREMENT -i GPU`; a failure there means replacement. `links`: "
+        "`nvidia-smi nvlink -s -i GPU`, reset both ends. `restart_job`: tell the job's owner.",
+        "The same critical code again within a day after its reset or reboot: take the GPU out of "
+        "use, run `dcgmi diag -r 3`, ask for service.",
     ),
-    "Errors that a known program causes while it is developed.",
+    "Codes of severity info that a known program causes while it is developed.",
+    tuple(table()),
 )
 
 ECC = Page(

@@ -9,6 +9,10 @@ GPU = f"{NODE}, gpu, uuid"
 """The labels that tell a machine, and a GPU of it."""
 
 
+REMEMBERED = "1d"
+"""How long it is remembered what a machine had: GPUs, should its driver be gone; past events."""
+
+
 def pick(metric: Metric | Recording, /, **labels: str) -> str:
     """Series by their labels; a value that begins with = ! or ~ brings its own operator."""
     matchers = ", ".join(f"{name}{_matcher(value)}" for name, value in labels.items())

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from agent.errors import BadInput
+from alerts.inhibitions import inhibitions
 from alerts.receivers import Receivers, missing, ways, webhook
 from alerts.spans import Terms
 
@@ -24,23 +25,6 @@ ROUTES = (
     Route("info", "1m", "15m", "24h"),
 )
 WATCHDOG = Route("none", "1s", "1m", "1m")
-
-AGENT = "DgxAgentDown"
-MISSING = "DgxGpuMissing"
-INHIBITIONS = (
-    # A node that does not answer: what was known of it is old. The watchdog has no instance.
-    {
-        "source_matchers": [f'alertname="{AGENT}"', 'sign="silence"'],
-        "target_matchers": [f'alertname!="{AGENT}"', 'alertname=~"Dgx.+"', 'severity!="none"'],
-        "equal": ["instance"],
-    },
-    # A GPU that is lost: what it suffered from in its last minutes matters no more.
-    {
-        "source_matchers": [f'alertname="{MISSING}"', 'uuid!=""'],
-        "target_matchers": [f'alertname!="{MISSING}"', 'severity=~"warning|info"'],
-        "equal": ["instance", "uuid"],
-    },
-)
 
 
 def _route(route: Route, receiver: str, terms: Terms) -> dict[str, Any]:
@@ -71,7 +55,7 @@ def configuration(r: Receivers, terms: Terms) -> str:
     routes += [_route(route, route.severity, terms) for route in ROUTES]
     content = {
         "route": {"receiver": "warning", "group_by": ["instance"], "routes": routes},
-        "inhibit_rules": list(INHIBITIONS),
+        "inhibit_rules": inhibitions(),
         "receivers": _receivers(r),
     }
     return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=100)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from alerts import pages_agent, pages_hardware, pages_workload
+from alerts import pages_agent, pages_hardware, pages_health, pages_workload
 from alerts.model import Alert, Group
 from alerts.page import Page
 from alerts.spans import Terms
 
 PARTS = (
-    ("Hardware: repair, reset, cool", pages_hardware.PAGES),
+    ("Hardware: repair, reset, cool", (*pages_hardware.PAGES, *pages_health.PAGES)),
     ("Work: time that the GPUs lose", pages_workload.PAGES),
     ("Monitoring: missing data", pages_agent.PAGES),
 )
@@ -43,6 +43,8 @@ def _section(page: Page, rules: Sequence[Alert], terms: Terms) -> Iterator[str]:
     yield from ("", "Do:", "")
     yield from (f"- {step}" for step in page.act)
     yield from ("", f"Ignore: {page.ignore}")
+    if page.table:
+        yield from ("", *page.table)
 
 
 def _when(rule: Alert, terms: Terms) -> Iterator[str]:

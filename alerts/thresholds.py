@@ -51,6 +51,12 @@ class AlertThresholds(Section, frozen=True):
     nvlink_errors_window: Duration = "1h"
     # Half the time at work: a link at rest may run at a lower generation.
     loaded_share: Share = 0.50
+    # DCGM warns at ten corrected errors a minute; a sound GPU corrects a few a day.
+    ecc_corrected: Errors = 600
+    ecc_corrected_window: Duration = "1h"
+    # gpud's flapping: down and up again three times within twelve hours.
+    infiniband_downs: Errors = 3
+    infiniband_downs_window: Duration = "12h"
     # How long the agent may be silent, or blind, before somebody is told.
     silent_for: Duration = "2m"
     # Where the sections of RUNBOOK.md are to be read: a URL, or a path.

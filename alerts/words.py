@@ -22,6 +22,13 @@ def by_label(label: str, texts: Mapping[str, str], of: str = "$labels") -> str:
     )
 
 
+def by_value(texts: Mapping[int, str]) -> str:
+    """The text for the value of the alert."""
+    return "".join(
+        f"{{{{ if eq $value {value}.0 }}}}{text}{{{{ end }}}}" for value, text in texts.items()
+    )
+
+
 def series(metric: Asked, labels: tuple[str, ...], fixed: Mapping[str, str]) -> str:
     """A selector, for printf to fill in with the labels that it shares with the alert; a fixed
     value that begins with != brings its own operator."""

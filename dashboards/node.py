@@ -179,7 +179,7 @@ HOST = Row(
         stat(
             "Array members missing",
             "Members that the md arrays should have, less those that work.",
-            total(less(now(disk.MEMBERS_EXPECTED), now(disk.MEMBERS))),
+            total(now(disk.MEMBERS, state="missing")),
             ANY,
         ),
         graph(

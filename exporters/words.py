@@ -12,6 +12,7 @@ from agent.diagnosis.advice import SUMMARIES, advice
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.findings import FindingKind
 from agent.model import Fact, Figure, Finding, Pair, Verdict
+from exporters.remedies import remedy
 
 Document = dict[str, Any]
 
@@ -140,6 +141,7 @@ FACTS: Mapping[FactKind, Parts] = {
 
 FINDINGS: Mapping[FindingKind, Parts] = {
     FindingKind.SOURCE_DOWN: ("source {device} is down",),
+    FindingKind.DRIVER_HANGS: ("the NVIDIA driver does not answer",),
     FindingKind.GPUS_MISSING: (
         "{gpus:.0f} of {gpus_limit:.0f} GPUs answer",
         ", {n:~GPU|GPUs} {names} not among them",
@@ -153,6 +155,19 @@ FINDINGS: Mapping[FindingKind, Parts] = {
         "a memory row could not be remapped, the GPU is due for replacement",
     ),
     FindingKind.REMAP_PENDING: ("a memory row waits for a GPU reset to be remapped",),
+    FindingKind.PAGES_PENDING: ("pages of memory wait for the driver to be loaded again",),
+    FindingKind.ROWS_NEAR: ("{rows:.0f} of {rows_limit:.0f} rows of memory are remapped",),
+    FindingKind.PAGES_NEAR: ("{pages:.0f} of {pages_limit:.0f} pages of memory are retired",),
+    FindingKind.FABRIC_SERVICE: ("the Fabric Manager does not run, and the NVSwitches need it",),
+    FindingKind.FABRIC_STATE: (
+        "it has not joined the NVSwitch fabric (state {state:.0f} of {state_limit:.0f})",
+    ),
+    FindingKind.FABRIC_HEALTH: ("the fabric reports trouble: {device}",),
+    FindingKind.SWITCH_ERROR: ("{device} had fatal SXid {0}, seen {times:once|times}",),
+    FindingKind.DISK_FAULT: ("disk {device} shows a sign of failing: {0}",),
+    FindingKind.CHASSIS_FAULT: ("{device} raises its alarm ({0})",),
+    FindingKind.CLOCK_STEPPED: ("the wall clock was set {times:once|times}",),
+    FindingKind.LOG_CLOSED: ("the kernel's log cannot be read: {0}",),
     FindingKind.ECC_UNCORRECTED: (
         "{errors:uncorrected ECC error|uncorrected ECC errors} since the driver was loaded",
     ),
@@ -283,6 +298,7 @@ def finding_document(finding: Finding) -> Document:
     return {
         "kind": finding.kind.value,
         "severity": finding.severity.value,
+        **remedy(finding)._asdict(),
         "sentence": finding_text(finding),
         "text": finding_text(finding, named=False),
         "gpu": finding.gpu.labels[0] if finding.gpu else None,

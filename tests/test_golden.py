@@ -73,7 +73,7 @@ def _taped(path: Path) -> Callable[[], AgentBench]:
 
 MACHINES: dict[str, Callable[[], AgentBench]] = {
     **{
-        name.replace("@", "-").replace(":", "-"): _simulated(name)
+        name.replace("@", "-").replace(":", "-").replace("+", "-"): _simulated(name)
         for name in (
             "dgx-1-p100:training",
             "dgx-1-p100@580:training",
@@ -82,6 +82,7 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
             "dgx-station-v100:nvlink-down",
             "dgx-a100:training",
             "dgx-h100:gpu-lost",
+            "dgx-h100:switch-fatal+xid-149",
             "dgx-h200:nvlink-saturated",
             "k40:training",
             "titan-x-maxwell:idle",

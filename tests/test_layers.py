@@ -126,7 +126,7 @@ LIBRARIES = {
     "prometheus_client": ("exporters/",),
     "yaml": ("alerts/", "exporters/web_yaml.py"),
     "bcrypt": ("exporters/passwords.py",),
-    "subprocess": ("agent/cli/",),
+    "subprocess": ("agent/cli/", "agent/hardware/kernel_log.py"),  # journalctl
 }
 """Each library has one place."""
 

@@ -153,18 +153,18 @@ COUNTABLE = re.compile(
     r"_(gpus|gpus_expected|processes|threads|stopped|links|links_expected|up|state|failure|pending|generation"
     r"|generation_limit|width|width_limit|values|action|active|successful|process"
     r"|members|members_expected|cores|loaders|job|mounts"
-    r"|errors_total|replays_total|rows_total|pages_total|steps_total|collectives_total)$"
+    r"|faults?|readable|running|health|records_total|steps_total|collectives_total|faults_total|errors_total|replays_total|rows_total|pages_total)$"
 )
 """Metrics without a unit: counts and states, by what their name ends in."""
 
 VENDOR_UNITS = re.compile(r"_(percent|milliwatts|mj|mhz|mib|kib|mb|gb|kb|ms|us|ns|ppm|watt)(_|$)")
 IDENTITY = {
     *(*GPU_LABELS, "device", "port", "link", "source", "metric", "system", "path", "direction"),
-    *("culprit", "pid", "inner_pid", "origin", "sensor", "job", "user", "runtime", "key"),
+    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "user", "runtime", "key"),
 }
 KINDS_OF = {
     *("state", "cause", "reason", "kind", "clock", "limit", "xid", "severity", "lifetime"),
-    "resource",
+    *("resource", "unit", "action", "sxid"),
 }
 """Labels that tell apart the parts of one metric; each has few values."""
 

@@ -28,7 +28,8 @@ from agent.polling.poller import Poller
 from agent.polling.reads import PERMANENT, Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
-from agent.sources import nccl, system, xid
+from agent.polling.xid_watch import XidWatch
+from agent.sources import kernel_log, nccl, system, xid
 from agent.sources.options import HostOptions
 from agent.sources.table import gpu_reads, host_reads
 from agent.sources.workload import JobConfig
@@ -48,9 +49,9 @@ class Hardware:
     simulated: bool = False
 
 
-def real_hardware() -> Hardware:
-    """This machine."""
-    return Hardware(library=real_library, host=real_host())
+def real_hardware(history: float = 0.0) -> Hardware:
+    """This machine; `history` is how many seconds of the kernel's log are read first."""
+    return Hardware(library=real_library, host=real_host(history))
 
 
 def simulated_hardware(machine: str, clock: Clock) -> Hardware:
@@ -87,7 +88,7 @@ class Agent:
     gpus: GpuWatch
     diagnosis: Diagnosis
     jobs: JobWatch
-    watch: xid.XidWatch
+    watch: XidWatch
     nccl: nccl.NcclWatch
     product: str  # the maker's name of this machine
 
@@ -164,7 +165,7 @@ def build_agent(
     gpu_processes = GpuProcesses()
     build = _gpu_builder(configuration, host, clock, gpu_processes)
     gpus = GpuWatch(hardware.library, build, clock, ReadCosts(), gpu_processes)
-    counts = xid.XidCounts(lambda: ((str(i.index), i.uuid) for i in gpus.inventory.gpus))
+    counts = xid.XidCounts(lambda: iter(gpus.inventory.gpus))
     seen = _observers(configuration, gpus, host, clock, inline=inline)
     return Agent(
         configuration=configuration,
@@ -181,7 +182,7 @@ def build_agent(
         diagnosis=seen.diagnosis,
         jobs=seen.jobs,
         nccl=seen.nccl,
-        watch=xid.XidWatch(gpus.events, counts),
+        watch=XidWatch(gpus.events, counts),
         product=product,
     )
 
@@ -200,8 +201,9 @@ def _poller(
         configuration,
         every=lambda: intervals.HOST_AT_REST if gpus.gpu_processes.at_rest else intervals.TICK,
     )
+    log_reads = kernel_log.reads(host.kernel_log, counts.note_line, counts.log_answers)
     schedule = ReadSchedule(
-        host_reads(host, clock, options, gpus.gpu_processes), clock, ReadCosts()
+        [*log_reads, *host_reads(host, clock, options, gpus.gpu_processes)], clock, ReadCosts()
     )
     whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
     costs = ReadCosts()

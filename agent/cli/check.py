@@ -1,37 +1,118 @@
 """`dgx-telemetry check`: the system, which metrics answer, and why others are absent."""
 
 import argparse
+import json
+import platform
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from agent.cli.assembly import build_agent
+from agent import __version__
+from agent.cli import bundle
+from agent.cli.assembly import Hardware, build_agent
+from agent.cli.doctor import BROKEN, Answer, in_child, running_for
 from agent.cli.first_readings import first_snapshot_now, settled
 from agent.cli.naming import listed
 from agent.cli.once import machine
-from agent.cli.options import hardware_of, settings_of
+from agent.cli.options import config_path, hardware_of, settings_of
 from agent.cli.table import USUAL, prose, table, terminal_width
 from agent.clock import SystemClock
+from agent.config.settings import Settings
 from agent.diagnosis.findings import findings
+from agent.hardware.kernel_log import RealKernelLog
 from agent.limits.paths import LIMIT, LIMIT_INFO
-from agent.model import Absence, Reason, Snapshot
+from agent.model import Absence, Absent, Finding, Reason, Severity, Snapshot
 from agent.polling.health import SOURCE_UP
 from agent.series import SampleStore
 from agent.sources import chassis, power, system
 from agent.specs import SystemSpec
+from exporters.prometheus import Exposition
+from exporters.remedies import remedy
+from exporters.snapshot_json import document
 from exporters.words import finding_text
 
-SOMETHING_WRONG = 1
+STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
+"""Exit status by the worst finding; 2 stays bad usage."""
+
+ORDER = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+HISTORY = 1800.0
+"""Seconds of the kernel's log that are looked through: what `DgxGpuXid` tells too."""
+
+DAY = 86_400.0
+LOOK = 7.0
+"""Seconds from the start by which what hangs is left out."""
+
+SHORTEST = 2.0
+
+NO_ANSWER = {
+    "severity": Severity.CRITICAL.value,
+    "kind": "no_answer",
+    "sentence": "this machine did not answer in time: its driver or its kernel hangs",
+    "alert": "DgxAgentBlind",
+    "action": "Drain the node, see dmesg, and reboot it.",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; exit status 1 if something is wrong."""
+    """Print the findings; the exit status tells the worst."""
+    settings = settings_of(arguments)
+    width = terminal_width()
+    answer = in_child(lambda: look_at(arguments, settings, width))
+    if answer is None or BROKEN in answer:
+        answer = without_answer((answer or {}).get(BROKEN, ""))
+    if arguments.bundle:
+        listed = bundle.write(arguments.bundle, answer["texts"])
+        print(f"{arguments.bundle}: " + "; ".join(listed), file=sys.stderr)
+    print(json.dumps(answer["document"], indent=2) if arguments.json else answer["text"])
+    return int(answer["document"]["status"])
+
+
+def without_answer(why: str) -> Answer:
+    """What is told where even the child did not answer."""
+    finding = {**NO_ANSWER, **({"sentence": f"the look failed: {why}"} if why else {})}
+    text = f"critical: {finding['sentence']}\n  {finding['action']} ({finding['alert']})"
+    document = {"status": STATUS[Severity.CRITICAL], "findings": [finding]}
+    texts = {"check.txt": text, "check.json": json.dumps(document, indent=2)}
+    return {"document": document, "text": text, "texts": texts}
+
+
+def look_at(arguments: argparse.Namespace, settings: Settings, width: int) -> Answer:
+    """One look: as text, as values, and what goes into a bundle."""
     clock = SystemClock()
-    hardware = settled(hardware_of(arguments, clock), clock)
-    agent = build_agent(settings_of(arguments), hardware, clock)
-    last = first_snapshot_now(agent)
+    hardware = settled(hardware_of(arguments, clock, history=HISTORY), clock)
+    agent = build_agent(settings, hardware, clock)
+    last = first_snapshot_now(agent, max(SHORTEST, LOOK - running_for()))
     spec = agent.recognise(agent.gpus.inventory)
-    print("\n".join(page(last, spec, terminal_width())))
-    return SOMETHING_WRONG if list(findings(last, spec)) else 0
+    wrong = tuple(sorted(findings(last, spec), key=lambda f: ORDER.index(f.severity)))
+    last = replace(last, findings=wrong)
+    text = "\n".join(page(last, spec, width))
+    worst = max((STATUS[f.severity] for f in wrong), default=0)
+    found = {"status": worst, **document(last, last.at)}
+    texts = bundled(arguments, hardware, last, text, found) if arguments.bundle else {}
+    return {"document": found, "text": text, "texts": texts}
+
+
+def bundled(
+    arguments: argparse.Namespace, hardware: Hardware, last: Snapshot, text: str, found: Answer
+) -> dict[str, str]:
+    """The masked texts of the bundle."""
+    exposition = Exposition(lambda: last, SystemClock(), process=False)
+    own = RealKernelLog(DAY) if not hardware.simulated else hardware.host.kernel_log
+    try:
+        lines = bundle.kernel_lines(own.lines())
+    except Absent as absent:
+        lines = f"{absent}\n"
+    texts = {
+        "check.txt": f"{text}\n",
+        "check.json": json.dumps(found, indent=2),
+        "metrics.prom": exposition.render("text/plain;version=0.0.4")[0].decode(),
+        "kernel.log": lines,
+        "config.toml": bundle.configuration(config_path(arguments)),
+        "versions.txt": f"dgx-telemetry {__version__}\nPython {sys.version}\n"
+        f"{platform.platform()}\n{platform.freedesktop_os_release().get('PRETTY_NAME', '')}\n",
+    }
+    return bundle.masked(texts, hardware, SampleStore.of(last))
 
 
 def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Iterator[str]:
@@ -55,10 +136,21 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield "Absent values:"
     yield from _absent(snapshot, width)
     yield ""
-    wrong = list(findings(snapshot, spec))
-    yield "Wrong:" if wrong else "Nothing is wrong."
+    wrong = findings(snapshot, spec) if snapshot.findings is None else snapshot.findings
+    yield from doctor(list(wrong), width)
+
+
+def doctor(wrong: Sequence[Finding], width: int) -> Iterator[str]:
+    """Each finding with its severity; what to do, and the alert that tells of it."""
+    if all(finding.severity is Severity.INFO for finding in wrong):
+        yield "Nothing is wrong."
+    else:
+        yield "Wrong:"
     for finding in wrong:
-        yield from prose(finding_text(finding), width, hanging="  ")
+        alert, action = remedy(finding)
+        sentence = f"{finding.severity.value}: {finding_text(finding)}"
+        yield from prose(sentence, width, hanging="  ")
+        yield from prose(f"{action}{f' ({alert})' * bool(alert)}", width, indent="    ")
 
 
 def watts(samples: SampleStore, spec: SystemSpec | None) -> Iterator[str]:

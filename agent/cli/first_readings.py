@@ -27,11 +27,12 @@ def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
     return hardware
 
 
-async def first_snapshot(agent: Agent) -> Snapshot:
-    """The snapshot a tick after the first whole one: what moved between the two has a rate."""
+async def first_snapshot(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
+    """The snapshot a tick after the first whole one: what moved between the two has a rate. After
+    `longest` (s) it is as it is."""
     poller = agent.poller
     start = agent.clock.monotonic()
-    while poller.waiting_for() and agent.clock.monotonic() - start < TIMEOUT:
+    while poller.waiting_for() and agent.clock.monotonic() - start < longest:
         await poller.tick()
         if poller.waiting_for():
             await agent.clock.sleep(intervals.TICK / 5)
@@ -41,7 +42,7 @@ async def first_snapshot(agent: Agent) -> Snapshot:
             read.due = 0.0
     await poller.tick()
     for _ in range(FURTHER_TICKS):
-        if not is_unexplained(poller.latest):
+        if not is_unexplained(poller.latest) or agent.clock.monotonic() - start >= longest:
             break
         await agent.clock.sleep(intervals.TICK)
         await poller.tick()
@@ -53,7 +54,7 @@ def is_unexplained(snapshot: Snapshot) -> bool:
     return any(verdict.pair == UNEXPLAINED for verdict in snapshot.verdicts.values())
 
 
-def first_snapshot_now(agent: Agent) -> Snapshot:
+def first_snapshot_now(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
     """`first_snapshot`, for a caller without an event loop."""
     agent.start()
-    return asyncio.run(first_snapshot(agent))
+    return asyncio.run(first_snapshot(agent, longest))

@@ -29,8 +29,9 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     return load(SECTIONS, config_path(arguments), flags=flags)
 
 
-def hardware_of(arguments: argparse.Namespace, clock: Clock) -> Hardware:
-    """Real, simulated or taped, as the flags say."""
+def hardware_of(arguments: argparse.Namespace, clock: Clock, history: float = 0.0) -> Hardware:
+    """Real, simulated or taped, as the flags say; `history` is how many seconds of a real
+    kernel's log are read first."""
     replay = getattr(arguments, "replay", None)
     if replay is not None and arguments.simulate is not None:
         raise ConfigError("--simulate and --replay exclude each other")
@@ -38,4 +39,4 @@ def hardware_of(arguments: argparse.Namespace, clock: Clock) -> Hardware:
         return taped_hardware(replay, clock)
     if arguments.simulate is not None:
         return simulated_hardware(arguments.simulate, clock)
-    return real_hardware()
+    return real_hardware(history)

@@ -31,9 +31,13 @@ class _Parser(argparse.ArgumentParser):
 
 def simulated_machines() -> str:
     """The machines that can be simulated; loaded only for who asks for help."""
-    from agent.simulator import SCENARIOS, SYSTEMS
+    from agent.simulator import FAULTS, SCENARIOS, SYSTEMS
 
-    lists = [("systems", SYSTEMS), ("scenarios", SCENARIOS)]
+    lists = [
+        ("systems", SYSTEMS),
+        ("scenarios", SCENARIOS),
+        ("faults, joined to a scenario and to each other by +", FAULTS),
+    ]
     lines = [
         textwrap.fill(
             f"{name}: {' '.join(words)}", 79, subsequent_indent="  ", break_on_hyphens=False
@@ -78,6 +82,13 @@ def _once_flags(parser: argparse.ArgumentParser) -> None:
 def _check_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
     parser.add_argument("--replay", type=_path, metavar="FILE", help="check a tape")
+    parser.add_argument("--json", action="store_true", help="JSON instead of text")
+    parser.add_argument(
+        "--bundle",
+        type=_path,
+        metavar="FILE",
+        help="write what a supporter needs (.tar.gz), masked as tapes are",
+    )
 
 
 def _record_flags(parser: argparse.ArgumentParser) -> None:
@@ -151,8 +162,11 @@ COMMANDS: dict[str, tuple[Flags, str, str]] = {
     ),
     "check": (
         _check_flags,
-        "which system this is, what answers, what is missing; exit 1 if something is wrong",
-        "dgx-telemetry check\ndgx-telemetry check --simulate dgx-1-p100@580:gpu-lost",
+        "which system this is, what answers, what is wrong and what to do; exit 1 for a warning, 3 "
+        "for what is critical",
+        "dgx-telemetry check\n"
+        "dgx-telemetry check --json --bundle /tmp/bundle.tar.gz\n"
+        "dgx-telemetry check --simulate dgx-1-p100@580:gpu-lost",
     ),
     "record": (
         _record_flags,

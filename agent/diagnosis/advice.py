@@ -1,10 +1,12 @@
-"""What to do about each verdict: one sentence for the person who pays for the GPU.
+"""What to do: about each verdict, for the person who pays for the GPU; about each XID error.
 
-Nobody is told to end, stop or restart anything: what looks idle may be a server or a checkpoint.
+Of a verdict nobody is told to end, stop or restart anything: what looks idle may be a server or a
+checkpoint.
 """
 
 from agent.diagnosis.facts import FactKind
 from agent.model import Cause, Pair, State, Verdict
+from agent.specs.xids import XidAction
 
 SUMMARIES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): "idle",
@@ -92,3 +94,31 @@ def advice(verdict: Verdict) -> str:
     of_pair = ADVICE.get(verdict.pair, "")
     found = next((text for kind, text in BY_FACT.items() if kind == first), of_pair)
     return found if of_pair else ""
+
+
+XID_ADVICE: dict[XidAction, str] = {
+    XidAction.IGNORE: "Nothing needs to be done.",
+    XidAction.WATCH: "Nothing at once: if it comes back within days, ask for service.",
+    XidAction.RESTART_JOB: "Restart the job and tell its owner: most likely its program is at "
+    "fault, and the GPU only if the code follows it through several programs.",
+    XidAction.RESTART_THEN_RESET: "Restart the job that was hit; reset the GPU when it is free.",
+    XidAction.RESET_LATER: "Let jobs end, then reset the GPU (before Ampere, reload the driver).",
+    XidAction.RESET: "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU); if it "
+    "comes back, ask for service.",
+    XidAction.MEMORY: "Stop the job: its results are in doubt. Drain the node and reset the GPU; "
+    "if nvidia-smi -q -d ROW_REMAPPER,PAGE_RETIREMENT then tells of a failure, have it replaced.",
+    XidAction.REBOOT: "Drain the node and reboot it: a reset does not reach this GPU. If it comes "
+    "back, have the GPU's seat, power and riser looked at, and ask for service.",
+    XidAction.LINKS: "Drain the node, look which links are down and where they end (nvidia-smi "
+    "nvlink -s), and reset the GPUs at both ends; if it comes back, ask for service.",
+    XidAction.FOLLOW: "Look at the error that came with it, and act on that. Alone, on a machine "
+    "with NVSwitches: restart the Fabric Manager.",
+    XidAction.RECOVERY: "Do what the driver asks for (dgx_gpu_recovery_action).",
+    XidAction.BY_UNIT: "See the kernel's log: a line that says Fatal wants the GPU reset, one that "
+    "says Nonfatal wants nothing unless XID 154 follows.",
+    XidAction.POWER: "Switch the machine off and connect the board's auxiliary power.",
+    XidAction.UPDATE: "Update the driver of host and guest to versions that match.",
+    XidAction.SERVICE: "Look the code up in NVIDIA's XID catalogue; if it comes back, ask for "
+    "service.",
+}
+"""What to do first, by the action of the catalogue."""

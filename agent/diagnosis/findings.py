@@ -1,8 +1,9 @@
 """Findings: what is wrong with a machine, for `check`, its exit status and the live page."""
 
 from collections.abc import Iterator
-from enum import StrEnum
 
+from agent.diagnosis.finding_kinds import FindingKind
+from agent.diagnosis.health_findings import health_findings
 from agent.limits import paths
 from agent.limits.resolution import PathKey
 from agent.limits.topology import StrayLinks, wiring
@@ -12,45 +13,24 @@ from agent.series import SampleStore
 from agent.sources import (
     activity,
     chassis,
+    chassis_faults,
     clocks,
     disk,
+    disk_faults,
     ecc,
     gpu,
+    kernel_log,
     nvlink,
     pcie,
     system,
     temperature,
     xid,
 )
-from agent.specs import SystemSpec
+from agent.specs import SystemSpec, xids
+
+__all__ = ["FindingKind", "findings"]
 
 CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
-
-
-class FindingKind(StrEnum):
-    """What may be wrong; each with its figures (found, and expected as limit), device and names."""
-
-    SOURCE_DOWN = "source_down"  # device: source
-    GPUS_MISSING = "gpus_missing"  # gpus; names: indices that do not answer
-    GPUS_UNEXPECTED = "gpus_unexpected"  # gpus
-    RECOVERY_NEEDED = "recovery_needed"  # action
-    REMAP_FAILURE = "remap_failure"
-    REMAP_PENDING = "remap_pending"
-    ECC_UNCORRECTED = "ecc_uncorrected"  # errors
-    XID = "xid"  # times; device: code; names: meaning
-    LINKS_DOWN = "links_down"  # links; names: those down
-    LINK_ERRORS = "link_errors"  # errors; device: link
-    STRAY_LINKS = "stray_links"  # links; names: where they end, where they should, links
-    WRONG_PAIRS = "wrong_pairs"  # links of each pair of GPUs
-    PCIE_LANES = "pcie_lanes"  # lanes
-    PCIE_GENERATION = "pcie_generation"  # generation
-    PCIE_SLOT = "pcie_slot"  # generation, lanes, speed
-    PORT_SPEED = "port_speed"  # speed; device: port; names: path
-    TOO_HOT = "too_hot"  # beyond
-    CLOCKS_HELD_DOWN = "clocks_held_down"  # names: reasons
-    ARRAY_DEGRADED = "array_degraded"  # members; device: array
-    LIMIT_UNUSED = "limit_unused"  # device; names: path, direction
-    VALUES_ABSENT = "values_absent"  # metrics; names: reason
 
 
 WRONG_REASONS = (Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED, Reason.NO_DRIVER)
@@ -68,8 +48,14 @@ TRAFFIC = 0.05
 AT_ONCE = 1.0
 """Seconds: a generation read earlier than this before the load was seen may be that of rest."""
 
-OPTIONAL = {chassis.POWER.name, chassis.TEMPERATURE.name}
-"""Metrics of sensors that many machines have none of, or keep for root: absent without harm."""
+OPTIONAL = {
+    *(chassis.POWER.name, chassis.TEMPERATURE.name, chassis_faults.FAULT.name),
+    *(disk_faults.FAULT.name, kernel_log.READABLE.name, kernel_log.LOST.name),
+    kernel_log.SWITCH_ERRORS.name,
+}
+"""Metrics of what many machines have none of, or keep for root: absent without harm."""
+
+NVML = "nvml"
 
 FLAGS = (
     (ecc.REMAP_FAILURE, FindingKind.REMAP_FAILURE, CRITICAL),
@@ -82,7 +68,7 @@ PORTS = ("network", "infiniband")
 def findings(
     snapshot: Snapshot, spec: SystemSpec | None = None, samples: SampleStore | None = None
 ) -> Iterator[Finding]:
-    """Everything wrong that one snapshot shows, the worst first; `spec` is what the system is.
+    """Everything wrong that one snapshot shows, by subsystem; `spec` is what the system is.
 
     `samples` are the snapshot's, where somebody has them or wants to know which were asked for.
     """
@@ -99,6 +85,7 @@ def findings(
     yield from _ports(samples)
     yield from _heat(samples)
     yield from _arrays(samples)
+    yield from health_findings(samples)
     yield from _unused(snapshot)
     for reason in WRONG_REASONS:
         metrics = {a.metric.name for a in snapshot.absences(snapshot.at) if a.reason is reason}
@@ -121,7 +108,10 @@ def _per_gpu(samples: SampleStore, metric: Metric) -> list[tuple[GpuKey, float]]
 
 def _sources(samples: SampleStore) -> Iterator[Finding]:
     for (source,), up in sorted(samples.all(SOURCE_UP).items()):
-        if not up:
+        gpus = samples.absence(system.GPUS) if source == NVML else None
+        if not up and gpus and gpus.reason is Reason.STALLED:
+            yield Finding(FindingKind.DRIVER_HANGS, CRITICAL)
+        elif not up:
             yield Finding(FindingKind.SOURCE_DOWN, WARNING, device=source)
 
 
@@ -159,12 +149,15 @@ def _memory(samples: SampleStore) -> Iterator[Finding]:
 
 
 def _events(samples: SampleStore) -> Iterator[Finding]:
+    architectures = {
+        labels["uuid"]: labels["architecture"] for labels in samples.labelled(gpu.INFO)
+    }
     for (index, uuid, code), count in sorted(samples.all(xid.ERRORS).items()):
         if count:
-            severity = CRITICAL if int(code) in xid.FATAL else WARNING
-            meaning = xid.FATAL.get(int(code), "see NVIDIA's XID catalogue")
             key, figures = GpuKey(int(index), uuid), (_count("times", count),)
-            yield Finding(FindingKind.XID, severity, key, code, figures, (meaning,))
+            severity = xids.meaning(int(code)).severity
+            name = xids.name(int(code), architectures.get(uuid, ""))
+            yield Finding(FindingKind.XID, severity, key, code, figures, (name,))
 
 
 def _links(samples: SampleStore) -> Iterator[Finding]:
@@ -299,8 +292,8 @@ def _heat(samples: SampleStore) -> Iterator[Finding]:
 
 
 def _arrays(samples: SampleStore) -> Iterator[Finding]:
-    for (array,), expected in sorted(samples.all(disk.MEMBERS_EXPECTED).items()):
-        members = samples.value(disk.MEMBERS, array)
-        if members is not None and members < expected:
-            figures = (_count("members", members, expected),)
+    for (array, _), missing in sorted(samples.where(disk.MEMBERS, state="missing").items()):
+        if missing:
+            members = samples.value(disk.MEMBERS, array, "working") or 0.0
+            figures = (_count("members", members, members + missing),)
             yield Finding(FindingKind.ARRAY_DEGRADED, WARNING, device=array, figures=figures)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from agent.hardware.files import FileTree, RealFiles
+from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
 from agent.hardware.logins import Logins
 from agent.hardware.nccl_ras import NoRanks, RanksReader, RasReader
 
@@ -28,18 +29,24 @@ class Psutil(Protocol):
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
-    the name (the number where there is none), `nccl` who tells of NCCL's ranks on it."""
+    the name (the number where there is none), `nccl` who tells of NCCL's ranks on it, and the
+    kernel's log."""
 
     files: FileTree
     psutil: Psutil
     login: Callable[[int], str] = str
     nccl: RanksReader = field(default_factory=NoRanks)
+    kernel_log: KernelLog = field(default_factory=NoKernelLog)
 
 
-def real_host() -> Host:
-    """This machine."""
+def real_host(history: float = 0.0) -> Host:
+    """This machine; `history` is how many seconds of the kernel's log are read first."""
     import psutil
 
     return Host(
-        files=RealFiles("/"), psutil=cast(Psutil, psutil), login=Logins().name, nccl=RasReader()
+        files=RealFiles("/"),
+        psutil=cast(Psutil, psutil),
+        login=Logins().name,
+        kernel_log=RealKernelLog(history),
+        nccl=RasReader(),
     )

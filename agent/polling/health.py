@@ -48,6 +48,12 @@ CONFIG_OK = gauge(
     "1 if the configuration was good when it was last read.",
     "the agent",
 )
+CLOCK_STEPS = counter(
+    "dgx_agent_clock_steps_total",
+    "How often the machine's wall clock was set by a second or more since the agent started; what "
+    "happens in the first ten minutes after boot does not count.",
+    "CLOCK_REALTIME against CLOCK_BOOTTIME",
+)
 
 HEALTH = ReadKey("agent", "health")
 
@@ -63,7 +69,7 @@ def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> d
 
 
 def report(snapshot: Snapshot, up: Mapping[str, bool], workers: Iterable[ReadCosts]) -> Out:
-    """Samples of all metrics of this file but CONFIG_OK, which the configuration knows."""
+    """Samples of all metrics of this file but CONFIG_OK and CLOCK_STEPS, which the poller knows."""
     out = Out(snapshot.at)
     out.add(BUILD_INFO, 1, __version__, platform.python_version())
     out.add(LAST_TICK, snapshot.wall)

@@ -10,6 +10,7 @@ from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.model import Failure, Reading, ReadKey, Snapshot
 from agent.polling import health, intervals
+from agent.polling.clock_steps import ClockSteps
 from agent.polling.observers import Observer
 from agent.polling.reads import ReadCosts
 from agent.polling.worker import Finished, Worker
@@ -50,9 +51,13 @@ class Poller:
     _readings: dict[ReadKey, Reading] = field(default_factory=dict)
     _worker_of: dict[str, Worker] = field(default_factory=dict)
     _ready: bool = False
+    _clock_steps: ClockSteps = field(init=False)
     _failed_listeners: list[Listener] = field(
         default_factory=list
     )  # listeners that failed at the last tick
+
+    def __post_init__(self) -> None:
+        self._clock_steps = ClockSteps(self.clock)
 
     @property
     def stuck(self) -> frozenset[str]:
@@ -147,6 +152,7 @@ class Poller:
     def _gathered(self) -> Snapshot:
         """All readings as they are now."""
         now = self.clock.monotonic()
+        self._clock_steps.look()
         stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for(now) > STALL)
         _log_stalled(stuck, self._stuck)
         self._stuck = stuck
@@ -160,6 +166,7 @@ class Poller:
         up = health.sources_up(readings, self._stalled)
         out = health.report(replace(data, readings=readings), up, self.read_costs)
         out.add(health.CONFIG_OK, self.config_ok())
+        out.add(health.CLOCK_STEPS, self._clock_steps.count)
         readings[health.HEALTH] = Reading(
             health.HEALTH, data.at, intervals.TICK, tuple(out.samples)
         )

@@ -120,6 +120,7 @@ class TapeRecorder:
         self.host = Host(
             files=RecordingFiles(host.files, self._writer, masks),
             psutil=RecordingPsutil(host.psutil, self._writer),
+            kernel_log=host.kernel_log,  # passed on, not taped: it names people's programs
         )
 
     @property

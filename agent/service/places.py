@@ -29,6 +29,10 @@ class InstallPaths:
         return self.at("/etc/dgx-telemetry")
 
     @property
+    def kernel_log(self) -> Path:
+        return self.at("/dev/kmsg")
+
+    @property
     def command(self) -> Path:
         return self.at("/usr/local/bin/dgx-telemetry")
 

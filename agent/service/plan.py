@@ -33,6 +33,9 @@ def files(
 ) -> list[InstallPart]:
     """What lies on the disk."""
     configuration = InstalledFile(places.configuration / "config.toml", shipped.text("config.toml"))
+    kernel_log = InstalledFile(
+        places.units / f"{SERVICE}.d" / "10-kernel-log.conf", shipped.text(shipped.KERNEL_LOG)
+    )
     drop_ins = tuple(places.units / f"{unit}.d" for unit in (SERVICE, DEVICES))
     return [
         environment,
@@ -44,6 +47,7 @@ def files(
             )
             for unit in (DEVICES, SERVICE)
         ),
+        *([UnitFile(kernel_log, systemctl)] if places.kernel_log.is_char_device() else []),
     ]
 
 

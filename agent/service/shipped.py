@@ -7,7 +7,10 @@ SHIPPED = Path(__file__).parent / "deploy"
 """A wheel carries them here; a source tree has them in their own place."""
 
 CONFIGURATION = "config.toml"
-NAMES = (CONFIGURATION, "dgx-telemetry.service", "dgx-telemetry-devices.service")
+KERNEL_LOG = "dgx-telemetry-kernel-log.conf"
+"""The drop-in that hands /dev/kmsg to the service."""
+
+NAMES = (CONFIGURATION, "dgx-telemetry.service", "dgx-telemetry-devices.service", KERNEL_LOG)
 
 
 def text(name: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agent.clock import Clock
 from agent.errors import BadInput
 from agent.hardware.host import Host
-from agent.simulator import driver, jobs, scenarios, system_models
+from agent.simulator import driver, fault_table, jobs, scenarios, system_models
 from agent.simulator.files import SimulatedFiles
 from agent.simulator.host import SimulatedPsutil
 from agent.simulator.machine import Machine
@@ -19,8 +19,11 @@ from agent.simulator.system_models import SystemModel
 
 SYSTEMS: tuple[str, ...] = tuple(system_models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
+FAULTS: tuple[str, ...] = fault_table.NAMES
+"""Single faults, which may be joined to a scenario and to each other by a plus."""
 
 __all__ = [
+    "FAULTS",
     "SCENARIOS",
     "SYSTEMS",
     "SimulatedSystem",
@@ -53,6 +56,7 @@ class SimulatedSystem(Machine):
         self.host = Host(
             files=SimulatedFiles(self),
             psutil=SimulatedPsutil(self),
+            kernel_log=self.kernel_log,
             login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
             nccl=SimulatedRas(self.ranks),
         )
@@ -92,10 +96,11 @@ def _driver(system: SystemModel, wanted: str) -> str:
 
 
 def _scenario(system: SystemModel, name: str) -> str:
-    if name not in SCENARIOS:
+    if not scenarios.parts(name):
         raise SimulationError(
             f"There is no scenario {name!r}, expected one of "
-            f"{', '.join(scenarios.possible(system))}."
+            f"{', '.join(scenarios.possible(system))}; or faults, joined by a plus: "
+            f"{', '.join(FAULTS)}."
         )
     missing = scenarios.missing(system, name)
     if missing:

@@ -34,6 +34,9 @@ NEWEST = {
 GENERATIONS = ((580, 13), (525, 12), (0, 11))
 """First branch that ships with a CUDA generation, newest first: the head of the NVML version."""
 
+LOG_ONLY = frozenset({79, 119, 120})
+"""XIDs that no event tells of (DCGM issue 162): the GPU, or its system processor, is gone."""
+
 Driver = tuple[int, ...]
 
 
@@ -74,15 +77,17 @@ class SimulatedDriver:
         self.generation = 0  # grows with each reload
         self.failures: dict[tuple[str, int | None], int] = {}
         self.listeners: list[Callable[[int, int], None]] = []
+        self.log_xid: Callable[[int, int], None] = lambda _index, _code: None
 
     def hang(self, on: bool) -> None:
         """From now on no device call returns, or all do again."""
         self.hung = on
 
     def xid(self, index: int, code: int) -> None:
-        """Report an XID error of this GPU to everyone who listens."""
-        for listener in list(self.listeners):
+        """Report an XID error of this GPU to everyone who listens, where the driver can."""
+        for listener in list(self.listeners) if code not in LOG_ONLY else ():
             listener(index, code)
+        self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
         """Let one NVML function raise this code, on one GPU or on all; None heals it."""

@@ -4,9 +4,12 @@ After any of these the machine lets its counters follow (`Machine.apply`).
 """
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 from agent.simulator.driver import SimulatedDriver
 from agent.simulator.gpu import LANES, SimulatedGpu
+from agent.simulator.health import GpuHealth, HostHealth
+from agent.simulator.kernel_log import SimulatedKernelLog
 from agent.simulator.traffic import SimulatedTraffic
 
 ECC_XID, HALT_XID, LOST_XID = 48, 62, 79
@@ -17,59 +20,79 @@ class SimulatedFaults:
     """Breaks and repairs GPUs, links, ports and the driver."""
 
     def __init__(
-        self, gpus: Sequence[SimulatedGpu], traffic: SimulatedTraffic, driver: SimulatedDriver
+        self,
+        gpus: Sequence[SimulatedGpu],
+        traffic: SimulatedTraffic,
+        driver: SimulatedDriver,
+        host: HostHealth,
+        kernel_log: SimulatedKernelLog,
     ) -> None:
-        self._gpus = gpus
-        self._traffic = traffic
+        self.gpus = gpus
+        self.traffic = traffic
+        self.host = host
+        self._kernel_log = kernel_log
         self._driver = driver
 
     def lose(self, index: int) -> None:
         """The GPU falls off the bus, with XID 79; links to it go down."""
+        self._kernel_log.fallen(self.gpus[index].bus)
         self._driver.xid(index, LOST_XID)
-        self._gpus[index].lost = True
+        self.gpus[index].lost = True
         for gpu in self._others(index):
             gpu.cut_peers.add(index)
 
     def restore(self, index: int) -> None:
         """The GPU is back, and so are its links."""
-        self._gpus[index].lost = False
+        self.gpus[index].lost = False
         for gpu in self._others(index):
             gpu.cut_peers.discard(index)
 
     def _others(self, index: int) -> list[SimulatedGpu]:
-        return [gpu for gpu in self._gpus if gpu.index != index]
+        return [gpu for gpu in self.gpus if gpu.index != index]
 
     def cut_link(self, index: int, number: int) -> None:
         """One link goes down, at both ends where both are GPUs."""
-        link = self._gpus[index].links[number]
+        link = self.gpus[index].links[number]
         link.cut = True
         if link.peer is not None and link.peer_link is not None:
-            self._gpus[link.peer].links[link.peer_link].cut = True
+            self.gpus[link.peer].links[link.peer_link].cut = True
 
     def cut_first_link(self) -> None:
         self.cut_link(0, 2)
 
     def lose_one(self) -> None:
         """The third GPU, or the last of fewer."""
-        self.lose(min(2, len(self._gpus) - 1))
+        self.lose(min(2, len(self.gpus) - 1))
 
     def spoil_link(self) -> None:
-        self._gpus[0].links[1].errors = 2.0
+        self.gpus[0].links[1].errors = 2.0
 
     def narrow_slot(self) -> None:
-        self._gpus[0].width = LANES // 2
+        self.gpus[0].width = LANES // 2
 
     def slow_port(self) -> None:
-        self._traffic.slow_port = True
+        self.traffic.slow_port = True
 
     def report_xid(self) -> None:
-        self._driver.xid(0, ECC_XID if self._gpus[0].model.ecc else HALT_XID)
+        self._driver.xid(0, ECC_XID if self.gpus[0].model.ecc else HALT_XID)
+
+    def xid(self, code: int) -> None:
+        """An XID error of the first GPU."""
+        self._driver.xid(0, code)
+
+    def sxid(self, switch: int, code: int, fatal: bool, words: str) -> None:
+        """An error of an NVSwitch."""
+        self._kernel_log.sxid(switch, code, fatal, words)
+
+    def log(self, text: str) -> None:
+        """A line of the kernel."""
+        self._kernel_log.write(text)
 
     def flip_bits(self) -> None:
-        self._gpus[0].flipping = True
+        self.gpus[0].flipping = True
 
     def fail_remapping(self) -> None:
-        self._gpus[0].remap_failed = True
+        self.gpus[0].remap_failed = True
 
     def hang_driver(self) -> None:
         self._driver.hang(on=True)
@@ -77,9 +100,12 @@ class SimulatedFaults:
     def mend(self) -> None:
         """Everything is whole again."""
         self._driver.hang(on=False)
-        self._traffic.slow_port = False
-        for gpu in self._gpus:
+        for part in fields(HostHealth):
+            setattr(self.host, part.name, getattr(HostHealth(), part.name))
+        self.traffic.slow_port = False
+        for gpu in self.gpus:
             gpu.lost = gpu.remap_failed = gpu.flipping = False
+            gpu.health = GpuHealth()
             gpu.width = LANES
             gpu.cut_peers.clear()
             for link in gpu.links:

@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 
-from agent.simulator import cgroup_files, process_files, procfs, sysfs
+from agent.simulator import cgroup_files, health_files, process_files, procfs, sysfs
 from agent.simulator.machine import Machine
 
 Content = Callable[[], str]
@@ -19,14 +19,17 @@ class SimulatedFiles:
             **sysfs.tree(machine),
             **procfs.tree(machine),
             **cgroup_files.tree(machine),
+            **health_files.tree(machine),
         }
+        self._unlisted = health_files.unlisted(machine)
         self._links: Mapping[str, str] = sysfs.links(machine)
         self._folders = _folders([*self._files, *self._links])
 
     def read(self, path: str) -> str:
         with self._machine.lock:
             self._machine.advance()
-            content = self._files.get(path) or process_files.content_of(self._machine, path)
+            own = self._files.get(path) or self._unlisted.get(path)
+            content = own or process_files.content_of(self._machine, path)
             if content is None:
                 raise _missing(errno.EISDIR if self._is_folder(path) else errno.ENOENT, path)
             return content()

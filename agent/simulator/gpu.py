@@ -5,6 +5,7 @@ import uuid
 from dataclasses import dataclass
 
 from agent.simulator.gpu_models import HOPPER, PCIE_LANE, VOLTA
+from agent.simulator.health import GpuHealth
 from agent.simulator.links import SimulatedLink
 from agent.simulator.loads import IDLE, GpuLoad, GpuWork
 from agent.simulator.sample_buffers import SampleBuffers
@@ -53,6 +54,7 @@ class SimulatedGpu:
         self.work = IDLE
         self.processes: list[SimulatedGpuProcess] = []
         self.mig = self.lost = self.remap_failed = self.flipping = False
+        self.health = GpuHealth()
         self.width = LANES
         self.cut_peers: set[int] = set()
         self._origin = 0.0  # when a step began
@@ -80,6 +82,8 @@ class SimulatedGpu:
             "thermal": NS * self.work.slowed,
             "low": NS * (not self.awake),
             "ecc": BIT_FLIPS * self.flipping,
+            "ecc_corrected": self.health.corrected,
+            "pcie_replays": self.health.replays,
             **self._link_errors(),
         }
         self.meter.flow(now, steady, self._steps(), self._origin)

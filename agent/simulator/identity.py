@@ -10,7 +10,6 @@ from agent.simulator.gpu import LANES, SimulatedGpu
 from agent.simulator.gpu_models import HOPPER
 
 SUBSYSTEM = 0x118F10DE
-FABRIC_COMPLETED = 3
 
 
 class SimulatedIdentity(NvmlPart):
@@ -112,8 +111,9 @@ class SimulatedIdentity(NvmlPart):
         if target.version not in versions:
             refuse(refusals.VERSION_MISMATCH)
         registered = gpu.model.architecture >= HOPPER
-        target.state = FABRIC_COMPLETED if registered else 0
-        target.status = target.cliqueId = target.healthMask = 0
+        target.state = gpu.health.fabric_state if registered else 0
+        target.status = target.cliqueId = 0
+        target.healthMask = gpu.health.fabric_mask if registered else 0
         return int(pynvml.NVML_SUCCESS)
 
 

@@ -6,8 +6,10 @@ from agent.clock import Clock
 from agent.simulator.driver import SimulatedDriver
 from agent.simulator.faults import SimulatedFaults
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
-from agent.simulator.gpu_models import AMPERE
+from agent.simulator.gpu_models import AMPERE, VOLTA
+from agent.simulator.health import HostHealth
 from agent.simulator.jobs import SimulatedJobs
+from agent.simulator.kernel_log import SimulatedKernelLog
 from agent.simulator.links import wire
 from agent.simulator.player import SLACK, ScenarioPlayer
 from agent.simulator.ranks import CollectiveCounts, SimulatedRank
@@ -29,7 +31,14 @@ class Machine:
         self.gpus = [SimulatedGpu(system, i, links) for i, links in enumerate(wire(system))]
         self.jobs = SimulatedJobs()
         self.traffic = SimulatedTraffic(system)
-        self.faults = SimulatedFaults(self.gpus, self.traffic, self.driver)
+        older = system.model.architecture <= VOLTA
+        self.kernel_log = SimulatedKernelLog(lambda: self.now, self.driver.numbers[0], older)
+        self.driver.log_xid = self._log_xid
+        self.host_health = HostHealth()
+        self.traffic.health = self.host_health
+        self.faults = SimulatedFaults(
+            self.gpus, self.traffic, self.driver, self.host_health, self.kernel_log
+        )
         self.now = 0.0
         self._player = ScenarioPlayer(system)
         self._collectives = CollectiveCounts(self.gpus, self.jobs)
@@ -108,6 +117,11 @@ class Machine:
         with self.lock:
             self.advance()
             return self._collectives.listed(self.now, self._player.load.late)
+
+    def _log_xid(self, index: int, code: int) -> None:
+        gpu = self.gpus[index]
+        pid = gpu.processes[0].pid if gpu.processes else None
+        self.kernel_log.xid(gpu.bus, code, pid)
 
     # controls
 

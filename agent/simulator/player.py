@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from agent.simulator.fault_table import Fault
 from agent.simulator.loads import FOREVER, ScenarioLoad, ScenarioPart, parts_of
-from agent.simulator.scenarios import FAULTS, SLOT, TOUR, Fault, stops
+from agent.simulator.scenarios import SLOT, TOUR, faults_of, parts, stops
 from agent.simulator.system_models import SystemModel
 
 SLACK = 1e-9  # s: a moment has come although floating point says that it just has not
@@ -46,10 +47,10 @@ class ScenarioPlayer:
 
     def _play(self, name: str, now: float) -> None:
         self.scenario = name
-        self._parts = parts_of(name)
+        self._parts = parts_of(parts(name)[0])
         self._part = 0
         self._part_ends = now + self._parts[0].seconds
-        self._due = [_Due(fault, now + fault.at) for fault in FAULTS.get(name, ())]
+        self._due = [_Due(fault, now + fault.at) for fault in faults_of(name)]
 
     @property
     def next_change(self) -> float:

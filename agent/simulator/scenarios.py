@@ -15,11 +15,9 @@
 | driver-hang | all |
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
+from agent.simulator import fault_table
+from agent.simulator.fault_table import ECC, INFINIBAND, ROWS, Fault, Need
 from agent.simulator.faults import SimulatedFaults
-from agent.simulator.gpu_models import AMPERE
 from agent.simulator.system_models import SystemModel
 
 TOUR = "tour"
@@ -27,26 +25,8 @@ SLOT = 60.0
 """Seconds that the tour stays with each scenario."""
 
 
-class Fault(NamedTuple):
-    """Something that breaks `at` seconds after a scenario began, and again `every` seconds."""
-
-    at: float
-    every: float
-    strike: Callable[[SimulatedFaults], None]
-
-
-class Need(NamedTuple):
-    """What a system must have for a scenario, in words and as a question."""
-
-    words: str
-    met: Callable[[SystemModel], bool]
-
-
 PEERS = Need("two GPUs or more", lambda s: s.gpus > 1)
 NVLINK = Need("NVLink", lambda s: s.model.links is not None)
-INFINIBAND = Need("InfiniBand", lambda s: bool(s.hcas))
-ECC = Need("ECC memory", lambda s: s.model.ecc)
-ROWS = Need("row remapping (Ampere or newer)", lambda s: s.model.architecture >= AMPERE)
 PORTS = Need("ports whose rate its spec sheet states", lambda s: s.dgx)
 
 NEEDS: dict[str, Need] = {
@@ -108,10 +88,29 @@ NAMES: tuple[str, ...] = (
 )
 
 
+JOIN = "+"
+"""Between a scenario and the faults that come with it: `starved-disk+raid-degraded`."""
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """The scenario, or fault, and what is joined to it; empty for what there is not."""
+    names = tuple(name.split(JOIN))
+    known = all(part in NAMES or fault_table.fault(part) for part in names)
+    return names if known and (len(names) == 1 or TOUR not in names) else ()
+
+
+def faults_of(name: str) -> tuple[Fault, ...]:
+    """What breaks in a scenario, and in all that is joined to it."""
+    found = tuple(f for part in parts(name) for f in FAULTS.get(part, ()))
+    single = (fault_table.fault(part) for part in parts(name))
+    return found + tuple(f for entry in single if entry for f in entry[1])
+
+
 def missing(system: SystemModel, scenario: str) -> str:
     """What this system lacks for the scenario, in words; empty where it can have it."""
-    need = NEEDS.get(scenario)
-    return "" if need is None or need.met(system) else need.words
+    needs = [NEEDS.get(part) for part in parts(scenario)]
+    needs += [entry[0] for part in parts(scenario) if (entry := fault_table.fault(part))]
+    return " and ".join(need.words for need in needs if need and not need.met(system))
 
 
 def possible(system: SystemModel) -> tuple[str, ...]:

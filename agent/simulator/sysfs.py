@@ -46,7 +46,7 @@ def tree(machine: Machine) -> Tree:
     for disk in system.disks:
         files |= _disk(disk)
     for array in system.arrays:
-        files |= _array(array)
+        files |= _array(machine, array)
     for nic in system.nics:
         files |= _nic(machine, nic)
     for hca in system.hcas:
@@ -104,10 +104,16 @@ def _disk(disk: DiskModel) -> Tree:
     )
 
 
-def _array(array: ArrayModel) -> Tree:
+def _array(machine: Machine, array: ArrayModel) -> Tree:
     """A stripe has no `degraded`: it cannot lose a member and live."""
-    redundancy: dict[str, str | int] = {} if array.striped else {"md/degraded": 0}
-    return _below(
+    health = machine.host_health
+    first = next((a for a in machine.system.arrays if not a.striped), None)
+
+    def degraded() -> str:
+        return f"{health.lost_members if array is first else 0}\n"
+
+    redundancy: Tree = {} if array.striped else {f"/sys/block/{array.name}/md/degraded": degraded}
+    return redundancy | _below(
         f"/sys/block/{array.name}",
         {
             "dev": device_number(array.name),
@@ -116,7 +122,6 @@ def _array(array: ArrayModel) -> Tree:
             "md/level": array.level,
             "md/raid_disks": len(array.members),
             "md/array_state": "clean",
-            **redundancy,
         },
     )
 
@@ -144,8 +149,6 @@ def _no_speed() -> str:
 def _hca(machine: Machine, hca: HcaModel) -> Tree:
     port = f"/sys/class/infiniband/{hca.name}/ports/1"
     facts: dict[str, str | int] = {
-        "state": "4: ACTIVE",
-        "phys_state": "5: LinkUp",
         "link_layer": "InfiniBand",
         "lid": 10,
     }
@@ -161,8 +164,15 @@ def _hca(machine: Machine, hca: HcaModel) -> Tree:
         f"{port}/counters/{name}": _count(machine, f"{flow}:{hca.name}", unit)
         for name, (flow, unit) in flows.items()
     }
-    rate = {f"{port}/rate": lambda: f"{machine.traffic.rate(hca)}\n"}
-    return {**_below(port, {**facts, **errors}), **counters, **rate}
+    traffic = machine.traffic
+    alive: Tree = {
+        f"{port}/rate": lambda: f"{traffic.rate(hca)}\n",
+        f"{port}/state": lambda: "1: DOWN\n" if traffic.is_down(hca) else "4: ACTIVE\n",
+        f"{port}/phys_state": lambda: "2: Polling\n" if traffic.is_down(hca) else "5: LinkUp\n",
+    }
+    for name in ("symbol_error", "link_downed"):
+        counters[f"{port}/counters/{name}"] = _count(machine, f"{name}:{hca.name}", 1)
+    return {**_below(port, {**facts, **errors}), **counters, **alive}
 
 
 def _count(machine: Machine, name: str, unit: int) -> Callable[[], str]:

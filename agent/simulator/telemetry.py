@@ -159,23 +159,25 @@ class SimulatedTelemetry(NvmlPart):
 
     @device_call
     def nvmlDeviceGetRemappedRows(self, gpu: SimulatedGpu) -> tuple[int, int, int, int]:
-        return (0, int(gpu.remap_failed), 0, int(gpu.remap_failed))
+        failed = int(gpu.remap_failed)
+        return (0, failed + gpu.health.rows, int(gpu.health.rows_pending), failed)
 
     @device_call
     def nvmlDeviceGetRetiredPages(self, gpu: SimulatedGpu, cause: int) -> list[int]:
         if cause not in (0, 1):
             refuse(refusals.INVALID_ARGUMENT)
-        return []
+        return list(range(gpu.health.pages if cause else 0))
 
     @device_call
     def nvmlDeviceGetRetiredPagesPendingStatus(self, gpu: SimulatedGpu) -> int:
-        return 0
+        return int(gpu.health.pages_pending)
 
 
 def ecc_errors(gpu: SimulatedGpu, now: float, severity: int, lifetime: int) -> int:
     """Errors of severity 0 (corrected) or 1; some GPUs corrected one in an earlier life."""
     if not severity:
-        return 0 if lifetime == VOLATILE else gpu.index % 2
+        before = 0 if lifetime == VOLATILE else gpu.index % 2
+        return before + int(gpu.meter.read("ecc_corrected", now))
     return int(gpu.meter.read("ecc", now))
 
 

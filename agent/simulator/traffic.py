@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain
 
+from agent.simulator.health import HostHealth
 from agent.simulator.jobs import StorageRates
 from agent.simulator.loads import HostLoad
 from agent.simulator.meter import CounterMeter
@@ -30,6 +31,7 @@ class SimulatedTraffic:
         self.system = system
         self.load = HostLoad()
         self.slow_port = False
+        self.health = HostHealth()
         self._meter = CounterMeter()
         for disk in system.disks:
             for flow, amount in AT_START.items():
@@ -60,6 +62,14 @@ class SimulatedTraffic:
     def rate(self, hca: HcaModel) -> str:
         """The port's rate, in the words of its file."""
         return hca.lower if self._slow(hca) else hca.rate
+
+    def is_down(self, hca: HcaModel) -> bool:
+        """Whether the port has lost its link."""
+        return self.health.port_down and hca == self.system.hcas[0]
+
+    def lose_link(self) -> None:
+        """The first port counts that its link went down."""
+        self._meter.add(f"link_downed:{self.system.hcas[0].name}", 1.0)
 
     def _slow(self, hca: HcaModel) -> bool:
         return self.slow_port and hca == self.system.hcas[0]
@@ -94,6 +104,8 @@ class SimulatedTraffic:
             yield f"xmit:{hca.name}", rate
             yield f"rcv:{hca.name}", rate
             yield f"wait:{hca.name}", TICKS * max(0.0, share - 0.9)
+        if self.system.hcas:
+            yield f"symbol_error:{self.system.hcas[0].name}", self.health.symbol_errors
 
     def _cpus(self, cores: float, blocked: float) -> Iterator[tuple[str, float]]:
         cpus = self.system.cpus

@@ -49,16 +49,10 @@ INFO = gauge(
     ("device", "model", "kind", "array"),
 )
 MEMBERS = gauge(
-    "dgx_disk_raid_members",
-    "Members of the array that work now.",
-    "/sys/block/<device>/md/raid_disks less md/degraded, or slaves still there (RAID 0)",
-    ("device",),
-)
-MEMBERS_EXPECTED = gauge(
-    "dgx_disk_raid_members_expected",
-    "Members that the array is made of.",
-    "/sys/block/<device>/md/raid_disks",
-    ("device",),
+    "dgx_raid_members",
+    "Members of the md array: those that work, and those that are missing.",
+    "/sys/block/<device>/md/raid_disks, md/degraded, or slaves still there (RAID 0)",
+    ("device", "state"),
 )
 
 BLOCK = "/sys/block"
@@ -146,10 +140,9 @@ class Arrays:
                 working = working_members(self._files, array, expected, blocks)
             except Absent as absent:
                 out.absent(MEMBERS, absent, array)
-                out.absent(MEMBERS_EXPECTED, absent, array)
             else:
-                out.add(MEMBERS, working, array)
-                out.add(MEMBERS_EXPECTED, expected, array)
+                out.add(MEMBERS, working, array, "working")
+                out.add(MEMBERS, max(0, expected - working), array, "missing")
 
 
 def whole_disks(files: FileTree, ignore: re.Pattern[str]) -> list[str]:
@@ -215,6 +208,4 @@ def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     key = ReadKey("disk", "counters")
     yield Read(key, bytes_and_time, counters.read, options.every, varies=True)
     yield Read(ReadKey("disk", "info"), (INFO,), info.read, fixed(intervals.LINKS))
-    yield Read(
-        ReadKey("disk", "arrays"), (MEMBERS, MEMBERS_EXPECTED), arrays.read, fixed(ARRAY_STATE)
-    )
+    yield Read(ReadKey("disk", "arrays"), (MEMBERS,), arrays.read, fixed(ARRAY_STATE))

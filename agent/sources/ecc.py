@@ -40,6 +40,12 @@ RETIRED_PAGES = counter(
     "nvmlDeviceGetRetiredPages",
     (*GPU_LABELS, "cause"),
 )
+RETIRED_PENDING = gauge(
+    "dgx_gpu_retired_pages_pending",
+    "1 while pages wait for the driver to be loaded again to be retired (Kepler to Volta).",
+    "nvmlDeviceGetRetiredPagesPendingStatus",
+    GPU_LABELS,
+)
 
 SEVERITIES = {"corrected": 0, "uncorrected": 1}
 LIFETIMES = {"volatile": 0, "aggregate": 1}
@@ -73,6 +79,7 @@ TABLE = (
         ValueRow[NvmlDevice](RETIRED_PAGES, partial(_retired, cause=number), (cause,))
         for cause, number in CAUSES.items()
     ),
+    ValueRow[NvmlDevice](RETIRED_PENDING, lambda d: d.get("RetiredPagesPendingStatus")),
 )
 
 

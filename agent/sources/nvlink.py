@@ -106,6 +106,14 @@ FABRIC_STATE = gauge(
     "nvmlDeviceGetGpuFabricInfoV",
     GPU_LABELS,
 )
+FABRIC_HEALTH = gauge(
+    "dgx_nvlink_fabric_health",
+    "1 while the fabric reports this kind of trouble for the GPU, 0 while it reports that there is "
+    "none: degraded bandwidth, routes that recover or are unhealthy, recovery from a timeout, "
+    "incorrect configuration.",
+    "nvmlDeviceGetGpuFabricInfoV, healthMask",
+    (*GPU_LABELS, "kind"),
+)
 
 MOST_LINKS = 36
 """More than any GPU has; the number that a GPU does have is found by asking."""
@@ -293,12 +301,39 @@ class TotalsInterval:
         return max(latest.values.get(which, 0.0) for which in ids) * NVLINK_UNIT >= self._half
 
 
+HEALTH_SHIFTS = {
+    "degraded_bandwidth": 0,
+    "route_recovery": 2,
+    "route_unhealthy": 4,
+    "access_timeout_recovery": 6,
+}
+"""Where in the mask each kind stands, in two bits: 0 not told, 1 true, 2 false."""
+
+CONFIGURATION_SHIFT, CONFIGURATION_RIGHT = 8, 1
+"""Where four bits tell what is wrong with the configuration: 0 not told, 1 nothing."""
+
+
+def _health(mask: int) -> Iterator[tuple[str, bool]]:
+    """What the mask tells, each kind with whether it holds."""
+    for kind, shift in HEALTH_SHIFTS.items():
+        if told := mask >> shift & 0x3:
+            yield kind, told == 1
+    if told := mask >> CONFIGURATION_SHIFT & 0xF:
+        yield "incorrect_configuration", told != CONFIGURATION_RIGHT
+
+
 def _fabric(device: NvmlDevice, out: Out) -> None:
     info = device.nvml.library.c_nvmlGpuFabricInfo_v2_t()
     device.get("GpuFabricInfoV", ctypes.byref(info))
     if not info.state:
         raise Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: no fabric for this GPU")
     out.add(FABRIC_STATE, info.state)
+    kinds = dict(_health(info.healthMask))
+    for kind, holds in kinds.items():
+        out.add(FABRIC_HEALTH, holds, kind)
+    if not kinds:
+        absent = Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: the mask tells nothing")
+        out.absent(FABRIC_HEALTH, absent)
 
 
 def _refusal(why: Absent) -> Callable[[Out], None]:
@@ -342,7 +377,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
             raise
         device.unsure, refused = True, absent.kept()
     state = (LINK_UP, LINKS, LINKS_EXPECTED)
-    everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, FABRIC_STATE)
+    everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, FABRIC_STATE, FABRIC_HEALTH)
     if not links:
         yield gpu_context.read("nvlink", "none", everything, _refusal(refused), intervals.TOPOLOGY)
         return
@@ -358,4 +393,6 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         "nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, own.far_ends_interval
     )
     fabric = partial(_fabric, device)
-    yield gpu_context.read("nvlink", "fabric", (FABRIC_STATE,), fabric, intervals.LINKS)
+    yield gpu_context.read(
+        "nvlink", "fabric", (FABRIC_STATE, FABRIC_HEALTH), fabric, intervals.LINKS
+    )

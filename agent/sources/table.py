@@ -12,13 +12,17 @@ from agent.polling.reads import Read
 from agent.sources import (
     activity,
     chassis,
+    chassis_faults,
     clocks,
     cpu,
     disk,
+    disk_faults,
     ecc,
+    fabric_service,
     filesystem,
     gpu,
     infiniband,
+    kernel_log,
     memory,
     nccl,
     network,
@@ -40,8 +44,19 @@ GPU_SOURCES = (
 )
 """In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
 
-HOST_SOURCES = (disk, network, infiniband, cpu, pressure, filesystem, chassis)
-SOURCES: tuple[ModuleType, ...] = (system, *GPU_SOURCES, xid, *HOST_SOURCES, workload, nccl)
+HOST_SOURCES = (
+    *(disk, disk_faults, network, infiniband, cpu, pressure, filesystem),
+    *(chassis, chassis_faults, fabric_service),
+)
+SOURCES: tuple[ModuleType, ...] = (
+    system,
+    *GPU_SOURCES,
+    xid,
+    kernel_log,
+    *HOST_SOURCES,
+    workload,
+    nccl,
+)
 
 
 def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:

@@ -1,186 +1,192 @@
-"""XID errors: the driver's event stream, on a thread of its own, into a counter per code."""
+"""XID errors: how many of each code, from NVML's events and from the kernel's log together.
 
-import ctypes
+Each event reaches the agent by both ways, by one, or late by one of them. So the two are counted
+apart, and the larger count is told: nothing counts twice, and what one way misses counts still.
+"""
+
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
-from agent.hardware.nvml import Nvml
+from agent.hardware.device import GpuIdentity
+from agent.hardware.driver_log import BusLoss, KernelXid, pci_address
 from agent.model import GPU_LABELS, Absent, ReadKey, Reason, Sample, counter
 from agent.polling import intervals
-from agent.polling.inventory import EventSubscription
 from agent.polling.reads import Out, Read, fixed
+from agent.specs import xids
 
 log = logging.getLogger(__name__)
 
 ERRORS = counter(
     "dgx_gpu_xid_errors_total",
-    "XID errors that the driver reported since the agent started, by code; the codes after which "
-    "a GPU must be looked at start at 0.",
-    "nvmlEventSetWait",
+    "XID errors that the driver reported since the agent started, by code; codes that are critical "
+    "in the catalogue start at 0.",
+    "nvmlEventSetWait, and the kernel's log: the larger count of the two",
     (*GPU_LABELS, "xid"),
 )
+NVLINK_FAULTS = counter(
+    "dgx_gpu_nvlink_faults_total",
+    "XID errors 144 to 150 (NVLink 5) since the agent started, by the unit that reported them and "
+    "by what they want first.",
+    "the kernel's log",
+    (*GPU_LABELS, "xid", "unit", "action"),
+)
 
-FATAL = {
-    48: "double-bit ECC error",
-    61: "internal micro-controller breakpoint",
-    62: "internal micro-controller halt",
-    64: "row remapping or page retirement failed",
-    74: "NVLink error",
-    79: "the GPU fell off the bus",
-    95: "uncontained memory error",
-    119: "GSP RPC timeout",
-    120: "GSP error",
-    140: "unrecovered ECC error",
-}
-"""Codes that start at 0, with their meaning in NVIDIA's XID catalogue."""
+PCI = "PCI"
+FALLEN = 79  # the driver tells it twice: as an XID, and in a line without one
+BURST = 60.0
+"""Seconds for which further errors of one code on one GPU are not logged one by one."""
 
-XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
-WAIT = 2_000  # ms; events are delivered at once, this only bounds how late a re-connection is seen
-PAUSE = 1.0  # s, between attempts where the driver gives no event set
-TIMEOUT = 10  # NVML_ERROR_TIMEOUT: nothing happened
+GATHERED = 1.5
+"""Seconds for which a burst waits for the other way by which it is told, before it is logged."""
+
+NAMED = 3
+"""Processes that one line of the log names."""
+
+
+@dataclass(slots=True)
+class XidBurst:
+    """Errors of one code on one GPU, until a line in the agent's log tells of them."""
+
+    began: float
+    times: Counter[str] = field(default_factory=Counter)  # by way
+    processes: dict[str, None] = field(default_factory=dict)
+    told: bool = False
+
+    @property
+    def count(self) -> int:
+        return max(self.times.values(), default=0)
 
 
 class XidCounts:
-    """Counts by UUID and code; kept while a GPU is lost. Written by one thread, read by another."""
+    """Counts by UUID and code; kept while a GPU is lost. Each way is written by one thread."""
 
-    def __init__(self, gpus: Callable[[], Iterator[tuple[str, str]]]) -> None:
-        self._gpus = gpus  # (index, UUID) of every GPU known
-        self._counts: Counter[tuple[str, int]] = Counter()
+    def __init__(self, gpus: Callable[[], Iterator[GpuIdentity]], logged: bool = False) -> None:
+        self._gpus = gpus  # every GPU known
+        self._logged = logged  # whether the kernel's log answers
+        self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log", "fallen")}
+        self._faults: Counter[tuple[str, str, str, str]] = Counter()
         self._known: dict[str, str] = {}
-        self.refused: dict[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
-        self._sampled_from: Any = None  # what the samples below were made of: events are rare
+        self._places: dict[tuple[int, ...], str] = {}
+        self.refused: Mapping[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
+        self._told: object = None  # what the samples below were made of: events are rare
         self._samples: list[Sample] = []
+        self._bursts: dict[tuple[str, int], XidBurst] = {}
+        self._lock = threading.Lock()
+        self._now = 0.0
 
     def note(self, uuid: str, code: int) -> None:
-        self._counts[uuid, code] += 1
+        """An event of NVML."""
+        self._note("nvml", uuid, code)
+
+    def note_line(self, line: KernelXid | BusLoss) -> None:
+        """A line of the kernel's log; of a GPU that was never met it is only logged."""
+        where = self._met(f"{PCI}:{line.pci}")
+        if isinstance(line, BusLoss):
+            self._note("fallen", where, FALLEN)
+            return
+        self._note("log", where, line.code, line.who)
+        if line.unit:
+            action = xids.nvlink5_action(
+                line.unit, fatal=line.fatal, first=line.first, status=line.status
+            )
+            self._faults[where, str(line.code), line.unit, action.value] += 1
+
+    def log_answers(self, answers: bool) -> None:
+        """Whether the kernel's log can be read."""
+        self._logged = answers
+
+    def _note(self, way: str, uuid: str, code: int, who: str = "") -> None:
+        with self._lock:
+            self._ways[way][uuid, code] += 1
+            burst = self._bursts.setdefault((uuid, code), XidBurst(self._now))
+            burst.times[way] += 1
+            if who and len(burst.processes) < NAMED:
+                burst.processes[who] = None
 
     def read(self, out: Out) -> None:
-        self._known.update((uuid, gpu) for gpu, uuid in self._gpus())
+        """All counts; and tell of bursts."""
+        for gpu in self._gpus():
+            self._known[gpu.uuid] = str(gpu.index)
+            self._places[pci_address(gpu.pci_bus_id)] = gpu.uuid
+        self._now = out.at
+        self._tell_of_bursts(out.at)
         if not self._known:
             raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
-        state = (dict(self._counts), dict(self._known), self.refused)
-        if state != self._sampled_from:
-            self._sampled_from, self._samples = state, list(self._samples_of(*state))
+        silent = {} if self._logged else dict(self.refused)
+        with self._lock:
+            seen = self._together()
+        state = (seen, dict(self._faults), dict(self._known), silent)
+        if state != self._told:
+            self._told = state
+            self._samples = [*self._errors(seen, silent), *self._nvlink_faults()]
         out.samples.extend(self._samples)
-        for uuid, absent in self.refused.items():
+        for uuid, absent in silent.items():
             out.absent(ERRORS, absent, self._known.get(uuid, ""), uuid)
 
-    @staticmethod
-    def _samples_of(
-        seen: dict[tuple[str, int], int], known: dict[str, str], refused: dict[str, Absent]
+    def _together(self) -> dict[tuple[str, int], int]:
+        """The larger count of all ways; a line that came before its GPU was met finds it now."""
+        found: dict[tuple[str, int], int] = {}
+        for way in self._ways.values():
+            counted: Counter[tuple[str, int]] = Counter()
+            for (where, code), count in way.items():
+                counted[self._met(where), code] += count
+            for key, count in counted.items():
+                found[key] = max(found.get(key, 0), count)
+        return found
+
+    def _met(self, where: str) -> str:
+        """The UUID of a GPU that was told by its address, once it is known."""
+        place, told, address = where.partition(":")
+        return self._places.get(pci_address(address), where) if told and place == PCI else where
+
+    def _errors(
+        self, seen: Mapping[tuple[str, int], int], silent: Mapping[str, Absent]
     ) -> Iterator[Sample]:
-        for uuid, gpu in known.items():
-            codes = set(FATAL) | {code for of, code in seen if of == uuid}
-            for code in sorted(codes) if uuid not in refused else ():
-                count = float(seen.get((uuid, code), 0))
-                yield Sample(ERRORS, (gpu, uuid, str(code)), count)
+        for uuid, gpu in self._known.items():
+            codes = set(xids.critical()) | {code for of, code in seen if of == uuid}
+            for code in sorted(codes) if uuid not in silent else ():
+                yield Sample(ERRORS, (gpu, uuid, str(code)), float(seen.get((uuid, code), 0)))
 
+    def _nvlink_faults(self) -> Iterator[Sample]:
+        for (where, *which), count in sorted(self._faults.items()):
+            if (uuid := self._met(where)) in self._known:
+                yield Sample(NVLINK_FAULTS, (self._known[uuid], uuid, *which), float(count))
 
-def handle_address(handle: Any) -> Any:
-    """What tells two handles of the same device to be the same."""
-    try:
-        return ctypes.cast(handle, ctypes.c_void_p).value
-    except (ctypes.ArgumentError, TypeError):
-        return handle
+    def _tell_of_bursts(self, now: float) -> None:
+        """Log what began a moment ago, once; and at the end of a burst how many came besides."""
+        with self._lock:
+            bursts = dict(self._bursts)
+            for key, burst in bursts.items():
+                over = now - burst.began >= BURST
+                if (not burst.told and now - burst.began >= GATHERED) or (over and burst.count):
+                    self._log(self._met(key[0]), key[1], burst)
+                    burst.told, burst.times, burst.processes = True, Counter(), {}
+                    burst.began = now if over else burst.began
+                elif over:
+                    del self._bursts[key]
 
-
-class XidWatch:
-    """Waits on the event set, and makes a new one after each connection to the driver."""
-
-    def __init__(
-        self, subscription: Callable[[], EventSubscription | None], counts: XidCounts
-    ) -> None:
-        self._subscription = subscription
-        self._counts = counts
-        self._generation = 0
-        self._nvml: Nvml | None = None
-        self._events: Any = None
-        self._uuids: dict[Any, str] = {}
-
-    def start(self) -> None:
-        """Listen for ever, on a daemon thread."""
-        threading.Thread(target=self._loop, name="xid", daemon=True).start()
-
-    def _loop(self) -> None:
-        idle = threading.Event()
-        failing = False
-        while True:
-            try:
-                listens = self.poll()
-            except Exception:  # the thread must live: the next event may be the one that matters
-                if not failing:
-                    log.exception(LogEvent("xid_watch_failed"))
-                failing, listens = True, False
-            else:
-                failing = False
-            if not listens:
-                idle.wait(PAUSE)
-
-    def poll(self, milliseconds: int = WAIT) -> bool:
-        """Wait once for an event and count it; False where there is nothing to listen to."""
-        subscription = self._subscription()
-        if subscription is None:
-            return False
-        if subscription.generation != self._generation and not self._listen(subscription):
-            return False
-        assert self._nvml is not None
-        try:
-            event = self._nvml.library.nvmlEventSetWait(self._events, milliseconds)
-        except self._nvml.library.NVMLError as error:
-            if getattr(error, "value", None) == TIMEOUT:
-                return True
-            self._generation = 0  # listen anew
-            return False
-        self._count(event)
-        return True
-
-    def _listen(self, subscription: EventSubscription) -> bool:
-        """Listen to every GPU that lets itself be listened to; False where none does."""
-        nvml, handles = subscription.nvml, subscription.handles
-        refused: dict[str, Absent] = {}
-        try:
-            events = nvml.call("nvmlEventSetCreate")
-        except Absent as absent:
-            self._counts.refused = dict.fromkeys(handles, absent.kept())
-            return False
-        for uuid, handle in handles.items():
-            try:
-                nvml.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, events)
-            except Absent as absent:
-                refused[uuid] = absent.kept()
-        lost = {uuid for uuid, absent in refused.items() if absent.reason is Reason.LOST}
-        self._counts.refused = {u: a for u, a in refused.items() if u not in lost}
-        if len(refused) == len(handles):
-            free(nvml, events)
-            return False
-        if self._nvml is nvml:
-            free(nvml, self._events)
-        self._uuids = {handle_address(handle): uuid for uuid, handle in handles.items()}
-        self._nvml, self._events, self._generation = nvml, events, subscription.generation
-        return True
-
-    def _count(self, event: Any) -> None:
-        if not event.eventType & XID_EVENT:
-            return
-        uuid = self._uuids.get(handle_address(event.device))
-        code = int(event.eventData)
-        if uuid is not None:
-            self._counts.note(uuid, code)
-        meaning = FATAL.get(code, "see NVIDIA's XID catalogue")
-        log.error(LogEvent("xid", uuid=uuid, xid=code, meaning=meaning))
-
-
-def free(nvml: Nvml, events: Any) -> None:
-    """Let go of an event set; one that the driver forgot already is no error."""
-    with suppress(Absent):
-        nvml.call("nvmlEventSetFree", events)
+    @staticmethod
+    def _log(uuid: str, code: int, burst: XidBurst) -> None:
+        fields = {"processes": ", ".join(burst.processes)} if burst.processes else {}
+        meaning = xids.meaning(code)
+        event = LogEvent(
+            "xid",
+            uuid=uuid,
+            xid=code,
+            times=burst.count,
+            meaning=meaning.name,
+            severity=meaning.severity.value,
+            action=meaning.action.value,
+            **fields,
+        )
+        log.error(event)
 
 
 def reads(counts: XidCounts) -> Iterator[Read]:
     """One read for all GPUs: the counts are in memory, and stay when a GPU is lost."""
-    yield Read(ReadKey("xid", "counts"), (ERRORS,), counts.read, fixed(intervals.TICK))
+    metrics = (ERRORS, NVLINK_FAULTS)
+    yield Read(ReadKey("xid", "counts"), metrics, counts.read, fixed(intervals.TICK))

@@ -1,5 +1,7 @@
 """The Alertmanager configuration: valid, routed by severity, without a secret in it."""
 
+import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,7 +13,9 @@ from agent.cli.sections import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
 from agent.errors import BadInput
-from alerts.build import alertmanager
+from alerts.build import alertmanager, groups
+from alerts.inhibitions import inhibitions
+from alerts.model import Alert
 from alerts.receivers import NEEDS, Receivers
 
 ALL = Receivers(
@@ -151,10 +155,18 @@ def test_a_wrong_number_is_refused(key: str, value: float, tmp_path: Path) -> No
 
 
 def test_a_lost_gpu_and_a_silent_node_hold_back_the_right_alerts() -> None:
-    """Of the two inhibitions: what they are sourced by, what they hold back, and what they join."""
-    silent, lost = yaml.safe_load(text_of(ALL))["inhibit_rules"]
+    """Of the first inhibitions: what they are sourced by, what they hold back, what they join."""
+    silent, lost, *others = yaml.safe_load(text_of(ALL))["inhibit_rules"]
     assert silent["equal"] == ["instance"]
     assert 'severity!="none"' in silent["target_matchers"], "the watchdog must not fall silent"
     assert lost["equal"] == ["instance", "uuid"]
     assert 'uuid!=""' in lost["source_matchers"], "else it held back all that has no GPU"
-    assert 'severity=~"warning|info"' in lost["target_matchers"]
+    assert all("instance" in rule["equal"] for rule in others), "another machine's fault"
+
+
+def test_inhibitions_name_alerts_that_there_are() -> None:
+    """Those of jobs and nodes are other rules' business; an alert never holds back itself alone."""
+    known = {r.name for g in groups(Settings()) for r in g.rules if isinstance(r, Alert)}
+    named = set(re.findall(r"Dgx[A-Za-z]+(?![A-Za-z.])", json.dumps(inhibitions())))
+    assert named - known <= {"DgxJobHung"}
+    assert all(rule["source_matchers"] != rule["target_matchers"] for rule in inhibitions())

@@ -8,12 +8,18 @@ import yaml
 from agent.config.settings import Settings
 from alerts.build import groups, rules
 from alerts.model import Alert
-from tests.support import alert_cases_agent, alert_cases_hardware, alert_cases_workload
+from tests.support import (
+    alert_cases_agent,
+    alert_cases_hardware,
+    alert_cases_health,
+    alert_cases_workload,
+)
 from tests.support.alert_input import SCRAPE, SYSTEMS, Case, System, group
 from tests.support.alert_replay import run_promtool
 
 TABLES = (
     *alert_cases_hardware.TABLES,
+    *alert_cases_health.TABLES,
     *alert_cases_workload.TABLES,
     *alert_cases_agent.TABLES,
 )

@@ -25,6 +25,9 @@ class HistoryClock:
     def meter(self) -> tuple[float, float]:
         return time.perf_counter(), time.thread_time()
 
+    def offset(self) -> float | None:
+        return 0.0
+
     def advance(self, seconds: float) -> None:
         self._passed += seconds
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from agent.polling.health import ABSENT_VALUES, LAST_TICK, SOURCE_UP
+from agent.polling.health import ABSENT_VALUES, CLOCK_STEPS, CONFIG_OK, LAST_TICK, SOURCE_UP
 from agent.sources import system
-from tests.support.alert_input import Case, Series, System, growing, named, steady
+from tests.support.alert_input import Case, Series, System, events, growing, named, steady
 
 
 def down(_: System) -> Iterator[Case]:
@@ -57,4 +57,16 @@ def watchdog(_: System) -> Iterator[Case]:
     yield Case("DgxWatchdog", "always", {named("up"): steady(1, 1)}, (nothing,))
 
 
-TABLES = (down, blind, watchdog)
+def settings(_: System) -> Iterator[Case]:
+    name, fires = "DgxAgentReloadFailed", ({"severity": "warning"},)
+    yield Case(name, "refused", {named(CONFIG_OK): [*steady(1, 5), *steady(0, 1.25)]}, fires)
+    yield Case(name, "refused a moment ago", {named(CONFIG_OK): [*steady(1, 5), *steady(0, 0.5)]})
+    yield Case(name, "good", {named(CONFIG_OK): steady(1, 10)})
+    name = "DgxClockStepped"
+    yield Case(name, "set once", {named(CLOCK_STEPS): events([2], 4)}, fires)
+    yield Case(name, "set long ago", {named(CLOCK_STEPS): events([2], 34)})
+    restarted = {named(CLOCK_STEPS): [*steady(3.0, 10), *steady(0.0, 10)]}
+    yield Case(name, "a restart of the agent", restarted)
+
+
+TABLES = (down, blind, settings, watchdog)

@@ -6,6 +6,7 @@ from agent.diagnosis.accounting import STATE_SECONDS
 from agent.limits import paths
 from agent.polling.health import ABSENT_VALUES
 from agent.sources import activity, ecc, gpu, nvlink, pcie, system, temperature, xid
+from alerts.xids import xid_rules
 from tests.support.alert_input import (
     Case,
     Points,
@@ -88,16 +89,16 @@ def error(s: System) -> Iterator[Case]:
         return {of_gpu(xid.ERRORS, s, xid=str(code)): [*points], info: [*there]}
 
     once = events([40], 42)
-    born = [p or None for p in once]
-    yield Case(name, "a fatal one", seen(48, once), (on(s, "critical", xid="48"),))
-    yield Case(name, "of a program, its first", seen(13, born), (on(s, "info", xid="13"),))
-    yield Case(
-        name,
-        "of a program, its third",
-        seen(13, [2 + (p or 0) for p in once]),
-        (on(s, "info", xid="13"),),
-    )
-    yield Case(name, "an unknown one", seen(999, born), (on(s, "warning", xid="999"),))
+    born = [p or None for p in events([1], 3)]
+    for rule in xid_rules():
+        severity, action, code = rule.severity.value, rule.action.value, rule.meanings[-1].code
+        fires = (on(s, severity, xid=str(code), action=action),)
+        yield Case(name, f"{severity} {action}, its first", seen(code, born), fires)
+    third: Points = [2 + (p or 0) for p in once]
+    memory = (on(s, "critical", xid="48", action="memory"),)
+    yield Case(name, "a critical one, its third", seen(48, third), memory)
+    unknown = (on(s, "warning", xid="999", action="service", sign="unlisted"),)
+    yield Case(name, "one that the catalogue lacks", seen(999, born), unknown)
     yield Case(name, "none", seen(48, steady(0.0, 42)))
     yield Case(name, "an old one", seen(48, events([5], 42)))
     yield Case(name, "one that is long over", seen(13, steady(2.0, 42)))
@@ -111,6 +112,8 @@ def memory(s: System) -> Iterator[Case]:
     fires = (on(s, "critical", lifetime="volatile"),)
     name = "DgxGpuEccUncorrected"
     yield Case(name, "one", {lost_data: events([40], 42)}, fires)
+    told = {lost_data: events([40], 42), of_gpu(xid.ERRORS, s, xid="48"): events([39], 42)}
+    yield Case(name, "one that an XID has told", told)
     yield Case(name, "none", {lost_data: steady(0.0, 42)})
     yield Case(name, "old ones", {lost_data: steady(3.0, 42)})
     corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")

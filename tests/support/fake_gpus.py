@@ -13,6 +13,7 @@ from agent.polling.gpu_context import GpuContext
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.reads import Out, Read, ReadCosts
 from agent.polling.worker import Finished
+from agent.polling.xid_watch import XidWatch
 from agent.sources import power, xid
 from agent.sources.table import gpu_reads
 from tests.support.fake_nvml import FakeNvml
@@ -31,10 +32,8 @@ class GpuBench:
     def __post_init__(self) -> None:
         self.nvml = FakeNvml(self.clock, self.gpus, gpm=self.gpm)
         self.inventory = GpuWatch(lambda: self.nvml, self.build, self.clock, ReadCosts())
-        self.counts = xid.XidCounts(
-            lambda: ((str(i.index), i.uuid) for i in self.inventory.inventory.gpus)
-        )
-        self.watch = xid.XidWatch(self.inventory.events, self.counts)
+        self.counts = xid.XidCounts(lambda: iter(self.inventory.inventory.gpus))
+        self.watch = XidWatch(self.inventory.events, self.counts)
 
     def build(self, device: NvmlDevice, identities: Sequence[GpuIdentity]) -> list[Read]:
         host = Host(RealFiles("/nonexistent"), psutil=None)  # type: ignore[arg-type]

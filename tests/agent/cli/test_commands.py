@@ -187,9 +187,9 @@ def test_check_is_content_with_a_healthy_machine(ended: Ends) -> None:
     assert "Nothing is wrong." in end.stdout
 
 
-def test_check_exits_1_where_a_gpu_is_lost(ended: Ends) -> None:
+def test_check_exits_3_where_a_gpu_is_lost(ended: Ends) -> None:
     end = ended[PRINTING_COMMANDS[3]].result()
-    assert end.returncode == 1
+    assert end.returncode == 3
     assert "7 of 8 GPUs answer" in end.stdout
 
 

@@ -10,11 +10,12 @@ from agent.model import Reason
 from agent.polling import intervals
 from agent.polling.gpu_watch import CONNECTION
 from agent.polling.reads import Out, Read
-from agent.sources import activity, clocks, gpu, memory, nvlink, pcie, power, xid
+from agent.sources import activity, clocks, gpu, memory, nvlink, pcie, power
+from agent.specs import xids
 from tests.support.fake_gpus import GpuBench
 from tests.support.fake_nvml import LOST, NOT_SUPPORTED, TIMEOUT
 
-FATAL = len(xid.FATAL)
+FATAL = len(xids.critical())
 
 
 @pytest.fixture

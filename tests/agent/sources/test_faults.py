@@ -7,6 +7,7 @@ import pytest
 from agent.model import Metric, Reason
 from agent.polling.health import SOURCE_UP
 from agent.sources import activity, nvlink, pcie, power, xid
+from agent.specs import xids
 from tests.support.machines import AgentBench, simulated
 
 UNKNOWN_ERROR = 999
@@ -152,7 +153,7 @@ def test_xid_counts_do_not_hang_on_the_host() -> None:
     bench = simulated("dgx-h100:training").run(2)
     assert {reading.source for reading in bench.agent.poller.latest.readings} >= {"xid", "system"}
     assert [worker.name for worker in bench.agent.poller.workers] == ["nvml", "host", "memory"]
-    assert len(bench.samples.all(xid.ERRORS)) == 8 * len(xid.FATAL)
+    assert len(bench.samples.all(xid.ERRORS)) == 8 * len(xids.critical())
 
 
 def test_links_whose_state_nobody_tells_are_not_called_down() -> None:

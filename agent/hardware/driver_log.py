@@ -1,0 +1,97 @@
+"""What NVIDIA's drivers write to the kernel's log: XID errors, NVSwitch errors, lost GPUs.
+
+Wordings differ by driver: `Xid (0000:3b:00): 48, ...` before R440, `Xid (PCI:0000:3b:00): 31,
+pid=1234, Ch ...`, since R510 `pid=1234, name=python, Ch ...` or `pid='<unknown>', name=<unknown>`,
+with MIG `(PCI:0000:3b:00 GPU-I:03)`. One fault may take several lines; the further ones are known.
+"""
+
+import re
+from typing import NamedTuple
+
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)[^)]*\): (\d{1,4})\b,? ?(.*)")
+SWITCH = re.compile(
+    r"(nvidia-nvswitch\d+): SXid \(PCI:([0-9A-Fa-f:.]+)\): (\d{1,6}), (Fatal|Non-fatal), ?(.*)"
+)
+FALLEN = re.compile(
+    r"NVRM: GPU (?:at )?(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+): GPU has fallen off the bus"
+)
+PROCESS = re.compile(r"pid=(\d+)(?:, name=([^,]*))?")
+NVLINK5 = re.compile(
+    r"(\w+) (Fatal|Nonfatal) XC\d+ i\d+ Link -?\d+ \((0x[0-9a-fA-F]{1,8}) (0x[0-9a-fA-F]{1,8})"
+)
+FURTHER = re.compile(r"Graphics (?:Exception: |SM Global Exception)")
+"""Lines that say more of the exception (XID 13) which a line before them told."""
+
+
+class KernelXid(NamedTuple):
+    """One XID error; `unit`, `fatal` and the words are told by NVLink 5 alone."""
+
+    pci: str
+    code: int
+    pid: int | None
+    process: str
+    unit: str
+    fatal: bool
+    first: int
+    status: int
+
+    @property
+    def who(self) -> str:
+        """`python (1234)`, `1234`, or nothing."""
+        if self.pid is None:
+            return ""
+        return f"{self.process} ({self.pid})" if self.process else str(self.pid)
+
+
+class SwitchError(NamedTuple):
+    """One error of an NVSwitch."""
+
+    switch: str
+    code: int
+    fatal: bool
+
+
+class BusLoss(NamedTuple):
+    """A GPU that the driver no longer finds."""
+
+    pci: str
+
+
+DriverLine = KernelXid | SwitchError | BusLoss
+
+
+def pci_address(text: str) -> tuple[int, ...]:
+    """Domain, bus and device of an address, however it is written; empty where it is none."""
+    try:
+        return tuple(int(part, 16) for part in re.split("[:.]", text)[:3])
+    except ValueError:
+        return ()
+
+
+def parsed(text: str) -> DriverLine | None:
+    """What a line tells; None for all lines that tell of no error, or of no new one."""
+    if "NVRM: " not in text and "SXid" not in text:
+        return None
+    if found := XID.search(text):
+        return _xid(*found.groups())
+    if found := SWITCH.search(text):
+        return SwitchError(found[1], int(found[3]), found[4] == "Fatal")
+    found = FALLEN.search(text)
+    return BusLoss(found[1]) if found else None
+
+
+def _xid(pci: str, code: str, rest: str) -> KernelXid | None:
+    process = PROCESS.search(rest)
+    link = NVLINK5.search(rest)
+    if FURTHER.search(rest):
+        return None
+    return KernelXid(
+        pci,
+        int(code),
+        int(process[1]) if process else None,
+        (process[2] or "").strip() if process else "",
+        link[1] if link else "",
+        bool(link and link[2] == "Fatal"),
+        int(link[3], 16) if link else 0,
+        int(link[4], 16) if link else 0,
+    )

@@ -1,0 +1,209 @@
+"""The kernel's log: /dev/kmsg where it may be read, handed over by systemd or opened; else the
+journal, where the agent's groups may read it; else a reason."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from agent.model import Absent, Reason
+
+DEVICE = "/dev/kmsg"
+KMSG = (1, 11)
+"""Major and minor number of the device, on every Linux."""
+
+RECORD = 8192  # bytes; the kernel refuses to read a record into less than it has
+MOST = 2000  # records of one turn: a flood is worked off over several
+KERNEL = 0
+"""Facility of what the kernel wrote itself; a program may write here too, with another one."""
+
+AGAIN = 60.0  # s, between two attempts to open what could not be opened
+JOURNALS = ("/var/log/journal", "/run/log/journal")
+MENDING = (
+    "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
+    "writes it), or add its user to the group systemd-journal"
+)
+
+
+class LogLine(NamedTuple):
+    """One message of the kernel; `at` in seconds of the kernel's clock since boot."""
+
+    at: float
+    text: str
+
+
+class KernelLog(Protocol):
+    """What is new in the log; one reader."""
+
+    @property
+    def lost(self) -> int:
+        """Records that were overwritten before they were read."""
+
+    def lines(self) -> Sequence[LogLine]:
+        """What came since the last call; raises Absent with the reason."""
+
+
+class NoKernelLog:
+    """Where there is none: tapes, containers."""
+
+    lost = 0
+
+    def __init__(self, reason: Reason = Reason.MISSING, why: str = "no kernel log here") -> None:
+        self._absent = (reason, why)
+
+    def lines(self) -> Sequence[LogLine]:
+        raise Absent(*self._absent)
+
+
+def record(raw: bytes) -> LogLine | None:
+    """A record of /dev/kmsg, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`; None for what the kernel
+    did not write."""
+    head, found, text = raw.decode(errors="replace").partition(";")
+    fields = head.split(",")
+    try:
+        priority, at = int(fields[0]), int(fields[2]) / 1e6
+    except (ValueError, IndexError):
+        return None
+    if not found or priority >> 3 != KERNEL:
+        return None
+    return LogLine(at, text.partition("\n")[0])
+
+
+class DeviceLog:
+    """/dev/kmsg by a descriptor that is open for reading; `since` is where it begins (seconds of
+    the kernel's clock), None for what comes from now on."""
+
+    def __init__(self, descriptor: int, since: float | None = None) -> None:
+        self._descriptor = descriptor
+        self._since = since or 0.0
+        self.lost = 0
+        os.set_blocking(descriptor, False)
+        os.lseek(descriptor, 0, os.SEEK_END if since is None else os.SEEK_SET)
+
+    def lines(self) -> Sequence[LogLine]:
+        """At most MOST; the rest at the next call."""
+        return [line for line in self._records() if line and line.at >= self._since]
+
+    def _records(self) -> Iterator[LogLine | None]:
+        for _ in range(MOST):
+            try:
+                raw = os.read(self._descriptor, RECORD)
+            except BlockingIOError:
+                return
+            except BrokenPipeError:  # overwritten meanwhile; the next read goes on after the gap
+                self.lost += 1
+                continue
+            except OSError as error:
+                raise Absent(Reason.FAILED, f"{DEVICE}: {error.strerror}") from error
+            if not raw:
+                return
+            yield record(raw)
+
+
+class JournalLog:
+    """The kernel's messages in the journal, from a journalctl that follows it."""
+
+    def __init__(self, program: str, since: float | None = None) -> None:
+        begin = ["--lines=0"] if since is None else ["--boot", "--lines=100000"]
+        command = [program, "--dmesg", "--follow", "--quiet", "--output=json", *begin]
+        self._since = since or 0.0
+        self._child = subprocess.Popen(  # noqa: S603
+            [*command, "--output-fields=MESSAGE,_SOURCE_MONOTONIC_TIMESTAMP"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._child.stdout is not None
+        self._pipe = self._child.stdout.fileno()
+        os.set_blocking(self._pipe, False)
+        self._rest = b""
+        self.lost = 0
+
+    def lines(self) -> Sequence[LogLine]:
+        """What the child wrote since; raises Absent where it ended."""
+        try:
+            raw = os.read(self._pipe, RECORD * 64)
+        except BlockingIOError:
+            return []
+        if not raw:
+            raise Absent(Reason.FAILED, f"journalctl ended with status {self._child.wait()}")
+        *whole, self._rest = (self._rest + raw).split(b"\n")
+        found = map(_entry, whole)
+        return [line for line in found if line and line.at >= self._since]
+
+
+def _entry(raw: bytes) -> LogLine | None:
+    try:
+        entry = json.loads(raw)
+        return LogLine(int(entry["_SOURCE_MONOTONIC_TIMESTAMP"]) / 1e6, str(entry["MESSAGE"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+class RealKernelLog:
+    """The first way that is open on this machine; tried again while none is.
+
+    `history` is how many seconds of the past are told first: none for an agent, which counts what
+    happens, some for a look.
+    """
+
+    def __init__(self, history: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._history = history
+        self._clock = clock
+        self._log: KernelLog | None = None
+        self._absent = Absent(Reason.MISSING, f"{DEVICE} is not there")
+        self._again = 0.0
+
+    @property
+    def lost(self) -> int:
+        return self._log.lost if self._log else 0
+
+    def lines(self) -> Sequence[LogLine]:
+        if self._log is None:
+            now = self._clock()
+            if now < self._again:
+                raise self._absent.kept()
+            self._again = now + AGAIN
+            self._log = self._opened(now)
+        try:
+            return self._log.lines()
+        except Absent as absent:
+            self._log, self._absent = None, absent.kept()
+            raise
+
+    def _opened(self, now: float) -> KernelLog:
+        since = max(0.0, now - self._history) if self._history else None
+        try:
+            return DeviceLog(_descriptor(), since)
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            why = f"{DEVICE}: {error.strerror}; {MENDING}"
+            self._absent = Absent(Reason.MISSING if missing else Reason.DENIED, why)
+        program = shutil.which("journalctl")
+        if program is None or not _journal_readable():
+            raise self._absent.kept()
+        return JournalLog(program, since)
+
+
+def _descriptor() -> int:
+    """Standard input where systemd made it the device, before it took the privilege away; else the
+    device itself, which takes CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
+    with_device = stat.S_IFCHR, os.makedev(*KMSG)
+    try:
+        given = os.fstat(sys.stdin.fileno())
+        if (stat.S_IFMT(given.st_mode), given.st_rdev) == with_device:
+            return os.dup(sys.stdin.fileno())
+    except (OSError, ValueError, AttributeError):  # closed, or no file at all
+        pass
+    return os.open(DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _journal_readable() -> bool:
+    files = (path for folder in JOURNALS for path in Path(folder).glob("*/system.journal"))
+    return any(os.access(path, os.R_OK) for path in files)

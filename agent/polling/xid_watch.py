@@ -1,0 +1,127 @@
+"""NVML's events: a thread of its own that waits for XID errors and hands them on."""
+
+import ctypes
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from agent.errors import LogEvent
+from agent.hardware.nvml import Nvml
+from agent.model import Absent, Reason
+from agent.polling.inventory import EventSubscription
+
+log = logging.getLogger(__name__)
+
+XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
+WAIT = 2_000  # ms; events are delivered at once, this only bounds how late a re-connection is seen
+PAUSE = 1.0  # s, between attempts where the driver gives no event set
+TIMEOUT = 10  # NVML_ERROR_TIMEOUT: nothing happened
+
+
+class XidListener(Protocol):
+    """Who is told of XID errors."""
+
+    refused: Mapping[str, Absent]
+    """By UUID: GPUs that cannot be listened to."""
+
+    def note(self, uuid: str, code: int) -> None:
+        """An XID error of a GPU."""
+
+
+def handle_address(handle: Any) -> Any:
+    """What tells two handles of the same device to be the same."""
+    try:
+        return ctypes.cast(handle, ctypes.c_void_p).value
+    except (ctypes.ArgumentError, TypeError):
+        return handle
+
+
+class XidWatch:
+    """Waits on the event set, and makes a new one after each connection to the driver."""
+
+    def __init__(
+        self, subscription: Callable[[], EventSubscription | None], counts: XidListener
+    ) -> None:
+        self._subscription = subscription
+        self._counts = counts
+        self._generation = 0
+        self._nvml: Nvml | None = None
+        self._events: Any = None
+        self._uuids: dict[Any, str] = {}
+
+    def start(self) -> None:
+        """Listen for ever, on a daemon thread."""
+        threading.Thread(target=self._loop, name="xid", daemon=True).start()
+
+    def _loop(self) -> None:
+        idle = threading.Event()
+        failing = False
+        while True:
+            try:
+                listens = self.poll()
+            except Exception:  # the thread must live: the next event may be the one that matters
+                if not failing:
+                    log.exception(LogEvent("xid_watch_failed"))
+                failing, listens = True, False
+            else:
+                failing = False
+            if not listens:
+                idle.wait(PAUSE)
+
+    def poll(self, milliseconds: int = WAIT) -> bool:
+        """Wait once for an event and count it; False where there is nothing to listen to."""
+        subscription = self._subscription()
+        if subscription is None:
+            return False
+        if subscription.generation != self._generation and not self._listen(subscription):
+            return False
+        assert self._nvml is not None
+        try:
+            event = self._nvml.library.nvmlEventSetWait(self._events, milliseconds)
+        except self._nvml.library.NVMLError as error:
+            if getattr(error, "value", None) == TIMEOUT:
+                return True
+            self._generation = 0  # listen anew
+            return False
+        self._count(event)
+        return True
+
+    def _listen(self, subscription: EventSubscription) -> bool:
+        """Listen to every GPU that lets itself be listened to; False where none does."""
+        nvml, handles = subscription.nvml, subscription.handles
+        refused: dict[str, Absent] = {}
+        try:
+            events = nvml.call("nvmlEventSetCreate")
+        except Absent as absent:
+            self._counts.refused = dict.fromkeys(handles, absent.kept())
+            return False
+        for uuid, handle in handles.items():
+            try:
+                nvml.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, events)
+            except Absent as absent:
+                refused[uuid] = absent.kept()
+        lost = {uuid for uuid, absent in refused.items() if absent.reason is Reason.LOST}
+        self._counts.refused = {u: a for u, a in refused.items() if u not in lost}
+        if len(refused) == len(handles):
+            free(nvml, events)
+            return False
+        if self._nvml is nvml:
+            free(nvml, self._events)
+        self._uuids = {handle_address(handle): uuid for uuid, handle in handles.items()}
+        self._nvml, self._events, self._generation = nvml, events, subscription.generation
+        return True
+
+    def _count(self, event: Any) -> None:
+        if not event.eventType & XID_EVENT:
+            return
+        uuid = self._uuids.get(handle_address(event.device))
+        if uuid is not None:
+            self._counts.note(uuid, int(event.eventData))
+
+
+def free(nvml: Nvml, events: Any) -> None:
+    """Let go of an event set; one that the driver forgot already is no error."""
+    with suppress(Absent):
+        nvml.call("nvmlEventSetFree", events)

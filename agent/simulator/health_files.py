@@ -1,0 +1,65 @@
+"""Files of a simulated machine that tell of its health: NVSwitches, disks, fans, power supplies."""
+
+from collections.abc import Callable
+
+from agent.simulator.machine import Machine
+from agent.simulator.system_models import DiskModel
+
+Tree = dict[str, Callable[[], str]]
+
+SWITCHES = {"dgx-a100": 6, "dgx-h100": 4, "dgx-h200": 4}
+SERVICE = "1200"
+"""The pid of the Fabric Manager."""
+
+PMBUS = "/sys/class/hwmon/hwmon7"
+
+
+def tree(machine: Machine) -> Tree:
+    """Path to content."""
+    system, host = machine.system, machine.host_health
+    files: Tree = {}
+    for disk in system.disks:
+        files |= _disk(machine, disk)
+    for number in range(SWITCHES.get(system.name, 0)):
+        place = f"/proc/driver/nvidia-nvswitch/devices/0000:{0x86 + number:02x}:00.0/information"
+        files[place] = lambda: "Driver Version: \n"
+    if system.dgx:
+        files |= {
+            f"{PMBUS}/name": lambda: "pmbus\n",
+            f"{PMBUS}/fan1_fault": lambda: f"{int(host.fan_failed)}\n",
+            f"{PMBUS}/fan1_label": lambda: "Fan 1\n",
+            f"{PMBUS}/in1_alarm": lambda: f"{int(host.supply_failed)}\n",
+            f"{PMBUS}/in1_label": lambda: "PSU 1\n",
+        }
+    return files
+
+
+def unlisted(machine: Machine) -> Tree:
+    """What is read by its path alone: the process of the Fabric Manager."""
+    if machine.system.name not in SWITCHES:
+        return {}
+
+    def running() -> str:
+        if not machine.host_health.fabric_service:
+            raise FileNotFoundError(2, "No such process")
+        return "nv-fabricmanage\n"
+
+    return {
+        "/run/nvidia-fabricmanager/nv-fabricmanager.pid": lambda: f"{SERVICE}\n",
+        f"/proc/{SERVICE}/comm": running,
+    }
+
+
+def _disk(machine: Machine, disk: DiskModel) -> Tree:
+    host = machine.host_health
+    nvme = disk.name.startswith("nvme")
+    alive, dead = ("live", "dead") if nvme else ("running", "offline")
+    device = f"/sys/block/{disk.name}/device"
+    files: Tree = {
+        f"{device}/state": lambda: f"{dead if disk.name in host.dead_disks else alive}\n",
+        f"/sys/fs/ext4/{disk.name}/errors_count": lambda: f"{int(disk.name in host.damaged)}\n",
+    }
+    if nvme:
+        alarm = f"{device}/hwmon3/temp1_alarm"
+        files[alarm] = lambda: f"{int(disk.name in host.hot_disks)}\n"
+    return files

@@ -1,0 +1,90 @@
+"""Disks that fail, by what the kernel shows to everybody: SMART itself is for root alone."""
+
+import re
+from collections.abc import Iterator
+
+from agent.clock import Clock
+from agent.hardware.files import FileTree, names_in, read_int, read_text
+from agent.hardware.host import Host
+from agent.model import Absent, ReadKey, Reason, gauge
+from agent.polling import intervals
+from agent.polling.reads import Out, Read, fixed
+from agent.sources.options import HostOptions
+
+FAULT = gauge(
+    "dgx_disk_fault",
+    "1 while the disk shows this sign of failing, 0 while it shows that all is well: its "
+    "controller is gone, it is too hot by its own word, its file system has recorded errors.",
+    "/sys/block/<device>/device/state, hwmon temp*_alarm; /sys/fs/ext4/<device>/errors_count",
+    ("device", "kind"),
+)
+
+BLOCK, EXT4 = "/sys/block", "/sys/fs/ext4"
+DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")
+DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-offline"})
+"""States of NVMe controllers and SCSI devices that do no work any more; others pass."""
+
+ALARM = re.compile(r"temp\d+_alarm")
+SMART = Absent(
+    Reason.UNSUPPORTED, "SMART is for root: let smartd or nvme-cli tell, beside this agent"
+)
+
+
+class DiskFaults:
+    """Every sign of every disk."""
+
+    def __init__(self, files: FileTree) -> None:
+        self._files = files
+
+    def read(self, out: Out) -> None:
+        disks = [name for name in names_in(self._files, BLOCK) if DISK.fullmatch(name)]
+        if not disks:
+            raise Absent(Reason.MISSING, f"{BLOCK} lists no disk")
+        for disk in disks:
+            self._controller(disk, out)
+            self._heat(disk, out)
+            out.absent(FAULT, SMART, disk, "smart")
+        for volume in names_in(self._files, EXT4):
+            self._file_system(volume, out)
+
+    def _controller(self, disk: str, out: Out) -> None:
+        try:
+            state = read_text(self._files, f"{BLOCK}/{disk}/device/state")
+        except Absent as absent:
+            out.absent(FAULT, absent, disk, "controller")
+        else:
+            out.add(FAULT, state in DEAD, disk, "controller")
+
+    def _heat(self, disk: str, out: Out) -> None:
+        device = f"{BLOCK}/{disk}/device"
+        chips = [f"{device}/{name}" for name in names_in(self._files, device) if "hwmon" in name]
+        chips += [f"{chip}/{name}" for chip in chips for name in names_in(self._files, chip)]
+        found = [
+            f"{chip}/{file}"
+            for chip in chips
+            for file in names_in(self._files, chip)
+            if ALARM.fullmatch(file)
+        ]
+        alarms = [alarm for path in found if (alarm := self._flag(path)) is not None]
+        if alarms:
+            out.add(FAULT, any(alarms), disk, "temperature")
+        else:
+            why = Absent(Reason.MISSING, f"{device} shows no alarm of its temperature")
+            out.absent(FAULT, why, disk, "temperature")
+
+    def _file_system(self, volume: str, out: Out) -> None:
+        errors = self._flag(f"{EXT4}/{volume}/errors_count")
+        if errors is not None:
+            out.add(FAULT, errors, volume, "file_system")
+
+    def _flag(self, path: str) -> bool | None:
+        try:
+            return read_int(self._files, path) > 0
+        except Absent:
+            return None
+
+
+def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+    """The read of the disks' signs."""
+    faults = DiskFaults(host.files)
+    yield Read(ReadKey("disk_faults", "signs"), (FAULT,), faults.read, fixed(intervals.LINKS))

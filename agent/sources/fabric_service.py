@@ -1,0 +1,63 @@
+"""The Fabric Manager: whether it runs, where NVSwitches need it."""
+
+from collections.abc import Iterator
+
+from agent.clock import Clock
+from agent.hardware.files import FileTree, names_in, read_text
+from agent.hardware.host import Host
+from agent.model import Absent, ReadKey, Reason, gauge
+from agent.polling import intervals
+from agent.polling.reads import Out, Read, fixed
+from agent.sources.options import HostOptions
+
+RUNNING = gauge(
+    "dgx_fabric_manager_running",
+    "1 where the Fabric Manager runs, 0 where it does not and the NVSwitches of this machine need "
+    "it: then no program that uses several GPUs can start.",
+    "/proc/driver/nvidia-nvswitch/devices, and the processes named nv-fabricmanager",
+)
+
+SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
+PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
+PROGRAM = "nv-fabricmanage"
+"""As the kernel cuts it: fifteen letters."""
+
+
+class FabricServiceRead:
+    """Looks where its own file says, and only then through all processes."""
+
+    def __init__(self, files: FileTree) -> None:
+        self._files = files
+        self._pid = ""
+
+    def read(self, out: Out) -> None:
+        if not names_in(self._files, SWITCHES):
+            raise Absent(Reason.MISSING, f"{SWITCHES} lists no NVSwitch")
+        out.add(RUNNING, self._runs())
+
+    def _runs(self) -> bool:
+        if self._pid and self._is_program(self._pid):
+            return True
+        pids = [self._told(), *names_in(self._files, "/proc")]
+        self._pid = next((pid for pid in pids if pid.isdigit() and self._is_program(pid)), "")
+        return bool(self._pid)
+
+    def _told(self) -> str:
+        try:
+            return read_text(self._files, PID_FILE)
+        except Absent:
+            return ""
+
+    def _is_program(self, pid: str) -> bool:
+        try:
+            return read_text(self._files, f"/proc/{pid}/comm") == PROGRAM
+        except Absent:
+            return False
+
+
+def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+    """The read of the Fabric Manager."""
+    service = FabricServiceRead(host.files)
+    yield Read(
+        ReadKey("fabric_service", "state"), (RUNNING,), service.read, fixed(intervals.MANAGER)
+    )

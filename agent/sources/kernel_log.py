@@ -1,0 +1,91 @@
+"""The kernel's log: errors of GPUs, handed on to their counts, and of NVSwitches."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from agent.errors import LogEvent
+from agent.hardware.driver_log import BusLoss, KernelXid, SwitchError, parsed
+from agent.hardware.kernel_log import KernelLog
+from agent.model import Absent, ReadKey, counter, gauge
+from agent.polling import intervals
+from agent.polling.reads import Out, Read, fixed
+
+log = logging.getLogger(__name__)
+
+READABLE = gauge(
+    "dgx_kernel_log_readable",
+    "1 while the kernel's log is read.",
+    "/dev/kmsg, else journalctl --dmesg --follow",
+)
+LOST = counter(
+    "dgx_kernel_log_lost_records_total",
+    "Records of the kernel's log that were overwritten before they were read: a flood.",
+    "/dev/kmsg (EPIPE)",
+)
+SWITCH_ERRORS = counter(
+    "dgx_nvswitch_errors_total",
+    "Errors of NVSwitches (SXid) since the agent started, by code; after a fatal one jobs that use "
+    "the switch have failed.",
+    "the kernel's log",
+    ("switch", "severity", "sxid"),
+)
+
+BURST = 60.0
+"""Seconds for which further errors of one code on one switch are not logged."""
+
+
+class KernelLogRead:
+    """Reads what is new each tick. `xid` takes in what belongs to GPUs, `answers` is told whether
+    the log can be read."""
+
+    def __init__(
+        self,
+        kernel_log: KernelLog,
+        xid: Callable[[KernelXid | BusLoss], None],
+        answers: Callable[[bool], None],
+    ) -> None:
+        self._log = kernel_log
+        self._xid = xid
+        self._answers = answers
+        self._switches: Counter[tuple[str, str, str]] = Counter()
+        self._told: dict[tuple[str, str, str], float] = {}
+
+    def read(self, out: Out) -> None:
+        """Every new line once."""
+        try:
+            lines = self._log.lines()
+        except Absent:
+            self._answers(False)
+            raise
+        self._answers(True)
+        for line in lines:
+            found = parsed(line.text)
+            if isinstance(found, SwitchError):
+                self._switch(found, out.at)
+            elif found is not None:
+                self._xid(found)
+        out.add(READABLE, 1)
+        out.add(LOST, self._log.lost)
+        for labels, count in self._switches.items():
+            out.add(SWITCH_ERRORS, count, *labels)
+
+    def _switch(self, error: SwitchError, now: float) -> None:
+        severity = "fatal" if error.fatal else "non_fatal"
+        key = error.switch, severity, str(error.code)
+        self._switches[key] += 1
+        if now - self._told.get(key, -BURST) >= BURST:
+            self._told[key] = now
+            event = LogEvent("sxid", switch=error.switch, sxid=error.code, severity=severity)
+            log.error(event)
+
+
+def reads(
+    kernel_log: KernelLog,
+    xid: Callable[[KernelXid | BusLoss], None],
+    answers: Callable[[bool], None],
+) -> Iterator[Read]:
+    """The read of the log."""
+    read = KernelLogRead(kernel_log, xid, answers)
+    metrics = (READABLE, LOST, SWITCH_ERRORS)
+    yield Read(ReadKey("kernel_log", "lines"), metrics, read.read, fixed(intervals.TICK))

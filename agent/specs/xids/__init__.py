@@ -1,0 +1,120 @@
+"""XID errors: what each code means, how much it matters, and what to do first.
+
+The table is `codes.toml`, with its sources. NVLink 5 reports 144 to 150, and what those want
+depends on what the kernel's log tells besides: the unit, whether it was fatal, and two words.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+from agent.model import Severity
+
+
+class XidAction(StrEnum):
+    """What to do first about an XID."""
+
+    IGNORE = "ignore"
+    WATCH = "watch"
+    RESTART_JOB = "restart_job"
+    RESTART_THEN_RESET = "restart_then_reset"  # the job now, the GPU when it is free
+    RESET_LATER = "reset_later"
+    RESET = "reset"
+    MEMORY = "memory"  # reset, and then look whether the memory could be mended
+    REBOOT = "reboot"
+    LINKS = "links"  # look at both ends of the link, then reset
+    FOLLOW = "follow"  # the error that came with it
+    RECOVERY = "recovery"  # what the driver asks for
+    BY_UNIT = "by_unit"  # NVLink 5: the kernel's log tells
+    POWER = "power"  # the board's cable
+    UPDATE = "update"  # the driver
+    SERVICE = "service"
+
+
+@dataclass(frozen=True, slots=True)
+class XidMeaning:
+    """One code; `generations` are `all`, `from ampere`, `until volta`, ...; `older` is what it
+    means on GPUs up to Volta where that differs, else empty."""
+
+    code: int
+    name: str
+    severity: Severity
+    action: XidAction
+    generations: str
+    older: str
+    source: str
+
+
+OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
+"""Architectures whose memory retires pages, where newer ones remap rows."""
+
+NVLINK5 = range(144, 151)
+"""Codes of NVLink 5."""
+
+LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
+MANAGED_UNIT = "NETIR_MFDE_EVENT"
+HARMLESS_LINK_EVENTS = frozenset({38, 40})
+"""Sub-codes of a link that went down which want nothing of the GPU: bits 20 to 25 of the first
+word; the far end, or the host, was told to [C]."""
+
+HARMLESS_MANAGED = 3
+"""Status of a MFDE event that means nothing."""
+
+
+@cache
+def catalogue() -> Mapping[int, XidMeaning]:
+    """Every code of the table."""
+    rows = tomllib.loads((files(__name__) / "codes.toml").read_text(encoding="utf-8"))["xid"]
+    return MappingProxyType(
+        {
+            code: XidMeaning(
+                code,
+                row["name"],
+                Severity(row["severity"]),
+                XidAction(row["action"]),
+                row["generations"],
+                row.get("older", ""),
+                row["source"],
+            )
+            for row in rows
+            for code in row["codes"]
+        }
+    )
+
+
+def meaning(code: int) -> XidMeaning:
+    """What a code means; one that the table lacks is told so."""
+    unknown = "a code that this table lacks"
+    found = catalogue().get(code)
+    return found or XidMeaning(
+        code, unknown, Severity.WARNING, XidAction.SERVICE, "all", "", "none"
+    )
+
+
+def name(code: int, architecture: str = "") -> str:
+    """What a code means on a GPU of this architecture."""
+    found = meaning(code)
+    return found.older if found.older and architecture in OLDER else found.name
+
+
+@cache
+def critical() -> tuple[int, ...]:
+    """The codes after which somebody must act now, in order."""
+    return tuple(sorted(c for c, m in catalogue().items() if m.severity is Severity.CRITICAL))
+
+
+def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -> XidAction:
+    """What an XID of NVLink 5 wants: by unit and severity, by the first word and the status.
+
+    What is not fatal wants nothing, or else XID 154 follows and tells; what is fatal wants a
+    reset, but for links whose far end is the reason.
+    """
+    if not fatal or (unit == MANAGED_UNIT and status == HARMLESS_MANAGED):
+        return XidAction.IGNORE
+    if unit in LINK_UNITS and (first >> 20 & 0x3F) in HARMLESS_LINK_EVENTS:
+        return XidAction.IGNORE
+    return XidAction.RESET

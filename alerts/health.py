@@ -1,0 +1,209 @@
+"""Alerts on the health of GPU memory, of the fabric and of PCIe: what the driver says it needs."""
+
+from agent.sources import ecc, fabric_service, gpu, kernel_log, nvlink, pcie, xid
+from agent.specs.xids import XidAction
+from alerts.model import Alert
+from alerts.promql import GPU, NODE, REMEMBERED, events, increase, pick
+from alerts.spans import Terms
+from alerts.words import COUNT, WHOLE, by_label, by_value, list_of, look_up
+from alerts.words import GPU as ONE_GPU
+from alerts.words import NODE as MACHINE
+
+ONE = ("instance", "job", "uuid")
+
+MOST_ROWS, MOST_PAGES = 512, 63
+"""Uncorrected remaps, and retired pages, from which DCGM 4.6 has a GPU replaced."""
+
+NEAR = 0.8
+"""Share of those from which it is told that the limit comes near."""
+
+REGISTERED = 3
+"""Fabric state: completed."""
+
+REPLAYS = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
+"""PCIe replays a minute and lane that a sound link may have, by generation (DCGM 4.6)."""
+
+NEEDS = {
+    1: "drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU)",
+    2: "drain the node and reboot it",
+    3: "end the jobs that use peer-to-peer traffic of this GPU, then look again",
+    4: "drain the node, end all peer-to-peer traffic and reset the GPU",
+    5: "restart the IMEX service of the rack, then look again",
+}
+HEALTH = {
+    "degraded_bandwidth": "its bandwidth is degraded: links are down. Look at nvidia-smi nvlink -s",
+    "route_recovery": "routes to it are being recovered. If it lasts, restart the Fabric Manager",
+    "route_unhealthy": "routes to it are unhealthy. Drain the node and restart the Fabric Manager",
+    "access_timeout_recovery": "it recovers from a timeout. Drain the node and reset the GPU",
+    "incorrect_configuration": "its configuration is incorrect. Compare the versions of driver and "
+    "Fabric Manager, and look at the Fabric Manager's log",
+}
+
+
+def recovery_needed(_: Terms) -> Alert:
+    """The driver's own word, where it has one (R570 and newer)."""
+    needs = by_value({number: f": {text}" for number, text in NEEDS.items()})
+    return Alert(
+        "DgxGpuRecoveryNeeded",
+        f"{gpu.RECOVERY_ACTION} > 0",
+        "critical",
+        "The driver asks for an action on a GPU.",
+        f"The driver asks for action {COUNT} on {ONE_GPU} (limit 0){needs}. The XID errors of the "
+        "last minutes tell why (dgx-telemetry check).",
+        hold="1m",
+    )
+
+
+def pages_pending(_: Terms) -> Alert:
+    """Broken memory that is still in use."""
+    return Alert(
+        "DgxGpuPagesPending",
+        f"({ecc.REMAP_PENDING} > 0) or ({ecc.RETIRED_PENDING} > 0)",
+        "warning",
+        "Broken memory of a GPU waits for a reset.",
+        f"{ONE_GPU} has {COUNT} sign of rows or pages that wait to be replaced (limit 0): broken "
+        "memory is still in use. Let jobs end, then reset the GPU (before Ampere: load the driver "
+        "again).",
+        hold="1m",
+    )
+
+
+def ecc_rising(terms: Terms) -> tuple[Alert, ...]:
+    """Memory that wears out, before it costs a job."""
+    name, summary = "DgxGpuEccRising", "A GPU's memory wears out."
+    limits = terms.thresholds
+    labels = {"severity": "corrected", "lifetime": "volatile"}
+    grown = increase(ecc.ERRORS, terms.over(limits.ecc_corrected_window), **labels)
+    rows = pick(ecc.REMAPPED_ROWS, severity="uncorrected")
+    watch = "Run dcgmi diag -r 3 when the node is free, and ask for service."
+
+    def alert(sign: str, expr: str, text: str) -> Alert:
+        return Alert(name, expr, "warning", summary, f"{text} {watch}", labels={"sign": sign})
+
+    return (
+        alert(
+            "corrected",
+            f"{grown} >= {limits.ecc_corrected}",
+            f"{ONE_GPU} corrected {COUNT} memory errors in the last {limits.ecc_corrected_window} "
+            f"(limit {limits.ecc_corrected}).",
+        ),
+        alert(
+            "rows",
+            f"{rows} >= {MOST_ROWS * NEAR:.0f}",
+            f"{ONE_GPU} has remapped {COUNT} rows after uncorrected errors (limit {MOST_ROWS}: "
+            "then it is to be replaced).",
+        ),
+        alert(
+            "pages",
+            f"sum without (cause) ({ecc.RETIRED_PAGES}) >= {MOST_PAGES * NEAR:.0f}",
+            f"{ONE_GPU} has retired {COUNT} pages (limit {MOST_PAGES}: then it is to be replaced).",
+        ),
+    )
+
+
+def nvlink_fault(terms: Terms) -> tuple[Alert, ...]:
+    """XID 144 to 150, by what their unit wants: told as XID errors."""
+    window = terms.thresholds.event_window
+    rows = (("critical", XidAction.RESET), ("info", XidAction.IGNORE))
+    cures = {
+        XidAction.RESET: "Drain the node and reset the GPU; if it comes back, ask for service.",
+        XidAction.IGNORE: "Nothing at once; if XID 154 follows, do what it says.",
+    }
+
+    def alert(severity: str, action: XidAction) -> Alert:
+        over, memory = terms.over(window), terms.over(REMEMBERED)
+        grown = events(xid.NVLINK_FAULTS, over, memory, action=action.value)
+        return Alert(
+            "DgxGpuXid",
+            f"({grown}) and on ({NODE}, uuid) {gpu.INFO}",
+            severity,
+            "A GPU reported an error of NVLink 5.",
+            f"{ONE_GPU} had {COUNT} XID errors {{{{ $labels.xid }}}} of its unit "
+            f"{{{{ $labels.unit }}}} in the last {window} (limit 0). {cures[action]}",
+            hold="1m",
+            labels={"sign": "nvlink5"},
+        )
+
+    return tuple(alert(*row) for row in rows)
+
+
+FABRIC = "DgxFabricFault"
+FABRIC_LOG = "Look at systemctl status nvidia-fabricmanager and /var/log/fabricmanager.log."
+
+
+def fabric_fault(_: Terms) -> tuple[Alert, ...]:
+    """Who manages the NVSwitches, and whether GPUs have joined."""
+    waiting = list_of(nvlink.FABRIC_STATE, "gpu", f"< {REGISTERED}", "instance", "job")
+    return (
+        Alert(
+            FABRIC,
+            f"{fabric_service.RUNNING} == 0",
+            "critical",
+            "The Fabric Manager does not run.",
+            f"{COUNT} Fabric Managers run on {MACHINE} (limit 1), and its NVSwitches need it: no "
+            "program that uses several GPUs starts. Start it: systemctl start "
+            f"nvidia-fabricmanager. {FABRIC_LOG}",
+            hold="2m",
+            labels={"sign": "manager"},
+        ),
+        Alert(
+            FABRIC,
+            f"count by ({NODE}) ({nvlink.FABRIC_STATE} < {REGISTERED})",
+            "critical",
+            "GPUs have not joined the fabric.",
+            f"{COUNT} GPUs of {MACHINE} have not joined the NVSwitch fabric (limit 0):{waiting}. "
+            f"CUDA does not start on them. Restart the Fabric Manager. {FABRIC_LOG}",
+            hold="5m",
+            labels={"sign": "state"},
+        ),
+        Alert(
+            FABRIC,
+            f"{nvlink.FABRIC_HEALTH} == 1",
+            "warning",
+            "The fabric is in trouble.",
+            f"The fabric reports {COUNT} trouble of {ONE_GPU} (limit 0): {by_label('kind', HEALTH)}"
+            ".",
+            hold="1m",
+            labels={"sign": "health"},
+        ),
+    )
+
+
+def switch_fault(terms: Terms) -> Alert:
+    """What an NVSwitch itself reports."""
+    window = terms.thresholds.event_window
+    over, memory = terms.over(window), terms.over(REMEMBERED)
+    return Alert(
+        FABRIC,
+        events(kernel_log.SWITCH_ERRORS, over, memory, severity="fatal"),
+        "critical",
+        "An NVSwitch had a fatal error.",
+        f"{{{{ $labels.switch }}}} of {MACHINE} had {COUNT} fatal errors {{{{ $labels.sxid }}}} "
+        f"(SXid) in the last {window} (limit 0). Jobs that use it have failed. Drain the node and "
+        "reset all GPUs and switches (nvidia-smi --gpu-reset), or reboot; if it comes back, ask "
+        "for service.",
+        labels={"sign": "switch"},
+    )
+
+
+def pcie_replays(terms: Terms) -> Alert:
+    """Packets sent again, against what a link of its generation may have."""
+    over = terms.over("15m")
+    each = f"rate({pcie.REPLAYS}[{over}]) * 60 / {pcie.WIDTH}"
+    many = " or ".join(
+        f"label_replace({each} > {limit:g} and on ({GPU}) ({pcie.GENERATION_LIMIT} == {generation})"
+        f', "generation", "{generation}", "", "")'
+        for generation, limit in REPLAYS.items()
+    )
+    limits = by_label("generation", {str(g): f"{limit:g}" for g, limit in REPLAYS.items()})
+    lanes = look_up(pcie.WIDTH, WHOLE, *ONE)
+    return Alert(
+        "DgxPcieReplays",
+        many,
+        "warning",
+        "A GPU's PCIe link sends packets again.",
+        f"{ONE_GPU} sends {{{{ $value | humanize }}}} PCIe packets a minute and lane again (limit "
+        f"{limits} at generation {{{{ $labels.generation }}}}; {lanes} lanes). Reseat the GPU or "
+        "its riser, look at lspci -vv and dmesg (AER), and ask for service.",
+        hold="5m",
+    )

@@ -1,0 +1,159 @@
+"""The runbook for what the driver, the fabric and the rest of the box say of their health."""
+
+from alerts.page import Page
+
+RECOVERY = Page(
+    "DgxGpuRecoveryNeeded",
+    "The driver (R570 and newer) asks for an action on the GPU: 1 reset, 2 reboot, 3 end "
+    "peer-to-peer traffic, 4 end it and reset, 5 restart IMEX. New jobs on that GPU fail or are in "
+    "doubt until it is done. While a critical XID error of the GPU is told, this is held back.",
+    (
+        "`nvidia-smi -q -i GPU | grep -i 'recovery action'`, `dgx-telemetry check`.",
+        "`dmesg -T | grep -i xid` tells what came before.",
+    ),
+    (
+        "Drain the node (Slurm: `scontrol update nodename=NODE state=drain reason=gpu`).",
+        "1 and 4: `nvidia-smi --gpu-reset -i GPU` once nobody uses it. 2: reboot. 3: end the jobs "
+        "that span GPUs.",
+        "It asks again after that: reboot once; then ask for service.",
+    ),
+    "Never while jobs are to run there.",
+)
+
+PENDING = Page(
+    "DgxGpuPagesPending",
+    "Rows (Ampere and newer) or pages (up to Volta) of the GPU's memory are broken, and will be "
+    "replaced at its next reset. Until then the broken memory is in use, or lies idle.",
+    (
+        "`nvidia-smi -q -d ROW_REMAPPER -i GPU` (before Ampere `-d PAGE_RETIREMENT`)",
+        "`dgx_gpu_row_remap_pending`, `dgx_gpu_retired_pages_pending`.",
+    ),
+    (
+        "Let running jobs end; let no new one begin on the GPU.",
+        "`nvidia-smi --gpu-reset -i GPU`; before Ampere unload and load the driver, or reboot.",
+        "Look again: pending must be gone, and no failure told.",
+    ),
+    "Until the jobs of today have ended, if they write checkpoints.",
+)
+
+RISING = Page(
+    "DgxGpuEccRising",
+    "The memory wears out: it corrects many errors (`sign` corrected), or has nearly used up what "
+    "may be replaced (`sign` rows, pages). No job was hurt yet.",
+    (
+        "`nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT -i GPU`",
+        '`increase(dgx_gpu_ecc_errors_total{severity="corrected"}[1d])` of all GPUs of its kind.',
+    ),
+    (
+        "When the node is free: `dcgmi diag -r 3 -i GPU`.",
+        "Ask for service with its result; at the limit the GPU qualifies for replacement.",
+    ),
+    "A burst after the node was moved or its cooling failed, once it is over.",
+)
+
+FABRIC = Page(
+    "DgxFabricFault",
+    "The NVSwitch fabric is not whole. `sign`: `manager`, the Fabric Manager does not run; "
+    "`state`, GPUs have not joined; `health`, the fabric reports trouble of a GPU (`kind`); "
+    "`switch`, an "
+    "NVSwitch had a fatal error (SXid). CUDA fails on several GPUs, or on all.",
+    (
+        "`systemctl status nvidia-fabricmanager`, `tail /var/log/fabricmanager.log`",
+        "`nvidia-smi -q | grep -A6 Fabric`; `dmesg -T | grep -i sxid`",
+        "`dgx_fabric_manager_running`, `dgx_nvlink_fabric_state`, `dgx_nvlink_fabric_health`, "
+        "`dgx_nvswitch_errors_total`.",
+    ),
+    (
+        "manager: `systemctl restart nvidia-fabricmanager`; its version must be the driver's.",
+        "state: the same, then reset the GPUs that wait, or reboot.",
+        "health, switch: drain the node, reset all GPUs at once (`nvidia-smi --gpu-reset`), or "
+        "reboot; what comes back is due for service.",
+    ),
+    "While the driver or the Fabric Manager is updated.",
+)
+
+REPLAYS = Page(
+    "DgxPcieReplays",
+    "The PCIe link of the GPU has to send packets again, more often than a link of its generation "
+    "may. Copies are slower, and such a link fails in the end.",
+    (
+        "`nvidia-smi -q -i GPU | grep -i replay`, `dmesg -T | grep -i aer`",
+        "`rate(dgx_pcie_replays_total[1h])` of all GPUs: one is its seat, all are the board's.",
+    ),
+    (
+        "Plan a stop of the node: reseat the GPU, the riser or the cable.",
+        "If it comes back: ask for service.",
+    ),
+    "A burst when the GPU is reset.",
+)
+
+IB_ERRORS = Page(
+    "DgxInfinibandErrors",
+    "An InfiniBand port counts more errors than a sound one (`sign` errors, by `kind`), or was up "
+    "within the last day and is down (`sign` down). Jobs over several nodes are slow or fail.",
+    (
+        "`ibstat DEVICE`, `mlxlink -d DEVICE -c`, `perfquery` of port and switch port",
+        "`increase(dgx_infiniband_errors_total[1h])` by kind.",
+    ),
+    (
+        "Look at the far end: errors on both mean the cable.",
+        "Reseat or replace cable and transceiver; then try another port of the switch.",
+    ),
+    "Cables that are pulled on purpose; a switch that is rebooted.",
+)
+
+FLAPPING = Page(
+    "DgxInfinibandFlapping",
+    "A port went down and came up again, several times in half a day. Each time collectives of "
+    "jobs over several nodes hang or fail.",
+    ("`dmesg -T | grep -i mlx5`, `mlxlink -d DEVICE -c`", "`dgx_infiniband_link_up`"),
+    (
+        "Replace the cable or transceiver, and clean optical ends.",
+        "Then another port of the switch; then the adapter.",
+    ),
+    "While somebody works at the cabling.",
+)
+
+RAID = Page(
+    "DgxRaidDegraded",
+    "A software array lacks a member. A mirror works on without redundancy; a stripe (RAID 0) has "
+    "lost its data, or will.",
+    ("`cat /proc/mdstat`, `mdadm --detail /dev/DEVICE`", "`nvme list`, `smartctl -a /dev/DISK`"),
+    (
+        "Copy off what is needed from a stripe, if it can still be read.",
+        "Replace the disk; `mdadm --manage /dev/DEVICE --add /dev/DISK`, and watch /proc/mdstat.",
+    ),
+    "While the array is rebuilt.",
+)
+
+DISK = Page(
+    "DgxDiskFailing",
+    "A disk shows a sign of failing (`kind`): controller, the kernel has given it up; temperature, "
+    "it is too hot by its own word; file_system, its file system has recorded errors.",
+    (
+        "`dmesg -T | grep -iE 'nvme|ata|ext4'`",
+        "`smartctl -a /dev/DISK` or `nvme smart-log /dev/DISK` (as root)",
+    ),
+    (
+        "controller: replace it. temperature: fans and air.",
+        "file_system: unmount, `fsck`; if SMART tells of media errors, replace the disk.",
+    ),
+    "An old error of a file system that was repaired: `fsck` clears its count.",
+)
+
+CHASSIS = Page(
+    "DgxChassisFault",
+    "A fan, a power supply or a temperature sensor of the box raises its alarm (`kind`, `sensor`).",
+    ("`sensors`", "`ipmitool sdr`, `ipmitool sel list` (as root), or the page of the BMC"),
+    (
+        "fan: replace it before the GPUs get hot.",
+        "power_supply: look at its cable and feed; replace it. The box may slow its GPUs down.",
+        "temperature: the air of the room, the fans.",
+    ),
+    "While the box is opened.",
+)
+
+PAGES = (
+    *(RECOVERY, PENDING, RISING, FABRIC, REPLAYS),
+    *(IB_ERRORS, FLAPPING, RAID, DISK, CHASSIS),
+)

@@ -1,0 +1,103 @@
+"""The alert for XID errors: one rule for each severity and action of the catalogue."""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from agent.diagnosis.advice import XID_ADVICE
+from agent.model import Severity
+from agent.sources import gpu, xid
+from agent.specs.xids import XidAction, XidMeaning, catalogue, meaning
+from alerts.model import Alert, Recording
+from alerts.promql import NODE, REMEMBERED, events, pick
+from alerts.spans import Terms
+from alerts.words import COUNT, GPU, by_label
+
+NAME = "DgxGpuXid"
+SUMMARY = "A GPU reported an XID error."
+THERE = f"and on ({NODE}, uuid) {gpu.INFO}"
+"""Of GPUs that are still there: one that is lost is told as missing."""
+
+UNNUMBERED = meaning(0)
+"""What stands for every code that the catalogue lacks."""
+
+
+class XidRule(NamedTuple):
+    """The codes that matter alike and want the same first."""
+
+    severity: Severity
+    action: XidAction
+    meanings: tuple[XidMeaning, ...]
+
+    @property
+    def codes(self) -> str:
+        """As a regular expression."""
+        return "|".join(str(m.code) for m in self.meanings)
+
+
+def xid_rules() -> list[XidRule]:
+    """The catalogue by severity and action, the worst first."""
+    order = list(Severity)[::-1]
+
+    def alike(m: XidMeaning) -> tuple[int, str]:
+        return order.index(m.severity), m.action.value
+
+    parts = groupby(sorted(catalogue().values(), key=lambda m: (*alike(m), m.code)), alike)
+    grouped = [tuple(part) for _, part in parts]
+    return [XidRule(part[0].severity, part[0].action, part) for part in grouped]
+
+
+def _meanings(meanings: Iterable[XidMeaning]) -> str:
+    """` (what the code means)`; codes that mean the same need no words where all of them do."""
+    names = {str(m.code): f" ({m.name})" for m in meanings}
+    return next(iter(names.values())) if len(set(names.values())) == 1 else by_label("xid", names)
+
+
+def recent(terms: Terms) -> Recording:
+    """Errors of each code within the window, of GPUs that are still there; asked by every rule."""
+    window = terms.thresholds.event_window
+    grown = events(xid.ERRORS, terms.over(window), terms.over(REMEMBERED))
+    return Recording(f"instance_gpu_xid:dgx_gpu_xid_errors:events{window}", f"({grown}) {THERE}")
+
+
+def xid_error(terms: Terms) -> Iterator[Alert | Recording]:
+    """One rule for each severity and action, and one for codes that the catalogue lacks."""
+    window = terms.thresholds.event_window
+    happened = recent(terms)
+    yield happened
+
+    def alert(
+        codes: str, severity: Severity, names: str, action: XidAction, **labels: str
+    ) -> Alert:
+        text = (
+            f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{names} in the last {window} "
+            f"(limit 0). {XID_ADVICE[action]}"
+        )
+        expr = f"{pick(happened, xid=codes)} > 0"
+        return Alert(
+            NAME,
+            expr,
+            severity.value,
+            SUMMARY,
+            text,
+            hold="1m",
+            labels={"action": action.value, **labels},
+        )
+
+    rules = xid_rules()
+    for rule in rules:
+        yield alert(f"=~{rule.codes}", rule.severity, _meanings(rule.meanings), rule.action)
+    known = "|".join(rule.codes for rule in rules)
+    lacking = f" ({UNNUMBERED.name})"
+    severity, action = UNNUMBERED.severity, UNNUMBERED.action
+    yield alert(f"!~{known}", severity, lacking, action, sign="unlisted")
+
+
+def table() -> Iterator[str]:
+    """The catalogue for the runbook: a line a code, in the order of the codes."""
+    yield "| XID | meaning | severity | first | GPUs |"
+    yield "|---|---|---|---|---|"
+    for m in sorted(catalogue().values(), key=lambda m: m.code):
+        older = f"; up to Volta: {m.older}" if m.older else ""
+        first = XID_ADVICE[m.action]
+        yield f"| {m.code} | {m.name}{older} | {m.severity.value} | {first} | {m.generations} |"

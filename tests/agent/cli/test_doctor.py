@@ -1,0 +1,98 @@
+"""The doctor: severity, action and alert of each finding; an end whatever hangs; the bundle."""
+
+import json
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.cli.doctor import in_child
+from agent.config.settings import Settings
+from agent.diagnosis.findings import FindingKind
+from agent.errors import BadInput
+from alerts.build import groups
+from alerts.model import Alert
+from exporters.remedies import REMEDIES
+from tests.stack.running import clean_environment
+from tests.support.repository import ROOT
+
+PROMPT = 30.0
+"""Seconds: far less than what hangs here, far more than a busy machine needs."""
+
+
+def check(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "agent", "check", *words],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_kind_of_finding_has_a_remedy_and_its_alert_exists() -> None:
+    known = {r.name for g in groups(Settings()) for r in g.rules if isinstance(r, Alert)}
+    assert set(REMEDIES) | {FindingKind.XID} == set(FindingKind)
+    assert {r.alert for r in REMEDIES.values()} - {""} <= known
+    assert all(r.action.endswith(".") for r in REMEDIES.values())
+
+
+@pytest.mark.parametrize(
+    ("machine", "status", "alert"),
+    [
+        ("k40:training", 0, None),
+        ("dgx-station-v100:training+pages-pending", 1, "DgxGpuPagesPending"),
+        ("dgx-station-v100:xid-79", 3, "DgxGpuXid"),
+        ("dgx-station-v100:driver-hang", 3, "DgxAgentBlind"),
+    ],
+)
+def test_the_status_tells_the_worst(machine: str, status: int, alert: str | None) -> None:
+    end = check("--json", "--simulate", machine)
+    found = json.loads(end.stdout)
+    assert (end.returncode, found["status"]) == (status, status)
+    first = (found["findings"] or [{"alert": None}])[0]
+    assert first["alert"] == alert
+    assert alert is None or (first["severity"] and first["sentence"] and first["action"])
+
+
+def test_a_look_that_hangs_is_left_behind() -> None:
+    begun = time.monotonic()
+
+    def hang() -> dict[str, object]:
+        time.sleep(600)
+        return {}
+
+    assert in_child(hang, patience=0.0) is None
+    assert time.monotonic() - begun < PROMPT
+
+
+def test_a_wrong_input_of_the_look_is_told() -> None:
+    def look() -> dict[str, object]:
+        raise BadInput("no such sheet")
+
+    with pytest.raises(BadInput, match="no such sheet"):
+        in_child(look, patience=600)
+
+
+def test_a_bundle_holds_what_it_says_and_names_nobody(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[alertmanager]\nwebhook_url = "https://hooks.example/dgx"\n')
+    bundle = tmp_path / "bundle.tar.gz"
+    words = ("--bundle", str(bundle), "--config", str(config))
+    end = check(*words, "--simulate", "dgx-station-v100:training+xid-31")
+    assert "kernel.log: " in end.stderr
+    with tarfile.open(bundle) as archive:
+        texts = {
+            member.name.partition("/")[2]: archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+            for member in archive.getmembers()
+        }
+    assert {"README.txt", "check.txt", "check.json", "metrics.prom", "config.toml"} <= set(texts)
+    whole = "".join(texts.values())
+    assert "hooks.example" not in whole
+    assert "python (" not in texts["kernel.log"]
+    assert "GPU-00000000-0000-0000-0000-000000000001" in texts["metrics.prom"]
+    assert bundle.stat().st_mode & 0o077 == 0

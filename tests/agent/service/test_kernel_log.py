@@ -1,0 +1,45 @@
+"""How the kernel's log reaches the service: by a descriptor, with no privilege of its own."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agent.service import shipped
+from agent.service.places import InstallPaths
+from agent.service.plan import parts
+
+UNIT = shipped.text("dgx-telemetry.service")
+DROP_IN = shipped.text(shipped.KERNEL_LOG)
+
+
+def nobody(*_: str) -> str:
+    return ""
+
+
+def test_it_is_installed_only_where_there_is_a_log(tmp_path: Path) -> None:
+    """A root without the device: a unit that names it would not start there."""
+    named = [part.putting() for part in parts(InstallPaths(tmp_path), nobody)]
+    assert not any("10-kernel-log.conf" in sentence for sentence in named)
+
+
+def test_it_gives_one_descriptor_and_no_privilege() -> None:
+    settings = dict(re.findall(r"^(\w+)=(.*)$", DROP_IN, re.MULTILINE))
+    assert settings == {"StandardInput": "file:/dev/kmsg", "DeviceAllow": "/dev/kmsg r"}
+    assert "ProtectKernelLogs=yes" in UNIT
+    assert re.search(r"^CapabilityBoundingSet=$", UNIT, re.MULTILINE)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_the_exposure_stays(tmp_path: Path) -> None:
+    """Judged with the settings of the drop-in in the unit: offline, no drop-ins are read."""
+    added = DROP_IN.partition("[Service]\n")[2]
+    unit = tmp_path / "with.service"
+    unit.write_text(UNIT.replace("[Service]\n", f"[Service]\n{added}"))
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"Overall exposure level for with\.service: (\d\.\d) ", said)
+    assert found
+    assert float(found[1]) <= 1.5

@@ -1,0 +1,126 @@
+"""The kernel's log: real wordings of several drivers, told once, whatever comes between them."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.hardware.driver_log import BusLoss, KernelXid, SwitchError, parsed, pci_address
+from agent.hardware.kernel_log import DeviceLog, LogLine, record
+from agent.simulator.kernel_log import GARBAGE
+from agent.sources import kernel_log, xid
+from tests.support.machines import AgentBench, simulated
+
+LINES = {
+    "NVRM: Xid (0000:3b:00): 48, An uncorrectable double bit error": (48, None, ""),
+    "NVRM: Xid (PCI:0000:3b:00): 31, Ch 00000003, engmask 00000101, intr 10000000": (31, None, ""),
+    "NVRM: Xid (PCI:0000:3b:00): 31, pid=4321, Ch 00000008, intr 10000000. MMU Fault": (
+        31,
+        4321,
+        "",
+    ),
+    "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous "
+    "Xid 149": (45, 1818990, "python3"),
+    "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the "
+    "bus.": (79, None, ""),
+    "NVRM: Xid (PCI:0000:3b:00 GPU-I:03): 43, pid=77, name=train, Ch 00000008": (43, 77, "train"),
+}
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_xids_are_read_in_the_words_of_their_drivers(text: str) -> None:
+    found = parsed(text)
+    assert isinstance(found, KernelXid)
+    assert (found.code, found.pid, found.process) == LINES[text]
+
+
+def test_nvlink_5_is_read_with_its_unit() -> None:
+    words = "0x025001c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000"
+    text = f"NVRM: Xid (PCI:0000:00:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 ({words})"
+    found = parsed(text)
+    assert isinstance(found, KernelXid)
+    assert (found.unit, found.fatal, found.first >> 20 & 0x3F) == ("NETIR_LINK_EVT", True, 37)
+
+
+def test_switches_and_lost_gpus_are_read() -> None:
+    head = "nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, "
+    told = parsed(head + "Non-fatal, Link 44 Minion Link DLREQ interrupt")
+    assert told == SwitchError("nvidia-nvswitch3", 22013, False)
+    assert parsed(head + "Data {0x0000002b, 0x0000002b}") is None
+    assert parsed(head + "Severity 0 Engine instance 44 Sub-engine instance 00") is None
+    gone = parsed("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
+    assert isinstance(gone, BusLoss)
+    assert pci_address(gone.pci) == pci_address("00000000:3B:00.0") == (0, 0x3B, 0)
+
+
+@pytest.mark.parametrize("text", GARBAGE)
+def test_garbage_tells_of_nothing(text: str) -> None:
+    assert parsed(text) is None
+
+
+def test_records_of_programs_are_not_the_kernels() -> None:
+    assert record(b"3,100,5140900,-;NVRM: Xid (PCI:0000:3b:00): 79\n SUBSYSTEM=pci\n") == LogLine(
+        5.1409, "NVRM: Xid (PCI:0000:3b:00): 79"
+    )
+    assert record(b"11,100,5140900,-;NVRM: Xid (PCI:0000:3b:00): 79") is None
+    assert record(b"garbage") is None
+
+
+def test_a_file_in_place_of_the_device_is_read_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_bytes(b"3,1,1000000,-;old")
+    log = DeviceLog(os.open(path, os.O_RDONLY))
+    assert log.lines() == []
+    since = DeviceLog(os.open(path, os.O_RDONLY), since=0.5)
+    assert [line.text for line in since.lines()] == ["old"]
+
+
+def counted(bench: AgentBench, code: int) -> float:
+    return sum(v for (*_, which), v in bench.samples.all(xid.ERRORS).items() if which == str(code))
+
+
+@pytest.mark.parametrize("driver", ["", "@450", "@470"])
+def test_an_event_that_comes_both_ways_counts_once(driver: str) -> None:
+    bench = simulated(f"dgx-a100{driver}:training").run(3)
+    for _ in range(3):
+        bench.machine.driver.xid(0, 31)
+        bench.run(2)
+    assert counted(bench, 31) == 3
+
+
+def test_what_only_one_way_tells_counts_too() -> None:
+    bench = simulated("dgx-h100:training").run(3)
+    bench.machine.lose(2)
+    bench.run(3)
+    assert counted(bench, 79) == 1, "an XID and a line besides it, and no event of NVML"
+    bench.machine.kernel_log.lines()
+    for listener in bench.machine.driver.listeners:
+        listener(0, 48)
+    bench.run(2)
+    assert counted(bench, 48) == 1, "an event of NVML that the log did not keep"
+
+
+def test_a_storm_is_counted_right_and_told_in_a_line_a_burst(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        bench = simulated("dgx-h100:log-flood").run(30)
+    told = [r.getMessage() for r in caplog.records if "event=xid " in r.getMessage()]
+    floods = len(range(5, 30))
+    assert counted(bench, 31) == 300 * floods
+    assert len(told) == 1
+    assert "python (" in told[0]
+
+
+def test_switch_errors_are_counted_by_severity() -> None:
+    bench = simulated("dgx-h100:switch-fatal+switch-noise").run(10)
+    found = {key[1:]: v for key, v in bench.samples.all(kernel_log.SWITCH_ERRORS).items()}
+    assert found == {("fatal", "20034"): 1.0, ("non_fatal", "22013"): 1.0}
+
+
+def test_a_line_that_came_before_its_gpu_was_met_is_counted() -> None:
+    bench = simulated("dgx-h100:training")
+    bench.machine.driver.log_xid(0, 94)
+    bench.run(2)
+    assert counted(bench, 94) == 1

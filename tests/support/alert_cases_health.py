@@ -1,0 +1,175 @@
+"""When the alerts on memory, fabric, PCIe and the rest of the box fire, and when they rest."""
+
+from collections.abc import Iterator
+
+from agent.sources import (
+    chassis_faults,
+    disk,
+    disk_faults,
+    ecc,
+    fabric_service,
+    gpu,
+    infiniband,
+    kernel_log,
+    nvlink,
+    pcie,
+    xid,
+)
+from tests.support.alert_input import (
+    Case,
+    Points,
+    Series,
+    System,
+    events,
+    growing,
+    named,
+    of_gpu,
+    on,
+    steady,
+)
+
+PORT = {"device": "mlx5_0", "port": "1"}
+
+
+def memory(s: System) -> Iterator[Case]:
+    name, action = "DgxGpuRecoveryNeeded", of_gpu(gpu.RECOVERY_ACTION, s)
+    yield Case(name, "a reset", {action: steady(1.0, 1.25)}, (on(s, "critical"),))
+    yield Case(name, "a reboot", {action: steady(2.0, 1.25)}, (on(s, "critical"),))
+    yield Case(name, "nothing", {action: steady(0.0, 10)})
+    yield Case(name, "no longer told", {action: [*steady(1.0, 5), None, None]})
+    name = "DgxGpuPagesPending"
+    for metric in (ecc.REMAP_PENDING, ecc.RETIRED_PENDING):
+        waits = {of_gpu(metric, s): steady(1.0, 1.25)}
+        yield Case(name, f"{metric}", waits, (on(s, "warning"),))
+        yield Case(name, f"{metric}, none", {of_gpu(metric, s): steady(0.0, 5)})
+
+
+def rising(s: System) -> Iterator[Case]:
+    name = "DgxGpuEccRising"
+    corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")
+    fires = (on(s, "warning", sign="corrected", lifetime="volatile"),)
+    yield Case(name, "many in an hour", {corrected: growing((5, 140 / 60))}, fires)
+    yield Case(name, "few in an hour", {corrected: growing((5, 100 / 60))})
+    reset = [*growing((2, 1.0), start=9e6), *growing((2, 1.0))]
+    yield Case(name, "its counter is reset", {corrected: reset})
+    rows = of_gpu(ecc.REMAPPED_ROWS, s, severity="uncorrected")
+    yield Case(name, "rows", {rows: steady(410.0, 1)}, (on(s, "warning", sign="rows"),))
+    yield Case(name, "some rows", {rows: steady(409.0, 1)})
+    single, double = (of_gpu(ecc.RETIRED_PAGES, s, cause=c) for c in ("single_bit", "double_bit"))
+    pages = {single: steady(20.0, 1), double: steady(31.0, 1)}
+    yield Case(name, "pages", pages, (on(s, "warning", sign="pages"),))
+    yield Case(name, "some pages", {single: steady(20.0, 1), double: steady(10.0, 1)})
+
+
+def nvlink5(s: System) -> Iterator[Case]:
+    name = "DgxGpuXid"
+    info = {of_gpu(gpu.INFO, s, model="x"): steady(1.0, 3)}
+    once = [p or None for p in events([1], 3)]
+    for severity, action in (("critical", "reset"), ("info", "ignore")):
+        told = {"xid": "149", "unit": "NETIR_LINK_EVT", "action": action}
+        series = {of_gpu(xid.NVLINK_FAULTS, s, **told): once, **info}
+        fires = ({**on(s, severity, sign="nvlink5"), **told},)
+        yield Case(name, f"of NVLink 5, {action}", series, fires)
+
+
+def fabric(s: System) -> Iterator[Case]:
+    name, running = "DgxFabricFault", named(fabric_service.RUNNING)
+    critical = {"severity": "critical"}
+    down = {running: [*steady(1.0, 5), *steady(0.0, 2.25)]}
+    yield Case(name, "nobody manages", down, ({**critical, "sign": "manager"},))
+    yield Case(name, "restarted", {running: [*steady(1.0, 5), *steady(0.0, 1), *steady(1.0, 3)]})
+    state = of_gpu(nvlink.FABRIC_STATE, s)
+    yield Case(name, "in progress", {state: steady(2.0, 5.25)}, ({**critical, "sign": "state"},))
+    yield Case(name, "joining", {state: steady(2.0, 4)})
+    yield Case(name, "joined", {state: steady(3.0, 10)})
+    kind = of_gpu(nvlink.FABRIC_HEALTH, s, kind="route_unhealthy")
+    fires = (on(s, "warning", sign="health", kind="route_unhealthy"),)
+    yield Case(name, "routes", {kind: steady(1.0, 1.25)}, fires)
+    yield Case(name, "healthy", {kind: steady(0.0, 5)})
+    one = {"switch": "nvidia-nvswitch0", "sxid": "20034"}
+    fatal = named(kernel_log.SWITCH_ERRORS, severity="fatal", **one)
+    once = [p or None for p in events([1], 3)]
+    yield Case(name, "a switch", {fatal: once}, ({**critical, "sign": "switch", **one},))
+    harmless = named(kernel_log.SWITCH_ERRORS, severity="non_fatal", **one)
+    yield Case(name, "a switch, not fatal", {harmless: once})
+    yield Case(name, "a switch, long ago", {fatal: events([5], 42)})
+
+
+def replays(s: System) -> Iterator[Case]:
+    name = "DgxPcieReplays"
+    limit = {3: 0.48, 5: 1.92}[s.generation]
+
+    def link(times: float) -> Series:
+        return {
+            of_gpu(pcie.REPLAYS, s): growing((21, times * limit * s.lanes / 60)),
+            of_gpu(pcie.WIDTH, s): steady(float(s.lanes), 21),
+            of_gpu(pcie.GENERATION_LIMIT, s): steady(float(s.generation), 21),
+        }
+
+    fires = (on(s, "warning", generation=str(s.generation)),)
+    yield Case(name, "more than may be", link(1.1), fires)
+    yield Case(name, "as many as may be", link(0.9))
+    yield Case(name, "none", link(0.0))
+
+
+def ports(_: System) -> Iterator[Case]:
+    name = "DgxInfinibandErrors"
+
+    def errors(kind: str, points: Points) -> Series:
+        return {named(infiniband.ERRORS, **PORT, kind=kind): points}
+
+    def told(kind: str) -> tuple[dict[str, str], ...]:
+        return ({"severity": "warning", "sign": "errors", **PORT, "kind": kind},)
+
+    for kind, few, many in (
+        ("local_link_integrity_errors", 0.0, 1 / 120),
+        ("excessive_buffer_overrun_errors", 0.0, 1 / 120),
+        ("symbol_error", 100 / 300, 140 / 300),
+        ("link_error_recovery", 200 / 300, 400 / 300),
+    ):
+        yield Case(name, f"{kind}, many", errors(kind, growing((5, many))), told(kind))
+        yield Case(name, f"{kind}, few", errors(kind, growing((5, few))))
+    yield Case(name, "of another kind", errors("port_rcv_errors", growing((5, 1.0))))
+    state = named(infiniband.LINK_UP, **PORT)
+    down = ({"severity": "warning", "sign": "down", **PORT},)
+    yield Case(name, "went down", {state: [*steady(1.0, 5), *steady(0.0, 5.25)]}, down)
+    yield Case(name, "was never up", {state: steady(0.0, 20)})
+    yield Case(name, "came back", {state: [*steady(1.0, 5), *steady(0.0, 4), *steady(1.0, 2)]})
+    name, fires = "DgxInfinibandFlapping", ({"severity": "warning", **PORT},)
+    downs = errors("link_downed", events([2, 5, 8], 10))
+    yield Case(name, "three times", downs, fires)
+    yield Case(name, "twice", errors("link_downed", events([2, 5], 10)))
+    flaps = [*steady(1.0, 2), *steady(0.0, 1)] * 3 + steady(1.0, 1)
+    yield Case(name, "seen three times", {state: flaps}, fires)
+    yield Case(name, "a reboot", {state: [*steady(1.0, 2), None, None, *steady(0.0, 1), 1.0]})
+
+
+def storage(_: System) -> Iterator[Case]:
+    name = "DgxRaidDegraded"
+    working, missing = (named(disk.MEMBERS, device="md0", state=s) for s in ("working", "missing"))
+    less: Series = {working: steady(3.0, 1.25), missing: steady(1.0, 1.25)}
+    yield Case(
+        name, "one less", less, ({"severity": "warning", "device": "md0", "state": "missing"},)
+    )
+    whole: Series = {working: steady(4.0, 5), missing: steady(0.0, 5)}
+    yield Case(name, "whole", whole)
+    name = "DgxDiskFailing"
+    for kind in ("controller", "temperature", "file_system"):
+        one = {"device": "nvme0n1", "kind": kind}
+        fires = ({"severity": "warning", **one},)
+        yield Case(name, kind, {named(disk_faults.FAULT, **one): steady(1.0, 1.25)}, fires)
+    well = named(disk_faults.FAULT, device="nvme0n1", kind="controller")
+    yield Case(name, "all well", {well: steady(0.0, 5)})
+
+
+def chassis(_: System) -> Iterator[Case]:
+    name = "DgxChassisFault"
+    for kind in ("fan", "power_supply", "temperature"):
+        one = {"sensor": "pmbus hwmon1: fan1", "kind": kind}
+        fires = ({"severity": "warning", **one},)
+        yield Case(name, kind, {named(chassis_faults.FAULT, **one): steady(1.0, 2.25)}, fires)
+    well = named(chassis_faults.FAULT, sensor="pmbus hwmon1: fan1", kind="fan")
+    yield Case(name, "turning", {well: steady(0.0, 5)})
+
+
+TABLES = (memory, rising, nvlink5, fabric, replays, ports, storage, chassis)
