@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.machines import AgentBench, simulated
 
 BROWSER = "browser: needs Chromium"
+LONG = "nightly: only the long form tries it, --nightly"
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 """How long an example takes says how busy the machine is."""
@@ -25,15 +26,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite golden files; the diff is the review",
     )
+    parser.addoption(
+        "--nightly", action="store_true", help="the long form: every system in every scenario"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", BROWSER)
+    config.addinivalue_line("markers", LONG)
     config.addinivalue_line("markers", PROMETHEUS)
     config.addinivalue_line("markers", PROMTOOL)
     config.addinivalue_line("markers", ROOT)
     config.addinivalue_line("markers", STACK)
     config.addinivalue_line("markers", SYSTEMD)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--nightly") or config.getoption("--update-golden"):
+        return
+    left = [item for item in items if item.get_closest_marker("nightly")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.soak import MOST_BLOCKS, MOST_GROWTH, Measure, grown
+from tests.support.nightly import NIGHTLY
 from tests.support.random_faults import STRIKES
 
 WARM = Measure(
@@ -26,14 +27,15 @@ WARM = Measure(
 )
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "machine",
     [
-        ["--system", "dgx-station-v100", "--ticks", "5000"],
+        ["--system", "dgx-station-v100", "--ticks", "1120"],
         ["--system", "dgx-h100", "--gpus", "2", "--ticks", "1120", "--config", "processes"],
+        pytest.param(["--system", "dgx-station-v100", "--ticks", "20000"], marks=NIGHTLY),
     ],
-    ids=["V100s", "H100s with processes"],
+    ids=["V100s", "H100s with processes", "long"],
 )
 def test_nothing_grows(machine: list[str]) -> None:
     """In a process of its own: what other tests left behind must not count."""

@@ -1,6 +1,7 @@
 """The account of seconds: nothing invented, nothing counted twice, whatever happens."""
 
 import json
+from itertools import product
 
 import pytest
 
@@ -14,6 +15,7 @@ from agent.polling.observers import GuardedObserver
 from agent.sources import activity
 from exporters.snapshot_json import document
 from tests.support.machines import AgentBench, simulated
+from tests.support.nightly import covering
 
 ONE_GPU: tuple[str, ...] = (
     "training",
@@ -98,7 +100,7 @@ def observed(bench: AgentBench, gpu: str = "0") -> float:
 
 
 @pytest.mark.parametrize(
-    ("system", "scenario"), [(s, name) for s, names in SYSTEMS.items() for name in names]
+    ("system", "scenario"), covering((s, name) for s, names in SYSTEMS.items() for name in names)
 )
 def test_each_scenario_is_judged_as_what_it_is(system: str, scenario: str) -> None:
     bench = simulated(f"{system}:{scenario}").run(SECONDS.get(scenario, LED_BY))
@@ -108,8 +110,7 @@ def test_each_scenario_is_judged_as_what_it_is(system: str, scenario: str) -> No
     assert found == {gpu: first if gpu == "0" else others for gpu in found}
 
 
-@pytest.mark.parametrize("scenario", SHARES)
-@pytest.mark.parametrize("system", TOLD)
+@pytest.mark.parametrize(("system", "scenario"), covering(product(TOLD, SHARES)))
 def test_each_scenario_has_its_shares(system: str, scenario: str) -> None:
     bench = simulated(f"{system}:{scenario}").run(131)
     whole = observed(bench)

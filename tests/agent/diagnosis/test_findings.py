@@ -1,5 +1,7 @@
 """What `check` finds wrong on simulated machines, and that a healthy one has nothing wrong."""
 
+from itertools import product
+
 import pytest
 
 from agent.config.settings import Settings
@@ -13,6 +15,7 @@ from agent.specs import load
 from agent.specs.machine import SpecConfig
 from exporters.words import finding_text
 from tests.support.machines import AgentBench, simulated
+from tests.support.nightly import covering
 
 SYSTEMS = load().systems
 
@@ -43,8 +46,7 @@ def test_a_fault_is_found_and_named(machine: str) -> None:
     assert WRONG[machine] in "\n".join(told(simulated(machine).run(12)))
 
 
-@pytest.mark.parametrize("system", system_models.ALL)
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("system", "fault"), covering(product(system_models.ALL, FAULTS)))
 def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> None:
     if scenarios.missing(system_models.ALL[system], fault):
         with pytest.raises(SimulationError):
@@ -70,8 +72,9 @@ def test_a_member_that_an_array_lost_is_told() -> None:
     assert told(bench.run(12)) == ["md0: 1 of 2 disks are in the array"]
 
 
-@pytest.mark.parametrize("system", HEALTHY)
-@pytest.mark.parametrize("scenario", ["training", "idle", "held", "starved-disk"])
+@pytest.mark.parametrize(
+    ("system", "scenario"), covering(product(HEALTHY, ("training", "idle", "held", "starved-disk")))
+)
 def test_a_healthy_machine_has_none(system: str, scenario: str) -> None:
     bench = simulated(f"{system}:{scenario}").run(12)
     assert told(bench) == []
