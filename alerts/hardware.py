@@ -22,7 +22,7 @@ from alerts.host import (
 )
 from alerts.links import link_degraded, nvlink_down, nvlink_errors, pcie_degraded
 from alerts.model import Alert, Group
-from alerts.promql import GPU, NODE, REMEMBERED, increase, pick
+from alerts.promql import GPU, NODE, REMEMBERED, events, increase, pick
 from alerts.spans import Terms
 from alerts.words import COUNT, WHOLE, look_up, sum_of
 from alerts.words import GPU as ONE_GPU
@@ -88,10 +88,10 @@ def ecc_uncorrected(terms: Terms) -> Alert:
     """Data was lost, and no XID error of late has told so."""
     window = terms.thresholds.event_window
     grown = increase(ecc.ERRORS, terms.over(window), severity="uncorrected", lifetime="volatile")
-    told = increase(xid.ERRORS, terms.over(TOLD), xid=LOST_DATA)
+    told = events(xid.ERRORS, terms.over(TOLD), terms.over(REMEMBERED), xid=LOST_DATA)
     return Alert(
         "DgxGpuEccUncorrected",
-        f"{grown} > 0 unless on ({NODE}, uuid) ({told} > 0)",
+        f"{grown} > 0 unless on ({NODE}, uuid) ({told})",
         "critical",
         "A GPU lost data in its memory.",
         f"{ONE_GPU} had {COUNT} uncorrected ECC errors in the last {window} (limit 0). Results of "

@@ -82,7 +82,7 @@ MATRIX: Mapping[str, frozenset[str]] = {
     f"{A100}:system-processor": named("GpuXid"),
     f"{STATION}:gpu-lost+xid-45": named("GpuMissing", "GpuXid"),
     f"{A100}:gpu-lost": named("GpuMissing"),
-    f"{STATION}:nvlink-down+nvlink-errors": named("NvlinkDown", "NvlinkErrors"),
+    f"{STATION}:nvlink-down+nvlink-errors": named("NvlinkDown"),
     f"{STATION}:pcie-degraded+pcie-replays": named("PcieDegraded"),
     f"{A100}:raid-degraded+disk-hot": named("RaidDegraded", "DiskFailing"),
     f"{A100}:infiniband-flapping+infiniband-errors": named("InfinibandFlapping"),
