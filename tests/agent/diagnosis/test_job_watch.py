@@ -18,7 +18,6 @@ SMALL = "dgx-station-v100"
 
 
 def only(bench: AgentBench) -> Job:
-    job: Job
     (job,) = bench.agent.jobs.told.running
     return job
 

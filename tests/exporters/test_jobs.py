@@ -1,0 +1,38 @@
+"""`/api/v1/jobs`: running jobs and receipts, as JSON, plain and gzip alike."""
+
+import asyncio
+import gzip
+import json
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from exporters.http import application
+from exporters.job_words import jobs_document, receipt_text
+from exporters.prometheus import Exposition
+from tests.support.machines import AgentBench, simulated
+
+
+async def asked(bench: AgentBench, coding: str) -> tuple[int, str, bytes]:
+    poller = bench.agent.poller
+    exposition = Exposition(lambda: poller.latest, bench.clock, process=False)
+    told = bench.agent.jobs.told
+    app = application(exposition, lambda: poller.latest, bench.clock, jobs=lambda: told)
+    async with TestClient(TestServer(app), auto_decompress=False) as client:
+        headers = {"Accept-Encoding": coding}
+        async with client.get("/api/v1/jobs", headers=headers) as answer:
+            return answer.status, answer.headers["Content-Type"], await answer.read()
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+def test_jobs_are_served_with_their_receipts(coding: str) -> None:
+    bench = simulated("dgx-station-v100:training").run(30)
+    bench.machine.set_scenario("held")
+    bench.run(10)
+    status, kind, body = asyncio.run(asked(bench, coding))
+    document = json.loads(gzip.decompress(body) if coding == "gzip" else body)
+    assert (status, kind) == (200, "application/json; charset=utf-8")
+    assert document == json.loads(json.dumps(jobs_document(bench.agent.jobs.told)))
+    assert len(document["running"]) + len(document["ended"]) >= 1
+    for receipt in document["ended"]:
+        assert receipt["receipt"] == receipt_text(bench.agent.jobs.told.ended[0])
