@@ -150,9 +150,9 @@ class FakeNvml:
         samples = []
         for n in range(end - 70, end + 1):
             stamp = int((EPOCH + n * SAMPLE) * 1e6)
-            value = SimpleNamespace(uiVal=100 if n % 10 < gpu.duty * 10 - 1e-6 else 0)
+            value = pynvml.c_nvmlValue_t(uiVal=100 if n % 10 < gpu.duty * 10 - 1e-6 else 0)
             if stamp > last:
-                samples.append(SimpleNamespace(timeStamp=stamp, sampleValue=value))
+                samples.append(pynvml.c_nvmlSample_t(stamp, value))
         if not samples:
             raise pynvml.NVMLError(NOT_FOUND)
         return 1, samples
