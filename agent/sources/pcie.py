@@ -9,6 +9,7 @@ from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read, ValueRow
+from agent.specs.wires import pcie_bytes_per_second
 
 _BYTES = (
     "Bytes {} by the GPU over PCIe since the agent started, protocol overhead included (5-7 % of "
@@ -56,9 +57,6 @@ LIMITS = (
     ValueRow[NvmlDevice](WIDTH_LIMIT, lambda d: d.get("MaxPcieLinkWidth")),
 )
 SLOW = (ValueRow[NvmlDevice](REPLAYS, lambda d: d.get("PcieReplayCounter")),)
-
-LANE_GIGABYTES = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.56}
-"""GB/s of one worker and direction, by generation."""
 
 BEYOND_DOUBT = 1.3
 """A rate above the link's by this factor is the driver's mistake (drivers 560-565 multiplied by
@@ -116,7 +114,8 @@ def _fastest(device: NvmlDevice) -> float:
         width = int(device.get("MaxPcieLinkWidth"))
     except Absent:
         return float("inf")
-    return LANE_GIGABYTES.get(generation, float("inf")) * 1e9 * width * BEYOND_DOUBT
+    limit = pcie_bytes_per_second(generation, width)
+    return float("inf") if limit is None else limit * BEYOND_DOUBT
 
 
 def _traffic(gpu_context: GpuContext) -> Read:

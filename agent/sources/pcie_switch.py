@@ -7,11 +7,11 @@ that both use is full.
 from collections.abc import Iterator
 
 from agent.hardware.files import FileTree, read_int, read_text
-from agent.model import GPU_LABELS, Absent, internal
+from agent.model import GPU_LABELS, Absent, Reason, internal
 from agent.polling import intervals
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read
-from agent.sources.pcie import LANE_GIGABYTES
+from agent.specs.wires import pcie_bytes_per_second
 
 DEVICES = "/sys/bus/pci/devices"
 GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
@@ -46,7 +46,10 @@ def limit(files: FileTree, port: str) -> float:
     """Bytes per second that the link above a port can carry; raises Absent."""
     speed = read_text(files, f"{DEVICES}/{port}/max_link_speed").split(" ")[0]
     lanes = read_int(files, f"{DEVICES}/{port}/current_link_width")
-    return LANE_GIGABYTES.get(GENERATIONS.get(speed, 0), 0.0) * 1e9 * lanes
+    found = pcie_bytes_per_second(GENERATIONS.get(speed, 0), lanes)
+    if found is None:
+        raise Absent(Reason.UNKNOWN, f"{DEVICES}/{port}/max_link_speed says {speed} GT/s")
+    return found
 
 
 class PcieSwitches:
