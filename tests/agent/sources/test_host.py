@@ -115,12 +115,12 @@ def test_arrays_count_their_members_with_and_without_redundancy(bench: HostBench
     bench.array("md1", "raid5", "3 (2)", "sda", "sdb", degraded="1")
     bench.array("md2", "raid0", "3", "nvme0n1p1", "sdcp1", "gone")  # its third disk vanished
     assert values(bench.read(disk, "arrays")) == {
-        ("dgx_disk_raid_members", "md0"): 2,
-        ("dgx_disk_raid_members_expected", "md0"): 2,
-        ("dgx_disk_raid_members", "md1"): 2,
-        ("dgx_disk_raid_members_expected", "md1"): 3,
-        ("dgx_disk_raid_members", "md2"): 2,
-        ("dgx_disk_raid_members_expected", "md2"): 3,
+        ("dgx_raid_members", "md0", "working"): 2,
+        ("dgx_raid_members", "md0", "missing"): 0,
+        ("dgx_raid_members", "md1", "working"): 2,
+        ("dgx_raid_members", "md1", "missing"): 1,
+        ("dgx_raid_members", "md2", "working"): 2,
+        ("dgx_raid_members", "md2", "missing"): 1,
     }
 
 
@@ -128,10 +128,10 @@ def test_a_member_that_goes_is_seen_at_the_next_look(bench: HostBench) -> None:
     bench.disk("sda")
     bench.disk("sdb")
     bench.array("md0", "raid0", "2", "sda", "sdb")
-    assert values(bench.read(disk, "arrays"))["dgx_disk_raid_members", "md0"] == 2
+    assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "working"] == 2
     (bench.root / "sys/block/sdb/stat").unlink()
     (bench.root / "sys/block/sdb").rmdir()
-    assert values(bench.read(disk, "arrays"))["dgx_disk_raid_members", "md0"] == 1
+    assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "working"] == 1
 
 
 @pytest.mark.parametrize("disks", ["0", "", "many"])
@@ -140,8 +140,8 @@ def test_an_array_without_a_member_count_costs_only_itself(bench: HostBench, dis
     bench.array("md127", "container", disks, "sda")
     bench.array("md0", "raid0", "1", "sda")
     reading = bench.read(disk, "arrays")
-    assert {s.labels for s in reading.samples} == {("md0",)}
-    assert {(a.labels, a.reason) for a in reading.absences} == {(("md127",), Reason.UNKNOWN)}
+    assert {s.labels[0] for s in reading.samples} == {"md0"}
+    assert {(a.labels[0], a.reason) for a in reading.absences} == {("md127", Reason.UNKNOWN)}
 
 
 def test_a_denied_degraded_file_is_not_a_whole_array(bench: HostBench) -> None:

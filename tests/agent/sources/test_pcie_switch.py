@@ -34,7 +34,7 @@ def test_two_gpus_of_a_dgx_1_share_each_uplink() -> None:
     below: dict[str, list[str]] = {}
     for (gpu, _, bridge), limit in found.items():
         below.setdefault(bridge, []).append(gpu)
-        assert limit == pytest.approx(15.76e9)
+        assert limit == pytest.approx(8e9 * 128 / 130 * 16 / 8)
     assert sorted(map(sorted, below.values())) == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"]]
 
 
