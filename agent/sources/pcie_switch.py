@@ -11,19 +11,18 @@ from agent.model import GPU_LABELS, Absent, internal
 from agent.polling import intervals
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read
-from agent.sources.pcie import LANE_GIGABYTES
 
 DEVICES = "/sys/bus/pci/devices"
-GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
-"""GT/s, as the kernel writes them, to the PCIe generation."""
+LANE_BYTES = {"2.5": 0.25e9, "5.0": 0.5e9, "8.0": 0.985e9, "16.0": 1.969e9, "32.0": 3.938e9}
+"""Bytes a second of one lane and direction, by GT/s as the kernel writes them."""
 
 UPLINK = internal(
     "dgx_pcie_uplink_bytes_per_second",
     "What the uplink of a PCIe switch above this GPU can carry in one direction, in bytes per "
-    "second. The label bridge is the PCI address of the switch's upstream port; GPUs with the same "
+    "second. The label device is the PCI address of the switch's upstream port; GPUs with the same "
     "share it.",
     f"max_link_speed and current_link_width below {DEVICES}",
-    (*GPU_LABELS, "bridge"),
+    (*GPU_LABELS, "device"),
 )
 
 
@@ -46,7 +45,7 @@ def limit(files: FileTree, port: str) -> float:
     """Bytes per second that the link above a port can carry; raises Absent."""
     speed = read_text(files, f"{DEVICES}/{port}/max_link_speed").split(" ")[0]
     lanes = read_int(files, f"{DEVICES}/{port}/current_link_width")
-    return LANE_GIGABYTES.get(GENERATIONS.get(speed, 0), 0.0) * 1e9 * lanes
+    return LANE_BYTES.get(speed, 0.0) * lanes
 
 
 class PcieSwitches:
