@@ -13,6 +13,7 @@ QUIET_CGROUP = 0.10
 
 
 def disk_at_limit(e: Evidence) -> Found:
+    """A disk or array at its limit, or tasks that wait for I/O while a disk reads."""
     if not e.host_sensitive or _cleared(e, "io"):
         return NOTHING
     full = [

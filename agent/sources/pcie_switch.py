@@ -20,10 +20,10 @@ GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0
 UPLINK = internal(
     "dgx_pcie_uplink_bytes_per_second",
     "What the uplink of a PCIe switch above this GPU can carry in one direction, in bytes per "
-    "second. The label bridge is the PCI address of the switch's upstream port; GPUs with the same "
+    "second. The label device is the PCI address of the switch's upstream port; GPUs with the same "
     "share it.",
     f"max_link_speed and current_link_width below {DEVICES}",
-    (*GPU_LABELS, "bridge"),
+    (*GPU_LABELS, "device"),
 )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Set
 from typing import Any
 
-from agent.model import GpuKey, Snapshot
+from agent.model import GpuKey, Pair, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import system, temperature
 from exporters.job_words import ended_row, row
@@ -159,5 +159,15 @@ class PageState:
     def _gpu(self, gpu: GpuKey, lost: frozenset[str]) -> headline.GpuSummary:
         verdict = None if gpu.uuid in lost else self._snapshot.verdicts.get(gpu)
         seconds = self._snapshot.at - verdict.since if verdict else 0.0
-        pair = verdict.pair if verdict else None
+        pair = _worth_telling(verdict) if verdict else None
         return headline.GpuSummary(gpu.index, pair, seconds, gpu.uuid in lost)
+
+
+COSTS = 0.25
+"""Share of the time that low clocks take, from which they are told though work takes more."""
+
+
+def _worth_telling(verdict: Verdict) -> Pair:
+    """What a GPU is called in the headline."""
+    low = (p for p, share in verdict.shares.items() if p[0] is State.THROTTLED and share >= COSTS)
+    return next(low, verdict.pair)

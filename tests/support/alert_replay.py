@@ -15,6 +15,7 @@ from agent.config.settings import Settings
 from agent.model import Kind
 from alerts.agent import JOB
 from alerts.build import rules
+from alerts.thresholds import AlertThresholds
 from tests.support.machines import AgentBench
 
 SCALE = 1 / 30
@@ -81,9 +82,13 @@ def _stale_gaps(points: list[str]) -> list[str]:
     ]
 
 
+PATIENT = Settings(AlertThresholds(silent_for="30m"))
+"""What a scale below the usual leaves of this is still longer than the second between two ticks."""
+
+
 def firing(series: Series, at: int, folder: Path, scale: float = SCALE) -> set[str]:
     """The names of the alerts that fire so many seconds after the start."""
-    for name, text in rules(Settings(), scale).items():
+    for name, text in rules(Settings() if scale == SCALE else PATIENT, scale).items():
         (folder / name).write_text(text)
     up = series["up"]
     series = {notation("up", TARGET): up, **{n: v for n, v in series.items() if n != "up"}}

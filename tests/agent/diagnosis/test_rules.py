@@ -73,7 +73,7 @@ DOWNLOADING: Figures = {
     (work.RECEIVED, GPU): 60e6,
 }
 COPIES: Wires = {("pcie", "gpu0", GPU, "receive"): (0.11, 63e9)}
-FEWER: Wires = {("pcie", "gpu0", GPU, "receive"): (0.025, 63e9)}
+FEWER: Wires = {("pcie", "gpu0", GPU, "receive"): (0.039, 63e9)}
 NFS: Figures = {(filesystem.NETWORK_MOUNTS, ("nfs4",)): 1}
 IO: Figures = {(pressure.PRESSURE, ("io", "some")): 0.30}
 NIC: Wires = {("network", "eth0", (), "receive"): (0.95, 1.25e9)}
