@@ -1,15 +1,11 @@
 """Each alert fires when it must and rests when it must, judged by promtool itself."""
 
-import json
-import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from agent.config.settings import Settings
-from alerts.build import groups, rules
+from alerts.build import groups
 from alerts.model import Alert
 from tests.support import (
     alert_cases_agent,
@@ -18,7 +14,7 @@ from tests.support import (
     alert_cases_workload,
 )
 from tests.support.alert_input import SCRAPE, SYSTEMS, Case, System, group
-from tests.support.alert_replay import run_promtool
+from tests.support.alert_replay import rules_of, run_promtool
 
 TABLES = (
     *alert_cases_hardware.TABLES,
@@ -34,43 +30,10 @@ def cases(system: System) -> list[Case]:
     return [case for table in TABLES for case in table(system)]
 
 
-def without_texts(text: str) -> str:
-    """Rules without annotations, so that a better wording changes no behaviour test."""
-    content = yaml.safe_load(text)
-    for part in content["groups"]:
-        for rule in part["rules"]:
-            rule.pop("annotations", None)
-    return yaml.safe_dump(content)
-
-
-RECORD = re.compile(r"[a-z_]+:[a-zA-Z0-9_:]+")
-GROUPS = [
-    group
-    for text in rules(Settings()).values()
-    for group in yaml.safe_load(without_texts(text))["groups"]
-]
-RECORDS = {rule["record"]: rule for group in GROUPS for rule in group["rules"] if "record" in rule}
-
-
-def rules_of(alerts: Iterable[str]) -> str:
-    """The rules of these alerts as users get them, less their texts, and the recording rules that
-    they read: promtool evaluates all of a file, a hundred times in a day of samples."""
-    wanted = set(alerts)
-    exprs = [r["expr"] for g in GROUPS for r in g["rules"] if r.get("alert") in wanted]
-    while found := set(RECORD.findall(" ".join(exprs))) & RECORDS.keys() - wanted:
-        wanted |= found
-        exprs = [RECORDS[name]["expr"] for name in found]
-    kept = [
-        {**g, "rules": [r for r in g["rules"] if (r.get("alert") or r["record"]) in wanted]}
-        for g in GROUPS
-    ]
-    return json.dumps({"groups": [group for group in kept if group["rules"]]})
-
-
 def promtool(folder: Path, cases: list[Case]) -> str:
     """What promtool finds wrong; empty where all is right. Rules are evaluated each 15 s, or as
     seldom as the cases are scraped: a day of 15 s is long."""
-    (folder / "rules.yaml").write_text(rules_of(case.alert for case in cases))
+    (folder / "rules.yaml").write_text(rules_of({case.alert for case in cases}, texts=False))
     content = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": f"{max(SCRAPE, min(case.every for case in cases))}s",

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.settings import Settings
-from alerts.build import rules
 from tests.alerts.test_rules import cases
 from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET, Case, group
+from tests.support.alert_replay import rules_of
 
 QUOTED = r'"((?:[^"\\]|\\.)*)"'
 FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]
@@ -18,18 +17,18 @@ FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]
 
 def rendered(folder: Path) -> dict[str, list[str]]:
     """Descriptions by case: promtool shows them for an alert that a test did not expect."""
-    for name, text in rules(Settings()).items():
-        (folder / name).write_text(text)
     found: dict[str, list[str]] = {}
-    for every in {case.every for case in FIRING}:
-        tests = [group(case._replace(fires=())) for case in FIRING if case.every == every]
+    for alert, every in sorted({(case.alert, case.every) for case in FIRING}):
+        (folder / "rules.yaml").write_text(rules_of({alert}, texts=True))
+        alike = [case for case in FIRING if (case.alert, case.every) == (alert, every)]
+        tests = [group(case._replace(fires=())) for case in alike]
         found |= _rendered(folder, tests, max(every, SCRAPE))
     return found
 
 
 def _rendered(folder: Path, tests: list[dict[str, object]], evaluated: int) -> dict[str, list[str]]:
     content = {
-        "rule_files": sorted(rules(Settings())),
+        "rule_files": ["rules.yaml"],
         "evaluation_interval": f"{evaluated}s",
         "tests": tests,
     }

@@ -8,8 +8,12 @@ import asyncio
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from agent.config.settings import Settings
 from agent.model import Kind
@@ -21,6 +25,7 @@ from tests.support.machines import AgentBench
 SCALE = 1 / 30
 TARGET = {"instance": "box:9935", "job": JOB}
 METRIC = re.compile(r"\bdgx_[a-z0-9_]+")
+RECORD = re.compile(r"[a-z_]+:[a-zA-Z0-9_:]+")
 
 Series = dict[str, list[str]]
 
@@ -127,3 +132,41 @@ def run_promtool(folder: Path, test: Mapping[str, object]) -> str:
         check=False,
     )
     return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@cache
+def rule_groups() -> list[dict[str, Any]]:
+    """The groups of rules as users get them."""
+    return [
+        group for text in rules(Settings()).values() for group in yaml.safe_load(text)["groups"]
+    ]
+
+
+def rules_of(alerts: Iterable[str], *, texts: bool) -> str:
+    """The rules of these alerts, with or without their texts, and the recording rules that they
+    read: promtool evaluates all of a file, a hundred times in a day of samples."""
+    records = {r["record"]: r["expr"] for g in rule_groups() for r in g["rules"] if "record" in r}
+    wanted = set(alerts)
+    exprs = [r["expr"] for g in rule_groups() for r in g["rules"] if r.get("alert") in wanted]
+    exprs += _in_texts(wanted) if texts else []
+    while found := set(RECORD.findall(" ".join(exprs))) & records.keys() - wanted:
+        wanted |= found
+        exprs = [records[name] for name in found]
+    kept = [
+        {
+            **group,
+            "rules": [
+                {key: value for key, value in rule.items() if texts or key != "annotations"}
+                for rule in group["rules"]
+                if (rule.get("alert") or rule["record"]) in wanted
+            ],
+        }
+        for group in rule_groups()
+    ]
+    return json.dumps({"groups": [group for group in kept if group["rules"]]})
+
+
+def _in_texts(alerts: Container[str]) -> list[str]:
+    """Texts query too."""
+    rules = [rule for group in rule_groups() for rule in group["rules"]]
+    return [text for r in rules if r.get("alert") in alerts for text in r["annotations"].values()]
