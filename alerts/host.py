@@ -4,7 +4,7 @@ from agent.sources import chassis_faults, disk, disk_faults, infiniband
 from alerts.model import Alert
 from alerts.promql import increase, pick
 from alerts.spans import Terms
-from alerts.words import COUNT, NODE, WHOLE, by_label, list_of, look_up
+from alerts.words import COUNT, NODE, WHOLE, by_label, for_each, look_up, series
 
 PORT = "{{ $labels.device }}:{{ $labels.port }}"
 
@@ -83,14 +83,19 @@ def infiniband_flapping(terms: Terms) -> Alert:
 def raid_degraded(_: Terms) -> Alert:
     """An array without a member."""
     working = look_up(disk.MEMBERS, WHOLE, "instance", "job", "device", state="working")
-    ill = list_of(disk_faults.FAULT, "device", "== 1", "instance", "job")
+    node = ("instance", "job")
+    ill = for_each(
+        f"{series(disk_faults.FAULT, node, {})} == 1",
+        node,
+        "; disk {{ .Labels.device }} has a fault",
+    )
     return Alert(
         "DgxRaidDegraded",
         f"{pick(disk.MEMBERS, state='missing')} > 0",
         "warning",
         "An array has lost a member.",
         f"{{{{ $labels.device }}}} of {NODE} lacks {COUNT} of its members (limit 0; {working} "
-        f"work; see cat /proc/mdstat, and disks with faults:{ill}). Save what is on it if it is a "
+        f"work{ill}; see cat /proc/mdstat). Save what is on it if it is a "
         "RAID 0; replace the disk, and add it again (mdadm --add).",
         hold="1m",
     )

@@ -8,7 +8,7 @@ from alerts.model import Alert
 from alerts.promql import NODE, pick
 from alerts.records import slowdown
 from alerts.spans import Terms
-from alerts.words import COUNT, GPU, WHOLE, list_of, look_up
+from alerts.words import COUNT, GPU, WHOLE, for_each, list_of, series
 from alerts.words import NODE as MACHINE
 
 UNCONFIRMED = "30s"
@@ -18,7 +18,9 @@ UNCONFIRMED = "30s"
 def hung() -> tuple[Alert, Alert]:
     """A job that stands: with the rank that it waits for where NCCL tells it, else by its GPUs."""
     cure = ADVICE[State.HUNG, Cause.NONE]
-    launched = look_up(nccl.COLLECTIVES, WHOLE, "instance", "job", "gpu", "uuid")
+    gpu = ("instance", "job", "gpu", "uuid")
+    count = f" ({{{{ . | value | {WHOLE} }}}})"
+    launched = for_each(series(nccl.COLLECTIVES, gpu, {}), gpu, count)
     state = pick(accounting.STATE, state=State.HUNG)
     names = list_of(accounting.STATE, "gpu", "== 1", "instance", "job", state=State.HUNG.value)
     return (
@@ -29,7 +31,7 @@ def hung() -> tuple[Alert, Alert]:
             summary="A job hangs.",
             description=(
                 "Rank {{ $labels.rank }} (pid {{ $labels.pid }}, host {{ $labels.host }}) on "
-                f"{GPU} has launched {launched} collectives, less than the other ranks of its "
+                f"{GPU} has launched fewer collectives{launched} than the other ranks of its "
                 f"job, or does not answer; they all wait for it. {cure}"
             ),
             labels={"sign": "named"},
