@@ -107,8 +107,8 @@ def clock_stepped(terms: Terms) -> Alert:
         "warning",
         "A machine's clock was set.",
         f"The clock of {MACHINE} was set {COUNT} times in the last {window} (limit 0): timestamps "
-        "before and after do not fit. Look at timedatectl and chronyc tracking: does the time "
-        "service run, and does it reach its servers?",
+        "before and after do not fit. Look with timedatectl and chronyc tracking whether the time "
+        "service runs and reaches its servers.",
     )
 
 

@@ -126,7 +126,7 @@ class Pulse:
         A step is missing where power stays even instead: a validation misses none. When steps are
         missing for long, the period is no longer told, but they are counted on until power varies.
         """
-        if self._count is None:
+        if self._count is None or not self._grid.spacing:  # none is known yet after a gap
             return 0
         sample = self._sample(min(now, self._grid.latest))
         return self._count.missed((sample - self._counted.offset) / self._counted.step)

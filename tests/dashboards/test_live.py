@@ -36,7 +36,7 @@ LIVE = {"__rate_interval": "15s", "__range": "20s"}
 NO_GPM = {"dgx-1-p100", "dgx-1-v100", "dgx-station-v100"}
 NO_INFINIBAND = {"dgx-station-v100"}
 NOWHERE = set(SYSTEMS)
-"""Simulated machines have no sensors of the chassis."""
+"""Simulated machines have no sensors of the chassis, and these here no hung job."""
 
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-gpu", "Multiprocessors and tensor cores", "A"): NO_GPM,
@@ -51,6 +51,7 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-gpu", "Memory temperature", "A"): {"dgx-1-p100"},
     ("dgx-gpu", "What the driver asks for", "A"): NO_GPM,
     ("dgx-node", "Power of the whole box", "A"): NOWHERE,
+    ("dgx-node", "Whom hung jobs wait for", "A"): NOWHERE,
     ("dgx-node", "Air through the box", "A"): NOWHERE,
     ("dgx-node", "Disks", "C"): {"dgx-station-v100", "dgx-h100"},
     ("dgx-input-pipeline", "Reads", "B"): {"dgx-station-v100", "dgx-h100"},
@@ -133,6 +134,9 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
         if re.search(r"\bEmpty |\bNo line ", asked.panel["description"])
     }
     off = {("dgx-gpu", "Memory of each process"), ("dgx-gpu", "Jobs")}
+    off |= {("dgx-gpu", title) for title in ("Confidence in the step", "Length of a step")}
+    off |= {("dgx-gpu", title) for title in ("Steps per second", "Collectives per second")}
+    off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
     assert told == {place[:2] for place in EMPTY} | {("dgx-fleet", "Firing alerts")} | off
 
 

@@ -75,7 +75,7 @@ def test_a_wrong_input_of_the_look_is_told() -> None:
         raise BadInput("no such sheet")
 
     with pytest.raises(BadInput, match="no such sheet"):
-        in_child(look, patience=600)
+        in_child(look, patience=1e6)
 
 
 def test_a_bundle_holds_what_it_says_and_names_nobody(tmp_path: Path) -> None:

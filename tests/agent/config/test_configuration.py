@@ -52,7 +52,8 @@ def test_every_key_has_a_variable() -> None:
         "log.format": "json",
     }
     named |= {"diagnosis.held_after": "30.0", "alerts.silent_for": "5m"}
-    named |= {key: "20m" for key in KEYS if key.endswith("_window")}
+    spans = ("_window", "starved_hours", "starved_day")
+    named |= {key: "20m" for key in KEYS if key.endswith(spans)}
     named |= {key: "http://host/x" for key in KEYS if key.endswith("_url")}
     named |= {key: "/run/secrets/x" for key in KEYS if key.endswith("_file")}
     named |= {"alertmanager.email_to": "a@host", "alertmanager.email_from": "b@host"}

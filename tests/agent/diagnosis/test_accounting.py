@@ -7,11 +7,9 @@ import pytest
 
 from agent.diagnosis import accounting
 from agent.diagnosis.account import LAUNCH_PRICE
-from agent.diagnosis.accounting import Diagnosis
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.model import PAIRS, Reason
-from agent.polling.observers import GuardedObserver
 from agent.sources import activity
 from exporters.snapshot_json import document
 from tests.support.machines import AgentBench, simulated
@@ -227,7 +225,5 @@ def test_a_rule_that_fails_on_one_gpu_costs_the_others_nothing(
 
 def test_only_traffic_that_was_seen_is_remembered() -> None:
     bench = simulated("dgx-h100:held").run(40)
-    _, guarded = bench.agent.poller.observers
-    assert isinstance(guarded, GuardedObserver)
-    assert isinstance(guarded.observer, Diagnosis)
-    assert {a.memory.seen.nvlink_seen for a in guarded.observer.accounts.values()} == {False}
+    accounts = bench.agent.diagnosis.accounts.values()
+    assert {account.memory.seen.nvlink_seen for account in accounts} == {False}

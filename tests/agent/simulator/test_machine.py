@@ -135,11 +135,9 @@ def test_a_lost_gpu_loses_only_itself() -> None:
     library.nvmlDeviceRegisterEvents(handle, library.nvmlEventTypeXidCriticalError, events)
     assert code(library.nvmlEventSetWait, events, 0) == TIMEOUT
     clock.advance(5.1)
-    event = library.nvmlEventSetWait(events, 0)
-    assert (event.eventType, event.eventData) == (8, 79)
-    assert ctypes.cast(event.device, ctypes.c_void_p).value == (
-        ctypes.cast(handle, ctypes.c_void_p).value
-    )
+    # NVML cannot tell XID 79 of a GPU that is not there any more; the kernel's log does.
+    assert code(library.nvmlEventSetWait, events, 0) == TIMEOUT
+    assert any("Xid" in line.text and " 79, " in line.text for line in machine.kernel_log.lines())
     assert code(library.nvmlDeviceGetPowerUsage, handle) == LOST
     assert code(library.nvmlDeviceGetHandleByIndex, 2) == LOST
     assert library.nvmlDeviceGetCount() == 8

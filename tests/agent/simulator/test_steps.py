@@ -217,7 +217,7 @@ def test_a_fast_clock_has_the_same_steps() -> None:
     clock.skip(10.0)
     samples: Any = machine.nvml.nvmlDeviceGetSamples(gpu(machine), 0, 0)[1]
     stamps = [sample.timeStamp for sample in samples]
-    assert len(stamps) == 119
+    assert 119 < len(stamps) <= 18 / SAMPLE  # the buffer lasts as long for who reads it
     assert all(b - a == pytest.approx(20_000, abs=1) for a, b in pairwise(stamps))
     watts = [sample.sampleValue.uiVal / 1000 for sample in samples]
     assert correlation(watts, round(2 * step_of(machine, 0) / SAMPLE)) > 0.7

@@ -55,7 +55,7 @@ OF_EIGHT = {
         "wrong",
         "InfiniBand port mlx5_0:1 runs at 5 of 12.5 GB/s; 8 GPUs busy",
     ),
-    "xid": ("wrong", "GPU 0: XID 48, double-bit ECC error, seen once; 8 GPUs busy"),
+    "xid": ("wrong", "GPU 0: XID 48, double-bit ECC error; its page .*, seen once; 8 GPUs busy"),
     "ecc": (
         "wrong",
         r"GPU 0: \d+ uncorrected ECC errors? since the driver was loaded; 8 GPUs busy",
