@@ -42,6 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long form; keep files together, and stacks out of each other's way: two at once
+    starve their agents of the processor, which is an alert of its own."""
+    for item in items:
+        group = "stack" if item.get_closest_marker("stack") else item.nodeid.split("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
     if config.getoption("--nightly") or config.getoption("--update-golden"):
         return
     left = [item for item in items if item.get_closest_marker("nightly")]

@@ -83,7 +83,7 @@ PAGE_MACHINES = {
     "station": PageMachine("dgx-station-v100", 4, (
         Shown("starved-disk", ("4 GPUs starved by disk",), "costly", "starved", "disk"),
         Shown("starved-cpu", ("4 GPUs starved by the CPU",), "costly", "starved", "cpu"),
-        Shown("throttled", ("4 GPUs slowed down by heat",), "costly", "throttled", "thermal",
+        Shown("throttled", ("4 GPUs slowed down by heat",), "costly", "busy",
               ailing=(0, 1, 2, 3)),
         Shown("nvlink-saturated", ("4 GPUs communicating over NVLink", "of its limit"), "costly",
               "communicating", "nvlink", edge="0 1: full",
@@ -107,6 +107,8 @@ PAGE_MACHINES = {
     "a100": PageMachine("dgx-a100", 8, (
         Shown("starved-peer", ("GPUs 1-7 starved by a slow peer",), "costly", "starved", "peer",
               judged=tuple(range(1, 8))),
+        Shown("hang", ("8 GPUs hung",), "costly", "hung"),
+        Shown("late-rank", ("8 GPUs busy",), "good", "busy"),
         Shown("port-degraded", ("InfiniBand port mlx5_0:1 runs at",), "wrong", "busy",
               port="mlx5_0:1"),
         Shown("row-remap", ("GPU 0: a memory row could not be remapped",), "wrong", "busy",
@@ -114,6 +116,8 @@ PAGE_MACHINES = {
     )),
     "sixteen": PageMachine("sixteen", 16, (
         Shown("training", ("16 GPUs busy",), "good", "busy", finding="All expected hardware"),
+        Shown("exposed-communication", ("16 GPUs busy",), "good", "busy"),
+        Shown("checkpoint", ("16 GPUs starved by disk",), "costly", "starved", "disk"),
         Shown("idle", ("16 GPUs idle",), "good", "idle"),
         Shown("pcie-degraded", ("GPU 0: 8 of 16 PCIe lanes",), "wrong", "busy", ailing=(0,)),
         Shown("ecc", ("GPU 0:", "uncorrected ECC error"), "wrong", "busy", ailing=(0,)),
@@ -123,6 +127,8 @@ PAGE_MACHINES = {
         Shown("starved-pcie", ("starved by PCIe",), "costly", "starved", "pcie",
               saturated=("pcie gpu0 receive",)),
         Shown("gpu-hot", ("hotter than its operating range",), "wrong", "busy", ailing=(0,)),
+        Shown("threads", ("starved by the CPU",), "costly", "starved", "cpu"),
+        Shown("no-demand", ("waiting, cause unknown",), "costly", "starved", "unknown"),
         Shown("xid", ("GPU 0: XID 62",), "wrong", "busy", ailing=(0,)),
     )),
     "h100": PageMachine("dgx-h100", 8, (

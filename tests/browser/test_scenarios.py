@@ -14,7 +14,7 @@ from tests.browser.expectations import PAGE_MACHINES, Shown
 from tests.browser.machines import Machines
 from tests.browser.page import Page
 
-SPEED = 2.0
+SPEED = 1.0
 PROCESSES = 2
 TIMEOUT = 90.0  # s for a scenario: machines that test are busy
 

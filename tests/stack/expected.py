@@ -24,10 +24,12 @@ class Alert(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """A machine, and the alerts that it must raise: these and no others."""
+    """A machine, and the alerts that it must raise: these and no others. `early` may come too,
+    where what leads to the scenario fills a window that is a thirtieth of what users have."""
 
     system: str
     alerts: tuple[Alert, ...] = ()
+    early: frozenset[str] = frozenset()
 
 
 def starved(words: str, gpus: frozenset[str]) -> Alert:
@@ -192,15 +194,17 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "exposed-communication": Scenario(H100),
     "hang": Scenario(
-        H100,
+        STATION,
         (
             Alert(
                 "DgxJobHung",
                 "critical",
-                rf"Rank 1 \(pid \d+, host 127\.0\.0\.1\) on {GPU} has launched \d+ collectives",
+                rf"Rank 1 \(pid \d+, host 127\.0\.0\.1\) on {GPU} "
+                r"has launched fewer collectives \(\d+\) than",
                 frozenset("1"),
             ),
         ),
+        early=frozenset({"DgxGpuStarved", "DgxGpuStraggler"}),
     ),
     "late-rank": Scenario(H100),
     "checkpoint": Scenario(STATION, (starved("Starved by disk", ALL4),)),
