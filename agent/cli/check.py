@@ -40,8 +40,8 @@ HISTORY = 1800.0
 """Seconds of the kernel's log that are looked through: what `DgxGpuXid` tells too."""
 
 DAY = 86_400.0
-LOOK = 7.0
-"""Seconds from the start by which what hangs is left out."""
+TO_SAY = 2.0
+"""Seconds before the time is over by which what hangs is left out."""
 
 SHORTEST = 2.0
 
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the findings; the exit status tells the worst."""
     settings = settings_of(arguments)
     width = terminal_width()
-    answer = in_child(lambda: look_at(arguments, settings, width))
+    answer = in_child(lambda: look_at(arguments, settings, width), arguments.timeout)
     if answer is None or BROKEN in answer:
         answer = without_answer((answer or {}).get(BROKEN, ""))
     if arguments.bundle:
@@ -82,7 +82,8 @@ def look_at(arguments: argparse.Namespace, settings: Settings, width: int) -> An
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock, history=HISTORY), clock)
     agent = build_agent(settings, hardware, clock)
-    last = first_snapshot_now(agent, max(SHORTEST, LOOK - running_for()))
+    longest = max(SHORTEST, arguments.timeout - TO_SAY - running_for())
+    last = first_snapshot_now(agent, longest)
     spec = agent.recognise(agent.gpus.inventory)
     wrong = tuple(sorted(findings(last, spec), key=lambda f: ORDER.index(f.severity)))
     last = replace(last, findings=wrong)

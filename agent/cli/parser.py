@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from agent import __version__
+from agent.cli.doctor import PATIENCE
 from agent.errors import BadInput
 
 USAGE_ERROR = 2
@@ -83,6 +84,13 @@ def _check_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
     parser.add_argument("--replay", type=_path, metavar="FILE", help="check a tape")
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=PATIENCE,
+        metavar="SECONDS",
+        help="end after so many, whatever hangs (default: %(default)g); a busy node needs more",
+    )
     parser.add_argument(
         "--bundle",
         type=_path,

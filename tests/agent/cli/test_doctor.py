@@ -25,7 +25,7 @@ PROMPT = 30.0
 
 def check(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "agent", "check", *words],
+        [sys.executable, "-m", "agent", "check", "--timeout", "30", *words],
         cwd=ROOT,
         env=clean_environment(),
         capture_output=True,
