@@ -66,17 +66,6 @@ class Evidence:
         return drawn / limit if drawn is not None and limit else None
 
     @cached_property
-    def at_board_power(self) -> bool:
-        """Whether it draws about what its board is made for: dense arithmetic at the full power of
-        an H100 runs at 63 % of the highest clock, and is health."""
-        drawn = self.context.samples.mean(power.POWER, *self.labels)
-        board = self.context.samples.value(power.DEFAULT_LIMIT, *self.labels)
-        limit = board or self.context.samples.value(power.POWER_LIMIT, *self.labels)
-        if not drawn or not limit:
-            return False
-        return drawn / limit >= self.context.thresholds.power_full
-
-    @cached_property
     def limit_lowered(self) -> bool:
         """Whether somebody lowered the power limit below what the board comes with."""
         board = self.context.samples.value(power.DEFAULT_LIMIT, *self.labels)
