@@ -17,6 +17,9 @@ ROOT = "root: needs root, fio and network namespaces"
 STACK = "stack: needs Prometheus and Alertmanager"
 SYSTEMD = "systemd: needs root, systemd-nspawn and mmdebstrap, and the packages of Debian"
 PROMETHEUS = "prometheus: needs Prometheus and its promtool"
+WHOLES = {"stack": "stack", "systemd": "machine", "root": "machine"}
+"""Marks of tests that share the machine with their like, and what they run in turn with."""
+
 PROMTOOL = "promtool: needs Prometheus' promtool"
 
 
@@ -41,11 +44,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", SYSTEMD)
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook as well
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long form; keep files together, and stacks out of each other's way: two at once
-    starve their agents of the processor, which is an alert of its own."""
+    """Leave out the long form; keep files together, and what shares more than a file out of each
+    other's way: two stacks at once starve their agents of the processor, which is an alert of its
+    own; booted machines share control groups, and mounts with those who make namespaces."""
     for item in items:
-        group = "stack" if item.get_closest_marker("stack") else item.nodeid.split("::")[0]
+        whole = [group for mark, group in WHOLES.items() if item.get_closest_marker(mark)]
+        group = whole[0] if whole else item.nodeid.split("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
     if config.getoption("--nightly") or config.getoption("--update-golden"):
         return
@@ -53,6 +59,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to scatter files over workers: then each makes all shared machines once more."""
+    grouped = getattr(session.config.option, "loadgroup", False)
+    if grouped and session.items and "@" not in session.items[0].nodeid:
+        raise pytest.UsageError("pytest-xdist keeps no groups with this pytest; take pytest < 9.2")
 
 
 @pytest.fixture
