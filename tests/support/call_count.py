@@ -1,5 +1,6 @@
 """Counts function calls: a measure of work that does not depend on how busy the machine is."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -15,9 +16,13 @@ def calls_of(work: Callable[[], object]) -> int:
         count += event in ("call", "c_call")
 
     before = sys.getprofile()
+    collecting = gc.isenabled()
+    gc.disable()  # what other tests left behind is not this work's
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(before)
+        if collecting:
+            gc.enable()
     return count
