@@ -3,7 +3,7 @@
 from agent.polling import health
 from dashboards.board import Board, Json, Row
 from dashboards.colours import BAD, GOOD, NEUTRAL, SHORT
-from dashboards.kinds import graph, stat, timeline, words
+from dashboards.kinds import graph, stat, words
 from dashboards.queries import (
     AGENT_CPU,
     AGENT_MEMORY,
@@ -16,8 +16,8 @@ from dashboards.queries import (
     now,
     rate,
     select,
-    smallest,
     total,
+    where,
 )
 from dashboards.scope import OF_AGENTS, board
 from dashboards.tables import Column, table, wide
@@ -59,12 +59,19 @@ ANSWER = Row(
             width=8,
             height=6,
         ),
-        timeline(
+        graph(
+            "Sources that do not answer",
+            f"Of how many agents. {health.SOURCE_UP.meaning}",
+            Query(counted(where(now(health.SOURCE_UP), "== 0"), ("source",)), "{{source}}"),
+            empty="while every source answers",
+            height=7,
+        ),
+        table(
             "Sources",
-            f"{health.SOURCE_UP.meaning} Of the agents chosen, the one where it is worst.",
-            Query(smallest(now(health.SOURCE_UP), ("source",)), "{{source}}"),
-            words((0, "down", BAD), (1, "up", GOOD)),
-            height=12,
+            f"{health.SOURCE_UP.meaning} Those that do not answer first.",
+            (Column("Up", now(health.SOURCE_UP), SHORT),),
+            ascending=True,
+            height=7,
         ),
     ),
 )
@@ -105,7 +112,7 @@ COST = Row(
             width=8,
         ),
         graph(
-            "Samples of a scrape",
+            "Samples per scrape",
             "Samples that the agent delivered.",
             Query(now(SCRAPED), "{{instance}}"),
             width=8,

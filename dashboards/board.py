@@ -40,6 +40,11 @@ class Panel:
         return f"{self.about} Empty {self.empty}." if self.empty else self.about
 
     @property
+    def without_data(self) -> str:
+        """What stands in place of the data where there is none."""
+        return f"Empty {self.empty}" if self.empty else "Nothing in this time range"
+
+    @property
     def unit(self) -> str:
         """The unit of the first query; the others of a panel share it, or bring overrides."""
         return self.queries[0].value.unit
@@ -61,6 +66,7 @@ class Variable:
     name: str
     label: str
     query: str
+    all: str | None = ""  # what All stands for: "" each value that is there; None: there is no All
 
 
 @dataclass(frozen=True, slots=True)

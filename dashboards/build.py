@@ -8,10 +8,10 @@ from dashboards.links import links_board
 from dashboards.node import node_board
 from dashboards.panels import text_of
 
-BOARDS = (fleet_board, node_board, gpu_board, links_board, input_pipeline_board, agent_board)
+BOARDS = (node_board, gpu_board, links_board, input_pipeline_board, agent_board)
 
 
-def files() -> dict[str, str]:
-    """Relative path to text of everything that this room generates."""
-    boards = [build() for build in BOARDS]
+def files(runbook: str = "") -> dict[str, str]:
+    """Relative path to text of everything that this room generates; `runbook` is its address."""
+    boards = [fleet_board(runbook), *(build() for build in BOARDS)]
     return {f"grafana/dashboards/{board.uid}.json": text_of(board) for board in boards}

@@ -7,9 +7,15 @@ slows it down: nothing healthy has them.
 
 from typing import NamedTuple
 
-from agent.model import PAIRS, Cause, Pair, State
+from agent.model import Cause, Pair, State
 
-GOOD, WARNING, BAD = "#12936C", "#F8CE2C", "#DE1109"
+GOOD, WARNING, BAD = "#0B7A58", "#F8CE2C", "#DE1109"
+"""Behind text. Grafana writes nearly black on what is brighter than 180 of 255, nearly white on the
+rest: on all three that is a contrast of 4.5 to 1 or more. No text has a colour of its own, for none
+can be read both on Grafana's dark panels and on its light ones.
+"""
+PAINTLESS = "transparent"
+"""Behind a figure of a table that is as it should be: what is wrong stands out."""
 PLAIN = "#BDBDBD"
 DASHED = "#8C8C8C"
 """Dashed lines of limits: they are no series that anybody should look at first."""
@@ -31,18 +37,24 @@ STATES: dict[Pair, str] = {
     (State.COMMUNICATING, Cause.NVLINK): "#1066ED",
     (State.COMMUNICATING, Cause.INFINIBAND): "#4D637E",
     (State.COMMUNICATING, Cause.PCIE): "#343F90",
-    (State.BUSY, Cause.NONE): GOOD,
+    (State.BUSY, Cause.NONE): "#12936C",
+}
+
+
+WORDS = {
+    Cause.PCIE: "PCIe",
+    Cause.CPU: "CPU",
+    Cause.HOST_THREAD: "one host thread",
+    Cause.NVLINK: "NVLink",
+    Cause.INFINIBAND: "InfiniBand",
+    Cause.UNKNOWN: "cause unknown",
 }
 
 
 def name_of(pair: Pair) -> str:
     """A state and its cause in the words of the boards: `starved: disk`, `busy`."""
     state, cause = pair
-    return state.value if cause is Cause.NONE else f"{state.value}: {cause.value}"
-
-
-CODES: dict[Pair, int] = {pair: number for number, pair in enumerate(PAIRS, 1)}
-"""A number for each state and cause: a timeline draws numbers, and names them."""
+    return state.value if cause is Cause.NONE else f"{state.value}: {WORDS.get(cause, cause.value)}"
 
 
 class Step(NamedTuple):

@@ -33,7 +33,7 @@ from dashboards.queries import (
     total,
     where,
 )
-from dashboards.scope import TO_GPU, TO_LINKS, TO_NODE, board
+from dashboards.scope import OF_FLEET, TO_GPU, TO_LINKS, TO_NODE, board
 from dashboards.shares import (
     CAUSE,
     DEVICE,
@@ -42,13 +42,14 @@ from dashboards.shares import (
     alerts,
     of_spec,
     saturated,
+    since,
     time_by_cause_seen,
     time_in,
 )
 from dashboards.states import of_states
-from dashboards.tables import Column, coloured_words, table, wide
+from dashboards.tables import Column, coloured_words, matrix, table, wide
 
-QUIET = "while no alert fires, which is well"
+QUIET = "when no alerts are firing"
 WORST = 20
 """Rows of a worst-first table."""
 
@@ -107,10 +108,25 @@ LOSSES = Row(
                 Column("Busy", time_in(State.BUSY, NODE), NEUTRAL),
                 Column("Fullest path", saturated(NODE), FULL),
                 Column("GPUs missing", total(MISSING, NODE), ANY),
+                Column("Critical", alerts(NODE, "critical"), ANY),
                 Column("Alerts", alerts(NODE), SOME),
             ),
             links={"instance": TO_NODE},
             width=24,
+        ),
+        matrix(
+            "Time lost, by node and GPU",
+            "Share of the time of each GPU in this range that was not busy, communicating or idle: "
+            "starved, throttled, held or hung.",
+            over(
+                grown(STATE_SECONDS, GPU, state="~starved|throttled|held|hung"),
+                grown(STATE_SECONDS, GPU),
+            ),
+            "instance",
+            "gpu",
+            steps=LOST,
+            width=24,
+            height=8,
         ),
         graph(
             "Where the fleet's GPU time goes",
@@ -156,7 +172,7 @@ PATHS_FULL = Row(
             links={"instance": TO_LINKS},
         ),
         table(
-            "Data paths, least of their spec first",
+            "Degraded paths",
             f"What each path can carry over what its spec sheet says: the {WORST} lowest. Below 1 "
             "it is degraded: a link that is down, a narrow slot, a port at a lower rate.",
             (
@@ -172,23 +188,33 @@ PATHS_FULL = Row(
     ),
 )
 
-ALERTS = Row(
-    "Which alerts fire?",
-    (
-        table(
-            "Firing alerts",
-            "What fires now on each node, and how many times: each GPU and device counts. "
-            "RUNBOOK.md says what to do about each.",
-            (Column("Alerts", either(*(alerts(BY_NODE, severity) for severity in SEVERITIES))),),
-            links={"instance": TO_NODE},
-            overrides=[coloured_words("severity", SEVERITIES)],
-            as_asked=True,
-            empty=QUIET,
-            width=24,
-            height=6,
+
+def firing(address: str) -> Row:
+    """What fires, the worst first; a name leads to its page of the runbook."""
+    runbook = {"alertname": f"{address}#${{__data.fields.alertname}}"} if address else {}
+    return Row(
+        "Which alerts fire?",
+        (
+            table(
+                "Firing alerts",
+                "What fires now on each node, for how many GPUs and devices, and since when. "
+                "RUNBOOK.md says what to do about each.",
+                (
+                    Column(
+                        "Alerts", either(*(alerts(BY_NODE, severity) for severity in SEVERITIES))
+                    ),
+                    Column("Began", either(*(since(BY_NODE, severity) for severity in SEVERITIES))),
+                ),
+                links={"instance": TO_NODE, **runbook},
+                overrides=[coloured_words("severity", SEVERITIES)],
+                as_asked=True,
+                empty=QUIET,
+                width=24,
+                height=6,
+            ),
         ),
-    ),
-)
+    )
+
 
 INVENTORY = Row(
     "What is in the fleet, and what does it draw?",
@@ -232,6 +258,8 @@ INVENTORY = Row(
 )
 
 
-def fleet_board() -> Board:
-    about = "Which nodes and GPUs lose time, which data paths are full, and which alerts fire."
-    return board("dgx-fleet", about, HEALTH, LOSSES, PATHS_FULL, ALERTS, INVENTORY)
+def fleet_board(runbook: str = "") -> Board:
+    """The alerts lead to the runbook, where it has an address."""
+    about = "Which alerts fire, which nodes and GPUs lose time, and which data paths are full."
+    rows = HEALTH, firing(runbook), LOSSES, PATHS_FULL, INVENTORY
+    return board("dgx-fleet", about, *rows, choices=OF_FLEET)

@@ -20,12 +20,11 @@ from dashboards.queries import (
 )
 from dashboards.scope import board
 from dashboards.shares import GPU, range_by_cause, time_by_cause_seen, time_in
-from dashboards.states import of_states, verdict_timeline
+from dashboards.states import of_states
 from dashboards.tables import Column, table, wide
 
 NAME = "{{instance}} GPU {{gpu}}"
-JOB: Labels = ("instance", "gpu", "exported_job", "user", "runtime")
-"""Prometheus calls a label `job` of ours exported_job: its own says who was scraped."""
+JOB: Labels = ("instance", "gpu", "job_id", "user", "runtime")
 
 GPM = "on GPUs before Hopper, which have no GPM"
 ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
@@ -33,7 +32,6 @@ ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 TIME = Row(
     "Where does the time of each GPU go?",
     (
-        verdict_timeline(),
         graph(
             "Time by state and cause",
             "Share of the time of the GPUs chosen. The active share of a starved second counts as "
@@ -46,7 +44,7 @@ TIME = Row(
             height=9,
         ),
         bars(
-            "Time by state and cause, in all",
+            "Time by state and cause, total",
             "Share of the time of the GPUs chosen, over all of this time range, from 0.1 % on.",
             Query(descending(where(range_by_cause(), ">= 0.001")), "{{state}}/{{cause}}"),
             overrides=of_states(),
@@ -121,7 +119,7 @@ BRAKES = Row(
         graph(
             "Throttled",
             "Share of time for which something held the clocks down, by reason: of each, the GPU "
-            "that it held most. Reasons overlap, and power_cap is health while the clocks stay "
+            "that it held most. Reasons overlap, and power_cap is normal while the clocks stay "
             "high.",
             Query(largest(rate(clocks.THROTTLE), ("reason",)), "{{reason}}"),
             whole=True,

@@ -49,7 +49,7 @@ HARM = Row(
             lifetime="volatile",
         ),
         table(
-            "Losses in this time range",
+            "Errors and gaps",
             "For each GPU: XID errors, uncorrected memory errors, and the share of time for which "
             "nothing could be said of it.",
             (

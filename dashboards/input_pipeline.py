@@ -14,6 +14,7 @@ from dashboards.shares import (
     limit,
     range_by_cause,
     saturated,
+    spread,
     time_by_cause,
     time_in,
 )
@@ -34,14 +35,14 @@ STARVED = Row(
             overrides=of_states(),
         ),
         bars(
-            "Time lost by cause, in all",
+            "Time lost by cause, total",
             "The same over all of this time range.",
             Query(descending(range_by_cause(state=State.STARVED.value)), "{{cause}}"),
             LOST,
             width=8,
         ),
         stat(
-            "Starved in all",
+            "Starved in total",
             "Share of the observed GPU time in this range for which GPUs waited.",
             time_in(State.STARVED),
             LOST,
@@ -50,7 +51,7 @@ STARVED = Row(
         graph(
             "Activity",
             activity.ACTIVITY.meaning,
-            Query(now(activity.ACTIVITY), NAME),
+            *spread(now(activity.ACTIVITY), NAME),
             whole=True,
             width=24,
             height=6,
@@ -103,7 +104,7 @@ NETWORK = Row(
             empty="on systems without InfiniBand",
         ),
         bars(
-            "Time for which paths in were full",
+            "Inbound path saturation",
             "Share of this time range for which the fullest disk read, network or PCIe path was at "
             "or above its threshold of saturation.",
             Query(

@@ -1,4 +1,4 @@
-"""The kinds of panels: time series, timeline, figure, bars."""
+"""The kinds of panels: time series, figure, bars."""
 
 from collections.abc import Mapping, Sequence
 
@@ -84,35 +84,6 @@ def _lines(stacked: bool) -> Json:
     }
 
 
-def timeline(
-    title: str, about: str, query: Query, mappings: Json, *, empty: str = "", height: int = 8
-) -> Panel:
-    """A bar of colours for each series; the mapping names each number and gives its colour."""
-    return Panel(
-        "state-timeline",
-        title,
-        about,
-        [query],
-        24,
-        height,
-        NEUTRAL,
-        empty,
-        defaults={
-            "mappings": [{"type": "value", "options": mappings}],
-            "color": {"mode": "thresholds"},
-            "custom": {"fillOpacity": 85, "lineWidth": 0},
-        },
-        options={
-            "mergeValues": True,
-            "showValue": "auto",
-            "alignValue": "left",
-            "rowHeight": 0.85,
-            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
-            "tooltip": {"mode": "single", "sort": "none"},
-        },
-    )
-
-
 def stat(
     title: str,
     about: str,
@@ -141,7 +112,7 @@ def stat(
             "reduceOptions": REDUCED,
             "orientation": "auto",
             "textMode": "auto",
-            "colorMode": "background_solid" if steps not in (NEUTRAL, WELL) else "value",
+            "colorMode": "background_solid" if steps not in (NEUTRAL, WELL) else "none",
             "graphMode": "none",
             "justifyMode": "center",
         },
@@ -180,7 +151,7 @@ def bars(
             "reduceOptions": REDUCED,
             "orientation": "horizontal",
             "displayMode": "basic",
-            "valueMode": "color",
+            "valueMode": "text",  # in the colour of text: of its bar it could not be read
             "showUnfilled": True,
             **BARS,
         },
@@ -200,7 +171,7 @@ def override(name: str, properties: Mapping[str, object]) -> Json:
 
 
 def words(*names: tuple[int, str, str]) -> Json:
-    """What a timeline says at each number, and in which colour."""
+    """What stands for each number, and in which colour."""
     return {
         str(n): {"text": text, "color": colour, "index": place}
         for place, (n, text, colour) in enumerate(names)

@@ -2,9 +2,9 @@
 
 from agent.limits.paths import LIMIT_INFO, RATIO
 from agent.sources import infiniband, nvlink, pcie
-from dashboards.board import Board, Row
-from dashboards.colours import ANY, BAD, FULL, GOOD, SHORT, SOME
-from dashboards.kinds import bars, graph, timeline, words
+from dashboards.board import Board, Json, Row
+from dashboards.colours import ANY, BAD, FULL, GOOD, SHORT, SOME, Step
+from dashboards.kinds import bars, graph, stat, words
 from dashboards.queries import (
     RATE,
     Query,
@@ -14,9 +14,12 @@ from dashboards.queries import (
     less,
     most,
     now,
+    or_zero,
     over,
     rate,
     smallest,
+    total,
+    where,
 )
 from dashboards.scope import board
 from dashboards.shares import DEVICE, GPU, WHOLE_GPU, fullness, limit, of_spec, saturated
@@ -56,7 +59,7 @@ NVLINK = Row(
             whole=True,
         ),
         bars(
-            "Time for which NVLink was full",
+            "NVLink saturation",
             "Share of this time range for which the NVLinks of the GPU were at or above the "
             "threshold of saturation.",
             Query(saturated(GPU, path="nvlink", device=WHOLE_GPU), NAME),
@@ -90,14 +93,14 @@ OTHERS = Row(
             empty=NO_INFINIBAND,
         ),
         bars(
-            "Time for which PCIe was full",
+            "PCIe saturation",
             "Share of this time range for which the slot was at or above its threshold, the fuller "
             "direction.",
             Query(saturated(GPU, path="pcie"), NAME),
             FULL,
         ),
         bars(
-            "Time for which InfiniBand was full",
+            "InfiniBand saturation",
             "Share of this time range for which the port was at or above its threshold, the fuller "
             "direction.",
             Query(saturated(("instance", "device"), path="infiniband"), "{{instance}} {{device}}"),
@@ -107,21 +110,66 @@ OTHERS = Row(
     ),
 )
 
+FABRIC_STEPS = (Step(None, BAD), Step(3, GOOD))
+FABRIC: Json = {
+    "mappings": [
+        {
+            "type": "value",
+            "options": words(
+                (1, "not started", BAD), (2, "in progress", BAD), (3, "completed", GOOD)
+            ),
+        }
+    ]
+}
+
 HEALTH = Row(
     "Do all links work?",
     (
-        timeline(
+        stat(
             "NVLinks down",
-            "NVLinks that each GPU should have, less those that are up.",
-            Query(less(now(nvlink.LINKS_EXPECTED), now(nvlink.LINKS)), NAME),
-            {
-                **words((0, "all up", GOOD)),
-                **{str(n): {"text": f"{n} down", "color": BAD, "index": n} for n in range(1, 19)},
-            },
-            height=6,
+            "NVLinks that the GPUs should have, less those that are up.",
+            total(less(now(nvlink.LINKS_EXPECTED), now(nvlink.LINKS))),
+            ANY,
+        ),
+        stat(
+            "NVLink errors",
+            "NVLink errors in this time range.",
+            total(grown(nvlink.ERRORS)),
+            SOME,
+        ),
+        stat(
+            "Degraded paths",
+            "Links, slots and ports that can carry less than their spec sheet says.",
+            or_zero(counted(where(of_spec(), "< 1"))),
+            ANY,
+        ),
+        stat(
+            "PCIe packets sent again",
+            "Packets that had to be sent again in this time range.",
+            total(grown(pcie.REPLAYS)),
+        ),
+        stat(
+            "InfiniBand ports down",
+            "Ports that are not active.",
+            or_zero(counted(where(now(infiniband.LINK_UP), "== 0"))),
+            ANY,
+        ),
+        stat(
+            "InfiniBand errors",
+            "Errors of the ports in this time range.",
+            or_zero(total(grown(infiniband.ERRORS))),
+            SOME,
+        ),
+        graph(
+            "NVLinks down by GPU",
+            "NVLinks that each GPU should have, less those that are up: only GPUs that lack one.",
+            Query(where(less(now(nvlink.LINKS_EXPECTED), now(nvlink.LINKS)), "> 0"), NAME),
+            height=8,
+            width=8,
+            empty="while all NVLinks are up",
         ),
         table(
-            "Paths below their spec",
+            "Degraded paths, worst first",
             "What each path can carry now over what its spec sheet says; below 1 a link is down, a "
             "slot is narrow, or a port runs at a lower rate.",
             (Column("Of spec", of_spec(), SHORT),),
@@ -135,7 +183,7 @@ HEALTH = Row(
             width=8,
         ),
         graph(
-            "NVLink errors",
+            "NVLink errors by kind",
             f"{nvlink.ERRORS.meaning} Of all GPUs chosen, by kind.",
             Query(grown(nvlink.ERRORS, ("kind",), RATE), "{{kind}}"),
             width=8,
@@ -198,11 +246,15 @@ SINGLE = Row(
             Query(grown(infiniband.WAIT, None, RATE), PORT),
             empty=NO_INFINIBAND,
         ),
-        timeline(
+        stat(
             "NVSwitch fabric",
             nvlink.FABRIC_STATE.meaning,
-            Query(largest(now(nvlink.FABRIC_STATE), GPU), NAME),
-            words((1, "not started", BAD), (2, "in progress", BAD), (3, "completed", GOOD)),
+            largest(now(nvlink.FABRIC_STATE), GPU),
+            FABRIC_STEPS,
+            legend=NAME,
+            fields=FABRIC,
+            width=12,
+            height=8,
             empty="on systems without NVSwitch, or whose driver does not tell",
         ),
         table(
@@ -224,4 +276,4 @@ SINGLE = Row(
 
 def links_board() -> Board:
     about = "How full NVLink, PCIe and InfiniBand are, their errors, and who is joined to whom."
-    return board("dgx-links", about, NVLINK, OTHERS, HEALTH, TOPOLOGY, SINGLE)
+    return board("dgx-links", about, HEALTH, NVLINK, OTHERS, TOPOLOGY, SINGLE)

@@ -23,19 +23,29 @@ from dashboards.jobs import JOBS
 from dashboards.kinds import bars, graph, stat
 from dashboards.queries import (
     Query,
-    Value,
     descending,
     grown,
     largest,
     less,
     now,
+    or_zero,
     over,
     rate,
     total,
 )
-from dashboards.scope import board
-from dashboards.shares import alerts, fullness, limit, saturated, time_in
-from dashboards.states import verdict_timeline
+from dashboards.scope import TO_GPU, board
+from dashboards.shares import (
+    GPU,
+    alerts,
+    fullness,
+    limit,
+    saturated,
+    spread,
+    time_by_cause_seen,
+    time_in,
+)
+from dashboards.states import of_states
+from dashboards.tables import Column, table
 
 GPU_NAME = "{{instance}} GPU {{gpu}}"
 NO_SENSORS = "on machines whose kernel shows no sensors of the chassis"
@@ -44,10 +54,18 @@ ERRORS = Row(
     "Is anything broken or missing?",
     (
         stat(
-            "Alerts",
-            "Alerts that fire for the nodes chosen.",
-            Value(f"{alerts(()).expr} or vector(0)", "none"),
+            "Critical alerts",
+            "Critical alerts that fire for the nodes chosen.",
+            or_zero(alerts((), "critical")),
+            ANY,
+            width=3,
+        ),
+        stat(
+            "Other alerts",
+            "Warnings and pieces of information that fire for the nodes chosen.",
+            or_zero(alerts((), "warning|info")),
             SOME,
+            width=3,
         ),
         stat(
             "GPU time starved",
@@ -55,35 +73,73 @@ ERRORS = Row(
             "for the host or for a peer.",
             time_in(State.STARVED),
             LOST,
+            width=3,
         ),
         stat(
             "GPUs missing",
             "GPUs that the node should have, less those that answer.",
             total(less(now(system.GPUS_EXPECTED), now(system.GPUS))),
             ANY,
+            width=3,
         ),
         stat(
             "NVLinks down",
             "NVLinks that the GPUs should have, less those that are up.",
             total(less(now(nvlink.LINKS_EXPECTED), now(nvlink.LINKS))),
             ANY,
+            width=3,
         ),
         stat(
             "XID errors",
             "XID errors that the driver reported in this time range.",
             total(grown(xid.ERRORS)),
             ANY,
+            width=3,
         ),
         stat(
             "Uncorrected ECC errors",
             "Uncorrected memory errors of the GPUs in this time range.",
             grown(ecc.ERRORS, (), severity="uncorrected", lifetime="volatile"),
             ANY,
+            width=3,
         ),
     ),
 )
 
-STATES = Row("What do its GPUs do?", (verdict_timeline(),))
+STATES = Row(
+    "Where does the time of its GPUs go?",
+    (
+        graph(
+            "Time by state and cause",
+            "Share of the time of the GPUs chosen. The active share of a starved second counts as "
+            "busy.",
+            Query(time_by_cause_seen(), "{{state}}/{{cause}}"),
+            stacked=True,
+            whole=True,
+            overrides=of_states(),
+            height=9,
+        ),
+        table(
+            "Each GPU",
+            "Shares of the time observed in this time range. A GPU leads to its board.",
+            tuple(
+                Column(state.value.capitalize(), time_in(state, GPU), steps)
+                for state, steps in (
+                    (State.BUSY, NEUTRAL),
+                    (State.COMMUNICATING, NEUTRAL),
+                    (State.STARVED, LOST),
+                    (State.THROTTLED, LOST),
+                    (State.HELD, LOST),
+                    (State.HUNG, LOST),
+                    (State.IDLE, NEUTRAL),
+                )
+            ),
+            links={"gpu": TO_GPU},
+            as_asked=True,
+            height=9,
+        ),
+    ),
+)
 
 WORK = Row(
     "How hard do they work?",
@@ -91,7 +147,7 @@ WORK = Row(
         graph(
             "Activity",
             activity.ACTIVITY.meaning,
-            Query(now(activity.ACTIVITY), GPU_NAME),
+            *spread(now(activity.ACTIVITY), GPU_NAME),
             whole=True,
             width=8,
         ),
@@ -103,7 +159,7 @@ WORK = Row(
             width=8,
         ),
         bars(
-            "Degrees left",
+            "Thermal headroom",
             temperature.MARGIN.meaning,
             Query(now(temperature.MARGIN), GPU_NAME),
             MARGIN,
@@ -132,7 +188,7 @@ PATHS = Row(
             whole=True,
         ),
         bars(
-            "Time for which paths were full",
+            "Path saturation",
             "Share of this time range for which the fullest of each kind was at or above its "
             "threshold of saturation.",
             Query(descending(saturated(("path", "direction"))), "{{path}} {{direction}}"),

@@ -60,7 +60,7 @@ def text_of(board: Board) -> str:
         uid=board.uid,
         description=board.about,
         tags=[TAG],
-        editable=False,
+        editable=True,
         graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
         refresh="30s",
         time=core.Time("now-1h", "now"),
@@ -128,7 +128,11 @@ def _frame(panel: Panel, grid: core.GridPos) -> core.Panel:
             "type": panel.kind,
             "options": panel.options,
             "fieldConfig": {
-                "defaults": {"unit": panel.unit, **panel.defaults},
+                "defaults": {
+                    "unit": panel.unit,
+                    "noValue": panel.without_data,
+                    **panel.defaults,
+                },
                 "overrides": [*panel.overrides, *_dashed(panel)],
             },
         },
@@ -172,20 +176,23 @@ def _datasource() -> Json:
 
 
 def _template(variable: Variable) -> Json:
-    """A variable over all values; read again with each time range, for nodes come and go."""
+    """A variable, read again with each time range, for nodes come and go. One without All begins
+    with its first value."""
     made = core.Template(
         name=variable.name,
         label=variable.label,
         query=variable.query,
         dataSource=DATASOURCE,
-        includeAll=True,
+        includeAll=variable.all is not None,
         multi=True,
-        allValue=".+",
+        allValue=variable.all or None,
         refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
         sort=core.SORT_NUMERIC_ASC if variable.name == "gpu" else core.SORT_ALPHA_ASC,
     ).to_json_data()
-    everything = {"selected": True, "text": ["All"], "value": ["$__all"]}
-    return {**_kept(made, OF_VARIABLE), "current": everything, "definition": variable.query}
+    kept = {**_kept(made, OF_VARIABLE), "definition": variable.query}
+    if variable.all is None:
+        return kept
+    return {**kept, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
 
 
 def _annotation(alerts: Value) -> Json:

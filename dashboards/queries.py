@@ -16,7 +16,13 @@ SCRAPE_SECONDS = gauge("scrape_duration_seconds", "How long the scrape took.", "
 SCRAPED = gauge("scrape_samples_scraped", "Samples of the scrape.", "Prometheus")
 AGENT_CPU = counter("process_cpu_seconds_total", "CPU time of the agent.", "prometheus-client")
 AGENT_MEMORY = gauge("process_resident_memory_bytes", "Memory of the agent.", "prometheus-client")
-FOREIGN = (UP, ALERTS, SCRAPE_SECONDS, SCRAPED, AGENT_CPU, AGENT_MEMORY)
+ALERTS_SINCE = gauge(
+    "ALERTS_FOR_STATE",
+    "When each alert began to hold, in seconds since the epoch.",
+    "Prometheus",
+    ("alertname", "severity"),
+)
+FOREIGN = (UP, ALERTS, ALERTS_SINCE, SCRAPE_SECONDS, SCRAPED, AGENT_CPU, AGENT_MEMORY)
 """What is on the boards beside the catalogue: Prometheus' own series, and the agent's process."""
 
 RATE, RANGE = "$__rate_interval", "$__range"
@@ -182,9 +188,19 @@ def linked(value: Value, label: str, *sources: str) -> Value:
     return Value(f"label_join({value.expr}, {arguments})", value.unit)
 
 
-def told(value: Value, label: str) -> Value:
-    """The value as a label: graphs of nodes find their figures by the name of a column."""
-    return Value(f'count_values without () ("{label}", {value.expr})', "none")
+def mean(value: Value, by: Labels = ()) -> Value:
+    return Value(aggregated("avg", value.expr, by), value.unit)
+
+
+def apart(value: Value, by: Labels) -> Value:
+    """The series that lie far from the others of their group: more than twice the standard
+    deviation, and more than a tenth, from the mean."""
+    centre, joined = mean(value, by).expr, f"on ({', '.join(by)}) group_left ()"
+    spread = f"2 * {aggregated('stddev', value.expr, by)} > 0.1 * {centre}"
+    most = f"({spread} or 0.1 * {centre})"
+    return Value(
+        f"{value.expr} and (abs({value.expr} - {joined} {centre}) > {joined} {most})", value.unit
+    )
 
 
 def either(*values: Value) -> Value:

@@ -4,6 +4,7 @@ from agent.model import Metric
 from agent.polling.health import BUILD_INFO
 from agent.sources import gpu
 from dashboards.board import Board, Row, Variable
+from dashboards.queries import UP
 from dashboards.shares import alerts
 
 TITLES = {
@@ -17,23 +18,38 @@ TITLES = {
 """Every board: a link leads only to one of these."""
 
 
-def values_of(label: str, metric: Metric, scope: str = "") -> Variable:
+LABELS = {"instance": "Node", "gpu": "GPU"}
+
+
+def values_of(label: str, metric: Metric, scope: str = "", every: str | None = "") -> Variable:
     """A variable over the values of a label, within the variables before it."""
     query = f"label_values({metric}{scope}, {label})"
-    return Variable(label, label.capitalize() if label != "gpu" else "GPU", query)
+    return Variable(label, LABELS.get(label, label.capitalize()), query, every)
 
 
-def variables(metric: Metric) -> tuple[Variable, Variable]:
-    return values_of("job", metric), values_of("instance", metric, '{job=~"$job"}')
+JOB = values_of("job", BUILD_INFO)
+"""Jobs of agents: All is each of them, and no other target of Prometheus."""
 
+PLACES = (
+    values_of("cluster", UP, '{job=~"$job"}', ".*"),
+    values_of("rack", UP, '{job=~"$job", cluster=~"$cluster"}', ".*"),
+)
+"""Labels that targets may have. All of them is also a target without: such a label is empty."""
 
-GPUS = values_of("gpu", gpu.INFO, '{job=~"$job", instance=~"$instance"}')
-OF_GPUS = (*variables(gpu.INFO), GPUS)
-OF_AGENTS = variables(BUILD_INFO)
+NODES = values_of("instance", UP, '{job=~"$job", cluster=~"$cluster", rack=~"$rack"}')
+"""Also nodes that do not answer: Prometheus has `up` of each that it scrapes."""
+
+NODE = values_of("instance", UP, '{job=~"$job"}', None)
+GPUS = values_of("gpu", gpu.INFO, '{job=~"$job", instance=~"$instance"}', ".+")
+OF_NODE = (JOB, NODE, GPUS)
+"""A board of a node begins with one; more can be chosen."""
+
+OF_FLEET = (JOB, *PLACES, NODES, GPUS)
+OF_AGENTS = (JOB, *PLACES, NODES)
 """An agent is there also where there is no GPU, or no driver that answers."""
 
 
-def board(uid: str, about: str, *rows: Row, choices: tuple[Variable, ...] = OF_GPUS) -> Board:
+def board(uid: str, about: str, *rows: Row, choices: tuple[Variable, ...] = OF_NODE) -> Board:
     return Board(TITLES[uid], uid, about, rows, choices, alerts())
 
 

@@ -3,15 +3,20 @@
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.limits.paths import LIMIT, OBSERVED, RATIO, SATURATED, SPEC
 from agent.model import State
+from agent.sources import disk
 from dashboards.queries import (
     ALERTS,
+    ALERTS_SINCE,
+    RANGE,
     Labels,
     Query,
     Value,
+    apart,
     grown,
     grown_in_all,
     largest,
     linked,
+    mean,
     now,
     over,
     rate,
@@ -23,6 +28,10 @@ NODE: Labels = ("instance",)
 GPU: Labels = ("instance", "gpu")
 CAUSE: Labels = ("state", "cause")
 DEVICE: Labels = ("instance", "path", "device", "direction")
+BUSY_DISK = 0.9
+"""Share of the time with a request in flight from which a disk without a limit counts as full; one
+that serves many requests at once may still have room, but it is where to look."""
+
 WHOLE_GPU = "~gpu[0-9]+"
 """Devices of NVLink that are all links of a GPU together; single links are gpu0:3."""
 
@@ -55,11 +64,19 @@ def range_by_cause(**match: str) -> Value:
 
 def saturated(by: Labels, **match: str) -> Value:
     """Share of the observed time, within what the board shows, for which a path was full."""
-    return Value(
-        f"max by ({', '.join(by)}) ({grown(SATURATED, None, **match).expr}"
-        f" / ({grown(OBSERVED, None, **match).expr} > 0))",
-        "percentunit",
-    )
+    full = f"{grown(SATURATED, None, **match).expr} / ({grown(OBSERVED, None, **match).expr} > 0)"
+    if "disk" in match.get("path", "disk"):
+        full = f"{full} or {_busy_disks()}"
+    return Value(f"max by ({', '.join(by)}) ({full})", "percentunit")
+
+
+def _busy_disks() -> str:
+    """Disks without a known limit that were hardly ever without a request: the share of the time,
+    as paths of the direction `busy`."""
+    busy = f"rate({select(disk.BUSY)}[{RANGE}]) >= {BUSY_DISK:g}"
+    known = f"on (instance, job, device) {select(LIMIT, path='disk')}"
+    path = f'label_replace({busy} unless {known}, "path", "disk", "", "")'
+    return f'label_replace({path}, "direction", "busy", "", "")'
 
 
 def fullness(by: Labels, **match: str) -> Value:
@@ -77,11 +94,35 @@ def of_spec() -> Value:
     return over(largest(now(LIMIT), DEVICE), largest(now(SPEC), DEVICE))
 
 
-def alerts(by: Labels | None = None, severity: str = "") -> Value:
-    """Firing alerts of ours, without the one that always fires; not every alert has an instance."""
-    which = f'severity="{severity}",' if severity else ""
-    expr = (
-        f'{ALERTS}{{alertstate="firing",alertname=~"Dgx.+",alertname!="DgxWatchdog",{which}'
+def spread(value: Value, name: str) -> list[Query]:
+    """Many GPUs in a few lines: the least, the mean, the most, and each that lies far from the
+    rest by its name."""
+    return [
+        Query(smallest(value), "least"),
+        Query(mean(value), "mean"),
+        Query(largest(value), "most"),
+        Query(apart(value, NODE), name),
+    ]
+
+
+def since(by: Labels, severity: str) -> Value:
+    """When the first of those alerts began to hold, in milliseconds since the epoch."""
+    began = _of_ours(ALERTS_SINCE.name, severity)
+    firing = f"ignoring (alertstate) {alerts(None, severity).expr}"
+    expr = f"min by ({', '.join(by)}) ({began} and {firing}) * 1000"
+    return Value(expr, "dateTimeFromNow")
+
+
+def _of_ours(name: str, severity: str = "", state: str = "") -> str:
+    """Alerts of ours, without the one that always fires; not every alert has an instance."""
+    which = f'severity=~"{severity}",' if severity else ""
+    return (
+        f'{name}{{{state}alertname=~"Dgx.+",alertname!="DgxWatchdog",{which}'
         'job=~"$job|",instance=~"$instance|"}'
     )
+
+
+def alerts(by: Labels | None = None, severity: str = "") -> Value:
+    """Firing alerts, with a severity or any."""
+    expr = _of_ours(ALERTS.name, severity, 'alertstate="firing",')
     return Value(expr if by is None else f"count by ({', '.join(by)}) ({expr})", "none")

@@ -6,14 +6,14 @@ from string import ascii_uppercase
 from typing import NamedTuple
 
 from dashboards.board import Json, Panel
-from dashboards.colours import NEUTRAL, Steps
+from dashboards.colours import GOOD, NEUTRAL, PAINTLESS, Steps
 from dashboards.kinds import decimals, override
-from dashboards.queries import Query, Value, told
+from dashboards.queries import Query, Value
 
 LABELS = (
     *("alertname", "severity", "instance", "gpu", "path", "device", "direction", "port", "cause"),
     *("title", "product", "system", "driver_version", "model", "architecture", "uuid", "serial"),
-    *("pci_bus_id", "vbios_version", "exported_job", "user", "runtime", "metric", "reason"),
+    *("pci_bus_id", "vbios_version", "job_id", "user", "runtime", "metric", "reason"),
     *("origin", "source", "version", "python"),
 )
 """How the columns of labels follow each other, left of the figures; else it is by alphabet."""
@@ -99,10 +99,14 @@ def _merged(columns: Sequence[Column], hidden: Sequence[str]) -> list[Json]:
 
 
 def _column(column: Column) -> Json:
-    steps = [{"color": step.colour, "value": step.value} for step in column.steps]
-    coloured = {"type": "color-text" if len(steps) > 1 else "auto"}
+    steps = [
+        {"color": PAINTLESS if step.colour == GOOD else step.colour, "value": step.value}
+        for step in column.steps
+    ]
+    coloured = {"type": "color-background", "mode": "basic"} if len(steps) > 1 else {"type": "auto"}
     properties = {
         "unit": column.value.unit,
+        "noValue": "-",
         **decimals(column.value),
         "thresholds": {"mode": "absolute", "steps": steps},
         "custom.cellOptions": coloured,
@@ -120,7 +124,7 @@ def coloured_words(label: str, colours: Mapping[str, str]) -> Json:
     options = {word: {"color": c, "index": n} for n, (word, c) in enumerate(colours.items())}
     properties = {
         "mappings": [{"type": "value", "options": options}],
-        "custom.cellOptions": {"type": "color-text"},
+        "custom.cellOptions": {"type": "color-background", "mode": "basic"},
     }
     return override(label, properties)
 
@@ -129,41 +133,37 @@ def _link(label: str, url: str) -> Json:
     return override(label, {"links": [{"title": "Open", "url": url}]})
 
 
-def node_graph(title: str, about: str, nodes: Value, edges: Value, *, empty: str = "") -> Panel:
-    """Things and what joins them; the series bring the labels id, title, source and target."""
-    return Panel(
-        "nodeGraph",
-        title,
-        about,
-        [Query(told(nodes, "mainstat")), Query(told(edges, "mainstat"))],
-        12,
-        12,
-        NEUTRAL,
-        empty,
-        instant=True,
-        table=True,
-        options={"nodes": {"mainStatUnit": "none"}, "edges": {"mainStatUnit": "none"}},
-        names=("nodes", "edges"),
-    )
-
-
 def matrix(
-    title: str, about: str, value: Value, row: str, column: str, *, empty: str = ""
+    title: str,
+    about: str,
+    value: Value,
+    row: str,
+    column: str,
+    *,
+    steps: Steps = NEUTRAL,
+    empty: str = "",
+    width: int = 12,
+    height: int = 12,
 ) -> Panel:
-    """A table of two labels: one down, one across, the value where they meet."""
+    """A table of two labels: one down, one across, the value where they meet, on its colour."""
+    coloured = {"type": "color-background", "mode": "basic"} if len(steps) > 1 else {"type": "auto"}
     grouped = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "empty"}
     return Panel(
         "table",
         title,
         about,
         [Query(value)],
-        12,
-        12,
-        NEUTRAL,
+        width,
+        height,
+        steps,
         empty,
         instant=True,
         table=True,
-        defaults={"custom": {"align": "center", "cellOptions": {"type": "auto"}}},
+        defaults={
+            "color": {"mode": "thresholds"},
+            **decimals(value),
+            "custom": {"align": "center", "cellOptions": coloured},
+        },
         options={"showHeader": True, "cellHeight": "sm"},
         transformations=[{"id": "groupingToMatrix", "options": grouped}],
     )

@@ -13,6 +13,7 @@ from agent.errors import BadInput
 def generated(settings: Settings) -> dict[str, str]:
     """Every generated file: relative path to text. Needs the `dashboards` extra."""
     from alerts.build import files as alerting
+    from alerts.thresholds import AlertThresholds
     from exporters.reference import reference
 
     try:
@@ -21,7 +22,9 @@ def generated(settings: Settings) -> dict[str, str]:
         raise BadInput(
             f"build needs {error.name}: pip install 'dgx-telemetry[dashboards]'"
         ) from error
-    return {**boards(), **alerting(settings), "METRICS.md": reference(EXPORTED)}
+    book = settings[AlertThresholds].runbook
+    shown = boards(book if "://" in book else "")
+    return {**shown, **alerting(settings), "METRICS.md": reference(EXPORTED)}
 
 
 def run(arguments: argparse.Namespace) -> int:

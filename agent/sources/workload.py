@@ -170,7 +170,7 @@ JOB_INFO = gauge(
     "1 for each job on the GPU, at most 8. Only with job.info = true in the configuration: off by "
     "default, because every job makes a new series and the labels name users.",
     "/proc/PID/stat, status, cgroup and cmdline of the GPU's processes and their ancestors",
-    (*GPU_LABELS, "job", "user", "runtime"),
+    (*GPU_LABELS, "job_id", "user", "runtime"),
 )
 
 OF_THREADS: tuple[Metric, ...] = (THREADS, BUSIEST_THREAD, THREADS_QUEUED, THREADS_WAITING)

@@ -8,9 +8,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from dashboards.colours import BAD, CODES, WARNING, name_of
+from dashboards.colours import BAD, WARNING
 from tests.support.board_data import agents, openmetrics, seconds_of
-from tests.support.boards import Asked, boards, colour_of, column_of, queries, substituted, unit_of
+from tests.support.boards import (
+    EVERYTHING,
+    Asked,
+    boards,
+    colour_of,
+    column_of,
+    queries,
+    substituted,
+    unit_of,
+)
 from tests.support.lit_panels import LIT, VERDICTS
 from tests.support.prometheus import Prometheus, Series
 
@@ -60,7 +69,9 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-links", "InfiniBand", "A"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand", "B"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand", "C"): NO_INFINIBAND,
-    ("dgx-links", "Time for which InfiniBand was full", "A"): NO_INFINIBAND,
+    ("dgx-links", "InfiniBand saturation", "A"): NO_INFINIBAND,
+    ("dgx-links", "NVLinks down by GPU", "A"): NOWHERE,
+    ("dgx-agent", "Sources that do not answer", "A"): NOWHERE,
     ("dgx-links", "InfiniBand ports", "A"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand ports", "B"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand congestion", "A"): NO_INFINIBAND,
@@ -69,6 +80,12 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-links", "Each NVLink, received", "B"): {"dgx-h100"},
 }
 """Queries (board, panel, refId) that find nothing on a system by its nature."""
+
+SOMETIMES = {
+    ("dgx-node", "Activity", "D"),  # GPUs that lie far from the others
+    ("dgx-input-pipeline", "Activity", "D"),
+    ("dgx-fleet", "Nodes, most starved first", "G"),  # alerts
+}
 
 
 class Machine(NamedTuple):
@@ -121,7 +138,8 @@ def shown(machine: Machine, asked: Asked, instance: str) -> list[Series]:
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_query_answers_on_each_system(live: Machine, system: str) -> None:
     def empty() -> set[tuple[str, str, str]]:
-        return {asked.place for asked in queries() if not shown(live, asked, system)}
+        found = {asked.place for asked in queries() if not shown(live, asked, system)}
+        return found - SOMETIMES
 
     wanted = {place for place, systems in EMPTY.items() if system in systems}
     assert settled(empty, wanted) == wanted
@@ -146,10 +164,10 @@ def test_variables_have_values_on_each_system(live: Machine, system: str) -> Non
         for variable in board["templating"]["list"][1:]:
             match = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"])
             assert match
-            series = substituted(match[1], job=".+", instance=system)
+            series = substituted(match[1], **{**EVERYTHING, "instance": system})
             values = live.prometheus.ask(f"label/{match[2]}/values", **{"match[]": series})
-            assert values, variable["query"]
-            assert {"job": "dgx-telemetry", "instance": system, "gpu": "0"}[match[2]] in values
+            wanted = {"job": "dgx-telemetry", "instance": system, "gpu": "0"}
+            assert {wanted[match[2]]} <= set(values) if match[2] in wanted else values == []
 
 
 def alerts_of(live: Machine, expr: str) -> list[str]:
@@ -176,6 +194,7 @@ RANGES = {
     "hertz": (1e8, 1e10),
     "s": (0.0, 3600.0),
     "none": (0.0, 1e10),
+    "dateTimeFromNow": (0.0, 1e13),
 }
 """Between which values each unit makes sense."""
 
@@ -192,8 +211,6 @@ def lit(machine: Machine, scenario: str) -> dict[str, str]:
     """What is yellow or red: the worst colour by `board/panel`, of tables `board/panel: column`."""
     found: dict[str, str] = {}
     for asked in queries():
-        if "dgx_gpu_state{" in asked.target["expr"]:
-            continue  # the timeline of states is not about good and bad
         colours = {colour_of(asked, series.value) for series in shown(machine, asked, scenario)}
         for name, colour in (("yellow", WARNING), ("red", BAD)):
             if colour in colours:
@@ -209,27 +226,12 @@ def test_the_right_panels_light_up(machine: Machine, scenario: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", VERDICTS)
-def test_the_timeline_names_what_each_gpu_does(machine: Machine, scenario: str) -> None:
-    timelines = [q for q in queries() if "dgx_gpu_state{" in q.target["expr"]]
-    assert len(timelines) == 2
-    names = {code: name_of(pair) for pair, code in CODES.items()}
-    for asked in timelines:
-        said = {names[int(series.value)] for series in shown(machine, asked, scenario)}
-        assert said == VERDICTS[scenario]
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_every_line_of_the_nvlink_graph_joins_two_things(machine: Machine, system: str) -> None:
-    asked = {q.target["refId"]: q for q in queries() if q.panel["type"] == "nodeGraph"}
-    nodes, edges = (
-        [series.labels for series in shown(machine, asked[name], f"{system}:training")]
-        for name in ("nodes", "edges")
-    )
-    names = {node["id"] for node in nodes}
-    assert len(names) == len(nodes)
-    assert {edge[end] for edge in edges for end in ("source", "target")} == names
-    links = sum(int(edge["mainstat"]) for edge in edges)
-    assert links == sum(int(node["mainstat"]) for node in nodes if "GPU" in node["title"])
+def test_most_of_the_time_is_what_the_scenario_is(machine: Machine, scenario: str) -> None:
+    (asked,) = (q for q in queries() if q.panel["title"] == "Time by state and cause, total")
+    shares = {
+        f"{s.labels['state']}/{s.labels['cause']}": s.value for s in shown(machine, asked, scenario)
+    }
+    assert max(shares, key=lambda pair: shares[pair]) == VERDICTS[scenario]
 
 
 def test_a_driver_that_hangs_is_red_on_the_agents_board(live: Machine) -> None:
@@ -241,7 +243,4 @@ def test_a_driver_that_hangs_is_red_on_the_agents_board(live: Machine) -> None:
         return "nvml" in {s.labels["source"] for s in shown_now if s.value == 0}
 
     assert settled(is_down, wanted=True)
-    assert colour_of(by_title["dgx-agent", "Sources"], 0) == BAD
-    none: list[Series] = []
-    hung = by_title["dgx-gpu", "State of each GPU"]
-    assert settled(lambda: shown(live, hung, "hung"), none) == none
+    assert colour_of(sources, 0) == BAD

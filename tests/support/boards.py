@@ -67,7 +67,7 @@ def substituted(expr: str, **values: str) -> str:
     return VARIABLE.sub(value, expr)
 
 
-EVERYTHING = {"job": ".+", "instance": ".+", "gpu": ".+"}
+EVERYTHING = dict.fromkeys(("job", "cluster", "rack", "instance", "gpu"), ".+")
 """The variables with All chosen."""
 
 
@@ -86,9 +86,6 @@ def colour_of(asked: Asked, value: float) -> str | None:
     """The colour that a value of this query has on its panel; None where colours mean lines."""
     defaults = asked.panel["fieldConfig"]["defaults"]
     kind = asked.panel["type"]
-    if kind == "state-timeline":
-        (mapping,) = defaults["mappings"]
-        return str(mapping["options"][f"{value:g}"]["color"])
     own = of_column(asked, "thresholds")
     if own is not None:
         return colour_at(own["steps"], value)

@@ -58,3 +58,9 @@ def distance(one: str, other: str) -> float:
 
     pairs = ((seen(one, m), seen(other, m)) for m in VISIONS.values())
     return min(starmap(dist, pairs))
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast of two colours as WCAG counts it, 1 to 21."""
+    dark, light = sorted(times(TO_XYZ, linear(colour))[1] for colour in (one, other))
+    return (light + 0.05) / (dark + 0.05)

@@ -302,6 +302,7 @@ def test_jobs_are_exported_by_name_where_the_user_asks(tmp_path: Path) -> None:
     expected = [(*GPU, f"train.py:{pid}", "ada", "process") for pid in range(100, 108)]
     assert labels_of(reading, work.JOB_INFO) == expected
     assert [labels[:-1] for labels in labels_of(reading, work.JOB)] == expected
+    assert "job" not in work.JOB_INFO.labels, "Prometheus has a label of that name for each target"
 
 
 def test_gpus_of_one_job_have_one_key(tree: ProcessTree) -> None:

@@ -28,6 +28,7 @@ const PROCESSORS = {
   mappings: valueMappingsOverrideProcessor,
   max: numberOverrideProcessor,
   min: numberOverrideProcessor,
+  noValue: displayNameOverrideProcessor,
   thresholds: thresholdsOverrideProcessor,
   unit: unitOverrideProcessor,
 };

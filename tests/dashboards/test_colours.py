@@ -1,0 +1,71 @@
+"""Colours of boards: one for each state, told apart by everybody, with text that can be read."""
+
+import json
+import re
+from itertools import combinations
+
+import pytest
+
+from agent.model import PAIRS, State
+from dashboards.colours import BAD, GOOD, STATES, WARNING, name_of
+from tests.support.boards import Json, boards, panels
+from tests.support.colour_vision import contrast, distance
+
+every_board = pytest.mark.parametrize("board", boards().values(), ids=lambda b: b["uid"])
+
+
+def test_states_have_one_name_and_colour_on_every_board() -> None:
+    assert set(STATES) == set(PAIRS)
+    assert len({name_of(pair) for pair in PAIRS}) == len(PAIRS)
+    shown = [
+        p for b in boards().values() for p in panels(b) if "dgx_gpu_state" in str(p["targets"])
+    ]
+    assert len(shown) >= 6
+    colours: dict[str, set[str]] = {}
+    for panel in shown:
+        for override in panel["fieldConfig"]["overrides"]:
+            properties = {p["id"]: p["value"] for p in override["properties"]}
+            if "displayName" in properties:
+                fixed = properties["color"]["fixedColor"]
+                colours.setdefault(properties["displayName"], set()).add(fixed)
+    assert colours == {name_of(pair): {colour} for pair, colour in STATES.items()}
+
+
+SICK = {State.STARVED, State.THROTTLED}
+
+
+def test_states_can_be_told_apart_with_any_colour_vision() -> None:
+    """19 is nine times what is just noticeable; two ways to be sick may look more alike."""
+    for (one, this), (other, that) in combinations(STATES.items(), 2):
+        least = 8 if one[0] is other[0] else 13 if {one[0], other[0]} <= SICK else 19
+        assert distance(this, that) >= least, f"{name_of(one)} looks like {name_of(other)}"
+    for good_or_bad in combinations((GOOD, WARNING, BAD), 2):
+        assert distance(*good_or_bad) >= 19
+
+
+TEXTS = ("#202226", "#F7F8FA")
+"""What Grafana writes with on a colour brighter than 180 of 255, and on the others."""
+
+READABLE = 4.5
+"""Contrast that text needs (WCAG 2.2, 1.4.3)."""
+
+
+def brightness(colour: str) -> float:
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return (299 * red + 587 * green + 114 * blue) / 1000
+
+
+@every_board
+def test_every_word_can_be_read_on_dark_and_on_light(board: Json) -> None:
+    """No text is coloured: no colour reads on both grounds. What lies behind text is such that
+    what Grafana writes on it can be read."""
+    for panel in panels(board):
+        told = json.dumps([panel["options"], panel["fieldConfig"]])
+        assert "color-text" not in told
+        assert panel["options"].get("colorMode", "none") in {"none", "background_solid"}
+        assert panel["options"].get("valueMode", "text") == "text"
+        if panel["type"] not in {"stat", "table"}:
+            continue
+        for colour in set(re.findall(r'"color": "(#\w{6})"', told)):
+            text = TEXTS[0 if brightness(colour) > 180 else 1]
+            assert contrast(colour, text) >= READABLE, f"{panel['title']}: {colour}"
