@@ -45,6 +45,9 @@ LOADED = 0.5
 TRAFFIC = 0.05
 """Share of the limit of PCIe from which it is in use: the lowest generation reaches more."""
 
+LOW_CLOCK = 0.3
+"""Share of the highest SM clock below which a GPU rests; heat and power leave more of it."""
+
 AT_ONCE = 1.0
 """Seconds: a generation read earlier than this before the load was seen may be that of rest."""
 
@@ -216,6 +219,8 @@ def _under_load(samples: SampleStore, key: GpuKey) -> float | None:
     """When the GPU was last seen to compute, or to move data over PCIe; None where it rests or
     that is not known. What moves each second is no news, so that it is asked for unwatched."""
     samples = samples.unwatched
+    if _at_rest(samples, key):
+        return None
     active = samples.point(activity.ACTIVITY, *key.labels)
     if active is not None and active.value >= LOADED:
         return active.at
@@ -225,6 +230,15 @@ def _under_load(samples: SampleStore, key: GpuKey) -> float | None:
         if ratio is not None and ratio >= TRAFFIC and counted is not None:
             return counted.at
     return None
+
+
+def _at_rest(samples: SampleStore, key: GpuKey) -> bool:
+    """Whether the job has ended though means of activity and traffic still tell of it: the clock
+    falls with the link, at once."""
+    clock = samples.value(clocks.CLOCK, *key.labels, "sm")
+    most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
+    low = clock is not None and most is not None and clock < LOW_CLOCK * most
+    return low or samples.value(gpu.UTILIZATION, *key.labels) == 0
 
 
 def _slots(samples: SampleStore, spec: SystemSpec | None) -> Iterator[Finding]:

@@ -59,11 +59,16 @@ class NvmlDevice:
         self.mig = self._mig_mode()
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
-        self.lost = False
+        self.lost_at: float | None = None  # when it no longer answered, on the agent's clock
         self.unsure = False  # a refusal that may not last decided what is read: probe it again
         self.releases: list[Callable[[], None]] = []
         self.has_processes = False  # a compute process is on it (source `process` keeps this)
         self.activity_changed = False  # something changed: prompt reads run at once
+
+    @property
+    def lost(self) -> bool:
+        """Whether it no longer answers."""
+        return self.lost_at is not None
 
     def get(self, call: str, *args: Any, **options: Any) -> Any:
         """`nvmlDeviceGet<call>` of this GPU, in NVML's own unit."""

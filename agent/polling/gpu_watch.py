@@ -180,7 +180,7 @@ class GpuWatch:
             driver_version=self.nvml.driver_version,
             nvml_version=self.nvml.nvml_version,
             gpus=tuple(self.watched.identities()),
-            lost=frozenset(gpu.uuid for gpu in gpus if gpu.device.lost),
+            lost={gpu.uuid: gpu.device.lost_at for gpu in gpus if gpu.device.lost_at is not None},
             most=max(self.inventory.most, len(answering)),
             why_not="",
         )

@@ -1,6 +1,7 @@
 """What is known of the GPUs and of the driver at one moment, for every thread to read."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent.hardware.device import GpuIdentity
@@ -17,7 +18,7 @@ class GpuInventory:
     driver_version: str = ""
     nvml_version: str = ""
     gpus: tuple[GpuIdentity, ...] = ()
-    lost: frozenset[str] = frozenset()  # UUIDs
+    lost: Mapping[str, float] = field(default_factory=dict)  # since when (s), by UUID
     most: int = 0  # the most GPUs that answered since the agent started
     why_not: str = NO_ANSWER_YET  # why there is no driver; empty while connected
 

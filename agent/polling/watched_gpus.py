@@ -121,7 +121,7 @@ class WatchedGpus:
         return before
 
     def _mark_lost(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
-        gpu.device.lost = True
+        gpu.device.lost_at = self.clock.monotonic()
         self._emit_absent(gpu, absent, emit)
 
     def _emit_absent(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:

@@ -21,7 +21,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "findings": [{"kind", "severity", "sentence", "text", "gpu", "uuid", "device", "figures",
                    "names"}], the worst first,
      "gpus":  [{"state", "cause", "seconds", "summary", "sentence", "evidence", "doubts", "advice",
-                "grade", "shares": {"state/cause": 0-1}, "lost",
+                "grade", "shares": {"state/cause": 0-1}, "lost", "settling",
                 "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],
      "links": [[up, transmit, receive]],
@@ -30,7 +30,8 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "ended": [{"id", "title", "gpus", "ended", "seconds", "receipt"}], the newest first}
 
 The lists of a tick have the order and length of those of the machine with the same `edition`:
-`whole` puts the two together, and so does the page. `seconds` is how long the verdict has stood,
+`whole` puts the two together, and so does the page. `seconds` is how long the verdict has stood, or
+the GPU has been lost; `settling` says that it changed a moment ago and means tell of before,
 `state` is null while nothing can be judged. Ratios are 0-1 of the limit (above 1 is told as it
 is); without a limit `ratio` is null and the bytes stand alone. NVLink is judged by what is on the
 wire. `links` have ratios where the driver counts link by link, read once a minute: colour an edge
@@ -41,7 +42,7 @@ its `figures` are numbers by name: {"value", "limit": what was expected, "unit"}
 
     history:
     {"whole": true, "newest": second, "timestamp": of the newest, "slots": n,
-     "states": [null, "idle/none", ...],
+     "states": [null, "idle/none", ..., "lost/none"],
      "series": {"activity": {"unit", "scale", "bytes": 1 or 2, "gap": 255 or 65535}, ...},
      "gpus":   {uuid: {"state": codes, "shares": {"busy/none": codes, ...}, "activity": codes,
                        "memory", "power", "temperature"}},

@@ -54,8 +54,9 @@ class GpuSummary(NamedTuple):
 
     number: int  # NVML's index
     pair: Pair | None
-    seconds: float = 0.0
+    seconds: float = 0.0  # for which that has been so, or the GPU has been lost
     lost: bool = False
+    settling: bool = False  # it does something else since a moment ago: `pair` is of before
 
 
 class PathFullness(NamedTuple):
@@ -114,7 +115,8 @@ def _broken(facts: HeadlineFacts) -> list[str]:
     if lost:
         left = len(facts.gpus) - len(lost)
         answer = f"{left} of {len(facts.gpus)} answer" if left else "none answers"
-        return [f"{_listed(lost)} {'is' if len(lost) == 1 else 'are'} lost, {answer}"]
+        gone = _for([gpu for gpu in facts.gpus if gpu.lost])
+        return [f"{_listed(lost)} lost{gone}, {answer}"]
     found = [finding for finding in facts.findings if _counts(finding, facts)]
     if not found:
         down = [f for f in facts.findings if f.kind is FindingKind.SOURCE_DOWN]
@@ -176,9 +178,14 @@ def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, int, int
 def _words(pair: Pair | None, gpus: Sequence[GpuSummary]) -> str:
     if pair is None:
         return "cannot be judged"
+    if all(gpu.settling for gpu in gpus):
+        return f"{SUMMARIES[pair]} until now, settling"
+    return f"{SUMMARIES[pair]}{_for(gpus) if pair[0] in SEVERITY else ''}"
+
+
+def _for(gpus: Sequence[GpuSummary]) -> str:
     seconds = max(gpu.seconds for gpu in gpus)
-    stood = f" for {duration(seconds)}" if pair[0] in SEVERITY and seconds >= SOON else ""
-    return f"{SUMMARIES[pair]}{stood}"
+    return f" for {duration(seconds)}" if seconds >= SOON else ""
 
 
 def _telling(full: Iterable[PathFullness], pair: Pair, *, broken: bool) -> str:

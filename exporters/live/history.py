@@ -69,6 +69,8 @@ SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
 RATIO = HistorySeries("ratio", "ratio", 1 / 100, *BYTE)
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
 """0 is a gap."""
+LOST = len(PAIRS) + 1
+"""The state of a GPU that no longer answers."""
 
 
 def _ring(series: HistorySeries) -> "array[int]":
@@ -167,7 +169,7 @@ class History:
                 self.gpus[uuid] = ValueHistory()
         for uuid, track in self.gpus.items():
             if uuid not in there:
-                track.put(slots, 0, GAPS)
+                track.put(slots, LOST if uuid in inventory.lost else 0, GAPS)
                 continue
             gpu = there[uuid]
             verdict, labels = snapshot.verdicts.get(gpu), gpu.labels
@@ -236,7 +238,7 @@ class History:
             "newest": newest,
             "timestamp": self.timestamp,
             "slots": slots,
-            "states": [None, *map(pair_name, PAIRS)],
+            "states": [None, *map(pair_name, PAIRS), "lost/none"],
             "series": {series.name: series.document() for series in (*SERIES, SHARE, RATIO)},
             "gpus": {
                 uuid: {

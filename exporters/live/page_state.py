@@ -1,6 +1,6 @@
 """One tick as the open pages see it: what seldom changes, and what does."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from agent.model import GpuKey, Pair, Snapshot, State, Verdict
@@ -34,6 +34,7 @@ class PageState:
         self._events: Set[Event] | None = None
         self._snapshot = Snapshot(-1, 0.0, 0.0)
         self._hot: list[bool] = []
+        self._told: dict[GpuKey, Pair] = {}  # by the headline
         self._silent = False
         self._began: float | None = None  # when the host did, on the agent's clock
         self._machine: Document = {}
@@ -115,7 +116,7 @@ class PageState:
         samples, snapshot = self._view.samples, self._snapshot
         inventory = self._view.diagnosis.inventory()
         gpus = [
-            tiles.dynamic(one.key, snapshot, samples, lost=one.uuid in inventory.lost)
+            tiles.dynamic(one.key, snapshot, samples, lost_at=inventory.lost.get(one.uuid))
             for one in inventory.gpus
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)
@@ -156,11 +157,19 @@ class PageState:
             events=self._events,
         )
 
-    def _gpu(self, gpu: GpuKey, lost: frozenset[str]) -> headline.GpuSummary:
-        verdict = None if gpu.uuid in lost else self._snapshot.verdicts.get(gpu)
-        seconds = self._snapshot.at - verdict.since if verdict else 0.0
-        pair = _worth_telling(verdict) if verdict else None
-        return headline.GpuSummary(gpu.index, pair, seconds, gpu.uuid in lost)
+    def _gpu(self, gpu: GpuKey, lost: Mapping[str, float]) -> headline.GpuSummary:
+        """What the headline tells of a GPU: while it settles, what it did before."""
+        now = self._snapshot.at
+        verdict = self._snapshot.verdicts.get(gpu)
+        if gpu.uuid in lost or verdict is None:
+            self._told.pop(gpu, None)
+            since = lost.get(gpu.uuid, now)
+            return headline.GpuSummary(gpu.index, None, now - since, gpu.uuid in lost)
+        before = self._told.get(gpu)
+        if before and tiles.settles(verdict, now):
+            return headline.GpuSummary(gpu.index, before, settling=True)
+        self._told[gpu] = pair = _worth_telling(verdict)
+        return headline.GpuSummary(gpu.index, pair, now - verdict.since)
 
 
 COSTS = 0.25

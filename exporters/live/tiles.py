@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from agent.model import GpuKey, Metric, Snapshot
+from agent.model import GpuKey, Metric, Snapshot, Verdict
 from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, power, temperature
 from exporters.words import shares_document, verdict_document
@@ -35,6 +35,12 @@ LIMITS: dict[str, tuple[Metric, tuple[tuple[str, ...], ...]]] = {
     "clock": (clocks.CLOCK_LIMIT, (("sm",),)),
 }
 """The limit of a meter: the first of these labels that answers. A ratio ends at 1."""
+
+SETTLED = 10.0
+"""Seconds: shares are those of so many, and no mean on a tile looks back farther."""
+
+UNSETTLED = 0.2
+"""Share of those seconds that went elsewhere from which a new state settles."""
 
 UNKNOWN: Document = {
     "state": None,
@@ -73,10 +79,23 @@ def _limit(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None
     return next((limit for limit in found if limit is not None), None)
 
 
-def dynamic(gpu: GpuKey, snapshot: Snapshot, samples: SampleStore, *, lost: bool) -> Document:
-    """What one GPU does at this tick."""
+def dynamic(
+    gpu: GpuKey, snapshot: Snapshot, samples: SampleStore, *, lost_at: float | None
+) -> Document:
+    """What one GPU does at this tick, or since when it is lost."""
     values = [_value(meter, gpu, samples) for meter in METERS]
-    return {**judged(gpu, snapshot, lost=lost), "lost": lost, "values": values}
+    verdict = snapshot.verdicts.get(gpu)
+    told = judged(gpu, snapshot, lost=lost_at is not None)
+    if lost_at is not None:
+        told["seconds"] = round(snapshot.at - lost_at)
+    settling = lost_at is None and verdict is not None and settles(verdict, snapshot.at)
+    return {**told, "lost": lost_at is not None, "settling": settling, "values": values}
+
+
+def settles(verdict: Verdict, now: float) -> bool:
+    """Whether the GPU does something else since a moment ago: means still tell of before."""
+    rest = 1.0 - verdict.shares.get(verdict.pair, 0.0)
+    return now - verdict.since < SETTLED and rest > UNSETTLED
 
 
 def _value(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None:

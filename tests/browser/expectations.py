@@ -102,7 +102,7 @@ PAGE_MACHINES = {
               "communicating", "infiniband", saturated=("infiniband mlx5_0:1 transmit",)),
         Shown("nvlink-down", ("5 of 6 NVLinks are up",), "wrong", "busy", ailing=(0, 3),
               edge="0 3: down", note="GPU 0, link 2 is down"),
-        Shown("gpu-lost", ("GPU 2 is lost", "7 of 8 answer"), "wrong", "lost", "", judged=(2,)),
+        Shown("gpu-lost", ("GPU 2 lost", "7 of 8 answer"), "wrong", "lost", "", judged=(2,)),
     )),
     "a100": PageMachine("dgx-a100", 8, (
         Shown("starved-peer", ("GPUs 1-7 starved by a slow peer",), "costly", "starved", "peer",

@@ -1,6 +1,6 @@
 // The last 15 minutes: bounded, whatever happens. A GPU is known by its UUID, a gap stays a gap.
 
-import { codeOf } from "./states.js";
+import { LOST, codeOf } from "./states.js";
 
 export const SPAN = 900; // s of the agent's clock, and as many slots
 export const SERIES = ["activity", "memory", "power", "temperature"];
@@ -76,7 +76,8 @@ export class History {
       const entries = gpus.map(([uuid, columns]) => [uuid, {
         code: states[columns.state[place]] ?? FORGOTTEN,
         values: Object.fromEntries(SERIES.map((name) => [name, columns[name]?.[place]])),
-        shares: columns.shares.map(([code, parts]) => [code, parts[place]]).filter(([, s]) => s),
+        shares: states[columns.state[place]] === LOST ? [[LOST, 1]]
+          : columns.shares.map(([code, parts]) => [code, parts[place]]).filter(([, s]) => s),
       }]);
       this.append(told.newest - told.slots + 1 + place, new Map(entries));
     }
@@ -134,7 +135,7 @@ function sharesOf(gpu) {
 
 /** What a tick says of each GPU, by UUID. */
 export function entriesOf(gpus) {
-  return new Map(gpus.filter((gpu) => !gpu.lost).map((gpu) => [gpu.uuid, {
+  return new Map(gpus.map((gpu) => [gpu.uuid, gpu.lost ? { code: LOST, shares: [[LOST, 1]] } : {
     code: codeOf(gpu.state, gpu.cause),
     values: Object.fromEntries(gpu.meters.map((meter) => [meter.name, meter.value])),
     shares: sharesOf(gpu),

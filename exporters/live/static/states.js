@@ -7,8 +7,10 @@ export const PAIRS = [
   "starved/pcie", "starved/peer", "starved/disk", "starved/network", "starved/cpu",
   "starved/host_thread", "starved/unknown",
   "communicating/nvlink", "communicating/infiniband", "communicating/pcie",
-  "busy/none",
+  "busy/none", "lost/none",
 ];
+/** The code of a second in which the GPU did not answer. */
+export const LOST = PAIRS.length;
 
 const CODES = new Map(PAIRS.map((pair, place) => [pair, place + 1]));
 const NAMES = {
@@ -41,6 +43,7 @@ const FORMS = {
   held: "crossed",
   hung: "level",
   idle: "",
+  lost: "crossed",
 };
 const LIGHT = new Set(["throttled", "idle"]);
 const fills = new Map(); // code -> pattern of a canvas

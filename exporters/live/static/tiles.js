@@ -43,6 +43,7 @@ function makeTile(gpu, open) {
 function showTile(tile, gpu, history) {
   putState(tile, gpu);
   put(tile, "data-gpu", gpu.gpu);
+  put(tile, "data-settling", gpu.settling);
   const [head, , why, strip, meters] = tile.children;
   point(head.firstChild.firstChild, symbolOf(gpu));
   const [title, state] = head.lastChild.children;
@@ -78,6 +79,7 @@ export function stateOf(gpu) {
 }
 
 function sinceOf(gpu) {
+  if (gpu.settling) return "settling";
   return gpu.seconds === null ? "" : `for ${span(gpu.seconds)}`;
 }
 

@@ -147,15 +147,23 @@ def test_a_generation_read_before_the_load_is_that_of_rest() -> None:
         assert told(bench.run(1)) == []
 
 
+def test_a_generation_read_after_the_load_is_that_of_rest() -> None:
+    """The mean of activity still tells of the load, the link rests already."""
+    bench = simulated("dgx-station-v100:training").run(12)
+    bench.machine.set_scenario("idle")
+    for _ in range(6):
+        assert told(bench.run(1)) == []
+
+
 @pytest.mark.parametrize(("read_at", "faults"), [(4.0, 0), (8.5, 1), (9.0, 1)])
 def test_a_generation_counts_if_it_was_read_while_the_load_was_seen(
     read_at: float, faults: int
 ) -> None:
-    gpu = ("0", "GPU-0")
+    one = ("0", "GPU-0")
     readings = (
-        Reading(ReadKey("activity", "gpm"), 9.0, 1.0, (Sample(activity.ACTIVITY, gpu, 0.9),)),
-        Reading(ReadKey("pcie", "link"), read_at, 5.0, (Sample(pcie.GENERATION, gpu, 1.0),)),
-        Reading(ReadKey("pcie", "limits"), 0.0, 3600.0, (Sample(pcie.GENERATION_LIMIT, gpu, 3.0),)),
+        Reading(ReadKey("activity", "gpm"), 9.0, 1.0, (Sample(activity.ACTIVITY, one, 0.9),)),
+        Reading(ReadKey("pcie", "link"), read_at, 5.0, (Sample(pcie.GENERATION, one, 1.0),)),
+        Reading(ReadKey("pcie", "limits"), 0.0, 3600.0, (Sample(pcie.GENERATION_LIMIT, one, 3.0),)),
     )
     snapshot = Snapshot(9, 9.0, 0.0, {reading.key: reading for reading in readings})
     assert len(list(findings(snapshot))) == faults

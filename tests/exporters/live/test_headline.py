@@ -41,7 +41,7 @@ OF_EIGHT = {
     ),
     "throttled": ("costly", "8 GPUs slowed down by heat"),
     "gpu-hot": ("wrong", r"GPU 0: \d+ degrees? hotter than its operating range; 8 GPUs busy"),
-    "gpu-lost": ("wrong", "GPU 2 is lost, 7 of 8 answer; GPUs 0, 1 and 3-7 busy"),
+    "gpu-lost": ("wrong", "GPU 2 lost, 7 of 8 answer; GPUs 0, 1 and 3-7 busy"),
     "nvlink-down": (
         "wrong",
         r"GPU 0: 5 of 6 NVLinks are up \(down: 2\), and 1 more finding; 8 GPUs busy",
@@ -67,7 +67,7 @@ OF_OTHERS = {
         "GPU 0: a memory row could not be remapped, the GPU is due for replacement; 8 GPUs busy",
     ),
     "dgx-h100:training": ("good", "8 GPUs busy; HBM at 4. % of its limit"),
-    "dgx-station-v100:gpu-lost": ("wrong", "GPU 2 is lost, 3 of 4 answer; GPUs 0, 1 and 3 busy"),
+    "dgx-station-v100:gpu-lost": ("wrong", "GPU 2 lost, 3 of 4 answer; GPUs 0, 1 and 3 busy"),
     "dgx-station-v100:port-degraded": (
         "wrong",
         "Network port enp1s0f0 runs at 0.125 of 1.25 GB/s; 4 GPUs busy",
@@ -75,7 +75,7 @@ OF_OTHERS = {
     "k40:training": ("good", "The GPU is busy"),
     "k40:held": ("costly", "The GPU is held by a process that does nothing"),
     "k40:throttled": ("costly", "The GPU is slowed down by heat"),
-    "k40:gpu-lost": ("wrong", "GPU 0 is lost, none answers"),
+    "k40:gpu-lost": ("wrong", "GPU 0 lost, none answers"),
     "titan-x-maxwell:xid": (
         "wrong",
         "GPU 0: XID 62, internal micro-controller halt, seen once; the GPU is busy",
@@ -90,6 +90,26 @@ def test_every_scenario_is_said(name: str) -> None:
     level, sentence = SCENARIOS[name]
     assert re.fullmatch(sentence, re.sub(" for [12][0-9] s", "", frame["headline"], count=1))
     assert frame["level"] == level
+
+
+def test_a_transition_settles_and_nothing_is_said_in_between() -> None:
+    """The causes that shares pass through on their way are no news; the change itself is."""
+    machine = watched("dgx-station-v100:training").run(14)
+    machine.bench.machine.set_scenario("idle")
+    said, settling = [], []
+    for _ in range(20):
+        frame = machine.run(1).frame()
+        said.append(frame["headline"])
+        settling.append([gpu["settling"] for gpu in frame["gpus"]])
+        for gpu in frame["gpus"]:
+            activity = next(m["value"] for m in gpu["meters"] if m["name"] == "activity")
+            assert gpu["state"] != "idle" or gpu["settling"] or activity < 0.1
+    assert list(dict.fromkeys(said)) == [
+        "4 GPUs busy",
+        "4 GPUs busy until now, settling",
+        "4 GPUs idle",
+    ]
+    assert settling[-1] == [False] * 4
 
 
 GPU, WARNING = GpuKey(0, "GPU-0"), Severity.WARNING
