@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from agent.cli.assembly import Hardware
-from agent.config.whole_file import check_target
+from agent.config.whole_file import write_whole
 from agent.hardware.kernel_log import LogLine
 from agent.replay.masks import HOST_NAME_FILES, Masks
 from agent.series import SampleStore
@@ -61,14 +61,14 @@ def configuration(path: Path | None) -> str:
 
 def write(path: Path, texts: Mapping[str, str]) -> list[str]:
     """Write the archive, readable by its owner alone; a line for each file in it."""
-    check_target(path.resolve())
     listed = [f"{name}: {CONTENTS[name]}, {len(texts[name])} characters" for name in texts]
     whole = {"README.txt": HEAD + "\n".join(listed) + "\n", **texts}
-    with path.open("wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-        path.chmod(0o600)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in whole.items():
             raw = text.encode()
             entry = tarfile.TarInfo(f"dgx-telemetry-bundle/{name}")
             entry.size, entry.mode = len(raw), 0o600
             archive.addfile(entry, io.BytesIO(raw))
+    write_whole(path, packed.getvalue())
     return listed

@@ -19,6 +19,7 @@ from agent.cli.options import config_path, hardware_of, settings_of
 from agent.cli.table import USUAL, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
+from agent.config.whole_file import check_target, placed
 from agent.diagnosis.findings import findings
 from agent.hardware.kernel_log import RealKernelLog
 from agent.limits.paths import LIMIT, LIMIT_INFO
@@ -58,6 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the findings; the exit status tells the worst."""
     settings = settings_of(arguments)
     width = terminal_width()
+    if arguments.bundle:
+        check_target(placed(arguments.bundle))
     answer = in_child(lambda: look_at(arguments, settings, width), arguments.timeout)
     if answer is None or BROKEN in answer:
         answer = without_answer((answer or {}).get(BROKEN, ""))

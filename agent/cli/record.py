@@ -10,38 +10,59 @@ from pathlib import Path
 from agent.cli.assembly import Agent, build_agent, recorded
 from agent.cli.options import hardware_of, settings_of
 from agent.clock import Clock, SystemClock
-from agent.config.whole_file import check_target
+from agent.config.whole_file import ReplacingFile, check_target, placed
 from agent.errors import BadInput
 from agent.polling.intervals import TICK
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+RESERVED = 64 * 1024
+"""Bytes that the disk must have before anything is recorded."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent between recorders for a while, then write the tape whole."""
     settings = settings_of(arguments)
     replaces = check_what_is_there(arguments.file)
+    for number in ENDING:  # a lost terminal, or the end of the machine; nohup goes on
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop_once)
     clock = SystemClock()
     hardware, recorder = recorded(hardware_of(arguments, clock), clock)
     agent = build_agent(settings, hardware, clock)
-    agent.watch.start()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # keep what there is, as on Ctrl-C
-    try:
-        asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
-    except KeyboardInterrupt:
-        print("dgx-telemetry: stopped early, what was recorded is kept", file=sys.stderr)
-    if recorder.full:
-        print("dgx-telemetry: the tape is full, what came later is left out", file=sys.stderr)
-    recorder.write(arguments.file)
+    told = []
+    with ReplacingFile(arguments.file) as file:
+        file.reserve(RESERVED)
+        try:
+            agent.watch.start()
+            asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
+        except KeyboardInterrupt:
+            told.append("stopped early, what was recorded is kept")
+        if recorder.full:
+            told.append("the tape is full, what came later is left out")
+        if not recorder.fill(file):
+            told.append("the disk is full, only the first part of the recording is kept")
+    for sentence in told:  # last: who lost the terminal cannot be told
+        print(f"dgx-telemetry: {sentence}", file=sys.stderr)
     size = arguments.file.stat().st_size / 1e3
     print(f"{arguments.file}: {size:.0f} kB{', in place of an older tape' if replaces else ''}")
     return 0
 
 
+def stop_once(*_: object) -> None:
+    """End as on Ctrl-C, and let no further signal end the writing: a shell and its terminal
+    each send one."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def check_what_is_there(path: Path) -> bool:
     """Whether the tape will replace one that is there; raises BadInput where it would replace
-    anything else, or cannot be written."""
+    anything else."""
     from agent.replay.tape import Tape
 
-    place = path.resolve()
+    place = placed(path)
     check_target(place)
     if not place.exists() or not place.stat().st_size:
         return False

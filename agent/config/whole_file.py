@@ -1,10 +1,19 @@
 """Files written whole or not at all: beside their place, then renamed."""
 
+import errno
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from agent.errors import BadInput
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class NoRoom(BadInput):
+    """The disk is full, or a quota is used up."""
 
 
 def check_target(path: Path) -> None:
@@ -17,23 +26,71 @@ def check_target(path: Path) -> None:
         raise BadInput(f"{path.parent}: is not a folder, expected where to write {path.name}")
 
 
+def placed(path: Path) -> Path:
+    """Where `path` leads to; raises BadInput where its links lead in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: Python before 3.13
+        raise BadInput(f"{path}: its links lead in a circle") from error
+
+
+class ReplacingFile:
+    """An empty file beside `path`, made at once, that takes its place with its content.
+
+    `path` may be a link; until `replace`, and on failure, all stays as it was, and the end of the
+    `with` leaves nothing else behind. Raises BadInput with one sentence.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._place = placed(path)
+        check_target(self._place)
+        with self._told():
+            name, folder = self._place.name, self._place.parent
+            self._handle, self._beside = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+
+    def __enter__(self) -> "ReplacingFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+        Path(self._beside).unlink(missing_ok=True)
+
+    def reserve(self, size: int) -> None:
+        """Take so many bytes of the disk; raises NoRoom where it has less."""
+        with self._told():
+            os.posix_fallocate(self._handle, 0, size)
+
+    @property
+    def written(self) -> int:
+        """How many bytes there was room for."""
+        return os.lseek(self._handle, 0, os.SEEK_CUR)
+
+    def replace(self, content: bytes) -> None:
+        """Put the content at `path`; after NoRoom, less may be tried."""
+        with self._told():
+            os.lseek(self._handle, 0, os.SEEK_SET)
+            left = memoryview(content)
+            while left:
+                left = left[os.write(self._handle, left) :]
+            os.ftruncate(self._handle, len(content))
+            os.fsync(self._handle)
+            Path(self._beside).replace(self._place)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            refusal = NoRoom if error.errno in FULL else BadInput
+            why = error.strerror or error
+            raise refusal(f"{self._path}: cannot be written: {why}") from error
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Put `content` at `path`, through a link where it is one; on failure all stays as it was.
 
     Raises BadInput with one sentence.
     """
-    place = path.resolve()
-    check_target(place)
-    beside = ""
-    try:
-        handle, beside = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(beside).replace(place)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        if beside:
-            Path(beside).unlink(missing_ok=True)
+    with ReplacingFile(path) as file:
+        file.replace(content)

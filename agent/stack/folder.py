@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -38,12 +39,30 @@ def data_folder(wanted: Path | None) -> Iterator[Path]:
 
 
 def sweep(place: Path) -> None:
-    """Remove what stacks that were killed with signal 9 left of theirs: nobody holds its lock."""
-    for lock in place.glob(f"{PREFIX}*/{LOCK}"):
-        with suppress(OSError), lock.open("r+") as file:  # of another user, in use, or gone
-            if time.time() - lock.stat().st_mtime > SETTLED:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent)
+    """Remove what stacks that were killed with signal 9 left of theirs: nobody holds its lock.
+
+    Folders of other users are none of ours, nor is what a link leads to: this may run as root.
+    """
+    for folder in place.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # in use, or gone
+            if _is_own(folder.lstat(), stat.S_IFDIR):
+                _sweep_one(folder)
+
+
+def _sweep_one(folder: Path) -> None:
+    handle = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        lock = os.fstat(handle)
+        if _is_own(lock, stat.S_IFREG) and time.time() - lock.st_mtime > SETTLED:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+    finally:
+        os.close(handle)
+
+
+def _is_own(found: os.stat_result, kind: int) -> bool:
+    """Whether it is of this kind, and belongs to who runs this."""
+    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
 
 
 def _made(folder: Path) -> Path:
@@ -57,7 +76,9 @@ def _made(folder: Path) -> Path:
 def _locked(folder: Path) -> int:
     """The handle that holds the folder's lock until it is closed."""
     try:
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(
+            folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(handle)

@@ -230,6 +230,42 @@ def test_leftovers_of_a_killed_stack_are_swept_and_living_ones_are_not(tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == [f"{PREFIX}new"]
 
 
+@pytest.mark.parametrize("kind", ["linked lock", "linked folder", "pipe", "of another"])
+def test_what_others_put_there_is_left_alone(kind: str, tmp_path: Path) -> None:
+    """As root, in a folder in which everybody may make files."""
+    theirs, bait = tmp_path / "theirs", tmp_path / f"{PREFIX}bait"
+    theirs.mkdir()
+    lock = theirs / LOCK
+    lock.touch()
+    if kind == "linked folder":
+        bait.symlink_to(theirs)
+    else:
+        bait.mkdir()
+        (bait / "kept").touch()
+        made = bait / LOCK
+        if kind == "linked lock":
+            made.symlink_to(lock)
+        elif kind == "pipe":
+            os.mkfifo(made)
+        else:
+            made.touch()
+            _give_away(bait)
+    then = time.time() - 2 * SETTLED
+    for path in (lock, bait / LOCK):
+        os.utime(path, (then, then))
+    sweep(tmp_path)
+    assert bait.is_dir()
+    assert (theirs if kind == "linked folder" else bait / "kept").exists()
+    assert lock.exists()
+
+
+def _give_away(folder: Path) -> None:
+    try:
+        os.chown(folder, 65534, 65534)
+    except PermissionError:
+        pytest.skip("only root can give a folder away")
+
+
 def test_a_port_is_replaced_only_where_it_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         held = server.getsockname()[1]

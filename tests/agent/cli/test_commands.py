@@ -84,7 +84,9 @@ ERRORS = {
     "once --replay {dir}/junk.tape": "junk.tape",
     "check --replay {dir}/cut.tape": "cut.tape is cut short",
     "record {dir}/none/x.tape --simulate k40": "{dir}/none: is not a folder",
-    "record /proc/x.tape --seconds 0.1 --simulate k40": "/proc/x.tape: cannot be written",
+    "record /proc/x.tape --seconds 6000 --simulate k40": "/proc/x.tape: cannot be written",
+    "record {dir}/circle --simulate k40": "{dir}/circle: its links lead in a circle",
+    "check --bundle {dir}/circle --simulate k40": "{dir}/circle: its links lead in a circle",
     "record {dir}/x.tape --seconds -1": "'-1' is out of range",
     "record": "required: FILE",
     "build /dev/null/x": "cannot be made: Not a directory",
@@ -104,6 +106,7 @@ def fills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     assert command(f"record {folder}/whole.tape --seconds 0.2 --simulate k40:idle").returncode == 0
     whole = (folder / "whole.tape").read_bytes()
     (folder / "cut.tape").write_bytes(whole[: len(whole) // 2])
+    (folder / "circle").symlink_to("circle")
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield {"dir": str(folder), "taken": f"127.0.0.1:{server.getsockname()[1]}"}
 

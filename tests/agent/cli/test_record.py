@@ -1,0 +1,85 @@
+"""A recording is kept, whatever ends it, and what cannot be kept is refused before it begins."""
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.clock import FrozenClock
+from agent.config.whole_file import NoRoom, ReplacingFile
+from agent.replay.tape import Tape, TapeRecorder
+from tests.support.repository import ROOT
+from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host, record
+
+TIMEOUT = 90.0
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """A disk on which no file can be longer."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whatever_ends_a_recording_keeps_it(number: int, tmp_path: Path) -> None:
+    line = f"record {tmp_path}/x.tape --seconds 6000 --simulate k40:idle"
+    recording = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "agent", *line.split()],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + TIMEOUT
+    while not any(path.stat().st_size for path in tmp_path.iterdir()):  # made before it begins
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    recording.send_signal(number)
+    if number != signal.SIGINT:  # a shell and its terminal each send one
+        recording.send_signal(number)
+    _, errors = recording.communicate(timeout=TIMEOUT)
+    assert b"stopped early, what was recorded is kept" in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tape"]
+    Tape.load(tmp_path / "x.tape")
+
+
+def test_a_full_disk_keeps_what_fits(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole.tape", tmp_path / "cut.tape"
+    record(whole, ticks=40)
+    clock = FrozenClock()
+    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    questions = MachineQuestions(recorder.nvml, recorder.host)
+    for _ in range(40):
+        questions.all()
+        clock.advance(1.0)
+    room = whole.stat().st_size * 2 // 3
+    with room_for(room), ReplacingFile(cut) as file:
+        assert not recorder.fill(file)
+    assert cut.stat().st_size <= room
+    assert 10 < Tape.load(cut).seconds < 40
+    assert Tape.load(whole).seconds == 40
+
+
+def test_a_disk_without_room_is_told_before_and_leaves_the_older_tape(tmp_path: Path) -> None:
+    path = tmp_path / "x.tape"
+    record(path, ticks=2)
+    older = path.read_bytes()
+    with room_for(1000), ReplacingFile(path) as file:
+        with pytest.raises(NoRoom, match="cannot be written: File too large"):
+            file.reserve(65536)
+        clock = FrozenClock()
+        recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+        MachineQuestions(recorder.nvml, recorder.host).all()
+        with pytest.raises(NoRoom, match="nothing of the recording could be kept"):
+            recorder.fill(file)
+    assert path.read_bytes() == older
+    assert list(tmp_path.iterdir()) == [path]
