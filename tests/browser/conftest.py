@@ -18,6 +18,6 @@ def chromium() -> Iterator[Chromium]:
 
 @pytest.fixture(scope="module")
 def machines() -> Iterator[Callable[..., Machines]]:
-    """`machines(4, one="dgx-h100:idle")`: a process with agents on a clock four times as fast."""
+    """`machines(2, one="dgx-h100:idle")`: a process with agents on a clock twice as fast."""
     with ExitStack() as stack:
         yield lambda speed=1.0, **specs: stack.enter_context(Machines(speed, specs))

@@ -42,7 +42,7 @@ CAUGHT = """new Promise((resolve) => {
 
 @pytest.fixture(scope="module")
 def fleet(machines: Callable[..., Machines]) -> Machines:
-    return machines(4, **MACHINES)
+    return machines(2, **MACHINES)
 
 
 @pytest.fixture
