@@ -179,8 +179,10 @@ class SampleStore:
 
     def _find(self, metric: Metric, labels: Labels) -> tuple[_Read, int] | None:
         held = self._of(metric).get(labels)
-        if held is None or len(held) > 1:
-            return self._newest(held) if held else None
+        if held is None:
+            return None
+        if len(held) > 1:
+            return self._newest(held)
         return held[0] if self.now <= held[0][0][-1].until else None
 
     def value(self, metric: Metric, *labels: str) -> float | None:
@@ -297,9 +299,12 @@ class SampleStore:
         read, place = found
         newest, first, then = read[-1], None, 0.0
         for kept in reversed(read):
-            if kept is newest or (first and newest.at - kept.at > seconds):
+            if first and newest.at - kept.at > seconds:
+                break
+            if kept is newest:
                 continue
-            value = kept.value((metric.name, labels))
+            same = kept.shape is newest.shape
+            value = kept.values[place] if same else kept.value((metric.name, labels))
             if value is not None:
                 first, then = kept, value
         if first is None or newest.at <= first.at or newest.values[place] < then:

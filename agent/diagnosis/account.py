@@ -56,6 +56,9 @@ class SecondsByState:
     unobserved: float = 0.0
     leader: Pair | None = None
     since: float = 0.0  # when the leader began to lead (monotonic seconds)
+    shares: Parts = field(default_factory=dict)
+    """Shares of the last ten seconds by pair, those above 0; empty where nothing is known."""
+
     _recent: deque[tuple[float, float, Parts]] = field(default_factory=deque)
     _challenger: Pair | None = None
     _challenged: float = 0.0
@@ -67,17 +70,17 @@ class SecondsByState:
         self._recent.append((now, seconds, parts))
         while self._recent[0][0] <= now - LEADER_WINDOW:
             self._recent.popleft()
+        self.shares = self._shares()
         self._lead(now, seconds)
 
     def miss(self, seconds: float) -> None:
         """So many seconds of which nothing is known; what led before leads no more."""
         self.unobserved += seconds
         self._recent.clear()
+        self.shares = {}
         self.leader = self._challenger = None
 
-    @property
-    def shares(self) -> Parts:
-        """Shares of the last ten seconds by pair, those above 0; empty where nothing is known."""
+    def _shares(self) -> Parts:
         whole = sum(seconds for _, seconds, _ in self._recent)
         found: dict[Pair, float] = {}
         if not whole:
@@ -89,10 +92,9 @@ class SecondsByState:
         return found
 
     def _lead(self, now: float, seconds: float) -> None:
-        shares = self.shares
-        if not shares:
+        if not self.shares:
             return
-        largest = max(shares, key=lambda pair: shares[pair])
+        largest = max(self.shares, key=self.shares.__getitem__)
         if largest == self.leader:
             self._challenger = None
         elif self.leader is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 from agent.diagnosis.active_share import LEAST_RATE, ActiveSecond, only_spins
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
@@ -108,13 +108,12 @@ class Evidence:
     def throttled(self, *reasons: str) -> float:
         """Share of the window in which one of these held the clocks down."""
         masks = self.throttle_masks
-        mask = sum(THROTTLE_BITS[reason] for reason in reasons)
-        seen = sum(bool(held & mask) for held in masks) / len(masks) if masks else 0.0
-        unseen = (r for r in reasons if not THROTTLE_BITS[r])  # only a counter tells
-        counted = (
-            self.context.samples.rate(clocks.THROTTLE, *self.labels, r) or 0.0 for r in unseen
-        )
-        return max([seen, *counted])
+        mask, unseen = _throttle_bits(reasons)
+        seen = sum([bool(held & mask) for held in masks]) / len(masks) if masks else 0.0
+        for reason in unseen:
+            counted = self.context.samples.rate(clocks.THROTTLE, *self.labels, reason)
+            seen = max(seen, counted or 0.0)
+        return seen
 
     @property
     def is_held_down(self) -> bool:
@@ -136,7 +135,7 @@ class Evidence:
 
     def wires(self, path: str) -> list[PathUse]:
         """The GPU's own wires of this kind, the fullest first."""
-        return sorted(self.context.wires(path, self.gpu), key=lambda w: w.ratio, reverse=True)
+        return self.context.wires(path, self.gpu)
 
     def fullest(self, path: str) -> PathUse | None:
         return next(iter(self.wires(path)), None)
@@ -254,13 +253,14 @@ class Evidence:
         waits = bool(self.waiting) or bool(self.threads_waiting)
         return self.cores < AT_REST and not waits
 
-    @property
+    @cached_property
     def is_quiet(self) -> bool:
         """Whether nothing moves on the GPU, nor to and from it."""
         least = self.context.thresholds.quiet
-        wires = [self.fullest("pcie"), self.nvlink]
-        ratios = [self.activity or 0.0, *(w.ratio for w in wires if w is not None)]
-        return max(ratios) < least
+        if (self.activity or 0.0) >= least:
+            return False
+        wires = self.fullest("pcie"), self.nvlink
+        return all(wire is None or wire.ratio < least for wire in wires)
 
     @property
     def nvlink_active(self) -> bool | None:
@@ -354,6 +354,13 @@ class Evidence:
         """Why the processes of this GPU cannot be seen; empty where they can."""
         absence = self.context.samples.absence(workload.LAUNCHER_CORES, *self.labels)
         return absence.detail if absence else ""
+
+
+@cache
+def _throttle_bits(reasons: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """NVML's bits of these reasons together, and those without one: only a counter tells."""
+    mask = sum(THROTTLE_BITS[reason] for reason in reasons)
+    return mask, tuple(reason for reason in reasons if not THROTTLE_BITS[reason])
 
 
 def _of_now(wire: PathUse, payload: float | None) -> PathUse:

@@ -87,11 +87,11 @@ class GpuMemory:
             share = min(1.0, second.sm / second.activity)
             self._working_sm = max(share, self._working_sm or 0.0)
         clock, power = e.sm_clock, e.power
-        if clock is None or power is None or (e.activity or 0.0) < LOADED or e.is_held_down:
+        if clock is None or power is None or (e.activity or 0.0) < LOADED:
             return
         step = int(power / POWER_STEP)
         highest, at = self._clocks.get(step, (0.0, -HOUR))
-        if clock >= highest or now - at > HOUR:
+        if (clock >= highest or now - at > HOUR) and not e.is_held_down:
             self._clocks[step] = clock, now
 
     def _clock_at(self, e: Evidence, now: float) -> float | None:

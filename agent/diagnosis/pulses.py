@@ -133,7 +133,9 @@ class GpuPulses:
         for _, uuid, pid in samples.all(process.PROCESS):
             pids.setdefault(uuid, set()).add(pid)
         for identity in self.inventory().gpus:
-            one = self._pulses.setdefault(identity.uuid, GpuPulse())
+            one = self._pulses.get(identity.uuid)
+            if one is None:
+                one = self._pulses[identity.uuid] = GpuPulse()
             if samples.value(process.PROCESSES, *identity.key.labels) is not None:
                 one.settle(frozenset(pids.get(identity.uuid, ())))
         for series in samples.fresh_series(power.SAMPLES):

@@ -247,7 +247,7 @@ def cgroup_waits_for_cores(e: Evidence) -> Found:
 def memory_is_read_again(e: Evidence) -> Found:
     """What was thrown out of memory for want of it is read from the disk again."""
     found = memory_is_short(e)
-    waits = (e.stalled("io") or 0.0) >= STALLED or _blocked(e)
+    waits = found and (_blocked(e) or (e.stalled("io") or 0.0) >= STALLED)
     return found if waits else NOTHING
 
 

@@ -49,20 +49,24 @@ class TickContext:
         return self.bandwidth.threshold(path)
 
     def wires(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
-        """The paths of one kind whose traffic is known now: the host's, or those of a GPU."""
+        """The paths of one kind whose traffic is known now: the host's, or those of a GPU, the
+        fullest first."""
         return self._wires.get((path, gpu), [])
 
     @cached_property
     def _wires(self) -> dict[tuple[str, GpuKey | None], list[PathUse]]:
         found: dict[tuple[str, GpuKey | None], list[PathUse]] = {}
         for key, path in self.bandwidth.paths.items():
-            limit = self.bandwidth.limits.get(key)
-            if limit is None or path.ratio is None or path.until < self.samples.now:
+            if path.ratio is None or path.until < self.samples.now or key.is_link:
                 continue
-            if key.is_link:
+            limit = self.bandwidth.limits.get(key)
+            if limit is None:
                 continue
             wire = PathUse(key.device, key.direction, path.ratio, limit.bytes_per_second)
             found.setdefault((key.path, key.of), []).append(wire)
+        for (_, gpu), wires in found.items():
+            if gpu is not None:
+                wires.sort(key=lambda wire: wire.ratio, reverse=True)
         return found
 
     @cached_property

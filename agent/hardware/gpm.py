@@ -69,10 +69,9 @@ class Gpm:
     def __init__(self, device: NvmlDevice, clock: Clock) -> None:
         self._device = device
         self._clock = clock
-        self._library = device.nvml.library
         if not device.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
-        self._metrics = tuple(GpmId)
+        self._question = self._metrics_question(device.nvml.library)
         self._older = self._sample()
         self._newer = self._sample()
         device.ask("nvmlGpmSampleGet", self._older)
@@ -106,16 +105,22 @@ class Gpm:
         self._since, self.latest, self.failure = now, measurement, None
         return measurement
 
-    def _means(self) -> dict[GpmId, float]:
-        question: Any = self._library.c_nvmlGpmMetricsGet_t()
-        question.version = self._library.NVML_GPM_METRICS_GET_VERSION
-        question.numMetrics = len(self._metrics)
-        question.sample1, question.sample2 = self._older, self._newer
-        for slot, metric in zip(question.metrics, self._metrics, strict=False):
+    def _metrics_question(self, library: Any) -> Any:
+        """What is asked each time, without the samples: to write it costs as much as to ask."""
+        question: Any = library.c_nvmlGpmMetricsGet_t()
+        question.version = library.NVML_GPM_METRICS_GET_VERSION
+        question.numMetrics = len(GpmId)
+        for slot, metric in zip(question.metrics, GpmId, strict=False):
             slot.metricId = metric
+        return question
+
+    def _means(self) -> dict[GpmId, float]:
+        question = self._question
+        question.sample1, question.sample2 = self._older, self._newer
         self._device.nvml.call("nvmlGpmMetricsGet", question)
-        return {
-            metric: slot.value
-            for slot, metric in zip(question.metrics, self._metrics, strict=False)
-            if not slot.nvmlReturn and 0.0 <= slot.value <= MOST.get(metric, MOST_SHARE)
-        }
+        answered = (
+            (metric, slot.value)
+            for metric, slot in zip(GpmId, question.metrics, strict=False)
+            if not slot.nvmlReturn
+        )
+        return {m: value for m, value in answered if 0.0 <= value <= MOST.get(m, MOST_SHARE)}

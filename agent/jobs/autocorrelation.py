@@ -38,7 +38,7 @@ def autocorrelation(values: Collection[float], lags: int, flat: float = 0.0) -> 
     depth = (high - low) / abs(level) if level else 0.0
     if depth < max(flat, 1e-9):
         return Correlation([1.0] + [0.0] * (lags - 1), depth)
-    clipped = [low if value < low else min(value, high) for value in values]
+    clipped = [v if low <= v <= high else low if v < low else high for v in values]
     even = _without_trend(clipped)
     lowest = min(even)
     # The largest sum of products still fills one digit.

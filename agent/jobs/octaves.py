@@ -14,7 +14,7 @@ from statistics import median
 from typing import NamedTuple
 
 from agent.jobs.autocorrelation import autocorrelation
-from agent.jobs.periodicity import MOST_PARTS, Lag, explains_better, find_lag, lag_near
+from agent.jobs.periodicity import MOST_PARTS, Lag, Peaks
 
 BLOCK = 32
 """Samples that are taken in at once: two values at the last resolution."""
@@ -55,7 +55,7 @@ class WindowResult(NamedTuple):
     """What one window showed."""
 
     number: int  # of the windows of its resolution
-    at_lag: Sequence[float]  # the autocorrelation for lags 0, 1, 2, ...
+    peaks: Peaks  # its autocorrelation
     lag: Lag | None  # the period, in values of its resolution
     depth: float  # the range of the values over their mean
 
@@ -104,9 +104,9 @@ class Octave:
 
     def _examine(self) -> None:
         correlation = autocorrelation(self.values, STRIDE, FLAT)
-        depth = correlation.depth
-        lag = None if depth < FLAT else find_lag(correlation.at_lag)
-        newest = WindowResult(self.arrived // STRIDE, correlation.at_lag, lag, depth)
+        depth, peaks = correlation.depth, Peaks(correlation.at_lag)
+        lag = None if depth < FLAT else peaks.lag()
+        newest = WindowResult(self.arrived // STRIDE, peaks, lag, depth)
         self.results.append(newest)
         self.agreed = self._agreed(newest, lag) if lag else None
         if self.agreed and self.agreed.resolved:
@@ -199,18 +199,18 @@ class Octaves:
 
     def _is_present(self, found: ShownPeriod) -> bool:
         """Whether the newest samples have this period too: coarser ones may be of the past."""
-        finest, at_lag = self._finest(found)
-        lag = lag_near(at_lag, found.samples / finest.step)
-        return lag.strength >= FAINT
+        step, peaks = self._finest(found)
+        return peaks.lag_near(found.samples / step).strength >= FAINT
 
     def _explains_better(self, longer: ShownPeriod, shorter: ShownPeriod) -> bool:
         ratio = longer.samples / shorter.samples
         if not 1.5 < ratio <= MOST_PARTS + 0.5:
             return False
-        finest, at_lag = self._finest(longer)
-        return explains_better(at_lag, longer.samples / finest.step, shorter.samples / finest.step)
+        step, peaks = self._finest(longer)
+        return peaks.explains_better(longer.samples / step, shorter.samples / step)
 
-    def _finest(self, found: ShownPeriod) -> tuple[Octave, Sequence[float]]:
-        """The finest resolution whose lags reach a period, and its newest autocorrelation."""
+    def _finest(self, found: ShownPeriod) -> tuple[int, Peaks]:
+        """The step of the finest resolution whose lags reach a period, and its newest
+        autocorrelation."""
         finest = next(o for o in self.all if found.samples <= (STRIDE - 2) * o.step)
-        return finest, finest.results[-1].at_lag
+        return finest.step, finest.results[-1].peaks

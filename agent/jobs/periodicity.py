@@ -62,56 +62,52 @@ class Lag(NamedTuple):
     resolved: bool  # enough samples a period, so that it is no alias of a shorter one
 
 
-def find_lag(at_lag: Sequence[float]) -> Lag | None:
-    """The period that an autocorrelation shows; also one that is too short to be trusted.
-
-    `at_lag` holds coefficients for lags 0, 1, 2, ...; periods up to half of the longest are found.
-    """
-    peaks = _Peaks(at_lag)
-    first = peaks.first()
-    if first is None:
-        return None
-    period = peaks.refined(first)
-    period = peaks.refined(period / peaks.parts_in(period))
-    period = peaks.refined(period * peaks.parts_of_a_step(period))
-    return Lag(period, peaks.strength(period), peaks.resolves(period))
-
-
-def explains_better(at_lag: Sequence[float], whole: float, part: float) -> bool:
-    """Whether a series is more alike to itself after `whole` samples than after any `part` ones."""
-    peaks = _Peaks(at_lag)
-    parts = [peaks.seen(part * number) for number in range(1, int(whole / part - 0.5) + 1)]
-    return peaks.near(whole)[1] >= _mean(parts, -1) + CONTRAST
-
-
-def lag_near(at_lag: Sequence[float], samples: float) -> Lag:
-    """The period about as long as this one, with its strength, whichever is shown best."""
-    peaks = _Peaks(at_lag)
-    if not 1 < samples <= peaks.longest:
-        return Lag(samples, 0.0, resolved=False)
-    period = peaks.refined(samples)
-    return Lag(period, peaks.strength(period), peaks.resolves(period))
-
-
 class _Seen(NamedTuple):
     height: float
     at_most: float
     weight: float  # 1 at a lag, next to nothing between two
 
 
-class _Peaks:
-    """The autocorrelation between and at its lags.
+class Peaks:
+    """The autocorrelation of a window, between and at its lags, and the periods that it shows.
 
     Between lags the coefficients are not known. A series that changes much from sample to sample
     can be far more alike to itself at lag 11.7 than at 11 and 12: `possible` says how much at most.
     """
 
     def __init__(self, at_lag: Sequence[float]) -> None:
+        """`at_lag` holds coefficients for lags 0, 1, 2, ...; periods up to half of the longest are
+        found."""
         self.at_lag = at_lag
         self.longest = len(at_lag) - 2
         self.best = max(at_lag[2 : self.longest + 1], default=0.0)
         self.floor = median(at_lag)
         self.fall = max(0.0, self.best - at_lag[1])  # from a peak to one sample beside it
+
+    def lag(self) -> Lag | None:
+        """The period that is shown; also one that is too short to be trusted."""
+        first = self.first()
+        if first is None:
+            return None
+        period = self.refined(first)
+        period = self.refined(period / self.parts_in(period))
+        return self._lag(self.refined(period * self.parts_of_a_step(period)))
+
+    def lag_near(self, samples: float) -> Lag:
+        """The period about as long as this one, with its strength, whichever is shown best."""
+        if not 1 < samples <= self.longest:
+            return Lag(samples, 0.0, resolved=False)
+        return self._lag(self.refined(samples))
+
+    def _lag(self, period: float) -> Lag:
+        strength = self.strength(period)
+        return Lag(period, strength, self.resolves(period, strength))
+
+    def explains_better(self, whole: float, part: float) -> bool:
+        """Whether the series is more alike to itself after `whole` samples than after any `part`
+        ones."""
+        parts = [self.seen(part * number) for number in range(1, int(whole / part - 0.5) + 1)]
+        return self.near(whole)[1] >= _mean(parts, -1) + CONTRAST
 
     def first(self) -> float | None:
         """The first peak that is about as high as the highest, in samples."""
@@ -155,10 +151,10 @@ class _Peaks:
                 period = weighted / weights
         return period
 
-    def possible(self, place: float) -> float:
-        """How high the autocorrelation may well be at a place between two lags."""
+    def possible(self, place: float, height: float) -> float:
+        """How high the autocorrelation, that near this place, may well be between two lags."""
         off = abs(place - int(place + 0.5))
-        return self.near(place)[1] + self.fall * (1 - cos(pi * off))
+        return height + self.fall * (1 - cos(pi * off))
 
     def beside(self, place: float) -> float:
         """How high it can be by what the lags on both sides show.
@@ -187,7 +183,7 @@ class _Peaks:
         offs = []
         for number, whole in enumerate(wholes):
             place = period * (number + part)
-            height = self.possible(place)
+            height = self.possible(place, self.near(place)[1])
             if told:
                 height = min(height, self.beside(place))
             offs.append((abs(place - int(place + 0.5)), height >= AS_HIGH_WITHIN * whole))
@@ -209,9 +205,9 @@ class _Peaks:
 
     def seen(self, place: float) -> _Seen:
         """The autocorrelation at a place between two lags, as far as it can be seen."""
-        off = abs(place - int(place + 0.5))
-        at_most = max(self.possible(place), min(self.best, self.beside(place)))
-        return _Seen(self.near(place)[1], at_most, 0.01 + (1 - 2 * off) ** 2)
+        off, height = abs(place - int(place + 0.5)), self.near(place)[1]
+        at_most = max(self.possible(place, height), min(self.best, self.beside(place)))
+        return _Seen(height, at_most, 0.01 + (1 - 2 * off) ** 2)
 
     def strength(self, period: float) -> float:
         """The autocorrelation at the period: of its first multiples, those near a lag foremost."""
@@ -224,15 +220,15 @@ class _Peaks:
                 weights += weight
         return min(1.0, max(0.0, heights / weights)) if weights else 0.0
 
-    def resolves(self, period: float) -> bool:
-        """Whether the samples are close enough for this period not to be an alias."""
+    def resolves(self, period: float, strength: float) -> bool:
+        """Whether the samples are close enough for a period of this strength not to be an alias."""
         if period < FEW:
             return period >= SHORTEST
         whole = max(1, min(MANY_LAGS, self.longest) // period)
-        lags = range(1, min(round(period * whole), self.longest) + 1)
+        shown = self.at_lag[1 : min(round(period * whole), self.longest) + 1]
         turn = 2 * pi / period
-        wave = 2 * sum(self.at_lag[lag] * cos(turn * lag) for lag in lags) / len(lags)
-        return wave < PURE * self.strength(period)
+        wave = 2 * sum([r * cos(turn * lag) for lag, r in enumerate(shown, 1)]) / len(shown)
+        return wave < PURE * strength
 
 
 def _mean(seen: Sequence[_Seen], but: int) -> float:

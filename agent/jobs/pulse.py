@@ -23,7 +23,7 @@ from agent.jobs.octaves import (
     ShownPeriod,
     alike,
 )
-from agent.jobs.periodicity import SHORTEST, Lag, lag_near
+from agent.jobs.periodicity import SHORTEST, Lag
 from agent.jobs.sample_grid import SampleGrid
 from agent.jobs.step_count import StepCount
 
@@ -239,5 +239,5 @@ def _shown_again(claim: _Claim) -> Lag | None:
     if newest.flat:
         return None
     samples = claim.samples / claim.octave.step
-    lag = lag_near(newest.at_lag, samples)
+    lag = newest.peaks.lag_near(samples)
     return lag if lag.strength >= HELD and alike(lag.samples, samples, 1.0) else None

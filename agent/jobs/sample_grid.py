@@ -50,20 +50,23 @@ class SampleGrid:
         """
         series = [self._values]
         given = len(self._values)
+        newest = self._newest
         for time, value in samples:
-            if time <= self._newest:
+            if time <= newest:
                 continue
-            self._newest = time
-            late = time - self.latest - self.spacing
-            if self.spacing and 2 * abs(late) < self.spacing:
+            newest = time
+            spacing = self.spacing
+            late = time - self.latest - spacing
+            if spacing and -spacing < 2 * late < spacing:
                 self.latest = time - (1 - DRIFT) * late
                 self.spacing += SPACING_DRIFT * late
                 self._values.append(value)
                 self._placed += 1
-            elif not self.spacing or not self._fit(time, value):
+            elif not spacing or not self._fit(time, value):
                 self._wait(time, value)
                 if self.spacing:
                     series.append(self._values)
+        self._newest = newest
         new = [series[0][given:], *series[1:]]
         self._values = self._values[-RECENT:]
         return new

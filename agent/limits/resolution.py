@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from agent.model import GpuKey
@@ -46,9 +47,9 @@ class Limit(NamedTuple):
 Limits = Mapping[PathKey, Limit]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LimitInputs:
-    """What is known of this machine when its limits are resolved."""
+    """What is known of this machine when its limits are resolved; GPUs by index and UUID."""
 
     samples: SampleStore
     specs: Specs
@@ -59,11 +60,23 @@ class LimitInputs:
         """What the sheet of this system, if it is known, says of one port or array."""
         return self.system.bandwidth(path, direction) if self.system else None
 
-    def sheet(self, index: str, uuid: str) -> GpuSpec | None:
-        """The spec sheet of one GPU."""
-        found = (info for info in self.samples.labelled(gpu.INFO) if info["uuid"] == uuid)
-        info = next((info for info in found if info["gpu"] == index), None)
-        return self.specs.gpu(info["model"]) if info else None
+    @cached_property
+    def sheets(self) -> Mapping[tuple[str, str], GpuSpec | None]:
+        """The spec sheet of each GPU."""
+        found: dict[tuple[str, str], GpuSpec | None] = {}
+        for info in self.samples.labelled(gpu.INFO):
+            found.setdefault((info["gpu"], info["uuid"]), self.specs.gpu(info["model"]))
+        return found
+
+    @cached_property
+    def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
+        """Links that end at another GPU: behind a switch all carry the same, and the sum tells
+        all."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for end in self.samples.labelled(nvlink.LINK_INFO):
+            if end["remote"] == "gpu":
+                found.setdefault((end["gpu"], end["uuid"]), []).append(end["link"])
+        return found
 
 
 class PathFigures(NamedTuple):
@@ -83,7 +96,7 @@ def planned(bandwidth: SpecBandwidth | None, times: float = 1.0) -> Limit | None
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
     for (index, uuid), up in machine.samples.all(nvlink.LINKS).items():
-        sheet = machine.sheet(index, uuid)
+        sheet = machine.sheets.get((index, uuid))
         links = machine.samples.value(nvlink.LINKS_EXPECTED, index, uuid) or up
         for direction in BOTH:
             spec = sheet.bandwidth("nvlink", direction) if sheet else None
@@ -91,16 +104,9 @@ def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
             source = f"{up:.0f} active links of {speed / 1e9:g} GB/s"
             key = PathKey("nvlink", f"gpu{index}", index, uuid, direction)
             yield PathFigures(key, planned(spec, links), Limit(up * speed, "hardware", source))
-            for link in _links_to_gpus(machine, index, uuid):
+            for link in machine.links_to_gpus.get((index, uuid), ()):
                 one = key._replace(device=f"gpu{index}:{link}")
                 yield PathFigures(one, planned(spec), Limit(speed, "hardware", "one link"))
-
-
-def _links_to_gpus(machine: LimitInputs, index: str, uuid: str) -> list[str]:
-    """Links that end at another GPU: behind a switch all carry the same, and the sum tells all."""
-    ends = machine.samples.labelled(nvlink.LINK_INFO)
-    mine = (end for end in ends if (end["gpu"], end["uuid"]) == (index, uuid))
-    return [end["link"] for end in mine if end["remote"] == "gpu"]
 
 
 def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -111,7 +117,7 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
         if speed is not None:
             source = f"generation {generation:.0f} x{width:.0f}: {PCIE_SOURCE}"
             carries = Limit(speed, "hardware", source)
-        sheet = machine.sheet(index, uuid)
+        sheet = machine.sheets.get((index, uuid))
         for direction in BOTH:
             spec = sheet.bandwidth("pcie", direction) if sheet else None
             key = PathKey("pcie", f"gpu{index}", index, uuid, direction)
@@ -127,7 +133,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
         if hertz is not None and bits is not None:
             speed = hertz * DOUBLE_RATE * bits / BITS
             carries = Limit(speed, "hardware", f"{bits:.0f} bits at {hertz / 1e6:.0f} MHz")
-        sheet = machine.sheet(index, uuid)
+        sheet = machine.sheets.get((index, uuid))
         spec = sheet.bandwidth("hbm", "total") if sheet else None
         key = PathKey("hbm", f"gpu{index}", index, uuid, "total")
         yield PathFigures(key, planned(spec), carries)

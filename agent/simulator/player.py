@@ -1,6 +1,6 @@
 """Which scenario plays, which part of it, and which of its faults are due; times in seconds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.simulator.fault_table import Fault
@@ -32,6 +32,8 @@ class ScenarioPlayer:
         self._part = 0
         self._part_ends = FOREVER
         self._due: list[_Due] = []
+        self.next_change = FOREVER
+        """When something happens next: a scenario, a part of it, a fault."""
 
     @property
     def load(self) -> ScenarioLoad:
@@ -44,6 +46,7 @@ class ScenarioPlayer:
         self._stop = 0
         self._stop_ends = now + SLOT if self._tour else FOREVER
         self._play(self._tour[0] if self._tour else name, now)
+        self._plan()
 
     def _play(self, name: str, now: float) -> None:
         self.scenario = name
@@ -52,10 +55,8 @@ class ScenarioPlayer:
         self._part_ends = now + self._parts[0].seconds
         self._due = [_Due(fault, now + fault.at) for fault in faults_of(name)]
 
-    @property
-    def next_change(self) -> float:
-        """When something happens next: a scenario, a part of it, a fault."""
-        return min((self._stop_ends, self._part_ends, *(due.at for due in self._due)))
+    def _plan(self) -> None:
+        self.next_change = min(self._stop_ends, self._part_ends, *(due.at for due in self._due))
 
     def next_scenario(self, now: float) -> bool:
         """Go on to the scenario of the tour that begins now; whether there is one."""
@@ -64,6 +65,7 @@ class ScenarioPlayer:
         self._stop = (self._stop + 1) % len(self._tour)
         self._play(self._tour[self._stop], self._stop_ends)
         self._stop_ends += SLOT
+        self._plan()
         return True
 
     def next_part(self, now: float) -> bool:
@@ -72,11 +74,13 @@ class ScenarioPlayer:
             return False
         self._part = (self._part + 1) % len(self._parts)
         self._part_ends += self._parts[self._part].seconds
+        self._plan()
         return True
 
-    def due(self, now: float) -> Iterator[Fault]:
+    def due(self, now: float) -> list[Fault]:
         """The faults that strike now."""
-        for due in self._due:
-            if due.at <= now + SLACK:
-                due.at = due.at + due.fault.every if due.fault.every else FOREVER
-                yield due.fault
+        struck = [due for due in self._due if due.at <= now + SLACK]
+        for due in struck:
+            due.at = due.at + due.fault.every if due.fault.every else FOREVER
+        self._plan()
+        return [due.fault for due in struck]

@@ -54,19 +54,19 @@ def content_of(machine: Machine, path: str) -> Content | None:
     """What writes a file of a process; None where there is no such file or process."""
     parts = path.strip("/").split("/")
     process = _process(machine, parts)
-    if process is None or parts[-1] not in names(machine, path.rpartition("/")[0]):
+    if process is None:
         return None
     match parts[2:]:
-        case ["task", number, file]:
-            thread = next(t for t in process.threads if str(t.number) == number)
-            return partial(THREAD_FILES[file], machine, process, thread)
+        case ["task", number, file] if file in THREAD_FILES:
+            known = (t for t in process.threads if str(t.number) == number)
+            return next((partial(THREAD_FILES[file], machine, process, t) for t in known), None)
         case ["net", "dev"]:
             return partial(_net_dev, machine, process)
         case [file] if file in PROCESS_FILES:
             return partial(PROCESS_FILES[file], machine, process)
-        case [file] if file in THREAD_FILES:
+        case [file] if file in THREAD_FILES and file != "children":
             return partial(THREAD_FILES[file], machine, process, process.threads[0])
-    return None  # a folder
+    return None  # a folder, or nothing
 
 
 def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) -> float:

@@ -53,14 +53,15 @@ class SampleBuffers:
     def power(self, now: float, seen: float) -> Iterator[tuple[float, float]]:
         """When and how many watts. Where the sensor's windows follow each other, or one window
         makes several samples, each is worked out once."""
+        window, every = self._model.power_window, self._model.power_update
         before, joules, watts = -1.0, 0.0, 0.0
         for at in self._moments(POWER, now, seen):
-            update = _grid(at, self._model.power_update)
+            update = _grid(at, every)
             if update != before:
-                follows = abs(update - before - self._model.power_window) < SLACK
-                begin = joules if follows else self._joules(update - self._model.power_window)
-                before, joules = update, self._joules(update)
-                watts = self._noisy((joules - begin) / self._model.power_window, update)
+                follows = abs(update - before - window) < SLACK
+                begin = joules if follows else self._meter.read("energy", update - window)
+                before, joules = update, self._meter.read("energy", update)
+                watts = self._noisy((joules - begin) / window, update)
             yield at, watts
 
     def watts(self, now: float) -> float:
@@ -68,9 +69,6 @@ class SampleBuffers:
         update = _grid(now, self._model.power_update)
         mean = self._meter.mean("energy", update - self._model.power_window, update)
         return self._noisy(mean, update)
-
-    def _joules(self, at: float) -> float:
-        return self._meter.read("energy", at)
 
     def _noisy(self, watts: float, update: float) -> float:
         return watts * (1.0 + self.ripple * noise(round(update / POWER.every), self._index))

@@ -1,8 +1,10 @@
 """Counters of a GPU that works in steps: exact at any moment, with nothing done in between."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
+from operator import mul
 from typing import NamedTuple
 
 from agent.simulator.noise import noise
@@ -12,6 +14,16 @@ KEPT = 20.0
 
 JITTER = 0.004
 """Share of a step by which its beginning is off."""
+
+
+class StepPlace(NamedTuple):
+    """A moment in a step: its phase, mean steps before it, the length of this one in mean steps,
+    and the seconds into the phase if the step were of mean length."""
+
+    phase: int
+    before: float
+    length: float
+    within: float
 
 
 class StepRates:
@@ -27,54 +39,54 @@ class StepRates:
         self._step = self._ends[-1]
         self._begins = (0.0, *self._ends)
         self._uniform = len(durations) == 1
-        self._present = (0, 0.0, 0.0)
-        """The step that was asked for last: its number, its beginning and its end."""
+        self._present = (0.0, 0.0)
+        """Beginning and end of the step that was asked for last."""
 
-        self._rates = rates
-        self._sums = {
-            name: (0.0, *accumulate(map(float.__mul__, durations, map(float, of_phases))))
+        self._courses: dict[str, tuple[Sequence[float], Sequence[float]]] = {
+            name: (of_phases, (0.0, *accumulate(map(mul, durations, of_phases))))
             for name, of_phases in rates.items()
         }
-        """By name what has been counted at the beginning of each phase, and at the end of all."""
+        """By name the rates, and what has been counted at the beginning of each phase and at the
+        end of all."""
 
-    def names(self) -> Iterable[str]:
-        return self._rates
-
-    def place(self, seconds: float) -> "StepPlace":
+    def place(self, seconds: float) -> StepPlace:
         """Where in which step one is, so many seconds after a first step began."""
         if self._uniform:
-            return StepPlace(0.0, 1.0, seconds)
-        number, begin, end = self._present
+            return StepPlace(0, 0.0, 1.0, seconds)
+        begin, end = self._present
         if not begin <= seconds < end:
             number = int(seconds // self._step)
             number += (seconds >= self._begin(number + 1)) - (seconds < self._begin(number))
-            begin, end = self._begin(number), self._begin(number + 1)
-            self._present = number, begin, end
+            begin, end = self._present = self._begin(number), self._begin(number + 1)
         length = (end - begin) / self._step
-        return StepPlace(begin / self._step, length, (seconds - begin) / length)
+        within = (seconds - begin) / length
+        phase = min(bisect_right(self._ends, within), len(self._ends) - 1)
+        return StepPlace(phase, begin / self._step, length, within - self._begins[phase])
 
     def _begin(self, number: int) -> float:
         """When a step begins."""
-        return (number + JITTER * noise(number)) * self._step
+        return (number + JITTER * _off(number)) * self._step
 
-    def count(self, name: str, place: "StepPlace") -> float:
+    def count(self, name: str, place: StepPlace) -> float:
         """What `name` counts from the beginning of the first step to this place."""
-        rates = self._rates.get(name)
-        if rates is None:
+        course = self._courses.get(name)
+        if course is None:
             return 0.0
-        phase = min(bisect_right(self._ends, place.within), len(self._ends) - 1)
-        sums = self._sums[name]
-        within = sums[phase] + rates[phase] * (place.within - self._begins[phase])
-        return place.before * sums[-1] + place.length * within
+        rates, sums = course
+        phase, before, length, within = place
+        return before * sums[-1] + length * (sums[phase] + rates[phase] * within)
+
+    def counts(self, place: StepPlace) -> dict[str, float]:
+        """The same of every name."""
+        phase, before, length, within = place
+        return {
+            name: before * sums[-1] + length * (sums[phase] + rates[phase] * within)
+            for name, (rates, sums) in self._courses.items()
+        }
 
 
-class StepPlace(NamedTuple):
-    """A moment in a step: mean steps before it, the length of this one in mean steps, and the
-    seconds into it if it were of mean length."""
-
-    before: float
-    length: float
-    within: float
+_off = lru_cache(256)(noise)
+"""By how much of the jitter a step is off: the GPUs of a job, and many reads, ask for the same."""
 
 
 class _Span(NamedTuple):
@@ -86,11 +98,6 @@ class _Span(NamedTuple):
     steady: Mapping[str, float]
     steps: StepRates
     origin: float
-
-    def read(self, name: str, at: float, place: StepPlace) -> float:
-        total = self.base.get(name, 0.0) + self.steps.count(name, place)
-        rate = self.steady.get(name)
-        return total if rate is None else total + rate * (at - self.since)
 
 
 class StepMeter:
@@ -104,9 +111,8 @@ class StepMeter:
     ) -> None:
         """Count up to `now` (s), then go on at other rates; a name left out stands still."""
         base = self.copy(now)
-        place = steps.place(now - origin)
-        for name in steps.names():
-            base[name] = base.get(name, 0.0) - steps.count(name, place)
+        for name, count in steps.counts(steps.place(now - origin)).items():
+            base[name] = base.get(name, 0.0) - count
         while len(self._spans) > 1 and self._spans[1].since <= now - KEPT:
             del self._spans[0]
         self._spans.append(_Span(now, base, steady, steps, origin))
@@ -115,7 +121,11 @@ class StepMeter:
         """The total at `at`: now, or up to 20 s ago; 0 for a name that never ran. Before the first
         rates it is as if they had always held."""
         span = self._span(at)
-        return span.read(name, at, span.steps.place(at - span.origin))
+        total = span.base.get(name, 0.0) + span.steps.count(
+            name, span.steps.place(at - span.origin)
+        )
+        rate = span.steady.get(name)
+        return total if rate is None else total + rate * (at - span.since)
 
     def mean(self, name: str, begin: float, end: float) -> float:
         """The mean rate per second between two moments."""
@@ -126,9 +136,12 @@ class StepMeter:
         if not self._spans:
             return {}
         span = self._span(at)
-        place = span.steps.place(at - span.origin)
-        names = {**span.base, **span.steady, **dict.fromkeys(span.steps.names())}
-        return {name: span.read(name, at, place) for name in names}
+        totals = dict(span.base)
+        for name, count in span.steps.counts(span.steps.place(at - span.origin)).items():
+            totals[name] = totals.get(name, 0.0) + count
+        for name, rate in span.steady.items():
+            totals[name] = totals.get(name, 0.0) + rate * (at - span.since)
+        return totals
 
     def _span(self, at: float) -> _Span:
         for span in reversed(self._spans):

@@ -43,7 +43,7 @@ class SimulatedTelemetry(NvmlPart):
             refuse(refusals.NOT_SUPPORTED)
         now, seen = self.machine.now, self.machine.moment(last_seen)
         buffer = _buffer(gpu, kind, now, seen)
-        timed = ((self.machine.micros(at), value) for at, value in buffer)
+        timed = [(self.machine.micros(at), value) for at, value in buffer]
         samples = [_sample(at, value) for at, value in timed if at > last_seen]
         if not samples:
             refuse(refusals.NOT_FOUND)
@@ -186,7 +186,7 @@ def _buffer(gpu: SimulatedGpu, kind: int, now: float, seen: float) -> Iterable[t
     if kind in CLOCK_SAMPLES:
         return ()
     if kind == POWER:
-        return ((at, round(watts * 1000)) for at, watts in gpu.buffers.power(now, seen))
+        return [(at, round(watts * 1000)) for at, watts in gpu.buffers.power(now, seen)]
     counter = {UTILISATION: "utilisation", MEMORY: "controller"}.get(kind, "encoder or decoder")
     return gpu.buffers.utilisation(counter, now, seen)
 

@@ -200,11 +200,13 @@ class Workload:
         self._threads = Threads(host.files)
         self._files = host.files
         self._cgroups: dict[int, tuple[str | None, float]] = {}
+        self._totals: dict[str, cgroup.CgroupTotals] = {}  # of this read: GPUs share a cgroup
 
     def read(self, out: Out) -> None:
         now = dict(self._gpu_processes)
         self._process_table.update(now)
         all_pids = {pid for pids in now.values() for pid in pids}
+        self._totals.clear()
         for gpu, pids in now.items():
             self._add_jobs(out, gpu, pids)
             hidden = self._process_table.hidden(pids)
@@ -279,7 +281,9 @@ class Workload:
             self._cgroups[pid] = path, out.at + CGROUP_HOLDS
         if path is None:
             return
-        totals = cgroup.totals(self._files, path)
+        totals = self._totals.get(path)
+        if totals is None:
+            totals = self._totals[path] = cgroup.totals(self._files, path)
         for resource, seconds in totals.stalled.items():
             out.add(CGROUP_STALLED, seconds, *gpu, resource)
         for metric, value in (

@@ -31,11 +31,14 @@ class AgentBench:
 
     def run(self, seconds: int) -> "AgentBench":
         """Tick once a second."""
-        for _ in range(seconds):
-            asyncio.run(self.agent.poller.tick())
+        asyncio.run(self._tick(seconds))
+        return self
+
+    async def _tick(self, times: int) -> None:
+        for _ in range(times):
+            await self.agent.poller.tick()
             self.agent.watch.poll(0)
             self.clock.advance(1.0)
-        return self
 
     @property
     def samples(self) -> SampleStore:
