@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TextIO
 
 from agent.config.settings import Section
-from agent.errors import LogEvent
+from agent.errors import LogEvent, printable
 
 
 class LogConfig(Section, frozen=True):
@@ -23,7 +23,7 @@ class LogfmtFormatter(logging.Formatter):
     """`level=info logger=agent.gpus event=... key=value`, on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage().replace("\n", " ")
+        message = printable(record.getMessage()).replace("\n", " ")
         text = f"level={record.levelname.lower()} logger={record.name} {message}"
         if record.exc_info:
             text += f" traceback={json.dumps(self.formatException(record.exc_info))}"

@@ -41,6 +41,12 @@ def test_logfmt_keeps_to_one_line_and_escapes() -> None:
     assert r'error="ValueError: bad \"thing\" in key=5 and \\ more"' in line
 
 
+def test_a_name_commands_no_terminal() -> None:
+    event = LogEvent("gpu_found", model="K\x1b[2J\r\u202e\udc80")
+    told = logging.LogRecord("agent", logging.INFO, "x", 1, event, (), None)
+    assert LogfmtFormatter().format(told).endswith(r"model=K\x1b[2J\r\u202e\udc80")
+
+
 def test_json_gives_the_value_back() -> None:
     entry = json.loads(JsonFormatter().format(record()))
     assert entry == {
