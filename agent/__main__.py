@@ -10,6 +10,9 @@ def main() -> None:
     # in them: 2 MB of memory for a server that never calls anybody. The children of `up` do call.
     if sys.argv[1:2] != ["up"]:
         os.environ["SSL_CERT_FILE"] = os.devnull
+    for name in ("stdin", "stdout", "stderr"):  # closed: the next file would take its place
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115 - for as long as it runs
     sys.exit(_status())
 
 

@@ -13,6 +13,14 @@ def described(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 
+def printable(text: str) -> str:
+    """Text that can be shown: what names of devices, of programs or of a tape hold of a terminal's
+    own language, or of no language at all, becomes `\\x1b`. Ends of lines stay."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
 class LogEvent:
     """The message of a log record: the name of an event, and its fields as values.
 

@@ -58,6 +58,7 @@ def agent_blind(terms: Terms) -> tuple[Alert, ...]:
     sources = f"count by ({NODE}) ({down})"
     expired = f"sum by ({NODE}) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
     names = list_of(SOURCE_UP, "source", "== 0", "instance", "job")
+    before = f"{LAST_TICK} offset {terms.over(hold)}"
     hang = f"A hung driver needs a reboot; see dmesg. {LOG}"
 
     def alert(sign: str, expr: str, text: str) -> Alert:
@@ -77,7 +78,8 @@ def agent_blind(terms: Terms) -> tuple[Alert, ...]:
         ),
         alert(
             "ticks",
-            f"changes({LAST_TICK}[{terms.over(hold)}]) == 0",
+            # Two scrapes that told the same: a range that holds only one tells nothing.
+            f"{LAST_TICK} == {before} and timestamp({LAST_TICK}) > timestamp({before})",
             f"The agent on {MACHINE} answers, and has not looked at the machine for {hold} (limit "
             f"{hold}). Restart it: systemctl restart dgx-telemetry. {LOG}",
         ),

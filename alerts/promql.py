@@ -2,6 +2,7 @@
 the owner adds) are kept everywhere."""
 
 from agent.model import Kind, Metric
+from agent.polling.health import LAST_TICK
 from alerts.model import Recording
 
 NODE = "instance, job"
@@ -58,9 +59,14 @@ def observed_share(part: str, whole: str, but: str) -> str:
 def events(counter: Metric, over: str, memory: str, /, **labels: str) -> str:
     """Growth of a counter whose series may begin with its first event, which no increase shows.
 
-    A series is new when `memory` before the window knew nothing of it: one look back would take
-    each old event for new whenever half an hour after a gap between two scrapes.
+    A series is new when `memory` before the window knew nothing of it under any number of its GPU,
+    and the agent was scraped within the window without it: one look back would take each old event
+    for new whenever half an hour after a gap between two scrapes, after a GPU was lost and others
+    moved up, or where Prometheus has just begun.
     """
-    old = f"last_over_time({pick(counter, **labels)}[{memory}] offset {over})"
-    born = f"({pick(counter, **labels)} unless {old})"
+    series = pick(counter, **labels)
+    old = f"last_over_time({series}[{memory}] offset {over})"
+    scrapes = f"sum without (gpu) (count_over_time({series}[{over}]))"
+    always = f"({scrapes} >= on ({NODE}) group_left () count_over_time({LAST_TICK}[{over}]))"
+    born = f"({series} unless ignoring (gpu) {old} unless ignoring (gpu) {always})"
     return f"({increase(counter, over, **labels)} > 0) or ({born} > 0)"

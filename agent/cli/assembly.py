@@ -47,6 +47,8 @@ class Hardware:
     library: Callable[[], Any]
     host: Host
     simulated: bool = False
+    ended: Callable[[], bool] = lambda: False
+    """Whether nothing new will be answered: of a tape that has run out, the last answers stay."""
 
 
 def real_hardware(history: float = 0.0) -> Hardware:
@@ -67,7 +69,7 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
     from agent.replay.tape import Tape, TapePlayer
 
     player = TapePlayer(Tape.load(path), clock)
-    return Hardware(library=lambda: player.nvml, host=player.host)
+    return Hardware(lambda: player.nvml, player.host, ended=lambda: player.finished)
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":

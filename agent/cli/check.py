@@ -21,6 +21,7 @@ from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.config.whole_file import check_target, placed
 from agent.diagnosis.findings import findings
+from agent.errors import printable
 from agent.hardware.kernel_log import RealKernelLog
 from agent.limits.paths import LIMIT, LIMIT_INFO
 from agent.model import Absence, Absent, Finding, Reason, Severity, Snapshot
@@ -90,7 +91,7 @@ def look_at(arguments: argparse.Namespace, settings: Settings, width: int) -> An
     spec = agent.recognise(agent.gpus.inventory)
     wrong = tuple(sorted(findings(last, spec), key=lambda f: ORDER.index(f.severity)))
     last = replace(last, findings=wrong)
-    text = "\n".join(page(last, spec, width))
+    text = printable("\n".join(page(last, spec, width)))
     worst = max((STATUS[f.severity] for f in wrong), default=0)
     found = {"status": worst, **document(last, last.at)}
     texts = bundled(arguments, hardware, last, text, found) if arguments.bundle else {}

@@ -16,6 +16,7 @@ from agent.cli.table import UNKNOWN, number, of, prose, share, table, terminal_w
 from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.diagnosis.findings import findings
+from agent.errors import printable
 from agent.model import Reason
 from agent.series import SampleStore
 from agent.sources import cpu, nvlink, pressure, system
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     page_state = PageState(view)
     page_state.take(last, understand(view))
     frame = whole(page_state.machine(), page_state.tick())
-    print("\n".join(page(frame, SampleStore.of(last), terminal_width())))
+    print(printable("\n".join(page(frame, SampleStore.of(last), terminal_width()))))
     return 0
 
 

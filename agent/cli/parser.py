@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from agent import __version__
 from agent.cli.doctor import PATIENCE
-from agent.errors import BadInput
+from agent.errors import BadInput, printable
 
 USAGE_ERROR = 2
 
@@ -234,7 +234,7 @@ def run_command(arguments: Sequence[str]) -> int:
         chosen = parser().parse_args(arguments)
         return int(import_module(f"agent.cli.{chosen.command}").run(chosen))
     except BadInput as error:
-        sentence = str(error).replace("\n", " ")
+        sentence = printable(str(error)).replace("\n", " ")
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:

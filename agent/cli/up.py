@@ -13,6 +13,7 @@ from agent.cli.table import table
 from agent.config.configuration import ConfigError
 from agent.config.settings import Settings
 from agent.config.whole_file import write_whole
+from agent.errors import printable
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
 from agent.stack import files, programs
@@ -194,4 +195,4 @@ def _introduce(children: Sequence[ChildProcess], ports: FreePorts) -> None:
 
 def say(news: str) -> None:
     """One line of news, with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {news}", flush=True)
+    print(f"{time.strftime('%H:%M:%S')} {printable(news)}", flush=True)

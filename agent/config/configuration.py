@@ -98,7 +98,9 @@ def _in_file(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> 
 def _in_environment(environment: Mapping[str, str], keys: Mapping[str, Any]) -> Iterator[Entry]:
     for key, (_, field) in keys.items():
         name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
-        if name in environment and get_origin(field.type) is not tuple:  # tables: in files only
+        if name in environment:
+            if get_origin(field.type) is tuple:
+                raise ConfigError(f"{name}: {key} is a list of tables, which only a file can give")
             yield key, environment[name], name
 
 

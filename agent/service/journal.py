@@ -5,10 +5,11 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from agent.config.settings import Section
-from agent.errors import LogEvent
+from agent.errors import LogEvent, printable
 
 
 class LogConfig(Section, frozen=True):
@@ -23,7 +24,7 @@ class LogfmtFormatter(logging.Formatter):
     """`level=info logger=agent.gpus event=... key=value`, on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage().replace("\n", " ")
+        message = printable(record.getMessage()).replace("\n", " ")
         text = f"level={record.levelname.lower()} logger={record.name} {message}"
         if record.exc_info:
             text += f" traceback={json.dumps(self.formatException(record.exc_info))}"
@@ -60,6 +61,19 @@ class JournalFormatter(logging.Formatter):
         return f"<{priority}>{self._formatter.format(record)}"
 
 
+class TimedFormatter(logging.Formatter):
+    """Another format with the wall time in front, for where no journal notes it."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = self._formatter.format(record)
+        time = f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+        return f'{{"time": "{time}", {text[1:]}' if text.startswith("{") else f"time={time} {text}"
+
+
 FORMATTERS: dict[str, type[logging.Formatter]] = {"logfmt": LogfmtFormatter, "json": JsonFormatter}
 
 
@@ -77,7 +91,9 @@ def start_logging(config: LogConfig) -> None:
     """Send this program's logs to standard error; called again, with another level or format."""
     handler = logging.StreamHandler(sys.stderr)
     formatter = FORMATTERS[config.format]()
-    handler.setFormatter(JournalFormatter(formatter) if is_journal(sys.stderr) else formatter)
+    handler.setFormatter(
+        (JournalFormatter if is_journal(sys.stderr) else TimedFormatter)(formatter)
+    )
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)

@@ -92,7 +92,8 @@ def test_a_counter_is_read_as_growth(rule: Alert | Recording) -> None:
         nearest = whole[0]
         if isinstance(nearest, promql.MatrixSelector):
             assert isinstance(whole[1], promql.Call)
-            asked = whole[1].func.name == "last_over_time" and " unless " in str(whole[2])
+            there = whole[1].func.name in ("last_over_time", "count_over_time")
+            asked = there and any(" unless " in str(node) for node in whole[2:])
             assert asked or whole[1].func.name in ("rate", "increase")
         else:
             assert (
@@ -109,7 +110,7 @@ def test_growth_is_asked_of_counters_only(rule: Alert | Recording) -> None:
             call = next(n for n in above if isinstance(n, promql.Call))
             metric = METRICS[str(node.vector_selector.name)]
             growth = call.func.name in ("rate", "increase")
-            known = call.func.name == "last_over_time"  # what was there, of whatever kind
+            known = call.func.name in ("last_over_time", "count_over_time")  # what was there
             assert known or growth == (metric.kind is Kind.COUNTER), f"{call.func.name} of {metric}"
             assert call.func.name not in GONE_IN_3
 

@@ -6,6 +6,7 @@ end, by their labels, and that no others of that name do.
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isnan, nan
 from typing import NamedTuple
 
 from alerts.agent import JOB
@@ -14,6 +15,9 @@ SCRAPE = 15
 """Seconds between two scrapes."""
 
 TARGET = {"instance": "box:9935", "job": JOB}
+
+NOT_SCRAPED = nan
+"""At this time nobody asked; where somebody did and there was no value, it is None."""
 
 Points = list[float | None]
 Series = dict[str, Points]
@@ -98,10 +102,13 @@ def events(times: Sequence[float], minutes: float) -> Points:
 
 def notation(points: Points) -> str:
     """Points as promtool writes them: one that ends is marked stale, as Prometheus does."""
-    words = []
-    for before, point in zip([None, *points], points, strict=False):
-        ended = point is None and before is not None
-        words.append("stale" if ended else "_" if point is None else repr(point))
+    words, there = [], False
+    for point in points:
+        if point is not None and isnan(point):
+            words.append("_")
+            continue
+        words.append("stale" if point is None and there else "_" if point is None else repr(point))
+        there = point is not None
     return " ".join(words)
 
 

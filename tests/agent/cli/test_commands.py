@@ -106,6 +106,11 @@ def fills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     assert command(f"record {folder}/whole.tape --seconds 0.2 --simulate k40:idle").returncode == 0
     whole = (folder / "whole.tape").read_bytes()
     (folder / "cut.tape").write_bytes(whole[: len(whole) // 2])
+    content = gzip.decompress(whole)
+    for told in (b"Tesla K40m", b"System Product Name"):
+        assert told in content
+        content = content.replace(told, rb"K \u001b[2J\u0007\udc80")
+    (folder / "escape.tape").write_bytes(gzip.compress(content))
     (folder / "circle").symlink_to("circle")
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield {"dir": str(folder), "taken": f"127.0.0.1:{server.getsockname()[1]}"}
@@ -246,6 +251,30 @@ def test_run_serves_until_it_is_told_to_end() -> None:
     assert events[0] == "started"
     assert events[-1] == "stopped"
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("name", ["once", "check"])
+def test_what_a_device_is_called_does_not_command_the_terminal(
+    name: str, fills: dict[str, str]
+) -> None:
+    shown = command(f"{name} --replay {fills['dir']}/escape.tape").stdout
+    assert "[2J" in shown
+    assert all(mark.isprintable() or mark == "\n" for mark in shown)
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_a_closed_output_changes_no_status(closed: str) -> None:
+    line = f"{sys.executable} -m agent check --timeout 60 --simulate k40:idle {closed}"
+    ended = subprocess.run(
+        line,
+        shell=True,
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def answer(port: int, path: str, wanted: str = "") -> str:

@@ -1,5 +1,6 @@
 """A recording is kept, whatever ends it, and what cannot be kept is refused before it begins."""
 
+import asyncio
 import resource
 import signal
 import subprocess
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.assembly import build_agent, taped_hardware
+from agent.cli.run import TapeEnd
 from agent.clock import FrozenClock
+from agent.config.settings import Settings
 from agent.config.whole_file import NoRoom, ReplacingFile
 from agent.replay.tape import Tape, TapeRecorder
 from tests.support.repository import ROOT
@@ -67,6 +71,20 @@ def test_a_full_disk_keeps_what_fits(tmp_path: Path) -> None:
     assert cut.stat().st_size <= room
     assert 10 < Tape.load(cut).seconds < 40
     assert Tape.load(whole).seconds == 40
+
+
+def test_the_end_of_a_tape_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    record(tmp_path / "x.tape", ticks=2)
+    clock = FrozenClock()
+    hardware = taped_hardware(tmp_path / "x.tape", clock)
+    poller = build_agent(Settings(), hardware, clock).poller
+    poller.listeners.append(TapeEnd(hardware.ended))
+    told = []
+    for _ in range(5):
+        asyncio.run(poller.tick())
+        told.append(sum("tape_ended" in one.getMessage() for one in caplog.records))
+        clock.advance(1.0)
+    assert (told[0], told[-1]) == (0, 1)
 
 
 def test_a_disk_without_room_is_told_before_and_leaves_the_older_tape(tmp_path: Path) -> None:

@@ -305,3 +305,8 @@ def test_a_range_of_cores_is_one(tmp_path: Path) -> None:
         ConfigError, match=r"diagnosis.thread_least must be at most thread_most \(1\), not 2"
     ):
         load(SECTIONS, file, {})
+
+
+def test_what_only_a_file_can_give_is_not_passed_over() -> None:
+    with pytest.raises(ConfigError, match=r"DGX_TELEMETRY_LIMIT: limit is a list of tables"):
+        load(SECTIONS, None, {"DGX_TELEMETRY_LIMIT": "disk=5"})

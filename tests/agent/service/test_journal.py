@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,6 +40,12 @@ def test_logfmt_keeps_to_one_line_and_escapes() -> None:
     line = LogfmtFormatter().format(record())
     assert "\n" not in line
     assert r'error="ValueError: bad \"thing\" in key=5 and \\ more"' in line
+
+
+def test_a_name_commands_no_terminal() -> None:
+    event = LogEvent("gpu_found", model="K\x1b[2J\r\u202e\udc80")
+    told = logging.LogRecord("agent", logging.INFO, "x", 1, event, (), None)
+    assert LogfmtFormatter().format(told).endswith(r"model=K\x1b[2J\r\u202e\udc80")
 
 
 def test_json_gives_the_value_back() -> None:
@@ -115,8 +122,10 @@ def test_priorities_stand_first_where_the_journal_reads(
                 logging.getLogger("agent.x").log(level, "event=tried")
     lines = file.read_text().splitlines()
     assert [line[:3] for line in lines[:3]] == ["<6>", "<4>", "<3>"]
-    assert all(line.startswith(("level=", "{")) for line in lines[3:])
-    assert [line[3:] for line in lines[:3]] == lines[3:]
+    stamp = re.compile(r'(time=|"time": ")\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z(", | )')
+    assert [len(stamp.findall(line)) for line in lines] == [0, 0, 0, 1, 1, 1]
+    assert [line[3:] for line in lines[:3]] == [stamp.sub("", line) for line in lines[3:]]
+    assert name == "logfmt" or all(json.loads(line)["time"] for line in lines[3:])
 
 
 def test_what_is_closed_is_no_journal() -> None:

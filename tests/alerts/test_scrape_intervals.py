@@ -1,0 +1,163 @@
+"""Rules hold however a machine is scraped: seldom, beside the evaluation, with every second scrape
+failing; after restarts of agent and Prometheus, and in Prometheus 3, whose ranges are open on the
+left."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.polling.health import LAST_TICK
+from agent.sources import gpu, xid
+from alerts.values import seconds
+from tests.alerts.test_rules import TABLES
+from tests.support.alert_input import (
+    NOT_SCRAPED,
+    SCRAPE,
+    SYSTEMS,
+    Case,
+    Points,
+    Series,
+    System,
+    group,
+    growing,
+    named,
+    on,
+    scrapes,
+    steady,
+)
+from tests.support.alert_replay import rules_of, run_promtool
+from tests.support.nightly import NIGHTLY
+
+S = SYSTEMS[0]
+BLIND, XID = "DgxAgentBlind", "DgxGpuXid"
+STUCK = ({"severity": "warning", "sign": "ticks"},)
+INTERVALS = (5, 15, 30, 60, 120)
+SHORT = {"back again", "no longer told", "fast now and then"}
+"""What they rest by lasts for less than two minutes: who asks less often misses it."""
+RANGE = re.compile(r"(?<=\[)\w+(?=\])")
+
+
+def left_open(rules: str) -> str:
+    """Ranges without their first instant, as Prometheus 3 reads them: the samples here lie on whole
+    seconds."""
+    return RANGE.sub(lambda found: f"{round(seconds(found[0]) * 1000) - 1}ms", rules)
+
+
+def failing(folder: Path, cases: Iterable[Case], evaluated: int, *, is_open: bool) -> str:
+    """What promtool finds wrong where rules are evaluated each so many seconds."""
+    found = list(cases)
+    rules = rules_of({case.alert for case in found}, texts=False)
+    (folder / "rules.yaml").write_text(left_open(rules) if is_open else rules)
+    content = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": f"{evaluated}s",
+        "tests": [group(case) for case in found],
+    }
+    return run_promtool(folder, content)
+
+
+ranges = pytest.mark.parametrize("is_open", [False, True], ids=["Prometheus 2", "Prometheus 3"])
+
+
+def ticking(every: int, *parts: tuple[float, float]) -> Series:
+    return {named(LAST_TICK): growing(*parts, start=1.7e9, every=every)}
+
+
+@pytest.mark.promtool
+@ranges
+@pytest.mark.parametrize("evaluated", [15, 60, 7])
+def test_only_an_agent_that_stands_is_blind(evaluated: int, is_open: bool, tmp_path: Path) -> None:
+    cases = []
+    for every in INTERVALS:
+        healthy = ticking(every, (30, 1.0))
+        half = {
+            name: [p if at % 2 else None for at, p in enumerate(points)]
+            for name, points in healthy.items()
+        }
+        cases += [
+            Case(BLIND, f"healthy, each {every} s", healthy, every=every),
+            Case(BLIND, f"half of the scrapes fail, each {every} s", half, every=every),
+            Case(
+                BLIND, f"stands, each {every} s", ticking(every, (10, 1.0), (8, 0.0)), STUCK, every
+            ),
+        ]
+    assert failing(tmp_path, cases, evaluated, is_open=is_open) == ""
+
+
+def told(code: int, *numbers: tuple[int, Points]) -> Series:
+    """Errors of one GPU under these numbers, on an agent that is scraped all the time."""
+    length = max(len(points) for _, points in numbers)
+    one = {"uuid": "GPU-a", "xid": str(code)}
+    return {
+        **{named(xid.ERRORS, gpu=str(number), **one): points for number, points in numbers},
+        named(gpu.INFO, gpu="1", uuid="GPU-a", model="x"): [1.0] * length,
+        named(LAST_TICK): [1.7e9 + SCRAPE * at for at in range(length)],
+    }
+
+
+def absent(minutes: float) -> Points:
+    return [None] * scrapes(minutes)
+
+
+@pytest.mark.promtool
+@ranges
+def test_an_old_xid_is_told_once(is_open: bool, tmp_path: Path) -> None:
+    fires = ({**on(S, "warning", xid="999", action="service", sign="unlisted"), "uuid": "GPU-a"},)
+    old, first = steady(2.0, 10), [*absent(20), *steady(1.0, 5)]
+    long_old = steady(2.0, 90)
+    moved = told(999, (2, long_old), (1, [*absent(90.25), *old]))
+    both = told(999, (2, old), (1, [*absent(10.25), *old]))
+    lower = [*steady(3.0, 60), None, None, *steady(0.0, 10)]
+    cases = [
+        Case(XID, "of before Prometheus began", told(999, (1, old))),
+        Case(XID, "its GPU has another number", moved),
+        Case(XID, "its GPU has another number, Prometheus has just begun", both),
+        Case(XID, "its first, soon after Prometheus began", told(999, (1, first)), fires),
+        Case(XID, "the agent began anew", told(48, (1, lower))),
+    ]
+    assert failing(tmp_path, cases, SCRAPE, is_open=is_open) == ""
+
+
+def thinned(case: Case, every: int, phase: int) -> Case:
+    """The same machine, scraped each so many seconds, `phase` scrapes beside the first."""
+    step = every // SCRAPE
+    return case._replace(
+        title=f"{case.title}, each {every} s from {phase * SCRAPE} s",
+        series={
+            name: [p if at % step == phase else NOT_SCRAPED for at, p in enumerate(points)]
+            for name, points in case.series.items()
+        },
+    )
+
+
+def halved(case: Case) -> Case:
+    """The same machine, of whose scrapes every second one fails."""
+    return case._replace(
+        title=f"{case.title}, half of the scrapes fail",
+        series={
+            name: [
+                p if at % 2 else 0.0 if name.startswith("up{") else None
+                for at, p in enumerate(points)
+            ]
+            for name, points in case.series.items()
+        },
+    )
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize(
+    "ways",
+    [((120, 5),), pytest.param(((30, 1), (60, 0), (60, 3), (120, 0), (120, 7)), marks=NIGHTLY)],
+    ids=["seldom", "all"],
+)
+@pytest.mark.parametrize("table", TABLES, ids=lambda t: t.__name__)
+def test_what_rests_rests_however_it_is_scraped(
+    table: Callable[[System], Iterable[Case]], ways: Sequence[tuple[int, int]], tmp_path: Path
+) -> None:
+    resting = [case for case in table(S) if not case.fires and case.every == SCRAPE]
+    cases = [case for case in resting if case.title not in SHORT]
+    tried = [thinned(case, every, phase) for case in cases for every, phase in ways]
+    failed = map(halved, cases) if len(ways) > 1 else ()
+    assert failing(tmp_path, [*tried, *failed], SCRAPE, is_open=True) == ""
