@@ -1,5 +1,7 @@
 """The agent as the live page and `once` look at it."""
 
+from socket import gethostname
+
 from agent.cli.assembly import Agent, Hardware
 from agent.hardware.processes import uptime
 from exporters.live.view import View
@@ -16,4 +18,5 @@ def view_of(agent: Agent, hardware: Hardware) -> View:
         clock=agent.clock,
         jobs=lambda: agent.jobs.told,
         simulated=hardware.simulated,
+        host=gethostname(),
     )

@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from agent.config.settings import Section
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import ALL_LINKS, FieldId
 from agent.hardware.gpm import NVLINK_UNIT, Gpm, GpmId
@@ -13,6 +14,15 @@ from agent.polling.field_counters import FieldCounters, FieldRow
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import PERMANENT, Out, Read, ValueRow
 from agent.specs.machine import MachineSpecs
+
+
+class NvlinkConfig(Section, frozen=True):
+    """Whether bytes are counted link by link: of 8 GPUs with 18 links those are 576 series, which
+    tell a slow link from its neighbours. Totals, errors and the state of each link always are."""
+
+    table = "nvlink"
+    per_link: bool = True
+
 
 LINK_LABELS = (*GPU_LABELS, "link")
 _DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"
@@ -386,7 +396,12 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     totals, per_link = _totals(device, speed), _per_link(device, links)
     interval = TotalsInterval(gpu_context.gpm, totals, speed / 2).interval
     yield gpu_context.read("nvlink", "totals", TOTALS, totals.read, interval, run_on_wake=True)
-    yield gpu_context.read("nvlink", "links", PER_LINK, per_link.read, intervals.LINKS)
+
+    def read_links(out: Out) -> None:
+        if gpu_context.configuration.current[NvlinkConfig].per_link:
+            per_link.read(out)
+
+    yield gpu_context.read("nvlink", "links", PER_LINK, read_links, intervals.LINKS)
     yield gpu_context.read("nvlink", "states", state, own.read_states, intervals.LINKS)
     yield _error_read(gpu_context, links)
     yield gpu_context.read(

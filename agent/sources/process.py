@@ -49,6 +49,22 @@ PROCESS = internal(
     (*GPU_LABELS, "pid"),
 )
 
+PROGRAM = internal(
+    "dgx_gpu_process_program",
+    "1 for each of the largest compute processes of the GPU, with its program: for the machine's "
+    "own page and terminal.",
+    "nvmlDeviceGetComputeRunningProcesses, /proc/PID/comm",
+    (*GPU_LABELS, "pid", "name"),
+)
+HELD = internal(
+    "dgx_gpu_process_held_bytes",
+    "Device memory held by each of them, in bytes.",
+    "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory",
+    (*GPU_LABELS, "pid"),
+)
+MOST_SHOWN = 8
+"""Processes of a GPU that the page names."""
+
 MPS_SERVER = "nvidia-cuda-mps"
 """Name of the server of CUDA's multi-process service as the kernel cuts it, to 15 letters. It
 serves all GPUs for whoever comes; its clients are listed beside it (from Volta)."""
@@ -76,7 +92,7 @@ class Processes:
         self._host = gpu_context.host
         self._configuration = gpu_context.configuration
         self._gpu_processes = gpu_context.gpu_processes
-        self._serves: dict[int, bool] = {}  # by pid, whether it is an MPS server
+        self._names: dict[int, str] = {}  # of programs, by pid
 
     def read(self, out: Out) -> None:
         processes: list[Any] = []
@@ -99,16 +115,21 @@ class Processes:
 
     def _working(self, pids: list[int]) -> list[int]:
         """Those that are no MPS servers."""
-        known = self._serves
-        self._serves = {p: known[p] if p in known else self._name(p) == MPS_SERVER for p in pids}
-        return [pid for pid in pids if not self._serves[pid]]
+        known = self._names
+        self._names = {pid: known.get(pid) or self._name(pid) for pid in pids}
+        return [pid for pid in pids if self._names[pid] != MPS_SERVER]
 
     def _list_largest(self, processes: list[Any], out: Out) -> None:
-        values = [p for p in processes if p.usedGpuMemory is not None]
-        values.sort(key=lambda p: (-p.usedGpuMemory, p.pid))
-        for process in values[: self._configuration.current[ProcessConfig].series]:
-            name = self._name(process.pid)
-            out.add(PROCESS_MEMORY, process.usedGpuMemory, str(process.pid), name)
+        ranked = sorted(processes, key=lambda p: (-(p.usedGpuMemory or 0), p.pid))
+        series = self._configuration.current[ProcessConfig].series
+        for place, process in enumerate(ranked[: max(series, MOST_SHOWN)]):
+            pid, name, held = str(process.pid), self._names[process.pid], process.usedGpuMemory
+            if place < MOST_SHOWN:
+                out.add(PROGRAM, 1, pid, name)
+            if held is not None:
+                out.add(HELD, held, pid)
+                if place < series:
+                    out.add(PROCESS_MEMORY, held, pid, name)
 
     def _name(self, pid: int) -> str:
         try:

@@ -8,7 +8,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
     machine:
     {"edition": 3,
      "machine": {"system", "title", "product", "driver_version", "gpus", "gpus_expected",
-                 "version", "simulated"},
+                 "version", "simulated", "host"},
      "gpus":    [{"gpu", "uuid", "model", "meters": [{"name", "unit", "limit"}]}],
      "paths":   [{"path", "device", "gpu", "uuid", "direction", "limit", "origin", "source",
                   "threshold"}],
@@ -17,11 +17,13 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "absent":  [{"metric", "meaning", "reason", "detail", "gpus", "devices"}]}
 
     tick:
-    {"tick", "timestamp", "second", "edition", "level", "headline", "uptime_seconds",
+    {"tick", "timestamp", "second", "edition", "level", "headline", "action",
+     "uptime_seconds",
      "findings": [{"kind", "severity", "sentence", "text", "gpu", "uuid", "device", "figures",
                    "names"}], the worst first,
      "gpus":  [{"state", "cause", "seconds", "summary", "sentence", "evidence", "doubts", "advice",
                 "grade", "shares": {"state/cause": 0-1}, "lost", "settling",
+                "processes": [{"pid", "program", "bytes", "user"}],
                 "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],
      "links": [[up, transmit, receive]],
@@ -36,7 +38,8 @@ the GPU has been lost; `settling` says that it changed a moment ago and means te
 is); without a limit `ratio` is null and the bytes stand alone. NVLink is judged by what is on the
 wire. `links` have ratios where the driver counts link by link, read once a minute: colour an edge
 by its ends' totals (`paths`, device gpuN) until then. `remote.kind` is gpu, switch, npu or
-unknown; `up` is null where the link does not tell. `level` is good, costly (work is lost), wrong
+unknown; `up` is null where the link does not tell. `action` is the first
+thing to do, or empty. `level` is good, costly (work is lost), wrong
 (something is broken) or unknown. A finding's `text` is its sentence without the name of its GPU,
 its `figures` are numbers by name: {"value", "limit": what was expected, "unit"}.
 

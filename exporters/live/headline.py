@@ -1,9 +1,9 @@
 """The whole machine in one sentence: what is broken first, then what costs work, then the rest."""
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import SUMMARIES
 from agent.diagnosis.findings import FindingKind
@@ -12,6 +12,7 @@ from agent.model import Cause, Finding, Metric, Pair, Severity, State
 from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection
+from exporters.remedies import REMEDIES, remedy
 from exporters.words import PATHS, consecutive, finding_text
 
 GOOD, COSTLY, WRONG, UNKNOWN = "good", "costly", "wrong", "unknown"
@@ -90,6 +91,17 @@ def headline(facts: HeadlineFacts) -> tuple[str, str]:
     level = WRONG if broken else _level(facts)
     sentence = "; ".join([*broken, *doing])
     return level, sentence[0].upper() + sentence[1:]
+
+
+def action(facts: HeadlineFacts, gpus: Sequence[Mapping[str, Any]]) -> str:
+    """The first thing to do about it; empty where there is nothing. `gpus` as tiles have them."""
+    if facts.silence:
+        return REMEDIES[FindingKind.DRIVER_HANGS].action
+    lost = next((gpu["advice"] for gpu in gpus if gpu["lost"]), "")
+    found = next((remedy(f).action for f in facts.findings if _counts(f, facts)), "")
+    costly = [gpu for gpu in gpus if gpu["advice"] and not gpu["lost"]]
+    costly.sort(key=lambda gpu: -sum(gpu["state"] == other["state"] for other in costly))
+    return lost or found or next((gpu["advice"] for gpu in costly), "")
 
 
 def _level(facts: HeadlineFacts) -> str:

@@ -105,6 +105,7 @@ class PageState:
             "gpus_expected": None if expected is None else int(expected),
             "version": self._view.version,
             "simulated": self._view.simulated,
+            "host": self._view.host,
         }
 
     def machine(self) -> Document:
@@ -121,7 +122,8 @@ class PageState:
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)
         told = self._view.jobs()
-        level, sentence = headline.headline(self._facts(paths))
+        facts = self._facts(paths)
+        level, sentence = headline.headline(facts)
         return {
             "tick": snapshot.tick,
             "timestamp": snapshot.wall,
@@ -129,6 +131,7 @@ class PageState:
             "edition": self.edition,
             "level": level,
             "headline": sentence,
+            "action": headline.action(facts, gpus),
             "uptime_seconds": None if self._began is None else int(snapshot.at - self._began),
             "findings": self._known.told,
             "gpus": gpus,

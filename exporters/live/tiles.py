@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from agent.model import GpuKey, Metric, Snapshot, Verdict
 from agent.series import SampleStore
-from agent.sources import activity, clocks, memory, power, temperature
+from agent.sources import activity, clocks, memory, power, process, temperature, workload
 from exporters.words import shares_document, verdict_document
 
 Document = dict[str, Any]
@@ -57,8 +57,8 @@ UNKNOWN: Document = {
 UNJUDGED = "its activity is not known"
 LOST = "lost: it no longer answers"
 LOST_ADVICE = (
-    "See the kernel's log for its XID (dmesg). A GPU that fell off the bus needs a reset of the "
-    "machine, and if it happens again, service."
+    "Drain the node, read the XID of the GPU in the kernel's log (dmesg), and reboot. If it is "
+    "lost again, open a support case with the output of nvidia-bug-report.sh."
 )
 
 
@@ -88,8 +88,27 @@ def dynamic(
     told = judged(gpu, snapshot, lost=lost_at is not None)
     if lost_at is not None:
         told["seconds"] = round(snapshot.at - lost_at)
+    told["processes"] = [] if lost_at is not None else processes(gpu, samples)
     settling = lost_at is None and verdict is not None and settles(verdict, snapshot.at)
     return {**told, "lost": lost_at is not None, "settling": settling, "values": values}
+
+
+def processes(gpu: GpuKey, samples: SampleStore) -> list[Document]:
+    """Who is on the GPU, the largest first; the user only where the configuration lets jobs be
+    named."""
+    keys = samples.where(workload.JOB_PROCESS, uuid=gpu.uuid)
+    key_of = {labels[2]: labels[4] for labels in keys}
+    users = {labels[5]: labels[3] for labels in samples.where(workload.JOB, uuid=gpu.uuid)}
+    found = [
+        {
+            "pid": int(pid),
+            "program": name,
+            "bytes": samples.value(process.HELD, *gpu.labels, pid),
+            "user": users.get(key_of.get(pid, ""), ""),
+        }
+        for _, _, pid, name in samples.where(process.PROGRAM, uuid=gpu.uuid)
+    ]
+    return sorted(found, key=lambda one: (-(one["bytes"] or 0.0), one["pid"]))
 
 
 def settles(verdict: Verdict, now: float) -> bool:

@@ -31,6 +31,7 @@ class View:
     clock: Clock
     jobs: Callable[[], JobsTold] = JobsTold
     simulated: bool = False
+    host: str = ""  # the name of the host that the agent runs on
     version: str = __version__
 
     @property

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from socket import gethostname
 
 import pytest
 
@@ -21,6 +22,7 @@ MACHINES = {
 PHONE = (360, 740)
 SIZES = {"wide": WIDE, "phone": PHONE, "narrow": NARROW}
 
+TOLD = "[...document.querySelectorAll('.lead:not([hidden])')].map((lead) => lead.textContent)"
 OPEN = "document.querySelector('#evidence').open"
 FOCUSED = "document.activeElement.textContent"
 CAUGHT = """new Promise((resolve) => {
@@ -117,6 +119,38 @@ def test_a_phone_needs_no_sideways_scrolling(page: Page, fleet: Machines, name: 
     assert page.run("document.documentElement.scrollWidth") == PHONE[0]
     page.run("document.querySelector('.tile button').click()")
     assert page.run("document.querySelector('#evidence').scrollWidth") <= PHONE[0]
+
+
+@pytest.mark.parametrize("size", [(1000, 800), NARROW])
+def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, int]) -> None:
+    """Which machine, which GPU, why, since when, what to do, who is on it: without scrolling."""
+    page.resize(size)
+    arrive(page, fleet.page("switch"))
+    page.until(lambda p: "starved by disk" in p.text("#headline"), 60, "the verdict")
+    host = gethostname()
+    assert page.text("#title") == host
+    assert page.run("document.title").startswith(f"{host}: 8 GPUs starved by disk")
+    assert page.text("#action").startswith("Read less")
+    leads = [text for text in page.run(TOLD) if text]
+    assert len(leads) == 1, "what is alike is said once"
+    assert leads[0].startswith("All 8 GPUs: starved by disk")
+    bottom = "[...document.querySelectorAll('.row')].at(-1).getBoundingClientRect().bottom"
+    assert page.run(bottom) <= size[1]
+    assert "python3 (" in page.text(".who")
+    folded = "[...document.querySelectorAll('#paths details')].filter((p) => !p.open).length"
+    assert page.run(folded) > 0, "paths at rest are one line"
+
+
+def test_a_strip_tells_of_the_moment_that_is_pointed_at(page: Page, fleet: Machines) -> None:
+    arrive(page, fleet.page("switch"))
+    page.until(lambda p: "for" in p.text(".since"), 60, "it stands")
+    page.run("""(() => {
+      const strip = document.querySelector('.strip').getBoundingClientRect();
+      document.querySelector('.row').dispatchEvent(new PointerEvent('pointermove', {
+        bubbles: true, clientX: strip.right - 1, clientY: strip.top + 5 }));
+    })()""")
+    assert page.text("#tip").startswith("GPU 0, ")
+    assert "starved: disk" in page.text("#tip")
 
 
 def test_nodes_are_used_again(page: Page, fleet: Machines) -> None:

@@ -44,7 +44,7 @@ export class Evidence {
   show(frame, history) {
     const gpu = frame?.gpus.find((entry) => entry.uuid === this.uuid);
     if (!gpu) return;
-    const { lead, faults, why, doubts, advice, past, meters, paths, identity } = this.parts;
+    const { lead, faults, why, doubts, advice, who, past, meters, paths, identity } = this.parts;
     putState(this.dialog, gpu);
     say(this.dialog.querySelector("#evidence-title"), `GPU ${gpu.gpu}`);
     point(lead.firstChild.firstChild, symbolOf(gpu));
@@ -56,10 +56,11 @@ export class Evidence {
     section(advice, gpu.advice);
     say(advice.lastChild, gpu.advice ?? "");
     showPast(past, gpu, history);
+    list(who, gpu.processes.map(wordsOfProcess));
     showMeters(meters.lastChild, gpu, history, METERS);
     showFlows(paths, frame.paths.filter((p) => p.gpu === gpu.gpu));
     say(identity.lastChild.firstChild, `${gpu.model}. ${GRADES[gpu.grade] ?? ""}`);
-    say(identity.lastChild.lastChild, gpu.uuid);
+    say(identity.querySelector("code"), gpu.uuid);
   }
 }
 
@@ -71,6 +72,7 @@ function makeParts() {
     why: element("section", {}, title("Why"), element("ul", { class: "reasons" })),
     doubts: element("section", {}, title("What could not be seen"), element("ul", { class: "reasons" })),
     advice: element("section", {}, title("What to do"), element("p", { class: "advice" })),
+    who: element("section", {}, title("Processes on it"), element("ul", { class: "reasons" })),
     past: element(
       "section",
       {},
@@ -81,8 +83,28 @@ function makeParts() {
     ),
     meters: element("section", {}, title("Figures"), meterList()),
     paths: element("section", {}, title("Data paths"), element("table", {}, element("tbody"))),
-    identity: element("section", {}, title("This GPU"), element("p", {}, element("span"), " ", element("code"))),
+    identity: element("section", {}, title("This GPU"), element("p", {}, element("span"), " ", copied())),
   };
+}
+
+/** An identity that a click copies; where the browser does not let it, it is selected. */
+function copied() {
+  const text = element("code");
+  const button = element("button", { type: "button", class: "copy" }, "Copy");
+  button.addEventListener("click", async () => {
+    window.getSelection().selectAllChildren(text);
+    if (navigator.clipboard) await navigator.clipboard.writeText(text.textContent).catch(() => {});
+    else document.execCommand("copy");
+    say(button, "Copied");
+    setTimeout(() => say(button, "Copy"), 2000);
+  });
+  return element("span", { class: "identity" }, text, " ", button);
+}
+
+/** `python3, pid 4711, of ada, 9.5 GiB`. */
+function wordsOfProcess({ pid, program, bytes, user }) {
+  const held = bytes === null ? "" : `${(bytes / 1024 ** 3).toFixed(1)} GiB`;
+  return [program || "process", `pid ${pid}`, user && `of ${user}`, held].filter(Boolean).join(", ");
 }
 
 function section(node, content) {

@@ -88,6 +88,18 @@ export class History {
     for (let age = SPAN - 1; age >= 0; age -= 1) yield [slotOf(this.newest - age), age];
   }
 
+  /** What was known of a GPU so many seconds ago: shares by code, the largest first. */
+  at(uuid, age) {
+    const track = this.tracks.get(uuid);
+    const slot = slotOf(this.newest - age);
+    const shares = [...(track?.shares ?? [])].map(([code, parts]) => [code, parts[slot]]);
+    const series = Object.entries(track?.series ?? {}).map(([name, ring]) => [name, ring[slot]]);
+    return {
+      shares: shares.filter(([, share]) => share > 0.005).sort((a, b) => b[1] - a[1]),
+      values: Object.fromEntries(series),
+    };
+  }
+
   /** Codes that occur, with the seconds that each has over these GPUs: the sum of its shares. */
   totals(uuids = this.tracks.keys()) {
     const totals = new Map();

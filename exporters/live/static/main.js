@@ -1,6 +1,6 @@
 // The live page: what the agent streams, shown as it comes.
 
-import { point, put, say } from "./dom.js";
+import { bound, point, put, say } from "./dom.js";
 import { Evidence } from "./evidence.js";
 import { count, span, timeOfDay } from "./figures.js";
 import { whole } from "./frame.js";
@@ -8,6 +8,7 @@ import { showGraph } from "./graph.js";
 import { History, entriesOf } from "./history.js";
 import { showEnded, showJobs } from "./jobs.js";
 import { showPaths } from "./paths.js";
+import { followPointer } from "./pointer.js";
 import { showAbsent, showFindings } from "./problems.js";
 import { follow } from "./stream.js";
 import { showLegend, showTiles } from "./tiles.js";
@@ -47,22 +48,25 @@ function show() {
   evidence.show(frame, history);
   at("gpus-section").hidden = !frame.gpus.length;
   at("jobs-section").hidden = !frame.jobs.length && !frame.ended.length;
-  at("findings-section").hidden = false;
+  at("findings-section").hidden = !frame.findings.length;
   at("paths-section").hidden = !frame.paths.length && !frame.links.length;
   at("absent-section").hidden = !frame.absent.length;
 }
 
-function showHeader({ machine: box, headline, level, uptime_seconds: uptime, timestamp: told }) {
-  say(at("title"), box.title || box.product || "GPUs of this machine");
+function showHeader({ machine: box, headline, action, level, uptime_seconds: uptime, timestamp: told }) {
+  const name = box.host || "this machine";
+  say(at("title"), name);
   say(at("facts"), factsOf(box, uptime).join(" · "));
-  say(at("headline"), headline);
+  say(at("headline"), bound(`${headline}.`));
+  at("action").hidden = !action;
+  say(at("action"), bound(action));
   speak(headline);
   put(at("told"), "datetime", new Date(1000 * told).toISOString());
   say(at("told"), timeOfDay(1000 * told));
   put(at("verdict"), "data-level", level);
   point(at("verdict").firstElementChild, level);
   say(at("version"), `dgx-telemetry ${box.version}`);
-  document.title = `${headline} (${box.title || box.product || "dgx-telemetry"})`;
+  document.title = `${name}: ${headline}`;
 }
 
 /** Tell a screen reader when the sentence says something else, not when its figures move. */
@@ -77,10 +81,11 @@ function factsOf(box, uptime) {
   const { gpus, gpus_expected: expected, driver_version: driver } = box;
   const short = expected !== null && expected !== gpus;
   return [
+    box.title || box.product || "",
     gpus === null ? "" : short ? `${gpus} of ${count(expected, "GPU")}` : count(gpus, "GPU"),
     driver ? `driver ${driver}` : "no driver",
     uptime === null ? "" : `up ${span(uptime)}`,
-    box.simulated ? "simulated" : "",
+    box.simulated ? "simulated, not this host's GPUs" : "",
   ].filter(Boolean);
 }
 
@@ -96,6 +101,7 @@ function tell(feed, since, reason) {
   say(at("feed-words"), FEEDS[feed](since, reason));
 }
 
+followPointer(at("gpus"), at("tip"), history, () => 1000 * (frame?.timestamp ?? 0));
 document.addEventListener("visibilitychange", draw);
 document.addEventListener("resized", draw);
 

@@ -9,7 +9,7 @@ const WORDS = {
   activity: "activity", sm: "SM activity", memory: "memory", power: "power",
   temperature: "temp.", clock: "SM clock",
 };
-export const ON_TILE = ["activity", "memory", "power", "temperature"];
+const ON_ROW = ["activity", "memory", "power", "temperature"];
 const WARM = 0.97; // share of a temperature limit from which the bar is marked as full
 
 /** The list that `showMeters` fills. */
@@ -48,6 +48,30 @@ function showRow(row, meter) {
   style(gauge, "--share", share.toFixed(3));
   put(gauge, "data-unlimited", !top && meter.value !== null);
   put(gauge, "data-full", meter.name === "temperature" && share >= WARM);
+}
+
+/** The figures of a GPU's row, which `showCells` fills. */
+export function cellList() {
+  return element("dl", { class: "cells" });
+}
+
+export function showCells(list, gpu) {
+  const shown = ON_ROW.map((name) => gpu.meters.find((meter) => meter.name === name));
+  keep(list, shown, (meter) => meter.name, makeCell, (cell, meter) => {
+    showRow(cell, meter);
+    if (meter.value === null) say(cell.lastChild.firstChild, "-");
+  });
+}
+
+function makeCell(meter) {
+  return element(
+    "div",
+    { class: "cell", "data-meter": meter.name },
+    element("dt", {}, WORDS[meter.name]),
+    element("dd", { class: "gauge", "aria-hidden": "true" }),
+    element("dd", { hidden: "" }),
+    element("dd", { class: "figure" }, element("span"), element("span", { class: "of" })),
+  );
 }
 
 function topOf(meter) {

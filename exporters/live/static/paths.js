@@ -8,7 +8,9 @@ const ORDER = ["nvlink", "pcie", "hbm", "infiniband", "network", "disk"];
 const DIRECTIONS = ["transmit", "receive", "read", "write", "total"];
 const TITLES = { disk: "Disks", network: "Network" };
 const ORIGINS = { spec: "spec sheet", hardware: "hardware now" };
-const NOTES = { nvlink: "share of the wire, rate of the payload" };
+const NOTES = { nvlink: "% of raw link; payload GB/s" };
+const MOVES = 0.1; // of the limit, from which a kind of path is opened
+const REST = 60_000; // ms that it stays open when it moves less
 
 /** Tables of all paths: one for each kind, a row for each device, a column for each direction. */
 export function showPaths(parent, { paths, findings }) {
@@ -29,23 +31,45 @@ function grouped(paths) {
 }
 
 function makeTable(group) {
-  const caption = element("caption", {}, TITLES[group.path] ?? nameOf(group.path), " ", element("span", { class: "muted" }));
-  return element(
-    "div",
+  const panel = element(
+    "details",
     { class: "panel", "data-path": group.path },
     element(
-      "table",
+      "summary",
       {},
-      caption,
-      element("thead", {}, element("tr")),
-      element("tbody"),
+      TITLES[group.path] ?? nameOf(group.path),
+      " ",
+      element("span", { class: "muted peak" }),
     ),
+    element("p", { class: "key" }),
+    element("table", {}, element("thead", {}, element("tr")), element("tbody")),
   );
+  panel.firstChild.addEventListener("click", () => {
+    chosen.add(panel);
+  });
+  return panel;
+}
+
+const chosen = new WeakSet(); // panels that somebody opened or closed
+const moved = new WeakMap(); // panel -> when it carried something (ms)
+
+/** Open while something moves on it, or is wrong with it; what rests is one line. */
+function fold(panel, group, faults) {
+  const ratios = group.flows.map((flow) => flow.ratio).filter((ratio) => ratio !== null);
+  const peak = Math.max(...ratios, 0);
+  const rates = group.flows.map((flow) => flow.bytes_per_second).filter((found) => found !== null);
+  const most = ratios.length ? `at most ${percent(peak)}` : `at most ${rate(Math.max(...rates, 0))}`;
+  say(panel.querySelector(".peak"), rates.length ? most : "not known");
+  if (peak >= MOVES || faults) moved.set(panel, performance.now());
+  const open = performance.now() - (moved.get(panel) ?? -Infinity) < REST;
+  if (!chosen.has(panel) && panel.open !== open) panel.open = open;
 }
 
 function showTable(panel, group, findings) {
-  const [caption, head, body] = panel.firstChild.children;
-  say(caption.lastChild, captionOf(group));
+  const [, caption, table] = panel.children;
+  const [head, body] = table.children;
+  say(caption, captionOf(group));
+  fold(panel, group, findings.some((finding) => group.devices.includes(finding.device)));
   const ofGpus = Boolean(group.flows[0].gpu);
   put(panel, "data-of", ofGpus ? "gpu" : "host");
   const titles = [ofGpus ? "GPU" : "device", ...group.directions];

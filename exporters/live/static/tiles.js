@@ -1,18 +1,35 @@
-// A tile for each GPU: what it does, why, since when, and how it fared in the last 15 minutes.
+// A row for each GPU. What GPUs below one another have in common is said once, above the first.
 
 import { bound, element, keep, point, put, say, symbol } from "./dom.js";
 import { span } from "./figures.js";
-import { ON_TILE, meterList, showMeters } from "./meters.js";
+import { cellList, showCells } from "./meters.js";
 import { findingsOf } from "./problems.js";
 import { wordsOf } from "./states.js";
 import { canvas, drawSample, drawStates } from "./strip.js";
 
 /** `open(uuid)` is called when somebody wants to know more. */
 export function showTiles(list, frame, history, open) {
+  const runs = runsOf(frame.gpus);
   keep(list, frame.gpus, (gpu) => gpu.uuid, (gpu) => makeTile(gpu, open), (tile, gpu) => {
-    showTile(tile, gpu, history);
-    showFault(tile.querySelector(".fault"), findingsOf(frame, gpu));
+    const [lead, row, fault] = tile.children;
+    showLead(lead, runs.get(gpu.uuid), frame.gpus.length);
+    showRow(tile, row, gpu, history);
+    showFault(fault, findingsOf(frame, gpu));
   });
+}
+
+/** Neighbours with one verdict for like reasons, by the UUID of the first. */
+function runsOf(gpus) {
+  const runs = new Map();
+  let last = "";
+  let run = [];
+  for (const gpu of gpus) {
+    const gist = [stateOf(gpu), gpu.settling, ...gpu.evidence].join().replace(/[\d.]+/g, "#");
+    if (gist !== last) runs.set(gpu.uuid, (run = []));
+    run.push(gpu);
+    last = gist;
+  }
+  return runs;
 }
 
 function makeTile(gpu, open) {
@@ -22,38 +39,62 @@ function makeTile(gpu, open) {
     { class: "tile", "data-uuid": gpu.uuid },
     element(
       "div",
-      { class: "head" },
+      { class: "lead" },
       element("span", { class: "badge" }, symbol("unknown")),
-      element(
-        "div",
-        { class: "words" },
-        element("h3", {}, button, element("span", { class: "since" })),
-        element("p", { class: "state" }),
-      ),
+      element("p", { class: "state" }, element("strong"), " ", element("span", { class: "since" })),
+      element("p", { class: "why" }),
+    ),
+    element(
+      "div",
+      { class: "row" },
+      element("h3", {}, button),
+      canvas("strip", ""),
+      cellList(),
+      element("p", { class: "who" }),
     ),
     element("p", { class: "fault" }, symbol("wrong"), element("span")),
-    element("p", { class: "why" }),
-    canvas("strip", ""),
-    meterList(),
   );
   button.addEventListener("click", () => open(gpu.uuid));
   return tile;
 }
 
-function showTile(tile, gpu, history) {
+/** What the GPUs of a run do, why, and since when; nothing on the rows below the first. */
+function showLead(lead, run, all) {
+  lead.hidden = !run;
+  if (!run) return;
+  const [first] = run;
+  const [badge, state, why] = lead.children;
+  point(badge.firstChild, symbolOf(first));
+  say(state.firstChild, `${namesOf(run, all)}: ${stateOf(first)}`);
+  say(state.lastChild, sinceOf(run));
+  const alike = run.every((gpu) => gpu.evidence.join() === first.evidence.join());
+  const reason = first.evidence.join(", ");
+  say(why, bound(alike || !reason ? reason : `${reason} (GPU ${first.gpu})`));
+}
+
+/** `GPU 3`, `GPUs 0-3`, `All 8 GPUs`. */
+function namesOf(run, all) {
+  if (run.length === 1) return `GPU ${run[0].gpu}`;
+  return run.length === all ? `All ${all} GPUs` : `GPUs ${run[0].gpu}-${run.at(-1).gpu}`;
+}
+
+function showRow(tile, row, gpu, history) {
   putState(tile, gpu);
   put(tile, "data-gpu", gpu.gpu);
   put(tile, "data-settling", gpu.settling);
-  const [head, , why, strip, meters] = tile.children;
-  point(head.firstChild.firstChild, symbolOf(gpu));
-  const [title, state] = head.lastChild.children;
+  const [title, strip, cells, who] = row.children;
   say(title.firstChild, `GPU ${gpu.gpu}`);
-  say(title.lastChild, sinceOf(gpu));
-  say(state, stateOf(gpu));
   put(title.firstChild, "aria-label", `GPU ${gpu.gpu}: ${stateOf(gpu)}. Why?`);
-  say(why, bound(gpu.evidence.join(", ")));
   drawStates(strip, history, gpu.uuid);
-  showMeters(meters, gpu, history, ON_TILE);
+  showCells(cells, gpu);
+  say(who, whoOf(gpu.processes));
+}
+
+/** The largest process, and how many more. */
+function whoOf([first, ...rest]) {
+  if (!first) return "";
+  const name = [first.user, first.program || "process"].filter(Boolean).join(": ");
+  return `${name} (${first.pid})${rest.length ? ` and ${rest.length} more` : ""}`;
 }
 
 /** What is wrong with it, the worst in words. */
@@ -78,9 +119,10 @@ export function stateOf(gpu) {
   return gpu.summary || (gpu.lost ? "lost" : "not known");
 }
 
-function sinceOf(gpu) {
-  if (gpu.settling) return "settling";
-  return gpu.seconds === null ? "" : `for ${span(gpu.seconds)}`;
+function sinceOf(run) {
+  if (run[0].settling) return "settling";
+  const seconds = Math.max(...run.map((gpu) => gpu.seconds ?? -1));
+  return seconds < 0 ? "" : `for ${span(seconds)}`;
 }
 
 /** The states that occurred in the last 15 minutes. */
