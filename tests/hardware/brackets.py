@@ -227,7 +227,7 @@ def _direct(device: NvmlDevice) -> dict[Direct, float | None]:
         try:
             asked = direct.call(device.nvml.library, device.handle)
             values[direct] = asked * direct.scale
-        except Exception:  # noqa: BLE001 - whatever it is, then the agent must not answer either
+        except Exception:  # whatever it is, then the agent must not answer either
             values[direct] = None
     return values
 
