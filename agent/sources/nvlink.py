@@ -6,6 +6,7 @@ from functools import partial
 
 from agent.config.settings import Section
 from agent.hardware.device import NvmlDevice
+from agent.hardware.fabric_mask import health
 from agent.hardware.fields import ALL_LINKS, FieldId
 from agent.hardware.gpm import NVLINK_UNIT, Gpm, GpmId
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, counter, gauge
@@ -311,34 +312,13 @@ class TotalsInterval:
         return max(latest.values.get(which, 0.0) for which in ids) * NVLINK_UNIT >= self._half
 
 
-HEALTH_SHIFTS = {
-    "degraded_bandwidth": 0,
-    "route_recovery": 2,
-    "route_unhealthy": 4,
-    "access_timeout_recovery": 6,
-}
-"""Where in the mask each kind stands, in two bits: 0 not told, 1 true, 2 false."""
-
-CONFIGURATION_SHIFT, CONFIGURATION_RIGHT = 8, 1
-"""Where four bits tell what is wrong with the configuration: 0 not told, 1 nothing."""
-
-
-def _health(mask: int) -> Iterator[tuple[str, bool]]:
-    """What the mask tells, each kind with whether it holds."""
-    for kind, shift in HEALTH_SHIFTS.items():
-        if told := mask >> shift & 0x3:
-            yield kind, told == 1
-    if told := mask >> CONFIGURATION_SHIFT & 0xF:
-        yield "incorrect_configuration", told != CONFIGURATION_RIGHT
-
-
 def _fabric(device: NvmlDevice, out: Out) -> None:
     info = device.nvml.library.c_nvmlGpuFabricInfo_v2_t()
     device.get("GpuFabricInfoV", ctypes.byref(info))
     if not info.state:
         raise Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: no fabric for this GPU")
     out.add(FABRIC_STATE, info.state)
-    kinds = dict(_health(info.healthMask))
+    kinds = dict(health(info.healthMask))
     for kind, holds in kinds.items():
         out.add(FABRIC_HEALTH, holds, kind)
     if not kinds:
