@@ -28,6 +28,7 @@ LAYERS = (
     "alerts",
     "dashboards",
     "exporters",
+    "agent.report",
     "agent.stack",
     "agent.service",
     "agent.cli",
@@ -126,7 +127,11 @@ LIBRARIES = {
     "prometheus_client": ("exporters/",),
     "yaml": ("alerts/", "exporters/web_yaml.py"),
     "bcrypt": ("exporters/passwords.py",),
-    "subprocess": ("agent/cli/", "agent/hardware/kernel_log.py"),  # journalctl
+    "subprocess": (
+        "agent/cli/",
+        "agent/hardware/kernel_log.py",  # journalctl
+        "agent/hardware/schedulers.py",  # squeue, scontrol
+    ),
 }
 """Each library has one place."""
 

@@ -10,6 +10,7 @@ from statistics import median
 import pytest
 
 from agent.catalogue import METRICS
+from agent.jobs.identity import JobLabels
 from agent.model import GPU_LABELS, Kind
 from tests.support.repository import ROOT
 from tests.support.source_code import CODE, breaches, files, relative, tree
@@ -150,7 +151,7 @@ UNITS = {
     *("info", "second"),
 }
 COUNTABLE = re.compile(
-    r"_(gpus|gpus_expected|processes|threads|stopped|links|links_expected|up|state|failure|pending|generation"
+    r"_(gpus|gpus_expected|processes|allocated|threads|stopped|links|links_expected|up|state|failure|pending|generation"
     r"|generation_limit|width|width_limit|values|action|active|successful|process"
     r"|members|members_expected|cores|loaders|job|mounts"
     r"|faults?|readable|running|health|records_total|steps_total|collectives_total|faults_total|errors_total|replays_total|rows_total|pages_total)$"
@@ -160,7 +161,8 @@ COUNTABLE = re.compile(
 VENDOR_UNITS = re.compile(r"_(percent|milliwatts|mj|mhz|mib|kib|mb|gb|kb|ms|us|ns|ppm|watt)(_|$)")
 IDENTITY = {
     *(*GPU_LABELS, "device", "port", "link", "source", "metric", "system", "path", "direction"),
-    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "user", "runtime", "key"),
+    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "key"),
+    *JobLabels._fields,
 }
 KINDS_OF = {
     *("state", "cause", "reason", "kind", "clock", "limit", "xid", "severity", "lifetime"),
