@@ -55,22 +55,22 @@ class Division:
 
 def divide_second(e: Evidence) -> Division:
     """Where the second of a GPU goes; its activity must be known."""
-    whole = _nobody(e) or _hung(e) or _held(e)
+    whole = _without_process(e) or _hung(e) or _held(e)
     if whole is not None:
         return whole
-    return _at_work(e)
+    return _with_work(e)
 
 
-def _nobody(e: Evidence) -> Division | None:
+def _without_process(e: Evidence) -> Division | None:
     """Without a process; what works all the same (graphics, another PID namespace) is busy."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
-    nobody = (Fact(FactKind.NO_PROCESS if e.processes == 0 else FactKind.AT_REST),)
+    rests = (Fact(FactKind.NO_PROCESS if e.processes == 0 else FactKind.AT_REST),)
     if active < e.context.thresholds.quiet:
-        return Division({IDLE: 1.0}, {IDLE: nobody})
+        return Division({IDLE: 1.0}, {IDLE: rests})
     works = Fact(FactKind.WITHOUT_PROCESS, (ratio("activity", active),))
-    return Division({BUSY: active, IDLE: 1.0 - active}, {BUSY: (works,), IDLE: nobody})
+    return Division({BUSY: active, IDLE: 1.0 - active}, {BUSY: (works,), IDLE: rests})
 
 
 def _held(e: Evidence) -> Division | None:
@@ -100,7 +100,7 @@ def _hung(e: Evidence) -> Division | None:
     return Division({HUNG: 1.0}, {HUNG: (Fact(kind, (time,)),)})
 
 
-def _at_work(e: Evidence) -> Division:
+def _with_work(e: Evidence) -> Division:
     active = min(1.0, e.activity or 0.0)
     copies = _host_copies(e)
     if copies:

@@ -14,8 +14,6 @@ MOST_ROWS, MOST_PAGES, NEAR = 512, 63, 0.8
 REGISTERED = 3
 """State of a GPU that has joined the fabric."""
 
-NO_CLEAR_WORD = ("unknown", "")
-
 
 def _count(name: str, found: float, limit: float | None = None) -> tuple[Figure, ...]:
     return (Figure(name, found, limit, "count"),)

@@ -60,7 +60,7 @@ class GpuUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class JobBin:
     """How the GPUs of a job were in ten seconds; clock in Hz, temperature in degrees Celsius."""
 
     at: float
@@ -89,8 +89,8 @@ class JobRecord:
     missed: int = 0
     slower: Slowdown | None = None
     _since: float | None = None
-    _looks: deque[Look] = field(default_factory=lambda: deque(maxlen=KEPT))
-    _totals: dict[str, Parts] = field(default_factory=dict)  # by UUID, at the last look
+    _bins: deque[JobBin] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _totals: dict[str, Parts] = field(default_factory=dict)  # by UUID, at the end of the last bin
     _at: float = 0.0
     _wall: float = 0.0
     _pace: float = 1.0  # wall seconds in a second of the agent's clock
@@ -124,7 +124,7 @@ class JobRecord:
                 self.uses[uuid].steps = pulse.steps - self.uses[uuid].steps_before
         self._agree(mine)
         if self.speed.take(now, seconds, self.step):
-            self._looks.append(self._look(samples, now, neighbours))
+            self._bins.append(self._bin(samples, now, neighbours))
         self._compare(now)
 
     def _told(self, samples: SampleStore, metric: Metric, *labels: str) -> list[float]:
@@ -147,7 +147,7 @@ class JobRecord:
         since = [p.since for u, p in pulses.items() if u in near and p.since is not None]
         self._since = median(since) if since else None
 
-    def _look(self, samples: SampleStore, now: float, neighbours: int) -> Look:
+    def _bin(self, samples: SampleStore, now: float, neighbours: int) -> JobBin:
         total: Parts = {}
         waits: dict[GpuKey, float] = {}
         for uuid, use in self.uses.items():
@@ -160,7 +160,7 @@ class JobRecord:
             for pair, part in grown.items():
                 total[pair] = total.get(pair, 0.0) + part
         whole = sum(total.values())
-        return Look(
+        return JobBin(
             now,
             min(self._told(samples, clocks.CLOCK, "sm"), default=None),
             max(self._told(samples, temperature.TEMPERATURE), default=None),
@@ -170,7 +170,7 @@ class JobRecord:
         )
 
     def _compare(self, now: float) -> None:
-        """Whether it is slower than in its first hour; what changed is looked for while new looks
+        """Whether it is slower than in its first hour; what changed is looked for while new bins
         come."""
         reference = self.speed.reference
         if not self.step or not reference or not self.speed.slower(self.step):
@@ -189,8 +189,8 @@ class JobRecord:
 
     def changes(self, since: float) -> tuple[JobChange, ...]:
         """What is otherwise since then than in the two minutes before."""
-        before = [one for one in self._looks if since - BEFORE <= one.at - BIN and one.at <= since]
-        after = [one for one in self._looks if one.at - BIN >= since]
+        before = [one for one in self._bins if since - BEFORE <= one.at - BIN and one.at <= since]
+        after = [one for one in self._bins if one.at - BIN >= since]
         if not before or not after:
             return ()
         return tuple(_changes(before, after))
@@ -198,10 +198,10 @@ class JobRecord:
     @property
     def never_waits(self) -> GpuKey | None:
         """The one GPU that has not waited for a peer lately while all others have."""
-        looks = list(self._looks)[-30:]
-        if len(self.group.gpus) < 2 or not looks:
+        bins = list(self._bins)[-30:]
+        if len(self.group.gpus) < 2 or not bins:
             return None
-        mean = {gpu: fmean(look.waits.get(gpu, 0.0) for look in looks) for gpu in self.group.gpus}
+        mean = {gpu: fmean(one.waits.get(gpu, 0.0) for one in bins) for gpu in self.group.gpus}
         free = [gpu for gpu, share in mean.items() if share <= NEVER]
         waiting = [gpu for gpu, share in mean.items() if share >= WAITS]
         alone = len(free) == 1 and len(waiting) == len(mean) - 1
@@ -236,22 +236,22 @@ class JobRecord:
         )
 
 
-def _changes(before: Sequence[Look], after: Sequence[Look]) -> Iterable[JobChange]:
-    clock = _mean(look.clock for look in before), _mean(look.clock for look in after)
+def _changes(before: Sequence[JobBin], after: Sequence[JobBin]) -> Iterable[JobChange]:
+    clock = _mean(one.clock for one in before), _mean(one.clock for one in after)
     if clock[0] and clock[1] and clock[1] < (1 - CLOCK_FELL) * clock[0]:
         yield JobChange(ChangeKind.CLOCK, clock[0], clock[1])
-    heat = _mean(look.temperature for look in before), _mean(look.temperature for look in after)
+    heat = _mean(one.temperature for one in before), _mean(one.temperature for one in after)
     if heat[0] is not None and heat[1] is not None and heat[1] >= heat[0] + WARMER:
         yield JobChange(ChangeKind.TEMPERATURE, heat[0], heat[1])
-    pairs = {pair for look in after for pair in look.shares if pair[0] in LOST}
+    pairs = {pair for one in after for pair in one.shares if pair[0] in LOST}
     for pair in sorted(pairs):
-        then = fmean(look.shares.get(pair, 0.0) for look in before)
-        now = fmean(look.shares.get(pair, 0.0) for look in after)
+        then = fmean(one.shares.get(pair, 0.0) for one in before)
+        now = fmean(one.shares.get(pair, 0.0) for one in after)
         if now >= then + SHARE_GREW:
             yield JobChange(ChangeKind.SHARE, then, now, pair)
-    came = max(look.neighbours for look in after)
-    if came > max(look.neighbours for look in before):
-        yield JobChange(ChangeKind.NEIGHBOURS, max(look.neighbours for look in before), came)
+    came = max(one.neighbours for one in after)
+    if came > max(one.neighbours for one in before):
+        yield JobChange(ChangeKind.NEIGHBOURS, max(one.neighbours for one in before), came)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

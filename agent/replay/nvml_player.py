@@ -41,14 +41,14 @@ Entry = list[Any]
 class TapedNvml:
     """The functions of an NVML library, answered from a tape; constants are pynvml's."""
 
-    def __init__(self, tape: Tape, head: TapeClock) -> None:
+    def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape = tape
-        self._head = head
+        self._clock = clock
         self._lock = threading.Lock()
         self._delivered = 0
         self._numbers = count(1)
         self._sampled: dict[int, int] = {}
-        self._with_fields = {key.partition(",")[0] for key in tape.tracks[FIELDS]}
+        self._with_fields = {key.partition(",")[0] for key in tape.series[FIELDS]}
         self._special: dict[str, Callable[..., Any]] = {
             "nvmlDeviceGetFieldValues": self._fields,
             FABRIC: self._fabric,
@@ -78,21 +78,21 @@ class TapedNvml:
 
     def _answer(self, key: str) -> Any:
         """The answer of now; Function Not Found where this was never asked."""
-        now = self._head.now()
-        track = self._tape.tracks[CALLS].get(key)
-        if track is None:
+        now = self._clock.now()
+        answers = self._tape.series[CALLS].get(key)
+        if answers is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        answer = track.at(now)
+        answer = answers.at(now)
         return refuse(answer, key) if is_refusal(answer) else decode(answer)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[Entry]:
         """What one call of many questions answers; refused if each of them was refused whole."""
-        now = self._head.now()
-        tracks = self._tape.tracks[section]
-        found = [tracks[key].at(now) for key in keys if key in tracks]
+        now = self._clock.now()
+        series = self._tape.series[section]
+        found = [series[key].at(now) for key in keys if key in series]
         if found and all(map(is_refusal, found)):
             refuse(found[0], keys[0])
-        return [self._entry(tracks[key].at(now) if key in tracks else UNSEEN) for key in keys]
+        return [self._entry(series[key].at(now) if key in series else UNSEEN) for key in keys]
 
     def _entry(self, answer: Json) -> Entry:
         if isinstance(answer, dict):
@@ -108,7 +108,7 @@ class TapedNvml:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         keys = [field_key(device.index, field) for field in wanted]
         values = (pynvml.c_nvmlFieldValue_t * len(wanted))()
-        stamp = int(self._head.clock.time() * 1e6)
+        stamp = int(self._clock.clock.time() * 1e6)
         for value, key, entry in zip(values, keys, self._entries(FIELDS, keys), strict=True):
             value.fieldId, value.scopeId = map(int, key.split(",")[1:])
             value.nvmlReturn, *known = entry
@@ -121,7 +121,7 @@ class TapedNvml:
         key = key_of("nvmlDeviceGetSamples", (device, sampling))
         self._answer(key)
         buffer = self._tape.buffers.get(key)
-        rows = buffer.newer(last_seen, self._head.now()) if buffer else []
+        rows = buffer.newer(last_seen, self._clock.now()) if buffer else []
         if buffer is None or not rows:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         samples = (pynvml.c_nvmlSample_t * len(rows))()
@@ -173,7 +173,7 @@ class TapedNvml:
 
     def _wait(self, _: object, timeout: int) -> Any:
         """The next event whose time has come; waits only where the clock moves by itself."""
-        clock = self._head.clock
+        clock = self._clock.clock
         deadline = clock.monotonic() + timeout / 1000
         while (event := self._next_event()) is None:
             if not isinstance(clock, SystemClock) or clock.monotonic() >= deadline:
@@ -185,7 +185,7 @@ class TapedNvml:
         self._answer(key_of(WAIT, ()))
         with self._lock:
             waiting = self._tape.events[self._delivered : self._delivered + 1]
-            if not waiting or waiting[0].at > self._head.now():
+            if not waiting or waiting[0].at > self._clock.now():
                 return None
             self._delivered += 1
         parts = dict(zip(EVENT_PARTS, waiting[0].parts, strict=True))

@@ -13,19 +13,19 @@ from agent.replay.tape_clock import TapeClock
 
 
 class TapedHost:
-    """The questions of files and psutil, answered from their tracks."""
+    """The questions of files and psutil, answered from their series."""
 
-    def __init__(self, tape: Tape, head: TapeClock) -> None:
-        self._tracks = tape.tracks[CALLS]
-        self._head = head
+    def __init__(self, tape: Tape, clock: TapeClock) -> None:
+        self._series = tape.series[CALLS]
+        self._clock = clock
 
     def answer(self, key: str, what: str) -> Any:
         """What the tape holds; FileNotFoundError where it never held anything."""
-        now = self._head.now()
-        track = self._tracks.get(key)
-        if track is None:
+        now = self._clock.now()
+        answers = self._series.get(key)
+        if answers is None:
             raise FileNotFoundError(ENOENT, "was never taped", what)
-        answer = track.at(now)
+        answer = answers.at(now)
         return refuse(answer, what) if is_refusal(answer) else decode(answer)
 
 
@@ -79,13 +79,13 @@ class TapePlayer:
     """A taped machine; `nvml` and `host` are used in place of real ones."""
 
     def __init__(self, tape: Tape, clock: Clock) -> None:
-        self._head = TapeClock(clock)
+        self._clock = TapeClock(clock)
         self._seconds = tape.seconds
-        taped = TapedHost(tape, self._head)
-        self.nvml = TapedNvml(tape, self._head)
+        taped = TapedHost(tape, self._clock)
+        self.nvml = TapedNvml(tape, self._clock)
         self.host = Host(files=TapedFiles(taped), psutil=TapedPsutil(taped))
 
     @property
     def finished(self) -> bool:
         """Whether the tape has run out; its last answers stay."""
-        return self._head.passed(self._seconds)
+        return self._clock.passed(self._seconds)

@@ -24,7 +24,7 @@ from agent.replay.answers import (
 )
 from agent.replay.tape_data import (
     CHECKS,
-    AnswerTrack,
+    AnswerSeries,
     TapedBuffer,
     TapedEvent,
     fits_union,
@@ -40,13 +40,13 @@ EVENT_WIDTH = 6
 
 @dataclass(slots=True)
 class Tape:
-    """A recording: `recorded_at` in wall seconds, `seconds` long; tracks by section and key."""
+    """A recording: `recorded_at` in wall seconds, `seconds` long; series by section and key."""
 
     recorded_at: float = 0.0
     seconds: float = 0.0
     agent_version: str = ""
     driver_version: str | None = None
-    tracks: dict[str, dict[str, AnswerTrack]] = field(
+    series: dict[str, dict[str, AnswerSeries]] = field(
         default_factory=lambda: {section: {} for section in CHECKS}
     )
     buffers: dict[str, TapedBuffer] = field(default_factory=dict)
@@ -201,19 +201,19 @@ class _Reader:
             self._event(_listed(row, "an event"))
 
     def _answers(self, section: str, answers: dict[str, Json]) -> None:
-        tracks = self._tape.tracks[section]
+        series = self._tape.series[section]
         for key, answer in answers.items():
             CHECKS[section](key, answer)
-            track = tracks.get(key) or self._begun(tracks, key)
-            track.times.append(self._at)
-            track.answers.append(answer)
+            known = series.get(key) or self._begun(series, key)
+            known.times.append(self._at)
+            known.answers.append(answer)
 
-    def _begun(self, tracks: dict[str, AnswerTrack], key: str) -> AnswerTrack:
+    def _begun(self, series: dict[str, AnswerSeries], key: str) -> AnswerSeries:
         self._questions += 1
         if self._questions > MOST_QUESTIONS:
             raise TapeError(f"{self._path} holds answers to more than {MOST_QUESTIONS} questions")
-        track = tracks[key] = AnswerTrack()
-        return track
+        series[key] = AnswerSeries()
+        return series[key]
 
     def _samples(self, key: str, batch: list[Json]) -> None:
         if len(batch) != BATCH_WIDTH or not is_count(batch[0]):

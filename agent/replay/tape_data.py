@@ -1,4 +1,4 @@
-"""What a tape holds once it is read: tracks of answers, sample buffers, events; and its checks."""
+"""What a tape holds once it is read: series of answers, sample buffers, events; and its checks."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -15,7 +15,7 @@ LONGEST = 10 * 366 * 86400
 
 
 @dataclass(slots=True)
-class AnswerTrack:
+class AnswerSeries:
     """Every answer to one question, with the time (ms) from which it holds."""
 
     times: list[int] = field(default_factory=list)

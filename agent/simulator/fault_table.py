@@ -104,11 +104,6 @@ def _flap(faults: SimulatedFaults) -> None:
         faults.traffic.lose_link()
 
 
-def _minion(faults: SimulatedFaults) -> None:
-    """What a switch says all day."""
-    faults.sxid(3, 22013, False, "Link 44 Minion Link DLREQ interrupt")
-
-
 def _once(strike: Callable[[SimulatedFaults], None], at: float = 0.0) -> tuple[Fault, ...]:
     return (Fault(at, 0.0, strike),)
 

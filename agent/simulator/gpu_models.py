@@ -76,11 +76,6 @@ class GpuModel:
     def ecc(self) -> bool:
         return self.datacentre
 
-    @property
-    def pcie_limit(self) -> float:
-        """Bytes per second and direction of 16 lanes."""
-        return PCIE_LANE[self.pcie_generation] * 16
-
 
 def load(name: str) -> GpuModel:
     """The model in `gpus/NAME.toml`."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agent.simulator.driver import Driver
 from agent.simulator.gpu_models import AMPERE, HOPPER, KEPLER, MAXWELL, PASCAL, VOLTA, GpuModel
 
-ANSWERED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION = 0, 2, 3, 4
+ANSWERED, INVALID_ARGUMENT, NOT_SUPPORTED = 0, 2, 3
 UNINITIALIZED, NOT_FOUND, TIMEOUT, FUNCTION_NOT_FOUND = 1, 6, 10, 13
 GPU_IS_LOST, VERSION_MISMATCH = 15, 25
 
@@ -36,10 +36,6 @@ def _from(architecture: int) -> Test:
 def _whole(architecture: int) -> Test:
     """From this architecture on, and not for the whole GPU while MIG is on."""
     return lambda a: a.model.architecture >= architecture and not a.mig
-
-
-def _datacentre_from(architecture: int) -> Test:
-    return lambda a: a.model.datacentre and a.model.architecture >= architecture
 
 
 def _linked(a: Question) -> bool:

@@ -119,20 +119,12 @@ class GpuSpec:
         return self.values.get("memory")
 
     @property
-    def memory_bus_bits(self) -> int | None:
-        return _whole(self.values, "memory_bus")
-
-    @property
     def pcie_generation(self) -> int | None:
         return _whole(self.values, "pcie_generation")
 
     @property
     def pcie_lanes(self) -> int | None:
         return _whole(self.values, "pcie_lanes")
-
-    @property
-    def nvlink_links_max(self) -> int | None:
-        return _whole(self.values, "nvlink_links_max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,30 +153,6 @@ class SystemSpec:
     def nvlink_links(self) -> int | None:
         """NVLinks of each GPU."""
         return _whole(self.values, "nvlink_links_per_gpu")
-
-    @property
-    def infiniband_ports(self) -> int | None:
-        return _whole(self.values, "infiniband_ports")
-
-    @property
-    def ethernet_ports(self) -> int | None:
-        return _whole(self.values, "ethernet_ports")
-
-    @property
-    def data_ssds(self) -> int | None:
-        return _whole(self.values, "data_ssds")
-
-    @property
-    def tdp_watts(self) -> float | None:
-        """Most power that the whole box draws under real load."""
-        tdp = self.values.get("tdp")
-        return tdp.base if tdp else None
-
-    @property
-    def inlet_celsius(self) -> tuple[float, float] | None:
-        """Lowest and highest temperature of the air that the box may breathe."""
-        ends = self.values.get("inlet_lowest"), self.values.get("inlet_highest")
-        return (ends[0].value, ends[1].value) if ends[0] and ends[1] else None
 
 
 def _find(bandwidths: tuple[SpecBandwidth, ...], path: str, direction: str) -> SpecBandwidth | None:

@@ -5,7 +5,7 @@ from agent.jobs.grouping import JobGroup, JobMember
 from agent.jobs.hangs import Standstill, standstill
 from agent.jobs.job import Culprit, Tie
 from agent.model import GpuKey
-from agent.simulator.nccl_ras import SimulatedRanks
+from tests.support.nccl_service import SimulatedRanks
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 GPUS = [GpuKey(index, f"GPU-{index}") for index in range(2)]

@@ -27,7 +27,7 @@ from agent.jobs.collectives import (
     stalled,
     waited_for,
 )
-from agent.simulator.nccl_ras import SimulatedRanks
+from tests.support.nccl_service import SimulatedRanks
 
 HOSTS = ("10.0.0.1",) * 8
 TRAINING = SimulatedRanks(tuple(range(31, 39)), HOSTS, step=0.25, collectives={"AllReduce": 3})

@@ -10,8 +10,8 @@ import pytest
 from agent.hardware.nccl_answer import NcclAnswer, RasFailure, Unanswered, processes
 from agent.hardware.nccl_ras import MOST_FAILURES, RasAddress, RasLimits, RasReader, ask
 from agent.model import Reason
-from agent.simulator.nccl_ras import RasListener, SimulatedRanks
 from tests.agent.nccl import listeners
+from tests.support.nccl_service import RasListener, SimulatedRanks
 
 LIMITS = RasLimits(reply_timeout=60, deadline=60, most_bytes=1 << 20)
 """Patient with a busy machine: nothing here waits for it to end."""

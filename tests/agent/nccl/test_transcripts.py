@@ -25,8 +25,9 @@ from agent.jobs.collectives import (
     stalled,
     waited_for,
 )
-from agent.simulator.nccl_ras import RasListener, status_json
+from agent.simulator.nccl_ras import status_json
 from agent.simulator.nccl_text import status_text
+from tests.support.nccl_service import RasListener
 
 FOLDER = Path(__file__).parent / "transcripts"
 GOLDEN = FOLDER / "told.golden"

@@ -14,10 +14,11 @@ from agent.jobs.nccl_told import NcclExchange
 from agent.model import Reason
 from agent.polling.reads import Out, ReadCost
 from agent.simulator import build, parse
-from agent.simulator.nccl_ras import RasListener, SimulatedRas, answer_of
+from agent.simulator.nccl_ras import SimulatedRas, answer_of
 from agent.sources import nccl
 from agent.sources.workload import JobConfig
 from tests.support.machines import simulated
+from tests.support.nccl_service import RasListener
 
 GPUS = {31: ("0", "GPU-a"), 32: ("1", "GPU-b")}
 JOB = LocalJob("job", frozenset(GPUS), 2)

@@ -54,7 +54,7 @@ def test_a_full_reel_takes_no_more_and_stays_playable(tmp_path: Path) -> None:
         clock.advance(1)
     assert writer.full
     writer.write(tmp_path / "x.tape")
-    assert len(Tape.load(tmp_path / "x.tape").tracks["calls"]["read /x"].answers) == 3
+    assert len(Tape.load(tmp_path / "x.tape").series["calls"]["read /x"].answers) == 3
 
 
 def test_unreadable_and_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def test_a_users_own_sheets(tmp_path: Path) -> None:
     assert set(specs.systems) == SHIPPED_SYSTEMS | {"our-box"}
     box = specs.recognise(["Engineering Sample"], "SYS-821GE-TNHR")
     assert box is specs.systems["our-box"]
-    assert (box.gpus, box.tdp_watts, box.nvlink_links, box.inlet_celsius) == (2, 900, None, None)
+    assert (box.gpus, box.values["tdp"].base, box.nvlink_links) == (2, 900, None)
     read, write = (box.bandwidth("disk", direction) for direction in ("read", "write"))
     assert read is not None
     assert write is not None

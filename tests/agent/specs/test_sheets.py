@@ -3,7 +3,7 @@
 import pytest
 
 from agent.specs import SpecError, Specs, SystemSpec, load
-from agent.specs.wires import nvlink_bytes_per_second, pcie_bytes_per_second
+from agent.specs.wires import pcie_bytes_per_second
 from tests.support.call_count import calls_of
 
 SYSTEMS = {
@@ -95,14 +95,6 @@ def test_pcie_by_generation_and_width(specs: Specs) -> None:
     assert slot is not None
     assert slot.bytes_per_second == pytest.approx(15.754e9, rel=1e-4)
     assert slot.note == "generation 3 x16"
-
-
-@pytest.mark.parametrize(
-    ("reported", "nominal"),
-    [(20000, 20e9), (25000, 25e9), (25781, 25e9), (26562, 25e9), (53125, 50e9), (100000, 100e9)],
-)
-def test_nvlink_by_reported_speed(reported: float, nominal: float) -> None:
-    assert nvlink_bytes_per_second(reported) == nominal
 
 
 P100, V100, V100_32 = "Tesla P100-SXM2-16GB", "Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"

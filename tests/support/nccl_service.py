@@ -1,0 +1,121 @@
+"""Jobs for NCCL to tell of, and a listener on a real socket that speaks as its service does."""
+
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from agent.hardware.nccl_answer import MissingRank, NcclAnswer, Rank, RankLoss, RankStatus
+from agent.hardware.nccl_ras import RasAddress
+from agent.simulator.nccl_ras import JSON, answer_about, status_json
+from agent.simulator.nccl_text import Version, status_text
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRanks:
+    """A training whose ranks launch the same collectives each step, one GPU and process a rank.
+
+    `host` of each rank in order; `step` in seconds, `collectives` launched in one, by kind. From
+    `stuck_at` on (seconds) rank `stuck` launches nothing more, and the others one collective of
+    each kind, for which they wait. From `stopped_at` on rank `stopped` does not answer; a minute
+    later it counts as dead.
+    """
+
+    pids: tuple[int, ...]
+    hosts: tuple[str, ...]
+    step: float = 0.25
+    collectives: Mapping[str, int] = field(default_factory=lambda: {"AllReduce": 3})
+    name: str = "5f3759df00c0ffee"
+    stuck: int | None = None
+    stuck_at: float = 0.0
+    stopped: int | None = None
+    stopped_at: float = 0.0
+
+    def answer(self, now: float) -> NcclAnswer:
+        """What NCCL tells at `now`, seconds after the first step began."""
+        gone = {self.stopped} if self.stopped is not None and now >= self.stopped_at else set()
+        dead = bool(gone) and now >= self.stopped_at + 60
+        listed = [n for n in range(len(self.pids)) if n not in gone]
+        ranks = tuple(self._rank(number, now) for number in listed)
+        loss = RankLoss.DEAD if dead else RankLoss.UNRESPONSIVE
+        missing = [MissingRank(n, loss, *self._seat(n)) for n in sorted(gone - {None}, key=int)]
+        return answer_about(self.name, ranks, tuple(missing))
+
+    def _rank(self, number: int, now: float) -> Rank:
+        return Rank(
+            number,
+            *self._seat(number),
+            counts={
+                kind: self._count(each, number, now) for kind, each in self.collectives.items()
+            },
+            status=RankStatus.RUNNING,
+        )
+
+    def _seat(self, number: int) -> tuple[str, int, int, int]:
+        device = self.hosts[:number].count(self.hosts[number])
+        return self.hosts[number], self.pids[number], device, device
+
+    def _count(self, each: int, number: int, now: float) -> int:
+        """Collectives launched by then; ranks launch one after the other, 1 % of a step apart."""
+        held = self.stuck is not None and now >= self.stuck_at
+        if not held:
+            return max(int((now / self.step - 0.01 * number) * each), 0)
+        steps = int(self.stuck_at / self.step)
+        return steps * each + (number != self.stuck)
+
+
+class _Session(socketserver.StreamRequestHandler):
+    """One connection: commands by line until a status was told."""
+
+    server: "RasListener"
+
+    def handle(self) -> None:
+        speaks_json = False
+        while words := self.rfile.readline(1024).decode("ascii", "replace").strip().lower():
+            if words.startswith("client protocol "):
+                self._say("SERVER PROTOCOL 2\n")
+            elif words.startswith("timeout "):
+                self._say("OK\n")
+            elif words == "set format json" and self.server.version >= JSON:
+                speaks_json = True
+                self._say("OK\n")
+            elif words in ("status", "verbose status"):
+                form = status_json if speaks_json else status_text
+                self._say(form(self.server.answer(), self.server.version))
+                return
+            else:
+                self._say(f"ERROR: Unknown command {words}\n")
+
+    def _say(self, text: str) -> None:
+        self.wfile.write(text.encode())
+
+
+class RasListener(socketserver.ThreadingTCPServer):
+    """A RAS service on a free port of 127.0.0.1; `answer` is called for every status.
+
+    A context manager: it listens from construction on and answers on daemon threads until left.
+    """
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(
+        self, answer: Callable[[], NcclAnswer], version: Version, address: str = "127.0.0.1"
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        super().__init__((address, 0), _Session)
+        self.answer = answer
+        self.version = version
+        self.at = RasAddress(address, self.server_address[1])
+        threading.Thread(target=self.serve_forever, args=(0.02,), name="ras", daemon=True).start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+        super().__exit__(kind, error, trace)
