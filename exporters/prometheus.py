@@ -3,18 +3,19 @@
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from gzip import compress
-from math import isfinite
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from agent.clock import Clock
 from agent.errors import LogEvent
-from agent.model import Kind, Snapshot
+from agent.model import Snapshot
 from exporters.negotiation import Format, negotiate
+from exporters.series_lines import ExpositionLines
 
 log = logging.getLogger(__name__)
 
@@ -22,45 +23,35 @@ LONGEST = 1.0
 """Seconds that rendered bytes serve while the tick stands still: expired data must vanish."""
 GZIP_LEVEL = 1
 
-FAMILIES: dict[Kind, type[GaugeMetricFamily] | type[CounterMetricFamily]] = {
-    Kind.GAUGE: GaugeMetricFamily,
-    Kind.COUNTER: CounterMetricFamily,
-}
 
+class Guard:
+    """Errors of one collector cost only its own families; logged when they begin and end."""
 
-class SnapshotCollector:
-    """A prometheus_client collector over the newest snapshot; its families live for one scrape."""
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._failing = False
 
-    def __init__(self, latest: Callable[[], Snapshot], clock: Clock) -> None:
-        self._latest = latest
-        self._clock = clock
-
-    def describe(self) -> list[Metric]:
-        """Nothing: what is exported differs from machine to machine and from tick to tick."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """Families in the order of their names, samples in the order of their label values."""
-        metrics = {}
-        values: dict[str, dict[tuple[str, ...], float]] = {}
-        for metric, labels, value in self._latest().samples(self._clock.monotonic()):
-            if metric.kind in FAMILIES and isfinite(value):
-                metrics[metric.name] = metric
-                values.setdefault(metric.name, {})[labels] = value
-        for name in sorted(metrics):
-            metric = metrics[name]
-            family = FAMILIES[metric.kind](name, metric.help, labels=metric.labels)
-            for labels, value in sorted(values[name].items()):
-                family.add_metric([encodable(label) for label in labels], value)
-            yield family
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """A bug in one collector must not blind Prometheus to the others."""
+        try:
+            yield
+        except Exception:
+            if not self._failing:
+                log.exception(LogEvent("collector_failed", collector=self._name))
+            self._failing = True
+        else:
+            if self._failing:
+                log.info(LogEvent("collector_recovered", collector=self._name))
+            self._failing = False
 
 
 class GuardedCollector:
-    """A collector whose errors cost only its own families; logged when they begin and end."""
+    """A collector whose errors cost only its own families."""
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
-        self._failing = False
+        self._guard = Guard(type(collector).__name__)
 
     def describe(self) -> list[Metric]:
         """Nothing, as the collector would have to be asked first."""
@@ -68,19 +59,8 @@ class GuardedCollector:
 
     def collect(self) -> Iterator[Metric]:
         """What the collector yields before it raises, if it does."""
-        try:
+        with self._guard():
             yield from self._collector.collect()
-            self._note(failing=False)
-        except Exception:  # a bug in one collector must not blind Prometheus to the others
-            self._note(failing=True)
-
-    def _note(self, *, failing: bool) -> None:
-        name = type(self._collector).__name__
-        if failing and not self._failing:
-            log.exception(LogEvent("collector_failed", collector=name))
-        elif self._failing and not failing:
-            log.info(LogEvent("collector_recovered", collector=name))
-        self._failing = failing
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +89,11 @@ class Exposition:
     ) -> None:
         self._latest = latest
         self._clock = clock
-        self._rendered = Snapshot(tick=-1, at=0.0, wall=0.0)
         self._pages: dict[str, RenderedPage] = {}
+        self._lines: dict[str, ExpositionLines] = {}
+        self._guard = Guard("snapshot")
         self._one_at_a_time = threading.Lock()
         self._registry = CollectorRegistry()
-        self._registry.register(GuardedCollector(SnapshotCollector(lambda: self._rendered, clock)))
         if process:
             self._registry.register(GuardedCollector(ProcessCollector(registry=None)))
         for collector in extras:
@@ -150,14 +130,13 @@ class Exposition:
         return page if self._clock.monotonic() - page.at <= LONGEST else None
 
     def _build(self, form: Format) -> RenderedPage:
-        self._rendered = self._latest()
+        snapshot = self._latest()
         at = self._clock.monotonic()
-        plain = form.encode(self._registry)
+        lines = self._lines.setdefault(form.content_type, ExpositionLines(form.encode))
+        plain = b""
+        with self._guard():
+            plain = lines.write(snapshot.samples(at)).encode()
+        plain += form.encode(self._registry)
         zipped = compress(plain, GZIP_LEVEL, mtime=0)
-        page = self._pages[form.content_type] = RenderedPage(self._rendered.tick, at, plain, zipped)
+        page = self._pages[form.content_type] = RenderedPage(snapshot.tick, at, plain, zipped)
         return page
-
-
-def encodable(label: str) -> str:
-    """A label value that UTF-8 can carry: undecodable bytes of a name become question marks."""
-    return label if label.isascii() else label.encode("utf-8", "replace").decode("utf-8")

@@ -12,7 +12,10 @@ from agent.catalogue import EXPORTED
 from agent.config.settings import Settings
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
+from exporters.negotiation import OPENMETRICS, TEXT
+from exporters.prometheus import Exposition
 from tests.support import machines
+from tests.support.exposition import of_the_library
 from tests.support.machines import AgentBench
 from tests.support.repository import TAPES, TESTS
 
@@ -102,7 +105,12 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_scrapes_as_it_did(name: str, request: pytest.FixtureRequest) -> None:
-    scrape = MACHINES[name]().scrape()
+    bench = MACHINES[name]()
+    scrape = bench.scrape()
+    latest, now = bench.agent.poller.latest, bench.clock.monotonic()
+    for accept in (TEXT, OPENMETRICS):
+        rendered = Exposition(lambda: latest, bench.clock, process=False).render(accept)[0]
+        assert rendered == of_the_library(latest, now, accept)
     path = GOLDEN / f"{name}.prom"
     if request.config.getoption("--update-golden"):
         GOLDEN.mkdir(exist_ok=True)

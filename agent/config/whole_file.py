@@ -66,7 +66,7 @@ class ReplacingFile:
         """How many bytes there was room for."""
         return os.lseek(self._handle, 0, os.SEEK_CUR)
 
-    def replace(self, content: bytes) -> None:
+    def replace(self, content: bytes, mode: int = 0o600) -> None:
         """Put the content at `path`; after NoRoom, less may be tried."""
         with self._told():
             os.lseek(self._handle, 0, os.SEEK_SET)
@@ -74,6 +74,7 @@ class ReplacingFile:
             while left:
                 left = left[os.write(self._handle, left) :]
             os.ftruncate(self._handle, len(content))
+            os.fchmod(self._handle, mode)
             os.fsync(self._handle)
             Path(self._beside).replace(self._place)
 
@@ -87,10 +88,10 @@ class ReplacingFile:
             raise refusal(f"{self._path}: cannot be written: {why}") from error
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Put `content` at `path`, through a link where it is one; on failure all stays as it was.
 
     Raises BadInput with one sentence.
     """
     with ReplacingFile(path) as file:
-        file.replace(content)
+        file.replace(content, mode)

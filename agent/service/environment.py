@@ -27,6 +27,8 @@ itself, and without any it takes twice the time to start and 6 MiB more memory."
 
 VERSION = "{}.{}".format(*sys.version_info)
 
+PACKAGES = Path("lib") / f"python{VERSION}" / "site-packages"
+
 SCRIPT = """#!{python}
 import sys
 from agent.__main__ import main
@@ -83,10 +85,11 @@ class OwnEnvironment:
 
     def right(self) -> bool:
         mark = self.home / MARK
-        return mark.exists() and mark.read_text() == self._content() and self._runs()
+        newest = mark.exists() and mark.read_text() == self._content()
+        return newest and self._is_whole() and not any(map(Path.exists, self._aside()))
 
     def there(self) -> bool:
-        return (self.home / MARK).exists()
+        return self._is_own() or any(map(Path.exists, self._aside()))
 
     def putting(self) -> str:
         verb = "replace" if self.home.exists() else "make"
@@ -95,11 +98,9 @@ class OwnEnvironment:
 
     def put(self) -> None:
         """Beside its place first, so that a service that runs meanwhile finds all or nothing."""
-        if self.home.exists() and not self.there():
+        if self.home.exists() and not self._is_own():
             raise BadInput(f"{self.home} is there, and was not made by this command: move it away")
-        new, old = (self.home.with_name(f"{self.home.name}.{word}") for word in ("new", "old"))
-        for left in (new, old):
-            shutil.rmtree(left, ignore_errors=True)
+        new, old = self._clear()
         new.parent.mkdir(parents=True, exist_ok=True)
         self._build(new)
         if self.home.exists():
@@ -111,16 +112,34 @@ class OwnEnvironment:
         return f"remove the virtual environment {self.home}"
 
     def remove(self) -> None:
-        shutil.rmtree(self.home)
+        """Out of its place first: what is left of an interrupted removal is known as ours."""
+        _, old = self._clear()
+        if self._is_own():
+            self.home.rename(old)
+        self._clear()
+
+    def _is_own(self) -> bool:
+        return (self.home / MARK).exists()
+
+    def _aside(self) -> tuple[Path, Path]:
+        """Where a new environment is made, and where an old one goes: there only meanwhile."""
+        name = self.home.name
+        return self.home.with_name(f"{name}.new"), self.home.with_name(f"{name}.old")
+
+    def _clear(self) -> tuple[Path, Path]:
+        """Remove what interrupted runs left there."""
+        for left in self._aside():
+            if left.exists():
+                shutil.rmtree(left)
+        return self._aside()
 
     def _build(self, new: Path) -> None:
         builder = venv.EnvBuilder(symlinks=True, with_pip=False)
         builder.create(new)
         for script in (new / "bin").glob("*ctivate*"):
             script.unlink()  # they hold the path of `new`
-        packages = Path("lib") / f"python{VERSION}" / "site-packages"
-        self.program().copy_to(new / packages)
-        compile_below(new / packages, self.home / packages)
+        self.program().copy_to(new / PACKAGES)
+        compile_below(new / PACKAGES, self.home / PACKAGES)
         command = new / "bin" / "dgx-telemetry"
         command.write_text(SCRIPT.format(python=self.home / "bin" / "python"))
         command.chmod(0o755)
@@ -129,8 +148,11 @@ class OwnEnvironment:
     def _content(self) -> str:
         return f"{self.python()} {self.program().digest()}\n"
 
-    def _runs(self) -> bool:
-        return os.access(self.home / "bin" / "python", os.X_OK)
+    def _is_whole(self) -> bool:
+        """Whether the interpreter is there, and every file of the program."""
+        packages = self.home / PACKAGES
+        there = all((packages / name).exists() for name in self.program().files)
+        return there and os.access(self.home / "bin" / "python", os.X_OK)
 
 
 @dataclass(frozen=True, slots=True)

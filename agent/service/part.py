@@ -48,8 +48,9 @@ class InstalledFile:
 
     def put(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path, self.text.encode())
-        self.path.chmod(0o644)
+        for left in self.path.parent.glob(f".{self.path.name}.????????"):
+            left.unlink()  # of a run that was killed
+        write_whole(self.path, self.text.encode(), 0o644)
 
     def removing(self) -> str:
         return f"remove {self.path}"

@@ -18,12 +18,12 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from agent.clock import FrozenClock
 from agent.model import (
     Sample,
 )
 from exporters.negotiation import accepts_gzip, negotiate
-from exporters.prometheus import Exposition, SnapshotCollector
+from exporters.prometheus import Exposition
+from tests.support.call_count import calls_of
 from tests.support.exposition import (
     BUSY,
     GOLDEN_OPENMETRICS,
@@ -41,6 +41,7 @@ from tests.support.exposition import (
     A,
     B,
     ExpositionBench,
+    of_the_library,
     power,
     reading,
     snapshot,
@@ -111,6 +112,40 @@ def test_any_label_and_number_survive(label: str, number: float) -> None:
     assert values(parse_text(text)) == {("dgx_disk_read_bytes_total", sent): number}
 
 
+LABEL = st.text(
+    st.sampled_from(["a", '"', "\\", "\n", "\x85", "\u2028", "#", " ", "\udcff"]), max_size=3
+)
+NUMBER = st.sampled_from([0.0, -0.0, 1.0, 1e7, 123456789.0, -1e-9, 1e300, math.nan, math.inf])
+TICKS = st.lists(st.lists(st.tuples(LABEL, LABEL, NUMBER), max_size=6), min_size=1, max_size=4)
+
+
+@given(TICKS)
+def test_whatever_changes_is_written_as_the_library_writes_it(
+    ticks: list[list[tuple[str, str, float]]],
+) -> None:
+    bench = ExpositionBench()
+    for number, rows in enumerate(ticks):
+        samples = [
+            sample
+            for gpu, name, value in rows
+            for sample in (power((gpu, name), value), Sample(READ, (name,), value))
+        ]
+        bench.snapshot = replace(snapshot(reading("a", *samples)), tick=number)
+        for accept in ("", PROMETHEUS_2, PROMETHEUS_3, f"{OM};escaping=dots"):
+            text = bench.exposition.render(accept)[0]
+            assert text == of_the_library(bench.snapshot, bench.clock.monotonic(), accept)
+
+
+def test_a_scrape_of_another_tick_costs_a_fraction_of_what_the_library_takes() -> None:
+    rows = [Sample(READ, (f"disk{number}",), float(number)) for number in range(500)]
+    bench = ExpositionBench(snapshot(reading("a", *rows)))
+    bench.text()
+    rows = [row._replace(value=row.value + 1) for row in rows]
+    bench.snapshot = replace(snapshot(reading("a", *rows)), tick=2)
+    own = calls_of(bench.text)
+    assert own < calls_of(lambda: of_the_library(bench.snapshot, bench.clock.monotonic(), "")) / 3
+
+
 def test_a_name_that_is_no_utf8_costs_nothing_else() -> None:
     bench = ExpositionBench(snapshot(reading("disk", Sample(READ, ("a\udcff",), 1.0))))
     assert 'dgx_disk_read_bytes_total{device="a?"} 1.0\n' in bench.text()
@@ -124,10 +159,6 @@ def test_what_is_no_number_is_absent() -> None:
 def test_a_value_said_twice_is_exported_once() -> None:
     bench = ExpositionBench(snapshot(reading("a", power(A, 1.0)), reading("b", power(A, 2.0))))
     assert bench.text().count("dgx_gpu_power_watts{") == 1
-
-
-def test_the_collector_describes_nothing() -> None:
-    assert SnapshotCollector(lambda: SMALL, FrozenClock()).describe() == []
 
 
 def test_the_process_is_exported_unless_switched_off() -> None:

@@ -2,9 +2,12 @@
 
 import math
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as MetricFamily
+from prometheus_client.registry import Collector
 
 from agent.clock import FrozenClock
 from agent.model import (
@@ -19,7 +22,9 @@ from agent.model import (
     gauge,
     internal,
 )
+from exporters.negotiation import negotiate
 from exporters.prometheus import Exposition
+from exporters.series_lines import FAMILIES, encodable
 
 A, B = ("0", "GPU-a"), ("10", "GPU-b")
 POWER = gauge("dgx_gpu_power_watts", "Power drawn.", "nvmlDeviceGetPowerUsage", GPU_LABELS)
@@ -153,3 +158,30 @@ class ExpositionBench:
 
     def text(self, accept: str = "") -> str:
         return self.exposition.render(accept)[0].decode()
+
+
+class LibraryCollector(Collector):
+    """A snapshot as families of prometheus_client: what the exposition must equal."""
+
+    def __init__(self, snapshot: Snapshot, at: float) -> None:
+        self._samples = list(snapshot.samples(at))
+
+    def collect(self) -> Iterator[MetricFamily]:
+        """Families in the order of their names, samples in the order of their label values."""
+        values: dict[str, dict[tuple[str, ...], float]] = {}
+        metrics = {}
+        for metric, labels, value in self._samples:
+            if metric.kind in FAMILIES and math.isfinite(value):
+                metrics[metric.name] = metric
+                values.setdefault(metric.name, {})[labels] = value
+        for name in sorted(metrics):
+            metric = metrics[name]
+            family = FAMILIES[metric.kind](name, metric.help, labels=metric.labels)
+            for labels, value in sorted(values[name].items()):
+                family.add_metric([encodable(label) for label in labels], value)
+            yield family
+
+
+def of_the_library(snapshot: Snapshot, at: float, accept: str) -> bytes:
+    """What prometheus_client makes of a snapshot."""
+    return negotiate(accept).encode(LibraryCollector(snapshot, at))

@@ -1,8 +1,13 @@
 """Installing the service below a folder, with a systemctl that only keeps count."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -15,9 +20,11 @@ from agent.service.part import InstalledLink, InstallPart
 from agent.service.places import InstallPaths
 from agent.service.plan import parts, unit_text
 from agent.service.program import ProgramFiles, needed, running_program
+from tests.support.nightly import NIGHTLY
 from tests.support.repository import ROOT
 
 HELLO = {"agent/__init__.py": "", "agent/__main__.py": "def main() -> int:\n    print('hello')\n"}
+Tracer = Callable[[FrameType, str, Any], Any]
 SERVICE = "etc/systemd/system/dgx-telemetry.service"
 
 
@@ -151,6 +158,72 @@ def test_a_stopped_or_disabled_service_is_started_and_enabled_again(machine: Mac
     machine.systemd.asked.clear()
     install(machine.parts, dry=False)
     assert machine.systemd.asked == ["enable", "restart"]
+
+
+def test_a_program_that_lost_its_libraries_is_replaced(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(machine.parts, dry=False)
+    next(machine.places.home.rglob("agent/__main__.py")).unlink()
+    capsys.readouterr()
+    install(machine.parts, dry=False)
+    said = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert said == ["replace", "restart", "dgx-telemetry.service"]
+
+
+def lines_of(work: Callable[[], object], last: int | None = None) -> int:
+    """Lines of Python that it runs; a process that runs the last of them is gone at once."""
+    count = 0
+
+    def note(_frame: FrameType, event: str, _arg: object) -> Tracer:
+        nonlocal count
+        count += event == "line"
+        if count == last:
+            os._exit(9)
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def killed(work: Callable[[], object], last: int) -> bool:
+    """Run it in a process that is killed at this line; False where it ended before."""
+    child = os.fork()
+    if not child:
+        lines_of(work, last)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+
+@pytest.mark.parametrize("moments", [20, pytest.param(200, marks=NIGHTLY)])
+def test_what_was_killed_is_finished_by_the_next_run(moments: int, tmp_path: Path) -> None:
+    whole = Machine(tmp_path / "whole")
+    lines = lines_of(lambda: install(whole.parts, dry=False))
+    files = below(whole)
+    gone = lines_of(lambda: uninstall(whole.parts, purge=True))
+    bare = below(whole)
+    kills = 0
+    for moment in range(1, moments + 1):
+        machine = Machine(tmp_path / str(moment))
+        put, remove = partial(install, machine.parts, dry=False), partial(uninstall, machine.parts)
+        kills += killed(put, lines * moment // (moments + 1))
+        put()
+        assert below(machine) == files
+        kills += killed(partial(remove, purge=True), gone * moment // (moments + 1))
+        remove(purge=True)
+        assert below(machine) == bare
+    assert kills > moments
+
+
+def below(machine: Machine) -> list[str]:
+    """Every file and folder of the machine."""
+    root = machine.places.root
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
 def test_uninstall_leaves_settings_and_purge_leaves_nothing(
