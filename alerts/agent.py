@@ -29,7 +29,7 @@ def agent_down(terms: Terms) -> tuple[Alert, Alert]:
             "DgxAgentDown",
             f"{UP} == 0",
             "critical",
-            "An agent does not answer.",
+            "agent does not answer",
             f"The agent on {MACHINE} has not answered for {hold} (limit {hold}): nothing is "
             "known of its GPUs. Look whether the machine is up, then at systemctl status "
             "dgx-telemetry.",
@@ -40,7 +40,7 @@ def agent_down(terms: Terms) -> tuple[Alert, Alert]:
             "DgxAgentDown",
             f"absent({UP})",
             "critical",
-            "No agent is asked at all.",
+            "Prometheus has no agent to ask",
             f'Prometheus has had no target of the job "{{{{ $labels.job }}}}" for {hold} (limit '
             f"{hold}). Look at its scrape configuration and its service discovery.",
             hold=hold,
@@ -51,7 +51,7 @@ def agent_down(terms: Terms) -> tuple[Alert, Alert]:
 
 def agent_blind(terms: Terms) -> tuple[Alert, ...]:
     """The agent answers, and knows nothing new. A machine without a driver has nothing to see."""
-    name, summary, hold = "DgxAgentBlind", "An agent is blind.", terms.thresholds.silent_for
+    name, summary, hold = "DgxAgentBlind", "agent reads nothing new", terms.thresholds.silent_for
     no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
     nvml = f'label_replace({no_driver}, "source", "{NVML}", "", "")'
     down = f"({SOURCE_UP} == 0) unless on ({NODE}, source) {nvml}"
@@ -92,7 +92,7 @@ def reload_failed(_: Terms) -> Alert:
         "DgxAgentReloadFailed",
         f"{CONFIG_OK} == 0",
         "warning",
-        "A configuration was refused.",
+        "new configuration refused, the old one holds",
         f"The agent on {MACHINE} was given a configuration that it refused (successful: {COUNT}, "
         "limit 1), and goes on with the old one. journalctl -u dgx-telemetry names key and line; "
         "mend it, and systemctl reload dgx-telemetry.",
@@ -107,7 +107,7 @@ def clock_stepped(terms: Terms) -> Alert:
         "DgxClockStepped",
         f"round({increase(CLOCK_STEPS, terms.over(window))}) > 0",
         "warning",
-        "A machine's clock was set.",
+        "clock was set",
         f"The clock of {MACHINE} was set {COUNT} times in the last {window} (limit 0): timestamps "
         "before and after do not fit. Look with timedatectl and chronyc tracking whether the time "
         "service runs and reaches its servers.",
@@ -120,7 +120,7 @@ def watchdog(_: Terms) -> Alert:
         "DgxWatchdog",
         "vector(1)",
         "none",
-        "Alerts arrive.",
+        "Alerts arrive",
         "This alert always fires. Its receiver must raise the alarm when it stops coming.",
     )
 

@@ -34,7 +34,7 @@ LOST_DATA, TOLD = "=~48|95|140", "40m"
 
 REPLACE = (
     "Drain the node, read the XID errors of the last hours, then reset the GPU or reboot; a GPU "
-    "that stays away is due for service."
+    "that stays away needs a support case."
 )
 ONE = ("instance", "job", "uuid")
 FEWER = f"({system.GPUS} < {system.GPUS_EXPECTED})"
@@ -47,16 +47,17 @@ LOST = (
 
 def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
     """Named, where the agent saw it go; counted, where it never saw it; all, without a driver."""
-    name, summary = "DgxGpuMissing", "A GPU is missing."
+    name = "DgxGpuMissing"
     no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
     counts = [look_up(m, WHOLE, "instance", "job") for m in (system.GPUS, system.GPUS_EXPECTED)]
     answer = f"{counts[0]} of {counts[1]} GPUs answer."
+    few = f"({counts[0]} of {counts[1]} answer)"
     return (
         Alert(
             name,
             LOST,
             "critical",
-            summary,
+            f"missing {few}",
             f"{ONE_GPU} is gone: {answer} {REPLACE}",
             hold="1m",
             labels={"sign": "lost"},
@@ -65,7 +66,7 @@ def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
             name,
             f"{system.GPUS_EXPECTED} - {system.GPUS} > 0 unless on ({NODE}) {LOST}",
             "critical",
-            summary,
+            f"GPUs missing {few}",
             f"{COUNT} GPUs of {MACHINE} are missing: {answer} {REPLACE}",
             hold="1m",
             labels={"sign": "fewer"},
@@ -75,7 +76,7 @@ def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
             f"last_over_time({system.GPUS_EXPECTED}[{terms.over(REMEMBERED)}]) > 0 and on ({NODE}) "
             f"{no_driver}",
             "critical",
-            "No GPU answers.",
+            "no GPU answers",
             f"All {COUNT} GPUs of {MACHINE} are gone: there is no driver any more. Look at "
             "nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
             hold="5m",
@@ -93,9 +94,9 @@ def ecc_uncorrected(terms: Terms) -> Alert:
         "DgxGpuEccUncorrected",
         f"{grown} > 0 unless on ({NODE}, uuid) ({told})",
         "critical",
-        "A GPU lost data in its memory.",
+        "uncorrected memory errors, data lost",
         f"{ONE_GPU} had {COUNT} uncorrected ECC errors in the last {window} (limit 0). Results of "
-        "the job are in doubt: stop it, reset the GPU; if errors come back, ask for service.",
+        "the job are in doubt: stop it, reset the GPU; if errors come back, open a support case.",
     )
 
 
@@ -105,7 +106,7 @@ def row_remap_failure(_: Terms) -> Alert:
         "DgxGpuRowRemapFailure",
         f"{ecc.REMAP_FAILURE} > 0",
         "critical",
-        "A GPU can no longer replace broken memory rows.",
+        "a broken memory row cannot be replaced",
         f"{ONE_GPU} could not remap {COUNT} memory rows (limit 0). Take it out of use: it "
         "qualifies for replacement.",
     )
@@ -125,7 +126,7 @@ def gpu_hot(terms: Terms) -> tuple[Alert, Alert]:
             "DgxGpuHot",
             f"{left} <= {margin:g}",
             "critical",
-            "A GPU is at its temperature limit.",
+            "at its temperature limit",
             f"The {sensor} of {ONE_GPU} is at {look_up(degrees, WHOLE, *ONE)} °C, its limit is "
             f"{limits[sensor]} °C. Look after the cooling: fans, inlet temperature, dust; compare "
             "with its neighbours.",

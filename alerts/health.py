@@ -47,7 +47,7 @@ def recovery_needed(_: Terms) -> Alert:
         "DgxGpuRecoveryNeeded",
         f"{gpu.RECOVERY_ACTION} > 0",
         "critical",
-        "The driver asks for an action on a GPU.",
+        "driver asks for action",
         f"The driver asks for action {COUNT} on {ONE_GPU} (limit 0){needs}. The XID errors of the "
         "last minutes tell why (dgx-telemetry check).",
         hold="1m",
@@ -60,7 +60,7 @@ def pages_pending(_: Terms) -> Alert:
         "DgxGpuPagesPending",
         f"({ecc.REMAP_PENDING} > 0) or ({ecc.RETIRED_PENDING} > 0)",
         "warning",
-        "Broken memory of a GPU waits for a reset.",
+        "broken memory waits for a reset",
         f"{ONE_GPU} has {COUNT} sign of rows or pages that wait to be replaced (limit 0): broken "
         "memory is still in use. Let jobs end, then reset the GPU (before Ampere: load the driver "
         "again).",
@@ -70,12 +70,12 @@ def pages_pending(_: Terms) -> Alert:
 
 def ecc_rising(terms: Terms) -> tuple[Alert, ...]:
     """Memory that wears out, before it costs a job."""
-    name, summary = "DgxGpuEccRising", "A GPU's memory wears out."
+    name, summary = "DgxGpuEccRising", "memory wears out"
     limits = terms.thresholds
     labels = {"severity": "corrected", "lifetime": "volatile"}
     grown = increase(ecc.ERRORS, terms.over(limits.ecc_corrected_window), **labels)
     rows = pick(ecc.REMAPPED_ROWS, severity="uncorrected")
-    watch = "Run dcgmi diag -r 3 when the node is free, and ask for service."
+    watch = "Run dcgmi diag -r 3 when the node is free, and open a support case."
 
     def alert(sign: str, expr: str, text: str) -> Alert:
         return Alert(name, expr, "warning", summary, f"{text} {watch}", labels={"sign": sign})
@@ -106,7 +106,7 @@ def nvlink_fault(terms: Terms) -> tuple[Alert, ...]:
     window = terms.thresholds.event_window
     rows = (("critical", XidAction.RESET), ("info", XidAction.IGNORE))
     cures = {
-        XidAction.RESET: "Drain the node and reset the GPU; if it comes back, ask for service.",
+        XidAction.RESET: "Drain the node and reset the GPU; if it comes back, open a support case.",
         XidAction.IGNORE: "Nothing at once; if XID 154 follows, do what it says.",
     }
 
@@ -117,7 +117,7 @@ def nvlink_fault(terms: Terms) -> tuple[Alert, ...]:
             "DgxGpuXid",
             f"({grown}) and on ({NODE}, uuid) {gpu.INFO}",
             severity,
-            "A GPU reported an error of NVLink 5.",
+            "XID {{ $labels.xid }} of NVLink 5",
             f"{ONE_GPU} had {COUNT} XID errors {{{{ $labels.xid }}}} of its unit "
             f"{{{{ $labels.unit }}}} in the last {window} (limit 0). {cures[action]}",
             hold="1m",
@@ -139,7 +139,7 @@ def fabric_fault(_: Terms) -> tuple[Alert, ...]:
             FABRIC,
             f"{fabric_service.RUNNING} == 0",
             "critical",
-            "The Fabric Manager does not run.",
+            "Fabric Manager does not run",
             f"{COUNT} Fabric Managers run on {MACHINE} (limit 1), and its NVSwitches need it: no "
             "program that uses several GPUs starts. Start it: systemctl start "
             f"nvidia-fabricmanager. {FABRIC_LOG}",
@@ -150,7 +150,7 @@ def fabric_fault(_: Terms) -> tuple[Alert, ...]:
             FABRIC,
             f"count by ({NODE}) ({nvlink.FABRIC_STATE} < {REGISTERED})",
             "critical",
-            "GPUs have not joined the fabric.",
+            "GPUs have not joined the fabric",
             f"{COUNT} GPUs of {MACHINE} have not joined the NVSwitch fabric (limit 0):{waiting}. "
             f"CUDA does not start on them. Restart the Fabric Manager. {FABRIC_LOG}",
             hold="5m",
@@ -160,7 +160,7 @@ def fabric_fault(_: Terms) -> tuple[Alert, ...]:
             FABRIC,
             f"{nvlink.FABRIC_HEALTH} == 1",
             "warning",
-            "The fabric is in trouble.",
+            "fabric reports a fault",
             f"The fabric reports {COUNT} trouble of {ONE_GPU} (limit 0): {by_label('kind', HEALTH)}"
             ".",
             hold="1m",
@@ -177,11 +177,11 @@ def switch_fault(terms: Terms) -> Alert:
         FABRIC,
         events(kernel_log.SWITCH_ERRORS, over, memory, severity="fatal"),
         "critical",
-        "An NVSwitch had a fatal error.",
+        "fatal NVSwitch error",
         f"{{{{ $labels.switch }}}} of {MACHINE} had {COUNT} fatal errors {{{{ $labels.sxid }}}} "
         f"(SXid) in the last {window} (limit 0). Jobs that use it have failed. Drain the node and "
-        "reset all GPUs and switches (nvidia-smi --gpu-reset), or reboot; if it comes back, ask "
-        "for service.",
+        "reset all GPUs and switches (nvidia-smi --gpu-reset), or reboot; if it comes back, open "
+        "a support case.",
         labels={"sign": "switch"},
     )
 
@@ -201,9 +201,9 @@ def pcie_replays(terms: Terms) -> Alert:
         "DgxPcieReplays",
         many,
         "warning",
-        "A GPU's PCIe link sends packets again.",
+        "PCIe link sends packets again",
         f"{ONE_GPU} sends {{{{ $value | humanize }}}} PCIe packets a minute and lane again (limit "
         f"{limits} at generation {{{{ $labels.generation }}}}; {lanes} lanes). Reseat the GPU or "
-        "its riser, look at lspci -vv and dmesg (AER), and ask for service.",
+        "its riser, look at lspci -vv and dmesg (AER), and open a support case.",
         hold="5m",
     )

@@ -44,7 +44,7 @@ def infiniband_errors(terms: Terms) -> tuple[Alert, Alert]:
             name,
             many,
             "warning",
-            "An InfiniBand port makes errors.",
+            "InfiniBand errors",
             f"Port {PORT} of {NODE} had {COUNT} errors ({{{{ $labels.kind }}}}) in the last 1h "
             f"(limit {limits}). {cure}",
             labels={"sign": "errors"},
@@ -53,7 +53,7 @@ def infiniband_errors(terms: Terms) -> tuple[Alert, Alert]:
             name,
             f"{infiniband.LINK_UP} == 0 and {was_up}",
             "warning",
-            "An InfiniBand port is down.",
+            "InfiniBand port down",
             f"Port {PORT} of {NODE} has {COUNT} links up (limit 1); it was up within the last day. "
             f"{cure}",
             hold="5m",
@@ -73,7 +73,7 @@ def infiniband_flapping(terms: Terms) -> Alert:
         "DgxInfinibandFlapping",
         f"(sum without (kind) (round({counted})) >= {most}) or ({seen} >= {most})",
         "warning",
-        "An InfiniBand port goes down again and again.",
+        "InfiniBand port flaps",
         f"Port {PORT} of {NODE} went down {COUNT} times in the last "
         f"{limits.infiniband_downs_window} (limit {most}). Replace its cable or transceiver; then "
         "look at the port of the switch.",
@@ -93,7 +93,7 @@ def raid_degraded(_: Terms) -> Alert:
         "DgxRaidDegraded",
         f"{pick(disk.MEMBERS, state='missing')} > 0",
         "warning",
-        "An array has lost a member.",
+        "array lost a member",
         f"{{{{ $labels.device }}}} of {NODE} lacks {COUNT} of its members (limit 0; {working} "
         f"work{ill}; see cat /proc/mdstat). Save what is on it if it is a "
         "RAID 0; replace the disk, and add it again (mdadm --add).",
@@ -107,7 +107,7 @@ def disk_failing(_: Terms) -> Alert:
         "DgxDiskFailing",
         f"{disk_faults.FAULT} == 1",
         "warning",
-        "A disk fails.",
+        "disk is failing",
         f"Disk {{{{ $labels.device }}}} of {NODE} shows {COUNT} sign of failing (limit 0): "
         f"{by_label('kind', DISK_FAULTS)}.",
         hold="1m",
@@ -120,7 +120,7 @@ def chassis_fault(_: Terms) -> Alert:
         "DgxChassisFault",
         f"{chassis_faults.FAULT} == 1",
         "warning",
-        "A part of the chassis raises an alarm.",
+        "chassis alarm",
         f"{{{{ $labels.sensor }}}} of {NODE} raises {COUNT} alarm (limit 0). "
         f"{by_label('kind', CHASSIS_FAULTS)}.",
         hold="2m",

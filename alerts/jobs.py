@@ -28,7 +28,7 @@ def hung() -> tuple[Alert, Alert]:
             name="DgxJobHung",
             expr=f"{job_watch.HUNG} == 1",
             severity="critical",
-            summary="A job hangs.",
+            summary="job hangs",
             description=(
                 "Rank {{ $labels.rank }} (pid {{ $labels.pid }}, host {{ $labels.host }}) on "
                 f"{GPU} has launched fewer collectives{launched} than the other ranks of its "
@@ -41,7 +41,7 @@ def hung() -> tuple[Alert, Alert]:
             expr=f"count by ({NODE}) ({state} == 1) unless on ({NODE}) {job_watch.HUNG}",
             severity="critical",
             hold=UNCONFIRMED,
-            summary="A job hangs.",
+            summary="job hangs",
             description=(
                 f"{COUNT} GPUs of {MACHINE} wait for one another, and none works:{names}. Which "
                 f"rank they wait for is not known: NCCL does not tell. {cure}"
@@ -60,7 +60,7 @@ def slower(terms: Terms) -> Alert:
         expr=f"max by ({NODE}) ({record}) >= {limits.slower_share:g}",
         severity="info",
         hold=limits.slower_window,
-        summary="A job has become slower.",
+        summary="job slower than in its first hour",
         description=(
             f"Steps on GPUs of {MACHINE} take up to "
             "{{ $value | humanizePercentage }} longer than in their job's own first hour (limit "

@@ -25,10 +25,10 @@ def nvlink_down(_: Terms) -> Alert:
         f"unless on ({NODE}) "
         f"({system.GPUS} < {system.GPUS_EXPECTED})",
         "critical",
-        "NVLinks are down.",
+        "NVLinks down",
         f"{ONE_GPU} has {COUNT} of {most} NVLinks up (down:{down}). Drain the node and reset the "
-        "GPU; if the links stay down, look at the NVSwitches and the Fabric Manager, and ask for "
-        "service.",
+        "GPU; if the links stay down, look at the NVSwitches and the Fabric Manager, and open a "
+        "support case.",
         hold="2m",
     )
 
@@ -41,11 +41,11 @@ def nvlink_errors(terms: Terms) -> Alert:
         "DgxNvlinkErrors",
         f"sum without (kind) ({grown}) >= {limits.nvlink_errors}",
         "warning",
-        "An NVLink makes errors.",
+        "NVLink errors",
         f"NVLink {{{{ $labels.link }}}} of {ONE_GPU} had {COUNT} errors in the last "
         f"{limits.nvlink_errors_window} (limit {limits.nvlink_errors}). Each costs time; a link "
         "that goes on like this fails in the end. Look at nvidia-smi nvlink -e, plan a reset of "
-        "the GPU, and ask for service if the errors come back.",
+        "the GPU, and open a support case if the errors come back.",
     )
 
 
@@ -53,8 +53,8 @@ def pcie_degraded(terms: Terms) -> tuple[Alert, Alert]:
     """Fewer lanes than the slot has; or a lower generation all the while under load: the GPU works,
     or its data fill what the slower link can carry (each generation carries twice the one before).
     """
-    name, summary = "DgxPcieDegraded", "A GPU's PCIe link is slower than its slot."
-    cure = "Reseat the GPU or its riser; look at lspci -vv (LnkSta), and ask for service."
+    name, summary = "DgxPcieDegraded", "PCIe link slower than its slot"
+    cure = "Reseat the GPU or its riser; look at lspci -vv (LnkSta), and open a support case."
     over = terms.over("15m")
     fastest = f"max_over_time({pcie.GENERATION}[{over}])"
     least = terms.thresholds.loaded_share
@@ -99,7 +99,7 @@ def link_degraded(_: Terms) -> Alert:
         "DgxLinkDegraded",
         f"{speed} < {sheet} and on ({keys}) {negotiated}",
         "warning",
-        "A port is slower than it should be.",
+        "port below its rate",
         "{{ $labels.path }} port {{ $labels.device }} of {{ $labels.instance }} carries "
         f"{{{{ $value | humanize }}}}B/s of {most}B/s. Look at its cable or transceiver, at the "
         "switch's port, and at ethtool or ibstat for the rate.",

@@ -12,9 +12,25 @@ SEVERITIES = ("critical", "warning", "info", "none")
 """For a person now; for somebody soon, for it costs work; good to know; for no person."""
 
 
+ON = "{{ $labels.instance }}"
+GPU = f"GPU {{{{ $labels.gpu }}}} of {ON}"
+PLACES = (
+    ("link", f"NVLink {{{{ $labels.link }}}} of {GPU}"),
+    ("path", f"{{{{ $labels.path }}}} {{{{ $labels.device }}}} of {ON}"),
+    ("gpu", GPU),
+    ("port", f"{{{{ $labels.device }}}}:{{{{ $labels.port }}}} of {ON}"),
+    ("device", f"{{{{ $labels.device }}}} of {ON}"),
+    ("switch", f"{{{{ $labels.switch }}}} of {ON}"),
+    ("sensor", f"{{{{ $labels.sensor }}}} of {ON}"),
+    ("instance", ON),
+)
+"""What an alert is about, by the label that its description names: the narrowest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alerting rule; `hold` is for how long `expr` must hold, as Prometheus writes it.
+    """One alerting rule; `summary` says what is wrong in a few words, `hold` for how long `expr`
+    must hold, as Prometheus writes it.
 
     Several rules may share a name: they are one alert to those who receive it.
     """
@@ -27,6 +43,19 @@ class Alert:
     hold: str = "0s"
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def where(self) -> str:
+        """What the summary begins with: the first of PLACES that the description names."""
+        told = self.description
+        return next((f"{place}: " for label, place in PLACES if f"$labels.{label} " in told), "")
+
+    @property
+    def dashboard(self) -> str:
+        """The board of what it is about, below the address of Grafana."""
+        if "$labels.gpu " in self.description:
+            return f"/d/dgx-gpu?var-instance={ON}&var-gpu={{{{ $labels.gpu }}}}"
+        return f"/d/dgx-node?var-instance={ON}"
+
     def rule(self, terms: Terms) -> dict[str, Any]:
         """As Prometheus reads it."""
         hold = {} if self.hold == "0s" else {"for": terms.over(self.hold)}
@@ -36,9 +65,10 @@ class Alert:
             **hold,
             "labels": {"severity": self.severity, **self.labels},
             "annotations": {
-                "summary": self.summary,
+                "summary": f"{self.where}{self.summary}",
                 "description": self.description,
                 "runbook_url": f"{terms.thresholds.runbook}#{self.name.lower()}",
+                **({"dashboard": self.dashboard} if self.where else {}),
             },
         }
 

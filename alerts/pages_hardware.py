@@ -17,7 +17,7 @@ MISSING = Page(
         "Drain the node: jobs that use the GPU are dead already.",
         "Reset the GPU (`nvidia-smi --gpu-reset -i GPU`), else reboot, else switch the machine off "
         "and on.",
-        "A GPU that stays away, or goes again, is due for service.",
+        "A GPU that stays away, or goes again, needs a support case.",
     ),
     "A GPU that was taken out on purpose: set `system` in the configuration, or a spec sheet of "
     "your own that says how many there are. While the driver is updated no GPU answers.",
@@ -39,7 +39,7 @@ XID = Page(
         "ROW_REMAPPER,PAGE_RETIREMENT -i GPU`; a failure there means replacement. `links`: "
         "`nvidia-smi nvlink -s -i GPU`, reset both ends. `restart_job`: tell the job's owner.",
         "The same critical code again within a day after its reset or reboot: take the GPU out of "
-        "use, run `dcgmi diag -r 3`, ask for service.",
+        "use, run `dcgmi diag -r 3`, open a support case.",
     ),
     "Codes of severity info that a known program causes while it is developed.",
     tuple(table()),
@@ -56,7 +56,7 @@ ECC = Page(
     (
         "Stop the job; go back to a checkpoint from before.",
         "Reset the GPU, so that the row is remapped or the page retired.",
-        "If errors come back after the reset, ask for service.",
+        "If errors come back after the reset, open a support case.",
     ),
     "Never while jobs run on that GPU.",
 )
@@ -84,7 +84,7 @@ HOT = Page(
     (
         "Look at fans, inlet temperature, dust, blanks of empty slots, neighbours in the rack.",
         "Move load away until it is cool.",
-        "One GPU hotter than its neighbours under the same load: ask for service.",
+        "One GPU hotter than its neighbours under the same load: open a support case.",
     ),
     "Never; to be told earlier, raise `alerts.hot_margin`.",
 )
@@ -100,7 +100,7 @@ NVLINK_DOWN = Page(
     ),
     (
         "Drain the node, restart the Fabric Manager where there is one, reset the GPUs or reboot.",
-        "Links that stay down are due for service.",
+        "Links that stay down are for a support case.",
     ),
     "While the Fabric Manager starts.",
 )
@@ -116,7 +116,7 @@ NVLINK_ERRORS = Page(
     ),
     (
         "Look whether its far end counts errors too (`dgx_nvlink_link_info` names it).",
-        "Reset the GPU at the next occasion; if errors come back, ask for service.",
+        "Reset the GPU at the next occasion; if errors come back, open a support case.",
     ),
     "A burst when the driver is loaded or a GPU is reset.",
 )
@@ -130,7 +130,10 @@ PCIE = Page(
         "`nvidia-smi -q -i GPU | grep -A8 'GPU Link Info'`",
         "`lspci -vv -s BUS | grep -E 'LnkCap|LnkSta'`",
     ),
-    ("Reseat the GPU, the riser or the cable; look at the firmware's settings; ask for service.",),
+    (
+        "Reseat the GPU, the riser or the cable; look at the firmware's settings.",
+        "If it stays slow: open a support case.",
+    ),
     "Boards that share the lanes of a slot: then the limit that the driver states is wrong.",
 )
 

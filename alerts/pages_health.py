@@ -15,7 +15,7 @@ RECOVERY = Page(
         "Drain the node (Slurm: `scontrol update nodename=NODE state=drain reason=gpu`).",
         "1 and 4: `nvidia-smi --gpu-reset -i GPU` once nobody uses it. 2: reboot. 3: end the jobs "
         "that span GPUs.",
-        "It asks again after that: reboot once; then ask for service.",
+        "It asks again after that: reboot once; then open a support case.",
     ),
     "Never while jobs are to run there.",
 )
@@ -67,7 +67,7 @@ FABRIC = Page(
         "manager: `systemctl restart nvidia-fabricmanager`; its version must be the driver's.",
         "state: the same, then reset the GPUs that wait, or reboot.",
         "health, switch: drain the node, reset all GPUs at once (`nvidia-smi --gpu-reset`), or "
-        "reboot; what comes back is due for service.",
+        "reboot; what comes back needs a support case.",
     ),
     "While the driver or the Fabric Manager is updated.",
 )
@@ -82,7 +82,7 @@ REPLAYS = Page(
     ),
     (
         "Plan a stop of the node: reseat the GPU, the riser or the cable.",
-        "If it comes back: ask for service.",
+        "If it comes back: open a support case.",
     ),
     "A burst when the GPU is reset.",
 )

@@ -52,7 +52,7 @@ def link_saturated(terms: Terms) -> Alert:
         f"unless ({nvlink} unless on ({GPU}) ({costs}))",
         severity="warning",
         hold="1m",
-        summary="A link is full.",
+        summary="link at its limit",
         description=_text(
             terms,
             "{{ $labels.path }} {{ $labels.device }} ({{ $labels.direction }})"
@@ -71,7 +71,7 @@ def disk_saturated(terms: Terms) -> Alert:
         expr=f"{pick(saturation(terms), path='disk')} >= {full:g}",
         severity="warning",
         hold="1m",
-        summary="A disk is at its limit.",
+        summary="disk at its limit",
         description=_text(terms, "Disk {{ $labels.device }} ({{ $labels.direction }})")
         + f" {ADVICE[State.STARVED, Cause.DISK]}",
     )

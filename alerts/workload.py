@@ -46,7 +46,7 @@ def starved(spans: Span, severity: str, only: str = "") -> Alert:
         expr=f"{known} >= {spans.share:g}{only}",
         severity=severity,
         hold="1m",
-        summary="A GPU waits for its input.",
+        summary="waits for its input",
         description=f"{GPU} waited for {SHARE} of the last {spans.window} (limit "
         f"{spans.share:.0%}).{_first_causes(spans.record)}",
         labels={"window": spans.window},
@@ -78,7 +78,7 @@ def starved_by_nobody_knows(terms: Terms) -> Alert:
         expr=f"{waits} >= {limits.starved_share:g}",
         severity="info",
         hold="1m",
-        summary="A GPU waits, and it is not known for what.",
+        summary="waits, cause unknown",
         description=f"{GPU} was {SUMMARIES[State.STARVED, Cause.UNKNOWN]} for {SHARE} of the last "
         f"{limits.starved_window} (limit {limits.starved_share:.0%}). "
         f"{ADVICE[State.STARVED, Cause.UNKNOWN]}",
@@ -95,7 +95,7 @@ def held(terms: Terms) -> Alert:
         name="DgxGpuHeldIdle",
         expr=f"{share(part, whole, but=VERDICT)} >= {limits.held_share:g}",
         severity="info",
-        summary="A process holds a GPU and does nothing.",
+        summary="held by an idle process",
         description=(
             f"{GPU} was held by a process that did nothing for {SHARE} of the last "
             f"{limits.held_window} (limit {limits.held_share:.0%}). "
@@ -128,7 +128,7 @@ def throttled(terms: Terms) -> Alert:
         expr=f"{share(part, whole, but=VERDICT)} >= {limits.throttled_share:g}",
         severity="warning",
         hold="1m",
-        summary="A GPU is slowed down.",
+        summary="throttled",
         description=(
             f"{GPU} was {summaries(State.THROTTLED)} for {SHARE} of the last "
             f"{limits.throttled_window} (limit {limits.throttled_share:.0%}). "
@@ -148,7 +148,7 @@ def straggler(terms: Terms, spans: Span) -> Alert:
         expr=f"{named} * on ({NODE}, uuid) group_left (gpu) {gpu.INFO}",
         severity="warning",
         hold="1m",
-        summary="One GPU keeps the others waiting.",
+        summary="keeps the other GPUs waiting",
         description=f"{GPU} is waited for by {COUNT} GPUs of the machine:{names} (each for "
         f"{spans.share:.0%} of the last {spans.window} or more). "
         f"{ADVICE[State.STARVED, Cause.PEER]}",
@@ -167,7 +167,7 @@ def unnamed_straggler(terms: Terms, spans: Span) -> Alert:
         expr=f"count by ({NODE}) ((({whole} - {named}) or {whole}) >= {spans.share:g})",
         severity="warning",
         hold="1m",
-        summary="GPUs wait for a slow one.",
+        summary="GPUs wait for a slow one",
         description=f"{COUNT} GPUs of {MACHINE} wait for a slow peer:{names} (each for "
         f"{spans.share:.0%} of the last {spans.window} or more). Which one they wait for cannot be "
         f"told from here: compare the GPUs of their job, on other hosts too. "

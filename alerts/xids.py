@@ -14,7 +14,7 @@ from alerts.spans import Terms
 from alerts.words import COUNT, GPU, by_label
 
 NAME = "DgxGpuXid"
-SUMMARY = "A GPU reported an XID error."
+SUMMARY = "XID {{ $labels.xid }}"
 THERE = f"and on ({NODE}, uuid) {gpu.INFO}"
 """Of GPUs that are still there: one that is lost is told as missing."""
 

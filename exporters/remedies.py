@@ -18,8 +18,8 @@ class Remedy(NamedTuple):
 
 RESET = "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU)."
 SERVICE = "Take the GPU out of use and ask for its replacement."
-RESEAT = "Reseat the GPU or its riser, look at lspci -vv (LnkSta), ask for service."
-TOPOLOGY = "Compare nvidia-smi topo -m with the system's; ask for service."
+RESEAT = "Reseat the GPU or its riser, look at lspci -vv (LnkSta), open a support case."
+TOPOLOGY = "Compare nvidia-smi topo -m with the system's; open a support case."
 
 REMEDIES: Mapping[FindingKind, Remedy] = {
     FindingKind.SOURCE_DOWN: Remedy(
@@ -31,7 +31,8 @@ REMEDIES: Mapping[FindingKind, Remedy] = {
         "persistence mode the driver may only need longer to start: nvidia-smi -pm 1.",
     ),
     FindingKind.GPUS_MISSING: Remedy(
-        "DgxGpuMissing", "Drain the node, see dmesg for XID 79, reboot it; then ask for service."
+        "DgxGpuMissing",
+        "Drain the node, see dmesg for XID 79, reboot it; then open a support case.",
     ),
     FindingKind.GPUS_UNEXPECTED: Remedy("", "Set `system` in the configuration."),
     FindingKind.RECOVERY_NEEDED: Remedy(
@@ -57,7 +58,8 @@ REMEDIES: Mapping[FindingKind, Remedy] = {
         "DgxFabricFault", "Look at nvidia-smi nvlink -s and /var/log/fabricmanager.log."
     ),
     FindingKind.SWITCH_ERROR: Remedy(
-        "DgxFabricFault", "Drain the node, reset all GPUs at once or reboot; then ask for service."
+        "DgxFabricFault",
+        "Drain the node, reset all GPUs at once or reboot; then open a support case.",
     ),
     FindingKind.LINKS_DOWN: Remedy("DgxNvlinkDown", f"{RESET} Then look at the Fabric Manager."),
     FindingKind.LINK_ERRORS: Remedy(

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -30,7 +31,7 @@ Document = dict[str, Any]
 
 GIB = 1 << 30
 MHZ = 1e6
-SEEN = 0.01
+SEEN = 0.05
 """Share of the time from which something is told."""
 
 WIDE = 100
@@ -42,27 +43,45 @@ Cell = Callable[[Document, SampleStore], str]
 
 def run(arguments: argparse.Namespace) -> int:
     """Look for a second, print, end."""
+    logging.getLogger().addHandler(logging.NullHandler())  # findings tell of what is wrong
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = build_agent(settings_of(arguments), hardware, clock)
     last = first_snapshot_now(agent)
-    if arguments.json:
-        wrong = tuple(findings(last, agent.recognise(agent.gpus.inventory)))
-        print(json.dumps(document(replace(last, findings=wrong), last.at), indent=2))
-        return 0
     view = view_of(agent, hardware)
     page_state = PageState(view)
     page_state.take(last, understand(view))
     frame = whole(page_state.machine(), page_state.tick())
+    if arguments.json:
+        wrong = tuple(findings(last, agent.recognise(agent.gpus.inventory)))
+        told = {name: frame[name] for name in ("level", "headline", "action")}
+        print(json.dumps(told | document(replace(last, findings=wrong), last.at), indent=2))
+        return 0
     print(printable("\n".join(page(frame, SampleStore.of(last), terminal_width()))))
     return 0
 
 
 def page(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
-    """The snapshot in words: the verdict, the machine, its GPUs, what moves, what is wrong."""
-    yield from prose(f"{frame['headline']}.", width, indent="")
+    """The snapshot in words: the verdict, what is wrong, the machine, its GPUs, what moves."""
+    yield from verdict(frame, width)
     yield ""
     yield machine(samples)
+    yield from body(frame, samples, width)
+
+
+def verdict(frame: Document, width: int) -> Iterator[str]:
+    """The whole machine in one sentence, what to do about it, and each finding."""
+    yield from prose(f"{frame['headline']}.", width, indent="")
+    if frame["action"]:
+        yield from prose(f"Do: {frame['action']}", width, indent="")
+    for finding in frame["findings"]:
+        yield from prose(finding["sentence"], width, hanging="  ")
+    if not frame["findings"]:
+        yield "All expected hardware is present and at full speed."
+
+
+def body(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
+    """GPUs, jobs, data paths and the host."""
     if frame["gpus"]:
         yield f"  {', '.join(sorted({gpu['model'] for gpu in frame['gpus']}))}"
         yield ""
@@ -76,10 +95,6 @@ def page(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
     yield from flows(frame["paths"], width)
     yield ""
     yield from prose(host(samples), width, indent="")
-    yield ""
-    yield "Wrong:" if frame["findings"] else "All expected hardware is present and at full speed."
-    for finding in frame["findings"]:
-        yield from prose(finding["sentence"], width, hanging="  ")
 
 
 def machine(samples: SampleStore) -> str:
@@ -145,24 +160,35 @@ COLUMNS: tuple[tuple[str, Cell], ...] = (
     ("temp C", lambda gpu, _: number(_meters(gpu)["temperature"]["value"])),
     ("links", _links),
 )
-MORE: tuple[tuple[str, Cell], ...] = (("SM MHz", _of("clock", MHZ)), ("limit C", _hottest))
+
+
+def _who(gpu: Document, _: SampleStore) -> str:
+    """The largest process, and how many more."""
+    first, *rest = [f"{one['program']} {one['pid']}" for one in gpu["processes"]] or [""]
+    return f"{first} +{len(rest)}" if rest else first
+
+
+MORE: tuple[tuple[str, Cell], ...] = (
+    ("SM MHz", _of("clock", MHZ)),
+    ("limit C", _hottest),
+    ("process", _who),
+)
 
 
 def times(found: Iterable[Document], width: int) -> Iterator[str]:
     """Where the time of GPUs went in the last seconds, where it went to more than one thing."""
-    divided = sorted((gpu for gpu in found if _shares(gpu)), key=_shares)
-    for words, group in groupby(divided, key=_shares):
+    divided = sorted((gpu for gpu in found if len(_parts(gpu)) > 1), key=_parts)
+    for pairs, group in groupby(divided, key=_parts):
         alike = list(group)
         names = ranges(int(gpu["gpu"]) for gpu in alike)
+        means = [(sum(g["shares"][pair] for g in alike) / len(alike), pair) for pair in pairs]
+        words = ", ".join(f"{share(m)} {_pair(*p.split('/'))}" for m, p in sorted(means)[::-1])
         yield from prose(f"time of GPU{'s' * (len(alike) > 1)} {names}: {words}", width)
 
 
-def _shares(gpu: Document) -> str:
-    """The shares in words, the largest first; empty where one thing takes it all."""
-    seen = sorted(((s, pair) for pair, s in gpu["shares"].items() if s >= SEEN), reverse=True)
-    if len(seen) < 2:
-        return ""
-    return ", ".join(f"{share(part)} {_pair(*pair.split('/'))}" for part, pair in seen)
+def _parts(gpu: Document) -> tuple[str, ...]:
+    """What the GPU's time went to."""
+    return tuple(sorted(pair for pair, part in gpu["shares"].items() if part >= SEEN))
 
 
 def _pair(state: str, cause: str) -> str:

@@ -81,6 +81,11 @@ def _once_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
 
 
+def _watch_flags(parser: argparse.ArgumentParser) -> None:
+    _hardware_flags(parser)
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="watch a tape")
+
+
 def _check_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
     parser.add_argument("--replay", type=_path, metavar="FILE", help="check a tape")
@@ -191,6 +196,11 @@ COMMANDS: dict[str, tuple[Flags, str, str]] = {
         _once_flags,
         "one look at the machine",
         "dgx-telemetry once\ndgx-telemetry once --json --simulate dgx-h100:training",
+    ),
+    "watch": (
+        _watch_flags,
+        "the same on the whole terminal, each second; h tells the keys, q ends it",
+        "dgx-telemetry watch\ndgx-telemetry watch --simulate dgx-1-v100:starved-disk",
     ),
     "check": (
         _check_flags,

@@ -11,7 +11,7 @@ from agent.service.journal import LogConfig
 from agent.sources.allocation import AllocationConfig
 from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig
-from agent.sources.nvlink import NvlinkConfig
+from agent.sources.options import NvlinkConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from agent.specs.machine import SaturationConfig, SpecConfig

@@ -4,7 +4,6 @@ import ctypes
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from agent.config.settings import Section
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fabric_mask import health
 from agent.hardware.fields import ALL_LINKS, FieldId
@@ -14,16 +13,8 @@ from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import PERMANENT, Out, Read, ValueRow
+from agent.sources.options import NvlinkConfig
 from agent.specs.machine import MachineSpecs
-
-
-class NvlinkConfig(Section, frozen=True):
-    """Whether bytes are counted link by link: of 8 GPUs with 18 links those are 576 series, which
-    tell a slow link from its neighbours. Totals, errors and the state of each link always are."""
-
-    table = "nvlink"
-    per_link: bool = True
-
 
 LINK_LABELS = (*GPU_LABELS, "link")
 _DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"
@@ -366,13 +357,12 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         if absent.reason in FINAL:
             raise
         device.unsure, refused = True, absent.kept()
-    state = (LINK_UP, LINKS, LINKS_EXPECTED)
-    everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, FABRIC_STATE, FABRIC_HEALTH)
+    state, fabric = (LINK_UP, LINKS, LINKS_EXPECTED), (FABRIC_STATE, FABRIC_HEALTH)
+    everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, *fabric)
     if not links:
         yield gpu_context.read("nvlink", "none", everything, _refusal(refused), intervals.TOPOLOGY)
         return
-    own = LinkReads(device, links, gpu_context)
-    speed = len(links) * link_speed(device)
+    own, speed = LinkReads(device, links, gpu_context), len(links) * link_speed(device)
     totals, per_link = _totals(device, speed), _per_link(device, links)
     interval = TotalsInterval(gpu_context.gpm, totals, speed / 2).interval
     yield gpu_context.read("nvlink", "totals", TOTALS, totals.read, interval, run_on_wake=True)
@@ -387,7 +377,4 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     yield gpu_context.read(
         "nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, own.far_ends_interval
     )
-    fabric = partial(_fabric, device)
-    yield gpu_context.read(
-        "nvlink", "fabric", (FABRIC_STATE, FABRIC_HEALTH), fabric, intervals.LINKS
-    )
+    yield gpu_context.read("nvlink", "fabric", fabric, partial(_fabric, device), intervals.LINKS)

@@ -1,9 +1,9 @@
-"""What the user may choose of the host's sources."""
+"""What the user may choose of sources."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent.config.settings import Configuration, Settings
+from agent.config.settings import Configuration, Section, Settings
 from agent.polling import intervals
 from agent.polling.reads import fixed
 
@@ -22,3 +22,11 @@ class HostOptions:
     def settings(self) -> Settings:
         """Those in force."""
         return self.configuration.current
+
+
+class NvlinkConfig(Section, frozen=True):
+    """Whether bytes are counted link by link: of 8 GPUs with 18 links those are 576 series, which
+    tell a slow link from its neighbours. Totals, errors and the state of each link always are."""
+
+    table = "nvlink"
+    per_link: bool = True

@@ -50,7 +50,7 @@ PROCESS = internal(
 )
 
 PROGRAM = internal(
-    "dgx_gpu_process_program_info",
+    "dgx_gpu_process_info",
     "1 for each of the largest compute processes of the GPU, with its program: for the machine's "
     "own page and terminal.",
     "nvmlDeviceGetComputeRunningProcesses, /proc/PID/comm",

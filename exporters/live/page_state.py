@@ -28,7 +28,7 @@ class PageState:
         self._directions = PathDirections(view.bandwidth)
         self._links = LinkStates(view.bandwidth)
         self._inventory: object = None
-        self._known = Understanding()
+        self.known = Understanding()
         self._asked: frozenset[str] = frozenset()  # metrics that what seldom changes is made of
         self._samples_turn = 0  # of the samples, up to which they have been looked through
         self._events: Set[Event] | None = None
@@ -53,9 +53,9 @@ class PageState:
         since, self._samples_turn = self._samples_turn, samples.turn
         self._snapshot = snapshot
         changed = samples.changed(self._asked, since)
-        anew = changed or inventory is not self._inventory or known is not self._known
+        anew = changed or inventory is not self._inventory or known is not self.known
         news = changed or samples.changed(known.asked, since)
-        self._inventory, self._known = inventory, known
+        self._inventory, self.known = inventory, known
         moved = self._directions.survey(samples, anew=anew)
         if moved or anew:
             self._survey()
@@ -84,7 +84,7 @@ class PageState:
             "paths": self._directions.static(),
             "links": self._links.static(),
             "graph": self._links.graph,
-            "absent": self._known.absent,
+            "absent": self.known.absent,
         }
         self._asked = frozenset(samples.asked)
         if machine != self._machine:
@@ -133,7 +133,7 @@ class PageState:
             "headline": sentence,
             "action": headline.action(facts, gpus),
             "uptime_seconds": None if self._began is None else int(snapshot.at - self._began),
-            "findings": self._known.told,
+            "findings": self.known.told,
             "gpus": gpus,
             "paths": paths,
             "links": self._links.dynamic(samples),
@@ -156,7 +156,7 @@ class PageState:
                 )
                 if ratio is not None and ratio >= headline.WORTH_TELLING
             ],
-            findings=self._known.findings,
+            findings=self.known.findings,
             events=self._events,
         )
 

@@ -51,7 +51,7 @@ class Watched:
         self.bench.agent.poller.listeners[:] = [heard.append]
         self.bench.run(1)
         self.bench.agent.poller.listeners.clear()
-        self.page_state.take(heard[0], self.page_state._known, None)
+        self.page_state.take(heard[0], self.page_state.known, None)
         return heard[0]
 
     def hurry(self) -> "Watched":

@@ -22,7 +22,7 @@ def test_it_fits_the_terminal(name: str) -> None:
         told = list(page(frame, samples, width))
         assert max(map(len, told)) <= width
         assert told[0].startswith(("8 GPUs busy", "4 GPUs busy", "16 GPUs busy", "The GPU is busy"))
-        assert told[-1] == "All expected hardware is present and at full speed."
+        assert "All expected hardware is present and at full speed." in told
 
 
 def test_a_wide_terminal_is_told_more() -> None:
@@ -49,9 +49,9 @@ def test_why_and_what_to_do_is_told_once_for_all_alike() -> None:
 
 def test_what_is_wrong_is_listed() -> None:
     told = lines("dgx-station-v100:gpu-lost", seconds=10)
-    assert told[0].startswith("GPU 2 is lost, 3 of 4 answer")
+    assert told[0].startswith("GPU 2 lost, 3 of 4 answer")
     assert [line for line in told if line.split()[:2] == ["2", "lost"]]
-    assert "  3 of 4 GPUs answer, GPU 2 not among them" in told[told.index("Wrong:") :]
+    assert "  3 of 4 GPUs answer, GPU 2 not among them" in told[: told.index("")]
 
 
 def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:

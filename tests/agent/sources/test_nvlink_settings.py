@@ -5,7 +5,7 @@ import re
 import pytest
 
 from agent.config.settings import Settings
-from agent.sources.nvlink import NvlinkConfig
+from agent.sources.options import NvlinkConfig
 from tests.support.machines import simulated
 
 

@@ -1,0 +1,109 @@
+"""`watch`: what its keys show, and that the terminal is as it was when it ends."""
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from agent.cli.watch import SORTS, Choice, text
+from agent.series import SampleStore
+from tests.support.live_machines import Document, Watched, watched
+from tests.support.repository import ROOT
+
+WIDTH = 80
+
+
+@pytest.fixture(scope="module")
+def machine() -> Watched:
+    return watched("dgx-station-v100:starved-disk").run(24)
+
+
+@pytest.fixture(scope="module")
+def frame(machine: Watched) -> Document:
+    return machine.frame()
+
+
+def shown(machine: Watched, frame: Document, keys: str) -> list[str]:
+    choice = Choice()
+    for key in keys:
+        choice.press(key)
+    samples = SampleStore.of(machine.bench.agent.poller.latest)
+    return list(text(frame, choice, samples, WIDTH))
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ("", "  gpu  state"),
+        ("2", "python3, pid "),
+        ("9", "There is no GPU 9."),
+        ("p", "  path  device"),
+        ("j", "  job "),
+        ("h", "q  end"),
+        ("x", "  gpu  state"),
+    ],
+)
+def test_a_key_shows_what_it_is_for(
+    machine: Watched, frame: Document, keys: str, says: str
+) -> None:
+    lines = shown(machine, frame, keys)
+    assert any(line.startswith(says) or says in line for line in lines)
+    assert "4 GPUs starved by disk" in lines[1]
+    assert lines[2].startswith("Do: ")
+    assert max(map(len, lines)) <= WIDTH
+
+
+def test_gpus_are_sorted_by_what_s_has_chosen(machine: Watched, frame: Document) -> None:
+    for presses, name in enumerate(SORTS):
+        rows = [line for line in shown(machine, frame, "s" * presses) if line[4:5].isdigit()]
+        wanted = [gpu["gpu"] for gpu in sorted(frame["gpus"], key=SORTS[name])]
+        assert [row[4] for row in rows] == wanted
+        assert f"({name})" in shown(machine, frame, "s" * presses)[-1]
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    """Both ends of a terminal of 24 lines."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
+    yield ours, theirs
+    os.close(ours)
+    os.close(theirs)
+
+
+def read_until(ours: int, wanted: str, seconds: float = 60.0) -> str:
+    seen, deadline = "", time.monotonic() + seconds
+    while wanted not in seen:
+        assert time.monotonic() < deadline, f"no {wanted!r} in {seen[-500:]!r}"
+        if select.select([ours], [], [], 0.5)[0]:
+            seen += os.read(ours, 65536).decode(errors="replace")
+    return seen
+
+
+@pytest.mark.timeout(180)
+def test_a_terminal_is_taken_and_given_back(terminal: tuple[int, int]) -> None:
+    ours, theirs = terminal
+    before = termios.tcgetattr(theirs)
+    command = [sys.executable, "-m", "agent", "watch", "--simulate", "k40:training"]
+    environment = {**os.environ, "NO_COLOR": "1", "TERM": "xterm"}
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    ) as process:
+        first = read_until(ours, "h help")
+        assert "\x1b[?1049h" in first
+        assert "\x1b[3" not in first, "no colour where nobody wants one"
+        assert len(first.rsplit("\x1b[H")[-1].splitlines()) <= 24
+        os.write(ours, b"h")
+        read_until(ours, "this help")
+        os.write(ours, b"q")
+        read_until(ours, "\x1b[?1049l")
+        assert process.wait(60) == 0
+    assert termios.tcgetattr(theirs) == before
