@@ -59,7 +59,7 @@ def _value(gpu: Document, name: str) -> float:
 
 
 @dataclass(slots=True)
-class Choice:
+class ViewChoice:
     """What the keys have chosen; `gpu` is an index."""
 
     shown: str = "a"
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = build_agent(settings_of(arguments), hardware, clock)
     view = view_of(agent, hardware)
-    choice, screen = Choice(), Screen(sys.stdout.isatty())
+    choice, screen = ViewChoice(), Screen(sys.stdout.isatty())
     page_state = PageState(view)
 
     async def look() -> None:
@@ -111,14 +111,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _take_key(choice: Choice, ticked: asyncio.Event) -> None:
+def _take_key(choice: ViewChoice, ticked: asyncio.Event) -> None:
     """Keys that are there; drawn at once."""
     for key in os.read(sys.stdin.fileno(), 16).decode(errors="ignore"):
         choice.press(key)
     ticked.set()
 
 
-async def _show(view: View, page_state: PageState, choice: Choice, screen: "Screen") -> None:
+async def _show(view: View, page_state: PageState, choice: ViewChoice, screen: "Screen") -> None:
     snapshot: Snapshot = view.latest()
     known = page_state.known
     if snapshot.tick - known.tick >= AFRESH or known.tick < 0:
@@ -152,7 +152,7 @@ class Screen:
             if before is not None:
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
-    def draw(self, frame: Document, choice: Choice, samples: SampleStore) -> None:
+    def draw(self, frame: Document, choice: ViewChoice, samples: SampleStore) -> None:
         """One frame, cut to what fits; the size is asked each time."""
         size = shutil.get_terminal_size((80, 24))
         lines = list(text(frame, choice, samples, min(size.columns, 140)))
@@ -173,7 +173,7 @@ class Screen:
             yield f"\x1b[{code}m{line}\x1b[0m" if code and self.coloured else line
 
 
-def text(frame: Document, choice: Choice, samples: SampleStore, width: int) -> Iterator[str]:
+def text(frame: Document, choice: ViewChoice, samples: SampleStore, width: int) -> Iterator[str]:
     """The lines of one frame: the machine, the verdict, what was chosen, the keys."""
     host = frame["machine"]["host"]
     yield f"{host}  {once.machine(samples)}"[:width]
