@@ -35,6 +35,7 @@ class Reason(StrEnum):
     TOO_SHORT = "too_short"  # what is looked for is shorter than the samples are apart
     IRREGULAR = "irregular"  # there is no rhythm in the samples
     FLAT = "flat"  # the samples hardly vary
+    LEFT_OUT = "left_out"  # there are more devices than are told of
 
 
 FINAL = (Reason.LOST, Reason.NO_DRIVER)

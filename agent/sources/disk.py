@@ -12,7 +12,7 @@ from agent.model import Absent, ReadKey, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
 from agent.polling.reads import Out, Read, fixed
-from agent.sources.options import HostOptions
+from agent.sources.options import HostOptions, bounded
 
 
 class DiskConfig(Section, frozen=True):
@@ -71,6 +71,7 @@ class DiskCountersRead:
         self._ignored = options.settings[DiskConfig].ignore
         self._seen: frozenset[str] = frozenset()
         self._devices: list[str] = []
+        self._left_out: Absent | None = None
         self._list_at = 0.0
         self._filters = CounterFilters()
 
@@ -84,12 +85,15 @@ class DiskCountersRead:
             raise Absent(Reason.MISSING, NO_DISK)
         for device in self._devices:
             self._add(out, device, stats[device])
+        if self._left_out is not None:
+            out.absent(READ_BYTES, self._left_out)
 
     def _list(self, stats: Mapping[str, Any], at: float) -> None:
         self._list_at = at + intervals.LINKS
         self._seen = frozenset(stats)
         disks = whole_disks(self._host.files, self._ignored)
-        self._devices = [disk for disk in disks if disk in stats]
+        counted = [disk for disk in disks if disk in stats]
+        self._devices, self._left_out = bounded(counted, "disk.ignore", "md")
         self._filters.keep(self._devices)
 
     def _add(self, out: Out, device: str, of: Any) -> None:
@@ -115,7 +119,7 @@ class DiskInfo:
             raise Absent(Reason.MISSING, NO_DISK)
         blocks = names_in(self._files, BLOCK)
         arrays = {a: members(self._files, a, blocks) for a in arrays_among(self._files, blocks)}
-        for disk in disks:
+        for disk in bounded(disks, "disk.ignore", "md")[0]:
             kind, model = ("raid", "md/level") if disk in arrays else ("disk", "device/model")
             within = ",".join(array for array, its in arrays.items() if disk in its)
             out.add(INFO, 1, disk, _text_or_nothing(self._files, f"{disk}/{model}"), kind, within)

@@ -12,7 +12,7 @@ from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, interna
 from agent.polling import intervals
 from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
 from agent.polling.reads import Out, Read, fixed
-from agent.sources.options import HostOptions
+from agent.sources.options import HostOptions, bounded
 
 
 class NetworkConfig(Section, frozen=True):
@@ -65,6 +65,7 @@ class InterfaceCounters:
         self._ignored = options.settings[NetworkConfig].ignore
         self._seen: frozenset[str] = frozenset()
         self._devices: list[str] = []
+        self._left_out: Absent | None = None
         self._filters = CounterFilters()
 
     def read(self, out: Out) -> None:
@@ -79,13 +80,16 @@ class InterfaceCounters:
             of = stats[device]
             self._add(out, RECEIVED, of.bytes_recv, device)
             self._add(out, TRANSMITTED, of.bytes_sent, device)
+        if self._left_out is not None:
+            out.absent(RECEIVED, self._left_out)
 
     def _add(self, out: Out, metric: Metric, raw: float, device: str) -> None:
         self._filters.add(out, metric, raw, device, fastest=FASTEST_WIRE)
 
     def _meet(self, stats: Mapping[str, Any]) -> None:
         self._seen = frozenset(stats)
-        self._devices = sorted(name for name in stats if not self._ignored.search(name))
+        counted = [name for name in stats if not self._ignored.search(name)]
+        self._devices, self._left_out = bounded(counted, "network.ignore")
         self._filters.keep(self._devices)
 
 
@@ -110,7 +114,7 @@ class InterfaceFacts:
         devices = [d for d in names if d != NOT_A_DEVICE and not ignored.search(d)]
         if not devices:
             raise Absent(Reason.MISSING, f"{NET} lists no NIC that is not ignored")
-        for device in devices:
+        for device in bounded(devices, "network.ignore")[0]:
             try:
                 out.add(self._metric, self._fact(self._files, device), device)
             except Absent as absent:
