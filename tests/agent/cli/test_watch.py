@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.cli.watch import SORTS, Choice, text
+from agent.cli.watch import SORTS, ViewChoice, text
 from agent.series import SampleStore
 from tests.support.live_machines import Document, Watched, watched
 from tests.support.repository import ROOT
@@ -32,7 +32,7 @@ def frame(machine: Watched) -> Document:
 
 
 def shown(machine: Watched, frame: Document, keys: str) -> list[str]:
-    choice = Choice()
+    choice = ViewChoice()
     for key in keys:
         choice.press(key)
     samples = SampleStore.of(machine.bench.agent.poller.latest)
