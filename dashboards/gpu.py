@@ -1,5 +1,6 @@
 """The GPU: where its time goes, what it computes, what holds it down, what is broken."""
 
+from agent.jobs.identity import JobLabels
 from agent.model import State
 from agent.sources import activity, clocks, gpu, memory, power, process, temperature, workload
 from dashboards.board import Board, Row
@@ -24,8 +25,7 @@ from dashboards.states import of_states
 from dashboards.tables import Column, table, wide
 
 NAME = "{{instance}} GPU {{gpu}}"
-JOB: Labels = ("instance", "gpu", "job_id", "user", "runtime")
-
+JOB: Labels = ("instance", "gpu", *JobLabels._fields)
 GPM = "on GPUs before Hopper, which have no GPM"
 ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 

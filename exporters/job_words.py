@@ -60,8 +60,7 @@ def receipt_document(receipt: Receipt) -> Document:
     return {
         "id": receipt.id,
         "name": receipt.name or None,
-        "user": receipt.user or None,
-        "runtime": receipt.runtime or None,
+        **{name: value or None for name, value in receipt.labels._asdict().items()},
         "gpus": [{"gpu": str(gpu.index), "uuid": gpu.uuid} for gpu in receipt.gpus],
         "began": instant(receipt.began),
         "ended": None if receipt.ended is None else instant(receipt.ended),

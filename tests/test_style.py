@@ -10,6 +10,7 @@ from statistics import median
 import pytest
 
 from agent.catalogue import METRICS
+from agent.jobs.identity import JobLabels
 from agent.model import GPU_LABELS, Kind
 from tests.support.repository import ROOT
 from tests.support.source_code import CODE, breaches, files, relative, tree
@@ -160,7 +161,8 @@ COUNTABLE = re.compile(
 VENDOR_UNITS = re.compile(r"_(percent|milliwatts|mj|mhz|mib|kib|mb|gb|kb|ms|us|ns|ppm|watt)(_|$)")
 IDENTITY = {
     *(*GPU_LABELS, "device", "port", "link", "source", "metric", "system", "path", "direction"),
-    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "user", "runtime", "key"),
+    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "key"),
+    *JobLabels._fields,
 }
 KINDS_OF = {
     *("state", "cause", "reason", "kind", "clock", "limit", "xid", "severity", "lifetime"),

@@ -9,6 +9,7 @@ from agent.diagnosis.account import SecondsByState
 from agent.diagnosis.pulses import GpuPulse
 from agent.jobs.cures import LOST, PEER, cures
 from agent.jobs.grouping import JobGroup
+from agent.jobs.identity import JobLabels
 from agent.jobs.job import ChangeKind, JobChange, Receipt, Slowdown
 from agent.jobs.speed import BIN, KEPT, JobSpeed
 from agent.model import GpuKey, Metric, Pair, Snapshot
@@ -80,7 +81,7 @@ class JobRecord:
     began: float
     speed: JobSpeed
     uses: dict[str, GpuUse] = field(default_factory=dict)  # by UUID
-    names: tuple[str, str, str] = ("", "", "")  # job, user, runtime
+    names: tuple[str, JobLabels] = ("", JobLabels())
     joules: float | None = None
     step: float | None = None
     confidence: float = 0.0

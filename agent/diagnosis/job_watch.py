@@ -17,6 +17,7 @@ from agent.errors import LogEvent
 from agent.jobs.cures import LOST
 from agent.jobs.grouping import JobGroup, JobMember, groups
 from agent.jobs.hangs import Standstill, standstill
+from agent.jobs.identity import JobLabels
 from agent.jobs.job import Hang, Job, JobsTold, NcclStandings, Receipt
 from agent.jobs.nccl_jobs import LocalJob
 from agent.jobs.nccl_told import NcclExchange
@@ -291,11 +292,11 @@ def _begun(group: JobGroup, snapshot: Snapshot) -> JobRecord:
     )
 
 
-def _names(group: JobGroup, samples: SampleStore) -> tuple[str, str, str] | None:
-    """Job, user and runtime as far as they are told."""
+def _names(group: JobGroup, samples: SampleStore) -> tuple[str, JobLabels] | None:
+    """What the job is called, as far as that is told."""
     keys = {member.key for member in group.members}
     found = sorted(
-        (job["job"], job["user"], job["runtime"])
+        (job["job"], JobLabels(*(job[name] for name in JobLabels._fields)))
         for job in samples.labelled(workload.JOB)
         if job["key"] in keys
     )

@@ -86,6 +86,13 @@ def command(files: FileTree, pid: int) -> tuple[str, ...]:
     return tuple(_text(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 
+def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
+    """These variables of /proc/PID/environ and no others; none where it cannot be read, as that of
+    another user's process without CAP_SYS_PTRACE."""
+    pairs = (entry.partition("=") for entry in _text(files, f"/proc/{pid}/environ").split("\0"))
+    return {name: value for name, _, value in pairs if name in names}
+
+
 def uptime(files: FileTree) -> float | None:
     """Seconds since boot, or None where /proc does not tell."""
     try:

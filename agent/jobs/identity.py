@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from posixpath import basename
+from types import MappingProxyType
 from typing import NamedTuple
 
 SHELLS = {"sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox"}
@@ -31,14 +32,27 @@ STARTERS = {
 
 LONGEST_NAME = 64
 
+TOLD = frozenset(
+    {
+        *("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT", "SLURM_JOB_GPUS"),
+        *("APPTAINER_NAME", "SINGULARITY_NAME", "POD_NAME", "POD_NAMESPACE", "HOSTNAME"),
+    }
+)
+"""The variables of an environment that are looked at; all others may hold secrets."""
+
 SLURM = re.compile(r"slurm[^\n]*/job_(\d+)(?:/|$)|/slurm-(\d+)(?:[./]|$)", re.MULTILINE)
 POD = re.compile(
-    r"kubepods[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+    r"(?:kubepods|/\.\.)[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 )
+"""The first part of the path is missing where the agent runs in a pod beside it."""
+IN_POD = re.compile(r"pod[0-9a-f_-]{32,36}(?:\.slice)?/(?:[a-z-]+-)?([0-9a-f]{12})[0-9a-f]{52}")
 CONTAINERS = {
     "podman": re.compile(r"libpod-([0-9a-f]{12})[0-9a-f]*"),
     "docker": re.compile(r"/docker[/-]([0-9a-f]{12})[0-9a-f]*"),
     "containerd": re.compile(r"(?:cri-containerd|nerdctl|/default|/k8s\.io)[-/:]([0-9a-f]{12})"),
+    "apptainer": re.compile(
+        r"(?:apptainer|singularity)[-/](\d{1,10})(?:\.scope|/|$)", re.MULTILINE
+    ),
     "lxc": re.compile(r"/lxc(?:\.payload)?[./]([^/\n]+)"),
 }
 """How a runtime names its containers in the path of a cgroup."""
@@ -57,11 +71,28 @@ class Ancestor(NamedTuple):
 
 class JobOrigin(NamedTuple):
     """Where a GPU process comes from: itself and its parents upwards, the name of the leader of
-    its process group (empty where it has ended), the text of its /proc/PID/cgroup."""
+    its process group (empty where it has ended), the text of its /proc/PID/cgroup, and what is
+    `TOLD` in its environment, as far as that may be read."""
 
     line: tuple[Ancestor, ...]
     leader: str
     cgroup: str
+    environment: Mapping[str, str] = MappingProxyType({})
+
+
+class JobLabels(NamedTuple):
+    """What names a job outside of this agent: the labels of `dgx_gpu_job_info`; empty where
+    nothing is known. `job_id` is the number that Slurm gave (of an array: to this task), the UID
+    of a pod, the beginning of a container's id, or program and pid."""
+
+    job_id: str = ""
+    user: str = ""
+    runtime: str = ""
+    partition: str = ""
+    account: str = ""
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
 
 
 def is_host(name: str) -> bool:
@@ -96,9 +127,9 @@ def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
 def ties(origin: JobOrigin) -> frozenset[str]:
     """What a process shares with the others of its job: a Slurm job, or else an ancestor or a
     process group (a script that starts ranks in the background)."""
-    found = slurm(origin.cgroup)
-    if found:
-        return frozenset((f"slurm {found}",))
+    kind, number = called(origin)
+    if kind == "slurm":
+        return frozenset((f"slurm {number}",))
     top, group = root(origin.line), origin.line[0].group
     shared = {f"process {top.pid} {top.started:g}"}
     if group > 0 and (origin.leader in SHELLS or not is_host(origin.leader)):
@@ -138,16 +169,52 @@ def runtime(cgroup: str) -> tuple[str, str]:
     return "process", ""
 
 
+def called(origin: JobOrigin) -> tuple[str, str]:
+    """What runs the process, and what that calls the job: its cgroup's word, else Slurm's or
+    Apptainer's own in the environment."""
+    kind, number = runtime(origin.cgroup)
+    told = origin.environment
+    if kind != "slurm" and told.get("SLURM_JOB_ID", "").isdecimal():
+        return "slurm", told["SLURM_JOB_ID"]
+    if kind == "process" and _image(told):
+        return "apptainer", ""
+    return kind, number
+
+
+def job_labels(origin: JobOrigin, title: str) -> JobLabels:
+    """All that names the job of a process but its user; `title` where nothing else numbers it."""
+    kind, number = called(origin)
+    told, found = origin.environment, runtime(origin.cgroup)
+    container = _image(told) or (found[1] if found[0] in CONTAINERS else "")
+    labels = JobLabels(job_id=number or title, runtime=kind, container=container)
+    if kind == "slurm":
+        partition, account = (told.get(f"SLURM_JOB_{key}", "") for key in ("PARTITION", "ACCOUNT"))
+        return labels._replace(partition=partition, account=account)
+    if kind == "kubernetes":
+        inside = IN_POD.search(origin.cgroup)
+        return labels._replace(
+            pod=told.get("POD_NAME") or told.get("HOSTNAME") or number,
+            namespace=told.get("POD_NAMESPACE", ""),
+            container=inside[1] if inside else "",
+        )
+    return labels
+
+
+def _image(told: Mapping[str, str]) -> str:
+    """The image that Apptainer runs."""
+    return told.get("APPTAINER_NAME") or told.get("SINGULARITY_NAME") or ""
+
+
 def title(origin: JobOrigin, command: Sequence[str]) -> str:
     """What people call the job: `slurm:1234`, `docker:0123456789ab`, `train.py:4711`.
 
     `command` is the command line of the root.
     """
-    kind, number = runtime(origin.cgroup)
+    kind, number = called(origin)
     if number:
         return f"{kind}:{number}"
     top = root(origin.line)
-    return f"{program(command) or _printable(top.name)}:{top.pid}"
+    return f"{program(command) or printable(top.name)}:{top.pid}"
 
 
 def program(command: Iterable[str]) -> str:
@@ -156,11 +223,12 @@ def program(command: Iterable[str]) -> str:
     words = list(command)
     script = next((w for w in words if w.endswith((".py", ".sh")) and not w.startswith("-")), "")
     if script:
-        return _printable(basename(script))
+        return printable(basename(script))
     if basename(words[0] if words else "").startswith("python") and "-m" in words[:-1]:
-        return _printable(words[words.index("-m") + 1])
+        return printable(words[words.index("-m") + 1])
     return ""
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
+    """A name that can stand in a label: short, and without control characters."""
     return "".join(c if c.isprintable() else "?" for c in name)[:LONGEST_NAME]

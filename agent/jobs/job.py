@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from agent.jobs.identity import JobLabels
 from agent.model import GpuKey, Pair, Reason
 
 
@@ -89,18 +90,16 @@ class Cure(NamedTuple):
 class Receipt:
     """Where the GPU-hours of a job went, up to its end or up to now (`ended` None).
 
-    `name` and `user` are empty unless `job.info` is on. `seconds` are GPU-seconds by state and
-    cause, `unobserved` those of which nothing is known. `steps` are counted from when the rhythm
-    was first seen; rates are steps a second, None without a rhythm. `cost` in the currency of
-    `cost.gpu_hour`, None without one. `lasted` is since its
-    newest process came, `watched` as long as the agent has followed it, both in seconds of the
-    agent's clock.
+    `name` and `labels`, but for the runtime, are empty unless `job.info` is on. `seconds` are
+    GPU-seconds by state and cause, `unobserved` what nothing is known of. `steps` are counted
+    from when the rhythm was first seen; rates are steps a second, None without a rhythm. `cost` in
+    the currency of `cost.gpu_hour`, None without one. `lasted` is since its newest process came,
+    `watched` as long as the agent has followed it, both in seconds of the agent's clock.
     """
 
     id: str
     name: str
-    user: str
-    runtime: str
+    labels: JobLabels
     gpus: tuple[GpuKey, ...]
     began: float
     ended: float | None

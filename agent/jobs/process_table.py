@@ -23,7 +23,7 @@ class TrackedProcess:
     arrived: float
     uid: int | None
     job: str
-    runtime: str
+    labels: identity.JobLabels  # without its user
     ties: frozenset[str]
     inner_pid: int  # as the process sees itself, and NCCL tells of it
 
@@ -99,16 +99,23 @@ class ProcessTable:
         """Meet a process with its ancestors; raises OSError where it cannot be seen."""
         stat = processes.stat(self._files, pid)
         line = tuple(self._line(stat))
-        origin = identity.JobOrigin(line, self._leader(line[0]), processes.cgroup(self._files, pid))
+        told = processes.environment(self._files, pid, identity.TOLD)
+        origin = identity.JobOrigin(
+            line,
+            self._leader(line[0]),
+            processes.cgroup(self._files, pid),
+            {name: identity.printable(value) for name, value in told.items()},
+        )
         command = processes.command(self._files, identity.root(line).pid)
+        title = identity.title(origin, command)
         uptime = processes.uptime(self._files)
         age = 0.0 if now or uptime is None else max(0.0, uptime - stat.started)
         return TrackedProcess(
             started=stat.started,
             arrived=self._clock.monotonic() - age,
             uid=line[0].uid,
-            job=identity.title(origin, command),
-            runtime=identity.runtime(origin.cgroup)[0],
+            job=title,
+            labels=identity.job_labels(origin, title),
             ties=identity.ties(origin),
             inner_pid=self._inner_pid(pid),
         )

@@ -11,6 +11,7 @@ from agent.config.settings import Section
 from agent.hardware.host import Host
 from agent.jobs import cgroup, follow
 from agent.jobs.gpu_processes import GpuProcesses, Labels
+from agent.jobs.identity import JobLabels
 from agent.jobs.process_group import GpuProcessGroup, GpuProcessGroups
 from agent.jobs.process_table import ProcessTable
 from agent.jobs.threads import Threads
@@ -153,10 +154,10 @@ LIVES = internal(
 )
 JOB = internal(
     "dgx_workload_job",
-    "1 for each job on the GPU, at most 8; GPUs with the same key work for one job. Job and user "
-    "are empty unless job.info = true in the configuration.",
-    "/proc/PID/stat, status, cgroup and cmdline of the GPU's processes and their ancestors",
-    (*GPU_LABELS, "job", "user", "runtime", "key"),
+    "1 for each job on the GPU, at most 8; GPUs with the same key work for one job. All names are "
+    "empty unless job.info = true in the configuration.",
+    "/proc/PID/stat, status, cgroup, environ and cmdline of the GPU's processes and ancestors",
+    (*GPU_LABELS, "job", *JobLabels._fields, "key"),
 )
 JOB_PROCESS = internal(
     "dgx_workload_job_process",
@@ -168,9 +169,10 @@ JOB_PROCESS = internal(
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
     "1 for each job on the GPU, at most 8. Only with job.info = true in the configuration: off by "
-    "default, because every job makes a new series and the labels name users.",
-    "/proc/PID/stat, status, cgroup and cmdline of the GPU's processes and their ancestors",
-    (*GPU_LABELS, "job_id", "user", "runtime"),
+    "default, because every job makes a new series and the labels name users. What is not known is "
+    "empty.",
+    "/proc/PID/stat, status, cgroup, environ and cmdline of the GPU's processes and ancestors",
+    (*GPU_LABELS, *JobLabels._fields),
 )
 
 OF_THREADS: tuple[Metric, ...] = (THREADS, BUSIEST_THREAD, THREADS_QUEUED, THREADS_WAITING)
@@ -233,14 +235,14 @@ class Workload:
             if member is not None:
                 user = "" if member.uid is None else self._login(member.uid)
                 key = self._process_table.key(pid)
-                found[member.job, user, member.runtime, key] = None
+                found[member.job, *member.labels._replace(user=user), key] = None
                 out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key)
         named = self._options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
             out.add(JOB, 1, *gpu, *labels)
         if named:
-            for job in list(dict.fromkeys(labels[:-1] for labels in found))[:MOST_JOBS]:
+            for job in list(dict.fromkeys(labels[1:-1] for labels in found))[:MOST_JOBS]:
                 out.add(JOB_INFO, 1, *gpu, *job)
 
     def _add_processes(self, out: Out, gpu: Labels, there: GpuProcessGroup) -> None:
@@ -297,7 +299,8 @@ class Workload:
 
 def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
     """Runtime and key of a job: what joins GPUs is needed, whose it is was not asked for."""
-    return ("", "", *labels[2:])
+    _, *names, key = labels
+    return ("", *JobLabels(runtime=JobLabels(*names).runtime), key)
 
 
 def reads(

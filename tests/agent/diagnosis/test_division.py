@@ -11,6 +11,7 @@ from agent.diagnosis.division import HUNG_AFTER, divide_second
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.power_levels import PowerLevels
 from agent.diagnosis.tick_context import GpuHistory
+from agent.jobs.identity import JobLabels
 from agent.model import BUSY, Cause, GpuKey, Metric, Pair, State
 from agent.sources import activity, clocks, nvlink, pcie, pcie_switch, power, process
 from agent.sources import workload as work
@@ -57,7 +58,7 @@ def job(
     for (metric, labels), value in TRAIN.items():
         both[metric, (*PEER_LABELS, *labels[2:])] = value
     for gpu, its in ((GPU, mine), (PEER_LABELS, theirs)):
-        both[work.JOB, (*gpu, "train.py:1", "eve", "process", "root:1")] = 1
+        both[work.JOB, (*gpu, "train.py:1", *JobLabels("1", "eve", "process"), "root:1")] = 1
         both[activity.NVLINK_RATE, (*gpu, "transmit")] = sent
         for metric, value in its.items():
             both[metric, gpu] = value

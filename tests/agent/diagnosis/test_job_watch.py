@@ -31,7 +31,7 @@ def test_a_training_is_one_job_of_all_gpus() -> None:
     assert job.reference == pytest.approx(0.322, rel=0.01)
     assert job.receipt.steps > 60 / 0.322
     assert (job.hang, job.slower, job.never_waits, job.missed) == (None, None, None, 0)
-    assert (job.receipt.name, job.receipt.user) == ("", ""), "not unless it is asked for"
+    assert (job.receipt.name, job.receipt.labels.user) == ("", ""), "not unless it is asked for"
     assert set(bench.samples.all(job_watch.REFERENCE).values()) == {job.reference}
 
 
@@ -44,7 +44,7 @@ def test_servers_are_jobs_of_their_own() -> None:
 def test_names_are_told_where_the_configuration_says_so() -> None:
     job = only(simulated(f"{SMALL}:training", Settings(JobConfig(info=True))).run(5))
     assert job.receipt.name.startswith("train.py:")
-    assert job.receipt.user == "researcher"
+    assert job.receipt.labels.user == "researcher"
 
 
 def test_the_gpu_that_never_waits_is_named() -> None:

@@ -1,5 +1,6 @@
 """The NVML worker writes down who is on which GPU, the host worker reads it: on whole machines."""
 
+from agent.jobs.identity import JobLabels
 from agent.model import Metric
 from agent.sources import filesystem, process
 from agent.sources import workload as work
@@ -33,7 +34,7 @@ def test_starved_gpus_show_what_their_loaders_do() -> None:
 def test_processes_of_busy_gpus_are_known_too() -> None:
     bench = machines.simulated("dgx-h100:training").run(SECONDS)
     jobs = told(bench, work.JOB)
-    assert {labels[1:4] for labels in jobs} == {("", "", "process")}
+    assert {labels[1:-1] for labels in jobs} == {("", *JobLabels(runtime="process"))}
     assert len({labels[-1] for labels in jobs}) == 1
     assert {labels[0] for labels in jobs} == {str(n) for n in range(8)}
     assert {labels[0] for labels in told(bench, work.LAUNCHER_CORES)} == {str(n) for n in range(8)}

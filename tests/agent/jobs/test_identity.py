@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.jobs import identity
-from agent.jobs.identity import Ancestor, JobOrigin
+from agent.jobs.identity import Ancestor, JobLabels, JobOrigin
 
 DOCKER = "0123456789abcdef" * 4
 POD = "8d3b1c7e_1111_2222_3333_444455556666"
@@ -126,6 +126,21 @@ RUNTIMES = {
         "kubernetes", POD.replace("_", "-"),
     ),
     f"0::/system.slice/nerdctl-{DOCKER}.scope": ("containerd", "0123456789ab"),
+    f"0::/../../kubepods-besteffort-pod{POD}.slice/crio-{DOCKER}.scope": (
+        "kubernetes", POD.replace("_", "-"),
+    ),
+    f"0::/../../pod{POD.replace('_', '-')}/{DOCKER}": ("kubernetes", POD.replace("_", "-")),
+    f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{DOCKER}.scope": (
+        "podman", "0123456789ab",
+    ),
+    "0::/user.slice/user-7.slice/user@7.service/user.slice/apptainer-4711.scope": (
+        "apptainer", "4711",
+    ),
+    "9:devices:/apptainer/4711\n1:name=systemd:/user.slice": ("apptainer", "4711"),
+    f"0::/kubepods.slice/kubepods-pod{POD}.slice/x.scope/system.slice/slurmstepd.scope/job_5/a": (
+        "slurm", "5",
+    ),
+    "0::/system.slice/slurmstepd.scope/job_12x/step_0": ("process", ""),
     "0::/lxc.payload.research/init.scope": ("lxc", "research"),
     "5:cpu:/lxc/research": ("lxc", "research"),
     NO_CGROUP: ("process", ""),
@@ -139,6 +154,44 @@ RUNTIMES = {
 @pytest.mark.parametrize("cgroup", RUNTIMES)
 def test_what_runs_a_process_stands_in_its_cgroup(cgroup: str) -> None:
     assert identity.runtime(cgroup) == RUNTIMES[cgroup]
+
+
+SLURM = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
+TOLD = {"SLURM_JOB_ID": "7", "SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_ACCOUNT": "bio"}
+LABELS: list[tuple[str, dict[str, str], JobLabels]] = [
+    (SLURM, {}, JobLabels("7", runtime="slurm")),
+    (SLURM, TOLD, JobLabels("7", "", "slurm", "gpu", "bio")),
+    (SLURM, {"SLURM_JOB_ID": "8"}, JobLabels("7", runtime="slurm")),
+    (NO_CGROUP, TOLD, JobLabels("7", "", "slurm", "gpu", "bio")),
+    (NO_CGROUP, {"SLURM_JOB_ID": "x"}, JobLabels("train.py:5", runtime="process")),
+    (SLURM, {"APPTAINER_NAME": "torch.sif"}, JobLabels("7", "", "slurm", container="torch.sif")),
+    (NO_CGROUP, {"SINGULARITY_NAME": "torch.sif"}, JobLabels(
+        "train.py:5", "", "apptainer", container="torch.sif",
+    )),
+    (f"0::/system.slice/docker-{DOCKER}.scope", {"HOSTNAME": "a"}, JobLabels(
+        "0123456789ab", "", "docker", container="0123456789ab",
+    )),
+    (f"0::/kubepods.slice/kubepods-pod{POD}.slice/crio-{DOCKER}.scope", {"HOSTNAME": "bert-0"},
+     JobLabels(POD.replace("_", "-"), "", "kubernetes", pod="bert-0", container="0123456789ab")),
+    (f"0::/kubepods/burstable/pod{POD.replace('_', '-')}/{DOCKER}", {"POD_NAMESPACE": "nlp"},
+     JobLabels(POD.replace("_", "-"), "", "kubernetes", "", "", "nlp", POD.replace("_", "-"),
+               "0123456789ab")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cgroup", "environment", "expected"), LABELS)
+def test_labels_of_a_job(cgroup: str, environment: dict[str, str], expected: JobLabels) -> None:
+    origin = JobOrigin((), "", cgroup, environment)
+    assert identity.job_labels(origin, "train.py:5") == expected
+
+
+def test_ranks_are_joined_by_slurms_number_in_their_environment() -> None:
+    """Where Slurm is not told to use cgroups."""
+    ranks = [
+        line("python3", "slurmstepd", group=n, pids=(n, 50))._replace(environment=told)
+        for n, told in ((101, TOLD), (102, TOLD), (103, {**TOLD, "SLURM_JOB_ID": "8"}))
+    ]
+    assert joined(*ranks) == [0, 0, 2]
 
 
 PROGRAMS = {

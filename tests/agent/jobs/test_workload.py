@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.jobs import follow, process_group
+from agent.jobs.identity import JobLabels
 from agent.model import Reason
 from agent.sources import workload as work
 from tests.support.process_tree import GPU, OTHER, ProcessTree, labels_of, of, pids_asked
@@ -287,8 +288,8 @@ def test_a_process_that_comes_to_an_idle_gpu_is_new(tree: ProcessTree) -> None:
 
 def test_nobody_is_named_who_was_not_asked_for(tree: ProcessTree) -> None:
     tree.occupy(100)
-    ((*gpu, job, user, runtime, key),) = labels_of(tree.read(), work.JOB)
-    assert (tuple(gpu), job, user, runtime) == (GPU, "", "", "process")
+    ((*labels, key),) = labels_of(tree.read(), work.JOB)
+    assert tuple(labels) == (*GPU, "", *JobLabels(runtime="process"))
     assert key
     assert labels_of(tree.read(), work.JOB_INFO) == []
 
@@ -299,10 +300,35 @@ def test_jobs_are_exported_by_name_where_the_user_asks(tmp_path: Path) -> None:
         tree.start(pid)
     tree.occupy(*range(100, 112))
     reading = tree.read()
-    expected = [(*GPU, f"train.py:{pid}", "ada", "process") for pid in range(100, 108)]
-    assert labels_of(reading, work.JOB_INFO) == expected
-    assert [labels[:-1] for labels in labels_of(reading, work.JOB)] == expected
-    assert "job" not in work.JOB_INFO.labels, "Prometheus has a label of that name for each target"
+    names = [JobLabels(f"train.py:{pid}", "ada", "process") for pid in range(100, 108)]
+    assert labels_of(reading, work.JOB_INFO) == [(*GPU, *one) for one in names]
+    told = [labels[:-1] for labels in labels_of(reading, work.JOB)]
+    assert told == [(*GPU, one.job_id, *one) for one in names]
+
+
+def test_a_job_is_told_of_as_far_as_its_environment_may_be_read(tmp_path: Path) -> None:
+    """Nothing but the known variables is kept; what a user wrote into them does no harm."""
+    tree = ProcessTree(tmp_path, info=True)
+    told = {"SLURM_JOB_PARTITION": 'a"\n\x1b[2J}' + "x" * 500, "SLURM_JOB_ACCOUNT": "bio"}
+    secret = {"AWS_SECRET": "hunter2", "NO_VALUE": ""}
+    for pid in (100, 101):
+        tree.start(pid)
+        tree.write(f"/proc/{pid}/cgroup", "0::/system.slice/slurmstepd.scope/job_7/step_0\n")
+        text = "".join(f"{k}={v}\0" for k, v in (told | secret).items()) + "odd\0\0"
+        tree.write(f"/proc/{pid}/environ", text)
+    tree.tree.errors["/proc/101/environ"] = errno.EACCES
+    tree.occupy(100)
+    tree.occupy(101, gpu=OTHER)
+    reading = tree.read()
+    named, hidden = (JobLabels(*labels[2:]) for labels in labels_of(reading, work.JOB_INFO))
+    assert hidden == JobLabels("7", "ada", "slurm")
+    assert named == hidden._replace(partition=named.partition, account="bio")
+    assert named.partition.isprintable()
+    assert len(named.partition) == 64
+    assert "hunter2" not in repr(reading)
+    tree.occupy()
+    tree.occupy(gpu=OTHER)
+    assert labels_of(tree.read(), work.JOB_INFO) == []
 
 
 def test_gpus_of_one_job_have_one_key(tree: ProcessTree) -> None:
