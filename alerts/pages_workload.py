@@ -114,6 +114,25 @@ HELD = Page(
     "`alerts.held_window`.",
 )
 
+UNUSED = Page(
+    "DgxGpuAllocatedUnused",
+    "Slurm or Kubernetes gave the GPU to a job, nobody else can have it, and the job has no "
+    "process on it.",
+    (
+        "`dgx_gpu_allocated == 1` and `dgx_gpu_processes == 0` at the same time; with `job.info` "
+        "on, `dgx_gpu_job_info` of the GPU names the job, its user and account.",
+        "Slurm: `scontrol show job -d ID` lists the GPUs by Slurm's own numbers, which are the "
+        "order of gres.conf, not that of nvidia-smi. Kubernetes: `kubectl describe pod`.",
+    ),
+    (
+        "Tell the owner: many jobs ask for more GPUs than their program is started on "
+        "(`--gres=gpu:8`, and one rank), or keep a node for an interactive session.",
+        "`scancel ID`, or delete the pod, where nobody answers.",
+    ),
+    "A job that first builds, downloads or waits for its other nodes touches its GPUs late: raise "
+    "`alerts.unused_window`.",
+)
+
 THROTTLED = Page(
     "DgxGpuThrottled",
     "Something holds the clocks down, so the work takes longer: heat, a power brake or a power cap "
@@ -161,4 +180,4 @@ DISK = Page(
     "them.",
 )
 
-PAGES = (STARVED, STRAGGLER, HUNG, SLOWER, HELD, THROTTLED, LINK, DISK)
+PAGES = (STARVED, STRAGGLER, HUNG, SLOWER, HELD, UNUSED, THROTTLED, LINK, DISK)

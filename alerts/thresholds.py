@@ -32,6 +32,8 @@ class AlertThresholds(Section, frozen=True):
     # Nine tenths of half an hour: a coffee break is no waste, an evening is.
     held_share: Share = 0.90
     held_window: Duration = "30m"
+    # Given to a job without a process on it: half an hour of building or loading may come first.
+    unused_window: Duration = "30m"
     # As for starving: a quarter of the time is lost for the job, whatever the reason.
     throttled_share: Share = 0.25
     throttled_window: Duration = "15m"

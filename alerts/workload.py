@@ -5,7 +5,7 @@ from typing import NamedTuple
 from agent.diagnosis import accounting
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.model import CAUSES, Cause, State
-from agent.sources import activity, gpu
+from agent.sources import activity, allocation, gpu, process
 from alerts.jobs import hung, slower
 from alerts.model import Alert, Group, Recording
 from alerts.paths import disk_saturated, link_saturated
@@ -104,6 +104,20 @@ def held(terms: Terms) -> Alert:
     )
 
 
+def unused(terms: Terms) -> Alert:
+    """A job was given a GPU and has no process on it."""
+    return Alert(
+        name="DgxGpuAllocatedUnused",
+        expr=f"{process.PROCESSES} == 0 and on ({NODE}, gpu, uuid) {allocation.ALLOCATED} == 1",
+        severity="info",
+        hold=terms.thresholds.unused_window,
+        summary="A GPU is given to a job that does not use it.",
+        description=f"{GPU} is given to a job that has had {{{{ $value }}}} processes on it for "
+        f"{terms.thresholds.unused_window}. Ask the owner of the job to request fewer GPUs, or to "
+        "end it.",
+    )
+
+
 def throttled(terms: Terms) -> Alert:
     """Something holds the clocks down; running at the power limit at full clocks is not meant."""
     limits, over = terms.thresholds, terms.over(terms.thresholds.throttled_window)
@@ -187,6 +201,7 @@ def workload(terms: Terms) -> Group:
             *hung(),
             slower(terms),
             held(terms),
+            unused(terms),
             throttled(terms),
             link_saturated(terms),
             disk_saturated(terms),

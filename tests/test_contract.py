@@ -21,6 +21,7 @@ dgx_gpu_steps_total G
 dgx_gpu_step_confidence_ratio G
 dgx_gpu_step_reference_seconds G
 dgx_gpu_hung_info G rank pid host
+dgx_gpu_allocated G
 dgx_gpu_job_info G job_id user runtime partition account namespace pod container
 dgx_gpu_sm_active_ratio G
 dgx_gpu_sm_occupancy_ratio G

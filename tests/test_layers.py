@@ -126,7 +126,11 @@ LIBRARIES = {
     "prometheus_client": ("exporters/",),
     "yaml": ("alerts/", "exporters/web_yaml.py"),
     "bcrypt": ("exporters/passwords.py",),
-    "subprocess": ("agent/cli/", "agent/hardware/kernel_log.py"),  # journalctl
+    "subprocess": (
+        "agent/cli/",
+        "agent/hardware/kernel_log.py",  # journalctl
+        "agent/hardware/schedulers.py",  # squeue, scontrol
+    ),
 }
 """Each library has one place."""
 

@@ -151,7 +151,7 @@ UNITS = {
     *("info", "second"),
 }
 COUNTABLE = re.compile(
-    r"_(gpus|gpus_expected|processes|threads|stopped|links|links_expected|up|state|failure|pending|generation"
+    r"_(gpus|gpus_expected|processes|allocated|threads|stopped|links|links_expected|up|state|failure|pending|generation"
     r"|generation_limit|width|width_limit|values|action|active|successful|process"
     r"|members|members_expected|cores|loaders|job|mounts"
     r"|faults?|readable|running|health|records_total|steps_total|collectives_total|faults_total|errors_total|replays_total|rows_total|pages_total)$"

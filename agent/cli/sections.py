@@ -8,6 +8,7 @@ from agent.diagnosis.job_watch import CostConfig
 from agent.diagnosis.thresholds import Thresholds
 from agent.limits.configured import LimitsConfig
 from agent.service.journal import LogConfig
+from agent.sources.allocation import AllocationConfig
 from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig
 from agent.sources.nvlink import NvlinkConfig
@@ -24,6 +25,7 @@ SECTIONS: tuple[type[Section], ...] = (
     LogConfig,
     ProcessConfig,
     JobConfig,
+    AllocationConfig,
     CostConfig,
     DiskConfig,
     NetworkConfig,

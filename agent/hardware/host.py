@@ -8,6 +8,7 @@ from agent.hardware.files import FileTree, RealFiles
 from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
 from agent.hardware.logins import Logins
 from agent.hardware.nccl_ras import NoRanks, RanksReader, RasReader
+from agent.hardware.schedulers import NoSchedulers, RealSchedulers, Schedulers
 
 
 class Psutil(Protocol):
@@ -29,14 +30,15 @@ class Psutil(Protocol):
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
-    the name (the number where there is none), `nccl` who tells of NCCL's ranks on it, and the
-    kernel's log."""
+    the name (the number where there is none), `nccl` who tells of NCCL's ranks on it, the
+    kernel's log, and who gives GPUs to jobs."""
 
     files: FileTree
     psutil: Psutil
     login: Callable[[int], str] = str
     nccl: RanksReader = field(default_factory=NoRanks)
     kernel_log: KernelLog = field(default_factory=NoKernelLog)
+    schedulers: Schedulers = field(default_factory=NoSchedulers)
 
 
 def real_host(history: float = 0.0) -> Host:
@@ -49,4 +51,5 @@ def real_host(history: float = 0.0) -> Host:
         login=Logins().name,
         kernel_log=RealKernelLog(history),
         nccl=RasReader(),
+        schedulers=RealSchedulers(),
     )

@@ -21,6 +21,7 @@ MOUNTS = 5.0
 ENERGY = 10.0
 CHASSIS = 10.0  # the board's firmware may take its time to answer
 MANAGER = 30.0  # of the NVSwitches
+ALLOCATION = 15.0
 LINKS = 60.0
 ECC = 60.0
 TOPOLOGY = 3600.0

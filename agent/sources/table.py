@@ -5,12 +5,14 @@ from types import ModuleType
 
 from agent.clock import Clock
 from agent.hardware.host import Host
+from agent.jobs.allocation import Allocations
 from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import Metric
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Read
 from agent.sources import (
     activity,
+    allocation,
     chassis,
     chassis_faults,
     clocks,
@@ -54,6 +56,7 @@ SOURCES: tuple[ModuleType, ...] = (
     xid,
     kernel_log,
     *HOST_SOURCES,
+    allocation,
     workload,
     nccl,
 )
@@ -71,7 +74,9 @@ def host_reads(
     """Every read of the host."""
     for source in HOST_SOURCES:
         yield from source.reads(host, clock, options)
-    yield from workload.reads(host, clock, options, gpu_processes)
+    allocations = Allocations()
+    yield from allocation.reads(host, options, gpu_processes, allocations)
+    yield from workload.reads(host, clock, options, gpu_processes, allocations)
 
 
 def declared(modules: Iterable[ModuleType]) -> Iterator[Metric]:

@@ -10,6 +10,7 @@ from agent.clock import Clock
 from agent.config.settings import Section
 from agent.hardware.host import Host
 from agent.jobs import cgroup, follow
+from agent.jobs.allocation import Allocations, completed
 from agent.jobs.gpu_processes import GpuProcesses, Labels
 from agent.jobs.identity import JobLabels
 from agent.jobs.process_group import GpuProcessGroup, GpuProcessGroups
@@ -168,9 +169,9 @@ JOB_PROCESS = internal(
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
-    "1 for each job on the GPU, at most 8. Only with job.info = true in the configuration: off by "
-    "default, because every job makes a new series and the labels name users. What is not known is "
-    "empty.",
+    "1 for each job on the GPU, or that was given it, at most 8. Only with job.info = true in the "
+    "configuration: off by default, because every job makes a new series and the labels name "
+    "users. What is not known is empty.",
     "/proc/PID/stat, status, cgroup, environ and cmdline of the GPU's processes and ancestors",
     (*GPU_LABELS, *JobLabels._fields),
 )
@@ -192,8 +193,14 @@ class Workload:
     """Reads the processes of every GPU once a second."""
 
     def __init__(
-        self, host: Host, clock: Clock, gpu_processes: GpuProcesses, options: HostOptions
+        self,
+        host: Host,
+        clock: Clock,
+        gpu_processes: GpuProcesses,
+        options: HostOptions,
+        allocations: Allocations,
     ) -> None:
+        self._allocations = allocations
         self._login = host.login
         self._gpu_processes = gpu_processes
         self._options = options
@@ -230,20 +237,24 @@ class Workload:
 
     def _add_jobs(self, out: Out, gpu: Labels, pids: Iterable[int]) -> None:
         found: dict[tuple[str, ...], None] = {}
+        given = self._allocations.of(gpu[1])
         for pid in pids:
             member = self._process_table.member(pid)
             if member is not None:
                 user = "" if member.uid is None else self._login(member.uid)
                 key = self._process_table.key(pid)
-                found[member.job, *member.labels._replace(user=user), key] = None
+                named_job = completed(member.labels._replace(user=user), given)
+                found[member.job, *named_job, key] = None
                 out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key)
         named = self._options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
             out.add(JOB, 1, *gpu, *labels)
         if named:
-            for job in list(dict.fromkeys(labels[1:-1] for labels in found))[:MOST_JOBS]:
-                out.add(JOB_INFO, 1, *gpu, *job)
+            jobs = dict.fromkeys(labels[1:-1] for labels in found)
+            jobs.update((one.labels, None) for one in given if not _is_among(one.labels, jobs))
+            for names in list(jobs)[:MOST_JOBS]:
+                out.add(JOB_INFO, 1, *gpu, *names)
 
     def _add_processes(self, out: Out, gpu: Labels, there: GpuProcessGroup) -> None:
         """What the processes do; nothing before two readings: one has no rate."""
@@ -297,6 +308,15 @@ class Workload:
                 out.add(metric, value, *gpu)
 
 
+def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
+    """Whether a process of this job is there: of the same number, or in the same pod."""
+    return any(
+        (one.job_id, one.runtime) == (labels.job_id, labels.runtime)
+        or (labels.pod and (one.namespace, one.pod) == (labels.namespace, labels.pod))
+        for one in (JobLabels(*names) for names in jobs)
+    )
+
+
 def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
     """Runtime and key of a job: what joins GPUs is needed, whose it is was not asked for."""
     _, *names, key = labels
@@ -304,9 +324,13 @@ def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def reads(
-    host: Host, clock: Clock, options: HostOptions, gpu_processes: GpuProcesses
+    host: Host,
+    clock: Clock,
+    options: HostOptions,
+    gpu_processes: GpuProcesses,
+    allocations: Allocations,
 ) -> Iterator[Read]:
     """The read of all processes on GPUs."""
-    run = Workload(host, clock, gpu_processes, options).read
+    run = Workload(host, clock, gpu_processes, options, allocations).read
     metrics = (*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, STOPPED, LIVES, JOB, JOB_INFO)
     yield Read(ReadKey("workload", "processes"), metrics, run, fixed(intervals.TICK))

@@ -6,7 +6,8 @@ from agent.diagnosis.accounting import STATE, STATE_SECONDS, WAITS_FOR
 from agent.diagnosis.job_watch import HUNG, REFERENCE
 from agent.diagnosis.pulses import STEP
 from agent.limits import paths
-from agent.sources import activity, gpu
+from agent.sources import activity, gpu, process
+from agent.sources.allocation import ALLOCATED
 from tests.support.alert_input import (
     SCRAPE,
     Case,
@@ -18,6 +19,7 @@ from tests.support.alert_input import (
     of_gpu,
     on,
     scrapes,
+    steady,
     uuid,
 )
 
@@ -152,6 +154,21 @@ def held(system: System) -> Iterator[Case]:
     yield Case(name, "an agent just started", spent(system, (20, {pair: 1.0})))
 
 
+def unused(system: System) -> Iterator[Case]:
+    name = "DgxGpuAllocatedUnused"
+
+    def given(minutes: float, allocated: float = 1.0, processes: float = 0.0) -> Series:
+        return {
+            of_gpu(ALLOCATED, system, 1): [0.0] * 8 + steady(allocated, minutes),
+            of_gpu(process.PROCESSES, system, 1): [0.0] * 8 + steady(processes, minutes),
+        }
+
+    yield Case(name, "long enough", given(31), (on(system, "info"),))
+    yield Case(name, "just too short", given(29))
+    yield Case(name, "used", given(40, processes=1.0))
+    yield Case(name, "given to nobody", given(40, allocated=0.0))
+
+
 def throttled(system: System) -> Iterator[Case]:
     name, pair = "DgxGpuThrottled", "throttled/thermal"
     fires = (on(system, "warning", state="throttled", cause="thermal"),)
@@ -259,6 +276,7 @@ TABLES = (
     hung,
     slower,
     held,
+    unused,
     throttled,
     straggler,
     straggler_long,

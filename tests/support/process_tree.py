@@ -7,6 +7,7 @@ from pathlib import Path
 from agent.clock import FrozenClock
 from agent.config.settings import Configuration, Settings
 from agent.hardware.host import Host
+from agent.jobs.allocation import Allocations
 from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import Metric, Reading
 from agent.polling.reads import ReadCosts, perform
@@ -30,7 +31,10 @@ class ProcessTree:
         self.write("/proc/uptime", "5000.00 1.00")
         host = Host(self.tree, FakePsutil(), login={1000: "ada"}.__getitem__)
         options = HostOptions(Configuration(Settings(workload.JobConfig(info))))
-        (self._read,) = workload.reads(host, self.clock, options, self.gpu_processes)
+        self.allocations = Allocations()
+        (self._read,) = workload.reads(
+            host, self.clock, options, self.gpu_processes, self.allocations
+        )
 
     def write(self, path: str, text: str) -> None:
         file = self.root / path.lstrip("/")

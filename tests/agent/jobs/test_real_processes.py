@@ -16,6 +16,7 @@ from agent.clock import SystemClock
 from agent.hardware.host import real_host
 from agent.hardware.logins import Logins
 from agent.jobs import follow
+from agent.jobs.allocation import Allocations
 from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import Reading
 from agent.polling.reads import ReadCosts, perform
@@ -80,7 +81,7 @@ def launched(*loaders: str) -> Iterator[psutil.Process]:
 
 def reader(gpu_processes: GpuProcesses) -> Callable[[], Reading]:
     clock = SystemClock()
-    (workload,) = work.reads(real_host(), clock, HostOptions(), gpu_processes)
+    (workload,) = work.reads(real_host(), clock, HostOptions(), gpu_processes, Allocations())
 
     def read_once() -> Reading:
         reading, _ = perform(workload, clock, ReadCosts())

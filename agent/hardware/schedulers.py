@@ -1,0 +1,181 @@
+"""Who gives GPUs to jobs, asked from outside: Slurm's commands, and the kubelet's socket.
+
+Both may take seconds, or hang: ask on a thread of your own.
+"""
+
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+SECONDS = 5.0
+"""How long one command or the kubelet may take."""
+
+MOST_JOBS = 64
+LONGEST = 16 << 20  # bytes of an answer
+
+# HTTP/2 as far as one unary gRPC call needs it (RFC 9113, RFC 7541): nothing of what the server
+# says in headers is looked at, so there is nothing to decompress.
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 3, 4, 6, 7, 8
+END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
+PATH = b"/v1.PodResourcesLister/List"
+
+
+class Schedulers(Protocol):
+    """What may be asked; both raise OSError where there is no answer."""
+
+    def slurm(self, host: str) -> list[str]:
+        """Each job on this host, as `scontrol --details --oneliner show job` writes it."""
+
+    def kubelet(self, path: str) -> bytes:
+        """The kubelet's ListPodResourcesResponse, as a protocol buffer."""
+
+
+class NoSchedulers:
+    """Nobody to ask: simulated and taped machines."""
+
+    def slurm(self, host: str) -> list[str]:
+        raise FileNotFoundError(f"no Slurm on {host}")
+
+    def kubelet(self, path: str) -> bytes:
+        raise FileNotFoundError(path)
+
+
+class RealSchedulers:
+    """The commands `squeue` and `scontrol`, and the kubelet's socket. What a job was given does not
+    change while it runs: each is asked for once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def slurm(self, host: str) -> list[str]:
+        running = ("--noheader", "--states=RUNNING,SUSPENDED,COMPLETING", "--format=%A")
+        ids = _said("squeue", f"--nodelist={host}", *running).split()
+        ids = [one for one in dict.fromkeys(ids) if one.isdecimal()][:MOST_JOBS]
+        for new in set(ids) - self._known.keys():
+            self._known[new] = _said("scontrol", "--details", "--oneliner", "show", "job", new)
+        self._known = {one: self._known[one] for one in ids}
+        return list(self._known.values())
+
+    def kubelet(self, path: str) -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(SECONDS)
+            connection.connect(path)
+            connection.sendall(_request())
+            return _message(connection)
+
+
+def _said(program: str, *arguments: str) -> str:
+    """What a program prints; raises OSError where it fails."""
+    found = shutil.which(program)
+    if found is None:
+        raise FileNotFoundError(f"{program} is not installed")
+    words = [found, *arguments]  # fixed ones, a host's name, a number
+    try:
+        ended = subprocess.run(  # noqa: S603
+            words, capture_output=True, text=True, timeout=SECONDS, check=True
+        )
+    except subprocess.SubprocessError as error:
+        raise OSError(f"{program} fails: {error}") from error
+    return ended.stdout[:LONGEST]
+
+
+def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+    return struct.pack(">I", len(content))[1:] + bytes((kind, flags)) + _word(stream) + content
+
+
+def _word(number: int) -> bytes:
+    return struct.pack(">I", number)
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    """A header that enters no table."""
+    return bytes((0, len(name))) + name + bytes((len(value),)) + value
+
+
+def _request() -> bytes:
+    """All that is sent: POST over http, a window for the longest answer, an empty message."""
+    headers = b"\x83\x86" + bytes((4, len(PATH))) + PATH + b"\x01\x09localhost"
+    headers += _literal(b"content-type", b"application/grpc") + _literal(b"te", b"trailers")
+    return (
+        PREFACE
+        + _frame(SETTINGS, 0, 0, b"\0\x04" + _word(LONGEST))
+        + _frame(WINDOW, 0, 0, _word(LONGEST))
+        + _frame(HEADERS, END_HEADERS, 1, headers)
+        + _frame(DATA, END_STREAM, 1, bytes(5))
+    )
+
+
+def _message(connection: socket.socket) -> bytes:
+    """The one message that comes back; raises OSError where none does."""
+    content = bytearray()
+    with connection.makefile("rb") as incoming:
+        while True:
+            head = incoming.read(9)
+            if len(head) < 9:
+                raise ConnectionError("the kubelet closed the connection")
+            length, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
+            frame = incoming.read(length)
+            if kind in (SETTINGS, PING) and not flags & ACK:
+                connection.sendall(_frame(kind, ACK, 0, frame if kind == PING else b""))
+            elif kind in (RESET, GOAWAY):
+                raise ConnectionError("the kubelet refused the call")
+            elif kind == DATA:
+                content += frame[1 : length - frame[0]] if flags & PADDED else frame
+            if len(content) > LONGEST:
+                raise ConnectionError("the kubelet's answer is too long")
+            if kind in (DATA, HEADERS) and flags & END_STREAM:
+                break
+    if len(content) < 5 or content[0] or len(content) - 5 < int.from_bytes(content[1:5], "big"):
+        raise ConnectionError("the kubelet answered with an error")
+    return bytes(content[5 : 5 + int.from_bytes(content[1:5], "big")])
+
+
+def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+    """Namespace, pod, container, and the ids of the devices that it was given; raises ValueError
+    where the response is none (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto)."""
+    for pod in _fields(response).get(1, []):
+        of_pod = _fields(pod)
+        for container in of_pod.get(3, []):
+            inside = _fields(container)
+            devices = [_fields(one) for one in inside.get(2, [])]
+            ids = [one.decode() for device in devices for one in device.get(2, [])]
+            yield _text(of_pod, 2), _text(of_pod, 1), _text(inside, 1), ids
+
+
+def _text(fields: dict[int, list[bytes]], number: int) -> str:
+    return fields.get(number, [b""])[-1].decode()
+
+
+def _fields(message: bytes) -> dict[int, list[bytes]]:
+    """The fields of a protocol buffer that have a length, by their number."""
+    found: dict[int, list[bytes]] = {}
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        if key & 7 == 2:
+            length, at = _varint(message, at)
+            if at + length > len(message):
+                raise ValueError("a field is longer than its message")
+            found.setdefault(key >> 3, []).append(message[at : at + length])
+            at += length
+        elif key & 7 == 0:
+            _, at = _varint(message, at)
+        elif key & 7 in (1, 5):
+            at += 8 if key & 7 == 1 else 4
+        else:
+            raise ValueError(f"a field has the wire type {key & 7}")
+    return found
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while at < len(message) and shift < 64:
+        number |= (message[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not message[at - 1] & 0x80:
+            return number, at
+    raise ValueError("a number ends in the middle")

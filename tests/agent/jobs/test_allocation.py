@@ -1,0 +1,304 @@
+"""Which GPUs jobs were given, from trees of cgroups, Slurm's words and the kubelet's socket.
+
+The order of the made-up machine is awkward on purpose: NVML's index, the minor number and Slurm's
+place are three different numbers of each GPU.
+"""
+
+import errno
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.config.settings import Configuration, Settings
+from agent.hardware import schedulers
+from agent.hardware.host import Host
+from agent.jobs import allocation
+from agent.jobs.allocation import Allocation, Given
+from agent.jobs.identity import JobLabels
+from agent.model import Reading, Reason
+from agent.polling.reads import ReadCosts, perform
+from agent.sources import allocation as source
+from agent.sources import workload
+from agent.sources.options import HostOptions
+from tests.support.fake_host import FakePsutil
+from tests.support.process_tree import GPU, OTHER, ProcessTree, labels_of
+
+THIRD = ("2", "GPU-2")
+MINORS = {"GPU-0": 2, "GPU-1": 0, "GPU-2": 1}  # as the driver numbered them
+GRES = """
+NodeName=other[1-9] Name=gpu File=/dev/nvidia[0-7]
+NodeName=node[01-03],login Name=gpu Type=h100 File=/dev/nvidia[1-2]  # then the first
+Name=gpu File=/dev/nvidia0
+Name=nic File=/dev/mlx5_0
+"""
+V1 = "/sys/fs/cgroup/devices/slurm_node02"
+V2 = "/sys/fs/cgroup/system.slice/slurmstepd.scope"
+SHOWN = (
+    "JobId=41 JobName=a ArrayJobId=40 ArrayTaskId=1 UserId=eve(1001) GroupId=x(1) Account=bio "
+    "Partition=gpu Command=/tmp/a Nodes=node[01,03] CPU_IDs=0 GRES=gpu:h100:1(IDX:1) "
+    "Nodes=node02 CPU_IDs=0-3 Mem=0 GRES=gpu:h100:2(IDX:0,2),nic:1(IDX:0)"
+)
+
+
+class Answers:
+    """Slurm's and the kubelet's answers; errors are raised."""
+
+    def __init__(self) -> None:
+        self.jobs: list[str] | OSError = []
+        self.pods: bytes | OSError = FileNotFoundError()
+
+    def slurm(self, host: str) -> list[str]:
+        assert host == "node02"
+        if isinstance(self.jobs, OSError):
+            raise self.jobs
+        return self.jobs
+
+    def kubelet(self, path: str) -> bytes:
+        if isinstance(self.pods, OSError):
+            raise self.pods
+        return self.pods
+
+
+class AllocationTree(ProcessTree):
+    """Three GPUs of a node of Slurm or Kubernetes; asked on the caller's thread."""
+
+    def __init__(self, root: Path, *, slurm: bool = False) -> None:
+        super().__init__(root, info=True)
+        self.answers = Answers()
+        self.write("/proc/sys/kernel/hostname", "node02.example.org\n")
+        for number, (uuid, minor) in enumerate(MINORS.items()):
+            text = f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n"
+            self.write(f"/proc/driver/nvidia/gpus/0000:0{number}:00.0/information", text)
+        for gpu in (GPU, OTHER, THIRD):
+            self.occupy(gpu=gpu)
+        host = Host(self.tree, FakePsutil(), {1000: "ada"}.__getitem__, schedulers=self.answers)
+        options = HostOptions(
+            Configuration(Settings(workload.JobConfig(info=True), source.AllocationConfig(slurm)))
+        )
+        (self._given,) = source.reads(
+            host, options, self.gpu_processes, self.allocations, lambda ask: ask()
+        )
+
+    def look(self) -> Reading:
+        reading, _ = perform(self._given, self.clock, ReadCosts())
+        assert not reading.failure, reading.failure
+        return reading
+
+    def allocated(self) -> dict[str, float]:
+        """By NVML's index."""
+        return {labels[0]: value for _, labels, value in self.look().samples}
+
+    def told(self) -> list[tuple[str, ...]]:
+        """Index, number, user and account of each job that is exported."""
+        infos = labels_of(self.read(), workload.JOB_INFO)
+        return [(i[0], i[2], i[3], i[6]) for i in infos]
+
+
+def test_nobody_gives_gpus_to_jobs_here(tmp_path: Path) -> None:
+    reading = AllocationTree(tmp_path).look()
+    assert (reading.samples, reading.absences) == ((), ())
+
+
+def test_version_1_lists_the_devices_of_each_job(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path)
+    tree.write(f"{V1}/uid_1000/job_7/devices.list", "c 1:3 rwm\nc 195:255 rw\nc 195:2 rwm\n")
+    tree.write(f"{V1}/uid_1001/job_8/devices.list", "c 195:1 rwm\nb 195:0 rwm\nc 1950:0 rwm\n")
+    assert tree.allocated() == {"0": 1, "1": 0, "2": 1}
+    assert tree.told() == [("0", "7", "", ""), ("2", "8", "", "")]
+    (tree.root / V1.lstrip("/") / "uid_1000/job_7/devices.list").unlink()
+    (tree.root / V1.lstrip("/") / "uid_1000/job_7").rmdir()
+    assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
+
+
+def test_a_job_that_may_use_every_device_was_given_every_gpu(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path)
+    tree.write(f"{V1}/uid_1000/job_7/devices.list", "a *:* rwm\n")
+    assert set(tree.allocated().values()) == {1}
+
+
+def version_2(tree: AllocationTree, job: int, pid: int, gpus: str) -> None:
+    tree.start(pid)
+    told = f"PATH=/bin\0SLURM_JOB_ID={job}\0SLURM_JOB_ACCOUNT=bio\0{gpus}\0"
+    tree.write(f"/proc/{pid}/environ", told)
+    tree.write(f"{V2}/job_{job}/step_0/user/task_0/cgroup.procs", f"{pid}\n")
+
+
+def test_version_2_tells_by_the_environment_in_slurms_order(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path)
+    tree.write("/etc/slurm/gres.conf", GRES)
+    version_2(tree, 7, 100, "SLURM_JOB_GPUS=1-2")  # minors 2 and 0
+    version_2(tree, 8, 200, "")  # a job that asked for none
+    assert tree.allocated() == {"0": 1, "1": 1, "2": 0}
+    assert tree.told() == [("0", "7", "ada", "bio"), ("1", "7", "ada", "bio")]
+
+
+def test_a_job_whose_environment_is_hidden_hides_what_it_has(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path)
+    version_2(tree, 7, 100, "SLURM_JOB_GPUS=0")  # without gres.conf ascending minors
+    version_2(tree, 8, 200, "SLURM_JOB_GPUS=1")
+    tree.tree.errors["/proc/200/environ"] = errno.EACCES
+    reading = tree.look()
+    assert [labels[0] for _, labels, _ in reading.samples] == ["1"]
+    assert {(a.labels[0], a.reason) for a in reading.absences} == {
+        ("0", Reason.DENIED),
+        ("2", Reason.DENIED),
+    }
+    assert all("job 8" in absence.detail for absence in reading.absences)
+
+
+def test_slurms_own_word_where_it_may_be_asked(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path, slurm=True)
+    tree.write("/etc/slurm/gres.conf", GRES)
+    tree.answers.jobs = [SHOWN]
+    assert tree.allocated() == {"0": 0, "1": 1, "2": 1}  # places 0 and 2 are minors 1 and 0
+    assert tree.told() == [("1", "41", "eve", "bio"), ("2", "41", "eve", "bio")]
+    tree.start(100)
+    tree.write("/proc/100/cgroup", "0::/system.slice/slurmstepd.scope/job_41/step_0/user\n")
+    tree.occupy(100, gpu=OTHER)
+    assert tree.told() == [("1", "41", "eve", "bio"), ("2", "41", "eve", "bio")], "told once"
+    tree.answers.jobs = []
+    assert set(tree.allocated().values()) == {0}
+
+
+def test_slurm_that_does_not_answer_leaves_what_cgroups_show(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path, slurm=True)
+    tree.write(f"{V1}/uid_1000/job_7/devices.list", "c 195:2 rwm\n")
+    tree.answers.jobs = OSError("squeue fails")
+    assert tree.allocated() == {"0": 1, "1": 0, "2": 0}
+
+
+# ---- the kubelet
+
+
+def field(number: int, content: bytes) -> bytes:
+    length, head = len(content), bytes([number << 3 | 2])
+    while length > 0x7F:
+        head, length = head + bytes([length & 0x7F | 0x80]), length >> 7
+    return head + bytes([length]) + content
+
+
+def pod(name: str, container: str, *devices: str) -> bytes:
+    """A PodResources as the kubelet writes it, with CPU numbers and a topology besides."""
+    ids = b"".join(field(2, one.encode()) for one in devices)
+    of_gpu = field(1, b"nvidia.com/gpu") + ids + field(3, field(1, b"\x08\x01"))
+    inside = field(1, container.encode()) + field(2, of_gpu) + field(3, b"\x00\x01")
+    return field(1, field(1, name.encode()) + field(2, b"nlp") + field(3, inside))
+
+
+LISTED = pod("bert-0", "train", "GPU-1") + pod("web", "nginx") + pod("mig", "a", "MIG-5")
+
+
+def test_the_kubelet_tells_pods_and_containers(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path)
+    tree.write("/var/lib/kubelet/pod-resources/kubelet.sock", "")
+    tree.answers.pods = LISTED + pod("a", "b", "GPU-2::0") + pod("b", "b", "GPU-2::1")
+    assert tree.allocated() == {"0": 0, "1": 1, "2": 1}
+    uid = "8d3b1c7e-1111-2222-3333-444455556666"
+    tree.start(100)
+    tree.write("/proc/100/cgroup", f"0::/kubepods/pod{uid}/{'0123456789abcdef' * 4}\n")
+    tree.occupy(100, gpu=OTHER)
+    infos = [JobLabels(*i[2:]) for i in labels_of(tree.read(), workload.JOB_INFO)]
+    assert infos == [
+        JobLabels(uid, "ada", "kubernetes", "", "", "nlp", "bert-0", "train"),
+        JobLabels("nlp/a", "", "kubernetes", "", "", "nlp", "a", "b"),
+        JobLabels("nlp/b", "", "kubernetes", "", "", "nlp", "b", "b"),
+    ]
+
+
+@settings(deadline=None)
+@given(st.binary() | st.integers(0, len(LISTED)).map(lambda n: LISTED[:n]))
+def test_a_garbled_answer_is_refused(answer: bytes) -> None:
+    try:
+        found = list(schedulers.pods(answer))
+    except ValueError:
+        return
+    assert all(len(one) == 4 for one in found)
+
+
+def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+    head = struct.pack(">I", len(content))[1:] + bytes((kind, flags))
+    return head + struct.pack(">I", stream) + content
+
+
+@contextmanager
+def kubelet(path: Path, *frames: bytes) -> Iterator[list[bytes]]:
+    """A server that takes one call and answers with these frames."""
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection:
+            heard.append(connection.recv(65_536))
+            connection.sendall(b"".join(frames))
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65_536):
+                pass
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield heard
+        thread.join()
+
+
+HELLO = frame(4, 0, 0, b"") + frame(6, 0, 0, b"12345678") + frame(1, 4, 1, b"\x88")
+MESSAGE = b"\0" + struct.pack(">I", len(LISTED)) + LISTED
+END = frame(1, 5, 1, b"\x00")
+
+
+def test_the_socket_is_asked_in_http_2(tmp_path: Path) -> None:
+    path = tmp_path / "kubelet.sock"
+    parts = frame(0, 0, 1, MESSAGE[:9]) + frame(0, 8, 1, b"\x02" + MESSAGE[9:] + b"\0\0")
+    with kubelet(path, HELLO, parts, END) as heard:
+        found = schedulers.RealSchedulers().kubelet(str(path))
+    assert found == LISTED
+    assert heard[0].startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    assert b"/v1.PodResourcesLister/List" in heard[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", END, frame(7, 0, 0, bytes(8)), frame(3, 0, 1, bytes(4)), frame(0, 1, 1, MESSAGE[:20])],
+    ids=["closed", "an error", "going away", "refused", "cut short"],
+)
+def test_a_call_that_fails_is_an_error(tmp_path: Path, answer: bytes) -> None:
+    path = tmp_path / "kubelet.sock"
+    with kubelet(path, HELLO, answer), pytest.raises(OSError, match="kubelet"):
+        schedulers.RealSchedulers().kubelet(str(path))
+
+
+# ---- words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0,2-4", [0, 2, 3, 4]), ("", []), ("7", [7]), ("x", []), ("3-", []), ("1-99999999999", [])],
+)
+def test_lists_of_numbers(text: str, expected: list[int]) -> None:
+    assert allocation.numbers(text) == expected
+
+
+def test_names_in_brackets() -> None:
+    assert allocation.expanded("node[08-10],login") == ["node08", "node09", "node10", "login"]
+
+
+@settings(deadline=None)
+@given(st.text(), st.text())
+def test_whatever_slurm_writes(text: str, other: str) -> None:
+    allocation.slurm_job(f"JobId=1 Nodes=a GRES={text} {other}", "a")
+    assert allocation.slurm_order(f"Name=gpu File={text}", "a", [1, 0])
+
+
+def test_an_allocation_stays_with_its_gpus() -> None:
+    one = Allocation(JobLabels("7"), frozenset({"GPU-1"}))
+    allocations = allocation.Allocations(Given((one,), ""))
+    assert (allocations.of("GPU-1"), allocations.of("GPU-2")) == ((one,), ())
