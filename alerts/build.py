@@ -5,14 +5,14 @@ from alerts.agent import monitoring
 from alerts.hardware import hardware
 from alerts.model import Group, rule_file
 from alerts.receivers import Receivers
-from alerts.records import long_records, records
+from alerts.records import long_records, records, report_records
 from alerts.routing import configuration
 from alerts.runbook import runbook
 from alerts.spans import Terms
 from alerts.thresholds import AlertThresholds
 from alerts.workload import workload
 
-PARTS = (records, long_records, hardware, workload, monitoring)
+PARTS = (records, long_records, report_records, hardware, workload, monitoring)
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:

@@ -2,12 +2,15 @@
 
 from agent.diagnosis import accounting, job_watch, pulses
 from agent.limits import paths
-from agent.model import State
-from agent.sources import workload
+from agent.model import Metric, State
+from agent.sources import power, workload
 from alerts.model import Group, Recording
-from alerts.promql import GPU, observed_share, rate, share
+from alerts.promql import GPU, NODE, increase, observed_share, rate, share
 from alerts.spans import Terms
 
+SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
+JOULES_RECORD = "instance_job_id:dgx_gpu_energy_joules:increase5m"
+REPORT_EVERY = "5m"
 STEPS_WINDOW = "5m"
 VERDICT = "state, cause"
 
@@ -103,6 +106,32 @@ def records(terms: Terms) -> Group:
             job_steps(terms),
             slowdown(terms),
         ),
+    )
+
+
+ONE_JOB = f"{workload.JOB_INFO} and on ({GPU}) count by ({GPU}) ({workload.JOB_INFO}) == 1"
+OF_JOB = "job_id, user, partition, account"
+
+
+def by_job(counter: Metric, terms: Terms, record: str, *more: str) -> Recording:
+    """Growth of a counter of GPUs by node and job; that of a GPU which several jobs share, or none
+    has, goes to no job."""
+    grown = increase(counter, terms.over(REPORT_EVERY))
+    mine = f"{grown} * on ({GPU}) group_left ({OF_JOB}) ({ONE_JOB})"
+    rest = f"{grown} unless on ({GPU}) ({ONE_JOB})"
+    inside = ", ".join((NODE, OF_JOB, *more))
+    return Recording(record, f"sum by ({inside}) ({mine} or {rest})")
+
+
+def report_records(terms: Terms) -> Group:
+    """What `dgx-telemetry report` sums up; each window follows on the last one."""
+    return Group(
+        "dgx-report",
+        (
+            by_job(accounting.STATE_SECONDS, terms, SECONDS_RECORD, "state", "cause"),
+            by_job(power.ENERGY, terms, JOULES_RECORD),
+        ),
+        every=REPORT_EVERY,
     )
 
 

@@ -28,6 +28,7 @@ LAYERS = (
     "alerts",
     "dashboards",
     "exporters",
+    "agent.report",
     "agent.stack",
     "agent.service",
     "agent.cli",

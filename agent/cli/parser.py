@@ -1,6 +1,7 @@
 """The command line parser: subcommands, their flags, and usage errors."""
 
 import argparse
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -120,6 +121,23 @@ def _up_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _report_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=_path, metavar="FILE", help="configuration (TOML)")
+    parser.add_argument(
+        "--prometheus", metavar="URL", help="ask Prometheus or VictoriaMetrics; USER:PASSWORD@ too"
+    )
+    parser.add_argument("--agent", metavar="URL", help="ask this agent; default: the one here")
+    parser.add_argument(
+        "--since", type=_span, default="7d", metavar="SPAN", help="of Prometheus; default 7d"
+    )
+    parser.add_argument("--by", choices=("node", "job", "user", "account"), default="node")
+    parser.add_argument("--job", default="", metavar="ID", help="only this job, and how it got on")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="JSON instead of a table")
+    form.add_argument("--csv", action="store_true", help="CSV instead of a table")
+    form.add_argument("--html", type=_path, metavar="FILE", help="write a page instead of a table")
+
+
 def _install_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
 
@@ -143,6 +161,12 @@ def _positive(text: str, most: float) -> float:
         expected = f"expected a number above 0 and at most {most:g}"
         raise argparse.ArgumentTypeError(f"{text!r} is out of range, {expected}")
     return value
+
+
+def _span(text: str) -> str:
+    if not re.fullmatch(r"[1-9]\d{0,4}[mhdw]", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no span, expected one like 24h or 7d")
+    return text
 
 
 def _speed(text: str) -> float:
@@ -192,6 +216,13 @@ COMMANDS: dict[str, tuple[Flags, str, str]] = {
         "dgx-telemetry up\n"
         "dgx-telemetry up --simulate dgx-h100:starved-disk --simulate-speed 10\n"
         "dgx-telemetry up --data ~/dgx-telemetry",
+    ),
+    "report": (
+        _report_flags,
+        "where GPU-hours went, by node, job, user or account, most lost first",
+        "dgx-telemetry report --prometheus http://127.0.0.1:9090 --since 7d\n"
+        "dgx-telemetry report --prometheus http://127.0.0.1:9090 --by user --html week.html\n"
+        "dgx-telemetry report --job 1234",
     ),
     "install": (
         _install_flags,

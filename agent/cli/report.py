@@ -1,0 +1,105 @@
+"""`dgx-telemetry report`: where GPU-hours went, worst first."""
+
+import argparse
+import json
+from collections.abc import Iterator
+
+from agent.cli.options import settings_of
+from agent.cli.table import UNKNOWN, number, prose, share, table, terminal_width
+from agent.diagnosis.advice import ADVICE
+from agent.diagnosis.job_watch import CostConfig
+from agent.errors import BadInput
+from agent.model import State
+from agent.report.formats import as_csv, as_html
+from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, document, words
+from agent.report.questions import from_agent, from_prometheus
+from alerts.records import SECONDS_RECORD
+from exporters.settings import HttpConfig
+
+MOST = 40
+"""Rows of a table; files have all."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask, print or write, end."""
+    settings = settings_of(arguments)
+    by = "job" if arguments.job else arguments.by
+    if arguments.prometheus:
+        rows = from_prometheus(arguments.prometheus, arguments.since, by, arguments.job)
+        since, source = f"last {arguments.since}", "Prometheus"
+    else:
+        url = arguments.agent or f"http://{settings[HttpConfig].listen}"
+        rows = from_agent(url, by, arguments.job)
+        since, source = "jobs that this agent remembers", "one agent"
+    if not rows:
+        raise BadInput(_nothing(arguments))
+    report = Report(by, since, source, settings[CostConfig].gpu_hour, rows)
+    if arguments.html:
+        try:
+            arguments.html.write_text(as_html(report))
+        except OSError as error:
+            raise BadInput(f"{arguments.html}: {error.strerror}") from error
+    elif arguments.json:
+        print(json.dumps(document(report), indent=2))
+    elif arguments.csv:
+        print(as_csv(report), end="")
+    elif arguments.job:
+        print("\n".join(efficiency(rows[0], report.price, terminal_width())))
+    else:
+        print("\n".join(overview(report, terminal_width())))
+    return 0
+
+
+def _nothing(arguments: argparse.Namespace) -> str:
+    if arguments.job:
+        return f"nothing is known of job {arguments.job}"
+    if arguments.prometheus:
+        return f"no {SECONDS_RECORD} within {arguments.since}: load the rules of dgx-report.yaml"
+    return "the agent remembers no job: they are kept until it ends; name a Prometheus for weeks"
+
+
+def overview(report: Report, width: int) -> Iterator[str]:
+    """A table, and the sum below it."""
+    yield f"GPU-hours by {report.by}, {report.since}, from {report.source}; most lost first"
+    header = (report.by, "GPU-hours", "busy", "lost", "idle", "worst", "kWh", "cost")
+    rows = [_row(row, report.price) for row in report.rows[:MOST]]
+    yield from table(header, rows, width=width)
+    if len(report.rows) > MOST:
+        yield f"  and {len(report.rows) - MOST} more: --csv, --json or --html has all"
+    total, lost = (sum(r.total for r in report.rows), sum(r.lost for r in report.rows))
+    price = f", {lost / HOUR * report.price:.2f} of the price" if report.price else ""
+    lost_text = f"{lost / HOUR:.1f} lost ({share(lost / total)})"
+    yield f"together {total / HOUR:.1f} GPU-hours, {lost_text}{price}"
+
+
+def _row(row: GpuTime, price: float) -> tuple[str, ...]:
+    shares = (row.of(State.BUSY), row.lost, row.of(State.IDLE))
+    return (
+        row.name,
+        f"{row.total / HOUR:.1f}",
+        *(share(part / row.total) for part in shares),
+        words(row.worst),
+        number(row.joules, KWH, 1),
+        f"{row.total / HOUR * price:.2f}" if price else UNKNOWN,
+    )
+
+
+def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
+    """One job, for who ran it: what its GPUs did, and what would have helped."""
+    about = ", ".join(
+        f"{name} {value}" for name, value in row.about.items() if value and name != "told"
+    )
+    yield f"Job {row.name}" + (f" ({about})" if about else "")
+    busy = share(row.of(State.BUSY) / row.total)
+    yield f"GPU-hours: {row.total / HOUR:.2f}, of these busy {busy}"
+    spent = sorted(row.seconds.items(), key=lambda item: -item[1])
+    rows = [(words(p), f"{s / HOUR:.2f}", share(s / row.total)) for p, s in spent if s > 0]
+    yield from table(("state", "GPU-hours", "share"), rows, width=width)
+    if row.joules is not None:
+        yield f"Energy: {row.joules / KWH:.2f} kWh"
+    if price:
+        yield f"Price: {row.total / HOUR * price:.2f}, lost {row.lost / HOUR * price:.2f}"
+    if row.about.get("told"):
+        yield from prose(f"Its receipt: {row.about['told']}", width)
+    if row.worst and row.lost >= 0.03 * row.total:
+        yield from prose(f"What to do: {ADVICE[row.worst]}", width)

@@ -1,0 +1,1 @@
+"""Reports: where the GPU-hours of days went, by node, job, user or account."""

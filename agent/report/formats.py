@@ -1,0 +1,99 @@
+"""A report as CSV and as one HTML page that needs nothing else."""
+
+import csv
+import io
+from html import escape
+
+from agent.model import State
+from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, row_document, words
+
+COLUMNS = (
+    *("name", "user", "partition", "account", "gpu_hours", "lost_gpu_hours", "idle_gpu_hours"),
+    *("busy_share", "worst", "kwh", "cost", "cost_lost"),
+)
+COLOURS = {
+    State.BUSY: "#3f8f4f",
+    State.COMMUNICATING: "#3b78c3",
+    State.STARVED: "#d9822b",
+    State.THROTTLED: "#b5402d",
+    State.HELD: "#8a63b5",
+    State.HUNG: "#7a1f1f",
+    State.IDLE: "#a9b0b7",
+}
+WIDTH, HEIGHT = 480, 18
+STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1em;
+color:#1b1f23;background:#fff}table{border-collapse:collapse}
+td,th{padding:.25em .7em;text-align:left;
+border-bottom:1px solid #d9dde1;vertical-align:middle}.n{text-align:right}
+span.k{display:inline-block;width:.9em;height:.9em;margin:0 .35em 0 1em}
+@media (prefers-color-scheme:dark){body{color:#e6e9ec;background:#15181b}
+td,th{border-color:#3a4047}}
+"""
+
+
+def as_csv(report: Report) -> str:
+    """One line a row; what is not known is empty. A cell that a spreadsheet would take for a
+    formula gets an apostrophe."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in report.rows:
+        told = row_document(row, report.price)
+        writer.writerow({name: _safe(value) for name, value in told.items()})
+    return text.getvalue()
+
+
+def _safe(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
+
+
+def as_html(report: Report) -> str:
+    """The page: a bar of states for each row, its figures beside it."""
+    title = f"GPU-hours by {report.by}, {report.since}"
+    heads = (report.by, "where its time went", "GPU-hours", "lost", "worst", "kWh", "cost")
+    key = "".join(
+        f'<span class="k" style="background:{colour}"></span>{state.value}'
+        for state, colour in COLOURS.items()
+    )
+    cells = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    rows = "\n".join(_row(row, report.price) for row in report.rows)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
+        f"<h1>{escape(title)}</h1><p>From {escape(report.source)}, most lost first.</p>"
+        f"<p>{key}</p><table><thead><tr>{cells}</tr></thead><tbody>\n{rows}\n</tbody></table>"
+        "</body></html>\n"
+    )
+
+
+def _row(row: GpuTime, price: float) -> str:
+    about = " ".join(value for name, value in row.about.items() if value and name != "told")
+    name = escape(row.name) + (f"<br><small>{escape(about)}</small>" if about else "")
+    energy = "-" if row.joules is None else f"{row.joules / KWH:.1f}"
+    cost = f"{row.total / HOUR * price:.2f}" if price else "-"
+    figures = (f"{row.total / HOUR:.1f}", f"{row.lost / HOUR:.1f}")
+    cells = [f"<td>{name}</td><td>{_bar(row)}</td>"]
+    cells += (f'<td class="n">{figure}</td>' for figure in figures)
+    cells += [f"<td>{escape(words(row.worst))}</td>"]
+    cells += (f'<td class="n">{figure}</td>' for figure in (energy, cost))
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _bar(row: GpuTime) -> str:
+    """A picture of the shares; each part tells its share to who points at it."""
+    parts, at = [], 0.0
+    for state, colour in COLOURS.items():
+        share = row.of(state) / row.total
+        if share > 0:
+            parts.append(
+                f'<rect x="{at * WIDTH:.1f}" width="{share * WIDTH:.1f}" height="{HEIGHT}" '
+                f'fill="{colour}"><title>{state.value} {share:.1%}</title></rect>'
+            )
+        at += share
+    label = ", ".join(f"{s.value} {row.of(s) / row.total:.0%}" for s in COLOURS if row.of(s))
+    return (
+        f'<svg role="img" aria-label="{label}" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'height="{HEIGHT}">{"".join(parts)}</svg>'
+    )

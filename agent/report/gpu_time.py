@@ -1,0 +1,106 @@
+"""Where GPU-seconds went, by node, job, user or account: rows, the worst first. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.jobs.cures import LOST
+from agent.model import Cause, Pair, State
+
+Document = dict[str, Any]
+
+LABELS = {"node": "instance", "job": "job_id", "user": "user", "account": "account"}
+"""What a report may be by, and the label that tells it."""
+
+JOB_LABELS = ("job_id", "user", "partition", "account")
+HOUR, KWH = 3600.0, 3.6e6
+
+
+class GpuTime(NamedTuple):
+    """GPU-seconds by state and cause of one node, job, user or account; `joules` None where the
+    energy is not known. `about` says more of a job."""
+
+    name: str
+    seconds: Mapping[Pair, float]
+    joules: float | None = None
+    about: Mapping[str, str] = {}
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def lost(self) -> float:
+        """GPU-seconds in which a job did not get on."""
+        return sum(part for pair, part in self.seconds.items() if pair[0] in LOST)
+
+    def of(self, state: State) -> float:
+        return sum(part for pair, part in self.seconds.items() if pair[0] is state)
+
+    @property
+    def worst(self) -> Pair | None:
+        """What took most of the time that was lost."""
+        lost = {pair: part for pair, part in self.seconds.items() if pair[0] in LOST and part > 0}
+        return max(lost, key=lambda pair: lost[pair], default=None)
+
+
+class Report(NamedTuple):
+    """Rows, the worst first; `price` of a GPU-hour, 0 where none is known; `since` and `source` in
+    words."""
+
+    by: str
+    since: str
+    source: str
+    price: float
+    rows: tuple[GpuTime, ...]
+
+
+def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
+    """Those that lost most GPU-seconds first, then those that were idle longest."""
+    kept = (row for row in rows if row.total > 0)
+    return tuple(sorted(kept, key=lambda row: (-row.lost, -row.of(State.IDLE), row.name)))
+
+
+def pair_of(state: str, cause: str) -> Pair | None:
+    """None where a newer agent tells a state that is not known here."""
+    try:
+        return State(state), Cause(cause)
+    except ValueError:
+        return None
+
+
+def document(report: Report) -> Document:
+    """The report as JSON."""
+    return {
+        "by": report.by,
+        "since": report.since,
+        "source": report.source,
+        "price_of_gpu_hour": report.price or None,
+        "rows": [row_document(row, report.price) for row in report.rows],
+    }
+
+
+def row_document(row: GpuTime, price: float) -> Document:
+    """One row; what is not known is null."""
+    worst = row.worst
+    return {
+        "name": row.name,
+        **row.about,
+        "gpu_hours": row.total / HOUR,
+        "lost_gpu_hours": row.lost / HOUR,
+        "idle_gpu_hours": row.of(State.IDLE) / HOUR,
+        "busy_share": row.of(State.BUSY) / row.total,
+        "gpu_hours_by_state": {
+            f"{state}/{cause}": part / HOUR for (state, cause), part in sorted(row.seconds.items())
+        },
+        "worst": f"{worst[0]}/{worst[1]}" if worst else None,
+        "advice": ADVICE.get(worst) if worst else None,
+        "kwh": None if row.joules is None else row.joules / KWH,
+        "cost": row.total / HOUR * price if price else None,
+        "cost_lost": row.lost / HOUR * price if price else None,
+    }
+
+
+def words(pair: Pair | None) -> str:
+    """A state and its cause; a dash where nothing was lost."""
+    return SUMMARIES[pair] if pair else "-"

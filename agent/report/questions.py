@@ -1,0 +1,128 @@
+"""Where reports come from: Prometheus or VictoriaMetrics, and the jobs that one agent remembers."""
+
+import base64
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agent.errors import BadInput
+from agent.model import Pair
+from agent.report.gpu_time import JOB_LABELS, LABELS, Document, GpuTime, ordered, pair_of
+from alerts.records import JOULES_RECORD, SECONDS_RECORD
+
+TIMEOUT = 60.0
+JOB = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+
+
+class NoAnswer(BadInput):
+    """Whoever was asked does not answer, or with something else."""
+
+
+def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
+    """GPU-seconds over so long; `job` only of that job. Raises NoAnswer."""
+    if job and not JOB.fullmatch(job):
+        raise BadInput(f"{job!r:.60} is no job: letters, digits and _.:/- are expected")
+    chosen = f'{{job_id="{job}"}}' if job else ('{job_id!=""}' if by != "node" else "")
+    names = JOB_LABELS if by == "job" else (LABELS[by],)
+    inside = ", ".join((*names, "state", "cause"))
+    seconds = f"sum by ({inside}) (sum_over_time({SECONDS_RECORD}{chosen}[{since}]))"
+    joules = f"sum by ({', '.join(names)}) (sum_over_time({JOULES_RECORD}{chosen}[{since}]))"
+    energy = {_key(one, names): value for one, value in _query(url, joules)}
+    found: dict[tuple[str, ...], dict[Pair, float]] = {}
+    for labels, value in _query(url, seconds):
+        pair = pair_of(labels.get("state", ""), labels.get("cause", ""))
+        if pair is not None:
+            parts = found.setdefault(_key(labels, names), {})
+            parts[pair] = parts.get(pair, 0.0) + value
+    return ordered(
+        GpuTime(
+            key[0] or "(none)", parts, energy.get(key), dict(zip(names[1:], key[1:], strict=True))
+        )
+        for key, parts in found.items()
+    )
+
+
+def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
+    """The jobs that one agent watches, and the last 50 that ended. Raises NoAnswer."""
+    told = _get(f"{url.rstrip('/')}/api/v1/jobs")
+    try:
+        receipts: list[Document] = [*told["running"], *told["ended"]]
+        node = urllib.parse.urlsplit(url).hostname or url
+        rows = [_row(one, by, node) for one in receipts if not job or job in _ids(one)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise NoAnswer(f"{_place(url)} does not answer as an agent does: {error!r}") from error
+    merged: dict[str, GpuTime] = {}
+    for row in rows:
+        before = merged.get(row.name)
+        merged[row.name] = row if before is None else _sum(before, row)
+    return ordered(merged.values())
+
+
+def _ids(receipt: Document) -> set[str | None]:
+    return {receipt["id"], receipt.get("name"), receipt.get("job_id")}
+
+
+def _row(receipt: Document, by: str, node: str) -> GpuTime:
+    parts: dict[Pair, float] = {}
+    for name, seconds in receipt["gpu_seconds"].items():
+        pair = pair_of(*name.split("/"))
+        if pair is not None:
+            parts[pair] = parts.get(pair, 0.0) + seconds
+    about = {name: receipt.get(name) or "" for name in JOB_LABELS[1:]} if by == "job" else {}
+    if by == "job":
+        about |= {"told": receipt["receipt"]}
+    name = node if by == "node" else receipt.get(LABELS[by]) or receipt["id"]
+    if by in ("user", "account"):
+        name = receipt.get(by) or "(none)"
+    return GpuTime(name, parts, receipt["joules"], about)
+
+
+def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
+    pairs = one.seconds.keys() | other.seconds.keys()
+    parts = {pair: one.seconds.get(pair, 0.0) + other.seconds.get(pair, 0.0) for pair in pairs}
+    known = [row.joules for row in (one, other) if row.joules is not None]
+    return one._replace(seconds=parts, joules=sum(known) if known else None)
+
+
+def _key(labels: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in names)
+
+
+def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
+    asked = urllib.parse.urlencode({"query": promql, "timeout": f"{TIMEOUT:g}s"})
+    answer = _get(f"{url.rstrip('/')}/api/v1/query?{asked}")
+    try:
+        return [(one["metric"], float(one["value"][1])) for one in answer["data"]["result"]]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise NoAnswer(f"{_place(url)} does not answer as Prometheus does: {error!r}") from error
+
+
+def _place(address: str) -> str:
+    """An address without who asks, and with what password."""
+    parts = urllib.parse.urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _get(address: str) -> Any:
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadInput("that is no address: http://HOST:PORT is expected")
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    request = urllib.request.Request(bare.geturl())  # noqa: S310
+    if parts.username is not None:
+        name, word = (urllib.parse.unquote(p or "") for p in (parts.username, parts.password))
+        token = base64.b64encode(f"{name}:{word}".encode()).decode()
+        request.add_header("Authorization", f"Basic {token}")
+    where = _place(address)
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT + 5) as answer:  # noqa: S310
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        said = error.read(300).decode(errors="replace").replace("\n", " ")
+        raise NoAnswer(f"{where} answers {error.code}: {said}") from error
+    except (OSError, ValueError) as error:
+        raise NoAnswer(f"{where} does not answer: {error}") from error

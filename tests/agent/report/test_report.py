@@ -1,0 +1,184 @@
+"""Where GPU-hours went: asked of a Prometheus, of an agent, and told in each form."""
+
+import csv
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from agent.cli.parser import run_command
+from agent.model import Cause, State
+from agent.report.formats import as_csv, as_html
+from agent.report.gpu_time import GpuTime, Report, document, ordered
+from exporters.job_words import jobs_document
+from tests.support.machines import simulated
+
+BUSY, DISK = (State.BUSY, Cause.NONE), (State.STARVED, Cause.DISK)
+IDLE = (State.IDLE, Cause.NONE)
+ROWS = (
+    GpuTime("good", {BUSY: 7200.0}, 3.6e6),
+    GpuTime("=bad<b>", {BUSY: 1800.0, DISK: 5400.0}, None, {"user": "eve", "account": "bio"}),
+    GpuTime("idle", {IDLE: 7200.0}),
+    GpuTime("nothing", {}),
+)
+REPORT = Report("job", "last 7d", "Prometheus", 2.0, ordered(ROWS))
+SECONDS = [
+    ({"instance": "n1", "state": "busy", "cause": "none"}, 3600.0),
+    ({"instance": "n1", "state": "starved", "cause": "disk"}, 1800.0),
+    ({"instance": "n2", "state": "busy", "cause": "none"}, 9000.0),
+    ({"instance": "n2", "state": "from_the_future", "cause": "none"}, 1.0),
+]
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers from `server.answers` by path; notes what was asked."""
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = parse_qs(url.query).get("query", [""])[0]
+        asked: list[tuple[str, str]] = self.server.asked  # type: ignore[attr-defined]
+        asked.append((query, self.headers.get("Authorization", "")))
+        body = self.server.answer(url.path, query)  # type: ignore[attr-defined]
+        self.send_response(200 if body is not None else 500)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode() if body is not None else b"no\nsuch thing")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def server(answer: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """An address that answers, and what it was asked."""
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    listening.answer, listening.asked = answer, []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listening.server_port}", listening.asked  # type: ignore[attr-defined]
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+def prometheus(path: str, query: str) -> Any:
+    """Seconds, and the energy of one node."""
+    assert path == "/prom/api/v1/query"
+    found = SECONDS if "state_seconds" in query else [({"instance": "n2"}, 7.2e6)]
+    result = [{"metric": labels, "value": [1.0, str(value)]} for labels, value in found]
+    return {"data": {"result": result}}
+
+
+def report(*arguments: str) -> int:
+    return run_command(["report", *arguments])
+
+
+def test_the_worst_comes_first_and_nothing_is_no_row() -> None:
+    assert [row.name for row in REPORT.rows] == ["=bad<b>", "idle", "good"]
+
+
+def test_json_has_hours_prices_and_what_is_not_known_is_null() -> None:
+    worst, idle, good = document(REPORT)["rows"]
+    assert (worst["gpu_hours"], worst["lost_gpu_hours"], worst["busy_share"]) == (2.0, 1.5, 0.25)
+    assert (worst["worst"], worst["kwh"], worst["user"]) == ("starved/disk", None, "eve")
+    assert (worst["cost"], worst["cost_lost"]) == (4.0, 3.0)
+    assert (idle["idle_gpu_hours"], idle["worst"], idle["advice"]) == (2.0, None, None)
+    assert good["kwh"] == 1.0
+    free = document(REPORT._replace(price=0.0))
+    assert (free["price_of_gpu_hour"], free["rows"][0]["cost"]) == (None, None)
+
+
+def test_csv_runs_no_formula() -> None:
+    first, *_ = csv.DictReader(as_csv(REPORT).splitlines())
+    assert first["name"] == "'=bad<b>"
+    assert (first["gpu_hours"], first["user"], first["kwh"]) == ("2.0", "eve", "")
+
+
+def test_the_page_needs_nothing_else_and_runs_no_name() -> None:
+    page = as_html(REPORT)
+    assert "<b>" not in page
+    assert "=bad&lt;b&gt;" in page
+    assert page.count("<svg") == 3
+    assert "http" not in page
+    assert "<script" not in page
+    assert "starved 75%" in page
+
+
+def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None:
+    with server(prometheus) as (address, asked):
+        url = f"http://me:p%40ss@{address}/prom/"
+        assert report("--prometheus", url, "--since", "24h", "--json") == 0
+        assert report("--prometheus", url) == 0
+    told, _, table = capsys.readouterr().out.partition("\n}\n")
+    rows = json.loads(told + "}")["rows"]
+    assert [(row["name"], row["lost_gpu_hours"], row["kwh"]) for row in rows] == [
+        ("n1", 0.5, None),
+        ("n2", 0.0, 2.0),
+    ]
+    assert "together 4.0 GPU-hours, 0.5 lost (12 %)" in table
+    assert all("[24h]" in query for query, _ in asked[:2])
+    assert {word for _, word in asked} == {"Basic bWU6cEBzcw=="}
+
+
+def test_a_job_is_asked_for_by_its_number_and_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(_: str, query: str) -> Any:
+        labels = {"job_id": "1234", "user": "eve", "account": "bio", "partition": "gpu"}
+        parts = [("busy", "none", "900"), ("starved", "disk", "2700")]
+        result = [
+            {"metric": labels | {"state": state, "cause": cause}, "value": [1, value]}
+            for state, cause, value in (parts if "state_seconds" in query else [])
+        ]
+        return {"data": {"result": result}}
+
+    with server(answer) as (address, asked):
+        assert report("--prometheus", f"http://{address}", "--job", "1234") == 0
+        assert report("--prometheus", f"http://{address}", "--job", '1"} or x') == 2
+    said = capsys.readouterr()
+    assert "Job 1234 (user eve, partition gpu, account bio)" in said.out
+    assert "of these busy 25 %" in said.out
+    assert "What to do: " in said.out
+    assert all('{job_id="1234"}' in query for query, _ in asked)
+    assert "is no job" in said.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (None, "answers 500: no such thing"),
+        ([], "does not answer as Prometheus does"),
+        ({"data": {"result": []}}, "load the rules of dgx-report.yaml"),
+    ],
+)
+def test_what_is_no_answer_is_one_sentence(
+    answer: Any, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server(lambda *_: answer) as (address, _):
+        assert report("--prometheus", f"http://user:secret@{address}") == 2
+    said = capsys.readouterr().err
+    assert expected in said
+    assert "secret" not in said
+    assert said.count("\n") == 1
+
+
+def test_one_agent_tells_of_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = jobs_document(simulated("gtx-1080:starved-disk").run(30).agent.jobs.told)
+    assert told["running"]
+    number = told["running"][0]["id"]
+    page = tmp_path / "report.html"
+    with server(lambda *_: told) as (address, _):
+        url = f"http://{address}"
+        assert report("--agent", url, "--job", number) == 0
+        assert report("--agent", url, "--by", "job", "--html", str(page)) == 0
+        assert report("--agent", url, "--job", "99") == 2
+    said = capsys.readouterr()
+    assert f"Job {number}" in said.out
+    assert "Its receipt: " in said.out
+    assert "starved by disk" in page.read_text()
+    assert "nothing is known of job 99" in said.err
