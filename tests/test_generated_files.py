@@ -7,7 +7,14 @@ from agent.config.settings import Settings
 from tests.support.repository import ROOT
 
 BOARDS = ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links", "dgx-input-pipeline", "dgx-agent")
-RULES = ("dgx-records", "dgx-long-records", "dgx-hardware", "dgx-workload", "dgx-agent")
+RULES = (
+    "dgx-records",
+    "dgx-long-records",
+    "dgx-report",
+    "dgx-hardware",
+    "dgx-workload",
+    "dgx-agent",
+)
 COMMITTED = {
     "METRICS.md": "exporters/METRICS.md",
     "RUNBOOK.md": "alerts/RUNBOOK.md",
