@@ -31,7 +31,7 @@ WARM = Measure(
 @pytest.mark.parametrize(
     "machine",
     [
-        ["--system", "dgx-station-v100", "--gpus", "2", "--ticks", "1120"],
+        ["--system", "dgx-station-v100", "--ticks", "1120"],
         ["--system", "dgx-h100", "--gpus", "2", "--ticks", "1120", "--config", "processes"],
         pytest.param(["--system", "dgx-station-v100", "--ticks", "20000"], marks=NIGHTLY),
     ],

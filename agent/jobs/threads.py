@@ -163,5 +163,5 @@ def schedule(files: FileTree, pid: int, tid: int) -> tuple[float, float]:
     text = files.read(f"/proc/{pid}/task/{tid}/schedstat").split()
     try:
         return int(text[0]) * NANOSECONDS, int(text[1]) * NANOSECONDS
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, OverflowError) as error:
         raise ProcessLookupError(3, "ended", f"/proc/{pid}/task/{tid}/schedstat") from error

@@ -173,7 +173,7 @@ def series_of(snapshot: Snapshot) -> Series:
 
 def named(metric: Metric, labels: tuple[str, ...]) -> Iterator[str]:
     for name, label in zip(metric.labels, labels, strict=True):
-        yield "any" if name in ("pid", "job") else label
+        yield "any" if name in ("pid", "job", "job_id") else label
 
 
 def build(system: str, gpus: int | None = None, config: Settings | None = None) -> Soak:

@@ -132,11 +132,15 @@ def play(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         inbox = stack.enter_context(webhook())
-        hosts = stack.enter_context(fleets(SPEED, names))
+        well = {name: f"{machine.partition(':')[0]}:training" for name, machine in names.items()}
+        hosts = stack.enter_context(fleets(SPEED, well))
         ports = {name: host.ports[name] for name, host in hosts.items()}
         for name, port in ports.items():
             eventually(partial(is_ready, port), 120, f"the agent of {name} is ready")
         stack.enter_context(monitoring(folder, SCRAPE, ports, texts(inbox, SCALE)))
+        time.sleep(4 * SCRAPE)  # what was there before the first scrape is nobody's news
+        for name, machine in names.items():
+            hosts[name].set_scenario(name, machine.partition(":")[2])
         begun = time.monotonic()
         while (passed := time.monotonic() - begun) < most:
             came = {m: {d.name for d in inbox.of(n)} for n, m in names.items()}

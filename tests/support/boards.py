@@ -67,8 +67,8 @@ def substituted(expr: str, **values: str) -> str:
     return VARIABLE.sub(value, expr)
 
 
-EVERYTHING = dict.fromkeys(("job", "cluster", "rack", "instance", "gpu"), ".+")
-"""The variables with All chosen."""
+EVERYTHING = dict.fromkeys(("job", "instance", "gpu"), ".+") | {"cluster": ".*", "rack": ".*"}
+"""The variables with All chosen: not each machine has a cluster and a rack."""
 
 
 def plain(expr: str) -> str:

@@ -38,7 +38,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     path.write_bytes(b"before")
     recorder = TapeRecorder(FakeNvml(FrozenClock()), fake_host(FrozenClock()), FrozenClock())
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
-    with pytest.raises(BadInput, match="No space"):
+    with pytest.raises(BadInput, match="the disk is full"):
         recorder.write(path)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
