@@ -43,10 +43,9 @@ from dashboards.shares import (
     of_spec,
     saturated,
     since,
-    time_by_cause_seen,
     time_in,
 )
-from dashboards.states import of_states
+from dashboards.states import time_graph
 from dashboards.tables import Column, coloured_words, matrix, table, wide
 
 QUIET = "when no alerts are firing"
@@ -128,15 +127,7 @@ LOSSES = Row(
             width=24,
             height=8,
         ),
-        graph(
-            "Where the fleet's GPU time goes",
-            "Share of all GPU time by state and cause. The active share of a starved second counts "
-            "as busy.",
-            Query(time_by_cause_seen(), "{{state}}/{{cause}}"),
-            stacked=True,
-            whole=True,
-            overrides=of_states(),
-        ),
+        time_graph("Where the fleet's GPU time goes", "all GPU time by state and cause"),
         table(
             "GPUs, most starved first",
             f"The {WORST} largest losses by GPU and cause, as a share of its time in this range. "

@@ -20,8 +20,8 @@ from dashboards.queries import (
     where,
 )
 from dashboards.scope import board
-from dashboards.shares import GPU, range_by_cause, time_by_cause_seen, time_in
-from dashboards.states import of_states
+from dashboards.shares import GPU, range_by_cause, time_in
+from dashboards.states import of_states, time_graph
 from dashboards.tables import Column, table, wide
 
 NAME = "{{instance}} GPU {{gpu}}"
@@ -32,17 +32,7 @@ ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 TIME = Row(
     "Where does the time of each GPU go?",
     (
-        graph(
-            "Time by state and cause",
-            "Share of the time of the GPUs chosen. The active share of a starved second counts as "
-            "busy.",
-            Query(time_by_cause_seen(), "{{state}}/{{cause}}"),
-            stacked=True,
-            whole=True,
-            overrides=of_states(),
-            width=10,
-            height=9,
-        ),
+        time_graph("Time by state and cause", "the time of the GPUs chosen", width=10, height=9),
         bars(
             "Time by state and cause, total",
             "Share of the time of the GPUs chosen, over all of this time range, from 0.1 % on.",

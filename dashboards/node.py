@@ -41,10 +41,9 @@ from dashboards.shares import (
     limit,
     saturated,
     spread,
-    time_by_cause_seen,
     time_in,
 )
-from dashboards.states import of_states
+from dashboards.states import time_graph
 from dashboards.tables import Column, table
 
 GPU_NAME = "{{instance}} GPU {{gpu}}"
@@ -109,16 +108,7 @@ ERRORS = Row(
 STATES = Row(
     "Where does the time of its GPUs go?",
     (
-        graph(
-            "Time by state and cause",
-            "Share of the time of the GPUs chosen. The active share of a starved second counts as "
-            "busy.",
-            Query(time_by_cause_seen(), "{{state}}/{{cause}}"),
-            stacked=True,
-            whole=True,
-            overrides=of_states(),
-            height=9,
-        ),
+        time_graph("Time by state and cause", "the time of the GPUs chosen", height=9),
         table(
             "Each GPU",
             "Shares of the time observed in this time range. A GPU leads to its board.",
