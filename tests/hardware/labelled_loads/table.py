@@ -22,6 +22,7 @@ class LabelledLoad:
     healthy: bool = False  # nothing is lost beyond the price of launching
     pulse: bool = True  # its steps are regular
     seconds: float = 11.0  # of its steady phase that show what it is
+    settles: float = 7.0  # s of it that do not count: power and means look back 6 s
     environment: Mapping[str, str] = field(default_factory=dict)
     libraries: tuple[str, ...] = ("torch._dynamo",)  # optimisers import it when first made
 
@@ -74,6 +75,7 @@ def _hang(way: str, seconds: float = 12.0) -> LabelledLoad:
         2,
         pulse=False,
         seconds=seconds,
+        settles=16.0,
     )
 
 
