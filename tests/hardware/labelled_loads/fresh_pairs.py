@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,6 +26,13 @@ from tests.hardware.training import DEVICE, synchronize
 
 WARM_UP = 3
 """Steps before the steady phase."""
+
+Mark = Callable[[str], None]
+"""A clock's `mark`."""
+
+
+def _unmarked(_label: str) -> None:
+    """In the place of a clock's `mark` before the steady phase."""
 
 
 class Recommender(nn.Module):
@@ -99,7 +107,7 @@ class SequenceHalves:
             kept = (2, batch, heads, length, self.HEAD)
             self._sent, self._arrived = torch.zeros(2, *kept, dtype=torch.bfloat16).unbind()
 
-    def layer(self, clock: ShareClock | None) -> None:
+    def layer(self, mark: Mark) -> None:
         """One layer. Attention to the own half runs beside the exchange."""
         query, *rest = self._mixed(self._values).view(self._shape).permute(2, 0, 3, 1, 4).unbind()
         self._sent.copy_(torch.stack(rest))
@@ -109,36 +117,33 @@ class SequenceHalves:
         ]
         running = dist.batch_isend_irecv(exchange)
         own = functional.scaled_dot_product_attention(query, *self._sent.unbind())
-        if clock is not None:
-            clock.mark(BUSY)
+        mark(BUSY)
         for handle in running:
             handle.wait()
-        if clock is not None:
-            clock.mark(NVLINK)
+        mark(NVLINK)
         others = functional.scaled_dot_product_attention(query, *self._arrived.unbind())
         told = (own + others).transpose(1, 2).flatten(2)
         self._values = functional.layer_norm(self._values + self._joined(told), told.shape[2:])
-        if clock is not None:
-            clock.mark(BUSY)
+        mark(BUSY)
 
 
 def sequence_halves(
     rank: int, seconds: float, *, layers: int, batch: int, length: int, width: int
 ) -> None:
-    """Healthy: long documents are read by two ranks; the exchange hides behind attention."""
+    """Long documents are read by two ranks; the exchange hides behind attention."""
     batch, length, width = sized((batch, length, width), (1, 32, 256))
     token = torch.zeros(1, device=DEVICE)
     with torch.no_grad():
         halves = SequenceHalves(rank, batch, length, width)
         dist.all_reduce(token)  # the ranks have met before they send
         for _ in range(WARM_UP):
-            halves.layer(None)
+            halves.layer(_unmarked)
         clock = ShareClock(seconds, rank)
         dist.all_reduce(token)
         clock.begin()
         while clock.going():
             for _ in range(layers):
-                halves.layer(clock)
+                halves.layer(clock.mark)
             dist.all_reduce(token)
             clock.mark(PEER)
             clock.step()
@@ -163,23 +168,23 @@ class UnevenExperts:
             self._back = torch.zeros(rows, width, dtype=torch.bfloat16)
             self._token = torch.zeros(1)
 
-    def layer(self, clock: ShareClock) -> None:
+    def layer(self, mark: Mark) -> None:
         """Projections, the way to the experts, these, and the way back."""
         self._mixed(self._tokens)
         sent = self._tokens[self._order]
-        clock.mark(BUSY)
-        self._meet(clock)
+        mark(BUSY)
+        self._meet(mark)
         dist.all_to_all_single(self._arrived, sent, self._received, self._splits)
-        clock.mark(NVLINK)
+        mark(NVLINK)
         done = self._expert(self._arrived)
-        clock.mark(BUSY)
-        self._meet(clock)
+        mark(BUSY)
+        self._meet(mark)
         dist.all_to_all_single(self._back, done, self._splits, self._received)
-        clock.mark(NVLINK)
+        mark(NVLINK)
 
-    def _meet(self, clock: ShareClock) -> None:
+    def _meet(self, mark: Mark) -> None:
         dist.all_reduce(self._token)
-        clock.mark(PEER)
+        mark(PEER)
 
 
 def uneven_experts(
@@ -189,12 +194,14 @@ def uneven_experts(
     tokens, width, narrow = sized((tokens, width, narrow), (32, 64, 32))
     with torch.no_grad():
         experts = UnevenExperts(rank, tokens, chosen, width, narrow)
+        for _ in range(WARM_UP):
+            experts.layer(_unmarked)
         clock = ShareClock(seconds, rank)
         dist.barrier()
-        clock.begin()  # the first step is among those that no trial looks at
+        clock.begin()
         while clock.going():
             for _ in range(layers):
-                experts.layer(clock)
+                experts.layer(clock.mark)
             clock.step()
 
 
@@ -346,6 +353,7 @@ def hang_uneven(rank: int, seconds: float, *, batch: int, after: float) -> None:
     if rank == 1:
         dist.barrier(group=beside)
     steps.unmarked_step()
+    synchronize()
     dist.barrier(group=beside)
 
 
