@@ -62,6 +62,8 @@ class Trials:
         with_gpm = Watcher(hardware, Settings(), clock)
         no_gpm = Watcher(without_gpm(hardware), Settings(), clock)
         self.watchers = {"gpm": with_gpm, "nvml": no_gpm}
+        for watcher in self.watchers.values():
+            watcher.agent.nccl.start()
         self.spans: list[TrueSpan] = []  # CLOCK_MONOTONIC
         self._end = time.monotonic() + until
         self._ready: dict[str, list[PlayedLoad]] = {}
