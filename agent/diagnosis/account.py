@@ -18,11 +18,10 @@ LAUNCH_PRICE = 0.03
 
 MINUTE = 60.0
 NO_EXCEPTION = 0.5
-"""Seconds of a cause over those without one, at least, for it to stand for these too."""
+"""Seconds of pauses for the disk over those without a cause, at least, to stand for these too."""
 
 UNKNOWN: Pair = (State.STARVED, Cause.UNKNOWN)
-PRECEDENTS = (UNKNOWN, *((State.STARVED, c) for c in (Cause.DISK, Cause.NETWORK, Cause.CPU)))
-"""Causes that were seen at work; a thread that launches all the time is one at every look."""
+DISK: Pair = (State.STARVED, Cause.DISK)
 
 Parts = Mapping[Pair, float]
 """Shares of one second by state and cause; they sum to 1."""
@@ -57,34 +56,30 @@ class LaunchPrice:
 
 @dataclass(slots=True)
 class RecentCauses:
-    """What a GPU lacked lately: seconds by cause, forgotten within a minute or two.
+    """Pauses for the disk of late, and pauses that nothing explained, in seconds.
 
-    Threads are looked at once a second, and the cause of a short pause may be missed: a checkpoint
-    is met in uninterruptible sleep at every other look. A pause that nothing explains is taken for
-    one like those that were explained, as long as these are no rare exception.
+    Whether a process sleeps uninterruptibly is looked at once a second, and a short wait may be
+    missed: a checkpoint is met at every other look. A pause that nothing explains is taken for one
+    like those for the disk, as long as these are no rare exception.
     """
 
-    seconds: dict[Pair, float] = field(default_factory=dict)
+    disk: float = 0.0
+    unknown: float = 0.0
 
-    def explain(self, parts: Parts, seconds: float, *, at_rest: bool) -> Parts:
-        """The parts with what is starved by nothing known added to the cause of most pauses.
+    def explain(self, parts: Parts, seconds: float, *, works: bool) -> Parts:
+        """The parts with what nothing explains added to the disk's.
 
-        `at_rest`: the processes do nothing either, so that nobody prepares or waits for anything.
+        `works`: the GPU works between its pauses, and its processes do something: it is neither
+        loading a model before its first work nor waiting for requests.
         """
-        for pair in self.seconds:
-            self.seconds[pair] *= math.exp(-seconds / MINUTE)
-        for pair, part in parts.items():
-            if pair in PRECEDENTS and part:
-                self.seconds[pair] = self.seconds.get(pair, 0.0) + part * seconds
+        kept = math.exp(-seconds / MINUTE)
         unknown = parts.get(UNKNOWN, 0.0)
-        known = {pair: s for pair, s in self.seconds.items() if pair != UNKNOWN}
-        if not unknown or not known or at_rest:
-            return parts
-        likely = max(known, key=known.__getitem__)
-        if known[likely] < NO_EXCEPTION * self.seconds.get(UNKNOWN, 0.0):
+        self.disk = self.disk * kept + (parts.get(DISK, 0.0) * seconds if works else 0.0)
+        self.unknown = self.unknown * kept + unknown * seconds
+        if not unknown or not works or self.disk < NO_EXCEPTION * self.unknown:
             return parts
         rest = {pair: part for pair, part in parts.items() if pair != UNKNOWN}
-        return {**rest, likely: rest.get(likely, 0.0) + unknown}
+        return {**rest, DISK: rest.get(DISK, 0.0) + unknown}
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import Found
 from agent.diagnosis.gpu_memory import GpuMemory
-from agent.diagnosis.rules import doubts
+from agent.diagnosis.rules import WORKS_AT_ALL, doubts
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
 from agent.errors import LogEvent
@@ -104,7 +104,8 @@ class Account:
             self.verdict = None
             if e is None or division is None:
                 return
-        explained = self.causes.explain(division.parts, seconds, at_rest=e.at_rest is True)
+        works = e.mean_activity >= WORKS_AT_ALL and not e.at_rest
+        explained = self.causes.explain(division.parts, seconds, works=works)
         parts = self.launching.forgive(explained, seconds, division.spun)
         if seconds <= LONGEST:
             self.booked.enter(parts, seconds, now)
@@ -147,7 +148,7 @@ class Diagnosis:
         inventory, now = self.inventory(), snapshot.at
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:
-                account.memory.sample_power(series.values, now)
+                account.memory.sample_power(series, now)
         thresholds = self.configuration.current[Thresholds]
         context = TickContext(samples, self.bandwidth, thresholds, self.standings)
         evidence: dict[GpuKey, Evidence] = {}

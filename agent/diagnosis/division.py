@@ -12,6 +12,7 @@ from agent.diagnosis.active_share import (
 )
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, ratio, traffic
+from agent.diagnosis.power_levels import low_together
 from agent.diagnosis.rules import cause_of, pageable
 from agent.diagnosis.tick_context import PathUse
 from agent.model import BUSY, Cause, Fact, Figure, GpuKey, Pair, SignalQuality, State
@@ -26,6 +27,13 @@ HUNG_AFTER = 20.0
 
 STILL_AFTER = 5.0
 """The same where NCCL's counts stand still too."""
+
+TOGETHER = 0.75
+"""Share of the time at low power, for which another GPU's power is low too, from which they do the
+same: stages of a pipeline wait in turns."""
+
+AT_REST = 0.001
+"""Traffic over its limit below which an InfiniBand port carries nothing of a job."""
 
 OWN = 0.10
 """Share of its own slot from which a GPU has part in filling the uplink of its switch."""
@@ -163,9 +171,10 @@ def _active(e: Evidence) -> ActiveShares:
     """How the active share divides; without GPM what power and traffic can tell."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
-    shares = divide(e.second, {peer.gpu: peer.second for peer in e.peers})
-    if shares.waiting or shares.communicating or e.peers:
-        return shares
+    joined = e.peers if e.history.nvlink_seen else []
+    shares = divide(e.second, {peer.gpu: peer.second for peer in joined})
+    if shares.waiting or shares.communicating or joined:
+        return _slow_transfers(e, shares)
     without_work = not_computing(e.second) if _other_path(e) is not None else 0.0
     return ActiveShares(shares.busy - without_work, 0.0, without_work)
 
@@ -173,28 +182,56 @@ def _active(e: Evidence) -> ActiveShares:
 def _active_without_gpm(e: Evidence) -> ActiveShares:
     """Utilisation counts spinning and copies; power at the lower of two levels, or below half of
     what a peer draws, does not."""
-    second, limits = e.second, e.context.thresholds
     if e.spins and any(peer.spins for peer in e.peers):
-        return ActiveShares(0.0, 0.0, second.activity)
-    shares = divide(second, {peer.gpu: peer.second for peer in e.peers})
+        return ActiveShares(0.0, 0.0, e.second.activity)
+    joined = e.peers if e.history.nvlink_seen else []
+    shares = divide(e.second, {peer.gpu: peer.second for peer in joined})
     if shares.waiting or shares.communicating or not e.looks_busy or not e.peers:
-        return shares
+        return _slow_transfers(e, shares)
+    return _by_power(e) or shares
+
+
+def _by_power(e: Evidence) -> ActiveShares | None:
+    """The active share of a GPU that draws less than a peer that takes the same steps; None where
+    that says nothing."""
+    second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
-    path = _other_path(e)
-    if e.sm_underutilised and (payload >= limits.communicating or path is not None):
+    if e.sm_underutilised and (payload >= limits.communicating or _other_path(e) is not None):
         return ActiveShares(0.0, second.activity, 0.0)
+    if not e.history.nvlink_seen:
+        return None
     peers = [peer for peer in e.peers if _together(e, peer)]
     best = e.best_peer
     late = [p for p in peers if not p.looks_busy and p.processes and p.activity is not None]
-    if e.sm_underutilised and late and e.history.nvlink_seen:
+    if e.sm_underutilised and late:
         return ActiveShares(0.0, 0.0, second.activity, late[0].gpu)
-    if best not in peers or not best.looks_busy or not best.work or not e.history.nvlink_seen:
-        return shares
+    if best not in peers or not best.looks_busy or not best.work:
+        return None
     behind = best.work - (e.work or 0.0)
     if behind < limits.behind:
-        return shares
+        return None
     waited = second.activity * behind / best.work
     return ActiveShares(second.activity - waited, 0.0, waited, best.gpu)
+
+
+def _slow_transfers(e: Evidence, shares: ActiveShares) -> ActiveShares:
+    """What nobody is waited for, while all GPUs of a job draw little power at the same moments, is
+    communication that does not fill the links: whoever waits does so while another works."""
+    if not shares.communicating or shares.waiting < LEAST_WAIT or shares.waits_for is not None:
+        return shares
+    abroad = any(port.ratio >= AT_REST for port in e.context.wires("infiniband"))
+    if abroad or e.gpu.uuid in e.context.standings.elsewhere:
+        return shares  # they may all wait for a rank of another host
+    mine = e.history
+    for peer in e.peers:
+        theirs = peer.history
+        if mine.power is None or theirs.power is None or not _together(e, peer):
+            return shares
+        cuts = mine.power.middle, theirs.power.middle
+        together = low_together(mine.samples, theirs.samples, *cuts)
+        if together is None or together < TOGETHER:
+            return shares
+    return ActiveShares(shares.busy, shares.communicating + shares.waiting, 0.0)
 
 
 def _together(e: Evidence, peer: Evidence) -> bool:

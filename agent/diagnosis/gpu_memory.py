@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.power_levels import PowerLevels, power_levels
 from agent.diagnosis.tick_context import GpuHistory
+from agent.model import TimedSeries
 
 POWER_SAMPLES = 300
 """Newest power samples that levels are told from: 6 s of 20 ms each."""
@@ -37,16 +38,16 @@ class GpuMemory:
     _idle_since: float | None = None
     _waits_since: float | None = None
     _nvlink_seen: bool = False
-    _watts: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
+    _power: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _levels: PowerLevels | None = None
     _sampled: float = 0.0
     _working_sm: float | None = None
     _clocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # by power: Hz, when
 
-    def sample_power(self, watts: tuple[float, ...], now: float) -> None:
-        """Take in power samples that came since the last tick."""
-        self._watts.extend(watts)
-        self._levels, self._sampled = power_levels(self._watts), now
+    def sample_power(self, series: TimedSeries, now: float) -> None:
+        """Take in power samples (W) that came since the last tick."""
+        self._power.extend(zip(series.times, series.values, strict=True))
+        self._levels, self._sampled = power_levels([watts for _, watts in self._power]), now
 
     def update(self, e: Evidence, now: float) -> None:
         """Take in what is seen at this tick."""
@@ -64,7 +65,7 @@ class GpuMemory:
         )
         self._nvlink_seen = self._nvlink_seen or e.nvlink_active is True
         if now - self._sampled > POWER_HOLDS:
-            self._watts.clear()
+            self._power.clear()
             self._levels = None
         self._learn(e, now)
         self.seen = GpuHistory(
@@ -73,6 +74,7 @@ class GpuMemory:
             # What is not known at this tick is no reason to doubt, and none to remember either.
             nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
             power=self._levels,
+            samples=tuple(self._power) if self._levels and self._levels.distinct else (),
             working_sm=self._working_sm,
             clock=self._clock_at(e, now),
         )
@@ -81,7 +83,7 @@ class GpuMemory:
         """Nobody is on the GPU: nothing of before counts for who comes next."""
         self._idle_since = self._waits_since = None
         self._nvlink_seen, self._levels, self._working_sm = False, None, None
-        self._watts.clear()
+        self._power.clear()
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:

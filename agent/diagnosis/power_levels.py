@@ -22,6 +22,10 @@ SHARPNESS = 0.70
 """Share of the variance, at least, that two levels must explain."""
 
 
+TOLERANCE = 0.025
+"""Seconds between two samples of the same moment: GPUs are sampled 20 ms apart, not together."""
+
+
 @dataclass(frozen=True, slots=True)
 class PowerLevels:
     """Two levels of power (W), and the share of the time spent at the lower one, 0-1.
@@ -33,6 +37,33 @@ class PowerLevels:
     upper: float
     lower_share: float
     distinct: bool
+
+    @property
+    def middle(self) -> float:
+        return (self.lower + self.upper) / 2
+
+
+def low_together(
+    mine: Sequence[tuple[float, float]],
+    theirs: Sequence[tuple[float, float]],
+    cut: float,
+    at: float,
+) -> float | None:
+    """Of the samples (s, W) of one GPU below `cut` the share for which another's is below `at` at
+    that moment; None where there are none to compare."""
+    if not theirs:
+        return None
+    times = [when for when, _ in theirs]
+    both = low = 0
+    for when, watts in mine:
+        if watts >= cut:
+            continue
+        place = bisect_left(times, when)
+        near = min(theirs[max(0, place - 1) : place + 1], key=lambda one: abs(one[0] - when))
+        if abs(near[0] - when) <= TOLERANCE:
+            low += 1
+            both += near[1] < at
+    return both / low if low else None
 
 
 def power_levels(watts: Sequence[float]) -> PowerLevels | None:

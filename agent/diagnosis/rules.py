@@ -66,6 +66,15 @@ IDLE_LOADER = 0.50
 RUNS = 0.30
 """Cores from which a process does more than wait."""
 
+TOGETHER = 1.0
+"""Cores of all loaders together, from which what they do takes time."""
+
+ALTERNATING = 0.10
+"""Share of the time for which GPU and process must each work, at least, to take turns."""
+
+IN_TURN = 0.15
+"""Difference between the time of one and the rest of the other, up to which they take turns."""
+
 RESTS = 0.50
 """Share of its inactive time in rests that are long enough to be seen in 20 ms power samples, from
 which a GPU works in bursts; one that waits for launches rests for less than a millisecond each."""
@@ -225,6 +234,29 @@ def one_compiles(e: Evidence) -> Found:
     return (Fact(FactKind.LOADERS_RUNNING, (loaders, Figure("cores", e.loader_cores))),)
 
 
+def loaders_compute(e: Evidence) -> Found:
+    """Loaders that compute in part: where batches are handed over in order, all wait for the one
+    that takes longest."""
+    if not e.loaders or e.loader_cores < TOGETHER:
+        return NOTHING
+    loaders = Figure("loaders", e.loaders, None, COUNT)
+    cores = Figure("cores", e.loader_cores, TOGETHER, CORES)
+    return (Fact(FactKind.LOADERS_RUNNING, (loaders, cores)),)
+
+
+def alternates(e: Evidence) -> Found:
+    """The launching process runs for as long as the GPU rests, and sleeps while it works: it
+    prepares the next step itself."""
+    inactive, cores = 1.0 - e.second.activity, e.launcher_cores
+    if cores is None or not ALTERNATING <= inactive <= 1.0 - ALTERNATING or not _in_bursts(e):
+        return NOTHING
+    now = 1.0 - (e.activity or 0.0)
+    if max(abs(cores - inactive), abs(cores - now)) > IN_TURN * inactive:
+        return NOTHING
+    figures = Figure("cores", cores, None, CORES), ratio("rest", inactive)
+    return (Fact(FactKind.PREPARES_ITSELF, figures),)
+
+
 # What the job's cgroup shows
 
 
@@ -295,6 +327,8 @@ RULES = (
     Rule(Cause.CPU, one_compiles),
     Rule(Cause.CPU, prepares_itself),
     Rule(Cause.HOST_THREAD, launches),
+    Rule(Cause.CPU, loaders_compute),
+    Rule(Cause.CPU, alternates),
     Rule(Cause.DISK, cgroup_waits_for_io),
     Rule(Cause.CPU, cgroup_waits_for_cores),
     Rule(Cause.CPU, cores_of_host_used_up),

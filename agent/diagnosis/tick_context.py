@@ -31,6 +31,7 @@ class GpuHistory:
     waits_for: float = 0.0  # s for which it only spins, or is idle with its processes at rest
     nvlink_seen: bool = True  # whether NVLink has carried anything since the processes came
     power: PowerLevels | None = None  # of its newest 20 ms samples
+    samples: tuple[tuple[float, float], ...] = ()  # those (s, W), where they have two levels
     working_sm: float | None = None  # most SM activity over activity while its links were at rest
     clock: float | None = None  # SM clock (Hz) that it had at like power without being held down
 
