@@ -9,7 +9,7 @@ import pytest
 from agent.hardware.driver_log import BusLoss, KernelXid, SwitchError, parsed, pci_address
 from agent.hardware.kernel_log import DeviceLog, LogLine, record
 from agent.simulator.kernel_log import GARBAGE
-from agent.sources import kernel_log, xid
+from agent.sources import kernel_log, process, xid
 from tests.support.machines import AgentBench, simulated
 
 LINES = {
@@ -89,7 +89,7 @@ def test_an_event_that_comes_both_ways_counts_once(driver: str) -> None:
     assert counted(bench, 31) == 3
 
 
-def test_what_only_one_way_tells_counts_too() -> None:
+def test_what_only_one_way_tells_counts_too(caplog: pytest.LogCaptureFixture) -> None:
     bench = simulated("dgx-h100:training").run(3)
     bench.machine.lose(2)
     bench.run(3)
@@ -97,8 +97,12 @@ def test_what_only_one_way_tells_counts_too() -> None:
     bench.machine.kernel_log.lines()
     for listener in bench.machine.driver.listeners:
         listener(0, 48)
-    bench.run(2)
+    with caplog.at_level(logging.ERROR):
+        bench.run(3)
     assert counted(bench, 48) == 1, "an event of NVML that the log did not keep"
+    (told,) = (r.getMessage() for r in caplog.records if "xid=48" in r.getMessage())
+    pids = [pid for (gpu, _, pid) in bench.samples.all(process.PROCESS) if gpu == "0"]
+    assert f"on_gpu={pids[0]}" in told, "NVML names no process: those on the GPU are told"
 
 
 def test_a_storm_is_counted_right_and_told_in_a_line_a_burst(
