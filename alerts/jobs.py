@@ -30,9 +30,9 @@ def hung() -> tuple[Alert, Alert]:
             severity="critical",
             summary="job hangs",
             description=(
-                "Rank {{ $labels.rank }} (pid {{ $labels.pid }}, host {{ $labels.host }}) on "
-                f"{GPU} has launched fewer collectives{launched} than the other ranks of its "
-                f"job, or does not answer; they all wait for it. {cure}"
+                f"{COUNT} rank holds up its job (limit 0): rank {{{{ $labels.rank }}}} (pid "
+                f"{{{{ $labels.pid }}}}, host {{{{ $labels.host }}}}) on {GPU} has launched fewer "
+                f"collectives{launched} than the others, or does not answer. {cure}"
             ),
             labels={"sign": "named"},
         ),
@@ -43,8 +43,8 @@ def hung() -> tuple[Alert, Alert]:
             hold=UNCONFIRMED,
             summary="job hangs",
             description=(
-                f"{COUNT} GPUs of {MACHINE} wait for one another, and none works:{names}. Which "
-                f"rank they wait for is not known: NCCL does not tell. {cure}"
+                f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):{names}."
+                f" Which rank they wait for is not known: NCCL does not tell. {cure}"
             ),
             labels={"sign": "unnamed"},
         ),

@@ -71,7 +71,7 @@ def xid_error(terms: Terms) -> Iterator[Alert | Recording]:
     ) -> Alert:
         text = (
             f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{names} in the last {window} "
-            f"(limit 0). {XID_ADVICE[action]}"
+            f"(limit 0). {XID_ADVICE[action].replace('-i GPU', '-i {{ $labels.uuid }}')}"
         )
         expr = f"{pick(happened, xid=codes)} > 0"
         return Alert(
