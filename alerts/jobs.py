@@ -11,8 +11,8 @@ from alerts.spans import Terms
 from alerts.words import COUNT, GPU, WHOLE, for_each, list_of, series
 from alerts.words import NODE as MACHINE
 
-UNCONFIRMED = "30s"
-"""How long a hang must last of which nobody says whom it waits for: NCCL is asked meanwhile."""
+LASTS = "2m"
+"""How long a hang must last: NCCL is asked meanwhile whom it waits for, and a lost GPU is told."""
 
 
 def hung() -> tuple[Alert, Alert]:
@@ -28,6 +28,7 @@ def hung() -> tuple[Alert, Alert]:
             name="DgxJobHung",
             expr=f"{job_watch.HUNG} == 1",
             severity="critical",
+            hold=LASTS,
             summary="job hangs",
             description=(
                 f"{COUNT} rank holds up its job (limit 0): rank {{{{ $labels.rank }}}} (pid "
@@ -40,7 +41,7 @@ def hung() -> tuple[Alert, Alert]:
             name="DgxJobHung",
             expr=f"count by ({NODE}) ({state} == 1) unless on ({NODE}) {job_watch.HUNG}",
             severity="critical",
-            hold=UNCONFIRMED,
+            hold=LASTS,
             summary="job hangs",
             description=(
                 f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):{names}."

@@ -158,7 +158,7 @@ def play(
         ports = {name: host.ports[name] for name, host in hosts.items()}
         for name, port in ports.items():
             eventually(partial(is_ready, port), 120, f"the agent of {name} is ready")
-        watched = monitoring(folder, SCRAPE, ports, texts(inbox, SCALE))
+        watched = monitoring(folder, SCRAPE, ports, texts(inbox, SCALE, silent_for="10m"))
         server = stack.enter_context(watched).prometheus
         # what was there before the first scrapes is nobody's news
         eventually(partial(scraped, server, len(ports)), 60, "each machine was scraped")
