@@ -60,10 +60,9 @@ async def obey(members: dict[str, Member]) -> None:
 
 async def serve_all(speed: float, held_after: float, specs: dict[str, str]) -> None:
     config = Settings(Thresholds(held_after=held_after))
-    for seldom in ("LINKS", "ECC", "MANAGER", "CHASSIS"):  # as much more often as rules look
-        setattr(
-            intervals, seldom, getattr(intervals, seldom) * held_after / Thresholds().held_after
-        )
+    faster = held_after / Thresholds().held_after  # what is read seldom, as the rules are
+    for seldom in ("LINKS", "ECC", "MANAGER", "CHASSIS"):
+        setattr(intervals, seldom, getattr(intervals, seldom) * faster)
     members = {name: member(spec, speed, config) for name, spec in specs.items()}
     ticking = [await listen(name, entry.agent) for name, entry in members.items()]
     obeying = asyncio.create_task(obey(members))
