@@ -38,8 +38,17 @@ NVLINK_FAULTS = counter(
 
 PCI = "PCI"
 FALLEN = 79  # the driver tells it twice: as an XID, and in a line without one
+OF_MANY_LINES = 13
+"""An exception of the SMs is told line by line, for each SM that met it and what it was doing."""
+
 BURST = 60.0
 """Seconds for which further errors of one code on one GPU are not logged one by one."""
+
+EXCEPTION = 2.5
+"""Seconds for which lines of one process belong to the exception that the first of them told: a
+tick may lie between them."""
+
+MOST_EXCEPTIONS = 1000  # that are remembered
 
 GATHERED = 1.5
 """Seconds for which a burst waits for the other way by which it is told, before it is logged."""
@@ -82,6 +91,7 @@ class XidCounts:
         self._told: object = None  # what the samples below were made of: events are rare
         self._samples: list[Sample] = []
         self._bursts: dict[tuple[str, int], XidBurst] = {}
+        self._exceptions: dict[tuple[str, str, str], float] = {}  # when each began
         self._lock = threading.Lock()
         self._now = 0.0
 
@@ -108,6 +118,8 @@ class XidCounts:
 
     def _note(self, way: str, uuid: str, code: int, who: str = "") -> None:
         with self._lock:
+            if code == OF_MANY_LINES and self._goes_on(way, uuid, who):
+                return
             self._ways[way][uuid, code] += 1
             burst = self._bursts.setdefault((uuid, code), XidBurst(self._now))
             burst.times[way] += 1
@@ -116,6 +128,15 @@ class XidCounts:
             if way == "nvml" and not burst.present:
                 here = (pids for labels, pids in self._processes if labels[1] == uuid)
                 burst.present = next(here, ())
+
+    def _goes_on(self, way: str, uuid: str, who: str) -> bool:
+        """Whether this line is one more of an exception that was counted a moment ago."""
+        if self._now - self._exceptions.get((way, uuid, who), -EXCEPTION) < EXCEPTION:
+            return True
+        if len(self._exceptions) > MOST_EXCEPTIONS:
+            self._exceptions.clear()
+        self._exceptions[way, uuid, who] = self._now
+        return False
 
     def read(self, out: Out) -> None:
         """All counts; and tell of bursts."""
