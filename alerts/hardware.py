@@ -33,8 +33,8 @@ LOST_DATA, TOLD = "=~48|95|140", "40m"
 """XIDs that tell of lost data, and for how long they do: longer than the counters' own window."""
 
 REPLACE = (
-    "Drain the node, read the XID errors of the last hours, then reset the GPU or reboot; a GPU "
-    "that stays away needs a support case."
+    "Drain the node, read its XID errors (dmesg -T | grep -i xid), then reset the GPU or reboot; a "
+    "GPU that stays away needs a support case."
 )
 ONE = ("instance", "job", "uuid")
 FEWER = f"({system.GPUS} < {system.GPUS_EXPECTED})"
@@ -77,7 +77,7 @@ def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
             f"{no_driver}",
             "critical",
             "no GPU answers",
-            f"All {COUNT} GPUs of {MACHINE} are gone: there is no driver any more. Look at "
+            f"0 of {COUNT} GPUs of {MACHINE} answer: there is no driver any more. Look at "
             "nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
             hold="5m",
             labels={"sign": "no_driver"},
@@ -107,8 +107,8 @@ def row_remap_failure(_: Terms) -> Alert:
         f"{ecc.REMAP_FAILURE} > 0",
         "critical",
         "a broken memory row cannot be replaced",
-        f"{ONE_GPU} could not remap {COUNT} memory rows (limit 0). Take it out of use: it "
-        "qualifies for replacement.",
+        f"{ONE_GPU} reports {COUNT} failure to replace a broken row by a spare one (limit 0). "
+        "Drain the node and open a support case: the GPU qualifies for replacement.",
     )
 
 

@@ -24,7 +24,7 @@ REPLAYS = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 """PCIe replays a minute and lane that a sound link may have, by generation (DCGM 4.6)."""
 
 NEEDS = {
-    1: "drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU)",
+    1: "drain the node and reset the GPU (nvidia-smi --gpu-reset -i {{ $labels.uuid }})",
     2: "drain the node and reboot it",
     3: "end the jobs that use peer-to-peer traffic of this GPU, then look again",
     4: "drain the node, end all peer-to-peer traffic and reset the GPU",
@@ -50,7 +50,7 @@ def recovery_needed(_: Terms) -> Alert:
         "driver asks for action",
         f"The driver asks for action {COUNT} on {ONE_GPU} (limit 0){needs}. The XID errors of the "
         "last minutes tell why (dgx-telemetry check).",
-        hold="1m",
+        hold="3m",
     )
 
 
@@ -64,7 +64,7 @@ def pages_pending(_: Terms) -> Alert:
         f"{ONE_GPU} has {COUNT} sign of rows or pages that wait to be replaced (limit 0): broken "
         "memory is still in use. Let jobs end, then reset the GPU (before Ampere: load the driver "
         "again).",
-        hold="1m",
+        hold="6m",
     )
 
 
@@ -78,7 +78,8 @@ def ecc_rising(terms: Terms) -> tuple[Alert, ...]:
     watch = "Run dcgmi diag -r 3 when the node is free, and open a support case."
 
     def alert(sign: str, expr: str, text: str) -> Alert:
-        return Alert(name, expr, "warning", summary, f"{text} {watch}", labels={"sign": sign})
+        told = f"{text} {watch}"
+        return Alert(name, expr, "warning", summary, told, hold="3m", labels={"sign": sign})
 
     return (
         alert(
@@ -120,7 +121,7 @@ def nvlink_fault(terms: Terms) -> tuple[Alert, ...]:
             "XID {{ $labels.xid }} of NVLink 5",
             f"{ONE_GPU} had {COUNT} XID errors {{{{ $labels.xid }}}} of its unit "
             f"{{{{ $labels.unit }}}} in the last {window} (limit 0). {cures[action]}",
-            hold="1m",
+            hold="2m" if severity == "critical" else "5m",
             labels={"sign": "nvlink5"},
         )
 
@@ -163,7 +164,7 @@ def fabric_fault(_: Terms) -> tuple[Alert, ...]:
             "fabric reports a fault",
             f"The fabric reports {COUNT} trouble of {ONE_GPU} (limit 0): {by_label('kind', HEALTH)}"
             ".",
-            hold="1m",
+            hold="5m",
             labels={"sign": "health"},
         ),
     )
@@ -205,5 +206,5 @@ def pcie_replays(terms: Terms) -> Alert:
         f"{ONE_GPU} sends {{{{ $value | humanize }}}} PCIe packets a minute and lane again (limit "
         f"{limits} at generation {{{{ $labels.generation }}}}; {lanes} lanes). Reseat the GPU or "
         "its riser, look at lspci -vv and dmesg (AER), and open a support case.",
-        hold="5m",
+        hold="10m",
     )

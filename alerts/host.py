@@ -110,7 +110,7 @@ def disk_failing(_: Terms) -> Alert:
         "disk is failing",
         f"Disk {{{{ $labels.device }}}} of {NODE} shows {COUNT} sign of failing (limit 0): "
         f"{by_label('kind', DISK_FAULTS)}.",
-        hold="1m",
+        hold="5m",
     )
 
 

@@ -1,4 +1,10 @@
-"""What silences what: one message for one fault."""
+"""What silences what: one message for one fault.
+
+An alert that silences must be there before the other one is sent. So the rules hold in steps: what
+is counted each second and lost data (0 to 2 min), links and what the driver asks for (3 min),
+lesser errors (5 min), what only waits for a reset (6 min and more).
+tests/alerts/test_inhibitions.py holds them to it.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -40,9 +46,10 @@ RULES: tuple[tuple[Matchers, Matchers, Sequence[str]], ...] = (
     # It hangs its job, and takes the links of its peers along.
     (
         (_named(MISSING),),
-        (_named("DgxJobHung", "DgxGpuStraggler", LINKS_DOWN, LINK_ERRORS, FABRIC),),
+        (_named("DgxJobHung", "DgxGpuStraggler", LINKS_DOWN, LINK_ERRORS),),
         NODE,
     ),
+    ((_named(MISSING),), (_named(FABRIC), 'sign!="switch"'), NODE),
     # One fault of memory: the word that asks for most.
     ((_named(REMAP),), (_named(RECOVERY, ECC, PENDING, RISING),), GPU),
     ((_named(REMAP),), (_named(XID), OF_MEMORY), GPU),
@@ -59,15 +66,17 @@ RULES: tuple[tuple[Matchers, Matchers, Sequence[str]], ...] = (
     ((_named(PENDING),), (_named(XID), 'xid="63"'), GPU),
     ((_named(RISING), 'sign="corrected"'), (_named(XID), 'xid="92"'), GPU),
     ((_named(XID), 'sign="nvlink5"'), (_named(XID), 'action="by_unit"'), GPU),
-    # Links that are down have made errors before, and XIDs.
+    # Links that are down have made errors before, and XIDs: a critical one says what to do.
+    ((_named(XID), CRITICAL, OF_LINKS), (_named(LINKS_DOWN, LINK_ERRORS),), GPU),
     ((_named(LINKS_DOWN),), (_named(LINK_ERRORS),), GPU),
-    ((_named(LINKS_DOWN),), (_named(XID), OF_LINKS), GPU),
+    ((_named(LINKS_DOWN),), (_named(XID), OF_LINKS, LESSER), GPU),
     ((_named(LINKS_DOWN),), (_named(FABRIC), 'sign="health"'), GPU),
     # NVSwitches and who manages them, before GPUs and links that depend on both.
     ((_named(FABRIC), 'sign="switch"'), (_named(FABRIC), 'sign!="switch"'), NODE),
     ((_named(FABRIC), 'sign="manager"'), (_named(FABRIC), 'sign=~"state|health"'), NODE),
     ((_named(FABRIC), 'sign=~"manager|switch"'), (_named(LINKS_DOWN, LINK_ERRORS),), NODE),
-    ((_named(FABRIC), 'sign=~"manager|switch"'), (_named(XID), OF_LINKS), NODE),
+    ((_named(FABRIC), 'sign="manager"'), (_named(XID), OF_LINKS, LESSER), NODE),
+    ((_named(FABRIC), 'sign="switch"'), (_named(XID), OF_LINKS), NODE),
     # One link, one port, one array.
     ((_named("DgxPcieDegraded"),), (_named("DgxPcieReplays"),), GPU),
     ((_named("DgxGpuHot"),), (_named("DgxGpuThrottled"),), GPU),

@@ -11,8 +11,8 @@ from alerts.spans import Terms
 from alerts.words import COUNT, GPU, WHOLE, for_each, list_of, series
 from alerts.words import NODE as MACHINE
 
-UNCONFIRMED = "30s"
-"""How long a hang must last of which nobody says whom it waits for: NCCL is asked meanwhile."""
+LASTS = "2m"
+"""How long a hang must last: NCCL is asked meanwhile whom it waits for, and a lost GPU is told."""
 
 
 def hung() -> tuple[Alert, Alert]:
@@ -28,11 +28,12 @@ def hung() -> tuple[Alert, Alert]:
             name="DgxJobHung",
             expr=f"{job_watch.HUNG} == 1",
             severity="critical",
+            hold=LASTS,
             summary="job hangs",
             description=(
-                "Rank {{ $labels.rank }} (pid {{ $labels.pid }}, host {{ $labels.host }}) on "
-                f"{GPU} has launched fewer collectives{launched} than the other ranks of its "
-                f"job, or does not answer; they all wait for it. {cure}"
+                f"{COUNT} rank holds up its job (limit 0): rank {{{{ $labels.rank }}}} (pid "
+                f"{{{{ $labels.pid }}}}, host {{{{ $labels.host }}}}) on {GPU} has launched fewer "
+                f"collectives{launched} than the others, or does not answer. {cure}"
             ),
             labels={"sign": "named"},
         ),
@@ -40,11 +41,11 @@ def hung() -> tuple[Alert, Alert]:
             name="DgxJobHung",
             expr=f"count by ({NODE}) ({state} == 1) unless on ({NODE}) {job_watch.HUNG}",
             severity="critical",
-            hold=UNCONFIRMED,
+            hold=LASTS,
             summary="job hangs",
             description=(
-                f"{COUNT} GPUs of {MACHINE} wait for one another, and none works:{names}. Which "
-                f"rank they wait for is not known: NCCL does not tell. {cure}"
+                f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):{names}."
+                f" Which rank they wait for is not known: NCCL does not tell. {cure}"
             ),
             labels={"sign": "unnamed"},
         ),

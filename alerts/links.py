@@ -29,7 +29,7 @@ def nvlink_down(_: Terms) -> Alert:
         f"{ONE_GPU} has {COUNT} of {most} NVLinks up (down:{down}). Drain the node and reset the "
         "GPU; if the links stay down, look at the NVSwitches and the Fabric Manager, and open a "
         "support case.",
-        hold="2m",
+        hold="3m",
     )
 
 
@@ -46,6 +46,7 @@ def nvlink_errors(terms: Terms) -> Alert:
         f"{limits.nvlink_errors_window} (limit {limits.nvlink_errors}). Each costs time; a link "
         "that goes on like this fails in the end. Look at nvidia-smi nvlink -e, plan a reset of "
         "the GPU, and open a support case if the errors come back.",
+        hold="5m",
     )
 
 

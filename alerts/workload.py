@@ -113,8 +113,8 @@ def unused(terms: Terms) -> Alert:
         hold=terms.thresholds.unused_window,
         summary="A GPU is given to a job that does not use it.",
         description=f"{GPU} is given to a job that has had {{{{ $value }}}} processes on it for "
-        f"{terms.thresholds.unused_window}. Ask the owner of the job to request fewer GPUs, or to "
-        "end it.",
+        f"{terms.thresholds.unused_window} (limit {terms.thresholds.unused_window}). Ask the owner "
+        "of the job to request fewer GPUs, or to end it.",
     )
 
 
@@ -149,8 +149,8 @@ def straggler(terms: Terms, spans: Span) -> Alert:
         severity="warning",
         hold="1m",
         summary="keeps the other GPUs waiting",
-        description=f"{GPU} is waited for by {COUNT} GPUs of the machine:{names} (each for "
-        f"{spans.share:.0%} of the last {spans.window} or more). "
+        description=f"{GPU} is waited for by {COUNT} GPUs of the machine:{names} (limit "
+        f"{spans.share:.0%} of the last {spans.window}, each). "
         f"{ADVICE[State.STARVED, Cause.PEER]}",
         labels={"sign": "named", "window": spans.window},
     )
@@ -168,8 +168,8 @@ def unnamed_straggler(terms: Terms, spans: Span) -> Alert:
         severity="warning",
         hold="1m",
         summary="GPUs wait for a slow one",
-        description=f"{COUNT} GPUs of {MACHINE} wait for a slow peer:{names} (each for "
-        f"{spans.share:.0%} of the last {spans.window} or more). Which one they wait for cannot be "
+        description=f"{COUNT} GPUs of {MACHINE} wait for a slow peer:{names} (limit "
+        f"{spans.share:.0%} of the last {spans.window}, each). Which one they wait for cannot be "
         f"told from here: compare the GPUs of their job, on other hosts too. "
         f"{ADVICE[State.STARVED, Cause.PEER]}",
         labels={"sign": "unnamed", "window": spans.window},

@@ -47,6 +47,14 @@ def xid_rules() -> list[XidRule]:
     return [XidRule(part[0].severity, part[0].action, part) for part in grouped]
 
 
+def _hold(severity: Severity, action: XidAction) -> str:
+    """How long an error waits for an alert that tells of the same fault, and more of it (see
+    inhibitions.py): one that wants little waits for one that wants much."""
+    if action is XidAction.RESET_LATER:
+        return "7m"  # rows and pages that are pending come first
+    return "2m" if severity is Severity.CRITICAL else "5m"
+
+
 def _meanings(meanings: Iterable[XidMeaning]) -> str:
     """` (what the code means)`; codes that mean the same need no words where all of them do."""
     names = {str(m.code): f" ({m.name})" for m in meanings}
@@ -71,7 +79,7 @@ def xid_error(terms: Terms) -> Iterator[Alert | Recording]:
     ) -> Alert:
         text = (
             f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{names} in the last {window} "
-            f"(limit 0). {XID_ADVICE[action]}"
+            f"(limit 0). {XID_ADVICE[action].replace('-i GPU', '-i {{ $labels.uuid }}')}"
         )
         expr = f"{pick(happened, xid=codes)} > 0"
         return Alert(
@@ -80,7 +88,7 @@ def xid_error(terms: Terms) -> Iterator[Alert | Recording]:
             severity.value,
             SUMMARY,
             text,
-            hold="1m",
+            hold=_hold(severity, action),
             labels={"action": action.value, **labels},
         )
 

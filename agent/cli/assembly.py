@@ -167,7 +167,7 @@ def build_agent(
     gpu_processes = GpuProcesses()
     build = _gpu_builder(configuration, host, clock, gpu_processes)
     gpus = GpuWatch(hardware.library, build, clock, ReadCosts(), gpu_processes)
-    counts = xid.XidCounts(lambda: iter(gpus.inventory.gpus))
+    counts = xid.XidCounts(lambda: iter(gpus.inventory.gpus), gpu_processes)
     seen = _observers(configuration, gpus, host, clock, inline=inline)
     return Agent(
         configuration=configuration,

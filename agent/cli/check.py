@@ -18,7 +18,6 @@ from agent.cli.once import machine
 from agent.cli.options import config_path, hardware_of, settings_of
 from agent.cli.table import USUAL, prose, table, terminal_width
 from agent.clock import SystemClock
-from agent.config.settings import Settings
 from agent.config.whole_file import check_target, placed
 from agent.diagnosis.findings import findings
 from agent.errors import printable
@@ -29,7 +28,6 @@ from agent.polling.health import SOURCE_UP
 from agent.series import SampleStore
 from agent.sources import chassis, power, system
 from agent.specs import SystemSpec
-from exporters.prometheus import Exposition
 from exporters.remedies import remedy
 from exporters.snapshot_json import document
 from exporters.words import finding_text
@@ -42,8 +40,11 @@ HISTORY = 1800.0
 """Seconds of the kernel's log that are looked through: what `DgxGpuXid` tells too."""
 
 DAY = 86_400.0
-TO_SAY = 2.0
+TO_SAY = 2.5
 """Seconds before the time is over by which what hangs is left out."""
+
+TO_WRITE = 1.0
+"""Seconds more for the bundle."""
 
 SHORTEST = 2.0
 
@@ -57,16 +58,18 @@ NO_ANSWER = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; the exit status tells the worst."""
-    settings = settings_of(arguments)
+    """Print the findings; the exit status tells the worst. This process touches no file that could
+    hang: the configuration is read, and the bundle written, in a child."""
     width = terminal_width()
-    if arguments.bundle:
-        check_target(placed(arguments.bundle))
-    answer = in_child(lambda: look_at(arguments, settings, width), arguments.timeout)
+    answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
     if answer is None or BROKEN in answer:
         answer = without_answer((answer or {}).get(BROKEN, ""))
     if arguments.bundle:
-        listed = bundle.write(arguments.bundle, answer["texts"])
+        texts = answer["texts"]
+        written = in_child(
+            lambda: {"listed": bundle.write(arguments.bundle, texts)}, arguments.timeout + TO_WRITE
+        )
+        listed = (written or {}).get("listed", ["it could not be written in time"])
         print(f"{arguments.bundle}: " + "; ".join(listed), file=sys.stderr)
     print(json.dumps(answer["document"], indent=2) if arguments.json else answer["text"])
     return int(answer["document"]["status"])
@@ -81,8 +84,11 @@ def without_answer(why: str) -> Answer:
     return {"document": document, "text": text, "texts": texts}
 
 
-def look_at(arguments: argparse.Namespace, settings: Settings, width: int) -> Answer:
+def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     """One look: as text, as values, and what goes into a bundle."""
+    settings = settings_of(arguments)
+    if arguments.bundle:
+        check_target(placed(arguments.bundle))
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock, history=HISTORY), clock)
     agent = build_agent(settings, hardware, clock)
@@ -102,6 +108,8 @@ def bundled(
     arguments: argparse.Namespace, hardware: Hardware, last: Snapshot, text: str, found: Answer
 ) -> dict[str, str]:
     """The masked texts of the bundle."""
+    from exporters.prometheus import Exposition  # its library reads /proc when it is imported
+
     exposition = Exposition(lambda: last, SystemClock(), process=False)
     own = RealKernelLog(DAY) if not hardware.simulated else hardware.host.kernel_log
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.errors import BadInput, described
 
-PATIENCE = 9.0
+PATIENCE = 8.5
 """Seconds from the start of this process, after which the child is left behind."""
 
 CHUNK = 65536

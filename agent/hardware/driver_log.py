@@ -2,7 +2,7 @@
 
 Wordings differ by driver: `Xid (0000:3b:00): 48, ...` before R440, `Xid (PCI:0000:3b:00): 31,
 pid=1234, Ch ...`, since R510 `pid=1234, name=python, Ch ...` or `pid='<unknown>', name=<unknown>`,
-with MIG `(PCI:0000:3b:00 GPU-I:03)`. One fault may take several lines; the further ones are known.
+with MIG `(PCI:0000:3b:00 GPU-I:03)`.
 """
 
 import re
@@ -10,17 +10,21 @@ from typing import NamedTuple
 
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)[^)]*\): (\d{1,4})\b,? ?(.*)")
 SWITCH = re.compile(
-    r"(nvidia-nvswitch\d+): SXid \(PCI:([0-9A-Fa-f:.]+)\): (\d{1,6}), (Fatal|Non-fatal), ?(.*)"
+    r"(nvidia-nvswitch\d+): SXid \(PCI:([0-9A-Fa-f:.]+)\): (\d{1,6}), (Fatal|Non-fatal)\b",
+    re.IGNORECASE,
 )
 FALLEN = re.compile(
-    r"NVRM: GPU (?:at )?(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+): GPU has fallen off the bus"
+    r"NVRM: GPU (?:at )?(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+?):? (?:GPU )?"
+    r"has fallen off the bus"
 )
 PROCESS = re.compile(r"pid=(\d+)(?:, name=([^,]*))?")
 NVLINK5 = re.compile(
-    r"(\w+) (Fatal|Nonfatal) XC\d+ i\d+ Link -?\d+ \((0x[0-9a-fA-F]{1,8}) (0x[0-9a-fA-F]{1,8})"
+    r"\b(\w{1,64})\s+(Fatal|Nonfatal)\s+XC\d+\s+i\d+\s+Link\s+-?\d+\s+"
+    r"\((0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})"
 )
-FURTHER = re.compile(r"Graphics (?:Exception: |SM Global Exception)")
-"""Lines that say more of the exception (XID 13) which a line before them told."""
+
+LONGEST = 1000
+"""Characters of a line that are looked at: the driver's are shorter."""
 
 
 class KernelXid(NamedTuple):
@@ -72,10 +76,11 @@ def parsed(text: str) -> DriverLine | None:
     """What a line tells; None for all lines that tell of no error, or of no new one."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
+    text = text[:LONGEST]
     if found := XID.search(text):
         return _xid(*found.groups())
     if found := SWITCH.search(text):
-        return SwitchError(found[1], int(found[3]), found[4] == "Fatal")
+        return SwitchError(found[1], int(found[3]), found[4].lower() == "fatal")
     found = FALLEN.search(text)
     return BusLoss(found[1]) if found else None
 
@@ -83,8 +88,6 @@ def parsed(text: str) -> DriverLine | None:
 def _xid(pci: str, code: str, rest: str) -> KernelXid | None:
     process = PROCESS.search(rest)
     link = NVLINK5.search(rest)
-    if FURTHER.search(rest):
-        return None
     return KernelXid(
         pci,
         int(code),

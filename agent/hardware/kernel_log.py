@@ -19,7 +19,9 @@ KMSG = (1, 11)
 """Major and minor number of the device, on every Linux."""
 
 RECORD = 8192  # bytes; the kernel refuses to read a record into less than it has
-MOST = 2000  # records of one turn: a flood is worked off over several
+MOST = (
+    10_000  # records of one turn, more than most kernels keep: a flood is worked off over several
+)
 KERNEL = 0
 """Facility of what the kernel wrote itself; a program may write here too, with another one."""
 
@@ -82,6 +84,7 @@ class DeviceLog:
     def __init__(self, descriptor: int, since: float | None = None) -> None:
         self._descriptor = descriptor
         self._since = since or 0.0
+        self._next = 0  # number of the record that is due, 0 where none was read yet
         self.lost = 0
         os.set_blocking(descriptor, False)
         os.lseek(descriptor, 0, os.SEEK_END if since is None else os.SEEK_SET)
@@ -97,13 +100,22 @@ class DeviceLog:
             except BlockingIOError:
                 return
             except BrokenPipeError:  # overwritten meanwhile; the next read goes on after the gap
-                self.lost += 1
                 continue
             except OSError as error:
                 raise Absent(Reason.FAILED, f"{DEVICE}: {error.strerror}") from error
             if not raw:
                 return
+            self._number(raw)
             yield record(raw)
+
+    def _number(self, raw: bytes) -> None:
+        """Count the records that are missing before this one."""
+        try:
+            number = int(raw.split(b",", 2)[1])
+        except (ValueError, IndexError):
+            return
+        self.lost += max(0, number - self._next) if self._next else 0
+        self._next = number + 1
 
 
 class JournalLog:
@@ -127,21 +139,28 @@ class JournalLog:
 
     def lines(self) -> Sequence[LogLine]:
         """What the child wrote since; raises Absent where it ended."""
-        try:
-            raw = os.read(self._pipe, RECORD * 64)
-        except BlockingIOError:
-            return []
-        if not raw:
-            raise Absent(Reason.FAILED, f"journalctl ended with status {self._child.wait()}")
-        *whole, self._rest = (self._rest + raw).split(b"\n")
-        found = map(_entry, whole)
+        found: list[LogLine | None] = []
+        while len(found) < MOST:
+            try:
+                raw = os.read(self._pipe, RECORD * 64)
+            except BlockingIOError:
+                break
+            if not raw and not found:
+                raise Absent(Reason.FAILED, f"journalctl ended with status {self._child.wait()}")
+            if not raw:
+                break
+            *whole, self._rest = (self._rest + raw).split(b"\n")
+            found += map(_entry, whole)
         return [line for line in found if line and line.at >= self._since]
 
 
 def _entry(raw: bytes) -> LogLine | None:
     try:
         entry = json.loads(raw)
-        return LogLine(int(entry["_SOURCE_MONOTONIC_TIMESTAMP"]) / 1e6, str(entry["MESSAGE"]))
+        text = entry["MESSAGE"]
+        if isinstance(text, list):  # bytes that are no UTF-8
+            text = bytes(text).decode(errors="replace")
+        return LogLine(int(entry["_SOURCE_MONOTONIC_TIMESTAMP"]) / 1e6, str(text))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -4,7 +4,7 @@ A simulated machine refuses what the real one refuses. It keeps tables of its ow
 of the agent's specs: those are tested against it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.clock import Clock
 from agent.errors import BadInput
@@ -73,7 +73,8 @@ def parse(spec: str) -> Simulation:
     name, _, branch = machine.partition("@")
     system = _system(name)
     wanted = _driver(system, branch) if "@" in machine else system.driver
-    return Simulation(system, wanted, _scenario(system, scenario if ":" in spec else "tour"))
+    driven = replace(system, driver=wanted)  # a scenario may need a newer one
+    return Simulation(system, wanted, _scenario(driven, scenario if ":" in spec else "tour"))
 
 
 def _system(name: str) -> SystemModel:

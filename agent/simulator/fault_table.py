@@ -38,7 +38,11 @@ ANY = Need("", lambda _: True)
 ECC = Need("ECC memory", lambda s: s.model.ecc)
 ROWS = Need("row remapping (Ampere or newer)", lambda s: s.model.architecture >= AMPERE)
 PAGES = Need("pages that retire (up to Volta)", lambda s: s.model.ecc and not ROWS.met(s))
-NEW = Need("a driver that asks for recovery (R570)", lambda s: s.model.architecture > VOLTA)
+PROCESSOR = Need("a system processor (newer than Volta)", lambda s: s.model.architecture > VOLTA)
+ASKS = Need(
+    "a driver that asks for recovery (R570), and a GPU newer than Volta",
+    lambda s: PROCESSOR.met(s) and int(s.driver.partition(".")[0]) >= 570,
+)
 SWITCHED = Need("NVSwitches", lambda s: s.switched)
 FABRIC = Need(
     "a fabric (Hopper with NVSwitches)", lambda s: s.switched and s.model.architecture >= HOPPER
@@ -109,16 +113,16 @@ def _once(strike: Callable[[SimulatedFaults], None], at: float = 0.0) -> tuple[F
 
 
 TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
-    "recovery-reset": (NEW, _once(_set("recovery", 1))),
-    "recovery-reboot": (NEW, _once(_set("recovery", 2))),
+    "recovery-reset": (ASKS, _once(_set("recovery", 1))),
+    "recovery-reboot": (ASKS, _once(_set("recovery", 2))),
     "rows-pending": (ROWS, _once(_set("rows_pending", True))),
     "pages-pending": (PAGES, _once(_set("pages_pending", True))),
     "rows-near": (ROWS, _once(_set("rows", 450))),
     "pages-near": (PAGES, _once(_set("pages", 55))),
     "ecc-rising": (ECC, _once(_set("corrected", 40.0))),
-    "double-bit": (ECC, _once(_double_bit, SOON)),
+    "double-bit": (ECC, (Fault(SOON, 20.0, _double_bit),)),
     "pcie-replays": (ANY, _once(_set("replays", 10.0))),
-    "system-processor": (NEW, _once(_system_processor, SOON)),
+    "system-processor": (PROCESSOR, _once(_system_processor, SOON)),
     "fabric-service": (SWITCHED, _once(_no_service)),
     "fabric-state": (FABRIC, _once(_set("fabric_state", 2))),
     "fabric-health": (FABRIC, _once(_set("fabric_mask", 0xA9 | 1 << 8))),

@@ -7,12 +7,13 @@ apart, and the larger count is told: nothing counts twice, and what one way miss
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
 from agent.hardware.device import GpuIdentity
 from agent.hardware.driver_log import BusLoss, KernelXid, pci_address
+from agent.jobs.gpu_processes import Labels
 from agent.model import GPU_LABELS, Absent, ReadKey, Reason, Sample, counter
 from agent.polling import intervals
 from agent.polling.reads import Out, Read, fixed
@@ -37,8 +38,17 @@ NVLINK_FAULTS = counter(
 
 PCI = "PCI"
 FALLEN = 79  # the driver tells it twice: as an XID, and in a line without one
+OF_MANY_LINES = 13
+"""An exception of the SMs is told line by line, for each SM that met it and what it was doing."""
+
 BURST = 60.0
 """Seconds for which further errors of one code on one GPU are not logged one by one."""
+
+EXCEPTION = 2.5
+"""Seconds for which lines of one process belong to the exception that the first of them told: a
+tick may lie between them."""
+
+MOST_EXCEPTIONS = 1000  # that are remembered
 
 GATHERED = 1.5
 """Seconds for which a burst waits for the other way by which it is told, before it is logged."""
@@ -53,7 +63,8 @@ class XidBurst:
 
     began: float
     times: Counter[str] = field(default_factory=Counter)  # by way
-    processes: dict[str, None] = field(default_factory=dict)
+    processes: dict[str, None] = field(default_factory=dict)  # that the kernel's log named
+    present: tuple[int, ...] = ()  # on the GPU when NVML, which names none, told
     told: bool = False
 
     @property
@@ -64,9 +75,14 @@ class XidBurst:
 class XidCounts:
     """Counts by UUID and code; kept while a GPU is lost. Each way is written by one thread."""
 
-    def __init__(self, gpus: Callable[[], Iterator[GpuIdentity]], logged: bool = False) -> None:
+    def __init__(
+        self,
+        gpus: Callable[[], Iterator[GpuIdentity]],
+        processes: Iterable[tuple[Labels, tuple[int, ...]]] = (),
+    ) -> None:
         self._gpus = gpus  # every GPU known
-        self._logged = logged  # whether the kernel's log answers
+        self._processes = processes  # pids by the labels of their GPU
+        self._logged = False  # whether the kernel's log answers
         self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log", "fallen")}
         self._faults: Counter[tuple[str, str, str, str]] = Counter()
         self._known: dict[str, str] = {}
@@ -75,6 +91,7 @@ class XidCounts:
         self._told: object = None  # what the samples below were made of: events are rare
         self._samples: list[Sample] = []
         self._bursts: dict[tuple[str, int], XidBurst] = {}
+        self._exceptions: dict[tuple[str, str, str], float] = {}  # when each began
         self._lock = threading.Lock()
         self._now = 0.0
 
@@ -101,11 +118,25 @@ class XidCounts:
 
     def _note(self, way: str, uuid: str, code: int, who: str = "") -> None:
         with self._lock:
+            if code == OF_MANY_LINES and self._goes_on(way, uuid, who):
+                return
             self._ways[way][uuid, code] += 1
             burst = self._bursts.setdefault((uuid, code), XidBurst(self._now))
             burst.times[way] += 1
             if who and len(burst.processes) < NAMED:
                 burst.processes[who] = None
+            if way == "nvml" and not burst.present:
+                here = (pids for labels, pids in self._processes if labels[1] == uuid)
+                burst.present = next(here, ())
+
+    def _goes_on(self, way: str, uuid: str, who: str) -> bool:
+        """Whether this line is one more of an exception that was counted a moment ago."""
+        if self._now - self._exceptions.get((way, uuid, who), -EXCEPTION) < EXCEPTION:
+            return True
+        if len(self._exceptions) > MOST_EXCEPTIONS:
+            self._exceptions.clear()
+        self._exceptions[way, uuid, who] = self._now
+        return False
 
     def read(self, out: Out) -> None:
         """All counts; and tell of bursts."""
@@ -164,7 +195,8 @@ class XidCounts:
                 over = now - burst.began >= BURST
                 if (not burst.told and now - burst.began >= GATHERED) or (over and burst.count):
                     self._log(self._met(key[0]), key[1], burst)
-                    burst.told, burst.times, burst.processes = True, Counter(), {}
+                    burst.told, burst.times = True, Counter()
+                    burst.processes, burst.present = {}, ()
                     burst.began = now if over else burst.began
                 elif over:
                     del self._bursts[key]
@@ -172,6 +204,8 @@ class XidCounts:
     @staticmethod
     def _log(uuid: str, code: int, burst: XidBurst) -> None:
         fields = {"processes": ", ".join(burst.processes)} if burst.processes else {}
+        if burst.present and not fields:
+            fields = {"on_gpu": ", ".join(map(str, burst.present[:NAMED]))}
         meaning = xids.meaning(code)
         event = LogEvent(
             "xid",

@@ -12,6 +12,9 @@ from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET, Case, group
 from tests.support.alert_replay import rules_of
 
 QUOTED = r'"((?:[^"\\]|\\.)*)"'
+LIMIT = re.compile(r"\(limit|, limit|its limit is|\d+[A-Za-z/]* of \d+")
+"""A figure stands beside its limit: `(limit 25%)`, `7 of 8 GPUs`, `25GB/s of 50GB/s`."""
+
 FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]
 
 
@@ -62,6 +65,7 @@ def test_says_where_and_how_much(case: Case, texts: dict[str, list[str]]) -> Non
             assert TARGET["instance"] in text
         if case.alert != "DgxWatchdog":
             assert re.search(r"\d", text.replace(TARGET["instance"], "")), text
+            assert LIMIT.search(text), text
 
 
 EXACT = {
@@ -74,7 +78,7 @@ EXACT = {
     "DgxGpuHot: at the limit": "is at 87 °C, its limit is 87 °C. Look after the cooling",
     "DgxLinkSaturated: network, just over": "network eno1 (receive) of box:9935 was full for 51% "
     "of the last 10m (limit 50% of the time; it can carry 50GB/s). Copy the data",
-    "DgxGpuStraggler: two wait for one": "is waited for by 2 GPUs of the machine: 1 2 (each",
+    "DgxGpuStraggler: two wait for one": "is waited for by 2 GPUs of the machine: 1 2 (limit",
     "DgxGpuMissing: seen to go": "is gone: 7 of 8 GPUs answer. Drain the node",
     "DgxNvlinkDown: one is down": "has 17 of 18 NVLinks up (down: 3). Drain the node",
 }

@@ -82,7 +82,7 @@ SCENARIOS: dict[str, Scenario] = {
             Alert(
                 "DgxGpuStraggler",
                 "warning",
-                rf"{GPU} is waited for by 7 GPUs of the machine: 1 2 3 4 5 6 7 \(each for 25%",
+                rf"{GPU} is waited for by 7 GPUs of the machine: 1 2 3 4 5 6 7 \(limit 25%",
                 FIRST,
             ),
         ),
@@ -187,7 +187,7 @@ SCENARIOS: dict[str, Scenario] = {
             Alert(
                 "DgxGpuRowRemapFailure",
                 "critical",
-                rf"{GPU} could not remap [1-9]\d* memory rows \(limit 0\)",
+                rf"{GPU} reports 1 failure to replace a broken row by a spare one \(limit 0\)",
                 FIRST,
             ),
         ),
@@ -200,7 +200,7 @@ SCENARIOS: dict[str, Scenario] = {
                 "DgxJobHung",
                 "critical",
                 rf"Rank 1 \(pid \d+, host 127\.0\.0\.1\) on {GPU} "
-                r"has launched fewer collectives \(\d+\) than",
+                r"has launched fewer collectives \(\d+\) than the others",
                 frozenset("1"),
             ),
         ),

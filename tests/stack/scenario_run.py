@@ -19,6 +19,8 @@ from agent.stack import programs
 from agent.stack.ports import choose
 from alerts.build import alertmanager, rules
 from alerts.receivers import Receivers
+from alerts.thresholds import AlertThresholds
+from alerts.values import Duration
 from tests.stack.daemons import FREE, Fleet, monitoring, started
 from tests.stack.expected import STATION, Scenario
 from tests.stack.receivers import Delivery, Inbox, mailbox, webhook
@@ -61,7 +63,9 @@ class ScenarioRun:
         return [d for d in self.inbox.of(name) if d.status == "firing" and d.at < end]
 
 
-def texts(inbox: Inbox, scale: float, smtp: int = 0) -> tuple[str, str]:
+def texts(
+    inbox: Inbox, scale: float, smtp: int = 0, silent_for: Duration = "2m"
+) -> tuple[str, str]:
     """Rules and the configuration of Alertmanager as users get them, but faster."""
     address = f"http://127.0.0.1:{inbox.port}"
     told = Receivers(webhook_url=f"{address}/alerts", watchdog_url=f"{address}/watchdog")
@@ -74,7 +78,7 @@ def texts(inbox: Inbox, scale: float, smtp: int = 0) -> tuple[str, str]:
             email_smarthost=f"127.0.0.1:{smtp}",
             email_tls=False,
         )
-    config = Settings(told)
+    config = Settings(told, AlertThresholds(silent_for=silent_for))
     groups = [g for text in rules(config, scale).values() for g in yaml.safe_load(text)["groups"]]
     return json.dumps({"groups": groups}), alertmanager(config, scale)["alertmanager.yaml"]
 

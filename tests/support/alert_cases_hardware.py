@@ -88,8 +88,8 @@ def error(s: System) -> Iterator[Case]:
         there = [1.0] * len(points) if present else [1.0] + GONE * (len(points) - 1)
         return {of_gpu(xid.ERRORS, s, xid=str(code)): [*points], info: [*there]}
 
-    once = events([40], 42)
-    born = [p or None for p in events([1], 3)]
+    once = events([40], 43)
+    born = [p or None for p in events([1], 9)]
     for rule in xid_rules():
         severity, action, code = rule.severity.value, rule.action.value, rule.meanings[-1].code
         fires = (on(s, severity, xid=str(code), action=action),)
@@ -154,9 +154,9 @@ def nvlinks(s: System) -> Iterator[Case]:
             **({one: steady(1.0, minutes), down: steady(0.0, minutes)} if told else {}),
         }
 
-    yield Case(name, "one is down", up(steady(most - 1, 2.25)), (on(s, "critical"),))
+    yield Case(name, "one is down", up(steady(most - 1, 3.25)), (on(s, "critical"),))
     yield Case(name, "all are up", up(steady(most, 10)))
-    yield Case(name, "just too short", up([*steady(most, 5), *steady(most - 1, 1.5)]))
+    yield Case(name, "just too short", up([*steady(most, 5), *steady(most - 1, 2.5)]))
     yield Case(name, "a peer is lost", up(steady(most - 1, 10), gpus=1.0))
     yield Case(name, "no link tells its state", up(steady(0.0, 10), told=False))
     name = "DgxNvlinkErrors"

@@ -33,13 +33,13 @@ PORT = {"device": "mlx5_0", "port": "1"}
 
 def memory(s: System) -> Iterator[Case]:
     name, action = "DgxGpuRecoveryNeeded", of_gpu(gpu.RECOVERY_ACTION, s)
-    yield Case(name, "a reset", {action: steady(1.0, 1.25)}, (on(s, "critical"),))
-    yield Case(name, "a reboot", {action: steady(2.0, 1.25)}, (on(s, "critical"),))
+    yield Case(name, "a reset", {action: steady(1.0, 3.25)}, (on(s, "critical"),))
+    yield Case(name, "a reboot", {action: steady(2.0, 3.25)}, (on(s, "critical"),))
     yield Case(name, "nothing", {action: steady(0.0, 10)})
     yield Case(name, "no longer told", {action: [*steady(1.0, 5), None, None]})
     name = "DgxGpuPagesPending"
     for metric in (ecc.REMAP_PENDING, ecc.RETIRED_PENDING):
-        waits = {of_gpu(metric, s): steady(1.0, 1.25)}
+        waits = {of_gpu(metric, s): steady(1.0, 6.25)}
         yield Case(name, f"{metric}", waits, (on(s, "warning"),))
         yield Case(name, f"{metric}, none", {of_gpu(metric, s): steady(0.0, 5)})
 
@@ -48,23 +48,23 @@ def rising(s: System) -> Iterator[Case]:
     name = "DgxGpuEccRising"
     corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")
     fires = (on(s, "warning", sign="corrected", lifetime="volatile"),)
-    yield Case(name, "many in an hour", {corrected: growing((5, 140 / 60))}, fires)
-    yield Case(name, "few in an hour", {corrected: growing((5, 100 / 60))})
+    yield Case(name, "many in an hour", {corrected: growing((8, 140 / 60))}, fires)
+    yield Case(name, "few in an hour", {corrected: growing((8, 60 / 60))})
     reset = [*growing((2, 1.0), start=9e6), *growing((2, 1.0))]
     yield Case(name, "its counter is reset", {corrected: reset})
     rows = of_gpu(ecc.REMAPPED_ROWS, s, severity="uncorrected")
-    yield Case(name, "rows", {rows: steady(410.0, 1)}, (on(s, "warning", sign="rows"),))
-    yield Case(name, "some rows", {rows: steady(409.0, 1)})
+    yield Case(name, "rows", {rows: steady(410.0, 3.25)}, (on(s, "warning", sign="rows"),))
+    yield Case(name, "some rows", {rows: steady(409.0, 4)})
     single, double = (of_gpu(ecc.RETIRED_PAGES, s, cause=c) for c in ("single_bit", "double_bit"))
-    pages = {single: steady(20.0, 1), double: steady(31.0, 1)}
+    pages = {single: steady(20.0, 3.25), double: steady(31.0, 3.25)}
     yield Case(name, "pages", pages, (on(s, "warning", sign="pages"),))
-    yield Case(name, "some pages", {single: steady(20.0, 1), double: steady(10.0, 1)})
+    yield Case(name, "some pages", {single: steady(20.0, 4), double: steady(10.0, 4)})
 
 
 def nvlink5(s: System) -> Iterator[Case]:
     name = "DgxGpuXid"
-    info = {of_gpu(gpu.INFO, s, model="x"): steady(1.0, 3)}
-    once = [p or None for p in events([1], 3)]
+    info = {of_gpu(gpu.INFO, s, model="x"): steady(1.0, 7)}
+    once = [p or None for p in events([1], 7)]
     for severity, action in (("critical", "reset"), ("info", "ignore")):
         told = {"xid": "149", "unit": "NETIR_LINK_EVT", "action": action}
         series = {of_gpu(xid.NVLINK_FAULTS, s, **told): once, **info}
@@ -84,8 +84,8 @@ def fabric(s: System) -> Iterator[Case]:
     yield Case(name, "joined", {state: steady(3.0, 10)})
     kind = of_gpu(nvlink.FABRIC_HEALTH, s, kind="route_unhealthy")
     fires = (on(s, "warning", sign="health", kind="route_unhealthy"),)
-    yield Case(name, "routes", {kind: steady(1.0, 1.25)}, fires)
-    yield Case(name, "healthy", {kind: steady(0.0, 5)})
+    yield Case(name, "routes", {kind: steady(1.0, 5.25)}, fires)
+    yield Case(name, "healthy", {kind: steady(0.0, 10)})
     one = {"switch": "nvidia-nvswitch0", "sxid": "20034"}
     fatal = named(kernel_log.SWITCH_ERRORS, severity="fatal", **one)
     once = [p or None for p in events([1], 3)]
@@ -101,9 +101,9 @@ def replays(s: System) -> Iterator[Case]:
 
     def link(times: float) -> Series:
         return {
-            of_gpu(pcie.REPLAYS, s): growing((21, times * limit * s.lanes / 60)),
-            of_gpu(pcie.WIDTH, s): steady(float(s.lanes), 21),
-            of_gpu(pcie.GENERATION_LIMIT, s): steady(float(s.generation), 21),
+            of_gpu(pcie.REPLAYS, s): growing((26, times * limit * s.lanes / 60)),
+            of_gpu(pcie.WIDTH, s): steady(float(s.lanes), 26),
+            of_gpu(pcie.GENERATION_LIMIT, s): steady(float(s.generation), 26),
         }
 
     fires = (on(s, "warning", generation=str(s.generation)),)
@@ -157,9 +157,9 @@ def storage(_: System) -> Iterator[Case]:
     for kind in ("controller", "temperature", "file_system"):
         one = {"device": "nvme0n1", "kind": kind}
         fires = ({"severity": "warning", **one},)
-        yield Case(name, kind, {named(disk_faults.FAULT, **one): steady(1.0, 1.25)}, fires)
+        yield Case(name, kind, {named(disk_faults.FAULT, **one): steady(1.0, 5.25)}, fires)
     well = named(disk_faults.FAULT, device="nvme0n1", kind="controller")
-    yield Case(name, "all well", {well: steady(0.0, 5)})
+    yield Case(name, "all well", {well: steady(0.0, 10)})
 
 
 def chassis(_: System) -> Iterator[Case]:

@@ -113,9 +113,9 @@ def fast(system: System, pair: str, share: float) -> Series:
 
 def hung(system: System) -> Iterator[Case]:
     name, hung_gpu = "DgxJobHung", {"state": "hung", "cause": "none"}
-    hanging: Points = [*[0.0] * 4, *[1.0] * 8]
+    hanging: Points = [*[0.0] * 4, *[1.0] * 10]
     rank = {"rank": "1", "pid": "4711", "host": "10.0.0.1"}
-    told: Series = {of_gpu(HUNG, system, 1, **rank): [1.0] * 12}
+    told: Series = {of_gpu(HUNG, system, 1, **rank): [1.0] * 14}
     state: Series = {of_gpu(STATE, system, gpu, **hung_gpu): hanging for gpu in (0, 1)}
     named = on(system, "critical", 1, sign="named", **rank)
     yield Case(name, "NCCL names the rank", told, (named,))

@@ -96,3 +96,14 @@ def test_a_bundle_holds_what_it_says_and_names_nobody(tmp_path: Path) -> None:
     assert "python (" not in texts["kernel.log"]
     assert "GPU-00000000-0000-0000-0000-000000000001" in texts["metrics.prom"]
     assert bundle.stat().st_mode & 0o077 == 0
+
+
+def test_what_waits_for_the_look_has_opened_nothing_that_could_hang() -> None:
+    """prometheus_client and psutil read /proc when they are imported."""
+    words = (
+        "import sys, agent.cli.check; print(*{'prometheus_client', 'psutil'} & set(sys.modules))"
+    )
+    end = subprocess.run(
+        [sys.executable, "-c", words], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert end.stdout.strip() == ""

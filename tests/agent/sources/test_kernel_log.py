@@ -9,7 +9,7 @@ import pytest
 from agent.hardware.driver_log import BusLoss, KernelXid, SwitchError, parsed, pci_address
 from agent.hardware.kernel_log import DeviceLog, LogLine, record
 from agent.simulator.kernel_log import GARBAGE
-from agent.sources import kernel_log, xid
+from agent.sources import kernel_log, process, xid
 from tests.support.machines import AgentBench, simulated
 
 LINES = {
@@ -43,15 +43,22 @@ def test_nvlink_5_is_read_with_its_unit() -> None:
     assert (found.unit, found.fatal, found.first >> 20 & 0x3F) == ("NETIR_LINK_EVT", True, 37)
 
 
+def test_a_long_line_costs_no_more_than_a_short_one() -> None:
+    """A pattern that begins anew at each letter takes minutes for this one."""
+    found = parsed(f"NVRM: Xid (PCI:0000:3b:00): 79, {'x' * 1_000_000}")
+    assert isinstance(found, KernelXid)
+
+
 def test_switches_and_lost_gpus_are_read() -> None:
     head = "nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, "
     told = parsed(head + "Non-fatal, Link 44 Minion Link DLREQ interrupt")
     assert told == SwitchError("nvidia-nvswitch3", 22013, False)
     assert parsed(head + "Data {0x0000002b, 0x0000002b}") is None
     assert parsed(head + "Severity 0 Engine instance 44 Sub-engine instance 00") is None
-    gone = parsed("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
-    assert isinstance(gone, BusLoss)
-    assert pci_address(gone.pci) == pci_address("00000000:3B:00.0") == (0, 0x3B, 0)
+    for place in ("0000:3b:00.0: GPU", "at 0000:3b:00.0", "at PCI:0000:3b:00.0"):
+        gone = parsed(f"NVRM: GPU {place} has fallen off the bus.")
+        assert isinstance(gone, BusLoss)
+        assert pci_address(gone.pci) == pci_address("00000000:3B:00.0") == (0, 0x3B, 0)
 
 
 @pytest.mark.parametrize("text", GARBAGE)
@@ -89,7 +96,7 @@ def test_an_event_that_comes_both_ways_counts_once(driver: str) -> None:
     assert counted(bench, 31) == 3
 
 
-def test_what_only_one_way_tells_counts_too() -> None:
+def test_what_only_one_way_tells_counts_too(caplog: pytest.LogCaptureFixture) -> None:
     bench = simulated("dgx-h100:training").run(3)
     bench.machine.lose(2)
     bench.run(3)
@@ -97,8 +104,12 @@ def test_what_only_one_way_tells_counts_too() -> None:
     bench.machine.kernel_log.lines()
     for listener in bench.machine.driver.listeners:
         listener(0, 48)
-    bench.run(2)
+    with caplog.at_level(logging.ERROR):
+        bench.run(3)
     assert counted(bench, 48) == 1, "an event of NVML that the log did not keep"
+    (told,) = (r.getMessage() for r in caplog.records if "xid=48" in r.getMessage())
+    pids = [pid for (gpu, _, pid) in bench.samples.all(process.PROCESS) if gpu == "0"]
+    assert f"on_gpu={pids[0]}" in told, "NVML names no process: those on the GPU are told"
 
 
 def test_a_storm_is_counted_right_and_told_in_a_line_a_burst(
@@ -111,6 +122,33 @@ def test_a_storm_is_counted_right_and_told_in_a_line_a_burst(
     assert counted(bench, 31) == 300 * floods
     assert len(told) == 1
     assert "python (" in told[0]
+
+
+def test_an_exception_of_many_lines_counts_once() -> None:
+    bench = simulated("dgx-h100:training").run(3)
+    head = "NVRM: Xid (PCI:0000:1b:00): 13, pid=7, name=train, Graphics "
+    for where in range(40):
+        bench.machine.kernel_log.write(
+            f"{head}SM Warp Exception on (GPC {where}, TPC 0): Misaligned Address"
+        )
+        bench.machine.kernel_log.write(f"{head}Exception: ESR 0x50c7b0=0x1000f 0x50c7b4=0x4")
+    bench.run(1)
+    bench.machine.kernel_log.write(f"{head}Exception: channel 0x00000008, Class 0000c7c0")
+    bench.run(5)
+    assert counted(bench, 13) == 1
+    bench.machine.kernel_log.write(head.replace("pid=7", "pid=8") + "SM Warp Exception")
+    bench.run(2)
+    assert counted(bench, 13) == 2, "another process"
+
+
+def test_records_that_were_overwritten_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_bytes(b"3,7,1000000,-;a")
+    log = DeviceLog(os.open(path, os.O_RDONLY), since=0.5)
+    log.lines()
+    path.write_bytes(b"3,7,1000000,-;a" + b"3,19,1000000,-;b")  # a read takes all that is new
+    log.lines()
+    assert log.lost == 11
 
 
 def test_switch_errors_are_counted_by_severity() -> None:
