@@ -108,7 +108,12 @@ class JobWatch:
             self._settle(record)
             neighbours = len(self._records) - 1
             record.take(snapshot, samples, self.pulses.pulses, neighbours)
-        self.pulses.apart = frozenset(u for record in self._records for u in record.apart)
+        self.pulses.apart = frozenset(
+            uuid
+            for record in self._records
+            if self._exchanges(record)  # else they may be jobs of one sweep, each with its steps
+            for uuid in record.apart
+        )
         self._judge(snapshot)
         price = self.configuration.current[CostConfig].gpu_hour
         self.told = JobsTold(
@@ -128,6 +133,11 @@ class JobWatch:
                 named = ("" if one is None else str(one) for one in (culprit.rank, culprit.pid))
                 out.add(HUNG, 1, *labels, *named, culprit.host)
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples))
+
+    def _exchanges(self, record: JobRecord) -> bool:
+        """Whether NVLink ever carried anything between the GPUs of a job, or that is not known."""
+        known = [self.accounts[gpu.uuid] for gpu in record.group.gpus if gpu.uuid in self.accounts]
+        return any(account.memory.seen.nvlink_seen for account in known)
 
     # Who is there
 

@@ -39,6 +39,11 @@ RUNNING: Figures = {
     (work.LOADERS_RUNNING, GPU): 1.0,
     (work.LOADERS_CORES, GPU): 6.0,
 }
+IN_ORDER: Figures = {
+    **RUNNING,
+    (work.LOADERS_RUNNING, GPU): 0.79,
+    (work.LOADERS_CORES, GPU): 1.0,
+}
 ALONE: Figures = {
     **INPUT_BOUND,
     (work.LAUNCHER_CORES, GPU): 0.98,
@@ -80,6 +85,7 @@ NIC: Wires = {("network", "eth0", (), "receive"): (0.95, 1.25e9)}
 ARRAY: Wires = {("disk", "md0", (), "read"): (0.97, 2e9)}
 MD0: Figures = {(disk.READ_BYTES, ("md0",)): 1.94e9}
 BURSTS = GpuHistory(power=PowerLevels(126, 500, 0.38, distinct=True))
+TURNS = GpuHistory(power=PowerLevels(126, 500, 0.75, distinct=True))
 LESS = GpuHistory(power=PowerLevels(126, 500, 0.37, distinct=True))
 """Rests of half of the inactive time, and of less."""
 
@@ -193,13 +199,14 @@ ROWS: dict[str, Row] = {
         Cause.NETWORK, FactKind.JOB_RECEIVES, DOWNLOADING
     ),
     "loaders download, and decode for half of the time": Row(
-        UNKNOWN, UNEXPLAINED, {**DOWNLOADING, (work.LOADERS_CORES, GPU): 3.0}
+        Cause.CPU, FactKind.LOADERS_RUNNING, {**DOWNLOADING, (work.LOADERS_CORES, GPU): 3.0}
     ),
     "loaders decode": Row(Cause.CPU, FactKind.LOADERS_RUNNING, RUNNING),
     "loaders run at the edge": Row(
         Cause.CPU, FactKind.LOADERS_RUNNING, {**RUNNING, (work.LOADERS_RUNNING, GPU): 0.80}
     ),
-    "loaders run less": Row(UNKNOWN, UNEXPLAINED, {**RUNNING, (work.LOADERS_RUNNING, GPU): 0.79}),
+    "all wait for one loader": Row(Cause.CPU, FactKind.LOADERS_RUNNING, IN_ORDER),
+    "loaders run less": Row(UNKNOWN, UNEXPLAINED, {**IN_ORDER, (work.LOADERS_CORES, GPU): 0.99}),
     "threads decode": Row(
         Cause.CPU, FactKind.THREADS_RUNNING, {**ALONE, (work.LAUNCHER_CORES, GPU): 1.6}
     ),
@@ -220,6 +227,13 @@ ROWS: dict[str, Row] = {
         {**RUNNING, (ACTIVE, GPU): 0.04, (work.LOADERS_RUNNING, GPU): 0.5},
     ),
     "prepares itself": Row(Cause.CPU, FactKind.PREPARES_ITSELF, ALONE, history=BURSTS),
+    "takes turns with the GPU": Row(
+        Cause.CPU,
+        FactKind.PREPARES_ITSELF,
+        {**SOME, (work.LAUNCHER_CORES, GPU): 0.7},
+        history=TURNS,
+    ),
+    "takes no turns": Row(UNKNOWN, UNEXPLAINED, SOME, history=TURNS),
     "rests a little less": Row(Cause.HOST_THREAD, FactKind.ONE_THREAD, ALONE, history=LESS),
     "late by rests of a tenth": Row(
         Cause.CPU, FactKind.PREPARES_ITSELF, {**ALONE, (ACTIVE, GPU): 0.89}, history=LATE
@@ -379,7 +393,7 @@ def test_what_was_found_has_its_figures_as_values() -> None:
 
 
 def test_thresholds_are_configuration() -> None:
-    figures = {**RUNNING, (work.LOADERS_RUNNING, GPU): 0.5}
+    figures = {**IN_ORDER, (work.LOADERS_RUNNING, GPU): 0.5, (work.LOADERS_CORES, GPU): 0.9}
     assert cause_of(evidence(figures))[0] is UNKNOWN
     lenient = Thresholds(running=0.5)
     assert cause_of(evidence(figures, thresholds=lenient))[0] is Cause.CPU

@@ -8,7 +8,7 @@ from tests.hardware.labelled_loads.load import ARRIVAL, EVENTS, LabelledLoad
 def _fresh(name: str, function: str, truth: str = EVENTS, **more: Any) -> LabelledLoad:
     options = {
         option: more.pop(option)
-        for option in ("pulse", "healthy", "seconds", "environment", "libraries")
+        for option in ("pulse", "healthy", "seconds", "settles", "environment", "libraries")
         if option in more
     }
     gpus = 2 if function.startswith("fresh_pairs.") else 1
