@@ -9,8 +9,9 @@ from types import TracebackType
 
 from agent.hardware.nccl_answer import MissingRank, NcclAnswer, Rank, RankLoss, RankStatus
 from agent.hardware.nccl_ras import RasAddress
-from agent.simulator.nccl_ras import JSON, answer_about, status_json
-from agent.simulator.nccl_text import Version, status_text
+from agent.simulator.nccl_ras import answer_about
+from tests.support.nccl_json import JSON, status_json
+from tests.support.nccl_text import Version, status_text
 
 
 @dataclass(frozen=True, slots=True)

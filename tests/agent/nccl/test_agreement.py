@@ -17,9 +17,9 @@ from agent.hardware.nccl_answer import (
 )
 from agent.hardware.nccl_json import parse_json
 from agent.hardware.nccl_text import parse_text
-from agent.simulator.nccl_ras import status_json
-from agent.simulator.nccl_text import status_text
+from tests.support.nccl_json import status_json
 from tests.support.nccl_service import SimulatedRanks
+from tests.support.nccl_text import status_text
 
 HOSTS = ("10.0.0.1",) * 4 + ("10.0.0.2",) * 4
 TRAINING = SimulatedRanks(

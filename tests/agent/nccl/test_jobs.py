@@ -17,9 +17,9 @@ from agent.jobs.nccl_jobs import (
     Unmatched,
     match,
 )
-from agent.simulator.nccl_ras import status_json
-from agent.simulator.nccl_text import status_text
+from tests.support.nccl_json import status_json
 from tests.support.nccl_service import SimulatedRanks
+from tests.support.nccl_text import status_text
 
 BIG = SimulatedRanks(tuple(range(31, 39)), ("10.0.0.1",) * 4 + ("10.0.0.2",) * 4)
 SMALL = SimulatedRanks((51, 52), ("10.0.0.1",) * 2, name="beef")

@@ -25,9 +25,9 @@ from agent.jobs.collectives import (
     stalled,
     waited_for,
 )
-from agent.simulator.nccl_ras import status_json
-from agent.simulator.nccl_text import status_text
+from tests.support.nccl_json import status_json
 from tests.support.nccl_service import RasListener
+from tests.support.nccl_text import status_text
 
 FOLDER = Path(__file__).parent / "transcripts"
 GOLDEN = FOLDER / "told.golden"

@@ -1,4 +1,4 @@
-"""The status of a simulated job in NCCL's own words: text as every version speaks it.
+"""The status of a job in NCCL's own words: text as every version speaks it.
 
 Written after NCCL's output, not after the parser: tests hold the two against each other.
 """
@@ -15,10 +15,9 @@ from agent.hardware.nccl_answer import (
     Rank,
     RankLoss,
 )
+from agent.simulator.nccl_ras import KINDS
 
 Version = tuple[int, int, int]
-KINDS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
-"""What NCCL counts, in its order."""
 BY_KIND = (2, 26, 0)
 """The first version that counts by kind."""
 ORDER = {"ABORT": 0, "FINALIZE": 1, "RUNNING": 2, "INIT": 3, "NOCOMM": 4, "UNKNOWN": 4}
