@@ -1,7 +1,6 @@
 """The simulated RAS service: what NCCL would tell of the job on a simulated machine."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 
 from agent.hardware.nccl_answer import (
     Communicator,
@@ -10,9 +9,8 @@ from agent.hardware.nccl_answer import (
     NcclAnswer,
     Rank,
     RankLoss,
-    RankStatus,
+    RankProcess,
     RasFailure,
-    SilentProcess,
     Unanswered,
     tallies,
 )
@@ -35,42 +33,26 @@ def answer_about(
         size=size,
         ranks=ranks,
         missing=missing,
-        missing_count=len(missing),
         launched=tallies(ranks),
     )
     return NcclAnswer(
-        nccl_version="",
-        cuda_runtime=13000,
-        cuda_driver=13000,
-        answered_at="2026-11-22 12:00:00",
+        nccl_version=VERSION,
         nodes=len({r.host for r in ranks} | {r.host for r in missing}),
         processes=size,
         gpus=size,
         communicators=(communicator,),
-        silent=tuple(
-            SilentProcess(r.host, r.pid or 0, (r.cuda_device or 0,), r.loss is RankLoss.DEAD)
-            for r in missing
-        ),
+        silent=tuple(RankProcess(r.host, r.pid or 0) for r in missing),
         lists_all=True,
-        seconds=0.002,
-        timeouts=len(missing),
     )
 
 
 def answer_of(listed: Sequence[SimulatedRank]) -> NcclAnswer:
     """What NCCL tells of the job on a simulated machine."""
-    there = tuple(
-        Rank(r.rank, HERE, r.pid, r.gpu, r.gpu, _counts(r), RankStatus.RUNNING)
-        for r in listed
-        if not r.missing
-    )
+    there = tuple(Rank(r.rank, HERE, r.pid, r.gpu, _counts(r)) for r in listed if not r.missing)
     gone = tuple(
-        MissingRank(r.rank, RankLoss.UNRESPONSIVE, HERE, r.pid, r.gpu, r.gpu)
-        for r in listed
-        if r.missing
+        MissingRank(r.rank, RankLoss.UNRESPONSIVE, HERE, r.pid, r.gpu) for r in listed if r.missing
     )
-    told = answer_about(f"{min(r.pid for r in listed):016x}", there, gone)
-    return replace(told, nccl_version=VERSION)
+    return answer_about(f"{min(r.pid for r in listed):016x}", there, gone)
 
 
 def _counts(rank: SimulatedRank) -> dict[str, int]:

@@ -61,24 +61,6 @@ def test_a_job_whose_port_another_one_has_is_told() -> None:
     assert "NCCL_RAS_ADDR" in found.unmatched[0].detail
 
 
-def test_a_process_of_another_host_is_not_taken_for_one_of_here() -> None:
-    """Process 35 runs on 10.0.0.2; here the same number is somebody else's."""
-    stranger = LocalJob("stranger", frozenset((35,)), 2)
-    found = match([HERE, stranger], round_of(told(BIG)), {"127.0.0.1", "10.0.0.1"})
-    assert set(found.matched) == {"big"}
-    assert reasons(found) == {"stranger": Unmatched.PORT_TAKEN}
-
-
-def test_text_that_names_only_another_host_is_the_only_jobs_own() -> None:
-    """Rank 6 of 8 is late on 10.0.0.2, which the text names; this host has the first four."""
-    late = told_in_text(replace(BIG, stuck=6, stuck_at=5), 9)
-    here = {"127.0.0.1", "10.0.0.1"}
-    assert match([HERE], round_of(late), here).matched == {"big": late}
-    other = replace(HERE, pids=frozenset((97, 98, 99, 100)))
-    strange = told_in_text(replace(BIG, stuck=1, stuck_at=5), 9)
-    assert reasons(match([other], round_of(strange), here)) == {"big": Unmatched.PORT_TAKEN}
-
-
 def test_a_failure_is_told_of_every_job() -> None:
     found = match([HERE, OTHER], round_of(failure=RasFailure.REFUSED))
     assert reasons(found) == {"big": RasFailure.REFUSED, "small": RasFailure.REFUSED}
