@@ -6,7 +6,6 @@ from typing import Any
 from agent import simulator
 from agent.cli.assembly import Hardware, build_agent
 from agent.cli.view import view_of
-from agent.clock import FrozenClock
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.model import Snapshot
@@ -16,6 +15,7 @@ from exporters.live.frame import whole
 from exporters.live.page_state import PageState
 from exporters.live.understanding import understand
 from exporters.live.view import View
+from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import AgentBench
 
 Document = dict[str, Any]

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import pytest
 
-from agent.clock import FrozenClock, SystemClock
+from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.hardware.nccl_answer import RasFailure, Unanswered
 from agent.hardware.nccl_ras import RasReader, RasRound
@@ -18,6 +18,7 @@ from agent.simulator import build, parse
 from agent.simulator.nccl_ras import SimulatedRas, answer_of
 from agent.sources import nccl
 from agent.sources.workload import JobConfig
+from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated
 from tests.support.nccl_json import JSON
 from tests.support.nccl_service import RasListener

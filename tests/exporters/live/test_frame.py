@@ -16,6 +16,7 @@ from exporters.live.tiles import METERS
 from exporters.live.understanding import Understanding, understand
 from tests.support import machines
 from tests.support.live_machines import Document, watched
+from tests.support.machine_controls import cut_link
 
 GRAPHS = {
     "dgx-1-p100": ("mesh", 16),
@@ -179,7 +180,7 @@ def test_an_edition_lasts_until_something_seldom_changes() -> None:
         snapshot = machine.tick()
         machine.page_state.take(snapshot, known)
     assert machine.page_state.edition == edition
-    machine.bench.machine.cut_link(0, 2)
+    cut_link(machine.bench.machine, 0, 2)
     machine.hurry().tick()
     assert machine.page_state.stirred
     machine.page_state.take(machine.page_state._snapshot, Understanding(absent=[]))
