@@ -116,8 +116,15 @@ class PageState:
         """This tick, as `frame` tells."""
         samples, snapshot = self._view.samples, self._snapshot
         inventory = self._view.diagnosis.inventory()
+        processes = tiles.processes(samples)
         gpus = [
-            tiles.dynamic(one.key, snapshot, samples, lost_at=inventory.lost.get(one.uuid))
+            tiles.dynamic(
+                one.key,
+                snapshot,
+                samples,
+                lost_at=inventory.lost.get(one.uuid),
+                processes=processes.get(one.uuid, ()),
+            )
             for one in inventory.gpus
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)

@@ -6,7 +6,7 @@ from typing import Any
 from agent import simulator
 from agent.cli.assembly import Hardware, build_agent
 from agent.cli.view import view_of
-from agent.config.settings import Settings
+from agent.config.settings import Section, Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.model import Snapshot
 from agent.simulator import system_models
@@ -67,7 +67,7 @@ class Watched:
         return whole(self.page_state.machine(), self.page_state.tick())
 
 
-def watched(name: str) -> Watched:
+def watched(name: str, *sections: Section) -> Watched:
     """A machine of `SYSTEM[@DRIVER][:SCENARIO]`, the system `sixteen` included."""
     system, _, scenario = name.partition(":")
     what = (
@@ -78,7 +78,7 @@ def watched(name: str) -> Watched:
     clock = FrozenClock()
     machine = simulator.build(what, clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    config = Settings(Thresholds(held_after=HELD_AFTER))
+    config = Settings(Thresholds(held_after=HELD_AFTER), *sections)
     agent = build_agent(config, hardware, clock, inline=True)
     view = view_of(agent, hardware)
     return Watched(AgentBench(agent, clock, machine), view, PageState(view))
