@@ -326,7 +326,7 @@ def verdict_document(verdict: Verdict, now: float) -> Document:
     return {
         "state": verdict.state.value,
         "cause": verdict.cause.value,
-        "grade": verdict.quality.value,
+        "quality": verdict.quality.value,
         "seconds": now - verdict.since,
         "summary": summary,
         "sentence": f"{summary}: {', '.join(evidence)}",

@@ -69,6 +69,6 @@ class SimulatedRas:
         """One answer, at once; nobody listens where no job runs on several GPUs."""
         listed = self._ranks()
         if not listed:
-            nobody = Unanswered(RasFailure.REFUSED, "nobody listens on a simulated port")
-            return RasRound((), nobody, 0, 1, 0.0, 0.0)
+            refused = Unanswered(RasFailure.REFUSED, "nobody listens on a simulated port")
+            return RasRound((), refused, 0, 1, 0.0, 0.0)
         return RasRound((answer_of(listed),), None, 0, 1, 0.0, 0.0)

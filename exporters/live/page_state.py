@@ -39,7 +39,7 @@ class PageState:
         self._began: float | None = None  # when the host did, on the agent's clock
         self._machine: Document = {}
         self.edition = 0
-        self.stirred = True
+        self.has_news = True
 
     def take(
         self,
@@ -59,7 +59,7 @@ class PageState:
         moved = self._directions.survey(samples, anew=anew)
         if moved or anew:
             self._survey()
-        self.stirred |= news or moved or self._crossed()
+        self.has_news |= news or moved or self._crossed()
 
     def _crossed(self) -> bool:
         """Whether what is judged by a line has crossed it: heat, and the driver's silence."""

@@ -52,7 +52,7 @@ UNKNOWN: Document = {
     "evidence": [],
     "doubts": [],
     "advice": "",
-    "grade": None,
+    "quality": None,
     "shares": {},
 }
 UNJUDGED = "its activity is not known"

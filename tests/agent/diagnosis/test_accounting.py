@@ -187,7 +187,7 @@ def test_an_unknown_activity_is_no_verdict() -> None:
 def test_the_snapshot_tells_it_in_words() -> None:
     bench = simulated("dgx-1-v100:starved-disk").run(LED_BY)
     told = document(bench.agent.poller.latest, bench.clock.monotonic() - 1)["gpus"][0]["verdict"]
-    assert (told["state"], told["cause"], told["grade"]) == ("starved", "disk", "nvml")
+    assert (told["state"], told["cause"], told["quality"]) == ("starved", "disk", "nvml")
     assert told["sentence"].startswith("starved by disk: md0 reads 1.9")
     assert "of 2.00 GB/s" in told["sentence"]
     assert "6 loader processes in uninterruptible sleep" in told["sentence"]
