@@ -60,7 +60,7 @@ def application(
     app.router.add_get("/-/ready", ready)
     app.router.add_get("/api/v1/snapshot", snapshot)
     app.router.add_get("/api/v1/jobs", jobs_handler)
-    page.add_routes(app.router, page.load())
+    page.add_routes(app.router)
     if feed is not None:
         app[stream.FEED] = feed
         app.router.add_get("/api/v1/stream", stream.stream)
