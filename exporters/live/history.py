@@ -14,7 +14,6 @@ from agent.limits.resolution import Limits
 from agent.model import PAIRS, Pair, Snapshot
 from agent.sources import activity, memory, power, temperature
 from exporters.live.events import RecentEvents
-from exporters.live.paths import is_link
 from exporters.live.view import View
 from exporters.words import pair_name
 
@@ -206,7 +205,7 @@ class History:
         self._ways = {}
         for key in bandwidth.limits:
             path = bandwidth.paths.get(key)
-            if path is not None and not is_link(key):
+            if path is not None and not key.is_link:
                 self._ways.setdefault(f"{key.path}/{key.uuid or key.device}", []).append(path)
         for name in self._ways.keys() - self.paths.keys():
             if len(self.paths) < MOST_PATHS:
