@@ -98,10 +98,10 @@ class AccessControl:
             return refused(401, "User and password are needed.", CHALLENGE)
         peer = request.get_extra_info("peername")
         client = client_of(peer[0]) if peer else ""
-        verdict = await self._passwords.verdict(config.users, *known, client)
-        if verdict is CheckResult.BUSY:
+        result = await self._passwords.check(config.users, *known, client)
+        if result is CheckResult.BUSY:
             return refused(429, "Too many passwords are being checked.", LATER)
-        if verdict is CheckResult.WRONG:
+        if result is CheckResult.WRONG:
             return refused(401, "User and password do not match.", CHALLENGE)
         return None
 

@@ -27,20 +27,14 @@ JSON = "application/json; charset=utf-8"
 LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads one
 
 
-def nothing() -> str:
-    """The answer of a health check that found nothing wrong."""
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """What the handlers may ask of the agent; the two probes answer "" or one sentence."""
+    """What the handlers may ask of the agent; `awaited` answers "" or one sentence."""
 
     scrapes: Scrapes
     latest: Callable[[], Snapshot]
     clock: Clock
     awaited: Callable[[], str]
-    ailing: Callable[[], str]
     jobs: Callable[[], JobsTold]
 
 
@@ -52,22 +46,21 @@ def application(
     latest: Callable[[], Snapshot],
     clock: Clock,
     *,
-    awaited: Callable[[], str] = nothing,
-    ailing: Callable[[], str] = nothing,
+    awaited: Callable[[], str] = str,
     feed: Feed | None = None,
     jobs: Callable[[], JobsTold] = JobsTold,
     middlewares: Iterable[Middleware] = (),
 ) -> web.Application:
-    """All routes. `awaited` names what is missing until ready, `ailing` what is beyond repair."""
+    """All routes. `awaited` names what is missing until ready."""
     app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
-    app[AGENT] = AgentView(Scrapes(exposition), latest, clock, awaited, ailing, jobs)
+    app[AGENT] = AgentView(Scrapes(exposition), latest, clock, awaited, jobs)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/-/healthy", healthy)
     app.router.add_get("/-/ready", ready)
     app.router.add_get("/api/v1/snapshot", snapshot)
     app.router.add_get("/api/v1/jobs", jobs_handler)
-    page.add_routes(app.router, page.load())
+    page.add_routes(app.router)
     if feed is not None:
         app[stream.FEED] = feed
         app.router.add_get("/api/v1/stream", stream.stream)
@@ -89,12 +82,15 @@ async def metrics(request: web.Request) -> web.Response:
     return coded(body, content_type, gzip=gzip, vary="Accept, Accept-Encoding")
 
 
-async def healthy(request: web.Request) -> web.Response:
-    return verdict(request.app[AGENT].ailing(), "ok")
+async def healthy(_: web.Request) -> web.Response:
+    """Whoever answers lives: whether the machine does well is told by metrics and alerts."""
+    return web.Response(text="ok\n")
 
 
 async def ready(request: web.Request) -> web.Response:
-    return verdict(request.app[AGENT].awaited(), "ready")
+    """503 with what is missing until every read has run."""
+    missing = request.app[AGENT].awaited()
+    return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 
 
 async def snapshot(request: web.Request) -> web.Response:
@@ -125,11 +121,6 @@ def as_json(content: object, *, gzip: bool) -> bytes:
 
 def wants_gzip(request: web.Request) -> bool:
     return accepts_gzip(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())))
-
-
-def verdict(failure: str, success: str) -> web.Response:
-    """200 with `success`, or 503 with `failure`."""
-    return web.Response(text=f"{failure or success}\n", status=503 if failure else 200)
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:

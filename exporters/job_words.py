@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import Any
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.jobs.job import ChangeKind, Cure, Hang, Job, JobChange, JobsTold, Receipt, Slowdown
-from agent.model import BUSY, GpuKey, Pair, Reason
+from agent.model import BUSY, Pair, Reason
+from exporters.words import pair_name, ranges
 
 Document = dict[str, Any]
 
@@ -224,20 +224,6 @@ def worst(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
             yield pair, part / whole
 
 
-def pair_name(pair: Pair) -> str:
-    return f"{pair[0].value}/{pair[1].value}"
-
-
-def gpu_names(gpus: Iterable[GpuKey]) -> str:
-    """`0-3,5`."""
-    indices = sorted(gpu.index for gpu in gpus)
-    runs = [
-        [index for _, index in run]
-        for _, run in groupby(enumerate(indices), key=lambda entry: entry[1] - entry[0])
-    ]
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-
-
 def instant(moment: float) -> str:
     """Wall time as ISO 8601 in UTC."""
     text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
@@ -256,7 +242,7 @@ def row(job: Job) -> Document:
     return {
         "id": job.receipt.id,
         "title": title(job.receipt, job.pids),
-        "gpus": gpu_names(job.receipt.gpus),
+        "gpus": ranges(gpu.index for gpu in job.receipt.gpus),
         "level": level,
         "sentence": sentence(job),
         "steps_per_second": 1 / job.step if job.step else None,
@@ -275,7 +261,7 @@ def ended_row(receipt: Receipt) -> Document:
     return {
         "id": receipt.id,
         "title": title(receipt),
-        "gpus": gpu_names(receipt.gpus),
+        "gpus": ranges(gpu.index for gpu in receipt.gpus),
         "ended": receipt.ended,
         "seconds": receipt.lasted,
         "receipt": receipt_text(receipt),

@@ -94,7 +94,7 @@ class Passwords:
     _queues: dict[str, ClientQueue] = field(default_factory=dict)
     _thread: ThreadPoolExecutor = field(default_factory=_one_thread)
 
-    async def verdict(
+    async def check(
         self, users: Mapping[str, str], user: str, password: str, client: str
     ) -> CheckResult:
         """Whether this user has this password; what is known to be right waits for nothing."""

@@ -6,11 +6,10 @@ import socket
 import ssl
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT
-from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from aiohttp import hdrs, web
+from aiohttp import web, web_response
 
 from exporters import http_logging
 from exporters.connections import Connections, Listener
@@ -18,29 +17,14 @@ from exporters.http import SOFTWARE
 
 SEND_BUFFER = 64 * 1024  # bytes of the kernel for each connection; left alone it takes ten times
 BACKLOG = 128
-SHUTDOWN_TIMEOUT = 3.0  # s that requests in flight get when the agent ends, and TLS to say goodbye
+SHUTDOWN_TIMEOUT = 3.0  # s that requests in flight get when the agent ends
 LINGER = 1.0  # s for which the body of a request that was refused is still read
 KEEP_ALIVE = 75.0  # s: longer than any usual scrape interval
 
 NO_SUCH_FAMILY = frozenset({EAFNOSUPPORT, EADDRNOTAVAIL})
 
-
-class RequestHandler(web.RequestHandler):
-    """aiohttp's protocol, whose answer to what is no HTTP names the agent and not its Python."""
-
-    __slots__ = ()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """An error in plain text; the connection is closed after it."""
-        response = super().handle_error(request, status, exc, message)
-        response.headers[hdrs.SERVER] = SOFTWARE
-        return response
+# What is no HTTP is answered by aiohttp itself, which would name Python and its version.
+web_response.SERVER_SOFTWARE = SOFTWARE  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True, eq=False)
@@ -49,13 +33,12 @@ class Server:
 
     runner: web.AppRunner
     connections: Connections
-    listening: list[asyncio.Server]
     watching: asyncio.Task[None]  # for ever, unless it breaks
 
     @property
     def addresses(self) -> list[Any]:
-        """What it listens on, as the kernel tells: (host, port, ...)."""
-        return [one.getsockname() for server in self.listening for one in server.sockets]
+        """What it listens on, as the kernel tells: (host, port, ...); the port is the same."""
+        return self.runner.addresses
 
     @property
     def port(self) -> int:
@@ -70,8 +53,6 @@ class Server:
     async def cleanup(self) -> None:
         """Stop listening, let requests in flight end, close everything."""
         self.watching.cancel()
-        for server in self.listening:
-            server.close()
         await self.runner.cleanup()
 
 
@@ -88,31 +69,24 @@ async def serve(
     connections = connections or Connections()
     connections.plain = context is None
     app.middlewares.insert(0, connections.middleware())
-    runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_TIMEOUT)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        logger=http_logging.LOG,
+        auto_decompress=False,  # nobody reads a body
+        keepalive_timeout=KEEP_ALIVE,
+        lingering_time=LINGER,
+        shutdown_timeout=SHUTDOWN_TIMEOUT,
+    )
     await runner.setup()
     try:
-        sockets = [Listener(one, connections) for one in await _bound(host, port)]
+        for one in await _bound(host, port):
+            listener = Listener(one, connections)
+            await web.SockSite(runner, listener, ssl_context=context, backlog=BACKLOG).start()
     except OSError:
         await runner.cleanup()
         raise
-    assert runner.server is not None
-    options: dict[str, Any] = {
-        "access_log": None,
-        "logger": http_logging.LOG,
-        "auto_decompress": False,  # nobody reads a body
-        "keepalive_timeout": KEEP_ALIVE,
-        "lingering_time": LINGER,
-    }
-    loop = asyncio.get_running_loop()
-    protocol = partial(RequestHandler, runner.server, loop=loop, **options)
-    # Who is late with the handshake is cut off with all others who are late.
-    tls: dict[str, Any] = (
-        {"ssl": context, "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT} if context else {}
-    )
-    listening = [
-        await loop.create_server(protocol, sock=one, backlog=BACKLOG, **tls) for one in sockets
-    ]
-    return Server(runner, connections, listening, asyncio.create_task(connections.watch()))
+    return Server(runner, connections, asyncio.create_task(connections.watch()))
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:

@@ -326,7 +326,7 @@ def verdict_document(verdict: Verdict, now: float) -> Document:
     return {
         "state": verdict.state.value,
         "cause": verdict.cause.value,
-        "grade": verdict.quality.value,
+        "quality": verdict.quality.value,
         "seconds": now - verdict.since,
         "summary": summary,
         "sentence": f"{summary}: {', '.join(evidence)}",
@@ -354,3 +354,9 @@ def consecutive(indices: Iterable[int]) -> list[list[int]]:
         else:
             runs.append([index])
     return runs
+
+
+def ranges(indices: Iterable[int]) -> str:
+    """`0-3,5`."""
+    runs = consecutive(indices)
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

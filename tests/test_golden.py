@@ -16,6 +16,7 @@ from exporters.negotiation import OPENMETRICS, TEXT
 from exporters.prometheus import Exposition
 from tests.support import machines
 from tests.support.exposition import of_the_library
+from tests.support.machine_controls import set_mig
 from tests.support.machines import AgentBench
 from tests.support.repository import TAPES, TESTS
 
@@ -26,7 +27,7 @@ TAPED_SECONDS = 30  # into the load
 
 def _mig() -> AgentBench:
     bench = machines.simulated("dgx-h100:training")
-    bench.machine.set_mig(0, on=True)
+    set_mig(bench.machine, 0, on=True)
     return bench.run(SECONDS)
 
 

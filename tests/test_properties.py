@@ -11,6 +11,7 @@ from agent.catalogue import METRICS
 from agent.model import Reason
 from agent.polling.health import ABSENT_VALUES, SOURCE_UP
 from agent.sources import gpu, power
+from tests.support.machine_controls import lose, reload_driver, restore
 from tests.support.machines import OPENMETRICS, AgentBench, simulated
 
 GPUS = 8
@@ -73,13 +74,13 @@ def test_what_is_rendered_parses_back(system: str, faults: list[tuple[str, int, 
 
 def test_a_lost_gpu_costs_only_itself_and_comes_back() -> None:
     bench = simulated("dgx-1-v100:training").run(3)
-    bench.machine.lose(2)
+    lose(bench.machine, 2)
     bench.run(2)
     uuids = {labels[0]: labels[1] for labels in bench.samples.all(gpu.INFO)}
     assert sorted(uuids) == ["0", "1", "3", "4", "5", "6", "7"]
     absent = bench.samples.where(ABSENT_VALUES, metric=power.POWER.name, reason=Reason.LOST.value)
     assert list(absent.values()) == [1.0]
-    bench.machine.restore(2)
+    restore(bench.machine, 2)
     bench.run(12)
     assert len(bench.samples.all(power.POWER)) == GPUS
 
@@ -87,7 +88,7 @@ def test_a_lost_gpu_costs_only_itself_and_comes_back() -> None:
 def test_a_driver_reload_is_survived_without_a_spike() -> None:
     bench = simulated("dgx-1-v100:training").run(5)
     before = bench.samples.all(power.ENERGY).copy()
-    bench.machine.reload_driver()
+    reload_driver(bench.machine)
     bench.run(15)
     after = bench.samples.all(power.ENERGY)
     assert after.keys() == before.keys()

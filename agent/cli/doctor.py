@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.errors import BadInput, described
 
-PATIENCE = 8.5
+TIMEOUT = 8.5
 """Seconds from the start of this process, after which the child is left behind."""
 
 CHUNK = 65536
@@ -22,13 +22,13 @@ Answer = dict[str, Any]
 WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
-def in_child(look: Callable[[], Answer], patience: float = PATIENCE) -> Answer | None:
+def in_child(look: Callable[[], Answer], timeout: float = TIMEOUT) -> Answer | None:
     """What `look` says, asked in a child; None where it did not say it in time.
 
     The child keeps nothing of this process open: whoever reads our output does not wait for a
     driver that hangs. Raises BadInput as the look did.
     """
-    until = time.monotonic() + patience - running_for()
+    until = time.monotonic() + timeout - running_for()
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -2,13 +2,7 @@
 
 from collections.abc import Iterable
 
-from exporters.words import consecutive
-
-
-def ranges(indices: Iterable[int]) -> str:
-    """`0-3,5`."""
-    runs = consecutive(indices)
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+from exporters.words import ranges
 
 
 def listed(devices: Iterable[str], between: str = ", ") -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from agent.cli.assembly import build_agent
 from agent.cli.first_readings import first_snapshot_now, settled
 from agent.cli.flow import flows
-from agent.cli.naming import ranges
 from agent.cli.options import hardware_of, settings_of
 from agent.cli.table import UNKNOWN, number, of, prose, share, table, terminal_width
 from agent.cli.view import view_of
@@ -26,6 +25,7 @@ from exporters.live.headline import duration
 from exporters.live.page_state import PageState
 from exporters.live.understanding import understand
 from exporters.snapshot_json import document
+from exporters.words import ranges
 
 Document = dict[str, Any]
 

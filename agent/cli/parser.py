@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from agent import __version__
-from agent.cli.doctor import PATIENCE
+from agent.cli.doctor import TIMEOUT
 from agent.errors import BadInput, printable
 
 USAGE_ERROR = 2
@@ -93,7 +93,7 @@ def _check_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         type=_seconds,
-        default=PATIENCE,
+        default=TIMEOUT,
         metavar="SECONDS",
         help="end after so many, whatever hangs (default: %(default)g); a busy node needs more",
     )

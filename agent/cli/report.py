@@ -86,9 +86,7 @@ def _row(row: GpuTime, price: float) -> tuple[str, ...]:
 
 def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
     """One job, for who ran it: what its GPUs did, and what would have helped."""
-    about = ", ".join(
-        f"{name} {value}" for name, value in row.about.items() if value and name != "told"
-    )
+    about = ", ".join(f"{name} {value}" for name, value in row.about.items() if value)
     yield f"Job {row.name}" + (f" ({about})" if about else "")
     busy = share(row.of(State.BUSY) / row.total)
     yield f"GPU-hours: {row.total / HOUR:.2f}, of these busy {busy}"
@@ -99,7 +97,7 @@ def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
         yield f"Energy: {row.joules / KWH:.2f} kWh"
     if price:
         yield f"Price: {row.total / HOUR * price:.2f}, lost {row.lost / HOUR * price:.2f}"
-    if row.about.get("told"):
-        yield from prose(f"Its receipt: {row.about['told']}", width)
+    if row.receipt:
+        yield from prose(f"Its receipt: {row.receipt}", width)
     if row.worst and row.lost >= 0.03 * row.total:
         yield from prose(f"What to do: {ADVICE[row.worst]}", width)

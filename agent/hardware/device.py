@@ -60,7 +60,7 @@ class NvmlDevice:
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
         self.lost_at: float | None = None  # when it no longer answered, on the agent's clock
-        self.unsure = False  # a refusal that may not last decided what is read: probe it again
+        self.unsure = False  # a refusal that may not last decided what is read: query it again
         self.releases: list[Callable[[], None]] = []
         self.has_processes = False  # a compute process is on it (source `process` keeps this)
         self.activity_changed = False  # something changed: prompt reads run at once
@@ -136,7 +136,7 @@ class NvmlDevice:
         self.releases.clear()
 
     def mig_switched(self) -> bool:
-        """Whether MIG was switched on or off since the probe."""
+        """Whether MIG was switched on or off since it was queried."""
         return self.mig != self._mig_mode()
 
     def _mig_mode(self) -> bool:

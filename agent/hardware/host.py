@@ -20,9 +20,6 @@ class Psutil(Protocol):
     def net_io_counters(self, pernic: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
         """Per NIC: bytes_sent, bytes_recv, ... since boot."""
 
-    def net_if_stats(self) -> Mapping[str, Any]:
-        """Per NIC: isup, speed (Mbit/s, 0 where unknown)."""
-
     def cpu_times(self) -> Any:
         """Seconds since boot: user, nice, system, idle, iowait, irq, softirq, steal."""
 

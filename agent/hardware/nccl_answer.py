@@ -52,21 +52,10 @@ class Unanswered:
         return Absent(REASONS[self.failure], f"{self.failure.value}: {self.detail}")
 
 
-class RankStatus(StrEnum):
-    """Where a rank stands in the life of its communicator."""
-
-    INIT = "init"
-    RUNNING = "running"
-    FINALIZE = "finalize"
-    ABORT = "abort"
-    UNKNOWN = "unknown"  # not told
-
-
 class RankLoss(StrEnum):
     """Why nothing is known of a rank."""
 
     UNRESPONSIVE = "unresponsive"  # its process did not answer in time: stopped, stuck or gone
-    DEAD = "dead"  # unreachable for a minute: RAS has given it up
     LEFT = "left"  # its process answers, but is no member: it starts, or has finished
 
 
@@ -76,17 +65,14 @@ class Rank:
 
     `host` is the address that NCCL started from, empty where it is not told; `pid` is the process
     number as the process sees it itself. `counts` holds launched collectives by kind; text holds
-    only the kinds in which ranks differ. `error` is NCCL's own word, empty without one.
+    only the kinds in which ranks differ.
     """
 
     rank: int
     host: str = ""
     pid: int | None = None
-    cuda_device: int | None = None
     nvml_device: int | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    status: RankStatus = RankStatus.UNKNOWN
-    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +83,6 @@ class MissingRank:
     loss: RankLoss
     host: str = ""
     pid: int | None = None
-    cuda_device: int | None = None
     nvml_device: int | None = None
 
 
@@ -128,80 +113,42 @@ class CommunicatorKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """A communicator: `ranks` those listed, sorted; `missing` those known to be missing, sorted.
-
-    `missing_count` may exceed what is listed. `launched` is sorted by kind, then operations.
+    """A communicator: `ranks` those listed, sorted; `missing` those known to be missing, sorted;
+    `launched` is sorted by kind, then operations.
     """
 
     key: CommunicatorKey
     size: int
     ranks: tuple[Rank, ...] = ()
     missing: tuple[MissingRank, ...] = ()
-    missing_count: int = 0
     launched: tuple[Launched, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CommunicatorGroup:
-    """A row of the text's table: communicators alike in size, nodes, status and errors."""
-
-    number: int
-    communicators: int
-    nodes: int
-    size: int
-    ranks: int
-    status: RankStatus
-    errors: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class SilentProcess:
-    """A process of the job that did not answer; `devices` as CUDA numbers them in it."""
+class RankProcess(NamedTuple):
+    """A process of a job on any node; `host` and `pid` as NCCL tells them."""
 
     host: str
     pid: int
-    devices: tuple[int, ...]
-    dead: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NcclAnswer:
     """One job, as one of its processes told it.
 
-    `cuda_runtime` and `cuda_driver` are CUDA's numbers (13000 is 13.0), `told_at` the answering
-    host's local time. `lists_all` says that every rank of every communicator is listed with its
-    counts (JSON, since 2.28.7); text lists `groups`, and of communicators only what differs or
-    fails in them. `seconds` is what collecting took NCCL, `timeouts` how many of its questions to
-    other processes stayed open, `ignored` how many lines or entries were not understood.
+    `lists_all` says that every rank of every communicator is listed with its counts (JSON, since
+    2.28.7); text lists only what differs or fails. `silent` are processes that did not answer.
     """
 
     nccl_version: str
-    cuda_runtime: int | None = None
-    cuda_driver: int | None = None
-    answered_at: str = ""
     nodes: int | None = None
     processes: int | None = None
     gpus: int | None = None
     communicators: tuple[Communicator, ...] = ()
-    groups: tuple[CommunicatorGroup, ...] = ()
-    silent: tuple[SilentProcess, ...] = ()
+    silent: tuple[RankProcess, ...] = ()
     lists_all: bool = False
-    seconds: float | None = None
-    timeouts: int = 0
-    ignored: int = 0
 
 
 LONGEST_NAME = 64
-RESULTS = {
-    1: "unhandled CUDA error",
-    2: "system error",
-    3: "internal error",
-    4: "invalid argument",
-    5: "invalid usage",
-    6: "remote process error",
-}
-"""ncclResult_t that are errors; 0 is success, 7 in progress."""
-IN_PROGRESS = 7
 
 
 def tallies(ranks: Iterable[Rank]) -> tuple[Launched, ...]:
@@ -216,16 +163,9 @@ def tallies(ranks: Iterable[Rank]) -> tuple[Launched, ...]:
     )
 
 
-class RankProcess(NamedTuple):
-    """A process of a job on any node; `host` and `pid` as NCCL tells them."""
-
-    host: str
-    pid: int
-
-
 def processes(answer: NcclAnswer) -> frozenset[RankProcess]:
     """All processes that an answer names, missing ones included; none for a healthy job's text."""
-    named = {RankProcess(process.host, process.pid) for process in answer.silent}
+    named = set(answer.silent)
     for communicator in answer.communicators:
         ranks: tuple[Rank | MissingRank, ...] = (*communicator.ranks, *communicator.missing)
         named |= {RankProcess(rank.host, rank.pid) for rank in ranks if rank.pid is not None}

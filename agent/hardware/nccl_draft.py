@@ -1,18 +1,16 @@
 """What the text of NCCL's RAS says below the headline of one communicator, gathered by line."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.hardware.nccl_answer import (
     Communicator,
-    CommunicatorGroup,
     CommunicatorKey,
     Launched,
     MissingRank,
     Rank,
     RankLoss,
-    RankStatus,
     address,
 )
 
@@ -24,31 +22,19 @@ PLACE = (
 NO_MEMBER = {"NOCOMM", "UNKNOWN"}
 """The status of ranks whose process answered without knowing the communicator: after and before
 2.26."""
-STATUSES = {status.name: status for status in RankStatus}
 MOST_RANKS = 1 << 16
 """Ranks that are not named are told by leaving the named ones out, up to this size."""
 
 
 @dataclass(slots=True)
 class _RankDraft:
-    """What is known of one rank so far."""
+    """What is known of one rank so far; the device is NVML's number."""
 
-    place: Mapping[str, str | None] = field(default_factory=dict)
+    host: str = ""
+    pid: int | None = None
+    device: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
-    status: RankStatus = RankStatus.UNKNOWN
-    error: str = ""
     loss: RankLoss | None = None
-
-    def number(self, name: str) -> int | None:
-        """A number of its place: cuda, nvml, pid. NVML's is told only where it is not CUDA's."""
-        told = self.place.get(name)
-        if told is None and name == "nvml":
-            told = self.place.get("cuda")
-        return None if told is None else int(told)
-
-    @property
-    def host(self) -> str:
-        return address(self.place.get("host") or "")
 
 
 @dataclass(slots=True)
@@ -65,12 +51,11 @@ Note = Callable[[int, _RankDraft], None]
 
 
 class CommunicatorDraft:
-    """One communicator while its lines are read; `group` is its row in the table, if there is."""
+    """One communicator while its lines are read; `size` as its row in the table tells it."""
 
-    def __init__(self, name: str, group: CommunicatorGroup | None) -> None:
+    def __init__(self, name: str, size: int | None) -> None:
         self.name = name
-        self.group = group
-        self.missing_count = 0
+        self.size = size
         self._ranks: dict[int, _RankDraft] = {}
         self._tallies: list[_Tally] = []
         self._kind = ""
@@ -85,28 +70,25 @@ class CommunicatorDraft:
                 return True
         return False
 
-    def communicator(self, gone: Mapping[tuple[str, int], bool]) -> Communicator | None:
-        """All that was told; None where not even the size is known.
-
-        `gone` says of processes that did not answer whether RAS considers them dead.
-        """
-        if self.group is None:
+    def communicator(self) -> Communicator | None:
+        """All that was told; None where not even the size is known."""
+        if self.size is None:
             return None
-        self._name_the_rest(self.group.size)
+        self._name_the_rest(self.size)
         ranks = sorted(self._ranks.items())
-        missing = [_missing(n, r, gone) for n, r in ranks if r.loss is not None]
+        launched = (
+            Launched(t.kind, t.count, t.ranks, tuple(sorted(t.named))) for t in self._tallies
+        )
         return Communicator(
             key=CommunicatorKey(self.name),
-            size=self.group.size,
-            ranks=tuple(_rank(n, r, self.group.status) for n, r in ranks if r.loss is None),
-            missing=tuple(missing),
-            missing_count=max(self.missing_count, len(missing)),
-            launched=tuple(
-                sorted(
-                    Launched(t.kind, t.count, t.ranks, tuple(sorted(t.named)))
-                    for t in self._tallies
-                )
+            size=self.size,
+            ranks=tuple(
+                Rank(n, r.host, r.pid, r.device, r.counts) for n, r in ranks if r.loss is None
             ),
+            missing=tuple(
+                MissingRank(n, r.loss, r.host, r.pid, r.device) for n, r in ranks if r.loss
+            ),
+            launched=tuple(sorted(launched)),
         )
 
     def _name_the_rest(self, size: int) -> None:
@@ -128,48 +110,32 @@ class CommunicatorDraft:
 
     def _tell(self, number: str, found: re.Match[str], note: Note) -> None:
         """Keep where a rank runs, and what is said of it."""
-        rank = self._rank(int(number))
-        place = found.groupdict()
+        rank, place = self._rank(int(number)), found.groupdict()
         if place.get("pid"):
-            rank.place = place
+            rank.host, rank.pid = address(place["host"]), int(place["pid"])
+            rank.device = int(place["nvml"] or place["cuda"])  # told only where it is not CUDA's
         note(int(number), rank)
 
-    def lost(self, found: re.Match[str]) -> None:
-        self.missing_count += int(found[1])
-        self._note = _loss(RankLoss.UNRESPONSIVE)
+    def lost(self, _: re.Match[str]) -> None:
+        self._note = _lost
 
     def lost_list(self, found: re.Match[str]) -> None:
         for number in found[1].split(","):
-            self._tell(number, found, _loss(RankLoss.UNRESPONSIVE))
+            self._tell(number, found, _lost)
 
     def left_list(self, found: re.Match[str]) -> None:
         for number in found[1].split(","):
-            self._tell(number, found, _loss(RankLoss.LEFT))
+            self._tell(number, found, _left)
 
     def other_matter(self, _: re.Match[str]) -> None:
         self._kind = ""
         self._note = _nothing
 
-    def error_group(self, found: re.Match[str]) -> None:
-        self._note = _error(found[2])
-
-    def error_rank(self, found: re.Match[str]) -> None:
-        self._tell(found[1], found, _error(found[2]))
-
     def status_group(self, found: re.Match[str]) -> None:
-        self._strangers(found[2], int(found[1]))
-        self._note = _status(found[2])
+        self._note = _left if found[1] in NO_MEMBER else _nothing
 
     def status_rank(self, found: re.Match[str]) -> None:
-        self._strangers(found[2], 1)
-        self._tell(found[1], found, _status(found[2]))
-
-    def _strangers(self, status: str, ranks: int) -> None:
-        """Count ranks that are no members; before 2.26 they may be those that did not answer."""
-        if status == "NOCOMM":
-            self.missing_count += ranks
-        elif status in NO_MEMBER:
-            self.missing_count = max(self.missing_count, ranks)
+        self._tell(found[1], found, _left if found[2] in NO_MEMBER else _nothing)
 
     def counts(self, found: re.Match[str]) -> None:
         self._kind = found[1]
@@ -196,74 +162,27 @@ class CommunicatorDraft:
     def plain(self, found: re.Match[str]) -> None:
         self._tell(found[1], found, self._note)
 
+    def elsewhere(self, found: re.Match[str]) -> None:
+        self._tell(found[1], found, _nothing)
+
 
 def _nothing(_: int, __: _RankDraft) -> None:
     """A rank is named, and nothing is said of it."""
 
 
-def _loss(loss: RankLoss) -> Note:
-    def note(_: int, rank: _RankDraft) -> None:
-        rank.loss = rank.loss or loss
-
-    return note
+def _lost(_: int, rank: _RankDraft) -> None:
+    rank.loss = rank.loss or RankLoss.UNRESPONSIVE
 
 
-def _error(words: str) -> Note:
-    def note(_: int, rank: _RankDraft) -> None:
-        rank.error = words[0].lower() + words[1:] if words.isprintable() else ""
-
-    return note
-
-
-def _status(word: str) -> Note:
-    if word in NO_MEMBER:
-        return _loss(RankLoss.LEFT)
-
-    def note(_: int, rank: _RankDraft) -> None:
-        rank.status = STATUSES.get(word, RankStatus.UNKNOWN)
-
-    return note
-
-
-def _rank(number: int, draft: _RankDraft, status: RankStatus) -> Rank:
-    own = draft.status is not RankStatus.UNKNOWN
-    return Rank(
-        rank=number,
-        host=draft.host,
-        pid=draft.number("pid"),
-        cuda_device=draft.number("cuda"),
-        nvml_device=draft.number("nvml"),
-        counts=draft.counts,
-        status=draft.status if own else status,
-        error=draft.error,
-    )
-
-
-def _missing(number: int, draft: _RankDraft, gone: Mapping[tuple[str, int], bool]) -> MissingRank:
-    loss = draft.loss or RankLoss.LEFT
-    pid = draft.number("pid")
-    if loss is RankLoss.UNRESPONSIVE and _is_dead((draft.host, pid), gone):
-        loss = RankLoss.DEAD
-    return MissingRank(number, loss, draft.host, pid, draft.number("cuda"), draft.number("nvml"))
-
-
-def _is_dead(place: tuple[str, int | None], gone: Mapping[tuple[str, int], bool]) -> bool:
-    """Whether RAS has given the rank's process up; before 2.26 it does not say which it is."""
-    host, pid = place
-    if pid is None:
-        return bool(gone) and all(gone.values())
-    return gone.get((host, pid), False)
+def _left(_: int, rank: _RankDraft) -> None:
+    rank.loss = rank.loss or RankLoss.LEFT
 
 
 Line = Callable[[CommunicatorDraft, re.Match[str]], None]
 
-
-def _rules(rows: Iterable[tuple[str, Line]]) -> tuple[tuple[re.Pattern[str], Line], ...]:
-    return tuple((re.compile(pattern), read) for pattern, read in rows)
-
-
-RULES = _rules(
-    (
+RULES: tuple[tuple[re.Pattern[str], Line], ...] = tuple(
+    (re.compile(pattern), read)
+    for pattern, read in (
         (rf"Rank {NUMBER} -- {PLACE}", CommunicatorDraft.plain),
         (
             rf"Rank {NUMBER} has (?:launched up to operation {NUMBER}|not launched any operations)"
@@ -279,18 +198,17 @@ RULES = _rules(
             r"Communicator ranks have different ([A-Za-z][A-Za-z0-9_]{0,63}) operation counts",
             CommunicatorDraft.counts,
         ),
-        (rf"Missing communicator data from {NUMBER} ranks?", CommunicatorDraft.lost),
+        (r"Missing communicator data from \d+ ranks?", CommunicatorDraft.lost),
         (r"The missing ranks?: ((?:[0-9]{1,9},)*[0-9]{1,9})", CommunicatorDraft.lost_list),
         (r"The unknown ranks?: ((?:[0-9]{1,9},)*[0-9]{1,9})", CommunicatorDraft.left_list),
-        (r"Communicator ranks have different status", CommunicatorDraft.other_matter),
-        (rf"{NUMBER} ranks have status (\w+)", CommunicatorDraft.status_group),
+        (r"\d+ ranks have status (\w+)", CommunicatorDraft.status_group),
         (rf"Rank {NUMBER} has status (\w+)(?: -- {PLACE})?", CommunicatorDraft.status_rank),
         (
-            rf"(?:Initialization|Asynchronous) errors? on {NUMBER} ranks?",
+            r"Communicator ranks have different status|\d+ ranks reported .*"
+            r"|(?:Initialization|Asynchronous) errors? on \d+ ranks?",
             CommunicatorDraft.other_matter,
         ),
-        (rf"{NUMBER} ranks reported (.{{1,64}})", CommunicatorDraft.error_group),
-        (rf"Rank {NUMBER} reported (.{{1,64}}?) -- {PLACE}", CommunicatorDraft.error_rank),
+        (rf"Rank {NUMBER} reported .* -- {PLACE}", CommunicatorDraft.elsewhere),
     )
 )
 """What a line below a communicator's headline may be, and who reads it."""

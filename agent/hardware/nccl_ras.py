@@ -174,7 +174,7 @@ def ask(
     """One connection, one job's status; blocks for `limits.deadline` at most and never raises.
 
     JSON where NCCL speaks it (2.28.7 and later) unless `plain`, else text. `now` tells real
-    seconds, whatever the agent's own clock does: NCCL's patience is real.
+    seconds, whatever the agent's own clock does: the times that NCCL allows are real.
     """
     try:
         with _Conversation(address, limits, now) as nccl:

@@ -8,7 +8,6 @@ for may be writing a checkpoint.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import NamedTuple
 
 from agent.hardware.nccl_answer import (
@@ -45,59 +44,14 @@ def seat(rank: Rank, communicator: CommunicatorKey) -> RankSeat:
     return RankSeat(rank.host, rank.pid, rank.nvml_device)
 
 
-class CollectiveRate(NamedTuple):
-    """Collectives of one kind that one rank launched a second, between two readings."""
-
-    communicator: CommunicatorKey
-    rank: int
-    kind: str
-    per_second: float
-
-
-def rates(before: NcclReading, after: NcclReading) -> tuple[CollectiveRate, ...]:
-    """The pace of every rank whose counts both readings tell; none over no time.
-
-    Text tells counts only of kinds in which ranks differed, so of few ranks, or of none.
-    """
-    seconds = after.at - before.at
-    if seconds <= 0:
-        return ()
-    known = {
-        c.key: {rank.rank: rank.counts for rank in c.ranks} for c in before.answer.communicators
-    }
-    found = []
-    for communicator in after.answer.communicators:
-        earlier = known.get(communicator.key, {})
-        for rank in communicator.ranks:
-            old = earlier.get(rank.rank, {})
-            found += [
-                CollectiveRate(communicator.key, rank.rank, kind, (count - old[kind]) / seconds)
-                for kind, count in rank.counts.items()
-                if kind in old and count >= old[kind]
-            ]
-    return tuple(found)
-
-
-def pace(rated: Iterable[CollectiveRate]) -> Mapping[CommunicatorKey, float]:
-    """Collectives of all kinds a second, by communicator: the median of its ranks."""
-    sums: dict[CommunicatorKey, dict[int, float]] = {}
-    for rate in rated:
-        ranks = sums.setdefault(rate.communicator, {})
-        ranks[rate.rank] = ranks.get(rate.rank, 0.0) + rate.per_second
-    return {key: median(ranks.values()) for key, ranks in sums.items()}
-
-
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """Which communicators launched anything between readings.
-
-    `untold` counts those that cannot be judged: in text those whose ranks agree, and everywhere
-    those that have launched nothing that is counted (only sends and receives, or CUDA graphs).
-    """
+    """Which communicators launched anything between readings; the others cannot be judged: in text
+    those whose ranks agree, and everywhere those that have launched nothing that is counted (only
+    sends and receives, or CUDA graphs)."""
 
     moved: frozenset[CommunicatorKey]
     stood: frozenset[CommunicatorKey]
-    untold: int
 
     @property
     def still(self) -> bool | None:
@@ -113,14 +67,10 @@ class Movement:
 def movement(readings: Sequence[NcclReading]) -> Movement:
     """What moved over these readings of one job; at least two tell anything."""
     if not readings:
-        return Movement(frozenset(), frozenset(), 0)
-    newest = readings[-1].answer
-    total = len(newest.communicators)
-    if not newest.lists_all:
-        total = max(total, sum(group.communicators for group in newest.groups))
+        return Movement(frozenset(), frozenset())
     moved, stood = set(), set()
     earlier = [_by_key(reading) for reading in readings[:-1]]
-    for communicator in newest.communicators:
+    for communicator in readings[-1].answer.communicators:
         states = [communicators.get(communicator.key) for communicators in earlier]
         if not states or not _has_counts(communicator):
             continue
@@ -129,7 +79,7 @@ def movement(readings: Sequence[NcclReading]) -> Movement:
             moved.add(communicator.key)
         elif len(known) == len(states):
             stood.add(communicator.key)
-    return Movement(frozenset(moved), frozenset(stood), total - len(moved) - len(stood))
+    return Movement(frozenset(moved), frozenset(stood))
 
 
 def _by_key(reading: NcclReading) -> dict[CommunicatorKey, Communicator]:
@@ -161,8 +111,8 @@ class Stalled:
     """Counts of one kind that stand still while they differ: some ranks wait for others.
 
     `behind` are the ranks that launched the fewest (`launched`), `waiting` all that launched more
-    (at most `others_launched`); where NCCL does not list them, they are fewer than `behind_count`
-    and `waiting_count` say. `since` is the first reading that told the same counts.
+    (at most `others_launched`), as far as NCCL lists them. `since` is the first reading that told
+    the same counts.
     """
 
     communicator: CommunicatorKey
@@ -170,9 +120,7 @@ class Stalled:
     launched: int
     others_launched: int
     behind: tuple[Rank, ...]
-    behind_count: int
     waiting: tuple[Rank, ...]
-    waiting_count: int
     since: float
 
 
@@ -224,14 +172,21 @@ def _unmoved(communicator: Communicator, known: Known) -> tuple[float, int]:
 
 def _movers(readings: Sequence[NcclReading]) -> set[RankSeat]:
     """The ranks that launched anything from one reading to the next."""
-    rated = rates(readings[0], readings[-1])
-    moving = {(rate.communicator, rate.rank) for rate in rated if rate.per_second > 0}
+    before = {
+        (communicator.key, rank.rank): rank.counts
+        for communicator in readings[0].answer.communicators
+        for rank in communicator.ranks
+    }
     return {
         seat(rank, communicator.key)
         for communicator in readings[-1].answer.communicators
         for rank in communicator.ranks
-        if (communicator.key, rank.rank) in moving
+        if _grew(before.get((communicator.key, rank.rank), {}), rank.counts)
     }
+
+
+def _grew(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    return any(kind in before and count > before[kind] for kind, count in after.items())
 
 
 def _differing(communicator: Communicator, since: float) -> Iterable[Stalled]:
@@ -250,9 +205,7 @@ def _differing(communicator: Communicator, since: float) -> Iterable[Stalled]:
             launched=lowest.operations,
             others_launched=others[-1].operations,
             behind=tuple(ranks[rank] for rank in lowest.named if rank in ranks),
-            behind_count=lowest.ranks,
             waiting=tuple(ranks[rank] for rank in ahead if rank in ranks),
-            waiting_count=sum(group.ranks for group in others),
             since=since,
         )
 

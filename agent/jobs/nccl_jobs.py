@@ -1,12 +1,11 @@
 """Jobs of this host matched with answers of NCCL's RAS service, and when to ask again."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from agent.hardware.nccl_answer import (
     NcclAnswer,
-    RankProcess,
     RasFailure,
     processes,
     same_job,
@@ -61,42 +60,27 @@ UNNAMED = (
 )
 
 
-def match(jobs: Sequence[LocalJob], told: RasRound, here: Collection[str] = ()) -> MatchedJobs:
-    """Say of each job which answer is its own.
-
-    `here` are the addresses of this host; without any a process is known by its number alone.
-    """
+def match(jobs: Sequence[LocalJob], told: RasRound) -> MatchedJobs:
+    """Say of each job which answer is its own: processes are known by their numbers."""
     matched: dict[str, NcclAnswer] = {}
     for job in jobs:
-        own = [answer for answer in told.answers if job.pids & _numbers(answer, here)]
+        own = [a for a in told.answers if job.pids & {process.pid for process in processes(a)}]
         if not own and len(jobs) == 1:
-            own = [answer for answer in told.answers if _may_be(answer, job, here)]
+            own = [answer for answer in told.answers if _may_be(answer, job)]
         if own:
             matched[job.key] = own[0]
     left = [job for job in jobs if job.key not in matched]
     others = [answer for answer in told.answers if answer not in matched.values()]
-    return MatchedJobs(matched, tuple(_unmatched(job, told, others, here) for job in left))
+    return MatchedJobs(matched, tuple(_unmatched(job, told, others) for job in left))
 
 
-def _numbers(answer: NcclAnswer, here: Collection[str]) -> set[int]:
-    def is_here(process: RankProcess) -> bool:
-        return not here or process.host in here
-
-    return {process.pid for process in processes(answer) if is_here(process)}
+def _may_be(answer: NcclAnswer, job: LocalJob) -> bool:
+    """Whether an answer that does not list all its processes can be a job's: it has GPUs enough."""
+    return not answer.lists_all and (answer.gpus is None or answer.gpus >= job.gpus)
 
 
-def _may_be(answer: NcclAnswer, job: LocalJob, here: Collection[str]) -> bool:
-    """Whether an answer that does not list all its processes can be a job's: it has GPUs enough,
-    and names nobody of this host who is not of the job."""
-    named = {process.pid for process in processes(answer) if process.host in here}
-    enough = answer.gpus is None or answer.gpus >= job.gpus
-    return not answer.lists_all and enough and named <= job.pids
-
-
-def _unmatched(
-    job: LocalJob, told: RasRound, others: Sequence[NcclAnswer], here: Collection[str]
-) -> UnmatchedJob:
-    if any(_may_be(answer, job, here) for answer in others):
+def _unmatched(job: LocalJob, told: RasRound, others: Sequence[NcclAnswer]) -> UnmatchedJob:
+    if any(_may_be(answer, job) for answer in others):
         return UnmatchedJob(job.key, Unmatched.NOT_NAMED, UNNAMED)
     if told.answers or told.failure is None:
         return UnmatchedJob(job.key, Unmatched.PORT_TAKEN, TAKEN)

@@ -14,7 +14,7 @@ class ClockSteps:
         self._before: float | None = None
         self.count = 0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Count a step since the last look."""
         now = self._clock.offset()
         if now is not None and self._before is not None and abs(now - self._before) >= LEAST:

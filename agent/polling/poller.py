@@ -152,7 +152,7 @@ class Poller:
     def _gathered(self) -> Snapshot:
         """All readings as they are now."""
         now = self.clock.monotonic()
-        self._clock_steps.look()
+        self._clock_steps.check()
         stuck = frozenset(worker.name for worker in self.workers if worker.stalled_for(now) > STALL)
         _log_stalled(stuck, self._stuck)
         self._stuck = stuck

@@ -62,10 +62,6 @@ class TapedPsutil:
         """Counters of each NIC, or with `pernic` off of all of them."""
         return self._counters(key_of("net_io_counters", (pernic,)))
 
-    def net_if_stats(self) -> Mapping[str, Any]:
-        """State of each NIC."""
-        return self._counters("net_if_stats()")
-
     def cpu_times(self) -> Any:
         """CPU seconds since boot."""
         return self._taped.answer("cpu_times()", "psutil.cpu_times")

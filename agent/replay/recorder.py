@@ -99,10 +99,6 @@ class RecordingPsutil:
         key = key_of("net_io_counters", (pernic,))
         return self._ask(key, lambda: self._psutil.net_io_counters(pernic, nowrap))
 
-    def net_if_stats(self) -> Mapping[str, Any]:
-        """State of each NIC."""
-        return self._ask("net_if_stats()", self._psutil.net_if_stats)
-
     def cpu_times(self) -> Any:
         """CPU seconds since boot."""
         return self._ask("cpu_times()", self._psutil.cpu_times)

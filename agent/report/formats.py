@@ -69,7 +69,7 @@ def as_html(report: Report) -> str:
 
 
 def _row(row: GpuTime, price: float) -> str:
-    about = " ".join(value for name, value in row.about.items() if value and name != "told")
+    about = " ".join(value for value in row.about.values() if value)
     name = escape(row.name) + (f"<br><small>{escape(about)}</small>" if about else "")
     energy = "-" if row.joules is None else f"{row.joules / KWH:.1f}"
     cost = f"{row.total / HOUR * price:.2f}" if price else "-"

@@ -18,12 +18,13 @@ HOUR, KWH = 3600.0, 3.6e6
 
 class GpuTime(NamedTuple):
     """GPU-seconds by state and cause of one node, job, user or account; `joules` None where the
-    energy is not known. `about` says more of a job."""
+    energy is not known. Of a job `about` has its labels, `receipt` what its agent says of it."""
 
     name: str
     seconds: Mapping[Pair, float]
     joules: float | None = None
     about: Mapping[str, str] = {}
+    receipt: str = ""
 
     @property
     def total(self) -> float:
@@ -86,6 +87,7 @@ def row_document(row: GpuTime, price: float) -> Document:
     return {
         "name": row.name,
         **row.about,
+        **({"receipt": row.receipt} if row.receipt else {}),
         "gpu_hours": row.total / HOUR,
         "lost_gpu_hours": row.lost / HOUR,
         "idle_gpu_hours": row.of(State.IDLE) / HOUR,

@@ -15,6 +15,7 @@ from agent.report.gpu_time import JOB_LABELS, LABELS, Document, GpuTime, ordered
 from alerts.records import JOULES_RECORD, SECONDS_RECORD
 
 TIMEOUT = 60.0
+NONE = "(none)"
 JOB = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
 
@@ -39,9 +40,7 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
             parts = found.setdefault(_key(labels, names), {})
             parts[pair] = parts.get(pair, 0.0) + value
     return ordered(
-        GpuTime(
-            key[0] or "(none)", parts, energy.get(key), dict(zip(names[1:], key[1:], strict=True))
-        )
+        GpuTime(key[0] or NONE, parts, energy.get(key), dict(zip(names[1:], key[1:], strict=True)))
         for key, parts in found.items()
     )
 
@@ -72,13 +71,12 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
         pair = pair_of(*name.split("/"))
         if pair is not None:
             parts[pair] = parts.get(pair, 0.0) + seconds
-    about = {name: receipt.get(name) or "" for name in JOB_LABELS[1:]} if by == "job" else {}
     if by == "job":
-        about |= {"told": receipt["receipt"]}
-    name = node if by == "node" else receipt.get(LABELS[by]) or receipt["id"]
-    if by in ("user", "account"):
-        name = receipt.get(by) or "(none)"
-    return GpuTime(name, parts, receipt["joules"], about)
+        about = {name: receipt.get(name) or "" for name in JOB_LABELS[1:]}
+        name = receipt.get("job_id") or receipt["id"]
+        return GpuTime(name, parts, receipt["joules"], about, receipt["receipt"])
+    name = node if by == "node" else receipt.get(by) or NONE
+    return GpuTime(name, parts, receipt["joules"])
 
 
 def _sum(one: GpuTime, other: GpuTime) -> GpuTime:

@@ -1,6 +1,7 @@
 """What a part of the service is, and the simplest: files, links, folders of the user's."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -32,10 +33,11 @@ class InstallPart(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InstalledFile:
-    """A file of ours, readable for everyone."""
+    """A file of ours, readable for everyone; of a unit systemd is told when it changes."""
 
     path: Path
     text: str
+    reload: Callable[[], object] | None = None
 
     def right(self) -> bool:
         return self.there() and self.path.read_text(encoding="utf-8") == self.text
@@ -44,19 +46,23 @@ class InstalledFile:
         return self.path.exists()
 
     def putting(self) -> str:
-        return f"write {self.path}"
+        return f"write {self.path}{' and have systemd read it' if self.reload else ''}"
 
     def put(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for left in self.path.parent.glob(f".{self.path.name}.????????"):
             left.unlink()  # of a run that was killed
         write_whole(self.path, self.text.encode(), 0o644)
+        if self.reload:
+            self.reload()
 
     def removing(self) -> str:
-        return f"remove {self.path}"
+        return f"remove {self.path}{' and have systemd forget it' if self.reload else ''}"
 
     def remove(self) -> None:
         self.path.unlink()
+        if self.reload:
+            self.reload()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from agent.service import shipped
 from agent.service.environment import CurrentEnvironment, OwnEnvironment, current
 from agent.service.part import InstalledFile, InstalledLink, InstallPart, UserSettings
 from agent.service.places import HOME, InstallPaths
-from agent.service.units import DEVICES, SERVICE, Enabled, Running, Systemctl, UnitFile
+from agent.service.units import DEVICES, SERVICE, Enabled, Running, Systemctl
 
 COMMAND = Path("bin/dgx-telemetry")
 
@@ -33,21 +33,18 @@ def files(
 ) -> list[InstallPart]:
     """What lies on the disk."""
     configuration = InstalledFile(places.configuration / "config.toml", shipped.text("config.toml"))
-    kernel_log = InstalledFile(
-        places.units / f"{SERVICE}.d" / "10-kernel-log.conf", shipped.text(shipped.KERNEL_LOG)
-    )
+
+    def unit(name: str, text: str) -> InstalledFile:
+        return InstalledFile(places.units / name, text, lambda: systemctl("daemon-reload"))
+
+    kernel_log = unit(f"{SERVICE}.d/10-kernel-log.conf", shipped.text(shipped.KERNEL_LOG))
     drop_ins = tuple(places.units / f"{unit}.d" for unit in (SERVICE, DEVICES))
     return [
         environment,
         InstalledLink(places.command, environment.home / COMMAND, (HOME / COMMAND,)),
         UserSettings(configuration, drop_ins),
-        *(
-            UnitFile(
-                InstalledFile(places.units / unit, unit_text(unit, environment.home)), systemctl
-            )
-            for unit in (DEVICES, SERVICE)
-        ),
-        *([UnitFile(kernel_log, systemctl)] if places.kernel_log.is_char_device() else []),
+        *(unit(name, unit_text(name, environment.home)) for name in (DEVICES, SERVICE)),
+        *([kernel_log] if places.kernel_log.is_char_device() else []),
     ]
 
 

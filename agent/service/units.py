@@ -1,9 +1,7 @@
-"""Units: written, enabled, running. systemd itself is asked through `systemctl`."""
+"""The service enabled and running. systemd itself is asked through `systemctl`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from agent.service.part import InstalledFile
 
 Systemctl = Callable[..., str]
 """Runs systemctl with these words and returns what it says; raises BadInput where it fails."""
@@ -15,34 +13,6 @@ DEVICES = "dgx-telemetry-devices.service"
 def property_of(systemctl: Systemctl, unit: str, name: str) -> str:
     """One property of a unit, empty where the unit is not there."""
     return systemctl("show", "--property", name, "--value", unit).strip()
-
-
-@dataclass(frozen=True, slots=True)
-class UnitFile:
-    """A unit in the administrator's folder."""
-
-    file: InstalledFile
-    systemctl: Systemctl
-
-    def right(self) -> bool:
-        return self.file.right()
-
-    def there(self) -> bool:
-        return self.file.there()
-
-    def putting(self) -> str:
-        return f"{self.file.putting()} and have systemd read it"
-
-    def put(self) -> None:
-        self.file.put()
-        self.systemctl("daemon-reload")
-
-    def removing(self) -> str:
-        return f"{self.file.removing()} and have systemd forget it"
-
-    def remove(self) -> None:
-        self.file.remove()
-        self.systemctl("daemon-reload")
 
 
 @dataclass(frozen=True, slots=True)

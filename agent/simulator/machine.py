@@ -6,7 +6,7 @@ from agent.clock import Clock
 from agent.simulator.driver import SimulatedDriver
 from agent.simulator.faults import SimulatedFaults
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
-from agent.simulator.gpu_models import AMPERE, VOLTA
+from agent.simulator.gpu_models import VOLTA
 from agent.simulator.health import HostHealth
 from agent.simulator.jobs import SimulatedJobs
 from agent.simulator.kernel_log import SimulatedKernelLog
@@ -15,8 +15,6 @@ from agent.simulator.player import SLACK, ScenarioPlayer
 from agent.simulator.ranks import CollectiveCounts, SimulatedRank
 from agent.simulator.system_models import SystemModel
 from agent.simulator.traffic import SimulatedTraffic
-
-GIB = 1 << 30
 
 
 class Machine:
@@ -41,7 +39,7 @@ class Machine:
         )
         self.now = 0.0
         self._player = ScenarioPlayer(system)
-        self._collectives = CollectiveCounts(self.gpus, self.jobs)
+        self.collectives = CollectiveCounts(self.gpus, self.jobs)
         self._began = clock.monotonic()
         self._epoch = clock.time()
         self.set_scenario(scenario)
@@ -76,7 +74,7 @@ class Machine:
                 self._strike()
             self.now = now
 
-    def _apply(self) -> None:
+    def apply(self) -> None:
         """Let all counters follow what is broken or whole now."""
         for gpu in self.gpus:
             gpu.apply(self.now)
@@ -94,7 +92,7 @@ class Machine:
             held = int(gpu.work.memory * gpu.model.memory)
             pid = self.jobs.trainers.get(gpu.index)
             gpu.processes = [] if pid is None else [SimulatedGpuProcess(pid, held)]
-        self._apply()
+        self.apply()
 
     def _begin_part(self) -> None:
         """Put the load of this part of the scenario on GPUs, processes and the host."""
@@ -104,26 +102,24 @@ class Machine:
         self.jobs.run(self.now, busy, load.job, self.traffic.storage())
         for gpu in self.gpus:
             gpu.take(self.now, load.of(gpu.index))
-        self._collectives.follow(self.now)
+        self.collectives.follow(self.now)
         self.traffic.apply(self.now, self.jobs.cores, self.jobs.blocked)
 
     def _strike(self) -> None:
         for fault in self._player.due(self.now):
             fault.strike(self.faults)
-            self._apply()
+            self.apply()
 
     def ranks(self) -> list[SimulatedRank]:
         """The ranks of the job; none where no job runs on two GPUs or more."""
         with self.lock:
             self.advance()
-            return self._collectives.listed(self.now, self._player.load.late)
+            return self.collectives.listed(self.now, self._player.load.late)
 
     def _log_xid(self, index: int, code: int) -> None:
         gpu = self.gpus[index]
         pid = gpu.processes[0].pid if gpu.processes else None
         self.kernel_log.xid(gpu.bus, code, pid)
-
-    # controls
 
     def set_scenario(self, name: str) -> None:
         """Play another scenario from now on; what the last one broke is whole again."""
@@ -132,66 +128,3 @@ class Machine:
             self._player.start(name, self.now)
             self._begin_scenario()
             self._strike()
-
-    def lose(self, index: int) -> None:
-        """The GPU falls off the bus, with XID 79; links to it go down."""
-        with self.lock:
-            self.advance()
-            self.faults.lose(index)
-            self._apply()
-
-    def restore(self, index: int) -> None:
-        """The GPU is back."""
-        with self.lock:
-            self.advance()
-            self.faults.restore(index)
-            self._apply()
-
-    def cut_link(self, index: int, number: int) -> None:
-        """One link goes down, at both ends where both are GPUs."""
-        with self.lock:
-            self.advance()
-            self.faults.cut_link(index, number)
-            self._apply()
-
-    def reload_driver(self) -> None:
-        """Unload and load the driver: counters are 0, and NVML must be initialised anew."""
-        with self.lock:
-            self.advance()
-            self.driver.generation += 1
-            for gpu in self.gpus:
-                self._reset(gpu)
-
-    def reset_gpu(self, index: int) -> None:
-        """Reset one GPU: its counters are 0."""
-        with self.lock:
-            self.advance()
-            self._reset(self.gpus[index])
-
-    def _reset(self, gpu: SimulatedGpu) -> None:
-        self._collectives.reset(gpu.index, self.now)
-        gpu.reset(self.now)
-
-    def set_mig(self, index: int, on: bool) -> None:
-        """Switch MIG; models without it stay as they are."""
-        self.gpus[index].mig = on and self.gpus[index].model.architecture >= AMPERE
-
-    def start_process(self, index: int, memory: int = GIB) -> int:
-        """A process takes so many bytes of a GPU's memory; its pid."""
-        with self.lock:
-            self.advance()
-            pid = self.jobs.start_other(self.now)
-            self.gpus[index].processes.append(SimulatedGpuProcess(pid, memory))
-            self.gpus[index].apply(self.now)
-            return pid
-
-    def stop_process(self, index: int, pid: int | None = None) -> None:
-        """End one process of a GPU, or all of them."""
-        with self.lock:
-            self.advance()
-            gpu = self.gpus[index]
-            ended = {p.pid for p in gpu.processes if pid is None or p.pid == pid}
-            gpu.processes = [p for p in gpu.processes if p.pid not in ended]
-            gpu.apply(self.now)
-            for gone in ended:
-                self.jobs.end(gone)

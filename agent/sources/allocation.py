@@ -71,7 +71,7 @@ class AllocationRead:
         self._spawn = spawn
         self._asking = False
         self._told: Given | None = None
-        self._failing = ""
+        self._failing: dict[str, str] = {}  # by who was asked
 
     def read(self, out: Out) -> None:
         if not self._asking and self._worth_asking():
@@ -134,9 +134,9 @@ class AllocationRead:
         return list(allocation.of_pods(pods, (uuid for (_, uuid), _ in self._gpus)))
 
     def _failed(self, who: str, error: Exception) -> None:
-        if self._failing != str(error):  # once, not at each read
+        if self._failing.get(who) != str(error):  # once, not at each read
             log.warning(LogEvent("allocation_unknown", asked=who, reason=str(error)))
-        self._failing = str(error)
+        self._failing[who] = str(error)
 
     # What Slurm's cgroups show
 

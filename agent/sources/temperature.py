@@ -62,7 +62,7 @@ def _threshold(device: NvmlDevice, which: int) -> float:
 
 
 class CoreTemperature:
-    """The core temperature each tick, and its margin to the limit learned at the probe."""
+    """The core temperature each tick, and its margin to the limit, asked when it was met."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device

@@ -27,11 +27,11 @@ def choose(wanted: FreePorts = USUAL) -> FreePorts:
 
 
 def _free(port: int, held: ExitStack) -> int:
-    probe = held.enter_context(socket.socket())
+    candidate = held.enter_context(socket.socket())
     # Connections of a stack that just ended linger for a minute, and hold nobody up.
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        probe.bind((LOOPBACK, port))
+        candidate.bind((LOOPBACK, port))
     except OSError:
-        probe.bind((LOOPBACK, 0))
-    return int(probe.getsockname()[1])
+        candidate.bind((LOOPBACK, 0))
+    return int(candidate.getsockname()[1])

@@ -100,12 +100,12 @@ class Feed:
     def _refresh_if_due(self, snapshot: Snapshot) -> None:
         """Work out findings and absences off the loop, at news or after a while, one at a time."""
         page_state, events = self._page_state, self.history.events.number
-        news = events != self._events or (page_state is not None and page_state.stirred)
+        news = events != self._events or (page_state is not None and page_state.has_news)
         if not news and snapshot.tick - self._known.tick < AFRESH:
             return
         if self._refreshing is None or self._refreshing.done():
             if page_state is not None:
-                page_state.stirred = False
+                page_state.has_news = False
             self._events = events
             self._refreshing = asyncio.create_task(self._refresh())
 

@@ -22,7 +22,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "findings": [{"kind", "severity", "sentence", "text", "gpu", "uuid", "device", "figures",
                    "names"}], the worst first,
      "gpus":  [{"state", "cause", "seconds", "summary", "sentence", "evidence", "doubts", "advice",
-                "grade", "shares": {"state/cause": 0-1}, "lost", "settling",
+                "quality", "shares": {"state/cause": 0-1}, "lost", "settling",
                 "processes": [{"pid", "program", "bytes", "user"}],
                 "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],

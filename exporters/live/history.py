@@ -14,7 +14,6 @@ from agent.limits.resolution import Limits
 from agent.model import PAIRS, Pair, Snapshot
 from agent.sources import activity, memory, power, temperature
 from exporters.live.events import RecentEvents
-from exporters.live.paths import is_link
 from exporters.live.view import View
 from exporters.words import pair_name
 
@@ -29,7 +28,7 @@ STANDS = int(LONGEST)
 MOST_GPUS = 64
 MOST_PATHS = 256
 SCAN = 16  # ticks between two checks for paths that have come or gone
-"""Tracks kept at most; what comes later is not kept. A track is dropped when it holds nothing."""
+"""Histories kept at most; what comes later is not kept. One that holds nothing is dropped."""
 
 
 class HistorySeries(NamedTuple):
@@ -153,8 +152,8 @@ class History:
         if second - newest <= STANDS:  # where the clock stands, the same second once more
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]
         gap = [at % SPAN for at in range(max(newest + 1, second - SPAN + 1), second)]
-        for track in self.gpus.values():
-            track.put(gap, 0, GAPS)
+        for kept in self.gpus.values():
+            kept.put(gap, 0, GAPS)
         for path_history in self.paths.values():
             for slot in gap:
                 path_history.ring[slot] = RATIO.gap
@@ -167,9 +166,9 @@ class History:
         for uuid in there.keys() - self.gpus.keys():
             if len(self.gpus) < MOST_GPUS:
                 self.gpus[uuid] = ValueHistory()
-        for uuid, track in self.gpus.items():
+        for uuid, kept in self.gpus.items():
             if uuid not in there:
-                track.put(slots, LOST if uuid in inventory.lost else 0, GAPS)
+                kept.put(slots, LOST if uuid in inventory.lost else 0, GAPS)
                 continue
             gpu = there[uuid]
             verdict, labels = snapshot.verdicts.get(gpu), gpu.labels
@@ -178,10 +177,10 @@ class History:
                 for series, metric in zip(SERIES, METRICS, strict=True)
             ]
             if verdict is None:
-                track.put(slots, 0, codes)
+                kept.put(slots, 0, codes)
             else:
-                track.put(slots, STATES[verdict.pair], codes, verdict.shares)
-            track.seen = second
+                kept.put(slots, STATES[verdict.pair], codes, verdict.shares)
+            kept.seen = second
 
     def _take_paths(self, snapshot: Snapshot, slots: list[int]) -> None:
         now, limits = snapshot.at, self.view.bandwidth.limits
@@ -206,7 +205,7 @@ class History:
         self._ways = {}
         for key in bandwidth.limits:
             path = bandwidth.paths.get(key)
-            if path is not None and not is_link(key):
+            if path is not None and not key.is_link:
                 self._ways.setdefault(f"{key.path}/{key.uuid or key.device}", []).append(path)
         for name in self._ways.keys() - self.paths.keys():
             if len(self.paths) < MOST_PATHS:
@@ -215,9 +214,9 @@ class History:
     def _forget(self, second: int) -> None:
         """Drop what has been nothing but a gap for the whole span."""
         gone = second - SPAN
-        self.gpus = {uuid: track for uuid, track in self.gpus.items() if track.seen > gone}
-        for track in self.gpus.values():
-            track.forget_shares()
+        self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
+        for kept in self.gpus.values():
+            kept.forget_shares()
         self.paths = {
             name: path_history
             for name, path_history in self.paths.items()
@@ -242,13 +241,13 @@ class History:
             "series": {series.name: series.document() for series in (*SERIES, SHARE, RATIO)},
             "gpus": {
                 uuid: {
-                    "state": _text(track.states, order),
+                    "state": _text(kept.states, order),
                     "shares": {
-                        pair_name(pair): _text(ring, order) for pair, ring in track.shares.items()
+                        pair_name(pair): _text(ring, order) for pair, ring in kept.shares.items()
                     },
-                    **dict(zip(names, (_text(ring, order) for ring in track.rings), strict=True)),
+                    **dict(zip(names, (_text(ring, order) for ring in kept.rings), strict=True)),
                 }
-                for uuid, track in self.gpus.items()
+                for uuid, kept in self.gpus.items()
             },
             "paths": {
                 name: _text(path_history.ring, order)

@@ -1,8 +1,7 @@
-"""The files of the live page, from memory: read once, checked by their digest."""
+"""The files of the live page."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import sha256
+from functools import partial
 from pathlib import Path
 
 from aiohttp import hdrs, web
@@ -40,48 +39,18 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFile:
-    """One file with its type, and its digest as entity tag."""
-
-    body: bytes
-    kind: str
-    tag: str
-
-    def answer(self, request: web.Request) -> web.Response:
-        """The file, or that the browser has it."""
-        response = web.Response(headers={**HEADERS, hdrs.CONTENT_TYPE: self.kind})
-        response.etag = self.tag
-        known = request.if_none_match or ()
-        if any(tag.value in (self.tag, "*") for tag in known):
-            response.set_status(304)
-        else:
-            response.body = self.body
-        return response
-
-
-def load(folder: Path = STATIC) -> Mapping[str, StaticFile]:
+def files(folder: Path = STATIC) -> Mapping[str, Path]:
     """Every file of the page by its address; `/` is the index."""
-    files = {}
-    for path in sorted(folder.rglob("*")):
-        kind = TYPES.get(path.suffix)
-        if kind is None or not path.is_file():
-            continue
-        body = path.read_bytes()
-        name = path.relative_to(folder).as_posix()
-        address = "/" if name == INDEX else f"/{name}"
-        files[address] = StaticFile(body, kind, sha256(body).hexdigest()[:32])
-    return files
+    served = (path for path in sorted(folder.iterdir()) if path.suffix in TYPES)
+    return {"/" if path.name == INDEX else f"/{path.name}": path for path in served}
 
 
-def add_routes(router: web.UrlDispatcher, files: Mapping[str, StaticFile]) -> None:
+def add_routes(router: web.UrlDispatcher) -> None:
     """A route for each file: what has no route cannot be asked for."""
-    for address, file in files.items():
-        router.add_get(address, _handler(file))
+    for address, path in files().items():
+        router.add_get(address, partial(serve_file, path))
 
 
-def _handler(file: StaticFile):  # type: ignore[no-untyped-def]
-    async def serve_file(request: web.Request) -> web.Response:
-        return file.answer(request)
-
-    return serve_file
+async def serve_file(path: Path, _: web.Request) -> web.FileResponse:
+    """The file, or that the browser has it."""
+    return web.FileResponse(path, headers={**HEADERS, hdrs.CONTENT_TYPE: TYPES[path.suffix]})

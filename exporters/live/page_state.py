@@ -39,7 +39,7 @@ class PageState:
         self._began: float | None = None  # when the host did, on the agent's clock
         self._machine: Document = {}
         self.edition = 0
-        self.stirred = True
+        self.has_news = True
 
     def take(
         self,
@@ -59,7 +59,7 @@ class PageState:
         moved = self._directions.survey(samples, anew=anew)
         if moved or anew:
             self._survey()
-        self.stirred |= news or moved or self._crossed()
+        self.has_news |= news or moved or self._crossed()
 
     def _crossed(self) -> bool:
         """Whether what is judged by a line has crossed it: heat, and the driver's silence."""
@@ -116,8 +116,15 @@ class PageState:
         """This tick, as `frame` tells."""
         samples, snapshot = self._view.samples, self._snapshot
         inventory = self._view.diagnosis.inventory()
+        processes = tiles.processes(samples)
         gpus = [
-            tiles.dynamic(one.key, snapshot, samples, lost_at=inventory.lost.get(one.uuid))
+            tiles.dynamic(
+                one.key,
+                snapshot,
+                samples,
+                lost_at=inventory.lost.get(one.uuid),
+                processes=processes.get(one.uuid, ()),
+            )
             for one in inventory.gpus
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)

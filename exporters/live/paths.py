@@ -34,11 +34,6 @@ class PathDirection(NamedTuple):
     labels: Labels = ()
 
 
-def is_link(key: PathKey) -> bool:
-    """Whether it is one link of several."""
-    return bool(key.gpu) and key.device != f"gpu{key.gpu}"
-
-
 @dataclass(slots=True)
 class PathDirections:
     """The paths of this machine in the order in which the page shows them."""
@@ -63,13 +58,13 @@ class PathDirections:
         found = {
             key: PathDirection(key, limit, threshold(key.path))
             for key, limit in limits.items()
-            if not is_link(key)
+            if not key.is_link
         }
         for metric in COUNTERS:
             traffic = BY_METRIC[metric.name]
             for labels in samples.all(metric):
                 key = key_of(traffic, labels)
-                if key not in found and not is_link(key):
+                if key not in found and not key.is_link:
                     found[key] = PathDirection(key, None, threshold(key.path), metric, labels)
         return list(found.values())
 

@@ -1,5 +1,6 @@
 """One tile a GPU: its verdict in words, and its meters."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agent.model import GpuKey, Metric, Snapshot, Verdict
@@ -51,7 +52,7 @@ UNKNOWN: Document = {
     "evidence": [],
     "doubts": [],
     "advice": "",
-    "grade": None,
+    "quality": None,
     "shares": {},
 }
 UNJUDGED = "its activity is not known"
@@ -80,35 +81,45 @@ def _limit(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None
 
 
 def dynamic(
-    gpu: GpuKey, snapshot: Snapshot, samples: SampleStore, *, lost_at: float | None
+    gpu: GpuKey,
+    snapshot: Snapshot,
+    samples: SampleStore,
+    *,
+    lost_at: float | None,
+    processes: Sequence[Document],
 ) -> Document:
-    """What one GPU does at this tick, or since when it is lost."""
+    """What one GPU does at this tick, and who is on it; or since when it is lost."""
     values = [_value(meter, gpu, samples) for meter in METERS]
     verdict = snapshot.verdicts.get(gpu)
     told = judged(gpu, snapshot, lost=lost_at is not None)
     if lost_at is not None:
         told["seconds"] = round(snapshot.at - lost_at)
-    told["processes"] = [] if lost_at is not None else processes(gpu, samples)
+    told["processes"] = [] if lost_at is not None else processes
     settling = lost_at is None and verdict is not None and settles(verdict, snapshot.at)
     return {**told, "lost": lost_at is not None, "settling": settling, "values": values}
 
 
-def processes(gpu: GpuKey, samples: SampleStore) -> list[Document]:
-    """Who is on the GPU, the largest first; the user only where the configuration lets jobs be
-    named."""
-    keys = samples.where(workload.JOB_PROCESS, uuid=gpu.uuid)
-    key_of = {labels[2]: labels[4] for labels in keys}
-    users = {labels[5]: labels[3] for labels in samples.where(workload.JOB, uuid=gpu.uuid)}
-    found = [
-        {
+def processes(samples: SampleStore) -> dict[str, list[Document]]:
+    """Who is on each GPU, by its UUID, the largest first; the user only where the configuration
+    lets jobs be named."""
+    users = {(job["uuid"], job["key"]): job["user"] for job in samples.labelled(workload.JOB)}
+    user_of = {
+        (one["uuid"], one["pid"]): users.get((one["uuid"], one["key"]), "")
+        for one in samples.labelled(workload.JOB_PROCESS)
+    }
+    found: dict[str, list[Document]] = {}
+    for one in samples.labelled(process.PROGRAM):
+        gpu, uuid, pid = one["gpu"], one["uuid"], one["pid"]
+        told = {
             "pid": int(pid),
-            "program": name,
-            "bytes": samples.value(process.HELD, *gpu.labels, pid),
-            "user": users.get(key_of.get(pid, ""), ""),
+            "program": one["name"],
+            "bytes": samples.value(process.HELD, gpu, uuid, pid),
+            "user": user_of.get((uuid, pid), ""),
         }
-        for _, _, pid, name in samples.where(process.PROGRAM, uuid=gpu.uuid)
-    ]
-    return sorted(found, key=lambda one: (-(one["bytes"] or 0.0), one["pid"]))
+        found.setdefault(uuid, []).append(told)
+    for listed in found.values():
+        listed.sort(key=lambda one: (-(one["bytes"] or 0.0), one["pid"]))
+    return found
 
 
 def settles(verdict: Verdict, now: float) -> bool:

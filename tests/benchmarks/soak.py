@@ -26,7 +26,6 @@ from pathlib import Path
 from agent import simulator as simulation
 from agent.cli.assembly import Hardware, build_agent
 from agent.cli.view import view_of
-from agent.clock import FrozenClock
 from agent.config.settings import Settings
 from agent.diagnosis.accounting import WAITS_FOR
 from agent.model import Kind, Metric, Snapshot
@@ -35,6 +34,7 @@ from agent.sources.workload import JobConfig
 from exporters.live.feed import Client, Feed
 from exporters.prometheus import Exposition
 from exporters.snapshot_json import document
+from tests.support.frozen_clock import FrozenClock
 from tests.support.hotplug import Hotplug
 from tests.support.machines import OPENMETRICS, TEXT, AgentBench
 from tests.support.random_faults import CALM, XIDS, RandomFaults

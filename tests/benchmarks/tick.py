@@ -23,9 +23,9 @@ from typing import NamedTuple
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware, build_agent
 from agent.cli.view import view_of
-from agent.clock import FrozenClock
 from agent.config.settings import Settings
 from exporters.live.feed import Client, Feed
+from tests.support.frozen_clock import FrozenClock
 
 SYSTEM = "dgx-h100:training"
 WARM_UP = 65  # s: every read has run

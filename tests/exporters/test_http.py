@@ -112,17 +112,12 @@ def test_ready_says_what_is_awaited() -> None:
     ask(ExpositionBench(), question, awaited=lambda: awaited[0])
 
 
-def test_healthy_unless_told_otherwise() -> None:
-    async def well(client: Client) -> None:
+def test_whoever_answers_lives() -> None:
+    async def question(client: Client) -> None:
         response = await client.get("/-/healthy")
         assert (response.status, await response.text()) == (200, "ok\n")
 
-    async def ill(client: Client) -> None:
-        response = await client.get("/-/healthy")
-        assert (response.status, await response.text()) == (503, "The poller ended.\n")
-
-    ask(ExpositionBench(), well, awaited=lambda: "everything")
-    ask(ExpositionBench(), ill, ailing=lambda: "The poller ended.")
+    ask(ExpositionBench(), question, awaited=lambda: "everything")
 
 
 def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
@@ -140,7 +135,7 @@ def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
 
 def test_the_page_is_locked_down() -> None:
     async def question(client: Client) -> None:
-        for address in page.load():
+        for address in page.files():
             response = await client.get(address)
             assert response.status == 200
             assert response.headers["Content-Security-Policy"] == page.POLICY
@@ -182,11 +177,7 @@ def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
 def test_files_of_other_kinds_are_not_served(tmp_path: Path) -> None:
     for name in ("index.html", "a.js", "secret.py", "notes.txt", ".hidden"):
         (tmp_path / name).write_text(name)
-    files = page.load(tmp_path)
-    assert {address: file.kind.partition(";")[0] for address, file in files.items()} == {
-        "/": "text/html",
-        "/a.js": "text/javascript",
-    }
+    assert [*page.files(tmp_path)] == ["/a.js", "/"]
 
 
 def test_a_taken_port_is_an_oserror() -> None:

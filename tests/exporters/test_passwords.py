@@ -15,7 +15,7 @@ USERS = {"alice": hashed("right")}
 
 def verdicts(checker: Passwords, *pairs: tuple[str, str]) -> list[CheckResult]:
     async def story() -> list[CheckResult]:
-        return [await checker.verdict(USERS, *pair, HERE) for pair in pairs]
+        return [await checker.check(USERS, *pair, HERE) for pair in pairs]
 
     return asyncio.run(story())
 
@@ -32,10 +32,10 @@ def test_another_hash_asks_anew() -> None:
     checker = Passwords(pause=0.0)
 
     async def story() -> None:
-        assert await checker.verdict(USERS, "alice", "right", HERE) is CheckResult.RIGHT
+        assert await checker.check(USERS, "alice", "right", HERE) is CheckResult.RIGHT
         changed = {"alice": hashed("new")}
-        assert await checker.verdict(changed, "alice", "right", HERE) is CheckResult.WRONG
-        assert await checker.verdict(changed, "alice", "new", HERE) is CheckResult.RIGHT
+        assert await checker.check(changed, "alice", "right", HERE) is CheckResult.WRONG
+        assert await checker.check(changed, "alice", "new", HERE) is CheckResult.RIGHT
 
     asyncio.run(story())
 
@@ -54,7 +54,7 @@ def test_who_guesses_waits_and_too_many_are_turned_away(monkeypatch: pytest.Monk
     checker = Passwords(pause=0.02)
 
     async def story() -> list[CheckResult]:
-        guesses = (checker.verdict(USERS, "alice", str(n), HERE) for n in range(50))
+        guesses = (checker.check(USERS, "alice", str(n), HERE) for n in range(50))
         return await asyncio.gather(*guesses)
 
     found = asyncio.run(story())
@@ -67,7 +67,7 @@ def test_who_asks_the_same_meanwhile_costs_nothing() -> None:
 
     async def story() -> list[CheckResult]:
         return await asyncio.gather(
-            *(checker.verdict(USERS, "alice", "right", HERE) for _ in range(10))
+            *(checker.check(USERS, "alice", "right", HERE) for _ in range(10))
         )
 
     assert asyncio.run(story()) == [CheckResult.RIGHT] * 10
@@ -109,17 +109,17 @@ def test_each_client_has_a_queue_and_a_rest_of_its_own() -> None:
     checker = Passwords(pause=30.0)
 
     async def story() -> list[CheckResult]:
-        assert await checker.verdict(USERS, "alice", "", "192.0.2.9") is CheckResult.WRONG
+        assert await checker.check(USERS, "alice", "", "192.0.2.9") is CheckResult.WRONG
         guesses = [
-            asyncio.create_task(checker.verdict(USERS, "alice", str(n), "192.0.2.9"))
+            asyncio.create_task(checker.check(USERS, "alice", str(n), "192.0.2.9"))
             for n in range(passwords.MOST_WAITING)
         ]
         await asyncio.sleep(0.05)
         found = [
-            await checker.verdict(USERS, "alice", "wrong", "192.0.2.8"),
-            await checker.verdict(USERS, "alice", "right", HERE),
-            await checker.verdict(USERS, "alice", "right", "192.0.2.9"),
-            await checker.verdict(USERS, "alice", "more", "192.0.2.9"),
+            await checker.check(USERS, "alice", "wrong", "192.0.2.8"),
+            await checker.check(USERS, "alice", "right", HERE),
+            await checker.check(USERS, "alice", "right", "192.0.2.9"),
+            await checker.check(USERS, "alice", "more", "192.0.2.9"),
         ]
         for guess in guesses:
             guess.cancel()
@@ -138,7 +138,7 @@ def test_clients_that_went_are_forgotten() -> None:
 
     async def story() -> None:
         for n in range(3 * passwords.MOST_CLIENTS):
-            await checker.verdict(USERS, "alice", "guess", f"client-{n}")
+            await checker.check(USERS, "alice", "guess", f"client-{n}")
 
     asyncio.run(story())
     assert len(checker._queues) <= passwords.MOST_CLIENTS

@@ -5,10 +5,11 @@ from typing import Any, Protocol
 
 from agent import simulator
 from agent.cli.assembly import Hardware, real_hardware
-from agent.clock import Clock, FrozenClock
+from agent.clock import Clock
 from tests.hardware.bench import Load, MachineClock, slope
 from tests.hardware.bench import Point as Done
 from tests.hardware.trials import Trial
+from tests.support.frozen_clock import FrozenClock
 
 SPARE = 60.0
 """Seconds that a load lasts beyond its trial, so that it never ends within."""

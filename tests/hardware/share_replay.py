@@ -11,7 +11,6 @@ from itertools import groupby
 from pathlib import Path
 
 from agent.cli.assembly import taped_hardware
-from agent.clock import FrozenClock
 from agent.config.settings import Settings
 from tests.hardware.bench import Watcher
 from tests.hardware.share_comparison import (
@@ -23,6 +22,7 @@ from tests.hardware.share_comparison import (
     told,
 )
 from tests.hardware.without_gpm import without_gpm
+from tests.support.frozen_clock import FrozenClock
 
 LATE = 0.25
 """Seconds by which a tick of the replay comes after that of the tape, which takes time."""

@@ -17,10 +17,10 @@ from threading import Lock, Thread
 
 from agent import simulator as simulation
 from agent.cli.assembly import Hardware, build_agent
-from agent.clock import FrozenClock
 from agent.config.settings import Settings
 from exporters.prometheus import Exposition
 from tests.support.board_data import JOB, NAME, shown
+from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import OPENMETRICS, AgentBench
 
 SCRAPE = 15

@@ -9,7 +9,6 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
-from agent.clock import FrozenClock
 from agent.model import (
     GPU_LABELS,
     Absence,
@@ -25,6 +24,7 @@ from agent.model import (
 from exporters.negotiation import negotiate
 from exporters.prometheus import Exposition
 from exporters.series_lines import FAMILIES, encodable
+from tests.support.frozen_clock import FrozenClock
 
 A, B = ("0", "GPU-a"), ("10", "GPU-b")
 POWER = gauge("dgx_gpu_power_watts", "Power drawn.", "nvmlDeviceGetPowerUsage", GPU_LABELS)

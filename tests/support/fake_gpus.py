@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.cli.assembly import gpm_of
-from agent.clock import FrozenClock
 from agent.hardware.device import GpuIdentity, NvmlDevice
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
@@ -17,6 +16,7 @@ from agent.polling.xid_watch import XidWatch
 from agent.sources import power, xid
 from agent.sources.table import gpu_reads
 from tests.support.fake_nvml import FakeNvml
+from tests.support.frozen_clock import FrozenClock
 
 
 @dataclass

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.clock import FrozenClock
 from agent.config.settings import Configuration, Section, Settings
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
@@ -14,6 +13,7 @@ from agent.model import Absence, Reading, Reason
 from agent.polling.reads import Read, ReadCosts, perform
 from agent.sources import infiniband
 from agent.sources.options import HostOptions
+from tests.support.frozen_clock import FrozenClock
 
 PORT = {
     "state": "4: ACTIVE",
@@ -51,9 +51,6 @@ class FakePsutil:
             nic: types.SimpleNamespace(bytes_recv=received, bytes_sent=sent)
             for nic, (received, sent) in self.nics.items()
         }
-
-    def net_if_stats(self) -> Mapping[str, object]:
-        return {}
 
     def cpu_times(self) -> object:
         names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pynvml
 
-from agent.clock import FrozenClock
+from tests.support.frozen_clock import FrozenClock
 
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, TIMEOUT, LOST, UNINITIALIZED = 3, 4, 6, 10, 15, 1
 GIB = 1 << 30

@@ -127,17 +127,12 @@ class PluggedPsutil:
         return self.plugs.host.psutil
 
     def disk_io_counters(self, perdisk: bool = True, nowrap: bool = True) -> Mapping[str, Any]:
-        counted = self.plugs.counted(
-            "sdx", lambda n: SimulatedDiskCounters(1, 1, n, n, 1, 1, 0, 0, 0)
-        )
+        counted = self.plugs.counted("sdx", lambda n: SimulatedDiskCounters(n, n, 0))
         return {**self._inner.disk_io_counters(perdisk=perdisk, nowrap=nowrap), **counted}
 
     def net_io_counters(self, pernic: bool = True, nowrap: bool = True) -> Mapping[str, Any]:
-        counted = self.plugs.counted("eth", lambda n: SimulatedNicCounters(n, n, n, n))
+        counted = self.plugs.counted("eth", lambda n: SimulatedNicCounters(n, n))
         return {**self._inner.net_io_counters(pernic=pernic, nowrap=nowrap), **counted}
-
-    def net_if_stats(self) -> Mapping[str, Any]:
-        return self._inner.net_if_stats()
 
     def cpu_times(self) -> Any:
         return self._inner.cpu_times()

@@ -6,8 +6,7 @@ from typing import Any
 from agent import simulator
 from agent.cli.assembly import Hardware, build_agent
 from agent.cli.view import view_of
-from agent.clock import FrozenClock
-from agent.config.settings import Settings
+from agent.config.settings import Section, Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.model import Snapshot
 from agent.simulator import system_models
@@ -16,6 +15,7 @@ from exporters.live.frame import whole
 from exporters.live.page_state import PageState
 from exporters.live.understanding import understand
 from exporters.live.view import View
+from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import AgentBench
 
 Document = dict[str, Any]
@@ -67,7 +67,7 @@ class Watched:
         return whole(self.page_state.machine(), self.page_state.tick())
 
 
-def watched(name: str) -> Watched:
+def watched(name: str, *sections: Section) -> Watched:
     """A machine of `SYSTEM[@DRIVER][:SCENARIO]`, the system `sixteen` included."""
     system, _, scenario = name.partition(":")
     what = (
@@ -78,7 +78,7 @@ def watched(name: str) -> Watched:
     clock = FrozenClock()
     machine = simulator.build(what, clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    config = Settings(Thresholds(held_after=HELD_AFTER))
+    config = Settings(Thresholds(held_after=HELD_AFTER), *sections)
     agent = build_agent(config, hardware, clock, inline=True)
     view = view_of(agent, hardware)
     return Watched(AgentBench(agent, clock, machine), view, PageState(view))

@@ -9,12 +9,12 @@ from typing import Any
 
 from agent import simulator as simulation
 from agent.cli.assembly import Agent, Hardware, build_agent, taped_hardware
-from agent.clock import FrozenClock
 from agent.config.settings import Settings
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.series import SampleStore
 from exporters.prometheus import Exposition
+from tests.support.frozen_clock import FrozenClock
 
 TEXT = "text/plain;version=0.0.4"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -103,9 +103,6 @@ class _Bare:
         return {}
 
     def net_io_counters(self, pernic: bool = True, nowrap: bool = False) -> dict[str, Any]:
-        return {}
-
-    def net_if_stats(self) -> dict[str, Any]:
         return {}
 
     def cpu_times(self) -> Any:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from agent.hardware.nccl_answer import MissingRank, NcclAnswer, Rank, RankLoss, RankStatus
+from agent.hardware.nccl_answer import MissingRank, NcclAnswer, Rank, RankLoss
 from agent.hardware.nccl_ras import RasAddress
-from agent.simulator.nccl_ras import JSON, answer_about, status_json
-from agent.simulator.nccl_text import Version, status_text
+from agent.simulator.nccl_ras import answer_about
+from tests.support.nccl_json import JSON, status_json
+from tests.support.nccl_text import Version, status_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,7 @@ class SimulatedRanks:
 
     `host` of each rank in order; `step` in seconds, `collectives` launched in one, by kind. From
     `stuck_at` on (seconds) rank `stuck` launches nothing more, and the others one collective of
-    each kind, for which they wait. From `stopped_at` on rank `stopped` does not answer; a minute
-    later it counts as dead.
+    each kind, for which they wait. From `stopped_at` on rank `stopped` does not answer.
     """
 
     pids: tuple[int, ...]
@@ -36,11 +36,10 @@ class SimulatedRanks:
     def answer(self, now: float) -> NcclAnswer:
         """What NCCL tells at `now`, seconds after the first step began."""
         gone = {self.stopped} if self.stopped is not None and now >= self.stopped_at else set()
-        dead = bool(gone) and now >= self.stopped_at + 60
         listed = [n for n in range(len(self.pids)) if n not in gone]
         ranks = tuple(self._rank(number, now) for number in listed)
-        loss = RankLoss.DEAD if dead else RankLoss.UNRESPONSIVE
-        missing = [MissingRank(n, loss, *self._seat(n)) for n in sorted(gone - {None}, key=int)]
+        lost = RankLoss.UNRESPONSIVE
+        missing = [MissingRank(n, lost, *self._seat(n)) for n in sorted(gone - {None}, key=int)]
         return answer_about(self.name, ranks, tuple(missing))
 
     def _rank(self, number: int, now: float) -> Rank:
@@ -50,12 +49,11 @@ class SimulatedRanks:
             counts={
                 kind: self._count(each, number, now) for kind, each in self.collectives.items()
             },
-            status=RankStatus.RUNNING,
         )
 
-    def _seat(self, number: int) -> tuple[str, int, int, int]:
-        device = self.hosts[:number].count(self.hosts[number])
-        return self.hosts[number], self.pids[number], device, device
+    def _seat(self, number: int) -> tuple[str, int, int]:
+        host = self.hosts[number]
+        return host, self.pids[number], self.hosts[:number].count(host)
 
     def _count(self, each: int, number: int, now: float) -> int:
         """Collectives launched by then; ranks launch one after the other, 1 % of a step apart."""

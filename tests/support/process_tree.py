@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from agent.clock import FrozenClock
 from agent.config.settings import Configuration, Settings
 from agent.hardware.host import Host
 from agent.jobs.allocation import Allocations
@@ -14,6 +13,7 @@ from agent.polling.reads import ReadCosts, perform
 from agent.sources import workload
 from agent.sources.options import HostOptions
 from tests.support.fake_host import FakePsutil, OddTree
+from tests.support.frozen_clock import FrozenClock
 
 GPU, OTHER = ("0", "GPU-0"), ("1", "GPU-1")
 CGROUP = "/system.slice/job.scope"

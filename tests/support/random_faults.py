@@ -14,6 +14,16 @@ from agent.sources.network import NetworkConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from tests.support.hotplug import KINDS, Hotplug
+from tests.support.machine_controls import (
+    cut_link,
+    lose,
+    reload_driver,
+    reset_gpu,
+    restore,
+    set_mig,
+    start_process,
+    stop_process,
+)
 
 CALM = "training"
 MOST_PLUGGED = 6
@@ -68,11 +78,11 @@ class RandomFaults:
         for name in list(self.plugs.devices):
             self.plugs.unplug(name)
         if any(gpu.mig for gpu in self.machine.gpus):
-            self.machine.reload_driver()  # as switching MIG off takes: a reset
+            reload_driver(self.machine)  # as switching MIG off takes: a reset
         for gpu in self.machine.gpus:
-            self.machine.set_mig(gpu.index, on=False)
-            self.machine.stop_process(gpu.index)
-            self.machine.restore(gpu.index)
+            set_mig(self.machine, gpu.index, on=False)
+            stop_process(self.machine, gpu.index)
+            restore(self.machine, gpu.index)
         self.machine.set_scenario("idle")
         self.machine.set_scenario(CALM)  # a new job
 
@@ -81,17 +91,17 @@ class RandomFaults:
         return self.random.randrange(len(self.machine.gpus))
 
     def lose(self) -> None:
-        self.machine.lose(self.gpu())
+        lose(self.machine, self.gpu())
 
     def restore(self) -> None:
         for gpu in self.machine.gpus:
             if gpu.lost:
-                self.machine.restore(gpu.index)
+                restore(self.machine, gpu.index)
 
     def flap(self) -> None:
         gpu = self.machine.gpus[self.gpu()]
         if gpu.links:
-            self.machine.cut_link(gpu.index, self.random.randrange(len(gpu.links)))
+            cut_link(self.machine, gpu.index, self.random.randrange(len(gpu.links)))
 
     def mend(self) -> None:
         for gpu in self.machine.gpus:
@@ -101,10 +111,10 @@ class RandomFaults:
     def start(self) -> None:
         index = self.gpu()
         if len(self.machine.gpus[index].processes) < MOST_PROCESSES:
-            self.machine.start_process(index)
+            start_process(self.machine, index)
 
     def stop(self) -> None:
-        self.machine.stop_process(self.gpu())
+        stop_process(self.machine, self.gpu())
 
     def plug(self) -> None:
         if len(self.plugs.devices) < MOST_PLUGGED:
@@ -122,16 +132,16 @@ class RandomFaults:
         self.machine.driver.failures.clear()
 
     def reload_driver(self) -> None:
-        self.machine.reload_driver()
+        reload_driver(self.machine)
 
     def reset(self) -> None:
-        self.machine.reset_gpu(self.gpu())
+        reset_gpu(self.machine, self.gpu())
 
     def xid(self) -> None:
         self.machine.driver.xid(self.gpu(), self.random.choice(XIDS))
 
     def partition(self) -> None:
-        self.machine.set_mig(self.gpu(), on=True)
+        set_mig(self.machine, self.gpu(), on=True)
 
     def reload(self) -> None:
         self.follow(self.home.including(*self.random.choice(CONFIGS)))

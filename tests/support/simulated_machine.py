@@ -5,8 +5,8 @@ from typing import Any
 
 import pynvml
 
-from agent.clock import FrozenClock
 from agent.simulator import SimulatedSystem, build, parse
+from tests.support.frozen_clock import FrozenClock
 
 ALL_LINKS = 0xFFFFFFFF
 LOST, INVALID, UNSUPPORTED, NO_SYMBOL = 15, 2, 3, 13

@@ -10,10 +10,10 @@ from typing import Any
 
 import pynvml
 
-from agent.clock import FrozenClock
 from agent.hardware.host import Host
 from agent.replay.answers import encode
 from agent.replay.tape import Tape, TapePlayer, TapeRecorder
+from tests.support.frozen_clock import FrozenClock
 
 TOKEN = "hunter2"
 UUIDS = [f"GPU-b56b112d-764f-9d58-2f06-dceb458a1f{n:02x}" for n in range(8)]
@@ -215,9 +215,6 @@ class FakePsutil:
         moved = int(self.clock.monotonic() * 1e9)
         return {"eth0": SimpleNamespace(bytes_sent=moved, bytes_recv=0)}
 
-    def net_if_stats(self) -> Any:
-        return {"eth0": SimpleNamespace(isup=True, speed=10_000)}
-
     def cpu_times(self) -> Any:
         return CpuTimes(self.clock.monotonic(), 7.5)
 
@@ -339,7 +336,6 @@ class MachineQuestions:
             self.try_to(files.link, "/sys/x"),
             self.try_to(psutil.disk_io_counters, perdisk=True, nowrap=True),
             self.try_to(psutil.net_io_counters, pernic=True),
-            self.try_to(psutil.net_if_stats),
             self.try_to(psutil.cpu_times),
         ]
 

@@ -9,7 +9,7 @@ import { nameOf } from "./states.js";
 import { canvas, drawSample, drawStates } from "./strip.js";
 import { makeEntry, putState, stateOf, symbolOf } from "./tiles.js";
 
-const GRADES = {
+const QUALITIES = {
   gpm: "Judged by GPM: activity of the engines and of the multiprocessors.",
   nvml: "Judged by NVML's utilisation, which counts copies and spinning too, and by power.",
 };
@@ -59,7 +59,7 @@ export class Evidence {
     list(who, gpu.processes.map(wordsOfProcess));
     showMeters(meters.lastChild, gpu, history, METERS);
     showFlows(paths, frame.paths.filter((p) => p.gpu === gpu.gpu));
-    say(identity.lastChild.firstChild, `${gpu.model}. ${GRADES[gpu.grade] ?? ""}`);
+    say(identity.lastChild.firstChild, `${gpu.model}. ${QUALITIES[gpu.quality] ?? ""}`);
     say(identity.querySelector("code"), gpu.uuid);
   }
 }

@@ -66,7 +66,7 @@ def test_a_look_that_hangs_is_left_behind() -> None:
         time.sleep(600)
         return {}
 
-    assert in_child(hang, patience=0.0) is None
+    assert in_child(hang, timeout=0.0) is None
     assert time.monotonic() - begun < PROMPT
 
 
@@ -75,7 +75,7 @@ def test_a_wrong_input_of_the_look_is_told() -> None:
         raise BadInput("no such sheet")
 
     with pytest.raises(BadInput, match="no such sheet"):
-        in_child(look, patience=1e6)
+        in_child(look, timeout=1e6)
 
 
 def test_a_bundle_holds_what_it_says_and_names_nobody(tmp_path: Path) -> None:

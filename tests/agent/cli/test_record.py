@@ -14,10 +14,10 @@ import pytest
 
 from agent.cli.assembly import build_agent, taped_hardware
 from agent.cli.run import TapeEnd
-from agent.clock import FrozenClock
 from agent.config.settings import Settings
 from agent.config.whole_file import NoRoom, ReplacingFile
 from agent.replay.tape import Tape, TapeRecorder
+from tests.support.frozen_clock import FrozenClock
 from tests.support.repository import ROOT
 from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host, record
 

@@ -12,6 +12,7 @@ from agent.diagnosis.evidence import Evidence
 from agent.model import PAIRS, Reason
 from agent.sources import activity
 from exporters.snapshot_json import document
+from tests.support.machine_controls import cut_link, lose, restore, set_mig
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import covering
 
@@ -156,7 +157,7 @@ def test_a_missed_tick_is_made_up_for_and_a_gap_is_not() -> None:
 
 def test_a_gpu_that_is_lost_and_returns_goes_on_with_its_account() -> None:
     bench = simulated("dgx-h100:training").run(10)
-    bench.machine.lose(3)
+    lose(bench.machine, 3)
     bench.run(12)
     absences = bench.agent.poller.latest.absences(bench.clock.monotonic() - 1)
     lost = [a for a in absences if a.metric is accounting.STATE]
@@ -164,7 +165,7 @@ def test_a_gpu_that_is_lost_and_returns_goes_on_with_its_account() -> None:
     during = observed(bench, "3")
     assert during <= 10.0
     assert observed(bench, "2") == pytest.approx(21.0)
-    bench.machine.restore(3)
+    restore(bench.machine, 3)
     bench.run(30)
     after = observed(bench, "3")
     uuid = bench.agent.gpus.inventory.gpus[3].uuid
@@ -177,7 +178,7 @@ def test_a_gpu_that_is_lost_and_returns_goes_on_with_its_account() -> None:
 
 def test_an_unknown_activity_is_no_verdict() -> None:
     bench = simulated("dgx-a100:training").run(5)
-    bench.machine.set_mig(0, True)
+    set_mig(bench.machine, 0, on=True)
     bench.run(70)
     assert "0" not in verdicts(bench)
     assert verdicts(bench)["1"] == "busy/none"
@@ -186,7 +187,7 @@ def test_an_unknown_activity_is_no_verdict() -> None:
 def test_the_snapshot_tells_it_in_words() -> None:
     bench = simulated("dgx-1-v100:starved-disk").run(LED_BY)
     told = document(bench.agent.poller.latest, bench.clock.monotonic() - 1)["gpus"][0]["verdict"]
-    assert (told["state"], told["cause"], told["grade"]) == ("starved", "disk", "nvml")
+    assert (told["state"], told["cause"], told["quality"]) == ("starved", "disk", "nvml")
     assert told["sentence"].startswith("starved by disk: md0 reads 1.9")
     assert "of 2.00 GB/s" in told["sentence"]
     assert "6 loader processes in uninterruptible sleep" in told["sentence"]
@@ -198,7 +199,7 @@ def test_the_snapshot_tells_it_in_words() -> None:
 def test_links_that_are_all_down_cost_nobody_a_verdict() -> None:
     bench = simulated("dgx-h100:training").run(5)
     for link in range(18):
-        bench.machine.cut_link(0, link)
+        cut_link(bench.machine, 0, link)
     bench.run(90)
     assert set(verdicts(bench).values()) == {"busy/none"}
     assert observed(bench, "0") == pytest.approx(94.0, abs=1.1)

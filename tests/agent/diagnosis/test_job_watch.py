@@ -12,6 +12,7 @@ from agent.jobs.job import ChangeKind, Job, Tie
 from agent.model import Cause, Reason, State
 from agent.sources.workload import JobConfig
 from exporters.job_words import jobs_document, row
+from tests.support.machine_controls import start_process, stop_process
 from tests.support.machines import AgentBench, simulated
 
 SMALL = "dgx-station-v100"
@@ -110,13 +111,13 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
 def test_receipts_are_bounded_and_tests_of_a_moment_have_none() -> None:
     bench = simulated("gtx-1080:idle")
     for _ in range(KEPT + 3):
-        pid = bench.machine.start_process(0)
-        bench.run(16).machine.stop_process(0, pid)
+        pid = start_process(bench.machine, 0)
+        stop_process(bench.run(16).machine, 0, pid)
         bench.run(6)
     assert len(bench.agent.jobs.told.ended) == KEPT
     newest = bench.agent.jobs.told.ended[0]
-    pid = bench.machine.start_process(0)
-    bench.run(3).machine.stop_process(0, pid)
+    pid = start_process(bench.machine, 0)
+    stop_process(bench.run(3).machine, 0, pid)
     assert bench.run(6).agent.jobs.told.ended[0] == newest
 
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from agent.cli.assembly import build_agent, taped_hardware
-from agent.clock import FrozenClock
 from agent.model import BUSY, Cause, Pair, State
 from tests.hardware.judging import Span, pair
 from tests.hardware.load_runners import SimulatedLoads
 from tests.hardware.trials import ALONE, TOGETHER, config
 from tests.hardware.verdicts import LABELS, chosen, play
 from tests.hardware.without_gpm import without_gpm
+from tests.support.frozen_clock import FrozenClock
 from tests.support.repository import TAPES
 
 LABELLED = TAPES / "labelled"

@@ -5,6 +5,7 @@ from agent.model import Metric
 from agent.sources import filesystem, process
 from agent.sources import workload as work
 from tests.support import machines
+from tests.support.machine_controls import start_process
 from tests.support.machines import AgentBench
 
 SECONDS = 12
@@ -64,13 +65,13 @@ def test_a_server_of_mps_is_nobody() -> None:
     bench = machines.simulated("dgx-h100:idle").run(2)
     machine = bench.machine
     for gpu in (0, 1):
-        pid = machine.start_process(gpu)
+        pid = start_process(machine, gpu)
         machine.jobs.processes[pid].name = process.MPS_SERVER
     bench.run(SECONDS)
     assert set(told(bench, process.PROCESSES).values()) == {0}
     assert not told(bench, process.PROCESS)
     assert not told(bench, work.JOB)
     assert {verdict.state for verdict in bench.agent.poller.latest.verdicts.values()} == {"idle"}
-    client = machine.start_process(1)
+    client = start_process(machine, 1)
     bench.run(SECONDS)
     assert [labels[1] for labels in told(bench, process.PROCESS)] == [str(client)]

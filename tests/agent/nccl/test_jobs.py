@@ -17,9 +17,9 @@ from agent.jobs.nccl_jobs import (
     Unmatched,
     match,
 )
-from agent.simulator.nccl_ras import status_json
-from agent.simulator.nccl_text import status_text
+from tests.support.nccl_json import status_json
 from tests.support.nccl_service import SimulatedRanks
+from tests.support.nccl_text import status_text
 
 BIG = SimulatedRanks(tuple(range(31, 39)), ("10.0.0.1",) * 4 + ("10.0.0.2",) * 4)
 SMALL = SimulatedRanks((51, 52), ("10.0.0.1",) * 2, name="beef")
@@ -59,24 +59,6 @@ def test_a_job_whose_port_another_one_has_is_told() -> None:
     found = match([HERE, OTHER], round_of(told(BIG)))
     assert reasons(found) == {"small": Unmatched.PORT_TAKEN}
     assert "NCCL_RAS_ADDR" in found.unmatched[0].detail
-
-
-def test_a_process_of_another_host_is_not_taken_for_one_of_here() -> None:
-    """Process 35 runs on 10.0.0.2; here the same number is somebody else's."""
-    stranger = LocalJob("stranger", frozenset((35,)), 2)
-    found = match([HERE, stranger], round_of(told(BIG)), {"127.0.0.1", "10.0.0.1"})
-    assert set(found.matched) == {"big"}
-    assert reasons(found) == {"stranger": Unmatched.PORT_TAKEN}
-
-
-def test_text_that_names_only_another_host_is_the_only_jobs_own() -> None:
-    """Rank 6 of 8 is late on 10.0.0.2, which the text names; this host has the first four."""
-    late = told_in_text(replace(BIG, stuck=6, stuck_at=5), 9)
-    here = {"127.0.0.1", "10.0.0.1"}
-    assert match([HERE], round_of(late), here).matched == {"big": late}
-    other = replace(HERE, pids=frozenset((97, 98, 99, 100)))
-    strange = told_in_text(replace(BIG, stuck=1, stuck_at=5), 9)
-    assert reasons(match([other], round_of(strange), here)) == {"big": Unmatched.PORT_TAKEN}
 
 
 def test_a_failure_is_told_of_every_job() -> None:

@@ -9,6 +9,7 @@ from agent.polling.reads import Out, ValueRow, ValueRows
 from agent.series import SampleStore
 from agent.sources import activity, disk, network, nvlink
 from tests.support.configuration import SHIPPED
+from tests.support.machine_controls import cut_link
 from tests.support.machines import AgentBench, simulated
 
 NIC = PathKey("network", "eth7", "", "", "transmit")
@@ -61,7 +62,7 @@ def test_a_refusal_is_kept_without_the_frames_that_it_came_by() -> None:
 def test_the_far_end_of_a_link_is_asked_when_it_comes_up() -> None:
     """A link that is down does not tell it; the next look for its own sake is an hour away."""
     bench = simulated("dgx-1-v100:training")
-    bench.machine.cut_link(0, 2)
+    cut_link(bench.machine, 0, 2)
     bench.run(5)
     assert far_ends(bench)["0", "2"] == "unknown"
     for gpu in bench.machine.gpus:

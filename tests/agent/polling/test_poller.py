@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from agent.clock import FrozenClock
 from agent.model import GPU_LABELS, Metric, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling import intervals
 from agent.polling.health import (
@@ -31,6 +30,7 @@ from agent.polling.reads import Out, Read, ReadCosts, fixed
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
+from tests.support.frozen_clock import FrozenClock
 from tests.support.run_async import run_async
 
 TEST_TIMEOUT = 60.0  # seconds

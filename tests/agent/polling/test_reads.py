@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.clock import FrozenClock, SystemClock
+from agent.clock import SystemClock
 from agent.model import GPU_LABELS, Absent, Failure, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling.reads import (
     PERMANENT,
@@ -20,6 +20,7 @@ from agent.polling.reads import (
 )
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import Finished
+from tests.support.frozen_clock import FrozenClock
 
 POWER = gauge("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
 CLOCK = gauge("dgx_gpu_clock_hertz", "Clock.", "a call", (*GPU_LABELS, "clock"))

@@ -9,8 +9,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from agent.clock import FrozenClock, SystemClock
+from agent.clock import SystemClock
 from agent.replay.tape import Tape, TapePlayer, TapeRecorder
+from tests.support.frozen_clock import FrozenClock
 from tests.support.tape_lines import lines_of
 from tests.support.taped_machine import (
     HOST,

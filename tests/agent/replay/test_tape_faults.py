@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.clock import FrozenClock
 from agent.errors import BadInput
 from agent.replay import reading
 from agent.replay.tape import Tape, TapeError, TapePlayer, TapeRecorder
 from agent.replay.tape_writer import TapeWriter
+from tests.support.frozen_clock import FrozenClock
 from tests.support.tape_lines import lines_of
 from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host
 

@@ -13,7 +13,6 @@ from typing import Literal
 
 import pytest
 
-from agent.clock import FrozenClock
 from agent.errors import LogEvent
 from agent.model import Failure, Reading, ReadKey
 from agent.polling.poller import Poller
@@ -26,6 +25,7 @@ from agent.service.journal import (
     start_logging,
 )
 from agent.simulator import SCENARIOS
+from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated
 
 ODD = 'ValueError: bad "thing" in key=5\nand \\ more'

@@ -12,6 +12,13 @@ import pytest
 from agent.clock import SystemClock
 from agent.simulator import SYSTEMS, build, parse, scenarios, system_models
 from tests.support.call_count import calls_of
+from tests.support.machine_controls import (
+    reload_driver,
+    reset_gpu,
+    restore,
+    start_process,
+    stop_process,
+)
 from tests.support.simulated_machine import (
     ALL_LINKS,
     FABRIC,
@@ -143,7 +150,7 @@ def test_a_lost_gpu_loses_only_itself() -> None:
     assert library.nvmlDeviceGetCount() == 8
     links = [link.number for link in machine.gpus[3].links if link.peer == 2]
     assert [get(machine, "NvLinkState", n, index=3) for n in links] == [0] * len(links)
-    machine.restore(2)
+    restore(machine, 2)
     assert code(library.nvmlDeviceGetPowerUsage, handle) == 0
 
 
@@ -275,22 +282,22 @@ def test_pcie_throughput_blocks_only_in_real_time() -> None:
 def test_controls() -> None:
     machine, _ = start("dgx-h100:idle", 3.0)
     library = machine.nvml
-    pid = machine.start_process(1, 5 << 30)
+    pid = start_process(machine, 1, 5 << 30)
     (process,) = get(machine, "ComputeRunningProcesses", index=1)
     assert (process.pid, process.usedGpuMemory) == (pid, 5 << 30)
     assert machine.host.files.read(f"/proc/{pid}/comm") == "python3\n"
-    machine.stop_process(1)
+    stop_process(machine, 1)
     assert get(machine, "ComputeRunningProcesses", index=1) == []
     machine.driver.fail("nvmlDeviceGetPowerUsage", 999, 1)
     assert code(library.nvmlDeviceGetPowerUsage, gpu(machine, 1)) == 999
     assert code(library.nvmlDeviceGetPowerUsage, gpu(machine, 0)) == 0
     machine.driver.fail("nvmlDeviceGetPowerUsage", None, 1)
     assert code(library.nvmlDeviceGetPowerUsage, gpu(machine, 1)) == 0
-    machine.reset_gpu(1)
+    reset_gpu(machine, 1)
     assert field(machine, 83, index=1)[1] == 0
     assert field(machine, 83, index=0)[1] > 0
     handle = gpu(machine)
-    machine.reload_driver()
+    reload_driver(machine)
     assert code(library.nvmlDeviceGetPowerUsage, handle) == UNINITIALIZED
     library.nvmlInit()
     assert field(machine, 83)[1] == 0

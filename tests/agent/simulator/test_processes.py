@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from agent.clock import FrozenClock
 from agent.simulator import SYSTEMS, SimulatedSystem, SimulationError, parse, system_models
+from tests.support.frozen_clock import FrozenClock
+from tests.support.machine_controls import lose, reload_driver, reset_gpu, start_process
 from tests.support.simulated_machine import gpm, start
 
 CGROUP = "/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope"
@@ -213,8 +214,8 @@ def test_a_hang_leaves_one_rank_behind() -> None:
 
 def test_parts_of_a_scenario_heal_nothing_and_end_nobody() -> None:
     machine, clock = start("dgx-h100:checkpoint", 5.0)
-    machine.lose(3)
-    other = machine.start_process(1)
+    lose(machine, 3)
+    other = start_process(machine, 1)
     machine.driver.fail("nvmlDeviceGetPowerUsage", 999)
     clock.advance(200.0)
     machine.advance()
@@ -229,9 +230,9 @@ def test_parts_of_a_scenario_heal_nothing_and_end_nobody() -> None:
 def test_collectives_are_counted_over_resets() -> None:
     machine, clock = start("dgx-h100:training", 20.0)
     before = machine.ranks()[2].launched["AllReduce"]
-    machine.reset_gpu(2)
+    reset_gpu(machine, 2)
     assert machine.ranks()[2].launched["AllReduce"] == before
-    machine.reload_driver()
+    reload_driver(machine)
     clock.advance(1.0)
     assert machine.ranks()[2].launched["AllReduce"] - before == pytest.approx(12 / 0.23, abs=2)
 

@@ -9,9 +9,9 @@ import pytest
 
 from agent import simulator as simulation
 from agent.cli.assembly import Hardware
-from agent.clock import FrozenClock
 from tests.hardware import saturation
 from tests.hardware.bench import Figure, Load, Watcher
+from tests.support.frozen_clock import FrozenClock
 
 BEFORE, LOAD, AFTER = 15, 40, 16
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from agent.clock import FrozenClock, SystemClock
+from agent.clock import SystemClock
 from agent.simulator import SYSTEMS, SimulatedSystem, build, parse, scenarios, system_models
 from agent.simulator.step_meter import JITTER, StepMeter, StepRates
+from tests.support.frozen_clock import FrozenClock
 from tests.support.simulated_machine import ALL_LINKS, field, get, gpm, gpu, start
 
 ACTIVITY, SM, TENSOR, DRAM, NVLINK = 1, 2, 5, 10, 61

@@ -8,6 +8,7 @@ from agent.model import Metric, Reason
 from agent.polling.health import SOURCE_UP
 from agent.sources import activity, nvlink, pcie, power, xid
 from agent.specs import xids
+from tests.support.machine_controls import lose, restore
 from tests.support.machines import AgentBench, simulated
 
 UNKNOWN_ERROR = 999
@@ -98,9 +99,9 @@ def test_gpm_samples_are_given_back() -> None:
     assert held["samples"] == 16
     bench.agent.gpus.next.all_gpus = 0.0
     bench.run(15)
-    bench.machine.lose(2)
+    lose(bench.machine, 2)
     bench.run(3)
-    bench.machine.restore(2)
+    restore(bench.machine, 2)
     bench.run(15)
     assert held["samples"] == 16
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from agent import simulator as simulation
 from agent.cli.assembly import Hardware, build_agent
-from agent.clock import FrozenClock
 from agent.config.settings import Settings
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
+from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import AgentBench
 
 EVERYTHING = Settings(ProcessConfig(series=4), JobConfig(info=True))

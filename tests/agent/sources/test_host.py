@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.clock import FrozenClock
 from agent.hardware.host import real_host
 from agent.model import Reason
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import cpu, disk, infiniband, network, pressure
 from agent.sources.options import MOST_DEVICES, HostOptions
 from tests.support.fake_host import HostBench, reasons, shortly, values
+from tests.support.frozen_clock import FrozenClock
 
 SOURCES = (disk, network, infiniband, cpu, pressure)
 PSI = "some avg10=0.00 avg60=0.03 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.0 total={}\n"

@@ -6,7 +6,6 @@ import pytest
 
 from agent import simulator as simulation
 from agent.cli.assembly import Hardware, build_agent
-from agent.clock import FrozenClock
 from agent.config.settings import Settings
 from agent.diagnosis.findings import findings
 from agent.limits.configured import LimitConfig, LimitsConfig
@@ -14,6 +13,7 @@ from agent.limits.paths import LIMIT, LIMIT_INFO, NO_DEVICE, RATIO, REFRESH
 from agent.model import Reason
 from agent.sources import network
 from exporters.words import finding_text
+from tests.support.frozen_clock import FrozenClock
 from tests.support.hotplug import Hotplug
 from tests.support.machines import AgentBench
 

@@ -10,6 +10,7 @@ from agent.hardware.driver_log import BusLoss, KernelXid, SwitchError, parsed, p
 from agent.hardware.kernel_log import DeviceLog, LogLine, record
 from agent.simulator.kernel_log import GARBAGE
 from agent.sources import kernel_log, process, xid
+from tests.support.machine_controls import lose
 from tests.support.machines import AgentBench, simulated
 
 LINES = {
@@ -98,7 +99,7 @@ def test_an_event_that_comes_both_ways_counts_once(driver: str) -> None:
 
 def test_what_only_one_way_tells_counts_too(caplog: pytest.LogCaptureFixture) -> None:
     bench = simulated("dgx-h100:training").run(3)
-    bench.machine.lose(2)
+    lose(bench.machine, 2)
     bench.run(3)
     assert counted(bench, 79) == 1, "an XID and a line besides it, and no event of NVML"
     bench.machine.kernel_log.lines()

@@ -11,11 +11,13 @@ from agent.cli.view import view_of
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.simulator import SYSTEMS
+from agent.sources.workload import JobConfig
 from exporters.live.page_state import PageState
 from exporters.live.tiles import METERS
 from exporters.live.understanding import Understanding, understand
 from tests.support import machines
 from tests.support.live_machines import Document, watched
+from tests.support.machine_controls import cut_link
 
 GRAPHS = {
     "dgx-1-p100": ("mesh", 16),
@@ -179,9 +181,9 @@ def test_an_edition_lasts_until_something_seldom_changes() -> None:
         snapshot = machine.tick()
         machine.page_state.take(snapshot, known)
     assert machine.page_state.edition == edition
-    machine.bench.machine.cut_link(0, 2)
+    cut_link(machine.bench.machine, 0, 2)
     machine.hurry().tick()
-    assert machine.page_state.stirred
+    assert machine.page_state.has_news
     machine.page_state.take(machine.page_state._snapshot, Understanding(absent=[]))
     assert machine.page_state.edition > edition
 
@@ -191,3 +193,11 @@ def test_a_second_says_how_long_a_verdict_stands() -> None:
     first = machine.frame()["gpus"][0]["seconds"]
     machine.run(3)
     assert machine.frame()["gpus"][0]["seconds"] == first + 3
+
+
+def test_who_is_on_a_gpu_is_named_with_the_user_where_jobs_may_be() -> None:
+    """The largest process of each GPU; by the names of labels, whatever their order."""
+    for sections, user in (((), ""), ((JobConfig(info=True),), "researcher")):
+        frame = watched("dgx-station-v100:training", *sections).run(7).frame()
+        told = [(one["program"], one["user"]) for gpu in frame["gpus"] for one in gpu["processes"]]
+        assert told == [("python3", user)] * 4

@@ -11,6 +11,7 @@ import pytest
 from agent.model import Snapshot
 from exporters.live.history import MOST_GPUS, MOST_PATHS, SERIES, SPAN, History
 from tests.support.live_machines import Watched, watched
+from tests.support.machine_controls import lose, restore
 
 Document = dict[str, Any]
 
@@ -121,9 +122,9 @@ def test_a_gpu_that_is_lost_and_back_is_one_gpu_with_its_loss() -> None:
     machine = watched("dgx-station-v100:training")
     history = played(machine, 4)
     uuid = machine.view.diagnosis.inventory().gpus[2].uuid
-    machine.bench.machine.lose(2)
+    lose(machine.bench.machine, 2)
     played(machine, 4, history)
-    machine.bench.machine.restore(2)
+    restore(machine.bench.machine, 2)
     played(machine, 35, history)
     line = states(history.document(), uuid)
     assert line[3] == "busy/none"

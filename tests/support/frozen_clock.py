@@ -1,0 +1,34 @@
+"""A clock that moves only when told to."""
+
+import asyncio
+
+
+class FrozenClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, epoch: float = 1_700_000_000.0) -> None:
+        self._epoch = epoch
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def time(self) -> float:
+        return self._epoch + self._now
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(max(0.0, seconds))
+        await asyncio.sleep(0)
+
+    def meter(self) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    def offset(self) -> float | None:
+        return self._epoch
+
+    def step(self, seconds: float) -> None:
+        """Set the wall clock forward, or back."""
+        self._epoch += seconds
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds

@@ -1,0 +1,79 @@
+"""What tests do to a simulated machine, and no scenario does: resets, MIG, processes of others."""
+
+from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
+from agent.simulator.gpu_models import AMPERE
+from agent.simulator.machine import Machine
+
+GIB = 1 << 30
+
+
+def lose(machine: Machine, index: int) -> None:
+    """The GPU falls off the bus, with XID 79; links to it go down."""
+    with machine.lock:
+        machine.advance()
+        machine.faults.lose(index)
+        machine.apply()
+
+
+def restore(machine: Machine, index: int) -> None:
+    """The GPU is back."""
+    with machine.lock:
+        machine.advance()
+        machine.faults.restore(index)
+        machine.apply()
+
+
+def cut_link(machine: Machine, index: int, number: int) -> None:
+    """One link goes down, at both ends where both are GPUs."""
+    with machine.lock:
+        machine.advance()
+        machine.faults.cut_link(index, number)
+        machine.apply()
+
+
+def reload_driver(machine: Machine) -> None:
+    """Unload and load the driver: counters are 0, and NVML must be initialised anew."""
+    with machine.lock:
+        machine.advance()
+        machine.driver.generation += 1
+        for gpu in machine.gpus:
+            _reset(machine, gpu)
+
+
+def reset_gpu(machine: Machine, index: int) -> None:
+    """Reset one GPU: its counters are 0."""
+    with machine.lock:
+        machine.advance()
+        _reset(machine, machine.gpus[index])
+
+
+def _reset(machine: Machine, gpu: SimulatedGpu) -> None:
+    machine.collectives.reset(gpu.index, machine.now)
+    gpu.reset(machine.now)
+
+
+def set_mig(machine: Machine, index: int, *, on: bool) -> None:
+    """Switch MIG; models without it stay as they are."""
+    machine.gpus[index].mig = on and machine.gpus[index].model.architecture >= AMPERE
+
+
+def start_process(machine: Machine, index: int, memory: int = GIB) -> int:
+    """A process takes so many bytes of a GPU's memory; its pid."""
+    with machine.lock:
+        machine.advance()
+        pid = machine.jobs.start_other(machine.now)
+        machine.gpus[index].processes.append(SimulatedGpuProcess(pid, memory))
+        machine.gpus[index].apply(machine.now)
+        return pid
+
+
+def stop_process(machine: Machine, index: int, pid: int | None = None) -> None:
+    """End one process of a GPU, or all of them."""
+    with machine.lock:
+        machine.advance()
+        gpu = machine.gpus[index]
+        ended = {p.pid for p in gpu.processes if pid is None or p.pid == pid}
+        gpu.processes = [p for p in gpu.processes if p.pid not in ended]
+        gpu.apply(machine.now)
+        for gone in ended:
+            machine.jobs.end(gone)
