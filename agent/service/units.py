@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agent.errors import BadInput
 from agent.service.part import InstalledFile
 
 Systemctl = Callable[..., str]
@@ -15,6 +16,13 @@ DEVICES = "dgx-telemetry-devices.service"
 def property_of(systemctl: Systemctl, unit: str, name: str) -> str:
     """One property of a unit, empty where the unit is not there."""
     return systemctl("show", "--property", name, "--value", unit).strip()
+
+
+def check_unmasked(systemctl: Systemctl) -> None:
+    """Raise BadInput where an administrator has forbidden a unit that is about to be enabled."""
+    for unit in (SERVICE, DEVICES):
+        if property_of(systemctl, unit, "UnitFileState").startswith("masked"):
+            raise BadInput(f"{unit} is masked: `systemctl unmask {unit}` permits it again")
 
 
 @dataclass(frozen=True, slots=True)

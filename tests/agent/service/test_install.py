@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from agent.cli.install import NOTHING, install
+from agent.cli.install import run as install_command
 from agent.cli.uninstall import uninstall
 from agent.errors import BadInput
 from agent.service import environment, shipped
@@ -169,6 +171,29 @@ def test_a_program_that_lost_its_libraries_is_replaced(
     install(machine.parts, dry=False)
     said = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert said == ["replace", "restart", "dgx-telemetry.service"]
+
+
+def test_an_environment_that_lost_its_mark_is_still_ours(machine: Machine) -> None:
+    install(machine.parts, dry=False)
+    (machine.places.home / environment.MARK).unlink()
+    install(machine.parts, dry=False)
+    assert (machine.places.home / environment.MARK).exists()
+    (machine.places.home / environment.MARK).unlink()
+    uninstall(machine.parts, purge=True)
+    assert not machine.places.home.exists()
+
+
+@pytest.mark.parametrize("state", ["masked", "masked-runtime"])
+def test_a_masked_unit_is_told_before_anything_is_done(
+    state: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.systemd.state["UnitFileState"] = state
+    (machine.places.root / "run/systemd/system").mkdir(parents=True)
+    monkeypatch.setattr("agent.cli.install.systemctl", machine.systemd)
+    monkeypatch.setattr("agent.cli.install.InstallPaths", lambda: machine.places)
+    with pytest.raises(BadInput, match=r"dgx-telemetry\.service is masked: `systemctl unmask"):
+        install_command(Namespace(dry_run=False))
+    assert (machine.listed(), machine.systemd.asked) == ([], [])
 
 
 def lines_of(work: Callable[[], object], last: int | None = None) -> int:
