@@ -1,6 +1,7 @@
 """Installing the service below a folder, with a systemctl that only keeps count."""
 
 import os
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -337,6 +338,15 @@ def test_the_program_is_whole() -> None:
 def test_the_unit_starts_the_program_of_its_environment() -> None:
     line = "ExecStart=/srv/dgx/bin/dgx-telemetry run\n"
     assert line in unit_text("dgx-telemetry.service", Path("/srv/dgx"))
+
+
+def test_what_a_reload_starts_comes_with_the_package() -> None:
+    assert "ExecReload=/bin/kill -HUP $MAINPID\n" in shipped.text("dgx-telemetry.service")
+    depends = re.search(
+        "^Depends: (.*)$", (ROOT / "deploy/debian/control").read_text(), re.MULTILINE
+    )
+    assert depends
+    assert "procps" in depends[1].split(", ")
 
 
 def test_a_python_that_a_service_may_not_see_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
