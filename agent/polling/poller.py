@@ -80,7 +80,8 @@ class Poller:
         return whole
 
     async def run(self) -> None:
-        """Tick for ever, each second of the clock once all has been read; ticks that were missed are not made up for."""
+        """Tick for ever, each second of the clock once all was read; ticks that were missed are not
+        made up for."""
         due = self.clock.monotonic()
         while True:
             await self.tick()
