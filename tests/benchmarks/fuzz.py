@@ -37,15 +37,7 @@ KINDS: dict[str, tuple[Callable[..., Any], bool, float]] = {
         0.05,
     ),
     "Accept headers": (prometheus.test_any_header_gets_an_answer, False, 0.149),
-    "odd files": (
-        files.test_what_a_file_holds_costs_at_most_its_own_values,
-        False,
-        0.001,
-    ),
-        tapes.test_a_machine_that_answers_anything_is_watched,
-        False,
-        0.001,
-    ),
+    "odd files": (files.test_what_a_file_holds_costs_at_most_its_own_values, False, 0.001),
 }
 """Each test, whether it wants a folder, and its share of all inputs."""
 
