@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple
 
 GPU_LABELS = ("gpu", "uuid")
@@ -311,9 +312,9 @@ class Snapshot:
 
     def samples(self, now: float) -> Iterator[Sample]:
         """All samples that have not expired at `now` (monotonic seconds)."""
-        for reading in self.readings.values():
-            if reading.fresh(now):
-                yield from reading.samples
+        return chain.from_iterable(
+            reading.samples for reading in self.readings.values() if reading.fresh(now)
+        )
 
     def absences(self, now: float) -> Iterator[Absence]:
         """All values that are absent; samples of expired readings count as stalled."""

@@ -1,9 +1,7 @@
 """The snapshot as Prometheus text and OpenMetrics, built at most once a tick and format."""
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from gzip import compress
 
@@ -12,38 +10,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from agent.clock import Clock
-from agent.errors import LogEvent
 from agent.model import Snapshot
+from exporters.guard import Guard
 from exporters.negotiation import Format, negotiate
 from exporters.series_lines import ExpositionLines
-
-log = logging.getLogger(__name__)
 
 LONGEST = 1.0
 """Seconds that rendered bytes serve while the tick stands still: expired data must vanish."""
 GZIP_LEVEL = 1
-
-
-class Guard:
-    """Errors of one collector cost only its own families; logged when they begin and end."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._failing = False
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """A bug in one collector must not blind Prometheus to the others."""
-        try:
-            yield
-        except Exception:
-            if not self._failing:
-                log.exception(LogEvent("collector_failed", collector=self._name))
-            self._failing = True
-        else:
-            if self._failing:
-                log.info(LogEvent("collector_recovered", collector=self._name))
-            self._failing = False
 
 
 class GuardedCollector:
@@ -91,7 +65,6 @@ class Exposition:
         self._clock = clock
         self._pages: dict[str, RenderedPage] = {}
         self._lines: dict[str, ExpositionLines] = {}
-        self._guard = Guard("snapshot")
         self._one_at_a_time = threading.Lock()
         self._registry = CollectorRegistry()
         if process:
@@ -133,10 +106,7 @@ class Exposition:
         snapshot = self._latest()
         at = self._clock.monotonic()
         lines = self._lines.setdefault(form.content_type, ExpositionLines(form.encode))
-        plain = b""
-        with self._guard():
-            plain = lines.write(snapshot.samples(at)).encode()
-        plain += form.encode(self._registry)
+        plain = lines.write(snapshot.samples(at)).encode() + form.encode(self._registry)
         zipped = compress(plain, GZIP_LEVEL, mtime=0)
         page = self._pages[form.content_type] = RenderedPage(snapshot.tick, at, plain, zipped)
         return page

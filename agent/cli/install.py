@@ -9,6 +9,7 @@ from agent.errors import BadInput
 from agent.service.part import InstallPart
 from agent.service.places import InstallPaths
 from agent.service.plan import missing, parts
+from agent.service.units import check_unmasked
 
 NOTHING = "nothing to do: dgx-telemetry.service is installed, enabled and active"
 DONE = "dgx-telemetry.service is active; its log: journalctl -u dgx-telemetry"
@@ -18,6 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Do what is missing and tell each step; with --dry-run only tell."""
     places = InstallPaths()
     check_machine("install", places, changes=not arguments.dry_run)
+    check_unmasked(systemctl)
     os.umask(0o022)  # the service is another user, and reads what root writes here
     install(parts(places, systemctl), dry=arguments.dry_run)
     return 0

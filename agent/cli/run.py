@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EADDRINUSE
 
 from agent import __version__
 from agent.cli.assembly import Agent, build_agent
@@ -153,12 +154,14 @@ async def _listen(duty: BackgroundTask) -> Server:
     app.on_response_prepare.append(access.add_headers)
     poller.listeners.append(app[AGENT].scrapes.tick)
     http = agent.settings[HttpConfig]
+    host = http.listen.rpartition(":")[0]
     try:
         server = await serve(app, *http.address, context=web.context)
     except (OSError, UnicodeError) as error:  # a host that cannot be a name is a UnicodeError
         why = getattr(error, "strerror", None) or error
+        if getattr(error, "errno", None) == EADDRINUSE:
+            why = f"{why}; --listen {host}:0 takes a free port"
         raise ConfigError(f"cannot listen on {http.listen}: {why}") from error
-    host = http.listen.rpartition(":")[0]
     listen = f"{'https' if web.context else 'http'}://{host}:{server.port}/"
     log.info(LogEvent("started", version=__version__, listen=listen))
     if web.now.config.http2:

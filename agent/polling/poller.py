@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 TURN_SHARE = 0.8
 """Share of the tick for which the poller waits for its workers before it publishes without them."""
 
+FIRST_TICKS = 0.2
+"""Seconds between two ticks until everything has been read once: a reading that compares two
+samples has its second a moment after the start."""
+
 STALL = 5.0
 """A turn of a worker that takes longer (s) counts as stalled: its sources are down."""
 
@@ -76,12 +80,13 @@ class Poller:
         return whole
 
     async def run(self) -> None:
-        """Tick for ever, each second of the clock; ticks that were missed are not made up for."""
+        """Tick for ever, each second of the clock once all was read; ticks that were missed are not
+        made up for."""
         due = self.clock.monotonic()
         while True:
             await self.tick()
             now = self.clock.monotonic()
-            due = max(due + intervals.TICK, now)
+            due = max(due + (FIRST_TICKS if self.waiting_for() else intervals.TICK), now)
             await self.clock.sleep(due - now)
 
     async def tick(self) -> None:

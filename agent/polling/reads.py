@@ -1,8 +1,10 @@
 """Reads: the unit that is scheduled, timed, and allowed to fail alone."""
 
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from agent.clock import Clock
@@ -24,6 +26,10 @@ T = TypeVar("T")
 
 SOONEST = 0.1
 """Share of the interval that lies between two runs at least."""
+
+MOST_SERIES = 2048
+"""Series of one metric that one read may bring: eight values of each of 256 devices. What a source
+bounds itself, with those first that matter, stays below; whatever else grows without end is cut."""
 
 PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
 """Reasons that hold until the next query: a row refused so is not asked again before."""
@@ -169,6 +175,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
     plan(read, at, pending=out.pending)
     if raised is not None:
         return everything_absent(read, raised, at, failure), raised
+    bound(out)
     reading = Reading(
         read.key,
         at,
@@ -178,6 +185,20 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
         series=tuple(out.series),
     )
     return reading, None
+
+
+def bound(out: Out) -> None:
+    """Leave out what is above MOST_SERIES of one metric, and say so."""
+    if len(out.samples) <= MOST_SERIES:
+        return
+    seen = Counter(sample.metric for sample in out.samples)
+    for metric, count in seen.items():
+        if count > MOST_SERIES:
+            places = (i for i, sample in enumerate(out.samples) if sample.metric is metric)
+            beyond = set(islice(places, MOST_SERIES, None))
+            out.samples = [s for i, s in enumerate(out.samples) if i not in beyond]
+            why = f"{len(beyond)} of {count} values are left out"
+            out.absences.append(Absence(metric, out.labels, Reason.LEFT_OUT, why))
 
 
 def is_pending(read: Read, reading: Reading) -> bool:

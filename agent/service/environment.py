@@ -29,6 +29,8 @@ VERSION = "{}.{}".format(*sys.version_info)
 
 PACKAGES = Path("lib") / f"python{VERSION}" / "site-packages"
 
+COMMAND = Path("bin/dgx-telemetry")
+
 SCRIPT = """#!{python}
 import sys
 from agent.__main__ import main
@@ -119,7 +121,16 @@ class OwnEnvironment:
         self._clear()
 
     def _is_own(self) -> bool:
-        return (self.home / MARK).exists()
+        """By its mark; where somebody has lost that, by the command that only we write."""
+        if (self.home / MARK).exists():
+            return True
+        try:
+            return (self.home / COMMAND).read_text(encoding="utf-8") == self._script()
+        except (OSError, UnicodeDecodeError):
+            return False
+
+    def _script(self) -> str:
+        return SCRIPT.format(python=self.home / "bin" / "python")
 
     def _aside(self) -> tuple[Path, Path]:
         """Where a new environment is made, and where an old one goes: there only meanwhile."""
@@ -140,8 +151,8 @@ class OwnEnvironment:
             script.unlink()  # they hold the path of `new`
         self.program().copy_to(new / PACKAGES)
         compile_below(new / PACKAGES, self.home / PACKAGES)
-        command = new / "bin" / "dgx-telemetry"
-        command.write_text(SCRIPT.format(python=self.home / "bin" / "python"))
+        command = new / COMMAND
+        command.write_text(self._script(), encoding="utf-8")
         command.chmod(0o755)
         (new / MARK).write_text(self._content())
 

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.service import shipped
-from agent.service.environment import CurrentEnvironment, OwnEnvironment, current
+from agent.service.environment import COMMAND, CurrentEnvironment, OwnEnvironment, current
 from agent.service.part import InstalledFile, InstalledLink, InstallPart, UserSettings
 from agent.service.places import HOME, InstallPaths
 from agent.service.units import DEVICES, SERVICE, Enabled, Running, Systemctl
-
-COMMAND = Path("bin/dgx-telemetry")
 
 Environment = OwnEnvironment | CurrentEnvironment
 

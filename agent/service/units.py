@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agent.errors import BadInput
+
 Systemctl = Callable[..., str]
 """Runs systemctl with these words and returns what it says; raises BadInput where it fails."""
 
@@ -13,6 +15,13 @@ DEVICES = "dgx-telemetry-devices.service"
 def property_of(systemctl: Systemctl, unit: str, name: str) -> str:
     """One property of a unit, empty where the unit is not there."""
     return systemctl("show", "--property", name, "--value", unit).strip()
+
+
+def check_unmasked(systemctl: Systemctl) -> None:
+    """Raise BadInput where an administrator has forbidden a unit that is about to be enabled."""
+    for unit in (SERVICE, DEVICES):
+        if property_of(systemctl, unit, "UnitFileState").startswith("masked"):
+            raise BadInput(f"{unit} is masked: `systemctl unmask {unit}` permits it again")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.reads import Out, Read, fixed
-from agent.sources.options import HostOptions
+from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 
 CLASS = "/sys/class/hwmon"
 SENSOR = ("sensor",)
@@ -88,11 +88,15 @@ class Chassis:
         self._files = files
         self._chips: list[str] | None = None
         self._sensors: tuple[Sensor, ...] = ()
+        self._left_out: Absent | None = None
 
     def read(self, out: Out) -> None:
         chips = names_in(self._files, CLASS)
         if chips != self._chips:
-            self._chips, self._sensors = chips, tuple(sensors(self._files, chips))
+            self._chips, found = chips, tuple(sensors(self._files, chips))
+            self._sensors, self._left_out = found[:MOST_DEVICES], left_out(len(found))
+        if self._left_out is not None:
+            out.absent(POWER, self._left_out)
         for sensor in self._sensors:
             try:
                 out.add(sensor.kind.metric, value(self._files, sensor), sensor.name)

@@ -9,7 +9,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.reads import Out, Read, fixed
-from agent.sources.options import HostOptions
+from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 
 CLASS = "/sys/class/hwmon"
 FAULT = gauge(
@@ -50,8 +50,11 @@ class ChassisFaults:
         if not raised:
             why = f"{CLASS} shows no alarm of fans or power supplies (the BMC may, to root)"
             raise Absent(Reason.MISSING, why)
-        for labels, is_raised in sorted(raised.items()):
-            out.add(FAULT, is_raised, *labels)
+        alarms_first = sorted(raised, key=lambda labels: (not raised[labels], labels))
+        for labels in sorted(alarms_first[:MOST_DEVICES]):
+            out.add(FAULT, raised[labels], *labels)
+        if (more := left_out(len(raised))) is not None:
+            out.absent(FAULT, more)
 
     def _flag(self, path: str) -> bool:
         try:

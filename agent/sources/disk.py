@@ -12,7 +12,7 @@ from agent.model import Absent, ReadKey, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
 from agent.polling.reads import Out, Read, fixed
-from agent.sources.options import HostOptions, bounded
+from agent.sources.options import MOST_DEVICES, HostOptions, bounded, left_out
 
 
 class DiskConfig(Section, frozen=True):
@@ -138,7 +138,9 @@ class Arrays:
         arrays = [a for a in arrays_among(self._files, blocks) if not ignored.search(a)]
         if not arrays:
             raise Absent(Reason.MISSING, f"{BLOCK} lists no md array")
-        for array in arrays:
+        if (more := left_out(len(arrays), "disk.ignore")) is not None:
+            out.absent(MEMBERS, more)
+        for array in arrays[:MOST_DEVICES]:
             try:
                 expected = raid_disks(self._files, array)
                 working = working_members(self._files, array, expected, blocks)

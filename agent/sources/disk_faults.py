@@ -9,7 +9,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.reads import Out, Read, fixed
-from agent.sources.options import HostOptions
+from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 
 FAULT = gauge(
     "dgx_disk_fault",
@@ -40,12 +40,15 @@ class DiskFaults:
         disks = [name for name in names_in(self._files, BLOCK) if DISK.fullmatch(name)]
         if not disks:
             raise Absent(Reason.MISSING, f"{BLOCK} lists no disk")
-        for disk in disks:
+        for disk in disks[:MOST_DEVICES]:
             self._controller(disk, out)
             self._heat(disk, out)
             out.absent(FAULT, SMART, disk, "smart")
-        for volume in names_in(self._files, EXT4):
+        volumes = names_in(self._files, EXT4)
+        for volume in volumes[:MOST_DEVICES]:
             self._file_system(volume, out)
+        if (more := left_out(max(len(disks), len(volumes)))) is not None:
+            out.absent(FAULT, more)
 
     def _controller(self, disk: str, out: Out) -> None:
         try:

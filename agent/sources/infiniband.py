@@ -11,7 +11,7 @@ from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, interna
 from agent.polling import intervals
 from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
 from agent.polling.reads import Out, Read, fixed
-from agent.sources.options import HostOptions
+from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 
 MOST_DIGITS = 9
 PORT_LABELS = ("device", "port")
@@ -114,12 +114,14 @@ class InfinibandPorts:
         self._ports: tuple[Port, ...] = ()
         self._list_at = 0.0
         self.listed = 0
+        self.left_out: Absent | None = None
 
     def at(self, now: float) -> tuple[Port, ...]:
         """The ports at monotonic time `now` (s); raises Absent where there are none."""
         if now >= self._list_at:
             self._list_at = now + intervals.LINKS
-            self._ports = tuple(self._list())
+            ports = list(self._list())
+            self._ports, self.left_out = tuple(ports[:MOST_DEVICES]), left_out(len(ports))
             self.listed += 1
         if not self._ports:
             raise Absent(Reason.MISSING, f"{CLASS} lists no port")
@@ -153,6 +155,8 @@ class PortCounters:
         for port in ports:
             for row in self._table:
                 self._read_one(port, row, out)
+        if self._ports.left_out is not None:
+            out.absent(self._table[0].metric, self._ports.left_out)
 
     def _begin_anew(self, ports: tuple[Port, ...]) -> None:
         self._listed = self._ports.listed
@@ -223,6 +227,8 @@ class PortFacts:
                 out.add(self._metric, self._fact(self._files, port), *port)
             except Absent as absent:
                 out.absent(self._metric, absent, *port)
+        if self._ports.left_out is not None:
+            out.absent(self._metric, self._ports.left_out)
 
 
 def _state(files: FileTree, path: str) -> int:

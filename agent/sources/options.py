@@ -11,18 +11,23 @@ from agent.polling.reads import fixed
 EACH_TICK = fixed(intervals.TICK)
 
 MOST_DEVICES = 256
-"""Disks, and NICs, that are told of: 2,000 disks were 3.5 MB a scrape."""
+"""Disks, NICs, ports, arrays and sensors, of each, that are told of: 2,000 disks were 3.5 MB a
+scrape."""
+
+
+def left_out(count: int, key: str = "") -> Absent | None:
+    """What says how many of so many devices are left out; `key` is the setting that chooses."""
+    if count <= MOST_DEVICES:
+        return None
+    why = f"{count - MOST_DEVICES} of {count} devices are left out"
+    return Absent(Reason.LEFT_OUT, f"{why}; {key} chooses which" if key else why)
 
 
 def bounded(names: Collection[str], key: str, first: str = "\0") -> tuple[list[str], Absent | None]:
-    """As many names as are told of, those that begin with `first` before others, and what says how
-    many are left out; `key` is the setting that chooses."""
-    if len(names) <= MOST_DEVICES:
-        return sorted(names), None
+    """As many names as are told of, those that begin with `first` before others, and what says that
+    some are left out."""
     kept = sorted(names, key=lambda name: (not name.startswith(first), name))[:MOST_DEVICES]
-    left = len(names) - MOST_DEVICES
-    why = f"{left} of {len(names)} devices are left out; {key} chooses which"
-    return sorted(kept), Absent(Reason.LEFT_OUT, why)
+    return sorted(kept), left_out(len(names), key)
 
 
 @dataclass(frozen=True, slots=True)

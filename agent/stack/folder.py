@@ -25,8 +25,12 @@ def data_folder(wanted: Path | None) -> Iterator[Path]:
     Raises BadInput where it cannot be made, or another stack uses it.
     """
     if wanted is None:
-        sweep(Path(tempfile.gettempdir()))
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        try:
+            place = Path(tempfile.gettempdir())
+        except FileNotFoundError as error:  # a read-only machine
+            raise BadInput("no temporary folder can be written: --data names another") from error
+        sweep(place)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
     else:
         folder = _made(wanted.absolute())
     handle = _locked(folder)

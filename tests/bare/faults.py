@@ -73,7 +73,7 @@ FAULTS = {
     "no-home": Fault(environment=(("HOME", "/nonexistent"),)),
 }
 
-KILLED_AFTER = (1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0, 18.0, 21.0, 24.0, 27.0)
+KILLED_AFTER = tuple(float(second) for second in range(1, 31))
 """Seconds after which all of it is killed with signal 9."""
 
 

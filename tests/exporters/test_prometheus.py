@@ -26,11 +26,11 @@ from exporters.prometheus import Exposition
 from tests.support.call_count import calls_of
 from tests.support.exposition import (
     BUSY,
+    CLOCK,
     GOLDEN_OPENMETRICS,
     GOLDEN_TEXT,
     OM,
     OM_1,
-    POWER,
     PROMETHEUS_2,
     PROMETHEUS_3,
     READ,
@@ -196,14 +196,27 @@ def test_a_failing_collector_costs_only_its_own(caplog: pytest.LogCaptureFixture
     ]
 
 
-def test_a_failing_snapshot_leaves_the_others() -> None:
-    bench = ExpositionBench(
-        snapshot(reading("a", Sample(replace(POWER, name="not a name"), A, 1.0)))
-    )
-    bench.exposition = Exposition(
-        bench.latest, bench.clock, process=False, extras=[bench, Breaking()]
-    )
-    assert "dgx_first 1.0" in bench.text()
+@pytest.mark.parametrize("labels", [(*A, None), (*A, ["sm"])])
+@pytest.mark.parametrize("value", [1.0, "fast"])
+def test_a_metric_that_cannot_be_written_costs_only_itself(
+    labels: tuple[str, ...], value: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    bench = ExpositionBench()
+
+    def text(tick: int, sample: Sample) -> str:
+        readings = {**SMALL.readings, **snapshot(reading("z", sample)).readings}
+        bench.snapshot = replace(SMALL, tick=tick, readings=readings)
+        return bench.text()
+
+    bad, good = Sample(CLOCK, labels, value), Sample(CLOCK, (*A, "sm"), 1.0)
+    assert [text(tick, bad) for tick in range(3)] == [GOLDEN_TEXT] * 3
+    assert f'{CLOCK.name}{{clock="sm",gpu="0",uuid="GPU-a"}} 1.0\n' in text(3, good)
+    assert text(4, bad) == GOLDEN_TEXT
+    assert [record.getMessage() for record in caplog.records] == [
+        f"event=collector_{what} collector={CLOCK.name}"
+        for what in ("failed", "recovered", "failed")
+    ]
 
 
 def test_promtool_has_no_complaint() -> None:

@@ -55,6 +55,18 @@ def test_a_client_certificate_can_be_required(folder: Path) -> None:
             assert await at.status(trust=trusting(folder, "visitor")) == 200
             assert await is_refused(at, trusting(folder))
             assert await is_refused(at, trusting(folder, "impostor"))
+            assert await is_refused(at, trusting(folder, "expired"))
+
+    run_async(coroutine)
+
+
+def test_with_an_expired_certificate_it_serves_who_does_not_mind(folder: Path) -> None:
+    async def coroutine() -> None:
+        careless = trusting(folder)
+        careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
+        async with served(web_file(folder, TLS.replace("server.", "expired."))) as at:
+            assert await is_refused(at, trusting(folder))
+            assert await at.status(trust=careless) == 200
 
     run_async(coroutine)
 

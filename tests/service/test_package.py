@@ -34,6 +34,11 @@ loader.kill()
 """
 
 
+CONNECT = """python3 -c 'import socket, sys
+socket.create_connection((sys.argv[1], 9935), 5, (sys.argv[1], 0))'"""
+"""From an address of this machine to the same."""
+
+
 # The package is installed.
 
 
@@ -83,6 +88,23 @@ def test_it_has_no_privilege(service: Service) -> None:
     assert int(status["Uid"].split()[0]) >= 61184  # the first of dynamic users
     assert {status[f"Cap{kind}"].strip("0") for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {""}
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+def test_who_comes_from_a_public_address_reaches_nobody(service: Service) -> None:
+    """Wherever it listens; both addresses are of this machine, so that nothing else is between."""
+    good = service.run(f"cat {CONFIGURATION}")
+    service.container.write(CONFIGURATION, 'listen = "0.0.0.0:9935"\n')
+    service.run("ip address add 203.0.113.5/32 dev lo; ip address add 10.9.9.9/32 dev lo")
+    service.change()
+    try:
+        assert service.container.status(f"{CONNECT} 10.9.9.9")[0] == 0
+        status, said = service.container.status(f"{CONNECT} 203.0.113.5")
+        assert status != 0
+        assert "TimeoutError" in said
+    finally:
+        service.container.write(CONFIGURATION, good + "\n")
+        service.run("ip address del 203.0.113.5/32 dev lo; ip address del 10.9.9.9/32 dev lo")
+        service.change()
 
 
 # What the diagnosis sees from within the unit.

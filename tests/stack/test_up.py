@@ -19,7 +19,7 @@ import pytest
 
 from agent.cli.up import plan_of, programs_of
 from agent.errors import BadInput
-from agent.stack.folder import LOCK, PREFIX, SETTLED, sweep
+from agent.stack.folder import LOCK, PREFIX, SETTLED, data_folder, sweep
 from agent.stack.ports import USUAL, FreePorts, choose
 from agent.stack.programs import Binary
 from tests.stack.running import Running, alive, clean_environment, eventually
@@ -228,6 +228,20 @@ def test_leftovers_of_a_killed_stack_are_swept_and_living_ones_are_not(tmp_path:
     os.utime(tmp_path / f"{PREFIX}dead" / LOCK, (then, then))
     sweep(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [f"{PREFIX}new"]
+
+
+def test_where_nothing_can_be_written_a_folder_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("agent.stack.folder.tempfile.gettempdir", nowhere)
+    with (
+        pytest.raises(BadInput, match="no temporary folder can be written: --data names another"),
+        data_folder(None),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("kind", ["linked lock", "linked folder", "pipe", "of another"])

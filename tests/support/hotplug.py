@@ -4,7 +4,7 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.hardware.files import FileTree
@@ -68,7 +68,7 @@ class Hotplug:
 
     def wrapped(self) -> Host:
         """The host with what is plugged in."""
-        return Host(PluggedFiles(self), PluggedPsutil(self), self.host.login)
+        return replace(self.host, files=PluggedFiles(self), psutil=PluggedPsutil(self))
 
     def text(self, path: str) -> str | None:
         """The content of a file of a device, or None where it is none."""

@@ -15,6 +15,7 @@ def make_certificates(folder: Path) -> Path:
         authority.sign(name)
     authority.sign("prometheus", "DNS:prometheus.example")
     authority.sign("visitor", "DNS:visitor.example", "IP:192.0.2.7")
+    authority.expired("expired")
     Authority(folder, "stranger").sign("impostor", "DNS:prometheus.example")
     return folder
 

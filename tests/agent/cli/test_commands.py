@@ -68,7 +68,7 @@ ERRORS = {
     "run --simulate k40 --listen 9935": "listen must be HOST:PORT",
     "run --simulate k40 --listen a..b:1": "cannot listen on a..b:1",
     "run --simulate k40 --log.level loud": "log.level must be one of debug, info, warning, error",
-    "run --simulate k40:idle --listen {taken}": "cannot listen on {taken}: ",
+    "run --simulate k40:idle --listen {taken}": "in use; --listen 127.0.0.1:0 takes a free port",
     "once --simulate dgx-9": "'dgx-9'",
     "once --simulate k40:nap": "'nap'",
     "check --simulate k40:starved-peer": "'starved-peer'",

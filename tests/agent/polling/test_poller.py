@@ -244,6 +244,21 @@ class RecordingObserver:
         return Reading(ReadKey("recording", "all"), snapshot.at, 1.0)
 
 
+def test_what_needs_two_samples_has_its_second_a_moment_after_the_start() -> None:
+    machine = Machine(InlineWorker)
+    recording = RecordingObserver(machine.clock)
+    machine.poller.observers = (recording,)
+    machine.poller.workers[0].complete = lambda: len(recording.ticks) > 2
+
+    async def coroutine() -> None:
+        running = asyncio.create_task(machine.poller.run())
+        await recording.full.wait()
+        running.cancel()
+
+    run_async(coroutine)
+    assert recording.ticks == pytest.approx([0.0, 0.2, 0.4, 2.9, 3.9, 4.9])
+
+
 def test_run_ticks_once_a_second_and_makes_up_for_none_that_was_missed() -> None:
     machine = Machine(InlineWorker)
     recording = RecordingObserver(machine.clock)

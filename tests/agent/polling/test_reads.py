@@ -5,6 +5,7 @@ import pytest
 from agent.clock import SystemClock
 from agent.model import GPU_LABELS, Absent, Failure, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling.reads import (
+    MOST_SERIES,
     PERMANENT,
     Out,
     Read,
@@ -53,6 +54,22 @@ def turn(rows: ValueRows[Card]) -> Out:
     out = Out(0.0, GPU)
     rows.read(out)
     return out
+
+
+def test_what_grows_without_end_is_cut_and_told() -> None:
+    """What nobody bounds at its source; other metrics of the read stay whole."""
+
+    def run(out: Out) -> None:
+        for number in range(MOST_SERIES + 7):
+            out.add(CLOCK, number, str(number))
+        out.add(POWER, 1)
+
+    read = Read(ReadKey("clocks", "all"), (CLOCK, POWER), run, fixed(1.0), GPU)
+    reading, _ = perform(read, FrozenClock(), ReadCosts())
+    assert [s.value for s in reading.samples] == [*range(MOST_SERIES), 1]
+    assert [(a.metric, a.labels, a.reason, a.detail) for a in reading.absences] == [
+        (CLOCK, GPU, Reason.LEFT_OUT, f"7 of {MOST_SERIES + 7} values are left out")
+    ]
 
 
 def test_rows_put_the_labels_of_the_read_first() -> None:

@@ -1,8 +1,10 @@
 """Installing the service below a folder, with a systemctl that only keeps count."""
 
 import os
+import re
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from agent.cli.install import NOTHING, install
+from agent.cli.install import run as install_command
 from agent.cli.uninstall import uninstall
 from agent.errors import BadInput
 from agent.service import environment, shipped
@@ -171,6 +174,29 @@ def test_a_program_that_lost_its_libraries_is_replaced(
     assert said == ["replace", "restart", "dgx-telemetry.service"]
 
 
+def test_an_environment_that_lost_its_mark_is_still_ours(machine: Machine) -> None:
+    install(machine.parts, dry=False)
+    (machine.places.home / environment.MARK).unlink()
+    install(machine.parts, dry=False)
+    assert (machine.places.home / environment.MARK).exists()
+    (machine.places.home / environment.MARK).unlink()
+    uninstall(machine.parts, purge=True)
+    assert not machine.places.home.exists()
+
+
+@pytest.mark.parametrize("state", ["masked", "masked-runtime"])
+def test_a_masked_unit_is_told_before_anything_is_done(
+    state: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.systemd.state["UnitFileState"] = state
+    (machine.places.root / "run/systemd/system").mkdir(parents=True)
+    monkeypatch.setattr("agent.cli.install.systemctl", machine.systemd)
+    monkeypatch.setattr("agent.cli.install.InstallPaths", lambda: machine.places)
+    with pytest.raises(BadInput, match=r"dgx-telemetry\.service is masked: `systemctl unmask"):
+        install_command(Namespace(dry_run=False))
+    assert (machine.listed(), machine.systemd.asked) == ([], [])
+
+
 def lines_of(work: Callable[[], object], last: int | None = None) -> int:
     """Lines of Python that it runs; a process that runs the last of them is gone at once."""
     count = 0
@@ -312,6 +338,15 @@ def test_the_program_is_whole() -> None:
 def test_the_unit_starts_the_program_of_its_environment() -> None:
     line = "ExecStart=/srv/dgx/bin/dgx-telemetry run\n"
     assert line in unit_text("dgx-telemetry.service", Path("/srv/dgx"))
+
+
+def test_what_a_reload_starts_comes_with_the_package() -> None:
+    assert "ExecReload=/bin/kill -HUP $MAINPID\n" in shipped.text("dgx-telemetry.service")
+    depends = re.search(
+        "^Depends: (.*)$", (ROOT / "deploy/debian/control").read_text(), re.MULTILINE
+    )
+    assert depends
+    assert "procps" in depends[1].split(", ")
 
 
 def test_a_python_that_a_service_may_not_see_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from agent.hardware.host import real_host
 from agent.model import Reason
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import cpu, disk, infiniband, network, pressure
-from agent.sources.options import MOST_DEVICES, HostOptions
+from agent.sources.options import HostOptions
 from tests.support.fake_host import HostBench, reasons, shortly, values
 from tests.support.frozen_clock import FrozenClock
 
@@ -55,25 +55,6 @@ def test_a_disk_that_arrives_is_met_at_once_and_one_that_goes_is_forgotten(
     assert {s.labels for s in bench.read(disk, "counters").samples} == {("sdb",)}
     bench.psutil.disks = {"sda": (5, 0, 1)}  # another disk under the old name: no doubt about it
     assert values(bench.read(disk, "counters"))["dgx_disk_read_bytes_total", "sda"] == 5
-
-
-def test_of_two_thousand_disks_and_nics_as_many_are_told_as_fit(bench: HostBench) -> None:
-    """The arrays first; what was left out is told."""
-    disks = [*(f"sd{number}" for number in range(2000)), "md9"]
-    for name in disks:
-        bench.disk(name)
-    bench.psutil.disks = dict.fromkeys(disks, (1, 1, 1))
-    counted, info = (bench.read(disk, part) for part in ("counters", "info"))
-    assert len(counted.samples) == 3 * MOST_DEVICES
-    assert len(info.samples) == MOST_DEVICES
-    assert ("dgx_disk_read_bytes_total", "md9") in values(counted)
-    assert [(a.reason, a.detail) for a in counted.absences] == [
-        (Reason.LEFT_OUT, "1745 of 2001 devices are left out; disk.ignore chooses which")
-    ]
-    bench.psutil.nics = dict.fromkeys((f"eth{number}" for number in range(2000)), (1, 1))
-    counted = bench.read(network, "counters")
-    assert len(counted.samples) == 2 * MOST_DEVICES
-    assert [a.reason for a in counted.absences] == [Reason.LEFT_OUT]
 
 
 def test_a_reset_of_a_disk_counter_is_confirmed_before_it_is_exported(bench: HostBench) -> None:

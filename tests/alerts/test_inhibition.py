@@ -1,0 +1,94 @@
+"""Each inhibition in a running Alertmanager: what it silences, and what it leaves alone."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.stack import programs
+from agent.stack.ports import choose
+from alerts.build import alertmanager
+from alerts.inhibitions import RULES
+from tests.stack.daemons import FREE, started
+from tests.stack.running import eventually
+
+pytestmark = pytest.mark.stack
+
+USUAL = {"severity": "warning", "uuid": "GPU-0", "device": "one", "alertname": "DgxAnything"}
+MATCHER = re.compile(r'(\w+)(=~|!=|=)"(.*)"')
+
+Alerts = dict[tuple[int, str], Any]
+
+
+def labels_for(matchers: Sequence[str], number: int, side: str) -> dict[str, str]:
+    """Labels that fit: an equal value, the first of alternatives, or what is not excluded."""
+    found = {**USUAL, "instance": f"node{number}", "side": side}
+    for matcher in sorted(matchers, key=lambda m: '"' + m if '!="' in m else m, reverse=True):
+        match = MATCHER.fullmatch(matcher)
+        assert match, matcher
+        name, sign, value = match.groups()
+        if sign == "=":
+            found[name] = value
+        elif sign == "=~":
+            first = re.sub(r"\[(.).*?\]", r"\1", value.split("|")[0]).replace(".+", "Other")
+            found[name] = found[name] if re.fullmatch(value, found.get(name, "")) else first
+        else:
+            assert found.get(name) != value, matcher
+    return found
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
+    """What Alertmanager makes of a source and a target for each rule, and of the same target on a
+    machine of its own."""
+    folder: Path = tmp_path_factory.mktemp("alertmanager")
+    (folder / "alertmanager.yaml").write_text(alertmanager(Settings())["alertmanager.yaml"])
+    port = choose(FREE).alertmanager
+    program = programs.alertmanager_program(programs.ALERTMANAGER.need(), port, folder)
+    alerts = [
+        {"labels": labels_for(matchers, number, side)}
+        for rule, (source, target, _) in enumerate(RULES)
+        for number, side, matchers in (
+            (rule, "source", source),
+            (rule, "target", target),
+            (rule + len(RULES), "alone", target),
+        )
+    ]
+    found: Alerts = {}
+
+    def answers() -> bool:
+        try:
+            body = json.dumps(alerts).encode()
+            urlopen(
+                Request(
+                    f"{program.address}api/v2/alerts", body, {"Content-Type": "application/json"}
+                ),
+                timeout=10,
+            ).close()
+            with urlopen(f"{program.address}api/v2/alerts", timeout=10) as page:
+                listed = json.load(page)
+        except OSError:
+            return False
+        found.update({(int(a["labels"]["instance"][4:]), a["labels"]["side"]): a for a in listed})
+        return all(found[rule, "target"]["status"]["inhibitedBy"] for rule in range(len(RULES)))
+
+    with started(program, folder / "alertmanager.log"):
+        try:
+            eventually(answers, 30, "everything that is silenced")
+        except AssertionError:
+            assert found, (folder / "alertmanager.log").read_text()
+        yield found
+
+
+@pytest.mark.skipif(not shutil.which("amtool"), reason="needs Alertmanager")
+@pytest.mark.parametrize("rule", range(len(RULES)))
+def test_a_source_silences_its_target_and_nobody_else_s(rule: int, told: Alerts) -> None:
+    source, target = told[rule, "source"], told[rule, "target"]
+    assert source["fingerprint"] in target["status"]["inhibitedBy"], RULES[rule]
+    assert told[rule + len(RULES), "alone"]["status"]["inhibitedBy"] == []
