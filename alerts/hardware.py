@@ -1,9 +1,8 @@
 """Alerts for those who look after the hardware: GPUs and their memory."""
 
-from agent.diagnosis import accounting
 from agent.model import Metric, Reason
 from agent.polling.health import ABSENT_VALUES
-from agent.sources import ecc, gpu, system, temperature, xid
+from agent.sources import ecc, system, temperature, xid
 from alerts.health import (
     ecc_rising,
     fabric_fault,
@@ -22,7 +21,7 @@ from alerts.host import (
 )
 from alerts.links import link_degraded, nvlink_down, nvlink_errors, pcie_degraded
 from alerts.model import Alert, Group
-from alerts.promql import GPU, NODE, REMEMBERED, events, increase, pick
+from alerts.promql import LOST, NODE, REMEMBERED, events, increase, pick
 from alerts.spans import Terms
 from alerts.words import COUNT, WHOLE, look_up, sum_of
 from alerts.words import GPU as ONE_GPU
@@ -33,16 +32,10 @@ LOST_DATA, TOLD = "=~48|95|140", "40m"
 """XIDs that tell of lost data, and for how long they do: longer than the counters' own window."""
 
 REPLACE = (
-    "Drain the node, read its XID errors (dmesg -T | grep -i xid), then reset the GPU or reboot; a "
-    "GPU that stays away needs a support case."
+    "Drain the node, read its XID errors (dmesg -T | grep -i xid) and reboot it: a GPU that is "
+    "gone hears no reset. One that stays away needs a support case."
 )
 ONE = ("instance", "job", "uuid")
-FEWER = f"({system.GPUS} < {system.GPUS_EXPECTED})"
-LOST = (
-    f"(group by ({GPU}) ({accounting.STATE_SECONDS}) unless on ({NODE}, uuid) {gpu.INFO}"
-    f" and on ({NODE}) {FEWER})"
-)
-"""GPUs that are known and gone: their accounts stay, what describes them has no value."""
 
 
 def gpu_missing(terms: Terms) -> tuple[Alert, ...]:

@@ -8,6 +8,7 @@ from alerts.spans import Terms
 from alerts.words import COUNT, WHOLE, by_label, by_value, list_of, look_up
 from alerts.words import GPU as ONE_GPU
 from alerts.words import NODE as MACHINE
+from alerts.xids import THERE
 
 ONE = ("instance", "job", "uuid")
 
@@ -64,7 +65,7 @@ def pages_pending(_: Terms) -> Alert:
         f"{ONE_GPU} has {COUNT} sign of rows or pages that wait to be replaced (limit 0): broken "
         "memory is still in use. Let jobs end, then reset the GPU (before Ampere: load the driver "
         "again).",
-        hold="6m",
+        hold="8m",
     )
 
 
@@ -116,7 +117,7 @@ def nvlink_fault(terms: Terms) -> tuple[Alert, ...]:
         grown = events(xid.NVLINK_FAULTS, over, memory, action=action.value)
         return Alert(
             "DgxGpuXid",
-            f"({grown}) and on ({NODE}, uuid) {gpu.INFO}",
+            f"({grown}) {THERE}",
             severity,
             "XID {{ $labels.xid }} of NVLink 5",
             f"{ONE_GPU} had {COUNT} XID errors {{{{ $labels.xid }}}} of its unit "

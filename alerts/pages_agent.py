@@ -33,10 +33,12 @@ BLIND = Page(
         "`dmesg | tail`: XID 119 or 120, tasks blocked for more than 120 seconds.",
     ),
     (
-        "A hung driver: drain the node and reboot; it cannot be unloaded.",
-        "Only the agent: `systemctl restart dgx-telemetry`.",
+        "`timeout 10 nvidia-smi` on the node hangs too: the driver hangs, and cannot be unloaded. "
+        "Drain the node and reboot it.",
+        "It answers: `systemctl restart dgx-telemetry`; if the alert comes back, attach "
+        "`dgx-telemetry check --bundle /tmp/bundle.tar.gz` to a report.",
     ),
-    "While a driver is installed.",
+    "While a driver is being installed or updated.",
 )
 
 WATCHDOG = Page(
@@ -45,10 +47,13 @@ WATCHDOG = Page(
     "delivers.",
     ("Alertmanager's page shows it, with the receiver watchdog.",),
     (
-        "Set `alertmanager.watchdog_url` to a service that raises the alarm when it hears nothing "
-        "for five minutes.",
-        "If that alarm came: look at Prometheus, then at Alertmanager, then at the way to the "
-        "service.",
+        "Its silence raised the alarm: no other alert arrives now either. In this order: "
+        "`systemctl status prometheus` and its page `/alerts` (is the watchdog firing?), "
+        "`systemctl status prometheus-alertmanager` and `journalctl -u prometheus-alertmanager "
+        "-n 50` (is a delivery refused?), then the network to the service.",
+        "Until it is mended, look at the page `/alerts` of Prometheus now and then.",
+        "When you set it up: `alertmanager.watchdog_url` is a service that raises the alarm when "
+        "it hears nothing for five minutes.",
     ),
     "It is meant to fire; its silence is the alarm.",
 )
@@ -57,11 +62,13 @@ RELOAD = Page(
     "DgxAgentReloadFailed",
     "The agent was asked to read its configuration anew, found it wrong, and goes on with the one "
     "that it had.",
+    ("`journalctl -u dgx-telemetry | grep reload_failed` names the key.",),
     (
-        "`journalctl -u dgx-telemetry | grep reload_failed` names the key.",
-        "`dgx-telemetry check --config /etc/dgx-telemetry/config.toml` tells the same sentence.",
+        "Nothing is lost: the agent works on as before. `dgx-telemetry check --config "
+        "/etc/dgx-telemetry/config.toml` names the key that is wrong: mend it, or undo the last "
+        "change of that file.",
+        "`systemctl reload dgx-telemetry`: the alert ends within minutes.",
     ),
-    ("Mend the file; `systemctl reload dgx-telemetry`.",),
     "Never: after a restart the agent would not start with that file.",
 )
 

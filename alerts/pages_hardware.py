@@ -15,8 +15,10 @@ MISSING = Page(
     ),
     (
         "Drain the node: jobs that use the GPU are dead already.",
-        "Reset the GPU (`nvidia-smi --gpu-reset -i GPU`), else reboot, else switch the machine off "
-        "and on.",
+        "lost, fewer: reboot it, for a GPU that fell off the bus hears no reset; if it stays away, "
+        "switch the machine off and on.",
+        "no_driver: `sudo modprobe nvidia`; refused, `dmesg | grep -i nvrm` tells why, mostly a "
+        "driver that does not fit the kernel: install it again, or reboot.",
         "A GPU that stays away, or goes again, needs a support case.",
     ),
     "A GPU that was taken out on purpose: set `system` in the configuration, or a spec sheet of "

@@ -64,10 +64,13 @@ FABRIC = Page(
         "`dgx_nvswitch_errors_total`.",
     ),
     (
-        "manager: `systemctl restart nvidia-fabricmanager`; its version must be the driver's.",
-        "state: the same, then reset the GPUs that wait, or reboot.",
-        "health, switch: drain the node, reset all GPUs at once (`nvidia-smi --gpu-reset`), or "
-        "reboot; what comes back needs a support case.",
+        "manager: `systemctl start nvidia-fabricmanager`. It ends again: `nv-fabricmanager "
+        "--version` and `cat /proc/driver/nvidia/version` must tell the same version; install the "
+        "one that fits.",
+        "state: drain the node (running jobs may end), `systemctl restart nvidia-fabricmanager`; "
+        "GPUs that still wait after a minute want a reset of all GPUs, or a reboot.",
+        "health, switch: drain the node, reset all GPUs at once (`nvidia-smi --gpu-reset`, without "
+        "`-i`), or reboot; what comes back needs a support case.",
     ),
     "While the driver or the Fabric Manager is updated.",
 )
@@ -108,8 +111,11 @@ FLAPPING = Page(
     "jobs over several nodes hang or fail.",
     ("`dmesg -T | grep -i mlx5`, `mlxlink -d DEVICE -c`", "`dgx_infiniband_link_up`"),
     (
-        "Replace the cable or transceiver, and clean optical ends.",
-        "Then another port of the switch; then the adapter.",
+        "Drain the node if its jobs span nodes: each of them fails at the next flap.",
+        "`mlxlink -d DEVICE -c` here and at the switch's port (`iblinkinfo` names it): errors and "
+        "low light at both ends mean the cable.",
+        "Ask for the cable or transceiver to be replaced, and optical ends to be cleaned; then "
+        "another port of the switch, then the adapter.",
     ),
     "While somebody works at the cabling.",
 )

@@ -43,7 +43,8 @@ STRAGGLER = Page(
         "Other alerts of the same GPU: starved, throttled, hot, PCIe or NVLink degraded.",
     ),
     (
-        "Cure what slows that GPU down, if another alert says so.",
+        "Nothing is broken yet: tell the owner of the job which GPU it is (`/api/v1/jobs` names "
+        "the job), unless another alert of that GPU tells of heat, throttling or links: cure that.",
         "Give each rank the same work: lengths of sequences, sizes of shards, stages of a "
         "pipeline, experts.",
         "Swap two GPUs between ranks: if the slowness stays with the GPU it is the hardware, if it "
@@ -70,6 +71,8 @@ HUNG = Page(
         "network and file systems.",
     ),
     (
+        "Look before anybody ends the job, for afterwards nothing can be seen: `py-spy dump --pid "
+        "PID` of the rank that the alert names; keep what it prints. Tell the owner of the job.",
         "A rank that called another collective, or none (a branch that not all ranks take, an "
         "exception that was swallowed, unequal numbers of batches): cure the program, and start "
         "from the last checkpoint.",

@@ -1,14 +1,23 @@
 """The pieces of PromQL that the rules are made of. Labels of the target (instance, job, and what
 the owner adds) are kept everywhere."""
 
+from agent.diagnosis import accounting
 from agent.model import Kind, Metric
 from agent.polling.health import LAST_TICK
+from agent.sources import gpu, system
 from alerts.model import Recording
 
 NODE = "instance, job"
 GPU = f"{NODE}, gpu, uuid"
 """The labels that tell a machine, and a GPU of it."""
 
+
+LOST = (
+    f"(group by ({GPU}) ({accounting.STATE_SECONDS}) unless on ({NODE}, uuid) {gpu.INFO}"
+    f" and on ({NODE}) ({system.GPUS} < {system.GPUS_EXPECTED}))"
+)
+"""GPUs that are known and gone: their accounts stay, what describes them has no value. Of a driver
+that hangs no GPU is lost: nothing at all has a value then."""
 
 REMEMBERED = "1d"
 """How long it is remembered what a machine had: GPUs, should its driver be gone; past events."""

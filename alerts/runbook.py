@@ -22,6 +22,19 @@ Severities: `critical` is for a person now, `warning` costs work and is for some
 is good to know. What holds, holds for the thresholds of the configuration that it was built with
 (`[alerts]`).
 
+In the commands GPU stands for the `uuid` of the alert (`nvidia-smi -i` takes it), DEVICE, DISK and
+NODE for its `device` and `instance`.
+
+To drain a node: let no new job begin there, and running ones end or be moved. Slurm: `scontrol
+update nodename=NODE state=drain reason="ALERT"`, afterwards `state=resume`; Kubernetes: `kubectl
+cordon NODE`, then `kubectl drain NODE --ignore-daemonsets --delete-emptydir-data`, afterwards
+`kubectl uncordon NODE`.
+
+To reset a GPU: nobody may hold it, this agent included. `sudo systemctl stop dgx-telemetry
+nvidia-dcgm`; `sudo fuser -v /dev/nvidia*` must show no job any more; `sudo nvidia-smi --gpu-reset
+-i GPU`; start what was stopped. GPUs that NVLinks join without NVSwitches (DGX-1, DGX Station) are
+reset together: leave `-i` out. Refused all the same: reboot.
+
 To open a support case: run `sudo nvidia-bug-report.sh` while the fault is there and before any
 reset, note the serial numbers (`nvidia-smi --query-gpu=index,serial --format=csv`, and
 `sudo dmidecode -s system-serial-number` for the machine), and attach both with the text of the

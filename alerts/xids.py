@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 from agent.diagnosis.advice import XID_ADVICE
 from agent.model import Severity
-from agent.sources import gpu, xid
+from agent.sources import xid
 from agent.specs.xids import XidAction, XidMeaning, catalogue, meaning
 from alerts.model import Alert, Recording
-from alerts.promql import NODE, REMEMBERED, events, pick
+from alerts.promql import LOST, NODE, REMEMBERED, events, pick
 from alerts.spans import Terms
 from alerts.words import COUNT, GPU, by_label
 
 NAME = "DgxGpuXid"
 SUMMARY = "XID {{ $labels.xid }}"
-THERE = f"and on ({NODE}, uuid) {gpu.INFO}"
-"""Of GPUs that are still there: one that is lost is told as missing."""
+THERE = f"unless on ({NODE}, uuid) {LOST}"
+"""A GPU that is lost is told as missing; one whose driver hangs since then is still told."""
 
 UNNUMBERED = meaning(0)
 """What stands for every code that the catalogue lacks."""
@@ -51,7 +51,7 @@ def _hold(severity: Severity, action: XidAction) -> str:
     """How long an error waits for an alert that tells of the same fault, and more of it (see
     inhibitions.py): one that wants little waits for one that wants much."""
     if action is XidAction.RESET_LATER:
-        return "7m"  # rows and pages that are pending come first
+        return "9m"  # rows and pages that are pending come first
     return "2m" if severity is Severity.CRITICAL else "5m"
 
 

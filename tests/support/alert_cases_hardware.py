@@ -89,7 +89,7 @@ def error(s: System) -> Iterator[Case]:
         return {of_gpu(xid.ERRORS, s, xid=str(code)): [*points], info: [*there]}
 
     once = events([40], 43)
-    born = [p or None for p in events([1], 9)]
+    born = [p or None for p in events([1], 11)]
     for rule in xid_rules():
         severity, action, code = rule.severity.value, rule.action.value, rule.meanings[-1].code
         fires = (on(s, severity, xid=str(code), action=action),)
@@ -102,7 +102,13 @@ def error(s: System) -> Iterator[Case]:
     yield Case(name, "none", seen(48, steady(0.0, 42)))
     yield Case(name, "an old one", seen(48, events([5], 42)))
     yield Case(name, "one that is long over", seen(13, steady(2.0, 42)))
-    yield Case(name, "of a GPU that is lost", seen(79, once, present=False))
+    gone = seen(79, once, present=False) | counted([s.gpus - 1.0] * len(once), s.gpus)
+    gone[of_gpu(STATE_SECONDS, s, state="busy", cause="none")] = [30.0] * len(once)
+    yield Case(name, "of a GPU that is lost", gone)
+    hangs = seen(119, once, present=False)
+    yield Case(
+        name, "of a driver that hangs since", hangs, (on(s, "critical", xid="119", action="reset"),)
+    )
 
 
 def memory(s: System) -> Iterator[Case]:

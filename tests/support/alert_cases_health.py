@@ -39,7 +39,7 @@ def memory(s: System) -> Iterator[Case]:
     yield Case(name, "no longer told", {action: [*steady(1.0, 5), None, None]})
     name = "DgxGpuPagesPending"
     for metric in (ecc.REMAP_PENDING, ecc.RETIRED_PENDING):
-        waits = {of_gpu(metric, s): steady(1.0, 6.25)}
+        waits = {of_gpu(metric, s): steady(1.0, 8.25)}
         yield Case(name, f"{metric}", waits, (on(s, "warning"),))
         yield Case(name, f"{metric}, none", {of_gpu(metric, s): steady(0.0, 5)})
 
