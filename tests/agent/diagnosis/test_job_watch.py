@@ -7,7 +7,7 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.diagnosis import job_watch
-from agent.diagnosis.job_watch import KEPT, CostConfig
+from agent.diagnosis.job_watch import CostConfig
 from agent.jobs.job import ChangeKind, Job, Tie
 from agent.model import Cause, Reason, State
 from agent.sources.workload import JobConfig
@@ -107,13 +107,16 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
     assert "steps_per_second=4.3" in line
 
 
-def test_receipts_are_bounded_and_tests_of_a_moment_have_none() -> None:
+def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_watch, "KEPT", 4)
     bench = simulated("gtx-1080:idle")
-    for _ in range(KEPT + 3):
+    for _ in range(7):
         pid = bench.machine.start_process(0)
         bench.run(16).machine.stop_process(0, pid)
         bench.run(6)
-    assert len(bench.agent.jobs.told.ended) == KEPT
+    assert len(bench.agent.jobs.told.ended) == 4
     newest = bench.agent.jobs.told.ended[0]
     pid = bench.machine.start_process(0)
     bench.run(3).machine.stop_process(0, pid)
