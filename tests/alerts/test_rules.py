@@ -1,6 +1,7 @@
 """Each alert fires when it must and rests when it must, judged by promtool itself."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.support import (
 )
 from tests.support.alert_input import SCRAPE, SYSTEMS, Case, System, group
 from tests.support.alert_replay import rules_of, run_promtool
+from tests.support.nightly import NIGHTLY
 
 TABLES = (
     *alert_cases_hardware.TABLES,
@@ -42,9 +44,22 @@ def promtool(folder: Path, cases: list[Case]) -> str:
     return run_promtool(folder, content)
 
 
+def in_turn() -> list[Any]:
+    """Each table on each system; in the short form on one of them, in turn."""
+    return [
+        pytest.param(
+            table,
+            system,
+            id=f"{table.__name__}-{system.name}",
+            marks=[] if number % len(SYSTEMS) == at else NIGHTLY,
+        )
+        for number, table in enumerate(TABLES)
+        for at, system in enumerate(SYSTEMS)
+    ]
+
+
 @pytest.mark.promtool
-@pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)
-@pytest.mark.parametrize("table", TABLES, ids=lambda t: t.__name__)
+@pytest.mark.parametrize(("table", "system"), in_turn())
 def test_fires_and_rests(table: object, system: System, tmp_path: Path) -> None:
     found = list(table(system))  # type: ignore[operator]
     assert promtool(tmp_path, found) == ""

@@ -1,15 +1,13 @@
 """The texts that people read, as promtool renders them: what, where, how much, of what."""
 
-import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.alerts.test_rules import cases
 from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET, Case, group
-from tests.support.alert_replay import rules_of
+from tests.support.alert_replay import rules_of, run_promtool
 
 QUOTED = r'"((?:[^"\\]|\\.)*)"'
 LIMIT = re.compile(r"\(limit|, limit|its limit is|\d+[A-Za-z/]* of \d+")
@@ -35,12 +33,9 @@ def _rendered(folder: Path, tests: list[dict[str, object]], evaluated: int) -> d
         "evaluation_interval": f"{evaluated}s",
         "tests": tests,
     }
-    (folder / "test.yaml").write_text(json.dumps(content))
-    command = ["promtool", "test", "rules", "test.yaml"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     found: dict[str, list[str]] = {}
     title = ""
-    for line in (done.stdout + done.stderr).splitlines():
+    for line in run_promtool(folder, content).splitlines():
         if named := re.match(r"\s*name: (.*),$", line):
             title = named[1]
         found.setdefault(title, []).extend(re.findall(rf"description={QUOTED}", line))

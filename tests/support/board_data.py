@@ -16,7 +16,7 @@ from tests.support.prometheus import free_port
 EVERY = 10
 """Seconds of a simulated machine between two scrapes."""
 
-SECONDS = 50
+SECONDS = 30
 LONGER = {"held": 100, "ecc": 100, "nvlink-errors": 100}
 """How long each scenario is simulated: past what takes a minute to be known, or to be read."""
 

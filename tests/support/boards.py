@@ -2,11 +2,13 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 from dashboards.build import files
+from tests.support.prometheus import Prometheus, Series
 
 Json = dict[str, Any]
 
@@ -56,6 +58,22 @@ def queries() -> list[Asked]:
 
 
 VARIABLE = re.compile(r"\$([a-z_]\w*|\{\w+\})")
+
+
+def shown(
+    prometheus: Prometheus,
+    asked: Asked,
+    instance: str,
+    windows: Mapping[str, str],
+    at: float | None = None,
+) -> list[Series]:
+    """What a panel shows of one node at a time, or now; `windows` are Grafana's own variables."""
+    variables = {"job": "dgx-telemetry", "instance": instance, "gpu": ".+", **windows}
+    expr = substituted(asked.target["expr"], **variables)
+    if asked.target["instant"]:
+        return prometheus.now(expr, at)
+    until = at or time.time()
+    return prometheus.over(expr, until - 3, until, 3)
 
 
 def substituted(expr: str, **values: str) -> str:

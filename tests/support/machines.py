@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,15 +48,23 @@ class AgentBench:
 
     def scrape(self, accept: str = TEXT) -> str:
         """What Prometheus would get, without process metrics and versions of this machine."""
-        exposition = Exposition(lambda: self.agent.poller.latest, self.clock, process=False)
-        text = exposition.render(accept)[0].decode()
+        text = self._exposition.render(accept)[0].decode()
         return BUILD.sub('dgx_agent_build_info{python="P",version="V"} ', text)
 
+    @cached_property
+    def _exposition(self) -> Exposition:
+        return Exposition(lambda: self.agent.poller.latest, self.clock, process=False)
 
-def simulated(name: str, config: Settings | None = None) -> AgentBench:
-    """A simulated machine of `SYSTEM[@DRIVER][:SCENARIO]`."""
+
+def simulated(name: str, config: Settings | None = None, gpus: int | None = None) -> AgentBench:
+    """A simulated machine of `SYSTEM[@DRIVER][:SCENARIO]`. Of one with NVSwitches it has the first
+    `gpus` alone, for who would only see more of the same: each costs 3 ms a tick. The links of the
+    others lead from GPU to GPU, and they are always whole."""
     clock = FrozenClock()
-    machine = simulation.build(simulation.parse(name), clock)
+    parsed = simulation.parse(name)
+    buses = parsed.system.buses
+    system = replace(parsed.system, buses=buses[:gpus] if parsed.system.switched else buses)
+    machine = simulation.build(replace(parsed, system=system), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     return AgentBench(
         build_agent(config or Settings(), hardware, clock, inline=True), clock, machine

@@ -7,7 +7,7 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.diagnosis import job_watch
-from agent.diagnosis.job_watch import KEPT, CostConfig
+from agent.diagnosis.job_watch import CostConfig
 from agent.jobs.job import ChangeKind, Job, Tie
 from agent.model import Cause, Reason, State
 from agent.sources.workload import JobConfig
@@ -49,7 +49,7 @@ def test_names_are_told_where_the_configuration_says_so() -> None:
 
 
 def test_the_gpu_that_never_waits_is_named() -> None:
-    job = only(simulated("dgx-h100:late-rank").run(60))
+    job = only(simulated("dgx-h100:late-rank", gpus=4).run(60))
     assert job.never_waits is not None
     assert job.never_waits.index == 1
 
@@ -79,14 +79,14 @@ def test_a_hang_is_told_within_15_s_with_its_rank() -> None:
     ],
 )
 def test_what_works_or_waits_for_work_does_not_hang(name: str) -> None:
-    bench = simulated(name)
+    bench = simulated(name, gpus=4)
     for _ in range(8):
         assert all(job.hang is None for job in bench.run(10).agent.jobs.told.running)
     assert bench.samples.all(job_watch.HUNG) == {}
 
 
 def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> None:
-    bench = simulated("dgx-h100:starved-disk", Settings(CostConfig(gpu_hour=3.6))).run(100)
+    bench = simulated("dgx-h100:starved-disk", Settings(CostConfig(gpu_hour=3.6)), gpus=2).run(100)
     bench.machine.set_scenario("idle")
     with caplog.at_level("INFO"):
         told = bench.run(10).agent.jobs.told
@@ -94,27 +94,30 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
     (receipt,) = told.ended
     assert receipt.ended is not None
     assert receipt.watched == pytest.approx(104, abs=8)
-    assert receipt.gpu_seconds + receipt.unobserved == pytest.approx(8 * receipt.watched, rel=0.01)
+    assert receipt.gpu_seconds + receipt.unobserved == pytest.approx(2 * receipt.watched, rel=0.01)
     disk = receipt.seconds[State.STARVED, Cause.DISK]
     assert disk / receipt.gpu_seconds == pytest.approx(0.72, abs=0.06)
-    assert receipt.cost == pytest.approx(8 * receipt.watched / 1000, rel=0.01)
+    assert receipt.cost == pytest.approx(2 * receipt.watched / 1000, rel=0.01)
     assert receipt.cures[0].pair == (State.STARVED, Cause.DISK)
-    assert receipt.cures[0].saved == pytest.approx(disk / 8, rel=0.05)
+    assert receipt.cures[0].saved == pytest.approx(disk / 2, rel=0.05)
     assert receipt.mean_rate == pytest.approx(1 / 0.23, rel=0.02)
     assert receipt.joules is not None
-    assert 8 * 100 * 100 < receipt.joules < 8 * 110 * 700
+    assert 2 * 100 * 100 < receipt.joules < 2 * 110 * 700
     (line,) = [str(r.msg) for r in caplog.records if "job_ended" in str(r.msg)]
     assert "worst=starved/disk" in line
     assert "steps_per_second=4.3" in line
 
 
-def test_receipts_are_bounded_and_tests_of_a_moment_have_none() -> None:
+def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_watch, "KEPT", 4)
     bench = simulated("gtx-1080:idle")
-    for _ in range(KEPT + 3):
+    for _ in range(7):
         pid = start_process(bench.machine, 0)
         stop_process(bench.run(16).machine, 0, pid)
         bench.run(6)
-    assert len(bench.agent.jobs.told.ended) == KEPT
+    assert len(bench.agent.jobs.told.ended) == 4
     newest = bench.agent.jobs.told.ended[0]
     pid = start_process(bench.machine, 0)
     stop_process(bench.run(3).machine, 0, pid)
@@ -151,7 +154,7 @@ def test_a_job_that_becomes_slower_is_told_within_a_minute_with_the_time_and_wha
 
 @pytest.mark.parametrize("name", ["dgx-h100:late-rank", f"{SMALL}:hang", "titan-x-pascal:held"])
 def test_the_document_is_json_and_says_what_the_page_says(name: str) -> None:
-    bench = simulated(name).run(45)
+    bench = simulated(name, gpus=4).run(45)
     document = json.loads(json.dumps(jobs_document(bench.agent.jobs.told), allow_nan=False))
     (job,) = document["running"]
     assert job["sentence"] == row(only(bench))["sentence"]

@@ -29,7 +29,7 @@ def true_step(bench: AgentBench, index: int) -> float:
     ],
 )
 def test_every_gpu_of_a_training_has_its_step_and_its_steps(name: str) -> None:
-    bench = simulated(name).run(ENDS - COUNTED)
+    bench = simulated(name, gpus=2).run(ENDS - COUNTED)
     before = bench.samples.all(pulses.STEPS)
     after = bench.run(COUNTED).samples
     for identity in bench.agent.gpus.inventory.gpus:
@@ -45,7 +45,7 @@ def test_every_gpu_of_a_training_has_its_step_and_its_steps(name: str) -> None:
     [("held", Reason.FLAT), ("no-demand", Reason.IRREGULAR), ("nvlink-saturated", Reason.FLAT)],
 )
 def test_what_has_no_rhythm_has_a_reason_and_no_step(scenario: str, reason: Reason) -> None:
-    bench = simulated(f"dgx-h100:{scenario}").run(ENDS)
+    bench = simulated(f"dgx-h100:{scenario}", gpus=2).run(ENDS)
     look = bench.samples
     assert look.all(pulses.STEP) == {}
     assert look.all(pulses.CONFIDENCE) == {}

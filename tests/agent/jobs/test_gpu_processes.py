@@ -22,8 +22,8 @@ def told(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
 
 
 def test_starved_gpus_show_what_their_loaders_do() -> None:
-    bench = machines.simulated("dgx-a100:starved-disk").run(SECONDS)
-    gpus = {(str(n),) for n in range(8)}
+    bench = machines.simulated("dgx-a100:starved-disk", gpus=2).run(SECONDS)
+    gpus = {("0",), ("1",)}
     assert told(bench, work.LOADERS) == dict.fromkeys(gpus, 6)
     assert all(share >= 0.5 for share in told(bench, work.LOADERS_WAITING).values())
     assert told(bench, work.LAUNCHER_CORES).keys() == gpus
@@ -48,9 +48,9 @@ def test_idle_gpus_have_no_workload() -> None:
 
 
 def test_a_gpu_that_is_lost_takes_its_workload_along() -> None:
-    bench = machines.simulated("dgx-h100:gpu-lost").run(60)
+    bench = machines.simulated("dgx-h100:gpu-lost", gpus=4).run(60)
     answering = {labels[0] for labels in told(bench, process.PROCESSES)}
-    assert 0 < len(answering) < 8
+    assert 0 < len(answering) < 4
     assert {labels[0] for labels in told(bench, work.JOB)} == answering
 
 

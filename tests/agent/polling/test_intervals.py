@@ -16,20 +16,20 @@ def readings(bench: AgentBench, metric: object, seconds: int) -> int:
 
 
 def test_an_idle_gpu_is_hardly_disturbed() -> None:
-    bench = simulated("dgx-h100:idle").run(12)
+    bench = simulated("dgx-h100:idle", gpus=2).run(12)
     assert readings(bench, nvlink.TRANSMITTED, 20) <= 3
     assert readings(bench, activity.ACTIVITY, 20) <= 5
 
 
 def test_nvlink_is_read_each_second_as_soon_as_it_fills() -> None:
-    bench = simulated("dgx-h100:training").run(23)
+    bench = simulated("dgx-h100:training", gpus=2).run(23)
     bench.machine.set_scenario("nvlink-saturated")
     bench.run(4)
     assert readings(bench, nvlink.TRANSMITTED, 5) == 5
 
 
 def test_a_process_that_arrives_is_seen_at_once() -> None:
-    bench = simulated("dgx-h100:idle").run(23)
+    bench = simulated("dgx-h100:idle", gpus=2).run(23)
     bench.machine.set_scenario("training")
     bench.run(3)
     assert readings(bench, activity.ACTIVITY, 5) == 5

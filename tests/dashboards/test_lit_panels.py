@@ -1,0 +1,93 @@
+"""Boards against a real Prometheus that holds simulated scenarios: the right panels light
+up, and values fit their units."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from dashboards.colours import BAD, WARNING
+from tests.support.board_data import openmetrics, seconds_of
+from tests.support.boards import Asked, colour_of, column_of, queries, shown, unit_of
+from tests.support.lit_panels import LIT, VERDICTS
+from tests.support.prometheus import Prometheus, Series
+
+pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
+
+
+@dataclass
+class Simulated:
+    """A Prometheus with scenarios, when each of them (SYSTEM:SCENARIO) ended, and what the panels
+    show at its end, asked for once."""
+
+    prometheus: Prometheus
+    ends: Mapping[str, float]
+    known: dict[tuple[str, str, bool], list[Series]] = field(default_factory=dict)
+
+    def shown(self, asked: Asked, scenario: str) -> list[Series]:
+        key = scenario, asked.target["expr"], asked.target["instant"]
+        if key not in self.known:
+            windows = {"__rate_interval": "40s", "__range": f"{seconds_of(scenario)}s"}
+            end = self.ends[scenario]
+            self.known[key] = shown(self.prometheus, asked, scenario, windows, end)
+        return self.known[key]
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    server = Prometheus(folder, {}, [])
+    ends = openmetrics(list(LIT), folder / "scenarios.txt")
+    server.backfill(folder / "scenarios.txt")
+    with server:
+        yield Simulated(server, ends)
+
+
+RANGES = {
+    "percentunit": (0.0, 1.001),
+    "celsius": (-20.0, 120.0),
+    "watt": (0.0, 16_000.0),
+    "bytes": (0.0, 1e13),
+    "Bps": (0.0, 1e13),
+    "hertz": (1e8, 1e10),
+    "s": (0.0, 3600.0),
+    "none": (0.0, 1e10),
+    "dateTimeFromNow": (0.0, 1e13),
+}
+"""Between which values each unit makes sense."""
+
+
+@pytest.mark.parametrize("scenario", LIT)
+def test_values_fit_their_units(simulated: Simulated, scenario: str) -> None:
+    for asked in queries():
+        least, most = RANGES[unit_of(asked)]
+        values = [series.value for series in simulated.shown(asked, scenario)]
+        assert all(least <= value <= most for value in values), f"{asked}: {values}"
+
+
+def lit(simulated: Simulated, scenario: str) -> dict[str, str]:
+    """What is yellow or red: the worst colour by `board/panel`, of tables `board/panel: column`."""
+    found: dict[str, str] = {}
+    for asked in queries():
+        colours = {colour_of(asked, series.value) for series in simulated.shown(asked, scenario)}
+        for name, colour in (("yellow", WARNING), ("red", BAD)):
+            if colour in colours:
+                column = column_of(asked)
+                place = f"{asked.board}/{asked.panel['title']}{f': {column}' if column else ''}"
+                found[place] = name
+    return found
+
+
+@pytest.mark.parametrize("scenario", LIT)
+def test_the_right_panels_light_up(simulated: Simulated, scenario: str) -> None:
+    assert lit(simulated, scenario) == LIT[scenario]
+
+
+@pytest.mark.parametrize("scenario", VERDICTS)
+def test_most_of_the_time_is_what_the_scenario_is(simulated: Simulated, scenario: str) -> None:
+    (asked,) = (q for q in queries() if q.panel["title"] == "Time by state and cause, total")
+    shares = {
+        f"{s.labels['state']}/{s.labels['cause']}": s.value
+        for s in simulated.shown(asked, scenario)
+    }
+    assert max(shares, key=lambda pair: shares[pair]) == VERDICTS[scenario]
