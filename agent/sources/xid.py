@@ -91,7 +91,7 @@ class XidCounts:
         self._told: object = None  # what the samples below were made of: events are rare
         self._samples: list[Sample] = []
         self._bursts: dict[tuple[str, int], XidBurst] = {}
-        self._exceptions: dict[tuple[str, str, str], float] = {}  # when each began
+        self._exceptions: dict[tuple[str, str], tuple[float, set[str]]] = {}  # when, and whose
         self._lock = threading.Lock()
         self._now = 0.0
 
@@ -130,13 +130,18 @@ class XidCounts:
                 burst.present = next(here, ())
 
     def _goes_on(self, way: str, uuid: str, who: str) -> bool:
-        """Whether this line is one more of an exception that was counted a moment ago."""
-        if self._now - self._exceptions.get((way, uuid, who), -EXCEPTION) < EXCEPTION:
-            return True
-        if len(self._exceptions) > MOST_EXCEPTIONS:
-            self._exceptions.clear()
-        self._exceptions[way, uuid, who] = self._now
-        return False
+        """Whether this line is one more of an exception that was counted a moment ago: its first
+        lines name no process, and its last one does."""
+        began, named = self._exceptions.get((way, uuid), (-EXCEPTION, set()))
+        if self._now - began >= EXCEPTION:
+            if len(self._exceptions) > MOST_EXCEPTIONS:
+                self._exceptions.clear()
+            self._exceptions[way, uuid] = self._now, {who} - {""}
+            return False
+        another = bool(who and named and who not in named)
+        if who and len(named) < MOST_EXCEPTIONS:
+            named.add(who)
+        return not another
 
     def read(self, out: Out) -> None:
         """All counts; and tell of bursts."""

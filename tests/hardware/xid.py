@@ -53,7 +53,7 @@ FAULTS = {
         "reads far beyond shared memory",
         "mov.u32 %w, 1073741824;\nld.volatile.shared.u32 %w, [%w];",
     ),
-    "trap": Fault(13, "stops at a trap", "trap;"),
+    "trap": Fault(43, "stops at a trap", "trap;"),
 }
 
 

@@ -142,6 +142,23 @@ def test_an_exception_of_many_lines_counts_once() -> None:
     assert counted(bench, 13) == 2, "another process"
 
 
+def test_an_exception_counts_once_whose_last_line_alone_names_the_process() -> None:
+    """As driver 580 tells it on an H200."""
+    bench = simulated("dgx-h100:training").run(3)
+    head = "NVRM: Xid (PCI:0000:1b:00): 13, "
+    for line in (
+        "Graphics SM Warp Exception on (GPC 1, TPC 4, SM 0): Misaligned Address",
+        "Graphics Exception: ESR 0x519730=0x500000f 0x519734=0x0 0x519728=0x1f81fb60",
+        "pid=598, name=python3, Graphics Exception: channel 0x0000000a, Class 0000cbc0",
+    ):
+        bench.machine.kernel_log.write(head + line)
+    bench.run(5)
+    assert counted(bench, 13) == 1
+    bench.machine.kernel_log.write(f"{head}Graphics SM Warp Exception on (GPC 1, TPC 4, SM 0)")
+    bench.run(2)
+    assert counted(bench, 13) == 2, "a later one"
+
+
 def test_records_that_were_overwritten_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     path.write_bytes(b"3,7,1000000,-;a")
