@@ -251,14 +251,18 @@ def on_a_thread(ask: Callable[[], None]) -> None:
     threading.Thread(target=ask, name="allocation", daemon=True).start()
 
 
+def _at_once(ask: Callable[[], None]) -> None:
+    ask()
+
+
 def reads(
     host: Host,
     options: HostOptions,
     gpu_processes: GpuProcesses,
     allocations: Allocations,
-    spawn: Callable[[Callable[[], None]], None] = on_a_thread,
 ) -> Iterator[Read]:
     """The read of all allocations."""
+    spawn = on_a_thread if host.schedulers.slow else _at_once
     asked = AllocationRead(host, options, gpu_processes, allocations, spawn)
     key = ReadKey("allocation", "jobs")
     yield Read(key, (ALLOCATED,), asked.read, asked.every, varies=True)

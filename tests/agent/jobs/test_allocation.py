@@ -50,6 +50,8 @@ SHOWN = (
 class Answers:
     """Slurm's and the kubelet's answers; errors are raised."""
 
+    slow = False
+
     def __init__(self) -> None:
         self.jobs: list[str] | OSError = []
         self.pods: bytes | OSError = FileNotFoundError()
@@ -82,9 +84,7 @@ class AllocationTree(ProcessTree):
         options = HostOptions(
             Configuration(Settings(workload.JobConfig(info=True), source.AllocationConfig(slurm)))
         )
-        (self._given,) = source.reads(
-            host, options, self.gpu_processes, self.allocations, lambda ask: ask()
-        )
+        (self._given,) = source.reads(host, options, self.gpu_processes, self.allocations)
 
     def look(self) -> Reading:
         reading, _ = perform(self._given, self.clock, ReadCosts())
