@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.hardware.labelled_loads.labels import BUSY, HUNG, LABELS, NVLINK, PEER, UNKNOWN
-from tests.hardware.labelled_loads.table import LOADS, LabelledLoad
+from tests.hardware.labelled_loads.load import LabelledLoad
+from tests.hardware.labelled_loads.table import LOADS
 from tests.hardware.labelled_loads.truth import RankTruth, truths
 
 PACKAGE = Path(__file__).parent / "hardware" / "labelled_loads"

@@ -1,5 +1,6 @@
 """One GPU's account: its seconds by state and cause, and the pair that leads now."""
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,12 @@ LAUNCH_PRICE = 0.03
 """Share of each minute for which an inactive GPU counts as busy: launching work costs so much."""
 
 MINUTE = 60.0
+NO_EXCEPTION = 0.5
+"""Seconds of a cause over those without one, at least, for it to stand for these too."""
+
+UNKNOWN: Pair = (State.STARVED, Cause.UNKNOWN)
+PRECEDENTS = (UNKNOWN, *((State.STARVED, c) for c in (Cause.DISK, Cause.NETWORK, Cause.CPU)))
+"""Causes that were seen at work; a thread that launches all the time is one at every look."""
 
 Parts = Mapping[Pair, float]
 """Shares of one second by state and cause; they sum to 1."""
@@ -46,6 +53,38 @@ class LaunchPrice:
         taken = forgiven / lost
         changed = {pair: parts[pair] - part * taken for pair, part in inactive.items()}
         return {**parts, **changed, BUSY: parts.get(BUSY, 0.0) + forgiven}
+
+
+@dataclass(slots=True)
+class RecentCauses:
+    """What a GPU lacked lately: seconds by cause, forgotten within a minute or two.
+
+    Threads are looked at once a second, and the cause of a short pause may be missed: a checkpoint
+    is met in uninterruptible sleep at every other look. A pause that nothing explains is taken for
+    one like those that were explained, as long as these are no rare exception.
+    """
+
+    seconds: dict[Pair, float] = field(default_factory=dict)
+
+    def explain(self, parts: Parts, seconds: float, *, at_rest: bool) -> Parts:
+        """The parts with what is starved by nothing known added to the cause of most pauses.
+
+        `at_rest`: the processes do nothing either, so that nobody prepares or waits for anything.
+        """
+        for pair in self.seconds:
+            self.seconds[pair] *= math.exp(-seconds / MINUTE)
+        for pair, part in parts.items():
+            if pair in PRECEDENTS and part:
+                self.seconds[pair] = self.seconds.get(pair, 0.0) + part * seconds
+        unknown = parts.get(UNKNOWN, 0.0)
+        known = {pair: s for pair, s in self.seconds.items() if pair != UNKNOWN}
+        if not unknown or not known or at_rest:
+            return parts
+        likely = max(known, key=known.__getitem__)
+        if known[likely] < NO_EXCEPTION * self.seconds.get(UNKNOWN, 0.0):
+            return parts
+        rest = {pair: part for pair, part in parts.items() if pair != UNKNOWN}
+        return {**rest, likely: rest.get(likely, 0.0) + unknown}
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
-from agent.diagnosis.account import LaunchPrice, SecondsByState
+from agent.diagnosis.account import LaunchPrice, RecentCauses, SecondsByState
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import Found
@@ -85,6 +85,7 @@ class Account:
 
     booked: SecondsByState = field(default_factory=SecondsByState)
     launching: LaunchPrice = field(default_factory=LaunchPrice)
+    causes: RecentCauses = field(default_factory=RecentCauses)
     memory: GpuMemory = field(default_factory=GpuMemory)
     waits: dict[str, float] = field(default_factory=dict)  # s of waiting by UUID of the culprit
     verdict: Verdict | None = None
@@ -103,7 +104,8 @@ class Account:
             self.verdict = None
             if e is None or division is None:
                 return
-        parts = self.launching.forgive(division.parts, seconds, division.spun)
+        explained = self.causes.explain(division.parts, seconds, at_rest=e.at_rest is True)
+        parts = self.launching.forgive(explained, seconds, division.spun)
         if seconds <= LONGEST:
             self.booked.enter(parts, seconds, now)
         self._found.update(division.found)

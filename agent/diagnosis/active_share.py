@@ -19,20 +19,32 @@ NO_TENSOR, NO_DRAM = 0.005, 0.02
 """Tensor and DRAM activity below which no work is done."""
 
 TRANSFER_RATE = 0.60
-"""Payload over the NVLink limit while only transferring, where it was not seen: 0.67 to 0.79 was
-measured for collectives of 1 GiB, less for small ones."""
+"""Payload over the NVLink limit while only transferring: 0.58 to 0.72 was measured for messages of
+hundreds of MB; gradients of a few MB each came at 0.24 to 0.41, and take longer than is told."""
 
 LEAST_RATE = 0.02
 """Payload over the limit, below which NVLink carries nothing that takes time."""
 
-WORKING_SM = 0.90
-"""SM activity over activity while a GPU computes, where no better was seen of it."""
+WORKING_SM = 0.96
+"""SM activity over activity while a GPU computes, where it was never seen with its links at rest:
+that of dense products. Whatever works less fully is taken to communicate for as long as its payload
+takes at most."""
+
+TRANSFERRING_SM = 0.12
+"""SM activity of a kernel that moves data between GPUs: it takes 16 to 24 of 132 SMs."""
 
 EQUAL = 0.12
 """Relative difference up to which two figures of ranks in lock-step count as the same."""
 
+LEAST_TRANSFER = 0.01
+"""Share of a second below which nothing is called communication."""
+
 LEAST_WAIT = 0.03
 """Share of a second below which ranks are taken to be even."""
+
+DIFFERENT_WORK = 0.15
+"""Difference of the useful share by DRAM and by tensor activity, above which two ranks do not do
+the same."""
 
 CLEARLY_LONGER = 0.05
 """The same by power levels alone: two ranks with exposed communication of 40 % differed by 0.01 to
@@ -77,21 +89,22 @@ class ActiveShares:
 def not_computing(second: ActiveSecond) -> float:
     """Share of the second in which the GPU is active and does no work of its own.
 
-    From the power samples where they have two levels; else from SM activity that lies between
-    spinning and work while the links carry much; all of it where nothing but spinning is seen.
+    From the power samples where they have two levels, or from SM activity that lies between moving
+    data and work while the links carry something, whichever shows more: rest, transfers and work
+    are three levels. All of it where nothing but spinning is seen.
     """
     if only_spins(second):
         return second.activity
-    inactive = 1.0 - second.activity
+    at_lower_power = 0.0
     if second.power is not None and second.power.distinct:
-        return min(second.activity, max(0.0, second.power.lower_share - inactive))
-    if second.sm is None or (second.payload or 0.0) < LEAST_RATE or not second.activity:
-        return 0.0
+        inactive = 1.0 - second.activity
+        at_lower_power = min(second.activity, max(0.0, second.power.lower_share - inactive))
+    if second.sm is None or not second.payload or not second.activity:
+        return at_lower_power
     working = second.working_sm or WORKING_SM
-    spinning = sum(SPINNING_SM) / 2
-    share = (working - second.sm / second.activity) / (working - spinning)
+    share = (working - second.sm / second.activity) / (working - TRANSFERRING_SM)
     exposed = second.activity * min(1.0, max(0.0, share))
-    return min(exposed, (second.payload or 0.0) / TRANSFER_RATE)
+    return max(at_lower_power, min(exposed, second.payload / TRANSFER_RATE))
 
 
 def only_spins(second: ActiveSecond) -> bool:
@@ -112,7 +125,8 @@ def communicating(second: ActiveSecond, idle_work: float) -> float:
         return 0.0
     if second.tensor is not None and second.tensor < NO_TENSOR and payload >= 0.1:
         return idle_work
-    return min(idle_work, payload / TRANSFER_RATE)
+    found = min(idle_work, payload / TRANSFER_RATE)
+    return found if found >= LEAST_TRANSFER else 0.0
 
 
 def alike(one: float | None, other: float | None) -> bool:
@@ -141,16 +155,37 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
     """
     if second.sm is None and peer.sm is None:  # without GPM: utilisation counts the spinning
         return max(_more(second.activity, peer.activity), _longer_at_lower_power(second, peer))
-    mine, theirs = second.dram, peer.dram
-    if mine is None or theirs is None or theirs < NO_DRAM:
-        mine, theirs = second.tensor, peer.tensor
-    if mine is None or theirs is None or theirs < NO_TENSOR or not peer.activity:
+    useful = _useful(second, peer)
+    if useful is None:
         return 0.0
-    useful = min(1.0, mine * peer.activity / theirs)
     waited = second.activity - useful
     if waited < LEAST_WAIT or not consistent(second, peer, useful, waited):
         return _longer_at_lower_power(second, peer)
     return waited
+
+
+def _useful(second: ActiveSecond, peer: ActiveSecond) -> float | None:
+    """Share of the second that does what the peer does in its own active time; None where nothing
+    tells.
+
+    By DRAM and by tensor activity, which agree where both do the same work. Where they do not (a
+    parameter server and who it serves), by SM activity.
+    """
+    if not peer.activity:
+        return None
+    pairs = ((second.dram, peer.dram, NO_DRAM), (second.tensor, peer.tensor, NO_TENSOR))
+    told = [
+        min(1.0, mine * peer.activity / theirs)
+        for mine, theirs, least in pairs
+        if mine is not None and theirs is not None and theirs >= least
+    ]
+    if not told:
+        return None
+    if max(told) - min(told) <= DIFFERENT_WORK or second.sm is None or peer.sm is None:
+        return told[0]
+    spinning, working = sum(SPINNING_SM) / 2, peer.sm / peer.activity
+    works = (second.sm - second.activity * spinning) / max(working - spinning, spinning)
+    return min(1.0, max(0.0, works) + (second.payload or 0.0) / TRANSFER_RATE)
 
 
 def _more(one: float, other: float) -> float:

@@ -174,6 +174,8 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
     """Utilisation counts spinning and copies; power at the lower of two levels, or below half of
     what a peer draws, does not."""
     second, limits = e.second, e.context.thresholds
+    if e.spins and any(peer.spins for peer in e.peers):
+        return ActiveShares(0.0, 0.0, second.activity)
     shares = divide(second, {peer.gpu: peer.second for peer in e.peers})
     if shares.waiting or shares.communicating or not e.looks_busy or not e.peers:
         return shares

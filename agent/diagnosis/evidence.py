@@ -140,6 +140,19 @@ class Evidence:
     def fullest(self, path: str) -> PathUse | None:
         return next(iter(self.wires(path)), None)
 
+    @cached_property
+    def mean_pcie_ratio(self) -> float:
+        """PCIe traffic of the fuller direction over its limit, of the last seconds: one reading
+        may be of 20 ms alone."""
+        rates = [
+            self.context.samples.rate(metric, *self.labels, seconds=SPAN)
+            for metric in (pcie.TRANSMITTED, pcie.RECEIVED)
+        ]
+        wire, known = self.fullest("pcie"), [rate for rate in rates if rate is not None]
+        if wire is None:
+            return 0.0
+        return max(known) / wire.limit if known else wire.ratio
+
     def share_of_slot(self, wire: PathUse) -> float:
         """What PCIe carries of what it can carry now: a slot that is stuck at a lower generation
         carries half as much for each. The generation is read once a minute: where it would mean
@@ -200,12 +213,12 @@ class Evidence:
         """Means of the last seconds, as far as they tell work from waiting and transfers."""
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
         rates = {w: samples.mean(activity.NVLINK_RATE, *self.labels, w, seconds=SPAN) for w in BOTH}
+        if None in rates.values():  # without GPM: what the counters of bytes tell
+            rates = {w: samples.rate(c, *self.labels, seconds=SPAN) for w, c in PAYLOAD.items()}
+        if None in rates.values():
+            rates.update({w.direction: w.ratio * w.limit for w in self.wires("nvlink")})
         known = [rate / limit for rate in rates.values() if rate is not None and limit]
-        sent = rates["transmit"]
-        if not known and self.nvlink is not None:  # without GPM: what the counters of bytes tell
-            known = [self.nvlink.ratio]
-            sending = [w for w in self.wires("nvlink") if w.direction == "transmit"]
-            sent = sending[0].ratio * sending[0].limit if sending else None
+        sent = rates.get("transmit")
         return ActiveSecond(
             activity=samples.mean(activity.ACTIVITY, *self.labels, seconds=SPAN) or 0.0,
             sm=samples.mean(activity.SM_ACTIVE, *self.labels, seconds=SPAN),
@@ -371,6 +384,8 @@ def _of_now(wire: PathUse, payload: float | None) -> PathUse:
     consistent = LEAST_PAYLOAD * wire.ratio <= now <= MOST_PAYLOAD * wire.ratio
     return wire if consistent else wire._replace(ratio=now)
 
+
+PAYLOAD = {"transmit": nvlink.TRANSMITTED, "receive": nvlink.RECEIVED}
 
 LEAST_PAYLOAD, MOST_PAYLOAD = 0.6, 1.2
 """Payload over wire while both tell of the same traffic: 0.86 was measured on full links."""

@@ -17,11 +17,15 @@ HOUR = 3600.0
 LOADED = 0.5
 """Activity from which the SM clock says what the GPU can do at this power."""
 
+ALL_THE_TIME = 0.9
+"""Activity from which SM activity over it is that of the work: a job that starts works less."""
+
 POWER_STEP = 0.05
 """Shares of the power limit that count as alike."""
 
-LINKS_AT_REST = 0.01
-"""Payload over the NVLink limit below which SM activity is the GPU's own work."""
+LINKS_AT_REST = 0.001
+"""Payload over the NVLink limit below which SM activity is the GPU's own work: gradients of a small
+network that take 5 % of a step are 0.012."""
 
 
 @dataclass(slots=True)
@@ -83,7 +87,8 @@ class GpuMemory:
     def _learn(self, e: Evidence, now: float) -> None:
         """Remember how the GPU looks while it works undisturbed."""
         second = e.second
-        if second.sm and second.activity > LOADED and (second.payload or 0.0) < LINKS_AT_REST:
+        own = not e.spins and (second.payload or 0.0) < LINKS_AT_REST
+        if second.sm and second.activity > ALL_THE_TIME and own:
             share = min(1.0, second.sm / second.activity)
             self._working_sm = max(share, self._working_sm or 0.0)
         clock, power = e.sm_clock, e.power

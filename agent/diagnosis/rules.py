@@ -140,9 +140,10 @@ def pageable(e: Evidence, share: float) -> Found:
     if wire is None or cores is None or e.pcie_peer_traffic:
         return NOTHING
     one = COPIES * share <= cores < MANY_THREADS
-    if not one or wire.ratio * wire.limit < PAGEABLE:
+    used = e.mean_pcie_ratio
+    if not one or used * wire.limit < PAGEABLE or used > share:  # more than fits into the pauses
         return NOTHING
-    figures = traffic("traffic", wire.ratio, wire.limit), Figure("cores", cores, None, CORES)
+    figures = traffic("traffic", used, wire.limit), Figure("cores", cores, None, CORES)
     return (Fact(FactKind.PAGEABLE_COPIES, figures),)
 
 

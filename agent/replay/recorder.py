@@ -122,6 +122,7 @@ class TapeRecorder:
             files=RecordingFiles(host.files, self._writer, masks),
             psutil=RecordingPsutil(host.psutil, self._writer),
             kernel_log=host.kernel_log,  # passed on, not taped: it names people's programs
+            nccl=host.nccl,  # the same: it names hosts
         )
 
     @property

@@ -1,99 +1,46 @@
-"""`python -m tests.hardware.share_trials [SLOT ...] [--until S] [--json FILE]`: told against true.
+"""`python -m tests.hardware.share_trials [SLOT ...] [--until S] [--tape STEM]`: told against true.
 
 Plays labelled loads on real GPUs while two agents watch, one of them without GPM, and compares the
 shares that each booked with what the load's own clock says of the same seconds. A slot is a load,
-or two loads of one GPU joined by `+` beside each other. Pulses are compared with the true steps.
+or two loads of one GPU joined by `+` beside each other. Steps are compared with the true ones.
+
+With --tape all that both agents were told goes to STEM.tape, and what was true to STEM.json, from
+which `python -m tests.hardware.share_replay STEM` tells it again by the rules of that day.
 """
 
 import argparse
 import asyncio
-import json
 import statistics
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from agent.cli.assembly import real_hardware
+from agent.cli.assembly import real_hardware, recorded
 from agent.config.settings import Settings
-from agent.model import PAIRS
-from tests.hardware.bench import Watcher
+from tests.hardware.bench import MachineClock, Watcher
 from tests.hardware.labelled_loads.table import LOADS
 from tests.hardware.raw_traces.__main__ import SLOTS, WARM_UP
 from tests.hardware.raw_traces.running import Failed, PlayedLoad
+from tests.hardware.share_comparison import Told, TrueSpan, booked, summary, told, write_truth
 from tests.hardware.without_gpm import without_gpm
-
-SETTLED = 7.0
-"""Seconds of the steady phase that do not count: power and means look back 6 s."""
 
 SECONDS = 12.0
 """Seconds of the steady phase that count."""
 
 AHEAD = 3
-WITHIN = {"gpm": 0.05, "nvml": 0.10}
-LOST = ("starved", "hung", "throttled")
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One GPU under one load: true and told shares by label, and how far they are apart."""
-
-    load: str
-    gpu: int
-    signals: str
-    true: dict[str, float]
-    told: dict[str, float]
-    error: float
-    right_cause: float | None  # of the seconds told as lost those with a true cause
-    step: float | None = None
-    told_step: float | None = None
-
-    def __str__(self) -> str:
-        labels = sorted({*self.true, *self.told}, key=lambda k: -self.true.get(k, 0.0))
-        parts = " ".join(
-            f"{label} {self.true.get(label, 0):.3f}/{self.told.get(label, 0):.3f}"
-            for label in labels
-            if max(self.true.get(label, 0), self.told.get(label, 0)) >= 0.01
-        )
-        mark = "" if self.error <= WITHIN[self.signals] else " OFF"
-        cause = "" if self.right_cause is None else f" cause {self.right_cause:.2f}"
-        head = f"{self.load:26} gpu{self.gpu} {self.signals:4} err {self.error:.3f}"
-        return f"{head}{mark}{cause} | {parts}"
+def _settled(slot: str) -> float:
+    """Seconds of the steady phase of a slot that do not count."""
+    return max(LOADS[name].settles for name in slot.split("+"))
 
 
-def label(state: str, cause: str) -> str:
-    """As the loads' clocks name it: `busy`, `hung`, `starved/disk`."""
-    return state if cause == "none" else f"{state}/{cause}"
-
-
-def booked(watcher: Watcher) -> dict[int, dict[str, float]]:
-    """Seconds by label of every GPU, so far."""
-    diagnosis = watcher.agent.diagnosis
-    return {
-        one.index: {
-            label(*(part.value for part in pair)): diagnosis.accounts[one.uuid].booked.seconds[pair]
-            for pair in PAIRS
-        }
-        for one in watcher.agent.gpus.inventory.gpus
-        if one.uuid in diagnosis.accounts
-    }
-
-
-def compared(
-    load: str, gpu: int, signals: str, true: dict[str, float], seconds: dict[str, float]
-) -> Told:
-    """True shares against told seconds. What a GPU rests counts alike whatever it is called by the
-    load's own clock (idle or starved by nothing known)."""
-    total = sum(seconds.values()) or 1.0
-    told = {name: s / total for name, s in seconds.items() if s}
-    names = {*true, *told}
-    error = max(abs(true.get(n, 0.0) - told.get(n, 0.0)) for n in names)
-    lost = {n: s for n, s in told.items() if n.split("/")[0] in LOST}
-    right = sum(min(s, true.get(n, 0.0) + 0.03) for n, s in lost.items())
-    whole = sum(lost.values())
-    return Told(load, gpu, signals, true, told, error, right / whole if whole > 0.05 else None)
+def _seconds(slot: str) -> float:
+    """Seconds of its steady phase."""
+    return max(_settled(slot) + SECONDS, *(LOADS[name].seconds for name in slot.split("+")))
 
 
 async def _tick(watchers: Sequence[Watcher], until: float) -> None:
@@ -109,10 +56,15 @@ class Trials:
     """All slots of one call; two agents live through all of them."""
 
     def __init__(self, until: float) -> None:
-        hardware = real_hardware()
-        with_gpm = Watcher(hardware, Settings())
-        no_gpm = Watcher(without_gpm(hardware), Settings())
+        clock = MachineClock()
+        hardware, self._recorder = recorded(real_hardware(), clock)
+        self._start = time.monotonic()  # the first question comes now: the tape's time begins
+        with_gpm = Watcher(hardware, Settings(), clock)
+        no_gpm = Watcher(without_gpm(hardware), Settings(), clock)
         self.watchers = {"gpm": with_gpm, "nvml": no_gpm}
+        for watcher in self.watchers.values():
+            watcher.agent.nccl.start()
+        self.spans: list[TrueSpan] = []  # CLOCK_MONOTONIC
         self._end = time.monotonic() + until
         self._ready: dict[str, list[PlayedLoad]] = {}
 
@@ -121,7 +73,7 @@ class Trials:
         for place, slot in enumerate(slots):
             for later in slots[place : place + AHEAD]:
                 self._prepare(later)
-            if self._end - time.monotonic() < SETTLED + SECONDS + 10:
+            if self._end - time.monotonic() < _seconds(slot) + 10:
                 print(f"no time left for {slot}", flush=True)
                 continue
             try:
@@ -136,10 +88,19 @@ class Trials:
             for load in loads:
                 load.stop()
 
+    def write(self, stem: Path) -> None:
+        """The tape, and what was true, in seconds of the tape."""
+        self._recorder.write(stem.with_suffix(".tape"))
+        start = self._start
+        write_truth(
+            stem.with_suffix(".json"),
+            (replace(s, since=s.since - start, until=s.until - start) for s in self.spans),
+        )
+
     def _prepare(self, slot: str) -> None:
         if slot not in self._ready:
             self._ready[slot] = [
-                PlayedLoad(name, SETTLED + SECONDS + 60, number % 2)
+                PlayedLoad(name, _seconds(slot) + 60, number % 2)
                 for number, name in enumerate(slot.split("+"))
             ]
 
@@ -152,49 +113,47 @@ class Trials:
             if time.monotonic() > end or any(load.process.poll() is not None for load in loads):
                 raise Failed(f"{slot}: {[load.errors() for load in loads]}")
             asyncio.run(_tick(watchers, time.monotonic() + 1.0))
-        asyncio.run(_tick(watchers, time.monotonic() + SETTLED))
+        settled = _settled(slot)
+        seconds = _seconds(slot) - settled
+        asyncio.run(_tick(watchers, time.monotonic() + settled))
         since = time.monotonic()
         before = {signals: booked(w) for signals, w in self.watchers.items()}
-        asyncio.run(_tick(watchers, since + SECONDS))
+        asyncio.run(_tick(watchers, since + seconds))
         until = time.monotonic()
         after = {signals: booked(w) for signals, w in self.watchers.items()}
         for load in loads:
             load.await_truth(until, 5.0)
         for load in loads:
             for truth in load.truths().values():
-                lengths = truth.lengths(since, until)
+                lengths = truth.lengths(since, until) if load.load.pulse else ()
                 step = statistics.fmean(lengths) if lengths else None
-                for signals in self.watchers:
-                    seconds = {
-                        name: after[signals][truth.gpu][name] - before[signals][truth.gpu][name]
-                        for name in after[signals][truth.gpu]
-                    }
-                    found = compared(
-                        load.name, truth.gpu, signals, truth.shares(since, until), seconds
-                    )
-                    yield Told(**{**asdict(found), "step": step})
+                shares = truth.shares(since, until)
+                span = TrueSpan(load.name, truth.gpu, since, until, shares, step)
+                self.spans.append(span)
+                for signals, watcher in self.watchers.items():
+                    yield told(span, signals, watcher, before[signals], after[signals])
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a line a GPU and load; 0 where the goals are reached."""
+    """Print a line a GPU and load, and how many are as near to the truth as they should be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("slots", nargs="*", default=[s for s in SLOTS if s != "ras"])
     parser.add_argument("--until", type=float, default=520.0)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--tape", type=Path, metavar="STEM")
     given = parser.parse_args(arguments)
     unknown = [n for slot in given.slots for n in slot.split("+") if n not in LOADS]
     if unknown:
         parser.error(f"no such load: {', '.join(unknown)}")
     found = []
-    for told in Trials(given.until).run(given.slots):
-        print(told, flush=True)
-        found.append(told)
-    for signals, bound in WITHIN.items():
-        mine = [t for t in found if t.signals == signals]
-        within = sum(t.error <= bound for t in mine)
-        print(f"{signals}: {within} of {len(mine)} within {bound:.0%}")
-    if given.json:
-        given.json.write_text(json.dumps([asdict(t) for t in found]), encoding="utf-8")
+    trials = Trials(given.until)
+    try:
+        for one in trials.run(given.slots):
+            print(one, flush=True)
+            found.append(one)
+    finally:
+        if given.tape:
+            trials.write(given.tape)
+    print(summary(found))
     return 0
 
 

@@ -134,7 +134,7 @@ OVERLOADED = second(100, 87.9, 11.0, 53.0, 0.7)
 
 def test_what_moves_behind_the_culprits_kernels_is_no_communication_of_the_waiter() -> None:
     """Bytes alone do not tell when they moved: once all are there, all transfer as long."""
-    culprit = replace(OVERLOADED, payload=0.05, sent=0.05)
+    culprit = replace(OVERLOADED, payload=0.05, sent=0.05, working_sm=0.879)
     waiter = replace(second(100, 49.9, 4.4, 21.0, 0.7, lower=0.6), payload=0.05, sent=0.05)
     found = divide(waiter, {PEER: culprit})
     assert found.waits_for == PEER

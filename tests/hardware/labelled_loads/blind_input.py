@@ -71,7 +71,7 @@ def language_model(layers: int = 12, width: int = 768) -> LanguageModel:
         return LanguageModel(layers, width)
 
 
-def _train_as_they_come(
+def train_as_they_come(
     batches: Iterable[Any],
     tokens: LoadedTokens,
     trainer: Trainer,
@@ -146,7 +146,7 @@ def files_mapped(
         multiprocessing_context="fork",
     )
     tokens = LoadedTokens(batch)
-    _train_as_they_come(loader, tokens, Trainer(language_model(), tokens.loss), seconds, cause=DISK)
+    train_as_they_come(loader, tokens, Trainer(language_model(), tokens.loss), seconds, cause=DISK)
 
 
 def _small_file(size: int) -> int:
@@ -241,7 +241,7 @@ def tokenising(seconds: float, *, batch: int, cpu_seconds: float, threads: int) 
     for _ in range(threads):
         threading.Thread(target=work, daemon=True).start()
     batches = iter(made.get, None)
-    _train_as_they_come(batches, tokens, trainer, seconds, cause=CPU, levels=[(CPU, alone, None)])
+    train_as_they_come(batches, tokens, trainer, seconds, cause=CPU, levels=[(CPU, alone, None)])
 
 
 class ObjectStore(http.server.ThreadingHTTPServer):

@@ -36,7 +36,7 @@ WARM_UP = 4
 """Steps before the steady phase."""
 
 
-def _share_memory(parameters: list[Any]) -> tuple[Any, Any]:
+def share_memory(parameters: list[Any]) -> tuple[Any, Any]:
     """All parameters in one tensor, and all gradients: one collective moves them."""
     count = sum(parameter.numel() for parameter in parameters)
     values, gradients = (torch.zeros(count, device=DEVICE) for _ in range(2))
@@ -57,7 +57,7 @@ class HandWrittenSteps:
         self.tokens = LoadedTokens(batch)
         network = language_model(layers, width)
         parameters = list(network.parameters())
-        self.values, self.gradients = _share_memory(parameters)
+        self.values, self.gradients = share_memory(parameters)
         self._trainer = Trainer(network, self.tokens.loss)
         self._optimiser = torch.optim.AdamW(parameters, lr=1e-5, foreach=True)
         self._token = torch.zeros(1, device=DEVICE)

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.hardware.labelled_loads.table import LOADS, LabelledLoad
+from tests.hardware.labelled_loads.load import LabelledLoad
+from tests.hardware.labelled_loads.table import LOADS
 from tests.hardware.labelled_loads.truth import RankTruth, truths
 from tests.hardware.raw_traces.processes import ProcessRecording
 

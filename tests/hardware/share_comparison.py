@@ -1,0 +1,169 @@
+"""What an agent tells of a load against what the load's own clock knows."""
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from agent.diagnosis import pulses
+from agent.model import PAIRS
+from tests.hardware.bench import Watcher
+
+SIGNALS = ("gpm", "nvml")
+WITHIN = {"gpm": 0.05, "nvml": 0.10}
+"""How far a share may be off, by what the agent could read."""
+
+STEP_WITHIN = 0.01
+LOST = ("starved", "hung", "throttled")
+SLACK = 0.03
+"""Share of the time by which a true cause may be exceeded and is still the right one."""
+
+Seconds = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class TrueSpan:
+    """One GPU under a load for a while (seconds of the tape, or CLOCK_MONOTONIC), by its clock."""
+
+    load: str
+    gpu: int
+    since: float
+    until: float
+    shares: Mapping[str, float]
+    step: float | None = None  # mean seconds of a step; None where steps are not regular
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One GPU under one load: true and told shares by label, and how far they are apart."""
+
+    span: TrueSpan
+    signals: str
+    shares: Mapping[str, float]
+    steps: Sequence[float] = field(default=())  # each tick's step, where one was told
+
+    @property
+    def error(self) -> float:
+        """The largest difference of a share."""
+        true = self.span.shares
+        return max(abs(true.get(n, 0.0) - self.shares.get(n, 0.0)) for n in {*true, *self.shares})
+
+    @property
+    def right_cause(self) -> float | None:
+        """Of the time told as lost the part with a true cause; None where next to none is lost."""
+        lost = {n: s for n, s in self.shares.items() if n.split("/")[0] in LOST}
+        right = sum(min(s, self.span.shares.get(n, 0.0) + SLACK) for n, s in lost.items())
+        whole = sum(lost.values())
+        return right / whole if whole > 0.05 else None
+
+    @property
+    def is_within(self) -> bool:
+        return self.error <= WITHIN[self.signals]
+
+    @property
+    def step_error(self) -> float | None:
+        """Relative error of the last step told; None where none was."""
+        if not self.steps or not self.span.step:
+            return None
+        return self.steps[-1] / self.span.step - 1.0
+
+    def __str__(self) -> str:
+        true = self.span.shares
+        labels = sorted({*self.shares, *true}, key=lambda k: -true.get(k, 0.0))
+        parts = " ".join(
+            f"{label} {true.get(label, 0):.3f}/{self.shares.get(label, 0):.3f}"
+            for label in labels
+            if max(true.get(label, 0), self.shares.get(label, 0)) >= 0.01
+        )
+        mark = "   " if self.is_within else "OFF"
+        cause = "" if self.right_cause is None else f" cause {self.right_cause:.2f}"
+        step = self._step()
+        head = f"{self.span.load:26} gpu{self.span.gpu} {self.signals:4} {mark} {self.error:.3f}"
+        return f"{head}{cause} | {parts}{step}"
+
+    def _step(self) -> str:
+        if self.span.step is None and not self.steps:
+            return ""
+        true = "none" if self.span.step is None else f"{self.span.step:.4f}"
+        told = f"{self.steps[-1]:.4f}" if self.steps else "none"
+        error = "" if self.step_error is None else f" ({self.step_error:+.1%})"
+        return f" | step {true} told {told}{error} in {len(self.steps)} ticks"
+
+
+def label(state: str, cause: str) -> str:
+    """As the loads' clocks name it: `busy`, `hung`, `starved/disk`."""
+    return state if cause == "none" else f"{state}/{cause}"
+
+
+LABELS = {pair: label(*(part.value for part in pair)) for pair in PAIRS}
+
+
+def booked(watcher: Watcher) -> dict[int, Seconds]:
+    """Seconds by label of every GPU, so far."""
+    diagnosis = watcher.agent.diagnosis
+    return {
+        one.index: {
+            LABELS[pair]: seconds
+            for pair, seconds in diagnosis.accounts[one.uuid].booked.seconds.items()
+        }
+        for one in watcher.agent.gpus.inventory.gpus
+        if one.uuid in diagnosis.accounts
+    }
+
+
+def told(
+    span: TrueSpan,
+    signals: str,
+    watcher: Watcher,
+    before: Mapping[int, Seconds],
+    after: Mapping[int, Seconds],
+) -> Told:
+    """What an agent booked between two moments, and the steps that it told meanwhile."""
+    earlier = before.get(span.gpu, {})
+    seconds = {name: s - earlier.get(name, 0.0) for name, s in after[span.gpu].items()}
+    total = sum(seconds.values()) or 1.0
+    steps = tuple(
+        sample.value
+        for snapshot in watcher.snapshots
+        if span.since <= snapshot.at <= span.until
+        for sample in snapshot.readings[pulses.KEY].samples
+        if sample.metric is pulses.STEP and sample.labels[0] == str(span.gpu)
+    )
+    return Told(span, signals, {n: s / total for n, s in seconds.items() if s}, steps)
+
+
+def summary(found: Iterable[Told]) -> str:
+    """How many are within their bounds, and how much of what was told as lost has its cause."""
+    lines = []
+    kept = list(found)
+    for signals in SIGNALS:
+        mine = [t for t in kept if t.signals == signals]
+        if not mine:
+            continue
+        within = sum(t.is_within for t in mine)
+        causes = [t.right_cause for t in mine if t.right_cause is not None]
+        right = f"{statistics.fmean(causes):.3f}" if causes else "-"
+        lines.append(
+            f"{signals}: {within} of {len(mine)} GPUs within {WITHIN[signals]:.0%}; right cause "
+            f"of what was told as lost {right}"
+        )
+        stepping = [t for t in mine if t.span.step]
+        claimed = [t for t in stepping if t.step_error is not None]
+        good = sum(abs(t.step_error or 0.0) <= STEP_WITHIN for t in claimed)
+        irregular = sum(len(t.steps) for t in mine if t.span.step is None)
+        lines.append(
+            f"{signals}: steps of {len(claimed)} of {len(stepping)} GPUs told, {good} within "
+            f"{STEP_WITHIN:.0%}; {irregular} ticks with a step where there is none"
+        )
+    return "\n".join(lines)
+
+
+def write_truth(path: Path, spans: Iterable[TrueSpan]) -> None:
+    """The truth of a tape, as `read_truth` reads it."""
+    path.write_text(json.dumps([asdict(span) for span in spans], indent=1), encoding="utf-8")
+
+
+def read_truth(path: Path) -> list[TrueSpan]:
+    """What was true while a tape was recorded; times are seconds since its first question."""
+    return [TrueSpan(**row) for row in json.loads(path.read_text(encoding="utf-8"))]

@@ -1,0 +1,70 @@
+"""`python -m tests.hardware.share_replay STEM ... [--only LOAD]`: tapes of share trials, told anew.
+
+STEM.tape and STEM.json come from `python -m tests.hardware.share_trials --tape STEM`.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from agent.cli.assembly import taped_hardware
+from agent.clock import FrozenClock
+from agent.config.settings import Settings
+from tests.hardware.bench import Watcher
+from tests.hardware.share_comparison import (
+    SIGNALS,
+    Told,
+    booked,
+    read_truth,
+    summary,
+    told,
+)
+from tests.hardware.without_gpm import without_gpm
+
+LATE = 0.25
+"""Seconds by which a tick of the replay comes after that of the tape, which takes time."""
+
+
+def replayed(stem: Path, signals: str) -> Iterator[Told]:
+    """What the agent of now tells of each load on a tape."""
+    spans = sorted(read_truth(stem.with_suffix(".json")), key=lambda s: s.since)
+    clock = FrozenClock()
+    hardware = taped_hardware(stem.with_suffix(".tape"), clock)
+    watcher = Watcher(hardware if signals == "gpm" else without_gpm(hardware), Settings(), clock)
+    clock.advance(LATE)
+    for (since, until), group in groupby(spans, key=lambda s: (s.since, s.until)):
+        _until(watcher, clock, since)
+        before = booked(watcher)
+        _until(watcher, clock, until)
+        after = booked(watcher)
+        yield from (told(span, signals, watcher, before, after) for span in group)
+
+
+def _until(watcher: Watcher, clock: FrozenClock, end: float) -> None:
+    while clock.monotonic() <= end:
+        asyncio.run(watcher.tick())
+        clock.advance(1.0)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a line a GPU and load, as the trial did."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stems", nargs="+", type=Path)
+    parser.add_argument("--only", default="")
+    given = parser.parse_args(arguments)
+    found = []
+    for stem in given.stems:
+        for signals in SIGNALS:
+            for one in replayed(stem, signals):
+                if given.only in one.span.load:
+                    print(one, flush=True)
+                    found.append(one)
+    print(summary(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
