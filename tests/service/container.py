@@ -55,6 +55,8 @@ NUMBERS = itertools.count()
 BOOTED = 60.0
 """Seconds until it runs; 1 on an idle machine."""
 
+ENDED = 10.0
+
 
 def cache(*more: str) -> Path:
     """The root of the machine, with more packages, made if it is not there."""
@@ -135,13 +137,17 @@ class Container:
         if self.first:  # it outlives an nspawn that was killed
             with suppress(ProcessLookupError):
                 os.kill(self.first, signal.SIGKILL)
-        for name in HIERARCHIES:
-            below = Path("/sys/fs/cgroup", name, self.group)
-            for folder in sorted(below.rglob("*/"), reverse=True):
+        with suppress(AssertionError):  # what is left of the last process may take its time
+            eventually(self._left_no_groups, ENDED, "an end of its control groups")
+
+    def _left_no_groups(self) -> bool:
+        """Whether its control groups are gone, once those without a process were removed."""
+        places = [Path("/sys/fs/cgroup", name, self.group) for name in HIERARCHIES]
+        for place in filter(Path.exists, places):
+            for folder in (*sorted(place.rglob("*/"), reverse=True), place):
                 with suppress(OSError):
                     folder.rmdir()
-            with suppress(OSError):
-                below.rmdir()
+        return not any(map(Path.exists, places))
 
     def _found_first(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()

@@ -61,8 +61,8 @@ class Cluster:
             f"echo {ADDRESS} {host} >>/etc/hosts; mkdir -p /var/spool/slurmd /var/spool/slurmctld; "
             "for n in 0 1 2 3; do mknod -m 666 /dev/nvidia$n c 195 $n; done"
         )
-        for name in ("devices", "freezer"):
-            self.run(f"mount -o remount,bind,rw /sys/fs/cgroup/{name}")
+        writable = "mount -o remount,bind,rw $at || true"
+        self.run(f"for at in /sys/fs/cgroup/*/; do {writable}; done 2>/dev/null")
         self.run(
             f"ip link add name one type veth peer name two && ip addr add {ADDRESS}/24 dev one && "
             "ip link set one up && ip link set two up && systemctl start munge slurmctld slurmd"
