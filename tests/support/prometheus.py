@@ -71,7 +71,9 @@ class Prometheus:
         """Blocks of samples that have times of their own; before the server starts."""
         promtool = shutil.which("promtool")
         assert promtool, "promtool is not installed: apt-get install prometheus"
-        command = [promtool, "tsdb", "create-blocks-from", "openmetrics", "-q"]
+        # Each block is made by a pass over all of the samples.
+        command = [promtool, "tsdb", "create-blocks-from", "--max-block-duration=64h"]
+        command += ["openmetrics", "-q"]
         subprocess.run([*command, str(openmetrics), str(self.data)], check=True)
 
     def __enter__(self) -> "Prometheus":
