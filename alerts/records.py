@@ -5,12 +5,19 @@ from agent.limits import paths
 from agent.model import Metric, State
 from agent.sources import power, workload
 from alerts.model import Group, Recording
-from alerts.promql import GPU, NODE, increase, observed_share, rate, share
-from alerts.spans import Terms
+from alerts.promql import GPU, NODE, observed_share, rate, share
+from alerts.spans import Terms, span
+from alerts.values import seconds
 
 SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
 JOULES_RECORD = "instance_job_id:dgx_gpu_energy_joules:increase5m"
 REPORT_EVERY = "5m"
+REPORT_STEP = "15s"
+"""How near a job's begin and end are met; where scrapes are rarer, as near as they are."""
+
+REPORT_MEMORY = "2m"
+"""The longest gap between two samples whose growth is counted."""
+
 STEPS_WINDOW = "5m"
 VERDICT = "state, cause"
 
@@ -115,12 +122,21 @@ OF_JOB = "job_id, user, partition, account"
 
 def by_job(counter: Metric, terms: Terms, record: str, *more: str) -> Recording:
     """Growth of a counter of GPUs by node and job; that of a GPU which several jobs share, or none
-    has, goes to no job."""
-    grown = increase(counter, terms.over(REPORT_EVERY))
+    has, goes to no job.
+
+    From sample to sample, which sums up to what the counter has grown: increase() draws its window
+    out to the edges, and would give a job all of the five minutes in which it began. Windows do not
+    overlap, wherever they begin: Prometheus 2 counts a sample at both ends.
+    """
+    step, memory = terms.over(REPORT_STEP), terms.over(REPORT_MEMORY)
+    grown = f"clamp_min({counter} - last_over_time({counter}[{memory}] offset {step}), 0)"
     mine = f"{grown} * on ({GPU}) group_left ({OF_JOB}) ({ONE_JOB})"
     rest = f"{grown} unless on ({GPU}) ({ONE_JOB})"
     inside = ", ".join((NODE, OF_JOB, *more))
-    return Recording(record, f"sum by ({inside}) ({mine} or {rest})")
+    window = span(seconds(terms.over(REPORT_EVERY)) - 0.001)
+    return Recording(
+        record, f"sum_over_time(sum by ({inside}) ({mine} or {rest})[{window}:{step}])"
+    )
 
 
 def report_records(terms: Terms) -> Group:

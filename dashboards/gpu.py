@@ -2,7 +2,17 @@
 
 from agent.jobs.identity import JobLabels
 from agent.model import State
-from agent.sources import activity, clocks, gpu, memory, power, process, temperature, workload
+from agent.sources import (
+    activity,
+    allocation,
+    clocks,
+    gpu,
+    memory,
+    power,
+    process,
+    temperature,
+    workload,
+)
 from dashboards.board import Board, Row
 from dashboards.colours import LOST, NEUTRAL
 from dashboards.gpu_health import HARM, MEMORY_HEALTH
@@ -146,16 +156,26 @@ IDENTITY = Row(
             overrides=[wide("uuid", 350), wide("model", 240)],
             width=24,
         ),
-        graph("Processes", process.PROCESSES.meaning, Query(now(process.PROCESSES), NAME), width=8),
+        graph("Processes", process.PROCESSES.meaning, Query(now(process.PROCESSES), NAME), width=6),
         graph(
-            "Memory of processes", process.MEMORY.meaning, Query(now(process.MEMORY), NAME), width=8
+            "Given to a job and not used",
+            "1 while a job was given the GPU and has no process on it.",
+            Query(
+                where(now(allocation.ALLOCATED), f"== 1 unless {now(process.PROCESSES).expr} > 0"),
+                NAME,
+            ),
+            width=6,
+            empty="unless Slurm or the kubelet tell what jobs were given",
+        ),
+        graph(
+            "Memory of processes", process.MEMORY.meaning, Query(now(process.MEMORY), NAME), width=6
         ),
         graph(
             "NVML's utilisation",
             gpu.UTILIZATION.meaning,
             Query(now(gpu.UTILIZATION), NAME),
             whole=True,
-            width=8,
+            width=6,
         ),
         graph(
             "Memory of each process",

@@ -112,9 +112,8 @@ class JobRecord:
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
         self._pace = (self._wall - self.wall) / (now - self.began) if now > self.began else 1.0
-        ages = self._told(samples, workload.LIVES)
-        if self._older is None and ages:
-            self._older = max(0.0, max(ages) - (now - self.began))
+        if self._older is None:
+            self._older = self._age(samples, now)
         drawn = self._told(samples, power.POWER)
         if drawn:
             self.joules = (self.joules or 0.0) + sum(drawn) * seconds
@@ -126,6 +125,13 @@ class JobRecord:
         if self.speed.take(now, seconds, self.step):
             self._bins.append(self._bin(samples, now, neighbours))
         self._compare(now)
+
+    def _age(self, samples: SampleStore, now: float) -> float | None:
+        """For how long it had run when it was met. What was read before its own processes were is
+        the age of others: of the step of a Slurm job that ran on these GPUs before."""
+        read = {int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS)}
+        ages = self._told(samples, workload.LIVES) if read & self.group.pids else []
+        return max(0.0, max(ages) - (now - self.began)) if ages else None
 
     def _told(self, samples: SampleStore, metric: Metric, *labels: str) -> list[float]:
         """The values of its GPUs that are known."""

@@ -25,7 +25,10 @@ PATH = b"/v1.PodResourcesLister/List"
 
 
 class Schedulers(Protocol):
-    """What may be asked; both raise OSError where there is no answer."""
+    """What may be asked; both raise OSError where there is no answer. `slow`: they may take their
+    time."""
+
+    slow: bool
 
     def slurm(self, host: str) -> list[str]:
         """Each job on this host, as `scontrol --details --oneliner show job` writes it."""
@@ -35,7 +38,9 @@ class Schedulers(Protocol):
 
 
 class NoSchedulers:
-    """Nobody to ask: simulated and taped machines."""
+    """Nobody to ask: taped machines."""
+
+    slow = False
 
     def slurm(self, host: str) -> list[str]:
         raise FileNotFoundError(f"no Slurm on {host}")
@@ -47,6 +52,8 @@ class NoSchedulers:
 class RealSchedulers:
     """The commands `squeue` and `scontrol`, and the kubelet's socket. What a job was given does not
     change while it runs: each is asked for once."""
+
+    slow = True
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}

@@ -62,12 +62,14 @@ def by_minor(files: FileTree) -> dict[int, str]:
     return found
 
 
-def allowed(devices: str, minors: Iterable[int]) -> frozenset[int]:
-    """The minor numbers that a devices.list (cgroup version 1) lets in."""
+def allowed(devices: str) -> frozenset[int] | None:
+    """The minor numbers that a devices.list (cgroup version 1) lets in. None where it does not
+    tell: a cgroup that lets in all but a few, as Slurm's do unless told otherwise, lists none."""
     lines = [line.split()[:2] for line in devices.splitlines()]
     if ["a", "*:*"] in lines or ["c", f"{MAJOR}:*"] in lines:
-        return frozenset(minors)
-    return frozenset(minor for minor in minors if ["c", f"{MAJOR}:{minor}"] in lines)
+        return None
+    own = (line[1].partition(":") for line in lines if line[0] == "c" and len(line) > 1)
+    return frozenset(int(n) for major, _, n in own if major == MAJOR and n.isdecimal())
 
 
 def numbers(text: str) -> list[int]:

@@ -57,6 +57,8 @@ CONTAINERS = {
 }
 """How a runtime names its containers in the path of a cgroup."""
 
+CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
+
 
 class Ancestor(NamedTuple):
     """A process in the line from a GPU process up to the first of all; `started` in seconds since
@@ -71,13 +73,15 @@ class Ancestor(NamedTuple):
 
 class JobOrigin(NamedTuple):
     """Where a GPU process comes from: itself and its parents upwards, the name of the leader of
-    its process group (empty where it has ended), the text of its /proc/PID/cgroup, and what is
-    `TOLD` in its environment, as far as that may be read."""
+    its process group (empty where it has ended), the text of its /proc/PID/cgroup, what is `TOLD`
+    in its environment, as far as that may be read, and the command line of the conmon above it:
+    containers without root may have no control group of their own."""
 
     line: tuple[Ancestor, ...]
     leader: str
     cgroup: str
     environment: Mapping[str, str] = MappingProxyType({})
+    conmon: tuple[str, ...] = ()
 
 
 class JobLabels(NamedTuple):
@@ -169,10 +173,19 @@ def runtime(cgroup: str) -> tuple[str, str]:
     return "process", ""
 
 
+def _runtime(origin: JobOrigin) -> tuple[str, str]:
+    """The same of a process, whose container conmon may name where no cgroup does."""
+    found = runtime(origin.cgroup)
+    named = dict(zip(origin.conmon, origin.conmon[1:], strict=False)).get("-c", "")
+    if found[0] == "process" and CONTAINER_ID.fullmatch(named):
+        return "podman", named[:12]
+    return found
+
+
 def called(origin: JobOrigin) -> tuple[str, str]:
     """What runs the process, and what that calls the job: its cgroup's word, else Slurm's or
     Apptainer's own in the environment."""
-    kind, number = runtime(origin.cgroup)
+    kind, number = _runtime(origin)
     told = origin.environment
     if kind != "slurm" and told.get("SLURM_JOB_ID", "").isdecimal():
         return "slurm", told["SLURM_JOB_ID"]
@@ -184,7 +197,7 @@ def called(origin: JobOrigin) -> tuple[str, str]:
 def job_labels(origin: JobOrigin, title: str) -> JobLabels:
     """All that names the job of a process but its user; `title` where nothing else numbers it."""
     kind, number = called(origin)
-    told, found = origin.environment, runtime(origin.cgroup)
+    told, found = origin.environment, _runtime(origin)
     container = _image(told) or (found[1] if found[0] in CONTAINERS else "")
     labels = JobLabels(job_id=number or title, runtime=kind, container=container)
     if kind == "slurm":

@@ -105,6 +105,7 @@ class ProcessTable:
             self._leader(line[0]),
             processes.cgroup(self._files, pid),
             {name: identity.printable(value) for name, value in told.items()},
+            next((processes.command(self._files, a.pid) for a in line if a.name == "conmon"), ()),
         )
         command = processes.command(self._files, identity.root(line).pid)
         title = identity.title(origin, command)

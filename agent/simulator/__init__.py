@@ -15,6 +15,7 @@ from agent.simulator.host import SimulatedPsutil
 from agent.simulator.machine import Machine
 from agent.simulator.nccl_ras import SimulatedRas
 from agent.simulator.nvml import SimulatedNvml
+from agent.simulator.slurm import SimulatedSlurm
 from agent.simulator.system_models import SystemModel
 
 SYSTEMS: tuple[str, ...] = tuple(system_models.ALL)
@@ -59,6 +60,7 @@ class SimulatedSystem(Machine):
             kernel_log=self.kernel_log,
             login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
             nccl=SimulatedRas(self.ranks),
+            schedulers=SimulatedSlurm(self),
         )
 
 

@@ -1,7 +1,9 @@
 """/proc of the simulated host: mounts, arrays, CPU time, pressure."""
 
 from collections.abc import Callable
+from functools import partial
 
+from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 from agent.simulator.system_models import ArrayModel
 from agent.simulator.traffic import PRESSURE_KINDS
@@ -26,6 +28,8 @@ def tree(machine: Machine) -> dict[str, Content]:
         for resource in ("cpu", "io", "memory")
     }
     return {
+        **{_driver(gpu): partial(_gpu_information, gpu) for gpu in machine.gpus},
+        "/proc/sys/kernel/hostname": lambda: f"{machine.system.name}\n",
         "/proc/stat": lambda: _stat(machine),
         "/proc/loadavg": lambda: _loadavg(machine),
         "/proc/mounts": lambda: lines(*mounts(machine)),
@@ -33,6 +37,14 @@ def tree(machine: Machine) -> dict[str, Content]:
         "/proc/uptime": lambda: f"{86_400 + machine.now:.2f} {86_400 + machine.now:.2f}\n",
         **pressure,
     }
+
+
+def _driver(gpu: SimulatedGpu) -> str:
+    return f"/proc/driver/nvidia/gpus/0000:{gpu.bus:02x}:00.0/information"
+
+
+def _gpu_information(gpu: SimulatedGpu) -> str:
+    return lines(f"GPU UUID: \t {gpu.uuid}", f"Device Minor: \t {gpu.index}")
 
 
 def lines(*rows: str) -> str:

@@ -16,7 +16,7 @@ from agent.jobs.gpu_processes import GpuProcesses
 from agent.jobs.identity import TOLD, JobLabels, printable
 from agent.model import GPU_LABELS, Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Out, Read
 from agent.sources.options import HostOptions
 
 
@@ -42,6 +42,7 @@ VERSION_1 = "/sys/fs/cgroup/devices"
 VERSION_2 = "/sys/fs/cgroup/system.slice"
 GRES = ("/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
 MOST_JOBS = 64
+NOBODY = "no control group of Slurm is here, no kubelet answers, and allocation.slurm is off"
 UNKNOWN = (
     "which GPUs Slurm gave to job {} stands in the environment of its processes, which may not \
 be read: set allocation.slurm = true"
@@ -69,19 +70,24 @@ class AllocationRead:
         self._gpus = gpu_processes
         self._allocations = allocations
         self._spawn = spawn
-        self._asking = False
+        self._asking = self._news = False
         self._told: Given | None = None
         self._failing: dict[str, str] = {}  # by who was asked
 
+    def every(self) -> float:
+        """What was asked for is taken in as soon as it is told."""
+        return intervals.TICK if self._news or self._asking else intervals.ALLOCATION
+
     def read(self, out: Out) -> None:
-        if not self._asking and self._worth_asking():
+        if not self._news and not self._asking and self._worth_asking():
             self._asking = True
             self._spawn(self._ask)
+        self._news = False  # before it is looked at: it may be told in between
         told = self._told
         given = told if told is not None else self._seen()
         self._allocations.given = given
         if given.hidden is None:
-            return
+            raise Absent(Reason.MISSING, NOBODY)
         for (gpu, uuid), _ in self._gpus:
             if self._allocations.of(uuid):
                 out.add(ALLOCATED, 1, gpu, uuid)
@@ -103,6 +109,7 @@ class AllocationRead:
         try:
             found = [one for one in (self._of_slurm(), self._of_kubelet()) if one is not None]
             self._told = Given(tuple(one for jobs in found for one in jobs), "") if found else None
+            self._news = True
         finally:
             self._asking = False
 
@@ -179,13 +186,15 @@ class AllocationRead:
         """The GPUs of a job, None where they are hidden, and what its environment tells."""
         told = self._environment(folder)
         try:
-            devices = read_text(self._files, f"{folder}/devices.list")
+            listed = allocation.allowed(read_text(self._files, f"{folder}/devices.list"))
         except Absent:
-            if "SLURM_JOB_ID" not in told:
-                return None, told
-            places = allocation.numbers(told.get("SLURM_JOB_GPUS", ""))
-            return allocation.uuids(places, self._order(minors), minors), told
-        return frozenset(minors[minor] for minor in allocation.allowed(devices, minors)), told
+            listed = None
+        if listed is not None:
+            return frozenset(minors[minor] for minor in listed & minors.keys()), told
+        if "SLURM_JOB_ID" not in told:
+            return None, told
+        places = allocation.numbers(told.get("SLURM_JOB_GPUS", ""))
+        return allocation.uuids(places, self._order(minors), minors), told
 
     def _environment(self, folder: str) -> dict[str, str]:
         """Of the first process of the job whose environment may be read, and its `user`."""
@@ -204,7 +213,12 @@ class AllocationRead:
         for step in names_in(self._files, folder):
             if step.startswith("step_"):
                 inside = f"{folder}/{step}"
-                tasks = [f"{inside}/user/{n}" for n in names_in(self._files, f"{inside}/user")]
+                tasks = [
+                    f"{above}/{name}"
+                    for above in (inside, f"{inside}/user")
+                    for name in names_in(self._files, above)
+                    if name.startswith("task_")
+                ]
                 for place in [inside, *tasks]:
                     yield from self._listed(f"{place}/cgroup.procs")
 
@@ -237,14 +251,18 @@ def on_a_thread(ask: Callable[[], None]) -> None:
     threading.Thread(target=ask, name="allocation", daemon=True).start()
 
 
+def _at_once(ask: Callable[[], None]) -> None:
+    ask()
+
+
 def reads(
     host: Host,
     options: HostOptions,
     gpu_processes: GpuProcesses,
     allocations: Allocations,
-    spawn: Callable[[Callable[[], None]], None] = on_a_thread,
 ) -> Iterator[Read]:
     """The read of all allocations."""
-    run = AllocationRead(host, options, gpu_processes, allocations, spawn).read
+    spawn = on_a_thread if host.schedulers.slow else _at_once
+    asked = AllocationRead(host, options, gpu_processes, allocations, spawn)
     key = ReadKey("allocation", "jobs")
-    yield Read(key, (ALLOCATED,), run, fixed(intervals.ALLOCATION))
+    yield Read(key, (ALLOCATED,), asked.read, asked.every, varies=True)

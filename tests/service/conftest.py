@@ -10,6 +10,7 @@ import pytest
 
 from tests.service.container import Container
 from tests.service.service import Service
+from tests.service.slurm import PACKAGES, Cluster
 from tests.support.repository import ROOT
 
 HERE = Path(__file__).parent
@@ -22,20 +23,34 @@ def package() -> Path:
     return ROOT / said.stdout.split()[-1]
 
 
-@pytest.fixture(scope="session")
-def container(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
-    stage = tmp_path_factory.mktemp("machine")
+def staged(package: Path, stage: Path) -> Path:
+    """A folder with the package and the scripts that run beside it, for a machine to see."""
     shared = stage / "shared"
     (shared / "tests/service").mkdir(parents=True)
-    for script in ("sandbox_report.py", "freeze.py"):
+    for script in ("sandbox_report.py", "freeze.py", "used_gpus.py"):
         shutil.copy(HERE / script, shared / "tests/service")
     shutil.copy(package, shared / "dgx-telemetry.deb")
-    subprocess.run(["dpkg-deb", "-x", package, shared / "unpacked"], check=True)
     for folder in (stage, *stage.parents):  # the service is another user
         if folder.stat().st_uid == os.getuid() and folder.is_relative_to(stage.parent):
             folder.chmod(0o755)
+    return shared
+
+
+@pytest.fixture(scope="session")
+def container(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    stage = tmp_path_factory.mktemp("machine")
+    shared = staged(package, stage)
+    subprocess.run(["dpkg-deb", "-x", package, shared / "unpacked"], check=True)
     with Container(shared, stage / "boot.log") as container:
         yield container
+
+
+@pytest.fixture(scope="module")
+def cluster(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    stage = tmp_path_factory.mktemp("cluster")
+    shared = staged(package, stage)
+    with Container(shared, stage / "boot.log", PACKAGES, hierarchy="no") as container:
+        yield Cluster(container)
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,13 @@ gone with it. It has a network of its own, with nothing but loopback.
 """
 
 import hashlib
+import itertools
 import os
 import shlex
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +19,9 @@ from tests.stack.running import eventually
 
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "procps", "iproute2", "python3")
 """No python3-venv: the agent must do without."""
+
+STARTED_BY_HAND = ("slurm*", "munge*", "mariadb*", "podman*", "systemd-networkd*")
+"""Units of further packages that do not start with the machine."""
 
 UBUNTU = "deb [trusted=yes] http://archive.ubuntu.com/ubuntu"
 """Trusted, for Debian does not know the keys of Ubuntu."""
@@ -33,16 +38,30 @@ SUITE = os.environ.get("DGX_SERVICE_SUITE", "bookworm")
 
 UNWANTED = ("apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_all.timer", "fstrim.timer")
 
+HIERARCHIES = ("", "devices", "freezer", "systemd", "unified")
+"""Below /sys/fs/cgroup: where a container has control groups of its own, apart from other's."""
+
+APART = """
+for at in /sys/fs/cgroup{,/devices,/freezer,/systemd,/unified}; do
+    [ ! -e $at/cgroup.procs ] || { mkdir $at/$0 && echo $$ >$at/$0/cgroup.procs; }
+done
+exec "$@"
+"""
+
 NAMESPACES = ("-m", "-u", "-i", "-p", "-n", "-C", "-r", "-w", "--")
+
+NUMBERS = itertools.count()
 
 BOOTED = 60.0
 """Seconds until it runs; 1 on an idle machine."""
 
+ENDED = 10.0
 
-def cache() -> Path:
-    """The root of the machine, made if it is not there."""
+
+def cache(*more: str) -> Path:
+    """The root of the machine, with more packages, made if it is not there."""
     python, mirrors = SUITES[SUITE]
-    packages = ",".join((*PACKAGES, python))
+    packages = ",".join((*PACKAGES, python, *more))
     key = hashlib.sha256(f"{mirrors} {packages}".encode()).hexdigest()[:12]
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = home / "dgx-telemetry-tests" / f"{SUITE}-{key}"
@@ -55,6 +74,9 @@ def cache() -> Path:
             (part / "etc/machine-id").unlink(missing_ok=True)
             for unit in UNWANTED:
                 (part / "etc/systemd/system" / unit).symlink_to("/dev/null")
+            preset = part / "etc/systemd/system-preset/00-tests.preset"
+            preset.parent.mkdir(exist_ok=True)
+            preset.write_text("".join(f"disable {unit}\n" for unit in STARTED_BY_HAND))
             part.rename(folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -62,9 +84,12 @@ def cache() -> Path:
 
 
 class Container:
-    """The machine while it runs; `with` ends it. `shared` is its /mnt, read-only."""
+    """The machine while it runs; `with` ends it. `shared` is its /mnt, read-only; `hierarchy` the
+    cgroups that it sees: yes for version 2 alone, no for version 1."""
 
-    def __init__(self, shared: Path, log: Path) -> None:
+    def __init__(
+        self, shared: Path, log: Path, packages: Sequence[str] = (), hierarchy: str = "yes"
+    ) -> None:
         options = [
             *("--quiet", "--volatile=overlay", "--register=no", "--keep-unit"),
             *("--console=passive", "--private-network"),
@@ -72,10 +97,21 @@ class Container:
             *("--capability=all", "--system-call-filter=bpf"),
             f"--bind-ro={shared}:/mnt",
         ]
+        self.group = f"dgx-telemetry-tests-{os.getpid()}-{next(NUMBERS)}"
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                ["systemd-nspawn", "-D", str(cache()), *options, "--boot"],
-                env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
+                [
+                    "bash",
+                    "-c",
+                    APART,
+                    self.group,
+                    "systemd-nspawn",
+                    "-D",
+                    str(cache(*packages)),
+                    *options,
+                    "--boot",
+                ],
+                env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": hierarchy},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -85,7 +121,6 @@ class Container:
 
     def __enter__(self) -> "Container":
         try:
-            eventually(self._found_first, BOOTED, f"a first process, see {self.log}")
             eventually(self._runs, BOOTED, f"a running systemd, see {self.log}")
         except BaseException:
             self.__exit__()
@@ -102,6 +137,17 @@ class Container:
         if self.first:  # it outlives an nspawn that was killed
             with suppress(ProcessLookupError):
                 os.kill(self.first, signal.SIGKILL)
+        with suppress(AssertionError):  # what is left of the last process may take its time
+            eventually(self._left_no_groups, ENDED, "an end of its control groups")
+
+    def _left_no_groups(self) -> bool:
+        """Whether its control groups are gone, once those without a process were removed."""
+        places = [Path("/sys/fs/cgroup", name, self.group) for name in HIERARCHIES]
+        for place in filter(Path.exists, places):
+            for folder in (*sorted(place.rglob("*/"), reverse=True), place):
+                with suppress(OSError):
+                    folder.rmdir()
+        return not any(map(Path.exists, places))
 
     def _found_first(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
@@ -110,7 +156,11 @@ class Container:
         return bool(self.first)
 
     def _runs(self) -> bool:
-        return self.run("systemctl is-system-running", check=False) in {"running", "degraded"}
+        """The first child of systemd-nspawn only starts the process that stays."""
+        return self._found_first() and self.run("systemctl is-system-running", check=False) in {
+            "running",
+            "degraded",
+        }
 
     def command(self, *words: str) -> list[str]:
         """What runs these words inside."""

@@ -44,8 +44,15 @@ def wait_for(address: str, seconds: float = 90.0) -> None:
 class Prometheus:
     """A server over a folder; `with` starts and ends it. Scrapes and rules go every second."""
 
-    def __init__(self, folder: Path, targets: Mapping[str, str], rules: Sequence[Labels]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        targets: Mapping[str, str],
+        rules: Sequence[Labels],
+        lookback: str = "5m",
+    ) -> None:
         self.folder = folder
+        self.lookback = lookback
         self.data = folder / "data"
         self.data.mkdir(parents=True, exist_ok=True)
         self.address = f"http://127.0.0.1:{free_port()}"
@@ -64,7 +71,9 @@ class Prometheus:
         """Blocks of samples that have times of their own; before the server starts."""
         promtool = shutil.which("promtool")
         assert promtool, "promtool is not installed: apt-get install prometheus"
-        command = [promtool, "tsdb", "create-blocks-from", "openmetrics", "-q"]
+        # Each block is made by a pass over all of the samples.
+        command = [promtool, "tsdb", "create-blocks-from", "--max-block-duration=64h"]
+        command += ["openmetrics", "-q"]
         subprocess.run([*command, str(openmetrics), str(self.data)], check=True)
 
     def __enter__(self) -> "Prometheus":
@@ -77,6 +86,7 @@ class Prometheus:
                     f"--config.file={self.folder / 'prometheus.yml'}",
                     f"--storage.tsdb.path={self.data}",
                     f"--storage.tsdb.retention.time={FOREVER}",
+                    f"--query.lookback-delta={self.lookback}",
                     f"--web.listen-address={self.address.removeprefix('http://')}",
                 ],
                 stdout=log,

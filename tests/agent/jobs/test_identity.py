@@ -227,3 +227,11 @@ def test_a_name_is_short_and_printable_whatever_the_command_line(command: list[s
     name = identity.program(command)
     assert name.isprintable()
     assert len(name) <= identity.LONGEST_NAME
+
+
+def test_conmon_names_a_container_that_has_no_control_group() -> None:
+    conmon = ("/usr/bin/conmon", "--api-version", "1", "-c", "4304e9ba" * 8, "-u", "x", "-n", "a")
+    found = identity.job_labels(JobOrigin((), "", "0::/user.slice", conmon=conmon), "train.py:1")
+    assert (found.runtime, found.job_id, found.container) == ("podman", *["4304e9ba4304"] * 2)
+    garbled = JobOrigin((), "", "0::/user.slice", conmon=("conmon", "-c", "../x", "-c"))
+    assert identity.job_labels(garbled, "train.py:1").runtime == "process"

@@ -1,0 +1,171 @@
+"""Sixteen nodes in a real Prometheus: what `report` tells, against what was simulated."""
+
+import itertools
+import json
+import math
+import random
+import shutil
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from agent.cli.parser import run_command
+from tests.support.nightly import NIGHTLY
+from tests.support.prometheus import Prometheus
+from tests.support.repository import ROOT
+
+HOUR, SCRAPE = 3600.0, 15.0
+NODES = 16
+USERS = ("ada", "bob", "eve")
+IDLE, BUSY, STARVED = "idle/none", "busy/none", "starved/disk"
+POWER = {IDLE: 60.0, BUSY: 600.0, STARVED: 200.0}  # W
+NEAR = 1e-3
+LONG = 8 * HOUR
+"""Seconds of a job from which two scrapes, at its begin and its end, are less than that."""
+
+SECONDS, JOULES = "dgx_gpu_state_seconds_total", "dgx_gpu_energy_joules_total"
+JOB = "dgx_gpu_job_info"
+RULES = ROOT / "deploy/prometheus/dgx-report.yaml"
+
+
+class Spell(NamedTuple):
+    """What the one GPU of a node did for some seconds; the job is 0 where there is none."""
+
+    start: float
+    end: float
+    job: int
+    user: str
+    shares: dict[str, float]
+
+
+def spells(dice: random.Random, span: float, numbers: Iterator[int]) -> Iterator[Spell]:
+    """Jobs of a sixth to two thirds of a day with rests in between."""
+    at = 0.0
+    while at < span:
+        rest = min(span, at + dice.uniform(0.1, 1.0) * HOUR)
+        yield Spell(at, rest, 0, "", {IDLE: 1.0})
+        at = min(span, rest + dice.uniform(4, 16) * HOUR)
+        if at > rest:
+            starved = dice.uniform(0.05, 0.6)
+            shares = {BUSY: 1 - starved, STARVED: starved}
+            yield Spell(rest, at, next(numbers), dice.choice(USERS), shares)
+
+
+class Booked:
+    """The counters of a GPU, which are brought up to a time spell by spell."""
+
+    def __init__(self, done: list[Spell]) -> None:
+        self.seconds = dict.fromkeys(POWER, 0.0)
+        self.joules, self._reached, self._left = 1e9, 0.0, list(reversed(done))
+
+    def advance(self, at: float) -> None:
+        while self._left and self._reached < at:
+            spell = self._left[-1]
+            until = min(at, spell.end)
+            for pair, share in spell.shares.items():
+                self.seconds[pair] += share * (until - self._reached)
+                self.joules += POWER[pair] * share * (until - self._reached)
+            self._reached = until
+            if until == spell.end:
+                self._left.pop()
+
+    def job(self, at: float) -> Spell | None:
+        now = self._left[-1] if self._left else None
+        return now if now is not None and now.job and now.start <= at else None
+
+
+def samples(node: str, done: list[Spell], began: float, phase: float) -> Iterator[tuple[str, str]]:
+    """Metric and line of each scrape, beginning before the first spell."""
+    labels = f'instance="{node}",job="dgx-telemetry",gpu="0",uuid="GPU-{node}"'
+    booked, at = Booked(done), phase - 2 * SCRAPE
+    while at < done[-1].end + 2 * SCRAPE:
+        booked.advance(at)
+        now = f"{began + at:.3f}"
+        for pair, value in booked.seconds.items():
+            state, cause = pair.split("/")
+            told = f'{{{labels},state="{state}",cause="{cause}"}} {value:.3f} {now}'
+            yield SECONDS, f"{SECONDS}{told}"
+        yield JOULES, f"{JOULES}{{{labels}}} {booked.joules:.3f} {now}"
+        job = booked.job(at)
+        if job is not None:
+            more = f'job_id="{job.job}",user="{job.user}",partition="long",account="bio"'
+            yield JOB, f"{JOB}{{{labels},{more}}} 1 {now}"
+        at += SCRAPE
+
+
+def filled(folder: Path, machines: Mapping[str, list[Spell]], began: float) -> Prometheus:
+    """A Prometheus that has scraped all of it, and evaluated the rules."""
+    lines: dict[str, list[str]] = {
+        metric: [f"# TYPE {metric.removesuffix('_total')} {kind}"]
+        for metric, kind in ((SECONDS, "counter"), (JOULES, "counter"), (JOB, "gauge"))
+    }
+    for number, (node, done) in enumerate(machines.items()):
+        for metric, line in samples(node, done, began, number * SCRAPE / NODES):
+            lines[metric].append(line)
+    whole = folder / "samples"
+    whole.write_text("\n".join(line for some in lines.values() for line in some) + "\n# EOF\n")
+    # What is imported does not say when a series ends; what is scraped does.
+    database = Prometheus(folder / "prometheus", {}, [], lookback=f"{SCRAPE + 1:.0f}s")
+    database.backfill(whole)
+    end = began + max(done[-1].end for done in machines.values()) + 300
+    promtool = shutil.which("promtool")
+    assert promtool
+    with database:
+        words = [f"--start={began:.0f}", f"--end={end:.0f}", "--eval-interval=5m"]
+        words += [f"--url={database.address}", f"--output-dir={database.data}", str(RULES)]
+        command = [promtool, "tsdb", "create-blocks-from", "rules", *words]
+        subprocess.run(command, check=True, capture_output=True)
+    return database
+
+
+def truth(machines: Mapping[str, list[Spell]], by: str) -> dict[str, dict[str, float]]:
+    """Seconds by pair, and joules."""
+    true: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for node, done in machines.items():
+        for spell in done:
+            names = {"node": node, "user": spell.user, "job": str(spell.job), "account": "bio"}
+            for pair, share in spell.shares.items() if spell.job or by == "node" else ():
+                seconds = share * (spell.end - spell.start)
+                true[names[by]][pair] += seconds
+                true[names[by]]["joules"] += POWER[pair] * seconds
+    return true
+
+
+def report(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> list[dict[str, Any]]:
+    assert run_command(["report", "--prometheus", address, *words, "--json"]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
+    return rows
+
+
+@pytest.mark.prometheus
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("days", [0.5, pytest.param(7, marks=NIGHTLY)])
+def test_what_is_reported_is_what_was(
+    days: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To 0.1 % by node, user and account, and of each long job."""
+    dice, span = random.Random(7), days * 24 * HOUR
+    numbers = itertools.count(1000)
+    machines = {f"node{n:02}": list(spells(dice, span, numbers)) for n in range(NODES)}
+    off: dict[str, float] = {}
+    with filled(tmp_path, machines, math.floor(time.time() - span - 600)) as database:
+        since = f"--since={math.ceil(span / 60) + 30}m"
+        for by in ("node", "user", "account", "job"):
+            rows = {row["name"]: row for row in report(capsys, database.address, since, "--by", by)}
+            shares = []
+            for name, parts in truth(machines, by).items():
+                joules = parts.pop("joules")
+                total = sum(parts.values())
+                if total >= LONG:
+                    told = rows[name]["gpu_hours_by_state"]
+                    shares += [abs(told[pair] * HOUR - parts[pair]) / total for pair in parts]
+                    shares.append(abs(rows[name]["kwh"] * 3.6e6 / joules - 1))
+            assert shares
+            off[by] = max(shares)
+    print("at most off:", {by: f"{share:.4%}" for by, share in off.items()})
+    assert max(off.values()) < NEAR
