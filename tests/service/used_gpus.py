@@ -19,8 +19,8 @@ from agent.hardware.host import Host, real_host
 from agent.jobs.allocation import DRIVER
 from agent.simulator import SimulatedSystem, build, parse
 from agent.simulator.gpu import SimulatedGpuProcess
-from agent.simulator.machine import GIB
 
+GIB = 1 << 30
 USED = Path("/run/gpus")
 SIMULATED = "dgx-station-v100:idle"
 MINORS = (2, 0, 3, 1)
