@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.diagnosis.account import LAUNCH_PRICE, LEADS_AFTER, MINUTE, LaunchPrice, SecondsByState
+from agent.diagnosis.account import (
+    LAUNCH_PRICE,
+    LEADS_AFTER,
+    MINUTE,
+    LaunchPrice,
+    RecentCauses,
+    SecondsByState,
+)
 from agent.model import BUSY, PAIRS, Cause, Pair, State
 
 DISK: Pair = (State.STARVED, Cause.DISK)
@@ -49,6 +56,26 @@ def test_nothing_but_starving_is_forgiven() -> None:
     assert LaunchPrice().forgive(parts, 1.0, 0.0) == parts
     two = LaunchPrice(left=0.2).forgive({DISK: 0.6, CPU: 0.2, BUSY: 0.2}, 1.0, 0.0)
     assert two[DISK] / two[CPU] == pytest.approx(3.0), "of several causes each has its part"
+
+
+UNKNOWN: Pair = (State.STARVED, Cause.UNKNOWN)
+
+
+def explained(pauses: list[Pair], *, works: bool = True) -> list[Pair]:
+    """What pauses of a second each are taken for."""
+    causes = RecentCauses()
+    told = [causes.explain({pair: 1.0}, 1.0, works=works) for pair in pauses]
+    return [next(iter(parts)) for parts in told]
+
+
+def test_a_pause_like_those_for_the_disk_is_one() -> None:
+    assert explained([DISK, UNKNOWN, DISK, UNKNOWN]) == [DISK] * 4
+    assert explained([DISK] + [UNKNOWN] * 9)[-1] == UNKNOWN, "one was a rare exception"
+    assert explained([CPU, UNKNOWN]) == [CPU, UNKNOWN], "who uses a core is seen at every look"
+
+
+def test_a_gpu_that_does_not_work_between_its_pauses_waits_for_something_else() -> None:
+    assert explained([DISK, DISK, UNKNOWN], works=False) == [DISK, DISK, UNKNOWN]
 
 
 def leaders(parts: list[dict[Pair, float]]) -> list[Pair | None]:

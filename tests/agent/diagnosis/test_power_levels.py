@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from agent.diagnosis.power_levels import FEWEST, power_levels
+from agent.diagnosis.power_levels import FEWEST, low_together, power_levels
 
 
 def two(low: float, high: float, share: float, noise: float = 12.0) -> list[float]:
@@ -68,3 +68,23 @@ def test_few_samples_say_nothing() -> None:
 def test_the_order_of_samples_is_of_no_account() -> None:
     watts = two(296, 750, 0.4)
     assert power_levels(watts) == power_levels(watts[::-1])
+
+
+def square(phase: float, seconds: float = 6.0) -> list[tuple[float, float]]:
+    """Samples 20 ms apart of steps of 0.1 s that are at low power for 0.4 of the time."""
+    count = round(seconds / 0.02)
+    return [(0.02 * n, 200.0 if (0.2 * n + phase) % 1.0 < 0.39 else 700.0) for n in range(count)]
+
+
+def test_gpus_are_at_low_power_together_or_in_turns() -> None:
+    mine = square(0.0)
+    assert low_together(mine, square(0.0), 450, 450) == 1.0
+    assert low_together(mine, square(0.5), 450, 450) == 0.0
+    shifted = [(when + 0.007, watts) for when, watts in square(0.0)]
+    assert low_together(mine, shifted, 450, 450) == 1.0, "GPUs are not sampled at the same moment"
+
+
+def test_samples_of_other_times_do_not_compare() -> None:
+    later = [(when + 60, watts) for when, watts in square(0.0)]
+    assert low_together(square(0.0), later, 450, 450) is None
+    assert low_together(square(0.0), [], 450, 450) is None
