@@ -43,7 +43,7 @@ WINDOWS = {"__rate_interval": "15s", "__range": "20s"}
 NO_GPM = {"dgx-1-p100", "dgx-1-v100", "dgx-station-v100"}
 NO_INFINIBAND = {"dgx-station-v100"}
 NOWHERE = set(SYSTEMS)
-"""Simulated machines have no sensors of the chassis, and these here no hung job."""
+"""Simulated machines have no sensors of the chassis; these have no scheduler and no hung job."""
 
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-gpu", "Multiprocessors and tensor cores", "A"): NO_GPM,
@@ -53,6 +53,7 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-gpu", "Remapped rows", "B"): NO_GPM,
     ("dgx-gpu", "Rows that could not be remapped", "A"): NO_GPM,
     ("dgx-gpu", "Rows that could not be remapped", "B"): NO_GPM,
+    ("dgx-gpu", "Given to a job and not used", "A"): NOWHERE,
     ("dgx-gpu", "Retired pages", "A"): {"dgx-h100"},
     ("dgx-gpu", "Retired pages", "B"): {"dgx-h100"},
     ("dgx-gpu", "Memory temperature", "A"): {"dgx-1-p100"},

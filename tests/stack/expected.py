@@ -199,7 +199,7 @@ SCENARIOS: dict[str, Scenario] = {
             Alert(
                 "DgxJobHung",
                 "critical",
-                rf"Rank 1 \(pid \d+, host 127\.0\.0\.1\) on {GPU} "
+                rf"rank 1 \(pid \d+, host 127\.0\.0\.1\) on {GPU} "
                 r"has launched fewer collectives \(\d+\) than the others",
                 frozenset("1"),
             ),
