@@ -35,7 +35,7 @@ EXPECTED: dict[str, set[str]] = {
     "row-remap": {"DgxGpuRowRemapFailure"},
     "driver-hang": {"DgxAgentBlind"},
     "exposed-communication": set(),
-    "hang": {"DgxJobHung"},
+    "hang": {"DgxJobHung", STARVED, "DgxGpuStraggler"},  # for 20 s it may be a wait
     "late-rank": {STARVED, "DgxGpuStraggler"},
     "checkpoint": {STARVED},
     "threads": {STARVED},

@@ -140,10 +140,14 @@ def test_a_scrape_of_another_tick_costs_a_fraction_of_what_the_library_takes() -
     rows = [Sample(READ, (f"disk{number}",), float(number)) for number in range(500)]
     bench = ExpositionBench(snapshot(reading("a", *rows)))
     bench.text()
-    rows = [row._replace(value=row.value + 1) for row in rows]
-    bench.snapshot = replace(snapshot(reading("a", *rows)), tick=2)
-    own = calls_of(bench.text)
-    assert own < calls_of(lambda: of_the_library(bench.snapshot, bench.clock.monotonic(), "")) / 3
+    told = []
+    for tick in (2, 3):  # the first may import what nobody needed before
+        rows = [row._replace(value=row.value + 1) for row in rows]
+        bench.snapshot = replace(snapshot(reading("a", *rows)), tick=tick)
+        told.append(calls_of(bench.text))
+    assert (
+        told[-1] < calls_of(lambda: of_the_library(bench.snapshot, bench.clock.monotonic(), "")) / 3
+    )
 
 
 def test_a_name_that_is_no_utf8_costs_nothing_else() -> None:

@@ -39,11 +39,7 @@ RUNNING: Figures = {
     (work.LOADERS_RUNNING, GPU): 1.0,
     (work.LOADERS_CORES, GPU): 6.0,
 }
-IN_ORDER: Figures = {
-    **RUNNING,
-    (work.LOADERS_RUNNING, GPU): 0.79,
-    (work.LOADERS_CORES, GPU): 1.0,
-}
+IN_ORDER: Figures = {**RUNNING, (work.LOADERS_RUNNING, GPU): 0.7, (work.LOADERS_CORES, GPU): 1.0}
 ALONE: Figures = {
     **INPUT_BOUND,
     (work.LAUNCHER_CORES, GPU): 0.98,
@@ -57,7 +53,6 @@ SERVER: Figures = {**ALONE, (work.LAUNCHER_CORES, GPU): 0.1}
 
 SOME: Figures = {**ALONE, (work.LAUNCHER_CORES, GPU): 0.5}
 """A process that does something, and shows nothing of what it lacks."""
-
 READS: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 2.48e9, (disk.BUSY, ("nvme0n1",)): 0.99}
 WRITTEN: Figures = {(disk.READ_BYTES, ("md1",)): 0.0, (disk.BUSY, ("md1",)): 1.0}
 QUIET_DISK: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 1e3, (disk.BUSY, ("nvme0n1",)): 0.01}
