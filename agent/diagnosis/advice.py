@@ -113,7 +113,8 @@ XID_ADVICE: dict[XidAction, str] = {
     "nvlink -s), and reset the GPUs at both ends; if it comes back, ask for service.",
     XidAction.FOLLOW: "Look at the error that came with it, and act on that. Alone, on a machine "
     "with NVSwitches: restart the Fabric Manager.",
-    XidAction.RECOVERY: "Do what the driver asks for (dgx_gpu_recovery_action).",
+    XidAction.RECOVERY: "Do what the driver asks for: `nvidia-smi -q` shows it as GPU Recovery "
+    "Action.",
     XidAction.BY_UNIT: "See the kernel's log: a line that says Fatal wants the GPU reset, one that "
     "says Nonfatal wants nothing unless XID 154 follows.",
     XidAction.POWER: "Switch the machine off and connect the board's auxiliary power.",
