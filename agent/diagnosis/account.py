@@ -55,7 +55,7 @@ class LaunchPrice:
 
 
 @dataclass(slots=True)
-class RecentCauses:
+class DiskPauses:
     """Pauses for the disk of late, and pauses that nothing explained, in seconds.
 
     Whether a process sleeps uninterruptibly is looked at once a second, and a short wait may be

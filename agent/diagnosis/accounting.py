@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
-from agent.diagnosis.account import LaunchPrice, RecentCauses, SecondsByState
+from agent.diagnosis.account import DiskPauses, LaunchPrice, SecondsByState
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import Found
@@ -85,7 +85,7 @@ class Account:
 
     booked: SecondsByState = field(default_factory=SecondsByState)
     launching: LaunchPrice = field(default_factory=LaunchPrice)
-    causes: RecentCauses = field(default_factory=RecentCauses)
+    pauses: DiskPauses = field(default_factory=DiskPauses)
     memory: GpuMemory = field(default_factory=GpuMemory)
     waits: dict[str, float] = field(default_factory=dict)  # s of waiting by UUID of the culprit
     verdict: Verdict | None = None
@@ -105,7 +105,7 @@ class Account:
             if e is None or division is None:
                 return
         works = e.mean_activity >= WORKS_AT_ALL and not e.at_rest
-        explained = self.causes.explain(division.parts, seconds, works=works)
+        explained = self.pauses.explain(division.parts, seconds, works=works)
         parts = self.launching.forgive(explained, seconds, division.spun)
         if seconds <= LONGEST:
             self.booked.enter(parts, seconds, now)

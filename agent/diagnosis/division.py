@@ -32,7 +32,7 @@ TOGETHER = 0.75
 """Share of the time at low power, for which another GPU's power is low too, from which they do the
 same: stages of a pipeline wait in turns."""
 
-AT_REST = 0.001
+PORT_AT_REST = 0.001
 """Traffic over its limit below which an InfiniBand port carries nothing of a job."""
 
 OWN = 0.10
@@ -171,10 +171,9 @@ def _active(e: Evidence) -> ActiveShares:
     """How the active share divides; without GPM what power and traffic can tell."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
-    joined = e.peers if e.history.nvlink_seen else []
-    shares = divide(e.second, {peer.gpu: peer.second for peer in joined})
-    if shares.waiting or shares.communicating or joined:
-        return _slow_transfers(e, shares)
+    shares = _by_links(e)
+    if shares.waiting or shares.communicating or (e.peers and e.history.nvlink_seen):
+        return shares
     without_work = not_computing(e.second) if _other_path(e) is not None else 0.0
     return ActiveShares(shares.busy - without_work, 0.0, without_work)
 
@@ -184,11 +183,17 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
     what a peer draws, does not."""
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
-    joined = e.peers if e.history.nvlink_seen else []
-    shares = divide(e.second, {peer.gpu: peer.second for peer in joined})
+    shares = _by_links(e)
     if shares.waiting or shares.communicating or not e.looks_busy or not e.peers:
-        return _slow_transfers(e, shares)
+        return shares
     return _by_power(e) or shares
+
+
+def _by_links(e: Evidence) -> ActiveShares:
+    """The active share beside the GPUs of the job, where NVLink ever carried anything: else they
+    may be the jobs of a sweep."""
+    joined = e.peers if e.history.nvlink_seen else []
+    return _slow_transfers(e, divide(e.second, {peer.gpu: peer.second for peer in joined}))
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:
@@ -219,7 +224,7 @@ def _slow_transfers(e: Evidence, shares: ActiveShares) -> ActiveShares:
     communication that does not fill the links: whoever waits does so while another works."""
     if not shares.communicating or shares.waiting < LEAST_WAIT or shares.waits_for is not None:
         return shares
-    abroad = any(port.ratio >= AT_REST for port in e.context.wires("infiniband"))
+    abroad = any(port.ratio >= PORT_AT_REST for port in e.context.wires("infiniband"))
     if abroad or e.gpu.uuid in e.context.standings.elsewhere:
         return shares  # they may all wait for a rank of another host
     mine = e.history

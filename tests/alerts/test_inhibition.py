@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
         yield found
 
 
-@pytest.mark.skipif(not shutil.which("amtool"), reason="needs Alertmanager")
+@pytest.mark.stack
 @pytest.mark.parametrize("rule", range(len(RULES)))
 def test_a_source_silences_its_target_and_nobody_else_s(rule: int, told: Alerts) -> None:
     source, target = told[rule, "source"], told[rule, "target"]

@@ -11,8 +11,8 @@ from agent.diagnosis.account import (
     LAUNCH_PRICE,
     LEADS_AFTER,
     MINUTE,
+    DiskPauses,
     LaunchPrice,
-    RecentCauses,
     SecondsByState,
 )
 from agent.model import BUSY, PAIRS, Cause, Pair, State
@@ -63,7 +63,7 @@ UNKNOWN: Pair = (State.STARVED, Cause.UNKNOWN)
 
 def explained(pauses: list[Pair], *, works: bool = True) -> list[Pair]:
     """What pauses of a second each are taken for."""
-    causes = RecentCauses()
+    causes = DiskPauses()
     told = [causes.explain({pair: 1.0}, 1.0, works=works) for pair in pauses]
     return [next(iter(parts)) for parts in told]
 

@@ -181,25 +181,18 @@ FRESH = (
         seconds=14.0,
     ),
     _fresh("actor-learner", "fresh_pairs.actor_learner", batch=16, acting=0.6, learning=0.4),
-    _fresh(
-        "hang-uneven",
-        "fresh_pairs.hang_uneven",
-        _HANG,
-        batch=16,
-        after=4.0,
-        pulse=False,
-        seconds=28.0,
-        settles=16.0,
-    ),
-    _fresh(
-        "hang-looping",
-        "fresh_pairs.hang_looping",
-        _HANG,
-        batch=16,
-        after=4.0,
-        pulse=False,
-        seconds=28.0,
-        settles=16.0,
+    *(
+        _fresh(
+            f"hang-{way}",
+            f"fresh_pairs.hang_{way}",
+            _HANG,
+            batch=16,
+            after=4.0,
+            pulse=False,
+            seconds=28.0,
+            settles=16.0,
+        )
+        for way in ("uneven", "looping")
     ),
 )
 """As BLIND, and of other make."""
