@@ -34,4 +34,5 @@ def test_ten_minutes_leave_the_memory_of_the_page_flat(
     first, last = (min(w.heap for w in part) for part in (found[1:4], found[-3:]))
     assert last - first < GROWTH
     assert max(w.nodes for w in found) < MOST_NODES
-    assert found[-1].listeners <= found[1].listeners
+    # A row that comes and goes brings two: only what never goes again is a leak.
+    assert min(w.listeners for w in found[-3:]) <= max(w.listeners for w in found[1:4])
