@@ -223,8 +223,10 @@ def killed(work: Callable[[], object], last: int) -> bool:
     """Run it in a process that is killed at this line; False where it ended before."""
     child = os.fork()
     if not child:
-        lines_of(work, last)
-        os._exit(0)
+        try:
+            lines_of(work, last)
+        finally:  # whatever was raised: a second copy of the test run must not go on
+            os._exit(0)
     return os.waitpid(child, 0)[1] != 0
 
 
