@@ -100,7 +100,7 @@ def _in_environment(environment: Mapping[str, str], keys: Mapping[str, Any]) -> 
         name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
         if name in environment:
             if get_origin(field.type) is tuple:
-                raise ConfigError(f"{name}: {key} is a list of tables, which only a file can give")
+                raise ConfigError(f"{name}: {key} is a list, which only a file can give")
             yield key, environment[name], name
 
 
