@@ -45,7 +45,7 @@ def load(
     values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
     places: dict[type[Section], str] = {}
     for key, value, where in (
-        *(_in_file(_read(path), keys, str(path)) if path else ()),
+        *(_in_file(read_toml(path), keys, str(path)) if path else ()),
         *_in_environment(environment, keys),
         *((key, value, f"--{key}") for key, value in (flags or {}).items() if value is not None),
     ):
@@ -104,7 +104,8 @@ def _in_environment(environment: Mapping[str, str], keys: Mapping[str, Any]) -> 
             yield key, environment[name], name
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """What stands in a file; raises ConfigError."""
     try:
         content = in_time(partial(read_regular, path, LARGEST))
         return tomllib.loads(content.decode())
