@@ -37,6 +37,7 @@ class Reason(StrEnum):
     IRREGULAR = "irregular"  # there is no rhythm in the samples
     FLAT = "flat"  # the samples hardly vary
     LEFT_OUT = "left_out"  # there are more devices than are told of
+    NOT_CONFIGURED = "not_configured"  # the settings leave it out
 
 
 FINAL = (Reason.LOST, Reason.NO_DRIVER)

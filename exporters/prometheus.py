@@ -13,6 +13,7 @@ from agent.clock import Clock
 from agent.model import Snapshot
 from exporters.guard import Guard
 from exporters.negotiation import Format, negotiate
+from exporters.selection import MetricsConfig
 from exporters.series_lines import ExpositionLines
 
 LONGEST = 1.0
@@ -60,9 +61,12 @@ class Exposition:
         *,
         process: bool = True,
         extras: Iterable[Collector] = (),
+        selected: Callable[[], MetricsConfig] = MetricsConfig,
     ) -> None:
         self._latest = latest
         self._clock = clock
+        self._selected = selected
+        self._selection = selected()
         self._pages: dict[str, RenderedPage] = {}
         self._lines: dict[str, ExpositionLines] = {}
         self._one_at_a_time = threading.Lock()
@@ -105,7 +109,11 @@ class Exposition:
     def _build(self, form: Format) -> RenderedPage:
         snapshot = self._latest()
         at = self._clock.monotonic()
-        lines = self._lines.setdefault(form.content_type, ExpositionLines(form.encode))
+        if self._selection != self._selected():  # after a reload
+            self._selection = self._selected()
+            self._lines.clear()
+        tells = self._selection.tells
+        lines = self._lines.setdefault(form.content_type, ExpositionLines(form.encode, tells))
         plain = lines.write(snapshot.samples(at)).encode() + form.encode(self._registry)
         zipped = compress(plain, GZIP_LEVEL, mtime=0)
         page = self._pages[form.content_type] = RenderedPage(snapshot.tick, at, plain, zipped)

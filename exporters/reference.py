@@ -1,6 +1,9 @@
 """METRICS.md: every metric with its meaning and its origin, generated from their declarations."""
 
+import csv
 from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
 
 from agent.model import Kind, Metric
 
@@ -31,7 +34,48 @@ SIGNALS = "Signals"
 SIGNALS_OPENING = (
     "Evidence for the diagnosis: in `/api/v1/snapshot`, never in `/metrics`, and free to change."
 )
+NODE_SERIES = Path(__file__).with_name("node_series.csv")
+"""What tests have counted of simulated nodes."""
+COST_TITLE = "What a node costs"
+COST = """\
+Series of a simulated node that trains, a minute after the agent's start, and the size of its scrape
+before gzip, which takes it to a tenth. At one scrape each 15 s, samples a second are series / 15;
+Prometheus and VictoriaMetrics keep a sample in one to two bytes (`deploy/fleet/README.md` has what
+was measured). Beside these there are some seven of the agent's process, five that Prometheus makes
+of each scrape, and what you switch on: `[job] info`, `[process] series`.
+
+`[metrics] set = "small"` keeps what the boards and rules that come with the agent need;
+`[nvlink] per_link = false` leaves out bytes and limits of single links, which the board of links
+shows then no longer; `[metrics] drop` leaves out what it names. All three change `/metrics` alone.
+"""
+COST_HEADER = (
+    "System",
+    "full",
+    "small",
+    "full without links",
+    "small without links",
+    "kB, full",
+    "kB, small without links",
+)
 HEADER = ("Name", "Type", "Labels", "Meaning", "Origin")
+
+
+class NodeSeries(NamedTuple):
+    """One row of NODE_SERIES: series of a node by the settings, and kB of its scrape."""
+
+    system: str
+    full: int
+    small: int
+    full_without_links: int
+    small_without_links: int
+    kilobytes: int
+    least_kilobytes: int
+
+
+def node_series() -> list[NodeSeries]:
+    """What is known of each system."""
+    with NODE_SERIES.open(newline="") as file:
+        return [NodeSeries(name, *map(int, counts)) for name, *counts in csv.reader(file)]
 
 
 def reference(metrics: Iterable[Metric]) -> str:
@@ -41,7 +85,14 @@ def reference(metrics: Iterable[Metric]) -> str:
     for name in sorted(known):
         groups.setdefault(title_of(known[name]), []).append(known[name])
     titles = sorted(groups, key=lambda title: (title == SIGNALS, title.lower()))
-    return "\n".join([OPENING, *(section(title, groups[title]) for title in titles)])
+    return "\n".join([OPENING, cost(), *(section(title, groups[title]) for title in titles)])
+
+
+def cost() -> str:
+    """The section on series and bytes of a node."""
+    rows = ((f"`{name}`", *map(str, counts)) for name, *counts in node_series())
+    lines = [COST, row(COST_HEADER), row(["---"] + ["---:"] * 6), *map(row, rows), ""]
+    return "\n".join([f"## {COST_TITLE}", "", *lines])
 
 
 def title_of(metric: Metric) -> str:

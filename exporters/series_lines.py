@@ -18,6 +18,7 @@ from agent.model import Kind, Metric, Sample
 from exporters.guard import Guard
 
 Labels = tuple[str, ...]
+Tells = Callable[[Metric, Labels], bool]
 Encode = Callable[[Collector], bytes]
 
 END = "# EOF"
@@ -46,6 +47,7 @@ class FamilyLines:
 
     metric: Metric
     encode: Encode
+    tells: Tells
     guard: Guard
     count: int = 0  # samples that come
     text: str = ""
@@ -74,12 +76,12 @@ class FamilyLines:
                 value = values[place]
                 if value != before[place] or (not value and other_zero(value, before[place])):
                     self.pieces[2 * number + 2] = line_end(value)
-        self.text = "".join(self.pieces) if labels else ""
+        self.text = "".join(self.pieces) if self.places else ""
 
     def _meet(self, labels: list[Labels]) -> None:
         """Let the library write the series that are new, and forget those that are gone. Of one
         that comes twice, the last counts."""
-        places = {one: place for place, one in enumerate(labels)}
+        places = {o: place for place, o in enumerate(labels) if self.tells(self.metric, o)}
         new = [one for one in places if one not in self.known]
         name, words = self.metric.name, self.metric.help
         family = FAMILIES[self.metric.kind](name, words, labels=self.metric.labels)
@@ -113,6 +115,7 @@ class ExpositionLines:
     not looked at: of a hundred, some thirty change in a tick."""
 
     encode: Encode
+    tells: Tells
     _families: dict[str, FamilyLines] = field(default_factory=dict)
     _metrics: list[Metric] = field(default_factory=list)  # of each sample, as they came last
     _order: list[int] = field(default_factory=list)  # places of samples, family by family
@@ -153,7 +156,9 @@ class ExpositionLines:
         families = {}
         for name in sorted(found):
             metric = metrics[found[name][0]]
-            lines = self._families.get(name) or FamilyLines(metric, self.encode, Guard(name))
+            lines = self._families.get(name) or FamilyLines(
+                metric, self.encode, self.tells, Guard(name)
+            )
             lines.count = len(found[name])
             families[name] = lines
         self._families, self._metrics, self._labels = families, metrics, []

@@ -1,6 +1,8 @@
 """`dgx-telemetry build`: write what is generated from the catalogue."""
 
 import argparse
+import json
+import re
 from pathlib import Path
 
 from agent.catalogue import EXPORTED
@@ -13,8 +15,11 @@ from agent.errors import BadInput
 def generated(settings: Settings) -> dict[str, str]:
     """Every generated file: relative path to text. Needs the `dashboards` extra."""
     from alerts.build import files as alerting
+    from alerts.build import groups
+    from alerts.model import Alert
     from alerts.thresholds import AlertThresholds
     from exporters.reference import reference
+    from exporters.selection import listed, needs, queries
 
     try:
         from dashboards.build import files as boards
@@ -24,7 +29,18 @@ def generated(settings: Settings) -> dict[str, str]:
         ) from error
     book = settings[AlertThresholds].runbook
     shown = boards(book if "://" in book else "")
-    return {**shown, **alerting(settings), "METRICS.md": reference(EXPORTED)}
+    rules = [rule for group in groups(settings) for rule in group.rules]
+    asked = [rule.expr for rule in rules]
+    for rule in rules:
+        if isinstance(rule, Alert):
+            asked += re.findall(r'printf "([^"]*)"[^}]*\| query', rule.description)
+    asked += [query for board in shown.values() for query in queries(json.loads(board))]
+    return {
+        **shown,
+        **alerting(settings),
+        "METRICS.md": reference(EXPORTED),
+        "small_set.txt": listed(needs(asked)),
+    }
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -143,6 +143,27 @@ def _report_flags(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--html", type=_path, metavar="FILE", help="write a page instead of a table")
 
 
+def _inventory_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("hosts", nargs="*", metavar="HOSTS", help="names such as dgx[001-124]")
+    parser.add_argument("--file", type=_path, metavar="FILE", help="a list with racks (TOML)")
+    parser.add_argument("--slurm", action="store_true", help="Slurm's nodes with GPUs (scontrol)")
+    parser.add_argument("--cluster", metavar="NAME", help="the label `cluster`")
+    parser.add_argument("--port", type=int, metavar="N", help="of the agents; default 9935")
+    parser.add_argument(
+        "--output", type=_path, metavar="FILE", help="write the targets here, for file_sd"
+    )
+    parser.add_argument(
+        "--every", type=_seconds, metavar="SECONDS", help="write them again each so many"
+    )
+    parser.add_argument("--listen", metavar="HOST:PORT", help="serve them at /targets, for http_sd")
+    parser.add_argument(
+        "--web.config.file",
+        dest="web_config_file",
+        metavar="FILE",
+        help="TLS and passwords of --listen, as of the agent",
+    )
+
+
 def _install_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
 
@@ -233,6 +254,13 @@ COMMANDS: dict[str, tuple[Flags, str, str]] = {
         "dgx-telemetry report --prometheus http://127.0.0.1:9090 --since 7d\n"
         "dgx-telemetry report --prometheus http://127.0.0.1:9090 --by user --html week.html\n"
         "dgx-telemetry report --job 1234",
+    ),
+    "inventory": (
+        _inventory_flags,
+        "the nodes of a fleet as targets of Prometheus, from a list, a file or Slurm",
+        "dgx-telemetry inventory 'dgx[001-124]' --cluster seed\n"
+        "dgx-telemetry inventory --file fleet.toml --output /etc/prometheus/dgx.json\n"
+        "dgx-telemetry inventory --slurm --cluster seed --listen :9936",
     ),
     "install": (
         _install_flags,

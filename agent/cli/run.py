@@ -29,6 +29,7 @@ from exporters.access_control import AccessControl
 from exporters.http import AGENT, application
 from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
+from exporters.selection import MetricsConfig
 from exporters.server import Server, serve
 from exporters.settings import HttpConfig
 from exporters.web_file import WebFile
@@ -86,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         seconds = notify_socket.watchdog
         log.warning(LogEvent("watchdog_too_short", seconds=seconds, tick=TICK / speed))
     agent = build_agent(settings, hardware, clock)
+    tell_dropped(settings[MetricsConfig])
 
     def read() -> Settings:
         read_anew = agent.complete(settings_of(arguments))
@@ -95,6 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     def follow(in_force: Settings) -> None:
         web.follow()
         start_logging(in_force[LogConfig])
+        tell_dropped(in_force[MetricsConfig])
 
     reload = Reload(agent.configuration, read, follow, under_way=notify_socket.while_reloading)
     feed = Feed(view_of(agent, hardware))
@@ -136,7 +139,9 @@ async def _serve(duty: BackgroundTask) -> None:
 async def _listen(duty: BackgroundTask) -> Server:
     """Serve HTTP; raises ConfigError where that cannot be."""
     agent, poller, web = duty.agent, duty.agent.poller, duty.web
-    exposition = Exposition(lambda: poller.latest, agent.clock)
+    exposition = Exposition(
+        lambda: poller.latest, agent.clock, selected=lambda: agent.settings[MetricsConfig]
+    )
     access = AccessControl(
         lambda: web.now.config,
         asyncio.get_running_loop().time,
@@ -170,6 +175,13 @@ async def _listen(duty: BackgroundTask) -> Server:
         advice = "whoever reaches it can read it; --web.config.file sets TLS and passwords"
         log.warning(LogEvent("listening_unguarded", listen=listen, advice=advice))
     return server
+
+
+def tell_dropped(config: MetricsConfig) -> None:
+    """Say which alerts and boards will miss what the settings drop."""
+    if missed := config.missed:
+        means = "alerts that need them will not come, and boards have gaps"
+        log.warning(LogEvent("needed_metrics_dropped", metrics=" ".join(missed), means=means))
 
 
 def condition_of(agent: Agent) -> str:

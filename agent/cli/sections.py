@@ -17,6 +17,7 @@ from agent.sources.workload import JobConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
 from alerts.receivers import Receivers
 from alerts.thresholds import AlertThresholds
+from exporters.selection import MetricsConfig
 from exporters.settings import HttpConfig
 
 SECTIONS: tuple[type[Section], ...] = (
@@ -30,6 +31,7 @@ SECTIONS: tuple[type[Section], ...] = (
     DiskConfig,
     NetworkConfig,
     NvlinkConfig,
+    MetricsConfig,
     Thresholds,
     SaturationConfig,
     AlertThresholds,

@@ -45,7 +45,7 @@ def load(
     values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
     places: dict[type[Section], str] = {}
     for key, value, where in (
-        *(_in_file(_read(path), keys, str(path)) if path else ()),
+        *(_in_file(read_toml(path), keys, str(path)) if path else ()),
         *_in_environment(environment, keys),
         *((key, value, f"--{key}") for key, value in (flags or {}).items() if value is not None),
     ):
@@ -100,11 +100,12 @@ def _in_environment(environment: Mapping[str, str], keys: Mapping[str, Any]) -> 
         name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
         if name in environment:
             if get_origin(field.type) is tuple:
-                raise ConfigError(f"{name}: {key} is a list of tables, which only a file can give")
+                raise ConfigError(f"{name}: {key} is a list, which only a file can give")
             yield key, environment[name], name
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """What stands in a file; raises ConfigError."""
     try:
         content = in_time(partial(read_regular, path, LARGEST))
         return tomllib.loads(content.decode())

@@ -77,6 +77,11 @@ class RealSchedulers:
             return _message(connection)
 
 
+def all_nodes() -> str:
+    """Each node of the cluster, as `scontrol --oneliner show nodes` writes it; raises OSError."""
+    return _said("scontrol", "--oneliner", "--all", "show", "nodes")
+
+
 def _said(program: str, *arguments: str) -> str:
     """What a program prints; raises OSError where it fails."""
     found = shutil.which(program)

@@ -25,6 +25,7 @@ from agent.polling.inventory import GpuInventory
 from agent.polling.reads import Out
 from agent.series import Labels, Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
+from agent.sources.options import NvlinkConfig
 from agent.specs.machine import MachineSpecs
 
 log = logging.getLogger(__name__)
@@ -254,8 +255,9 @@ class PathMonitor:
             machine = LimitInputs(samples, sheets.specs, system, configured)
             found = survey(machine)
             self._note(configured, found, snapshot)
-            self.bandwidth.limits = resolve(machine, found)
-            self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
+            told = [f for f in found if settings[NvlinkConfig].per_link or not f.key.is_link]
+            self.bandwidth.limits = resolve(machine, told)
+            self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in told if f.spec}
             self.bandwidth.unlimited.clear()
             self.bandwidth.forget(snapshot.at)
         self.bandwidth.observe(samples)

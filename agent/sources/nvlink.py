@@ -368,8 +368,9 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     yield gpu_context.read("nvlink", "totals", TOTALS, totals.read, interval, run_on_wake=True)
 
     def read_links(out: Out) -> None:
-        if gpu_context.configuration.current[NvlinkConfig].per_link:
-            per_link.read(out)
+        if not gpu_context.configuration.current[NvlinkConfig].per_link:
+            raise Absent(Reason.NOT_CONFIGURED, "nvlink.per_link is false")
+        per_link.read(out)
 
     yield gpu_context.read("nvlink", "links", PER_LINK, read_links, intervals.LINKS)
     yield gpu_context.read("nvlink", "states", state, own.read_states, intervals.LINKS)

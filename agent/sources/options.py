@@ -45,8 +45,8 @@ class HostOptions:
 
 
 class NvlinkConfig(Section, frozen=True):
-    """Whether bytes are counted link by link: of 8 GPUs with 18 links those are 576 series, which
-    tell a slow link from its neighbours. Totals, errors and the state of each link always are."""
+    """Whether bytes are counted link by link, and told against the limit of each link, which tells
+    a slow link from its neighbours. Totals, errors and the state of each link always are."""
 
     table = "nvlink"
     per_link: bool = True

@@ -22,7 +22,10 @@ def written(kind: Any) -> type:
     return kind
 
 
-KEYS = {key: written(f.type) for key, (_, f) in keys_of(SECTIONS).items() if key != "limit"}
+TYPES = {key: field.type for key, (_, field) in keys_of(SECTIONS).items()}
+LISTS = {key for key, kind in TYPES.items() if get_origin(kind) is tuple}
+"""Every key that holds several values, which only a file can give."""
+KEYS = {key: written(kind) for key, kind in TYPES.items() if key not in LISTS}
 """Every key that holds one value."""
 
 

@@ -17,7 +17,7 @@ from agent.service.journal import LogConfig
 from agent.specs import load as load_specs
 from agent.specs.machine import SaturationConfig, SpecConfig
 from exporters.settings import HttpConfig, parse_listen
-from tests.support.configuration import KEYS, value_of
+from tests.support.configuration import KEYS, LISTS, value_of
 from tests.support.repository import DEPLOY
 
 EXAMPLE = DEPLOY / "config.toml"
@@ -50,6 +50,7 @@ def test_every_key_has_a_variable() -> None:
         "allowed_hosts": "a.b, c",
         "log.level": "warning",
         "log.format": "json",
+        "metrics.set": "small",
     }
     named |= {"diagnosis.held_after": "30.0", "alerts.silent_for": "5m"}
     spans = ("_window", "starved_hours", "starved_day")
@@ -209,7 +210,7 @@ def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
     shipped = {path: share.value for path, share in load_specs().thresholds.items()}
     assert config[SaturationConfig].configured == shipped
     assert config[LimitsConfig].limit == (LimitConfig("disk", "md0", "write", 1.5e9),)
-    assert set(flat(tomllib.loads(text))) == {*KEYS, "limit"}
+    assert set(flat(tomllib.loads(text))) == {*KEYS, *LISTS}
 
 
 BAD_LIMITS = {
@@ -308,5 +309,5 @@ def test_a_range_of_cores_is_one(tmp_path: Path) -> None:
 
 
 def test_what_only_a_file_can_give_is_not_passed_over() -> None:
-    with pytest.raises(ConfigError, match=r"DGX_TELEMETRY_LIMIT: limit is a list of tables"):
+    with pytest.raises(ConfigError, match=r"DGX_TELEMETRY_LIMIT: limit is a list, which"):
         load(SECTIONS, None, {"DGX_TELEMETRY_LIMIT": "disk=5"})

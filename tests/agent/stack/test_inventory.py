@@ -1,0 +1,209 @@
+"""Targets from lists, files and Slurm: who is one, and with which labels."""
+
+import json
+import os
+import signal
+import ssl
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from agent.cli.parser import run_command
+from agent.config.decoding import decode
+from agent.errors import BadInput
+from agent.stack.inventory import FleetFile, FleetNode, nodes, slurm_nodes, targets
+from tests.stack.running import Running, eventually
+from tests.support.certificates import Authority
+from tests.support.served import hashed
+
+SHOWN = """\
+NodeName=dgx001 Arch=x86_64 Gres=gpu:v100:8(S:0-1) NodeAddr=10.0.0.1 NodeHostName=dgx001 \
+OS=Linux 5.15 #1 SMP State=MIXED ThreadsPerCore=2 Partitions=gpu
+NodeName=dgx002 Gres=gpu:8 NodeAddr=dgx002 State=IDLE+DRAIN Weight=1 \
+Reason=GPU 3: lost, board [ordered] [root@2026-11-20T10:00:00]
+NodeName=dgx003 Gres=gpu:8 NodeAddr=dgx003 State=DOWN* Reason=Not responding [slurm@2026-11-20]
+NodeName=dgx004 Gres=gpu:8 NodeAddr=dgx004 State=IDLE+CLOUD+POWERED_DOWN
+NodeName=dgx005 Gres=gpu:8 NodeAddr=dgx005 State=DOWN+DRAIN+NOT_RESPONDING
+NodeName=dgx006 Gres=gpu:8 NodeAddr=dgx006 State=ALLOCATED$
+NodeName=login Gres=(null) NodeAddr=login State=IDLE
+"""
+"""As Slurm 22.05 and 23.11 write it; columns that nobody reads are left out."""
+
+FILE = """\
+cluster = "seed"
+port = 9999
+hosts = "login[1-2]"
+[[rack]]
+name = "r01"
+hosts = "dgx[001-002]"
+[[drained]]
+hosts = "dgx002"
+reason = "board ordered"
+"""
+
+HOSTS = "expected names of hosts such as dgx[001-124]"
+WRONG = {
+    'rack = "r01"': "rack is 'r01', expected an array of tables, written as [[rack]]",
+    "[[rack]]\nname = 'r'": f"rack[0].hosts is missing, {HOSTS}",
+    "[[rack]]\nname = ' '\nhosts = 'a'": "rack[0].name is empty, expected a name",
+    "[[rack]]\nname='a'\nhosts='x'\n[[rack]]\nname='b'\nhosts='x'": (
+        "rack[1].hosts is 'x', expected each host once: it is in a"
+    ),
+    "hosts = 'a'\n[[drained]]\nhosts = 'b'": (
+        "drained[0].hosts is 'b', expected a host that is listed"
+    ),
+    "hosts = 'a[2-1]'": "hosts is '2-1', expected a range that rises, of at most 20000 hosts",
+    "port = 0": "port is 0, expected a port from 1 to 65535",
+    "nodes = 'a'": (
+        "nodes is not a known key, expected one of cluster, port, hosts, slurm, rack, drained"
+    ),
+}
+
+
+def no_slurm() -> str:
+    raise AssertionError
+
+
+def test_slurm_tells_who_is_out() -> None:
+    assert list(slurm_nodes(SHOWN)) == [
+        FleetNode("dgx001", "10.0.0.1"),
+        FleetNode("dgx002", "dgx002", drained="GPU 3: lost, board [ordered]"),
+        FleetNode("dgx003", "dgx003"),  # it does not answer, and nobody took it out
+        FleetNode("dgx005", "dgx005", drained="no reason given"),
+        FleetNode("dgx006", "dgx006"),
+    ]
+
+
+def test_racks_of_a_file_are_looked_up_for_slurm() -> None:
+    text = {"slurm": True, "rack": [{"name": "r01", "hosts": "dgx[001-099]"}]}
+    found = nodes(decode(text, FleetFile), lambda: SHOWN)
+    assert {node.rack for node in found} == {"r01"}
+    assert len(found) == 5
+
+
+def test_labels_without_a_value_are_left_out() -> None:
+    found = nodes(decode({"hosts": "a"}, FleetFile), no_slurm)
+    assert targets(FleetFile(), found) == [{"targets": ["a:9935"], "labels": {"node": "a"}}]
+
+
+def test_a_node_has_the_name_of_slurm_whatever_its_address() -> None:
+    (only,) = targets(FleetFile(cluster="c"), [FleetNode("dgx001", "10.0.0.1", "r01")])
+    assert only["targets"] == ["10.0.0.1:9935"]
+    assert only["labels"] == {
+        "instance": "dgx001:9935",
+        "cluster": "c",
+        "rack": "r01",
+        "node": "dgx001",
+    }
+
+
+def test_an_empty_list_is_refused() -> None:
+    with pytest.raises(BadInput, match="there is no node, expected at least one"):
+        nodes(FleetFile(slurm=True), lambda: "")
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_file_is_one_sentence(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(text)
+    assert run_command(["inventory", "--file", str(file)]) == 2
+    assert capsys.readouterr().err == f"dgx-telemetry: {file}: {WRONG[text]}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "inventory needs either hosts, --slurm or --file"),
+        (("a", "--slurm"), "inventory needs either hosts, --slurm or --file"),
+        (("a", "--every", "60"), "--every needs --output: a file to write each time"),
+        (("a", "--listen", "here"), "--listen must be HOST:PORT, not 'here'"),
+        (("a", "--port", "70000"), "inventory: port is 70000, expected a port from 1 to 65535"),
+    ],
+)
+def test_wrong_flags_are_one_sentence(
+    words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["inventory", *words]) == 2
+    assert capsys.readouterr().err == f"dgx-telemetry: {sentence}\n"
+
+
+def test_a_file_is_written_where_it_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, output = tmp_path / "fleet.toml", tmp_path / "dgx.json"
+    source.write_text(FILE)
+    for _ in range(2):
+        assert run_command(["inventory", "--file", str(source), "--output", str(output)]) == 0
+    assert capsys.readouterr().out == f"{output}: 4 targets, 1 of them drained\n"
+    assert output.stat().st_mode & 0o777 == 0o644
+    found = {one["labels"]["node"]: one for one in json.loads(output.read_text())}
+    assert found["dgx002"]["labels"] == {
+        "cluster": "seed",
+        "rack": "r01",
+        "node": "dgx002",
+        "drained": "board ordered",
+    }
+    assert found["login1"]["targets"] == ["login1:9999"]
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `scontrol` that prints a file, and fails where there is none."""
+    said = tmp_path / "nodes"
+    said.write_text(SHOWN)
+    program = tmp_path / "bin/scontrol"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n[ "$*" = "--oneliner --all show nodes" ] && cat {said}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return said
+
+
+def test_the_file_stays_while_slurm_does_not_answer(slurm: Path, tmp_path: Path) -> None:
+    output = tmp_path / "dgx.json"
+    words = ("inventory", "--slurm", "--every", "0.1", "--output", str(output))
+    with Running("agent", *words) as program:
+        program.line("5 targets, 2 of them drained", 60)
+        slurm.rename(tmp_path / "away")
+        program.line("the nodes of Slurm cannot be listed: scontrol fails", 60)
+        assert len(json.loads(output.read_text())) == 5
+        slurm.write_text(SHOWN.replace("IDLE+DRAIN", "IDLE"))
+        program.line("5 targets, 1 of them drained", 60)
+
+
+def test_targets_are_served_with_tls_and_a_password(slurm: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair, web = authority.sign("server"), tmp_path / "web.yaml"
+    web.write_text(
+        f"tls_server_config: {{cert_file: {pair.cert}, key_file: {pair.key}}}\n"
+        f"basic_auth_users: {{prometheus: {hashed('secret')}}}\n"
+    )
+    words = ("inventory", "--slurm", "--listen", "127.0.0.1:0", "--web.config.file", str(web))
+    with Running("agent", *words) as program:
+        address = program.line(r"https://127.0.0.1:\d+/targets", 60)[0]
+        trust = ssl.create_default_context(cafile=str(authority.pair.cert))
+
+        def ask(password: str = "secret") -> tuple[int, str]:
+            coded = b64encode(f"prometheus:{password}".encode()).decode()
+            request = urllib.request.Request(address, headers={"Authorization": f"Basic {coded}"})
+            try:
+                with urllib.request.urlopen(request, context=trust) as page:
+                    assert page.headers["Content-Type"] == "application/json"
+                    return page.status, page.read().decode()
+            except urllib.error.HTTPError as error:
+                return error.code, error.read().decode()
+
+        status, body = ask()
+        assert (status, len(json.loads(body))) == (200, 5)
+        assert ask("wrong")[0] == 401
+        slurm.rename(tmp_path / "away")
+        status, body = ask()
+        assert (status, body[:35]) == (503, "the nodes of Slurm cannot be listed")
+        slurm.write_text(SHOWN)
+        eventually(lambda: ask()[0] == 200, 60, "Slurm is back")
+        assert program.end(signal.SIGTERM) == 0

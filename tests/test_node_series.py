@@ -1,0 +1,57 @@
+"""How many series a node has, and how large its scrape is: the table in METRICS.md.
+
+`pytest --update-golden` writes exporters/node_series.csv anew, which `build` puts into the page.
+"""
+
+import csv
+import re
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.simulator import SYSTEMS
+from agent.sources.options import NvlinkConfig
+from exporters.prometheus import Exposition
+from exporters.reference import NODE_SERIES, NodeSeries, node_series
+from exporters.selection import MetricsConfig
+from tests.support.machines import TEXT, AgentBench, simulated
+from tests.support.nightly import shortly
+
+
+def settled(system: str, *, per_link: bool) -> AgentBench:
+    """In training, once what is read each minute has been read twice."""
+    bench = simulated(f"{system}:training", Settings(NvlinkConfig(per_link=per_link))).run(3)
+    bench.clock.advance(60.0)
+    return bench.run(3)
+
+
+def counted(system: str) -> NodeSeries:
+    """The row of a system."""
+    benches = [settled(system, per_link=per_link) for per_link in (True, False)]
+    configs = MetricsConfig(), MetricsConfig(set="small")
+    counts = [told(bench, config) for bench in benches for config in configs]
+    (full, most), (small, _), (without, _), (least, kilobytes) = counts
+    return NodeSeries(system, full, small, without, least, most, kilobytes)
+
+
+def told(bench: AgentBench, config: MetricsConfig) -> tuple[int, int]:
+    """Series and kB of a scrape."""
+    latest = bench.agent.poller.latest
+    selected = Exposition(lambda: latest, bench.clock, process=False, selected=lambda: config)
+    text = selected.render(TEXT)[0].decode()
+    return len(re.findall("^[^#]", text, re.MULTILINE)), round(len(text) / 1000)
+
+
+@pytest.mark.parametrize("system", shortly(SYSTEMS, ("dgx-station-v100", "gtx-1080")))
+def test_is_as_the_page_says(system: str, request: pytest.FixtureRequest) -> None:
+    found = counted(system)
+    if request.config.getoption("--update-golden"):
+        known = {row.system: row for row in node_series()} | {system: found}
+        rows = [known[name] for name in SYSTEMS if name in known]
+        with NODE_SERIES.open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+    assert found in node_series()
+
+
+def test_every_system_is_there() -> None:
+    assert [row.system for row in node_series()] == list(SYSTEMS)
