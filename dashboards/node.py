@@ -220,8 +220,8 @@ HOST = Row(
         graph("CPU", cpu.BUSY.meaning, Query(now(cpu.BUSY), "{{instance}}"), whole=True, width=8),
         graph(
             "Memory of the host",
-            "Memory that programs use and cannot give back, and all that the host has.",
-            Query(less(now(host_memory.TOTAL), now(host_memory.AVAILABLE)), "{{instance}}"),
+            "Memory that programs could still get without swapping, and all that the host has.",
+            Query(now(host_memory.AVAILABLE), "{{instance}} available"),
             Query(smallest(now(host_memory.TOTAL)), "all of it", limit=True),
             width=8,
         ),
