@@ -7,6 +7,7 @@ from agent.sources import (
     allocation,
     clocks,
     gpu,
+    media,
     memory,
     power,
     process,
@@ -91,9 +92,21 @@ WORK = Row(
             Query(now(activity.SM_OCCUPANCY), f"{NAME} occupancy"),
             Query(now(activity.TENSOR_ACTIVE), f"{NAME} tensor"),
             whole=True,
-            width=24,
+            width=16,
             height=7,
             empty=GPM,
+        ),
+        graph(
+            "Video and image engines",
+            "Share of time in which each engine worked, on the GPU where it worked most: video "
+            "decoder, video encoder, JPEG decoder, optical flow. They work beside the "
+            "multiprocessors.",
+            Query(largest(now(media.DECODER)), "decoder (NVDEC)"),
+            Query(largest(now(media.ENCODER)), "encoder (NVENC)"),
+            Query(largest(now(media.JPEG)), "JPEG (NVJPG)"),
+            Query(largest(now(media.OPTICAL_FLOW)), "optical flow (OFA)"),
+            width=8,
+            height=7,
         ),
     ),
 )
@@ -131,6 +144,21 @@ BRAKES = Row(
             Query(now(temperature.TEMPERATURE), NAME),
             Query(smallest(now(temperature.LIMIT, limit="slowdown")), "slowdown", limit=True),
             height=7,
+        ),
+        graph(
+            "Performance state",
+            f"{clocks.PERFORMANCE_STATE.meaning} The fastest and the slowest of the GPUs chosen.",
+            Query(smallest(now(clocks.PERFORMANCE_STATE)), "fastest"),
+            Query(largest(now(clocks.PERFORMANCE_STATE)), "slowest"),
+            height=6,
+        ),
+        graph(
+            "Fans",
+            "Speed of each fan of a GPU, as a share of its highest.",
+            Query(now(temperature.FAN), f"{NAME} fan {{{{fan}}}}"),
+            whole=True,
+            height=6,
+            empty="on GPUs without a fan of their own, which the chassis cools",
         ),
     ),
 )

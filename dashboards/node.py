@@ -8,6 +8,7 @@ from agent.sources import (
     cpu,
     disk,
     ecc,
+    host_memory,
     memory,
     network,
     nvlink,
@@ -22,15 +23,20 @@ from dashboards.colours import ANY, FULL, LOST, MARGIN, NEUTRAL, SOME
 from dashboards.jobs import JOBS
 from dashboards.kinds import bars, graph, stat
 from dashboards.queries import (
+    Labels,
     Query,
+    a_second,
     descending,
     grown,
     largest,
+    latency,
     less,
+    most,
     now,
     or_zero,
     over,
     rate,
+    smallest,
     total,
 )
 from dashboards.scope import TO_GPU, board
@@ -46,6 +52,8 @@ from dashboards.shares import (
 from dashboards.states import time_graph
 from dashboards.tables import Column, table
 
+DISK: Labels = ("instance", "device")
+DISK_NAME = "{{instance}} {{device}}"
 GPU_NAME = "{{instance}} GPU {{gpu}}"
 NO_SENSORS = "on machines whose kernel shows no sensors of the chassis"
 
@@ -211,6 +219,13 @@ HOST = Row(
     (
         graph("CPU", cpu.BUSY.meaning, Query(now(cpu.BUSY), "{{instance}}"), whole=True, width=8),
         graph(
+            "Memory of the host",
+            "Memory that programs could still get without swapping, and all that the host has.",
+            Query(now(host_memory.AVAILABLE), "{{instance}} available"),
+            Query(smallest(now(host_memory.TOTAL)), "all of it", limit=True),
+            width=8,
+        ),
+        graph(
             "Pressure",
             "Share of time for which some task, or all of them (full), waited for the resource.",
             Query(rate(pressure.PRESSURE), "{{instance}} {{resource}} {{kind}}"),
@@ -219,7 +234,22 @@ HOST = Row(
         graph(
             "Disks busy",
             "Share of time with at least one request in flight; NVMe disks serve many at once.",
-            Query(rate(disk.BUSY, ("instance", "device")), "{{instance}} {{device}}"),
+            Query(rate(disk.BUSY, DISK), DISK_NAME),
+            width=8,
+        ),
+        graph(
+            "Disk requests",
+            "Requests that each disk or array finished a second (IOPS): the ten busiest.",
+            Query(most(a_second(disk.READS, DISK), 10), f"{DISK_NAME} read"),
+            Query(most(a_second(disk.WRITES, DISK), 10), f"{DISK_NAME} written"),
+            width=8,
+        ),
+        graph(
+            "Disk latency",
+            "Mean time that a request took, from when it was queued: the ten slowest.",
+            Query(most(latency(disk.READ_SECONDS, disk.READS, DISK), 10), f"{DISK_NAME} read"),
+            Query(most(latency(disk.WRITE_SECONDS, disk.WRITES, DISK), 10), f"{DISK_NAME} written"),
+            empty="for arrays on kernels before 5.10, which count no time for them",
             width=8,
         ),
         stat(

@@ -141,6 +141,17 @@ def over(part: Value, whole: Value, on: Labels | None = None) -> Value:
     return Value(f"({part.expr}) / {joined}(({whole.expr}) > 0)", "percentunit")
 
 
+def latency(seconds: Metric, requests: Metric, by: Labels) -> Value:
+    """Mean time of a request: the growth of their time over that of their number."""
+    part, whole = rate(seconds, by), rate(requests, by)
+    return Value(f"({part.expr}) / (({whole.expr}) > 0)", "s")
+
+
+def a_second(requests: Metric, by: Labels) -> Value:
+    """Requests a second, in the field's own unit."""
+    return Value(rate(requests, by).expr, "iops")
+
+
 def less(value: Value, other: Value) -> Value:
     return Value(f"({value.expr}) - ({other.expr})", value.unit)
 

@@ -23,6 +23,10 @@ dgx_gpu_step_reference_seconds G
 dgx_gpu_hung_info G rank pid host
 dgx_gpu_allocated G
 dgx_gpu_job_info G job_id user runtime partition account namespace pod container
+dgx_gpu_decoder_utilization_ratio G
+dgx_gpu_encoder_utilization_ratio G
+dgx_gpu_fan_ratio G fan
+dgx_gpu_performance_state G
 dgx_gpu_sm_active_ratio G
 dgx_gpu_sm_occupancy_ratio G
 dgx_gpu_tensor_active_ratio G

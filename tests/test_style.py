@@ -154,13 +154,24 @@ COUNTABLE = re.compile(
     r"_(gpus|gpus_expected|processes|allocated|threads|stopped|links|links_expected|up|state|failure|pending|generation"
     r"|generation_limit|width|width_limit|values|action|active|successful|process"
     r"|members|members_expected|cores|loaders|job|mounts"
-    r"|faults?|readable|running|health|records_total|steps_total|collectives_total|faults_total|errors_total|replays_total|rows_total|pages_total)$"
+    r"|faults?|readable|running|health|reads_total|writes_total|records_total|steps_total|collectives_total|faults_total|errors_total|replays_total|rows_total|pages_total)$"
 )
 """Metrics without a unit: counts and states, by what their name ends in."""
 
 VENDOR_UNITS = re.compile(r"_(percent|milliwatts|mj|mhz|mib|kib|mb|gb|kb|ms|us|ns|ppm|watt)(_|$)")
 IDENTITY = {
-    *(*GPU_LABELS, "device", "port", "link", "source", "metric", "system", "path", "direction"),
+    *(
+        *GPU_LABELS,
+        "device",
+        "port",
+        "link",
+        "fan",
+        "source",
+        "metric",
+        "system",
+        "path",
+        "direction",
+    ),
     *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "key"),
     *JobLabels._fields,
 }

@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
+from agent.cli.progress import progress
 from agent.cli.systemctl import check_machine, systemctl
 from agent.errors import BadInput
 from agent.service.part import InstallPart
@@ -12,17 +13,27 @@ from agent.service.plan import missing, parts
 from agent.service.units import check_unmasked
 
 NOTHING = "nothing to do: dgx-telemetry.service is installed, enabled and active"
+NO_SYSTEMD = "this machine was not started by systemd: without --dry-run, install would refuse"
 DONE = "dgx-telemetry.service is active; its log: journalctl -u dgx-telemetry"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what is missing and tell each step; with --dry-run only tell."""
     places = InstallPaths()
+    if arguments.dry_run and not places.booted:
+        install(parts(places, knows_nothing), dry=True)
+        print(NO_SYSTEMD)
+        return 0
     check_machine("install", places, changes=not arguments.dry_run)
     check_unmasked(systemctl)
     os.umask(0o022)  # the service is another user, and reads what root writes here
     install(parts(places, systemctl), dry=arguments.dry_run)
     return 0
+
+
+def knows_nothing(*_: str) -> str:
+    """What systemctl would say of a service that is not there, where there is no systemd."""
+    return ""
 
 
 def install(wanted: Sequence[InstallPart], *, dry: bool) -> None:
@@ -32,7 +43,8 @@ def install(wanted: Sequence[InstallPart], *, dry: bool) -> None:
         print(sentence, flush=True)
         if not dry:
             try:
-                part.put()
+                with progress("  under way"):
+                    part.put()
             except OSError as error:
                 raise BadInput(f"cannot {sentence}: {error.strerror or error}") from error
     if not steps:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from agent.cli.assembly import Agent, build_agent, recorded
 from agent.cli.options import hardware_of, settings_of
+from agent.cli.progress import progress
 from agent.clock import Clock, SystemClock
 from agent.config.whole_file import ReplacingFile, check_target, placed
 from agent.errors import BadInput
@@ -35,7 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
         file.reserve(RESERVED)
         try:
             agent.watch.start()
-            asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
+            end = clock.monotonic() + arguments.seconds
+            with progress(f"recording to {arguments.file}", lambda: left(end - clock.monotonic())):
+                asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
         except KeyboardInterrupt:
             told.append("stopped early, what was recorded is kept")
         if recorder.full:
@@ -47,6 +50,11 @@ def run(arguments: argparse.Namespace) -> int:
     size = arguments.file.stat().st_size / 1e3
     print(f"{arguments.file}: {size:.0f} kB{', in place of an older tape' if replaces else ''}")
     return 0
+
+
+def left(seconds: float) -> str:
+    """How long it goes on."""
+    return f"{max(0.0, seconds):.0f} s left, Ctrl-C keeps what there is"
 
 
 def stop_once(*_: object) -> None:

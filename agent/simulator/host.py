@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from agent.simulator.machine import Machine
 from agent.simulator.system_models import ArrayModel, DiskModel
+from agent.simulator.traffic import REQUEST
 
 SECTOR = 512
 LOOPBACK = "lo"
@@ -16,6 +17,10 @@ class SimulatedDiskCounters(NamedTuple):
     read_bytes: int
     write_bytes: int
     busy_time: int
+    read_count: int
+    write_count: int
+    read_time: int
+    write_time: int
 
 
 class SimulatedNicCounters(NamedTuple):
@@ -52,10 +57,18 @@ class SimulatedPsutil:
 
     def _disk(self, disk: DiskModel) -> SimulatedDiskCounters:
         read, write = self._read(f"read:{disk.name}"), self._read(f"write:{disk.name}")
-        busy = int(self._read(f"busy:{disk.name}") * 1000)
         return SimulatedDiskCounters(
-            int(read / SECTOR) * SECTOR, int(write / SECTOR) * SECTOR, busy
+            read_bytes=int(read / SECTOR) * SECTOR,
+            write_bytes=int(write / SECTOR) * SECTOR,
+            busy_time=self._milliseconds("busy", disk),
+            read_count=int(read / REQUEST),
+            write_count=int(write / REQUEST),
+            read_time=self._milliseconds("read_time", disk),
+            write_time=self._milliseconds("write_time", disk),
         )
+
+    def _milliseconds(self, counter: str, disk: DiskModel) -> int:
+        return int(self._read(f"{counter}:{disk.name}") * 1000)
 
     def net_io_counters(self, pernic: bool = True, nowrap: bool = True) -> Mapping[str, Any]:
         with self._machine.lock:
@@ -89,4 +102,5 @@ def _together(
     busy = max(member.busy_time for member in members)
     if array.striped:
         return total._replace(busy_time=busy)
-    return total._replace(busy_time=busy, write_bytes=one.write_bytes)
+    once = {name: getattr(one, name) for name in ("write_bytes", "write_count", "write_time")}
+    return total._replace(busy_time=busy, **once)

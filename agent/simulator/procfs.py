@@ -13,6 +13,10 @@ Content = Callable[[], str]
 HERTZ = 100
 """Ticks per second of CPU time."""
 
+KIB = 1024
+AT_REST, OF_PROCESS = 0.02, 0.004
+"""Shares of the host's memory that are used by the system itself, and by each process of a job."""
+
 MOUNTS = (
     "proc /proc proc rw,relatime 0 0",
     "sysfs /sys sysfs rw,relatime 0 0",
@@ -31,6 +35,7 @@ def tree(machine: Machine) -> dict[str, Content]:
         **{_driver(gpu): partial(_gpu_information, gpu) for gpu in machine.gpus},
         "/proc/sys/kernel/hostname": lambda: f"{machine.system.name}\n",
         "/proc/stat": lambda: _stat(machine),
+        "/proc/meminfo": lambda: _meminfo(machine),
         "/proc/loadavg": lambda: _loadavg(machine),
         "/proc/mounts": lambda: lines(*mounts(machine)),
         "/proc/mdstat": lambda: _mdstat(machine.system.arrays),
@@ -87,6 +92,17 @@ def _stat(machine: Machine) -> str:
         f"processes {len(states)}",
         f"procs_running {max(1, states.count('R'))}",
         f"procs_blocked {states.count('D')}",
+    )
+
+
+def _meminfo(machine: Machine) -> str:
+    total = machine.system.memory // KIB
+    used = min(0.9, AT_REST + OF_PROCESS * len(machine.jobs.processes)) * total
+    free = int(total - used)
+    return lines(
+        f"MemTotal:       {total} kB",
+        f"MemFree:        {free // 3} kB",
+        f"MemAvailable:   {free} kB",
     )
 
 

@@ -46,6 +46,11 @@ def _ecc(a: Question) -> bool:
     return a.model.ecc
 
 
+def _fan(a: Question) -> bool:
+    """A fan of its own: boards for data centres are cooled by their chassis."""
+    return not a.model.datacentre
+
+
 def _retires_pages(a: Question) -> bool:
     return a.model.ecc and a.model.architecture <= VOLTA
 
@@ -79,6 +84,8 @@ SYMBOLS: dict[str, Driver] = {
     "nvmlDeviceGetCurrentClocksEventReasons": (535,),
     "nvmlDeviceGetMemoryBusWidth": (510,),
     "nvmlDeviceGetMarginTemperature": (570,),
+    "nvmlDeviceGetJpgUtilization": (535,),
+    "nvmlDeviceGetOfaUtilization": (535,),
     "nvmlDeviceGetNvLinkRemoteDeviceType": (470,),
     "nvmlDeviceGetGpuFabricInfoV": (550,),
     "nvmlGpmQueryDeviceSupport": (520,),
@@ -93,6 +100,12 @@ DEVICE: dict[str, Test] = {
     "nvmlDeviceGetSerial": lambda a: a.model.datacentre,
     "nvmlDeviceGetMigMode": _from(AMPERE),
     "nvmlDeviceGetUtilizationRates": _whole(KEPLER),
+    "nvmlDeviceGetDecoderUtilization": _whole(KEPLER),
+    "nvmlDeviceGetEncoderUtilization": _whole(KEPLER),
+    "nvmlDeviceGetJpgUtilization": _whole(AMPERE),
+    "nvmlDeviceGetOfaUtilization": _whole(AMPERE),
+    "nvmlDeviceGetNumFans": _fan,
+    "nvmlDeviceGetFanSpeed_v2": _fan,
     "nvmlDeviceGetTotalEnergyConsumption": _from(VOLTA),
     "nvmlDeviceGetMarginTemperature": _from(HOPPER),
     "nvmlDeviceGetPcieThroughput": _whole(MAXWELL),

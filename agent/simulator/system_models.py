@@ -73,6 +73,7 @@ class SystemModel:
     model: GpuModel
     buses: tuple[int, ...]  # PCI bus of each GPU
     cpus: int  # logical
+    memory: int  # bytes
     disks: tuple[DiskModel, ...]
     nics: tuple[NicModel, ...]
     drivers: tuple[int, int]  # first and last branch

@@ -9,6 +9,7 @@ from agent.hardware.buffers import SAMPLE
 from agent.simulator import refusals
 from agent.simulator.call_guard import NvmlPart, blocking_call, device_call, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
+from agent.simulator.gpu_models import KEPLER
 
 UNSIGNED_INT = 1
 POWER, UTILISATION, MEMORY, ENCODER, DECODER = range(5)
@@ -17,6 +18,12 @@ CLOCK_SAMPLES = (5, 6)
 
 PCIE_WINDOW = 0.02
 """Seconds that the driver counts PCIe bytes for, blocking the caller."""
+
+MEDIA_PERIOD = 167_000
+"""Microseconds that the utilisation of an engine is the mean of; no scenario plays videos."""
+
+FASTEST, GEFORCE_LOADED, RESTING = 0, 2, 8
+"""Performance states: GeForce and TITAN boards compute in P2, and rest in P8."""
 
 NO_INSTANCE = 0xFFFFFFFF
 VOLATILE = 0
@@ -32,6 +39,22 @@ class SimulatedTelemetry(NvmlPart):
             gpu.buffers.percent(name, self.machine.now) for name in ("utilisation", "controller")
         )
         return rates
+
+    @device_call
+    def nvmlDeviceGetDecoderUtilization(self, gpu: SimulatedGpu) -> list[int]:
+        return [0, MEDIA_PERIOD]
+
+    @device_call
+    def nvmlDeviceGetEncoderUtilization(self, gpu: SimulatedGpu) -> list[int]:
+        return [0, MEDIA_PERIOD]
+
+    @device_call
+    def nvmlDeviceGetJpgUtilization(self, gpu: SimulatedGpu) -> list[int]:
+        return [0, MEDIA_PERIOD]
+
+    @device_call
+    def nvmlDeviceGetOfaUtilization(self, gpu: SimulatedGpu) -> list[int]:
+        return [0, MEDIA_PERIOD]
 
     @device_call
     def nvmlDeviceGetSamples(
@@ -84,6 +107,22 @@ class SimulatedTelemetry(NvmlPart):
         if sensor != pynvml.NVML_TEMPERATURE_GPU:
             refuse(refusals.INVALID_ARGUMENT)
         return round(gpu.celsius(self.machine.now))
+
+    @device_call
+    def nvmlDeviceGetNumFans(self, gpu: SimulatedGpu) -> int:
+        return 1
+
+    @device_call
+    def nvmlDeviceGetFanSpeed_v2(self, gpu: SimulatedGpu, fan: int) -> int:
+        if fan != 0:
+            refuse(refusals.INVALID_ARGUMENT)
+        return round(min(100.0, max(20.0, 2.0 * (gpu.celsius(self.machine.now) - 30.0))))
+
+    @device_call
+    def nvmlDeviceGetPerformanceState(self, gpu: SimulatedGpu) -> int:
+        if gpu.model.datacentre:
+            return FASTEST if gpu.awake or gpu.model.architecture > KEPLER else RESTING
+        return GEFORCE_LOADED if gpu.awake else RESTING
 
     @device_call
     def nvmlDeviceGetMarginTemperature(self, gpu: SimulatedGpu) -> int:

@@ -17,6 +17,12 @@ QUIET_BUSY = 0.001  # share of time that a disk is busy with those
 AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
 """What every disk has counted since boot, before the simulation began."""
 
+REQUEST = 128 * 1024
+"""Bytes of a request, as the kernel's read-ahead makes them."""
+
+LATENCY, QUEUE = 1e-4, 8
+"""Seconds that a disk takes for a request at rest, and how many times that when it is full."""
+
 QUIET_NIC = 5e3  # bytes per second
 QUIET_PORT = 1e3
 WORD = 4  # bytes in the unit of InfiniBand's data counters
@@ -39,7 +45,7 @@ class SimulatedTraffic:
 
     def read(self, name: str, now: float) -> float:
         """A counter at `now`: `read:sda`, `recv:eno1`, `xmit:mlx5_0` in bytes; `busy:sda`,
-        `cpu:user`, in seconds; `io:some` in microseconds."""
+        `read_time:sda`, `cpu:user`, in seconds; `io:some` in microseconds."""
         return self._meter.read(name, now)
 
     def storage(self) -> StorageRates:
@@ -82,7 +88,11 @@ class SimulatedTraffic:
             written = max(BOOT_WRITE, self.load.written * of_data)
             yield f"read:{disk.name}", read
             yield f"write:{disk.name}", written
-            yield f"busy:{disk.name}", QUIET_BUSY + min(0.99, (read + written) / disk.speed)
+            full = min(0.99, (read + written) / disk.speed)
+            yield f"busy:{disk.name}", QUIET_BUSY + full
+            latency = LATENCY * (1 + (QUEUE - 1) * full)
+            yield f"read_time:{disk.name}", read / REQUEST * latency
+            yield f"write_time:{disk.name}", written / REQUEST * latency
 
     def _limit(self, nic: NicModel) -> float:
         """Bytes per second and direction."""

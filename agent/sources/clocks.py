@@ -1,4 +1,4 @@
-"""Clocks, and the seconds for which each throttle reason held them down."""
+"""Clocks, performance states, and the seconds for which each throttle reason held them down."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -25,6 +25,13 @@ CLOCK_LIMIT = gauge(
     "nvmlDeviceGetMaxClockInfo",
     (*GPU_LABELS, "clock"),
 )
+PERFORMANCE_STATE = gauge(
+    "dgx_gpu_performance_state",
+    "Performance state: 0 (P0) is the fastest, 15 the slowest. Data centre GPUs stay at 0; on "
+    "others a higher one under load means clocks that are held down.",
+    "nvmlDeviceGetPerformanceState",
+    GPU_LABELS,
+)
 THROTTLE = counter(
     "dgx_gpu_throttle_seconds_total",
     "Seconds for which the clocks were held down, by reason. Reasons overlap; power_cap is health "
@@ -46,6 +53,7 @@ CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
 
 EVERY_TICK = ("sm",)
 MHZ = 1e6
+SLOWEST_STATE = 15
 
 APPLICATION_CLOCKS = 0x2
 """Bit of the mask: the clocks stand where somebody set them (nvidia-smi -ac or -lgc)."""
@@ -78,6 +86,13 @@ def _clock(device: NvmlDevice, call: str, which: int) -> float:
     return float(device.get(call, which)) * MHZ
 
 
+def _performance_state(device: NvmlDevice) -> int:
+    state = int(device.get("PerformanceState"))
+    if state > SLOWEST_STATE:
+        raise Absent(Reason.UNKNOWN, f"the driver gives {state}, which is no performance state")
+    return state
+
+
 def _clock_rows(names: tuple[str, ...], of_limits: bool) -> tuple[ValueRow[NvmlDevice], ...]:
     metric, call = (CLOCK_LIMIT, "MaxClockInfo") if of_limits else (CLOCK, "ClockInfo")
     return tuple(
@@ -87,7 +102,10 @@ def _clock_rows(names: tuple[str, ...], of_limits: bool) -> tuple[ValueRow[NvmlD
 
 
 NOW = _clock_rows(EVERY_TICK, of_limits=False)
-SLOWER = _clock_rows(("graphics", "memory", "video"), of_limits=False)
+SLOWER = (
+    *_clock_rows(("graphics", "memory", "video"), of_limits=False),
+    ValueRow[NvmlDevice](PERFORMANCE_STATE, _performance_state),
+)
 LIMITS = _clock_rows(tuple(CLOCKS), of_limits=True)
 
 

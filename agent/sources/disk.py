@@ -1,4 +1,4 @@
-"""Whole disks and md arrays: bytes, busy time, models, and whether an array has lost a member."""
+"""Whole disks and arrays: bytes, requests, times, models, and whether one has lost a member."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -41,6 +41,32 @@ BUSY = counter(
     "psutil.disk_io_counters(perdisk=True).busy_time, of /proc/diskstats",
     ("device",),
 )
+READS = counter(
+    "dgx_disk_reads_total",
+    "Read requests that the disk or array has finished since boot; its rate is IOPS.",
+    "psutil.disk_io_counters(perdisk=True).read_count, of /proc/diskstats",
+    ("device",),
+)
+WRITES = counter(
+    "dgx_disk_writes_total",
+    "Write requests that the disk or array has finished since boot; its rate is IOPS.",
+    "psutil.disk_io_counters(perdisk=True).write_count, of /proc/diskstats",
+    ("device",),
+)
+READ_SECONDS = counter(
+    "dgx_disk_read_seconds_total",
+    "Seconds that all read requests took together since boot; over the rate of "
+    "dgx_disk_reads_total it is the mean latency of a read.",
+    "psutil.disk_io_counters(perdisk=True).read_time, of /proc/diskstats",
+    ("device",),
+)
+WRITE_SECONDS = counter(
+    "dgx_disk_write_seconds_total",
+    "Seconds that all write requests took together since boot; over the rate of "
+    "dgx_disk_writes_total it is the mean latency of a write.",
+    "psutil.disk_io_counters(perdisk=True).write_time, of /proc/diskstats",
+    ("device",),
+)
 INFO = gauge(
     "dgx_disk_info",
     "1 for each whole disk (kind disk; model) and md array (kind raid; its level for a model); "
@@ -59,11 +85,11 @@ BLOCK = "/sys/block"
 MOST_DIGITS = 9
 ARRAY_STATE = 5.0  # seconds between two checks of the arrays
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
-NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no busy time for this device")
+NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
 
 
 class DiskCountersRead:
-    """Bytes and busy time of every whole disk; which those are is asked anew when names change."""
+    """Bytes, requests and times of every whole disk; which those are is asked when names change."""
 
     def __init__(self, host: Host, options: HostOptions) -> None:
         self._host = host
@@ -100,10 +126,15 @@ class DiskCountersRead:
         add = self._filters.add
         add(out, READ_BYTES, of.read_bytes, device, fastest=FASTEST_WIRE)
         add(out, WRITTEN_BYTES, of.write_bytes, device, fastest=FASTEST_WIRE)
-        if of.busy_time == 0 and of.read_bytes + of.write_bytes > 0:
-            out.absent(BUSY, NO_BUSY_TIME, device)  # arrays on kernels before 5.10
-        else:
-            add(out, BUSY, of.busy_time / 1000, device)
+        add(out, READS, of.read_count, device)
+        add(out, WRITES, of.write_count, device)
+        times = {BUSY: of.busy_time, READ_SECONDS: of.read_time, WRITE_SECONDS: of.write_time}
+        uncounted = of.busy_time == 0 and of.read_bytes + of.write_bytes > 0
+        for metric, milliseconds in times.items():
+            if uncounted:  # arrays on kernels before 5.10
+                out.absent(metric, NO_BUSY_TIME, device)
+            else:
+                add(out, metric, milliseconds / 1000, device)
 
 
 class DiskInfo:
@@ -208,10 +239,10 @@ def _text_or_nothing(files: FileTree, path: str) -> str:
 
 def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's disks and arrays."""
-    bytes_and_time = (READ_BYTES, WRITTEN_BYTES, BUSY)
+    counted = (READ_BYTES, WRITTEN_BYTES, BUSY, READS, WRITES, READ_SECONDS, WRITE_SECONDS)
     counters, info = DiskCountersRead(host, options), DiskInfo(host.files, options)
     arrays = Arrays(host.files, options)
     key = ReadKey("disk", "counters")
-    yield Read(key, bytes_and_time, counters.read, options.every, varies=True)
+    yield Read(key, counted, counters.read, options.every, varies=True)
     yield Read(ReadKey("disk", "info"), (INFO,), info.read, fixed(intervals.LINKS))
     yield Read(ReadKey("disk", "arrays"), (MEMBERS,), arrays.read, fixed(ARRAY_STATE))

@@ -23,8 +23,10 @@ from agent.sources import (
     fabric_service,
     filesystem,
     gpu,
+    host_memory,
     infiniband,
     kernel_log,
+    media,
     memory,
     nccl,
     network,
@@ -42,12 +44,13 @@ from agent.sources import (
 from agent.sources.options import HostOptions
 
 GPU_SOURCES = (
-    *(gpu, memory, power, clocks, temperature, process, activity, pcie, pcie_switch, nvlink, ecc),
+    *(gpu, memory, power, clocks, temperature, process, activity, media, pcie, pcie_switch),
+    *(nvlink, ecc),
 )
 """In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
 
 HOST_SOURCES = (
-    *(disk, disk_faults, network, infiniband, cpu, pressure, filesystem),
+    *(disk, disk_faults, network, infiniband, cpu, host_memory, pressure, filesystem),
     *(chassis, chassis_faults, fabric_service),
 )
 SOURCES: tuple[ModuleType, ...] = (

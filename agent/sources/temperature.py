@@ -1,4 +1,4 @@
-"""Temperatures, and how far they are from where the GPU slows down."""
+"""Temperatures, how far they are from where the GPU slows down, and fans of its own."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -36,6 +36,14 @@ MARGIN = gauge(
     "threshold minus nvmlDeviceGetTemperature, which is what nvmlDeviceGetMarginTemperature gives "
     "at a hundredth of its price",
     GPU_LABELS,
+)
+
+FAN = gauge(
+    "dgx_gpu_fan_ratio",
+    "Speed of a fan of the GPU, 0-1 of its highest (some go beyond 1); absent for GPUs that the "
+    "chassis cools.",
+    "nvmlDeviceGetFanSpeed_v2, nvmlDeviceGetNumFans",
+    (*GPU_LABELS, "fan"),
 )
 
 OPERATING = "operating"
@@ -83,6 +91,20 @@ class CoreTemperature:
             out.add(MARGIN, self._limit - celsius)
 
 
+def _fans(device: NvmlDevice) -> int:
+    """How many fans to ask for; one where the driver cannot tell, for its speed may answer."""
+    try:
+        return int(device.get("NumFans"))
+    except Absent as absent:
+        if absent.reason in FINAL:
+            raise
+        return 1
+
+
+def _fan_speed(device: NvmlDevice, fan: int) -> float:
+    return float(device.get("FanSpeed_v2", fan)) / 100
+
+
 LIMITS = tuple(
     ValueRow[NvmlDevice](LIMIT, partial(_threshold, which=which), (name,))
     for name, which in THRESHOLDS.items()
@@ -93,6 +115,11 @@ MEMORY = (ValueRow[NvmlDevice](MEMORY_TEMPERATURE, _memory_temperature),)
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     core = CoreTemperature(gpu_context.device)
+    fans = [
+        ValueRow[NvmlDevice](FAN, partial(_fan_speed, fan=fan), (str(fan),))
+        for fan in range(_fans(gpu_context.device))
+    ]
     yield gpu_context.read("temperature", "core", (TEMPERATURE, MARGIN), core.read, intervals.TICK)
     yield gpu_context.table("temperature", "memory", MEMORY, intervals.MEMORY_TEMPERATURE)
     yield gpu_context.table("temperature", "limits", LIMITS, intervals.TOPOLOGY)
+    yield gpu_context.table("temperature", "fans", fans, intervals.FANS)

@@ -28,7 +28,7 @@ from tests.support.boards import (
     unit_of,
 )
 
-UNITS = {"percentunit", "watt", "celsius", "bytes", "Bps", "hertz", "s", "none", "string"}
+UNITS = {"percentunit", "watt", "celsius", "bytes", "Bps", "hertz", "s", "iops", "none", "string"}
 KINDS = {"timeseries", "stat", "bargauge", "table"}
 MOST_OPEN = 22
 TARGET_LABELS = {"job", "instance"}

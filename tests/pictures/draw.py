@@ -29,6 +29,7 @@ class Picture:
     since: float
     until: float
     scrape: int  # seconds between two scrapes
+    theme: str = "dark"  # or light
     width: int = 1600  # pixels
     scale: float = 1.0  # device pixels of a pixel
     opened: bool = False  # rows that are collapsed too

@@ -197,7 +197,11 @@ class FakeNvml:
         return pynvml.c_nvmlEventData_t(self.handles[index], 8, xid, 0, 0)
 
 
-Disk = namedtuple("Disk", "read_bytes write_bytes busy_time")
+Disk = namedtuple(
+    "Disk",
+    "read_bytes write_bytes busy_time read_count write_count read_time write_time",
+    defaults=(0, 0, 0, 0),
+)
 
 
 CpuTimes = namedtuple("CpuTimes", "user idle")

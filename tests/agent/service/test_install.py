@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli.install import NOTHING, install
+from agent.cli.install import NO_SYSTEMD, NOTHING, install
 from agent.cli.install import run as install_command
 from agent.cli.uninstall import uninstall
 from agent.errors import BadInput
@@ -184,6 +184,17 @@ def test_an_environment_that_lost_its_mark_is_still_ours(machine: Machine) -> No
     (machine.places.home / environment.MARK).unlink()
     uninstall(machine.parts, purge=True)
     assert not machine.places.home.exists()
+
+
+def test_a_dry_run_needs_no_systemd(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("agent.cli.install.InstallPaths", lambda: machine.places)
+    assert install_command(Namespace(dry_run=True)) == 0
+    *steps, last = capsys.readouterr().out.splitlines()
+    assert steps[-1] == "start dgx-telemetry.service"
+    assert last == NO_SYSTEMD
+    assert machine.listed() == []
 
 
 @pytest.mark.parametrize("state", ["masked", "masked-runtime"])
@@ -373,7 +384,7 @@ def test_an_environment_that_runs_this_only_gets_bytecode() -> None:
     assert "from" in here.removing()
 
 
-@pytest.mark.parametrize("line", ["install", "install --dry-run", "uninstall", "uninstall --purge"])
+@pytest.mark.parametrize("line", ["install", "uninstall", "uninstall --purge"])
 def test_without_systemd_it_is_refused(line: str) -> None:
     if InstallPaths().booted:
         pytest.skip("systemd runs this machine")

@@ -3,13 +3,14 @@
 import errno
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from agent.hardware.host import real_host
 from agent.model import Reason
 from agent.polling.reads import ReadCosts, perform
-from agent.sources import cpu, disk, infiniband, network, pressure
+from agent.sources import cpu, disk, host_memory, infiniband, network, pressure
 from agent.sources.options import HostOptions
 from tests.support.fake_host import HostBench, reasons, shortly, values
 from tests.support.frozen_clock import FrozenClock
@@ -34,7 +35,8 @@ def test_disks_are_whole_disks_and_arrays_only(bench: HostBench) -> None:
     bench.array("md0", "raid0", "1", "nvme0n1")
     seen = ("nvme0n1", "nvme0n1p1", "loop0", "dm-0", "nvme0c0n1", "md0", "sdx")
     bench.psutil.disks = dict.fromkeys(seen, (4096, 512, 1500))
-    assert values(bench.read(disk, "counters")) == {
+    found = values(bench.read(disk, "counters"))
+    assert {series: value for series, value in found.items() if value} == {
         ("dgx_disk_read_bytes_total", "md0"): 4096,
         ("dgx_disk_written_bytes_total", "md0"): 512,
         ("dgx_disk_busy_seconds_total", "md0"): 1.5,
@@ -83,8 +85,59 @@ def test_busy_time_that_the_kernel_does_not_count_is_absent(bench: HostBench) ->
     bench.array("md0", "raid0", "1")
     bench.psutil.disks = {"md0": (1 << 30, 0, 0)}
     reading = bench.read(disk, "counters")
-    assert reasons(reading.absences) == {("dgx_disk_busy_seconds_total", "md0"): Reason.UNSUPPORTED}
+    times = ("busy", "read", "write")
+    uncounted = {(f"dgx_disk_{of}_seconds_total", "md0"): Reason.UNSUPPORTED for of in times}
+    assert reasons(reading.absences) == uncounted
     assert ("dgx_disk_read_bytes_total", "md0") in values(reading)
+
+
+def test_requests_and_their_times_tell_latency(bench: HostBench) -> None:
+    bench.disk("sda")
+    counted = SimpleNamespace(
+        read_bytes=4096,
+        write_bytes=0,
+        busy_time=3,
+        read_count=4,
+        write_count=2,
+        read_time=10,
+        write_time=50,
+    )
+    bench.psutil.disk_io_counters = lambda **_: {"sda": counted}  # type: ignore[method-assign]
+    found = values(bench.read(disk, "counters"))
+    assert found["dgx_disk_reads_total", "sda"] == 4
+    assert found["dgx_disk_writes_total", "sda"] == 2
+    assert found["dgx_disk_read_seconds_total", "sda"] == 0.010
+    assert found["dgx_disk_write_seconds_total", "sda"] == 0.050
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "missing"),
+    [
+        (
+            "MemTotal:       2113540 kB\nMemFree:  3 kB\nMemAvailable:   1024 kB",
+            {
+                "dgx_host_memory_total_bytes": 2113540 << 10,
+                "dgx_host_memory_available_bytes": 1 << 20,
+            },
+            [],
+        ),
+        (
+            "MemTotal:       100 kB",  # kernels before 3.14
+            {"dgx_host_memory_total_bytes": 100 << 10},
+            ["dgx_host_memory_available_bytes"],
+        ),
+        ("MemTotal: much\nMemAvailable: 7", {}, ["dgx_host_memory_available_bytes"]),
+    ],
+)
+def test_memory_of_the_host(
+    bench: HostBench, text: str, found: dict[str, int], missing: list[str]
+) -> None:
+    bench.write("/proc/meminfo", text)
+    reading = bench.read(host_memory, "now")
+    assert {sample.metric.name: sample.value for sample in reading.samples} == found
+    absent = {absence.metric.name for absence in reading.absences}
+    assert absent.issuperset(missing)
+    assert not absent & found.keys()
 
 
 def test_an_idle_disk_reads_zero(bench: HostBench) -> None:

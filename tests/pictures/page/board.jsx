@@ -60,7 +60,7 @@ function Heading() {
   );
 }
 
-const chosen = (value) => (value === '.+' ? 'All' : value.replaceAll('|', ' + '));
+const chosen = (value) => (/^\.[+*]$/.test(value) ? 'All' : value.replaceAll('|', ' + '));
 
 function Placed({ panel, y }) {
   const { x, w, h } = panel.gridPos;
@@ -117,7 +117,7 @@ function Content({ panel, width, height }) {
   }
   if (!frames.some((frame) => frame.length)) {
     report.empty.push(panel.title);
-    return <Said>No data</Said>;
+    return <Said>{panel.fieldConfig.defaults.noValue}</Said>;
   }
   return <Drawing {...{ frames, width, height }} options={panel.options} fieldConfig={panel.fieldConfig} />;
 }

@@ -1,4 +1,4 @@
-// The page of one picture: a board in Grafana's dark theme. The driver sets window.PICTURE.
+// The page of one picture: a board in one of Grafana's themes. The driver sets window.PICTURE.
 import '@fontsource/inter/400.css';
 import '@fontsource/inter/500.css';
 import '@fontsource/roboto-mono/400.css';
@@ -15,7 +15,7 @@ locationUtil.initialize({
   getTimeRangeForUrl: () => ({}),
 });
 
-const theme = createTheme({ colors: { mode: 'dark' } });
+const theme = createTheme({ colors: { mode: window.PICTURE.theme } });
 document.body.style.background = theme.colors.background.canvas;
 createRoot(document.getElementById('board')).render(
   <ThemeContext.Provider value={theme}>

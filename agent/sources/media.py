@@ -1,0 +1,60 @@
+"""How busy the GPU's video and image engines are: they work beside the multiprocessors."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from agent.hardware.device import NvmlDevice
+from agent.model import GPU_LABELS, gauge
+from agent.polling import intervals
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import Read, ValueRow
+
+DECODER = gauge(
+    "dgx_gpu_decoder_utilization_ratio",
+    "Share of time, 0-1, in which the video decoder (NVDEC) worked, over the driver's last "
+    "sampling period (1/6 to 1 s).",
+    "nvmlDeviceGetDecoderUtilization",
+    GPU_LABELS,
+)
+ENCODER = gauge(
+    "dgx_gpu_encoder_utilization_ratio",
+    "Share of time, 0-1, in which the video encoder (NVENC) worked, over the driver's last "
+    "sampling period (1/6 to 1 s).",
+    "nvmlDeviceGetEncoderUtilization",
+    GPU_LABELS,
+)
+JPEG = gauge(
+    "dgx_gpu_jpeg_utilization_ratio",
+    "Share of time, 0-1, in which the JPEG decoder (NVJPG) worked, over the driver's last "
+    "sampling period (1/6 to 1 s).",
+    "nvmlDeviceGetJpgUtilization (driver 535 and newer)",
+    GPU_LABELS,
+)
+OPTICAL_FLOW = gauge(
+    "dgx_gpu_optical_flow_utilization_ratio",
+    "Share of time, 0-1, in which the optical flow accelerator (OFA) worked, over the driver's "
+    "last sampling period (1/6 to 1 s).",
+    "nvmlDeviceGetOfaUtilization (driver 535 and newer)",
+    GPU_LABELS,
+)
+
+
+def _utilization(device: NvmlDevice, engine: str) -> float:
+    percent, _period = device.get(f"{engine}Utilization")
+    return float(percent) / 100
+
+
+ENGINES = tuple(
+    ValueRow[NvmlDevice](metric, partial(_utilization, engine=engine))
+    for metric, engine in (
+        (DECODER, "Decoder"),
+        (ENCODER, "Encoder"),
+        (JPEG, "Jpg"),
+        (OPTICAL_FLOW, "Ofa"),
+    )
+)
+
+
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
+    """The read of one GPU."""
+    yield gpu_context.table("media", "engines", ENGINES, intervals.MEDIA)
