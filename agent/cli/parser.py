@@ -122,6 +122,16 @@ def _up_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
     _speed_flag(parser, "a clock N times faster, with rules that look back N times less")
     parser.add_argument(
+        "--fleet",
+        type=_nodes,
+        nargs="?",
+        const=124,
+        default=0,
+        metavar="N",
+        help="watch a simulated fleet of N nodes (default 124) instead, of DGX-1 or of the system "
+        "that --simulate names",
+    )
+    parser.add_argument(
         "--data", type=_path, metavar="DIR", help="keep the data here; default: until the end"
     )
 
@@ -195,6 +205,12 @@ def _span(text: str) -> str:
     return text
 
 
+def _nodes(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,5}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of nodes, expected one like 124")
+    return int(text)
+
+
 def _speed(text: str) -> float:
     return _positive(text, 1000.0)
 
@@ -246,6 +262,7 @@ COMMANDS: dict[str, tuple[Flags, str, str]] = {
         "agent, Prometheus, Alertmanager (and Grafana where installed) as one local stack",
         "dgx-telemetry up\n"
         "dgx-telemetry up --simulate dgx-h100:starved-disk --simulate-speed 10\n"
+        "dgx-telemetry up --fleet 16\n"
         "dgx-telemetry up --data ~/dgx-telemetry",
     ),
     "report": (

@@ -29,6 +29,9 @@ from agent.stack.supervision import supervise
 FALLBACK = "dgx-h100"
 """What is simulated where there is no GPU; it plays one scenario after the other."""
 
+OF_FLEET = "dgx-1-v100"
+"""What the nodes of a simulated fleet are, unless `--simulate` names another system."""
+
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -51,6 +54,8 @@ class StackPlan:
     simulated: bool
     speed: float  # of the simulated machine's clock, and of the rules
     binaries: StackBinaries
+    fleet: int = 0  # nodes of a simulated fleet, in the place of the agent
+    system: str = OF_FLEET  # of its nodes
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -64,26 +69,30 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
     """What the flags and this machine ask for; raises BadInput for what cannot be."""
     settings = settings_of(arguments)
     machine: str | None = arguments.simulate
+    nodes: int = arguments.fleet
     if machine is not None:
         _check_machine(machine)
+    if nodes:
+        _check_fleet(nodes, machine or OF_FLEET)
     binaries = StackBinaries(
         programs.SETPRIV.need(),
         _found(programs.PROMETHEUS, "nothing is kept, no rule is evaluated"),
         _found(programs.ALERTMANAGER, "alerts reach nobody"),
         programs.GRAFANA.find(),
     )
-    if machine is None and not driver_answers():
+    if machine is None and not nodes and not driver_answers():
         machine = FALLBACK
         say(f"no NVIDIA GPU answers here: watching a simulated {FALLBACK} instead")
     speed = arguments.simulate_speed
-    if machine is None and speed != 1.0:
-        raise ConfigError("--simulate-speed needs --simulate: real time has one speed")
+    if machine is None and not nodes and speed != 1.0:
+        raise ConfigError("--simulate-speed needs --simulate or --fleet: real time has one speed")
     path = config_path(arguments)
     flags = [
         *(() if machine is None else ("--simulate", machine, "--simulate-speed", f"{speed:g}")),
         *(() if path is None else ("--config", str(path))),
     ]
-    return StackPlan(settings, flags, machine is not None, speed, binaries)
+    simulated = bool(machine or nodes)
+    return StackPlan(settings, flags, simulated, speed, binaries, nodes, machine or OF_FLEET)
 
 
 def _found(binary: programs.Binary, without: str) -> str | None:
@@ -98,6 +107,14 @@ def _check_machine(machine: str) -> None:
     from agent import simulator
 
     simulator.parse(machine)
+
+
+def _check_fleet(nodes: int, machine: str) -> None:
+    from agent.simulator import fleet_plan
+
+    fleet_plan.plan(nodes)
+    if ":" in machine:
+        raise ConfigError("--fleet has loads of its own: --simulate names the system alone")
 
 
 def driver_answers() -> bool:
@@ -160,8 +177,13 @@ def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackPr
         (programs.alertmanager_program, binaries.alertmanager, ports.alertmanager),
         (programs.grafana_program, binaries.grafana, ports.grafana),
     )
+    watched = (
+        programs.fleet_program(ports.agent, plan.fleet, plan.system, plan.speed)
+        if plan.fleet
+        else programs.agent_program(ports.agent, plan.agent_flags)
+    )
     return [
-        programs.agent_program(ports.agent, plan.agent_flags),
+        watched,
         *(program(binary, port, folder) for program, binary, port in rest if binary is not None),
     ]
 
@@ -171,7 +193,8 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     from alerts.build import alertmanager, rules
     from alerts.receivers import Receivers
 
-    interval, scale = files.SCRAPE_SECONDS / plan.speed, 1 / plan.speed
+    usual = files.FLEET_SCRAPE_SECONDS if plan.fleet else files.SCRAPE_SECONDS
+    interval, scale = usual / plan.speed, 1 / plan.speed
     rule_files = {f"rules/{name}": text for name, text in rules(plan.settings, scale).items()}
     told = plan.settings
     if plan.simulated:  # nobody is woken for a machine that does not exist
@@ -179,10 +202,12 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     texts = {
         **rule_files,
         **alertmanager(told, scale),
-        "prometheus.yaml": files.prometheus(ports, interval, list(rule_files)),
+        "prometheus.yaml": files.prometheus(
+            ports, interval, list(rule_files), fleet=bool(plan.fleet)
+        ),
         "provisioning/datasources/prometheus.yaml": files.datasource(ports, interval),
         "provisioning/dashboards/dgx.yaml": files.boards(programs.BOARDS),
-        **{f"logs/{name}.log": "" for name in asdict(ports)},
+        **{f"logs/{name}.log": "" for name in ("fleet", *asdict(ports))},
     }
     for name, text in texts.items():
         path = folder / name
@@ -192,7 +217,7 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
 
 def _introduce(children: Sequence[ChildProcess], ports: FreePorts) -> None:
     """Where everything is, and who had the usual port."""
-    usual, found = asdict(USUAL), asdict(ports)
+    usual, found = ({"fleet": one.agent, **asdict(one)} for one in (USUAL, ports))
     rows = [
         (
             child.program.name,

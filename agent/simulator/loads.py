@@ -223,6 +223,21 @@ ITS_PEER = replace(
     LATE_RANK, phases=((0.30, FORWARD), (0.44, ALONE), (LATE, SPIN), (0.15, EXCHANGE))
 )
 
+NODE_SLOWER = 0.08
+"""By how much one node of a job takes longer for its steps; the others wait for it in each."""
+
+SLOW_NODE = replace(
+    TRAIN,
+    phases=((0.32, FORWARD), (0.52, ALONE), (0.16, EXCHANGE)),
+    step=STEP * (1.0 + NODE_SLOWER),
+    collectives=1,
+)
+NODE_WAITS = NODE_SLOWER / (1.0 + NODE_SLOWER)
+WAITS_FOR_NODE = replace(
+    SLOW_NODE,
+    phases=((0.29, FORWARD), (0.55 - NODE_WAITS, ALONE), (NODE_WAITS, SPIN), (0.16, EXCHANGE)),
+)
+
 
 def _server(number: int) -> GpuWork:
     """A server that answers a request of 0.12 s each 10 s or so, and never twice in a rhythm."""
@@ -237,6 +252,7 @@ def _server(number: int) -> GpuWork:
 # processes and hosts
 
 FEEDING = HostLoad(disk=0.10, network=0.002)
+ACROSS_NODES = replace(FEEDING, infiniband=0.30)
 EVENTS = ThreadLoad(name="cuda-EvtHandlr")
 
 
@@ -293,6 +309,8 @@ PARTS: dict[str, tuple[ScenarioPart, ...]] = {
         ),
         "exposed-communication": ScenarioLoad((EXPOSED,), STEADY, FEEDING),
         "late-rank": ScenarioLoad((ITS_PEER, LATE_RANK, ITS_PEER), STEADY, FEEDING),
+        "waits-for-node": ScenarioLoad((WAITS_FOR_NODE,), STEADY, ACROSS_NODES),
+        "slow-node": ScenarioLoad((SLOW_NODE,), STEADY, ACROSS_NODES),
         "threads": ScenarioLoad(
             (_in_bursts(0.44),), THREADED, HostLoad(disk=0.05, cpu_pressure=0.60)
         ),

@@ -13,6 +13,9 @@
 | gpu-lost | the third, or the last of fewer |
 | port-degraded | the first InfiniBand port, on systems without InfiniBand the first NIC |
 | driver-hang | all |
+
+Nodes of fleets alone: waits-for-node, which waits in each step for another node of its job, and
+slow-node, which is that one.
 """
 
 from agent.simulator import fault_table
@@ -88,6 +91,9 @@ NAMES: tuple[str, ...] = (
 )
 
 
+WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
+"""Of a job over several nodes: what one machine shows of it. Played by fleets alone."""
+
 JOIN = "+"
 """Between a scenario and the faults that come with it: `starved-disk+raid-degraded`."""
 
@@ -95,7 +101,8 @@ JOIN = "+"
 def parts(name: str) -> tuple[str, ...]:
     """The scenario, or fault, and what is joined to it; empty for what there is not."""
     names = tuple(name.split(JOIN))
-    known = all(part in NAMES or fault_table.fault(part) for part in names)
+    scenarios = (*NAMES, WAITS_FOR_NODE, SLOW_NODE)
+    known = all(part in scenarios or fault_table.fault(part) for part in names)
     return names if known and (len(names) == 1 or TOUR not in names) else ()
 
 

@@ -12,6 +12,9 @@ from agent.stack.ports import LOOPBACK, FreePorts
 SCRAPE_SECONDS = 5.0
 """Between two scrapes, and two checks of the rules: short, so that a desk sees changes soon."""
 
+FLEET_SCRAPE_SECONDS = 15.0
+"""The same of a fleet: as users scrape theirs."""
+
 JOB = "dgx-telemetry"
 """The job label that boards expect."""
 
@@ -21,8 +24,14 @@ def duration(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"
 
 
-def prometheus(ports: FreePorts, interval: float, rules: Sequence[str]) -> str:
-    """Scrape the agent each `interval` seconds, judge by `rules`, tell the Alertmanager."""
+def prometheus(
+    ports: FreePorts, interval: float, rules: Sequence[str], *, fleet: bool = False
+) -> str:
+    """Scrape the agent, or a fleet, each `interval` seconds, judge by `rules`, tell the
+    Alertmanager."""
+    agent = f"{LOOPBACK}:{ports.agent}"
+    here = f'static_configs: [{{targets: ["{agent}"]}}]'
+    listed = f'http_sd_configs: [{{url: "http://{agent}/targets", refresh_interval: "15s"}}]'
     return f"""\
 global:
   scrape_interval: {duration(interval)}
@@ -34,7 +43,7 @@ alerting:
     - static_configs: [{{targets: ["{LOOPBACK}:{ports.alertmanager}"]}}]
 scrape_configs:
   - job_name: {JOB}
-    static_configs: [{{targets: ["{LOOPBACK}:{ports.agent}"]}}]
+    {listed if fleet else here}
 """
 
 

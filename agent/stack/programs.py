@@ -76,11 +76,22 @@ SETPRIV = Binary(("setpriv",), "util-linux")
 
 
 def agent_program(port: int, flags: Sequence[str]) -> StackProgram:
-    """This very agent, from the same packages; `-P` lets no other `agent` of a folder in."""
-    arguments = (sys.executable, "-P", "-m", "agent", "run", "--listen", f"{LOOPBACK}:{port}")
+    """This very agent, from the same packages."""
+    return _own("agent", port, "agent", "run", "--listen", f"{LOOPBACK}:{port}", *flags)
+
+
+def fleet_program(port: int, nodes: int, system: str, speed: float) -> StackProgram:
+    """A simulated fleet in the place of the agent."""
+    arguments = "agent.cli.fleet", str(nodes), system, f"{LOOPBACK}:{port}", f"{speed:g}"
+    return _own("fleet", port, *arguments)
+
+
+def _own(name: str, port: int, *module: str) -> StackProgram:
+    """A module of these packages; `-P` lets no other `agent` of a folder in."""
     paths = (str(SOURCE), os.environ.get("PYTHONPATH", ""))
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    return StackProgram("agent", (*arguments, *flags), port, "/-/ready", environment, False)
+    arguments = (sys.executable, "-P", "-m", *module)
+    return StackProgram(name, arguments, port, "/-/ready", environment, False)
 
 
 def prometheus_program(binary: str, port: int, folder: Path) -> StackProgram:

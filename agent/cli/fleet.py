@@ -1,0 +1,141 @@
+"""A simulated fleet in one process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED`.
+
+`dgx-telemetry up --fleet` starts it. One agent runs for each kind of load that is in the fleet;
+each node tells what one of them does (agent/simulator/README.md).
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from agent.cli.assembly import Agent, build_agent, simulated_hardware
+from agent.clock import Clock, SystemClock
+from agent.config.settings import Settings
+from agent.errors import BadInput
+from agent.model import Sample
+from agent.polling.intervals import TICK
+from agent.simulator.fleet_node import FleetNode
+from agent.simulator.fleet_plan import CLUSTER, NodePlan, plan
+from agent.sources.workload import JOB_INFO, JobConfig
+from exporters.fleet import FleetServer, Read
+
+PORT = 9935
+"""What the label `instance` says, wherever the fleet really listens: as of real nodes."""
+
+
+class SimulatedFleet:
+    """The agents, and the nodes that tell what those do."""
+
+    def __init__(self, plans: Sequence[NodePlan], system: str, clock: Clock) -> None:
+        self.plans = plans
+        self.clock = clock
+        self.began = clock.monotonic()
+        kinds = {phase.scenario for plan in plans for phase in plan.phases}
+        settings = Settings(JobConfig(info=True))
+        self.agents: dict[str, Agent] = {
+            kind: build_agent(
+                settings, simulated_hardware(f"{system}:{kind}", clock), clock, inline=True
+            )
+            for kind in sorted(kinds)
+        }
+        self.on: set[str] = set()
+        self.server = FleetServer(self.targets, self.awaited)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start, on the fleet's clock."""
+        return self.clock.monotonic() - self.began
+
+    def targets(self) -> list[dict[str, Any]]:
+        """Every node of the inventory, whether it answers or not."""
+        return [
+            {
+                "targets": [f"{one.address}:{self.server.port}"],
+                "labels": {
+                    "instance": f"{one.name}:{PORT}",
+                    "cluster": CLUSTER,
+                    "rack": one.rack,
+                    "node": one.name,
+                },
+            }
+            for one in self.plans
+            if self.now < one.removed
+        ]
+
+    def awaited(self) -> str:
+        """What is missing until all agents have read everything once."""
+        return next((w for a in self.agents.values() if (w := a.poller.waiting_for())), "")
+
+    async def run(self) -> None:
+        """Tick all agents each second of the clock; nodes come and go. After each tick whoever
+        scrapes has as long as that took: on a busy machine ticks become rarer, not scrapes late."""
+        due = self.clock.monotonic()
+        loop = asyncio.get_running_loop()
+        while True:
+            for agent in self.agents.values():
+                began = loop.time()
+                await agent.poller.tick()
+                agent.watch.poll(0)
+                await asyncio.sleep(loop.time() - began)
+            await self.follow()
+            due = max(due + TICK, self.clock.monotonic())
+            await self.clock.sleep(due - self.clock.monotonic())
+
+    async def follow(self) -> None:
+        """Let those nodes answer that have power."""
+        for one in self.plans:
+            answers = one.answers(self.now)
+            if answers and one.name not in self.on:
+                self.on.add(one.name)
+                await self.server.turn_on(one.address, self._reader(one))
+            elif not answers and one.name in self.on:
+                self.on.remove(one.name)
+                await self.server.turn_off(one.address)
+
+    def _reader(self, one: NodePlan) -> Read:
+        node = FleetNode(one, self.now, JOB_INFO)
+
+        def read() -> Iterable[Sample]:
+            now = self.now
+            scenario = one.scenario(now)
+            found = self.agents[scenario].poller.latest.samples(self.clock.monotonic())
+            return node.samples(scenario, found, now)
+
+        return read
+
+
+async def serve(fleet: SimulatedFleet, host: str, port: int) -> None:
+    """Until SIGTERM or Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    stop = loop.create_future()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set_result, None)
+    try:
+        await fleet.server.start(host, port)
+    except OSError as error:
+        raise BadInput(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    ticking = asyncio.create_task(fleet.run())
+    await asyncio.wait({stop, ticking}, return_when=asyncio.FIRST_COMPLETED)
+    ticking.cancel()
+    await fleet.server.end()
+    with suppress(asyncio.CancelledError):
+        await ticking  # what broke is told
+
+
+def main(number: str, system: str, listen: str, speed: str) -> int:
+    """Serve a fleet; the exit status."""
+    host, _, port = listen.rpartition(":")
+    try:
+        fleet = SimulatedFleet(plan(int(number)), system, SystemClock(float(speed)))
+        asyncio.run(serve(fleet, host, int(port)))
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

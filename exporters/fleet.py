@@ -1,0 +1,97 @@
+"""Many machines from one process: each with an address of its own on loopback, at one port.
+
+A machine that is off has no listening socket, so that whoever asks is refused as by one without
+power. `/targets` lists those that there are, as Prometheus' `http_sd` takes them.
+"""
+
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import hdrs, web
+from prometheus_client import CollectorRegistry
+
+from agent.model import Sample
+from exporters.http import add_headers, as_json
+from exporters.negotiation import negotiate
+from exporters.series_lines import ExpositionLines
+
+NOTHING = CollectorRegistry()
+"""What ends an exposition in its format: there are no other families."""
+
+Read = Callable[[], Iterable[Sample]]
+Document = Sequence[dict[str, Any]]
+
+
+@dataclass(slots=True, eq=False)
+class MachinePage:
+    """The exposition of one machine, written anew at each scrape."""
+
+    read: Read
+    forms: dict[str, ExpositionLines] = field(default_factory=dict)
+
+    def write(self, accept: str) -> tuple[bytes, str]:
+        """Body and Content-Type."""
+        form = negotiate(accept)
+        lines = self.forms.setdefault(form.content_type, ExpositionLines(form.encode))
+        return lines.write(self.read()).encode() + form.encode(NOTHING), form.content_type
+
+
+class FleetServer:
+    """Serves the machines that are on, by address."""
+
+    def __init__(self, targets: Callable[[], Document], awaited: Callable[[], str]) -> None:
+        self._targets = targets
+        self._awaited = awaited
+        self._pages: dict[str, MachinePage] = {}
+        self._sites: dict[str, web.SockSite] = {}
+        app = web.Application()
+        app.on_response_prepare.append(add_headers)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/targets", self._listed)
+        app.router.add_get("/-/ready", self._ready)
+        self._runner = web.AppRunner(app, access_log=None)
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen where the fleet itself is asked; raises OSError where that cannot be."""
+        await self._runner.setup()
+        listening = socket.create_server((host, port))
+        self.port = listening.getsockname()[1]
+        await web.SockSite(self._runner, listening).start()
+
+    async def turn_on(self, address: str, read: Read) -> None:
+        """Let a machine answer."""
+        self._pages[address] = MachinePage(read)
+        self._sites[address] = site = web.SockSite(
+            self._runner, socket.create_server((address, self.port))
+        )
+        await site.start()
+
+    async def turn_off(self, address: str) -> None:
+        """Let it answer no more; who has a connection loses it at the next request."""
+        del self._pages[address]
+        await self._sites.pop(address).stop()
+
+    async def end(self) -> None:
+        """Close everything."""
+        await self._runner.cleanup()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        transport = request.transport
+        page = transport and self._pages.get(transport.get_extra_info("sockname")[0])
+        if not page:
+            if transport:
+                transport.abort()
+            raise web.HTTPNotFound
+        body, content_type = page.write(",".join(request.headers.getall(hdrs.ACCEPT, ())))
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
+
+    async def _listed(self, _: web.Request) -> web.Response:
+        body = as_json(self._targets(), gzip=False)
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: "application/json"})
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        missing = self._awaited()
+        return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
