@@ -161,7 +161,7 @@ COUNTABLE = re.compile(
 VENDOR_UNITS = re.compile(r"_(percent|milliwatts|mj|mhz|mib|kib|mb|gb|kb|ms|us|ns|ppm|watt)(_|$)")
 IDENTITY = {
     *(*GPU_LABELS, "device", "port", "link", "source", "metric", "system", "path", "direction"),
-    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "key"),
+    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "key", "gpu_instance"),
     *JobLabels._fields,
 }
 KINDS_OF = {

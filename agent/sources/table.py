@@ -24,6 +24,7 @@ from agent.sources import (
     filesystem,
     gpu,
     infiniband,
+    instances,
     kernel_log,
     memory,
     nccl,
@@ -42,7 +43,20 @@ from agent.sources import (
 from agent.sources.options import HostOptions
 
 GPU_SOURCES = (
-    *(gpu, memory, power, clocks, temperature, process, activity, pcie, pcie_switch, nvlink, ecc),
+    *(
+        gpu,
+        memory,
+        power,
+        clocks,
+        temperature,
+        process,
+        instances,
+        activity,
+        pcie,
+        pcie_switch,
+        nvlink,
+        ecc,
+    ),
 )
 """In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
 
