@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import hdrs, web
 from prometheus_client import CollectorRegistry
 
-from agent.model import Sample
+from agent.model import Metric, Sample
 from exporters.http import add_headers, as_json
 from exporters.negotiation import negotiate
 from exporters.series_lines import ExpositionLines
@@ -22,6 +22,11 @@ NOTHING = CollectorRegistry()
 
 Read = Callable[[], Iterable[Sample]]
 Document = Sequence[dict[str, Any]]
+
+
+def tell_all(_metric: Metric, _labels: tuple[str, ...]) -> bool:
+    """What no setting leaves out."""
+    return True
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +39,7 @@ class MachinePage:
     def write(self, accept: str) -> tuple[bytes, str]:
         """Body and Content-Type."""
         form = negotiate(accept)
-        lines = self.forms.setdefault(form.content_type, ExpositionLines(form.encode))
+        lines = self.forms.setdefault(form.content_type, ExpositionLines(form.encode, tell_all))
         return lines.write(self.read()).encode() + form.encode(NOTHING), form.content_type
 
 

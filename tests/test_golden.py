@@ -17,7 +17,7 @@ from exporters.negotiation import OPENMETRICS, TEXT
 from exporters.prometheus import Exposition
 from tests.support import machines
 from tests.support.exposition import of_the_library
-from tests.support.machine_controls import set_mig
+from tests.support.machine_controls import set_mig, start_process
 from tests.support.machines import AgentBench
 from tests.support.repository import TAPES, TESTS
 
@@ -36,6 +36,7 @@ def _xid() -> AgentBench:
     config = Settings(ProcessConfig(series=2), JobConfig(info=True))
     bench = machines.simulated("dgx-1-v100:training", config)
     bench.run(2).machine.driver.xid(3, 13)
+    start_process(bench.machine, 5)  # beside the one that trains there
     return bench.run(SECONDS - 2)
 
 

@@ -172,7 +172,7 @@ IDENTITY = {
         "path",
         "direction",
     ),
-    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "key"),
+    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "key", "gpu_instance"),
     *JobLabels._fields,
 }
 KINDS_OF = {

@@ -17,7 +17,7 @@ from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.model import Sample
 from agent.polling.intervals import TICK
-from agent.simulator.fleet_node import FleetNode
+from agent.simulator.fleet_node import SimulatedNode
 from agent.simulator.fleet_plan import CLUSTER, NodePlan, plan
 from agent.sources.workload import JOB_INFO, JobConfig
 from exporters.fleet import FleetServer, Read
@@ -96,7 +96,7 @@ class SimulatedFleet:
                 await self.server.turn_off(one.address)
 
     def _reader(self, one: NodePlan) -> Read:
-        node = FleetNode(one, self.now, JOB_INFO)
+        node = SimulatedNode(one, self.now, JOB_INFO)
 
         def read() -> Iterable[Sample]:
             now = self.now

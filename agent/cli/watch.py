@@ -206,6 +206,7 @@ def _one(frame: Document, index: str, samples: SampleStore, width: int) -> Itera
     yield from prose(f"{gpu['sentence']}. {gpu['advice']}", width)
     for one in gpu["processes"]:
         held = "" if one["bytes"] is None else f", {one['bytes'] / once.GIB:.1f} GiB"
+        held += "" if one["share"] is None else f", {one['share']:.0%} of the time"
         user = f", of {one['user']}" if one["user"] else ""
         yield f"  {one['program'] or 'process'}, pid {one['pid']}{user}{held}"
     yield f"  {gpu['uuid']}"

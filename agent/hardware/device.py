@@ -131,9 +131,8 @@ class NvmlDevice:
 
     def close(self) -> None:
         """Give back what the driver holds for this device."""
-        for release in self.releases:
-            release()
-        self.releases.clear()
+        while self.releases:
+            self.releases.pop()()
 
     def mig_switched(self) -> bool:
         """Whether MIG was switched on or off since it was queried."""

@@ -64,30 +64,43 @@ class Measurement(NamedTuple):
 
 
 class Gpm:
-    """The two samples of one GPU, taken in turns. Raises Absent where GPM does not answer."""
+    """The two samples of one GPU, or of one of its GPU instances under MIG, taken in turns. Raises
+    Absent where GPM does not answer."""
 
-    def __init__(self, device: NvmlDevice, clock: Clock) -> None:
+    def __init__(self, device: NvmlDevice, clock: Clock, instance: int | None = None) -> None:
         self._device = device
         self._clock = clock
         if not device.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
         self._question = self._metrics_question(device.nvml.library)
-        self._older = self._sample()
-        self._newer = self._sample()
-        device.ask("nvmlGpmSampleGet", self._older)
+        self._take = partial(device.ask, "nvmlGpmSampleGet")
+        if instance is not None:
+            self._take = partial(device.ask, "nvmlGpmMigSampleGet", instance)
+        self._samples: list[Any] = []
+        device.releases.append(self.close)
+        try:
+            self._older = self._sample()
+            self._newer = self._sample()
+            self._take(self._older)
+        except Absent:
+            self.close()
+            raise
         self._since = clock.monotonic()
         self.latest: Measurement | None = None
         self.failure: Absent | None = None  # why the last attempt gave nothing
 
     def _sample(self) -> Any:
-        """Memory for one sample, given back when the device is closed."""
-        sample = self._device.nvml.call("nvmlGpmSampleAlloc")
-        self._device.releases.append(partial(self._free, sample))
-        return sample
+        """Memory for one sample."""
+        self._samples.append(self._device.nvml.call("nvmlGpmSampleAlloc"))
+        return self._samples[-1]
 
-    def _free(self, sample: Any) -> None:
-        with suppress(Absent):  # the driver may be gone, and its memory with it
-            self._device.nvml.call("nvmlGpmSampleFree", sample)
+    def close(self) -> None:
+        """Give the memory back; at the latest when the device is closed."""
+        if self.close in self._device.releases:
+            self._device.releases.remove(self.close)
+        while self._samples:
+            with suppress(Absent):  # the driver may be gone, and its memory with it
+                self._device.nvml.call("nvmlGpmSampleFree", self._samples.pop())
 
     def measure(self) -> Measurement | None:
         """Means since the last call; None where that was too short ago."""
@@ -95,7 +108,7 @@ class Gpm:
         if now - self._since < SHORTEST:
             return None
         try:
-            self._device.ask("nvmlGpmSampleGet", self._newer)
+            self._take(self._newer)
             values = self._means()
         except Absent as absent:
             self.latest, self.failure = None, absent.kept()

@@ -140,13 +140,13 @@ def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int]]:
 
 
 def of_pods(
-    pods: Iterable[tuple[str, str, str, Sequence[str]]], known: Iterable[str]
+    pods: Iterable[tuple[str, str, str, Sequence[str]]], parents: Mapping[str, str]
 ) -> Iterator[Allocation]:
-    """Containers that have a GPU; `GPU-...::2` is a share of one under time-slicing. Instances of
-    MIG are left out."""
-    there = set(known)
+    """Containers that have a GPU, or one of its MIG devices; `GPU-...::2` is a share of one under
+    time-slicing. `parents` are UUIDs of GPUs by theirs and by those of MIG devices."""
     for namespace, pod, container, devices in pods:
-        gpus = frozenset(device.partition("::")[0] for device in devices) & there
+        given = (device.partition("::")[0] for device in devices)
+        gpus = frozenset(parents[uuid] for uuid in given if uuid in parents)
         if gpus:
             names = (f"{namespace}/{pod}", "", "kubernetes", "", "", namespace, pod, container)
             yield Allocation(JobLabels(*map(printable, names)), gpus)

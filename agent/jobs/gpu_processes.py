@@ -15,15 +15,30 @@ class GpuProcesses:
     """
 
     _by_gpu: dict[Labels, tuple[int, ...]] = field(default_factory=dict)
+    _divided: dict[Labels, tuple[str, ...]] = field(default_factory=dict)
 
     def settle(self, gpu: Labels, pids: Iterable[int]) -> None:
         """These processes are on the GPU now."""
         self._by_gpu[gpu] = tuple(pids)
 
+    def divide(self, gpu: Labels, uuids: Iterable[str]) -> None:
+        """The GPU is divided into these MIG devices now."""
+        self._divided[gpu] = tuple(uuids)
+
+    def parents(self) -> dict[str, str]:
+        """UUIDs of GPUs by their own, and by those of their MIG devices."""
+        parents = {gpu[1]: gpu[1] for gpu in list(self._by_gpu)}
+        for gpu, uuids in list(self._divided.items()):
+            parents.update(dict.fromkeys(uuids, gpu[1]))
+        return parents
+
     def keep(self, gpus: Iterable[Labels]) -> None:
         """Only these GPUs answer: forget those that are lost, and those whose index moved."""
-        for gone in self._by_gpu.keys() - set(gpus):
+        kept = set(gpus)
+        for gone in self._by_gpu.keys() - kept:
             del self._by_gpu[gone]
+        for gone in self._divided.keys() - kept:
+            del self._divided[gone]
 
     @property
     def at_rest(self) -> bool:

@@ -29,6 +29,7 @@ NOWHERE = -1
 
 EVENT_PARTS = ("eventType", "eventData", "gpuInstanceId", "computeInstanceId")
 SAMPLE_GET = "nvmlGpmSampleGet"
+INSTANCES = "nvmlDeviceGetMaxMigDeviceCount"
 WAIT = "nvmlEventSetWait"
 
 Write = Callable[[Any], Json]
@@ -75,6 +76,8 @@ class RecordingNvml:
         self._texts = {"nvmlDeviceGetUUID": masks.uuid, "nvmlDeviceGetSerial": masks.serial}
 
     def __getattr__(self, name: str) -> Any:
+        if name == INSTANCES:
+            raise AttributeError("the instances of MIG, with handles of their own, are not taped")
         found = getattr(self._nvml, name)
         if not name.startswith("nvml") or not callable(found) or isinstance(found, type):
             return found

@@ -38,6 +38,9 @@ ANY = Need("", lambda _: True)
 ECC = Need("ECC memory", lambda s: s.model.ecc)
 ROWS = Need("row remapping (Ampere or newer)", lambda s: s.model.architecture >= AMPERE)
 PAGES = Need("pages that retire (up to Volta)", lambda s: s.model.ecc and not ROWS.met(s))
+DIVIDES = Need(
+    "MIG (Ampere or newer, but no GeForce)", lambda s: ROWS.met(s) and s.model.datacentre
+)
 PROCESSOR = Need("a system processor (newer than Volta)", lambda s: s.model.architecture > VOLTA)
 ASKS = Need(
     "a driver that asks for recovery (R570), and a GPU newer than Volta",
@@ -115,6 +118,7 @@ def _once(strike: Callable[[SimulatedFaults], None], at: float = 0.0) -> tuple[F
 TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
     "recovery-reset": (ASKS, _once(_set("recovery", 1))),
     "recovery-reboot": (ASKS, _once(_set("recovery", 2))),
+    "mig": (DIVIDES, _once(lambda f: setattr(f.gpus[0], "mig", True))),
     "rows-pending": (ROWS, _once(_set("rows_pending", True))),
     "pages-pending": (PAGES, _once(_set("pages_pending", True))),
     "rows-near": (ROWS, _once(_set("rows", 450))),

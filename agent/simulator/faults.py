@@ -104,7 +104,7 @@ class SimulatedFaults:
             setattr(self.host, part.name, getattr(HostHealth(), part.name))
         self.traffic.slow_port = False
         for gpu in self.gpus:
-            gpu.lost = gpu.remap_failed = gpu.flipping = False
+            gpu.mig = gpu.lost = gpu.remap_failed = gpu.flipping = False
             gpu.health = GpuHealth()
             gpu.width = LANES
             gpu.cut_peers.clear()

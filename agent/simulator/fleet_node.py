@@ -38,7 +38,7 @@ class _OwnSeries:
     grown: float = 0.0
 
 
-class FleetNode:
+class SimulatedNode:
     """What the agent of one node tells, from the moment (s) that it has started."""
 
     def __init__(self, plan: NodePlan, began: float, job_info: Metric) -> None:

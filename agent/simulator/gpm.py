@@ -11,6 +11,7 @@ from agent.simulator import refusals
 from agent.simulator.call_guard import NvmlPart, device_call, library_call, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.gpu_models import HOPPER
+from agent.simulator.mig import instances
 from agent.simulator.refusals import LINK_SLOTS
 
 SAMPLES = 0x5000_0000
@@ -21,11 +22,12 @@ NVLINK_UNIT = 1_024_000.0
 """Documented as MiB, measured to be this many bytes of payload."""
 
 Shares = dict[str, float]
+WHOLE = -1
 FIRST_LINK = 62
 
 
 class _Sample(NamedTuple):
-    gpu: int
+    of: tuple[int, int]  # GPU, and its GPU instance or WHOLE
     at: float
     totals: Shares
 
@@ -85,7 +87,18 @@ class SimulatedGpm(NvmlPart):
     @device_call
     def nvmlGpmSampleGet(self, gpu: SimulatedGpu, sample: Any) -> Any:
         now = self.machine.now
-        self._samples[self._address(sample)] = _Sample(gpu.index, now, gpu.meter.copy(now))
+        self._samples[self._address(sample)] = _Sample((gpu.index, WHOLE), now, gpu.meter.copy(now))
+        return sample
+
+    @device_call
+    def nvmlGpmMigSampleGet(self, gpu: SimulatedGpu, number: int, sample: Any) -> Any:
+        """An instance with a process works as the whole GPU would; another rests."""
+        found = next((one for one in instances(gpu) if one.profile.number == number), None)
+        if found is None:
+            raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
+        now = self.machine.now
+        totals = gpu.meter.copy(now) if found.processes else {}
+        self._samples[self._address(sample)] = _Sample((gpu.index, number), now, totals)
         return sample
 
     @library_call
@@ -93,7 +106,7 @@ class SimulatedGpm(NvmlPart):
         if question.version != pynvml.NVML_GPM_METRICS_GET_VERSION:
             refuse(refusals.VERSION_MISMATCH)
         older, newer = self._taken(question.sample1), self._taken(question.sample2)
-        if older.gpu != newer.gpu or newer.at < older.at:
+        if older.of != newer.of or newer.at < older.at:
             refuse(refusals.INVALID_ARGUMENT)
         rates = _rates(older, newer)
         for place in range(question.numMetrics):
@@ -114,11 +127,14 @@ class SimulatedGpm(NvmlPart):
 
 
 def _rates(older: _Sample, newer: _Sample) -> Shares:
-    """Mean rates per second; not a number where no time has passed."""
+    """Mean rates per second; not a number where no time has passed, none where an instance had no
+    process at one of both."""
     seconds = newer.at - older.at
     if not seconds:
         return dict.fromkeys(newer.totals, math.nan)
     before = older.totals
+    if not before:
+        return {}
     return {name: (total - before.get(name, 0.0)) / seconds for name, total in newer.totals.items()}
 
 

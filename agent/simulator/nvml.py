@@ -8,15 +8,13 @@ import pynvml
 from agent.simulator import events, gpm
 from agent.simulator.call_guard import CallGuard
 from agent.simulator.fields import SimulatedFields
-from agent.simulator.identity import SimulatedIdentity
 from agent.simulator.machine import Machine
+from agent.simulator.mig import SimulatedMig
 from agent.simulator.nvlink import SimulatedNvLink
-from agent.simulator.telemetry import SimulatedTelemetry
 
 
 class SimulatedNvml(
-    SimulatedIdentity,
-    SimulatedTelemetry,
+    SimulatedMig,
     SimulatedFields,
     SimulatedNvLink,
     gpm.SimulatedGpm,

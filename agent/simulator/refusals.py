@@ -10,7 +10,7 @@ from agent.simulator.driver import Driver
 from agent.simulator.gpu_models import AMPERE, HOPPER, KEPLER, MAXWELL, PASCAL, VOLTA, GpuModel
 
 ANSWERED, INVALID_ARGUMENT, NOT_SUPPORTED = 0, 2, 3
-UNINITIALIZED, NOT_FOUND, TIMEOUT, FUNCTION_NOT_FOUND = 1, 6, 10, 13
+UNINITIALIZED, NO_PERMISSION, NOT_FOUND, TIMEOUT, FUNCTION_NOT_FOUND = 1, 4, 6, 10, 13
 GPU_IS_LOST, VERSION_MISMATCH = 15, 25
 
 ALL_LINKS = 0xFFFFFFFF
@@ -93,6 +93,7 @@ SYMBOLS: dict[str, Driver] = {
     "nvmlGpmSampleFree": (520,),
     "nvmlGpmSampleGet": (520,),
     "nvmlGpmMetricsGet": (520,),
+    "nvmlGpmMigSampleGet": (520,),
 }
 """First driver whose library has the function; those not listed are in all of them."""
 
@@ -119,9 +120,21 @@ DEVICE: dict[str, Test] = {
     "nvmlDeviceGetNvLinkRemoteDeviceType": _linked,
     "nvmlDeviceGetNvLinkErrorCounter": _linked,
     "nvmlDeviceGetGpuFabricInfoV": lambda a: _from(HOPPER)(a) and _linked(a),
+    "nvmlDeviceGetMaxMigDeviceCount": _from(AMPERE),
+    "nvmlDeviceGetMigDeviceHandleByIndex": _from(AMPERE),
     "nvmlGpmSampleGet": _whole(HOPPER),
+    "nvmlGpmMigSampleGet": lambda a: _from(HOPPER)(a) and a.mig,
 }
 """Which GPUs answer; functions not listed are answered by all."""
+
+OF_ROOT = frozenset(
+    f"nvmlDeviceGet{call}"
+    for call in (
+        *("MemoryInfo", "MemoryInfo_v2"),
+        *("ComputeRunningProcesses", "ComputeRunningProcesses_v2"),
+    )
+)
+"""What of a whole GPU under MIG is told to root alone."""
 
 
 class FieldRule(NamedTuple):
@@ -198,7 +211,9 @@ def symbol_code(function: str, driver: Driver) -> int:
 
 
 def device_code(function: str, asked: Question) -> int:
-    """Whether this GPU answers this function."""
+    """Whether this GPU answers this function; who asks is not root."""
+    if asked.mig and function in OF_ROOT:
+        return NO_PERMISSION
     test = DEVICE.get(function)
     return ANSWERED if test is None or test(asked) else NOT_SUPPORTED
 

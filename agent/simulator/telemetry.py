@@ -8,7 +8,7 @@ import pynvml
 from agent.hardware.buffers import SAMPLE
 from agent.simulator import refusals
 from agent.simulator.call_guard import NvmlPart, blocking_call, device_call, refuse
-from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
+from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.gpu_models import KEPLER
 
 UNSIGNED_INT = 1
@@ -178,17 +178,19 @@ class SimulatedTelemetry(NvmlPart):
 
     def _processes(self, function: str, handle: Any) -> list[Any]:
         gpu = self.guard.device(function, handle)
-        return [
-            pynvml.nvmlFriendlyObject(
-                {
-                    "pid": process.pid,
-                    "usedGpuMemory": process.memory,
-                    "gpuInstanceId": NO_INSTANCE,
-                    "computeInstanceId": NO_INSTANCE,
-                }
-            )
-            for process in gpu.processes
-        ]
+        return [listed(process) for process in gpu.processes]
+
+    @device_call
+    def nvmlDeviceGetProcessUtilization(self, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
+        """Processes take turns, each for as long."""
+        now = self.machine.now
+        busy = gpu.buffers.percent("utilisation", now)
+        if not busy or not gpu.processes:
+            refuse(refusals.NOT_FOUND)
+        share = busy // len(gpu.processes)
+        stamp = self.machine.micros(now)
+        told = {"timeStamp": stamp, "smUtil": share, "memUtil": 0, "encUtil": 0, "decUtil": 0}
+        return [pynvml.nvmlFriendlyObject({"pid": one.pid, **told}) for one in gpu.processes]
 
     @device_call
     def nvmlDeviceGetTotalEccErrors(self, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
@@ -210,6 +212,20 @@ class SimulatedTelemetry(NvmlPart):
     @device_call
     def nvmlDeviceGetRetiredPagesPendingStatus(self, gpu: SimulatedGpu) -> int:
         return int(gpu.health.pages_pending)
+
+
+def listed(
+    process: SimulatedGpuProcess, gpu_instance: int = NO_INSTANCE, instance: int = NO_INSTANCE
+) -> Any:
+    """A process as the driver lists it."""
+    return pynvml.nvmlFriendlyObject(
+        {
+            "pid": process.pid,
+            "usedGpuMemory": process.memory,
+            "gpuInstanceId": gpu_instance,
+            "computeInstanceId": instance,
+        }
+    )
 
 
 def ecc_errors(gpu: SimulatedGpu, now: float, severity: int, lifetime: int) -> int:

@@ -138,7 +138,7 @@ class AllocationRead:
         except (OSError, ValueError) as error:
             self._failed("kubelet", error)
             return None
-        return list(allocation.of_pods(pods, (uuid for (_, uuid), _ in self._gpus)))
+        return list(allocation.of_pods(pods, self._gpus.parents()))
 
     def _failed(self, who: str, error: Exception) -> None:
         if self._failing.get(who) != str(error):  # once, not at each read

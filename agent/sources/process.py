@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from agent.config.settings import Section
+from agent.hardware import mig
 from agent.hardware.device import NvmlDevice
 from agent.hardware.files import read_text
-from agent.model import GPU_LABELS, Absent, Reason, gauge, internal
+from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read
@@ -62,6 +63,19 @@ HELD = internal(
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory",
     (*GPU_LABELS, "pid"),
 )
+PROCESS_SM = gauge(
+    "dgx_gpu_process_sm_ratio",
+    "Share of time, 0-1, in which kernels of one compute process were on the GPU, while several "
+    "share it (by time-slicing or MPS). Only with process.series above 0 in the configuration.",
+    "nvmlDeviceGetProcessUtilization (not under MIG), /proc/PID/comm",
+    (*GPU_LABELS, "pid", "name"),
+)
+SHARE = internal(
+    "dgx_gpu_process_share_ratio",
+    "The same, for the machine's own page and terminal.",
+    "nvmlDeviceGetProcessUtilization",
+    (*GPU_LABELS, "pid"),
+)
 MOST_SHOWN = 8
 """Processes of a GPU that the page names."""
 
@@ -73,14 +87,10 @@ MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not tell how much memor
 
 
 def running(device: NvmlDevice) -> list[Any]:
-    """Processes with pid and usedGpuMemory (bytes or None), by the newest call there is."""
-    try:
-        found = device.get("ComputeRunningProcesses")
-    except Absent as absent:
-        if absent.reason is not Reason.DRIVER:
-            raise
-        found = device.get("ComputeRunningProcesses_v2")
-    return list(found)
+    """Processes with pid and usedGpuMemory (bytes or None). Under MIG those of its instances: of
+    the whole GPU only root is told."""
+    places = [one.handle for one in mig.devices(device)] if device.mig else [device.handle]
+    return [process for place in places for process in mig.processes(device, place)]
 
 
 class Processes:
@@ -93,6 +103,7 @@ class Processes:
         self._configuration = gpu_context.configuration
         self._gpu_processes = gpu_context.gpu_processes
         self._names: dict[int, str] = {}  # of programs, by pid
+        self._seen = 0  # the driver's time (us) of the newest share of a process
 
     def read(self, out: Out) -> None:
         processes: list[Any] = []
@@ -120,6 +131,7 @@ class Processes:
         return [pid for pid in pids if self._names[pid] != MPS_SERVER]
 
     def _list_largest(self, processes: list[Any], out: Out) -> None:
+        shares = self._shares() if len(processes) > 1 else {}
         ranked = sorted(processes, key=lambda p: (-(p.usedGpuMemory or 0), p.pid))
         series = self._configuration.current[ProcessConfig].series
         for place, process in enumerate(ranked[: max(series, MOST_SHOWN)]):
@@ -130,6 +142,25 @@ class Processes:
                 out.add(HELD, held, pid)
                 if place < series:
                     out.add(PROCESS_MEMORY, held, pid, name)
+            if (part := shares.get(process.pid)) is not None:
+                out.add(SHARE, part, pid)
+                if place < series:
+                    out.add(PROCESS_SM, part, pid, name)
+
+    def _shares(self) -> dict[int, float]:
+        """By pid, of who used the GPU since the last look; the driver repeats old figures."""
+        try:
+            told = self._device.get("ProcessUtilization", self._seen)
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            return {}  # nobody did anything, or the driver does not tell
+        parts: dict[int, list[int]] = {}
+        for one in told:
+            if one.timeStamp > self._seen:
+                parts.setdefault(one.pid, []).append(min(one.smUtil, 100))
+        self._seen = max((one.timeStamp for one in told), default=self._seen)
+        return {pid: sum(some) / len(some) / 100 for pid, some in parts.items()}
 
     def _name(self, pid: int) -> str:
         try:

@@ -25,6 +25,7 @@ from agent.sources import (
     gpu,
     host_memory,
     infiniband,
+    instances,
     kernel_log,
     media,
     memory,
@@ -44,8 +45,8 @@ from agent.sources import (
 from agent.sources.options import HostOptions
 
 GPU_SOURCES = (
-    *(gpu, memory, power, clocks, temperature, process, activity, media, pcie, pcie_switch),
-    *(nvlink, ecc),
+    *(gpu, memory, power, clocks, temperature, process, instances, activity, media, pcie),
+    *(pcie_switch, nvlink, ecc),
 )
 """In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
 

@@ -23,7 +23,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
                    "names"}], the worst first,
      "gpus":  [{"state", "cause", "seconds", "summary", "sentence", "evidence", "doubts", "advice",
                 "quality", "shares": {"state/cause": 0-1}, "lost", "settling",
-                "processes": [{"pid", "program", "bytes", "user"}],
+                "processes": [{"pid", "program", "bytes", "share", "user"}],
                 "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],
      "links": [[up, transmit, receive]],

@@ -114,6 +114,7 @@ def processes(samples: SampleStore) -> dict[str, list[Document]]:
             "pid": int(pid),
             "program": one["name"],
             "bytes": samples.value(process.HELD, gpu, uuid, pid),
+            "share": samples.value(process.SHARE, gpu, uuid, pid),
             "user": user_of.get((uuid, pid), ""),
         }
         found.setdefault(uuid, []).append(told)

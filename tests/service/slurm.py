@@ -1,14 +1,15 @@
-"""Slurm of one node in a container, with GPUs that are device files and nothing more."""
-
-import re
+"""Slurm of one node in a container, with accounts in MariaDB and GPUs that are device files."""
 
 from tests.service.container import Container
 from tests.stack.running import eventually
 
-PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+SLURM = ("slurmctld", "slurmd", "slurmdbd", "mariadb-server", "slurm-client", "munge")
+PODMAN = ("podman", "crun", "uidmap", "catatonit")
+PACKAGES = (*SLURM, *PODMAN)
 ADDRESS = "192.0.2.1"  # on loopback alone it finds no address of its own
 READY = 60.0
 USERS = {"ada": 4242, "eve": 4343}
+ACCOUNTS = {"ada": "bio", "eve": "physics"}
 
 CONF = f"""
 ClusterName=tests
@@ -25,9 +26,18 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 MpiDefault=none
 GresTypes=gpu
-AccountingStorageType=accounting_storage/none
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
 NodeName=HOST NodeAddr={ADDRESS} CPUs=16 Gres=gpu:4 State=UNKNOWN
 PartitionName=long Nodes=HOST Default=YES MaxTime=INFINITE State=UP
+"""
+DATABASE = """
+DbdHost=localhost
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+LogFile=/var/log/slurmdbd
 """
 GRES = "Name=gpu File=/dev/nvidia[2-3]\nName=gpu File=/dev/nvidia[0-1]\n"
 CGROUP = "CgroupPlugin=cgroup/v1\nConstrainDevices=yes\n"
@@ -46,12 +56,13 @@ srun --ntasks=1 /srv/train "$1"
 
 
 class Cluster:
-    """slurmctld, slurmd and munge of a container."""
+    """slurmctld, slurmd, slurmdbd and munge of a container."""
 
     def __init__(self, container: Container) -> None:
         self.container, self.run = container, container.run
         host = self.run("hostname")
-        for name, text in (("slurm", CONF), ("gres", GRES), ("cgroup", CGROUP)):
+        files = {"slurm": CONF, "gres": GRES, "cgroup": CGROUP, "slurmdbd": DATABASE}
+        for name, text in files.items():
             container.write(f"/etc/slurm/{name}.conf", text.replace("HOST", host))
         for name, text in (("train", TRAIN), ("steps", STEPS)):
             container.write(f"/srv/{name}", text)
@@ -65,8 +76,16 @@ class Cluster:
         self.run(f"for at in /sys/fs/cgroup/*/; do {writable}; done 2>/dev/null")
         self.run(
             f"ip link add name one type veth peer name two && ip addr add {ADDRESS}/24 dev one && "
-            "ip link set one up && ip link set two up && systemctl start munge slurmctld slurmd"
+            "ip link set one up && ip link set two up && chmod 600 /etc/slurm/slurmdbd.conf && "
+            "systemctl start munge mariadb slurmdbd"
         )
+        known = "sacctmgr -n list cluster"
+        eventually(lambda: container.status(known)[0] == 0, READY, "a database of accounts")
+        accounts = "; ".join(
+            f"sacctmgr -iQ add account {account}; sacctmgr -iQ add user {user} account={account}"
+            for user, account in ACCOUNTS.items()
+        )
+        self.run(f"sacctmgr -iQ add cluster tests; {accounts}; systemctl start slurmctld slurmd")
         eventually(lambda: "idle" in self.run("sinfo -h -o %t", check=False), READY, "a node")
 
     def submit(self, user: str, *words: str) -> int:
@@ -80,9 +99,9 @@ class Cluster:
         """The number of each job and each task of an array."""
         return [int(word) for word in self.run("squeue -h -t R,CG -o %A").split()]
 
-    def seconds(self, job: int) -> float:
-        """For how long it ran, as Slurm says."""
-        told = self.run(f"scontrol show job --oneliner {job}")
-        line = next(line for line in told.splitlines() if line.startswith(f"JobId={job} "))
-        hours, minutes, seconds = re.findall(r"RunTime=(\d+):(\d+):(\d+)", line)[0]
-        return int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+    def told(self, job: int) -> tuple[str, str, float]:
+        """User and account of a job that has ended, and for how long (s) it ran: by sacct."""
+        said = self.run("sacct -a -n -P -X -o JobIDRaw,User,Account,ElapsedRaw").splitlines()
+        found = [line.split("|") for line in said if line.startswith(f"{job}|")]
+        _, user, account, seconds = found[0]
+        return user, account, float(seconds)

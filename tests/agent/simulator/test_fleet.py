@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import BadInput
 from agent.model import Sample, counter, gauge
-from agent.simulator.fleet_node import FleetNode
+from agent.simulator.fleet_node import SimulatedNode
 from agent.simulator.fleet_plan import RACK, NodePlan, Outage, Phase, plan
 from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
 from agent.sources import gpu, infiniband, power, temperature
@@ -53,12 +53,14 @@ def one() -> NodePlan:
     return plan(16)[0]
 
 
-def told(node: FleetNode, scenario: str, found: Iterable[Sample], now: float = 0.0) -> list[Sample]:
+def told(
+    node: SimulatedNode, scenario: str, found: Iterable[Sample], now: float = 0.0
+) -> list[Sample]:
     return list(node.samples(scenario, found, now))
 
 
 def test_a_counter_goes_on_when_the_node_becomes_like_another_machine(one: NodePlan) -> None:
-    node = FleetNode(one, 0.0, JOB_INFO)
+    node = SimulatedNode(one, 0.0, JOB_INFO)
 
     def counted(scenario: str, value: float) -> float:
         return told(node, scenario, [Sample(SECONDS, FIRST, value)])[0].value
@@ -74,7 +76,7 @@ def test_identities_watts_and_degrees_differ_by_node_and_shares_of_time_do_not()
         Sample(temperature.TEMPERATURE, FIRST, 60.0),
         Sample(LEVEL, (), 0.5),
     ]
-    several = [told(FleetNode(node, 0.0, JOB_INFO), "a", found) for node in plan(16)]
+    several = [told(SimulatedNode(node, 0.0, JOB_INFO), "a", found) for node in plan(16)]
     uuids = {samples[0].labels for samples in several}
     watts = {samples[0].value for samples in several}
     assert len(uuids) == len(watts) == 16
@@ -86,7 +88,7 @@ def test_identities_watts_and_degrees_differ_by_node_and_shares_of_time_do_not()
 def test_the_job_of_a_node_stands_on_each_of_its_gpus(one: NodePlan) -> None:
     known = Sample(gpu.INFO, (*FIRST, *("x" for _ in gpu.INFO.labels[2:])), 1.0)
     theirs = Sample(JOB_INFO, (*FIRST, *("" for _ in JOB_INFO.labels[2:])), 1.0)
-    samples = told(FleetNode(one, 0.0, JOB_INFO), "a", [known, theirs])
+    samples = told(SimulatedNode(one, 0.0, JOB_INFO), "a", [known, theirs])
     (mine,) = (sample for sample in samples if sample.metric is JOB_INFO)
     assert dict(zip(JOB_INFO.labels, mine.labels, strict=True))["job_id"] == "4711"
     assert mine.labels[:2] == samples[0].labels[:2]
@@ -95,9 +97,12 @@ def test_the_job_of_a_node_stands_on_each_of_its_gpus(one: NodePlan) -> None:
 def test_errors_of_its_own_are_whole_and_those_of_others_have_none(one: NodePlan) -> None:
     labels = ("mlx5_1", "1", "symbol_error")
     found = [Sample(infiniband.ERRORS, labels, 0.0), Sample(EVENTS, (), 3.0)]
-    ill = FleetNode(replace(one, symbol_errors=40.0), 0.0, JOB_INFO)
+    ill = SimulatedNode(replace(one, symbol_errors=40.0), 0.0, JOB_INFO)
     assert [s.value for s in told(ill, "a", found, 1800.0)] == [20.0, 0.0]
-    assert [s.value for s in told(FleetNode(one, 0.0, JOB_INFO), "a", found, 1800.0)] == [0.0, 0.0]
+    assert [s.value for s in told(SimulatedNode(one, 0.0, JOB_INFO), "a", found, 1800.0)] == [
+        0.0,
+        0.0,
+    ]
 
 
 def test_phases_follow_one_another_and_begin_anew(one: NodePlan) -> None:

@@ -1,0 +1,64 @@
+"""The instances into which MIG divides a GPU, asked through handles of their own. Handles die when
+the GPU is divided anew: list them for each look."""
+
+from typing import Any, NamedTuple
+
+from agent.hardware.device import NvmlDevice
+from agent.model import FINAL, Absent, Reason
+
+MOST = 8
+"""More MIG devices than any GPU has."""
+
+ASKED = ("GpuInstanceId", "ComputeInstanceId", "Name", "UUID")
+
+
+class MigDevice(NamedTuple):
+    """A compute instance: what CUDA takes for a device. Those of one GPU instance share its memory.
+    `profile` is the end of its name, like 1g.10gb."""
+
+    handle: Any
+    gpu_instance: int
+    compute_instance: int
+    uuid: str
+    profile: str
+
+
+def devices(device: NvmlDevice) -> list[MigDevice]:
+    """The MIG devices that there are now, by their place; raises Absent."""
+    found = []
+    for place in range(min(int(device.get("MaxMigDeviceCount")), MOST)):
+        try:
+            handle = device.get("MigDeviceHandleByIndex", place)
+            gpu, compute, name, uuid = (
+                device.nvml.call(f"nvmlDeviceGet{what}", handle) for what in ASKED
+            )
+        except Absent as absent:  # nothing at this place, or gone meanwhile
+            if absent.reason in FINAL:
+                raise
+            continue
+        found.append(MigDevice(handle, gpu, compute, uuid, name.rpartition("MIG ")[2]))
+    return found
+
+
+def processes(device: NvmlDevice, handle: Any) -> list[Any]:
+    """Processes with pid and usedGpuMemory (bytes or None) of a GPU or MIG device, by the newest
+    call there is; raises Absent."""
+    call = "nvmlDeviceGetComputeRunningProcesses"
+    try:
+        found = device.nvml.call(call, handle)
+    except Absent as absent:
+        if absent.reason is not Reason.DRIVER:
+            raise
+        found = device.nvml.call(f"{call}_v2", handle)
+    return list(found)
+
+
+def memory(device: NvmlDevice, handle: Any) -> Any:
+    """Memory (bytes) of a MIG device; raises Absent."""
+    call = "nvmlDeviceGetMemoryInfo"
+    try:
+        return device.nvml.call(call, handle, version=device.nvml.library.nvmlMemory_v2)
+    except Absent as absent:
+        if absent.reason is not Reason.DRIVER:
+            raise
+        return device.nvml.call(call, handle)

@@ -1,0 +1,149 @@
+"""MIG: each GPU instance as a row of its own. What is counted here of an instance is not counted
+for the whole GPU, which refuses most questions then."""
+
+from collections.abc import Iterator
+
+from agent.clock import Clock
+from agent.hardware import mig
+from agent.hardware.device import NvmlDevice
+from agent.hardware.gpm import Gpm, GpmId
+from agent.jobs.gpu_processes import GpuProcesses
+from agent.model import FINAL, GPU_LABELS, Absent, counter, gauge
+from agent.polling import intervals
+from agent.polling.gpu_context import GpuContext
+from agent.polling.reads import Out, Read
+
+LABELS = (*GPU_LABELS, "gpu_instance")
+INFO = gauge(
+    "dgx_gpu_instance_info",
+    "1 for each MIG device: the compute instance of a GPU instance, its profile, and its own UUID, "
+    "by which CUDA and Kubernetes call it.",
+    "nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetGpuInstanceId, "
+    "nvmlDeviceGetComputeInstanceId, nvmlDeviceGetName and nvmlDeviceGetUUID of it",
+    (*LABELS, "compute_instance", "profile", "mig_uuid"),
+)
+USED = gauge(
+    "dgx_gpu_instance_memory_used_bytes",
+    "Memory of the GPU instance in use, in bytes.",
+    "nvmlDeviceGetMemoryInfo of a MIG device",
+    LABELS,
+)
+TOTAL = gauge(
+    "dgx_gpu_instance_memory_total_bytes",
+    "Memory of the GPU instance in bytes.",
+    "nvmlDeviceGetMemoryInfo of a MIG device",
+    LABELS,
+)
+PROCESSES = gauge(
+    "dgx_gpu_instance_processes",
+    "Compute processes on the GPU instance.",
+    "nvmlDeviceGetComputeRunningProcesses of its MIG devices",
+    LABELS,
+)
+ACTIVE_SECONDS = counter(
+    "dgx_gpu_instance_active_seconds_total",
+    "Seconds for which the GPU instance was active since the agent started, or since it was made.",
+    "GPM graphics activity (nvmlGpmMigSampleGet, Hopper and newer)",
+    LABELS,
+)
+ACTIVITY = gauge(
+    "dgx_gpu_instance_activity_ratio",
+    "Share of time, 0-1, in which the engine of the GPU instance was active, over the last 5 s.",
+    "GPM graphics activity (nvmlGpmMigSampleGet, Hopper and newer)",
+    LABELS,
+)
+SM_ACTIVE = gauge(
+    "dgx_gpu_instance_sm_active_ratio",
+    "Mean share of the instance's multiprocessors, 0-1, with at least one warp, over the last 5 s.",
+    "GPM metric 2 (nvmlGpmMigSampleGet, Hopper and newer)",
+    LABELS,
+)
+TENSOR_ACTIVE = gauge(
+    "dgx_gpu_instance_tensor_active_ratio",
+    "Share of time, 0-1, in which the instance's tensor cores were active, over the last 5 s.",
+    "GPM metric 5 (nvmlGpmMigSampleGet, Hopper and newer)",
+    LABELS,
+)
+BANDWIDTH = gauge(
+    "dgx_gpu_instance_memory_bandwidth_ratio",
+    "Share of the instance's memory bandwidth in use, 0-1, over the last 5 s.",
+    "GPM metric 10 (nvmlGpmMigSampleGet, Hopper and newer)",
+    LABELS,
+)
+SHARES = {
+    GpmId.GRAPHICS: ACTIVITY,
+    GpmId.SM: SM_ACTIVE,
+    GpmId.TENSOR: TENSOR_ACTIVE,
+    GpmId.DRAM: BANDWIDTH,
+}
+ALL = (INFO, USED, TOTAL, PROCESSES, ACTIVE_SECONDS, *SHARES.values())
+
+
+class InstanceActivity:
+    """GPM of one GPU instance, and the integral of its activity (s)."""
+
+    def __init__(self, device: NvmlDevice, clock: Clock, number: int) -> None:
+        self.gpm = Gpm(device, clock, number)
+        self._seconds = 0.0
+
+    def read(self, out: Out, labels: tuple[str, ...]) -> None:
+        measured = self.gpm.measure()  # None right after it was made, or was woken
+        if measured is not None:
+            active = measured.values.get(GpmId.GRAPHICS, 0.0) / 100
+            self._seconds += active * measured.seconds
+        out.add(ACTIVE_SECONDS, self._seconds, *labels)
+        latest = {} if self.gpm.latest is None else self.gpm.latest.values
+        for metric, gauge_ in SHARES.items():
+            if metric in latest:
+                out.add(gauge_, latest[metric] / 100, *labels)
+
+
+class Instances:
+    """All instances of one GPU, listed anew at each read."""
+
+    def __init__(self, device: NvmlDevice, clock: Clock, gpu_processes: GpuProcesses) -> None:
+        self._device = device
+        self._clock = clock
+        self._gpu_processes = gpu_processes
+        self._activity: dict[tuple[int, str], InstanceActivity] = {}  # by number and first UUID
+
+    def read(self, out: Out) -> None:
+        there: dict[int, list[mig.MigDevice]] = {}
+        for one in mig.devices(self._device):
+            there.setdefault(one.gpu_instance, []).append(one)
+        self._gpu_processes.divide(
+            self._device.labels, [one.uuid for parts in there.values() for one in parts]
+        )
+        keys = {(number, parts[0].uuid) for number, parts in there.items()}
+        for gone in self._activity.keys() - keys:
+            self._activity.pop(gone).gpm.close()
+        for number, parts in there.items():
+            try:
+                self._read_one(out, number, parts)
+            except Absent as absent:  # gone meanwhile, or without GPM
+                if absent.reason in FINAL:
+                    raise
+                out.absent(ACTIVITY, absent, str(number))
+
+    def _read_one(self, out: Out, number: int, parts: list[mig.MigDevice]) -> None:
+        label = str(number)
+        for one in parts:
+            out.add(INFO, 1, label, str(one.compute_instance), one.profile, one.uuid)
+        memory = mig.memory(self._device, parts[0].handle)
+        out.add(USED, memory.used, label)
+        out.add(TOTAL, memory.total, label)
+        found = [p.pid for one in parts for p in mig.processes(self._device, one.handle)]
+        out.add(PROCESSES, len(set(found)), label)
+        key = number, parts[0].uuid
+        if key not in self._activity:
+            self._activity[key] = InstanceActivity(self._device, self._clock, number)
+        self._activity[key].read(out, (label,))
+
+
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
+    """The read of a GPU that MIG divides; none where it does not."""
+    device = gpu_context.device
+    if device.mig:
+        found = Instances(device, gpu_context.clock, gpu_context.gpu_processes)
+        every = intervals.PROCESSES
+        yield gpu_context.read("instances", "list", ALL, found.read, every, run_on_wake=True)

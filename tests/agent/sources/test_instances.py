@@ -1,0 +1,121 @@
+"""GPUs that several share: divided by MIG, or in turns."""
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.jobs.allocation import of_pods
+from agent.jobs.gpu_processes import GpuProcesses
+from agent.model import Metric, Reason
+from agent.sources import activity, gpu, instances, memory, process
+from agent.sources.process import ProcessConfig
+from tests.support import machine_controls as controls
+from tests.support.machines import AgentBench, simulated
+
+GIB = 1 << 30
+FIRST, SECOND, THIRD = "2", "3", "9"
+"""Numbers of the GPU instances as the driver gives them."""
+
+
+def rows(bench: AgentBench, metric: Metric) -> dict[str, float]:
+    """By GPU instance, of the first GPU; no other GPU has any."""
+    found = bench.samples.all(metric)
+    assert {labels[0] for labels in found} <= {"0"}
+    return {labels[2]: value for labels, value in found.items()}
+
+
+@pytest.fixture(scope="module")
+def divided() -> AgentBench:
+    """The first of two GPUs is divided; three processes are on it, one on each instance."""
+    bench = simulated("dgx-h100:training+mig", gpus=2)
+    for _ in range(2):
+        controls.start_process(bench.machine, 0, 8 * GIB)
+    return bench.run(12)
+
+
+def test_each_instance_has_a_row(divided: AgentBench) -> None:
+    whole = divided.machine.gpus[0].model.memory
+    assert rows(divided, instances.TOTAL) == {
+        FIRST: whole // 2,
+        SECOND: whole // 4,
+        THIRD: whole // 8,
+    }
+    assert rows(divided, instances.PROCESSES) == {FIRST: 1, SECOND: 1, THIRD: 1}
+    used = rows(divided, instances.USED)
+    assert (used[SECOND], used[THIRD]) == (2 * GIB, GIB)
+    told = divided.samples.labelled(instances.INFO)
+    assert [one["profile"] for one in told] == ["3g.40gb", "2g.20gb", "1g.10gb"]
+    assert len({one["mig_uuid"] for one in told}) == 3
+
+
+def test_what_an_instance_did_is_measured_of_it(divided: AgentBench) -> None:
+    """As the other GPU, which does the same without MIG."""
+    alike = divided.samples.value(activity.SM_ACTIVE, "1", divided.machine.gpus[1].uuid)
+    for ratio in rows(divided, instances.SM_ACTIVE).values():
+        assert ratio == pytest.approx(alike, rel=0.2)
+    seconds = rows(divided, instances.ACTIVE_SECONDS)
+    assert all(4.0 < value <= 12.0 for value in seconds.values())
+
+
+def test_nothing_is_told_twice(divided: AgentBench) -> None:
+    """Of the whole GPU only what no instance has; its processes are those of its instances."""
+    labels = divided.machine.gpus[0]
+    for metric in (gpu.UTILIZATION, activity.ACTIVITY, activity.SM_ACTIVE):
+        absence = divided.samples.absence(metric, "0", labels.uuid)
+        assert absence is not None
+        assert absence.reason is Reason.MIG
+    denied = divided.samples.absence(memory.USED, "0", labels.uuid)
+    assert denied is not None
+    assert denied.reason is Reason.DENIED
+    assert divided.samples.value(process.PROCESSES, "0", labels.uuid) == 3
+    held = divided.samples.value(process.MEMORY, "0", labels.uuid)
+    assert held == sum(rows(divided, instances.USED).values())
+
+
+def test_instances_come_and_go() -> None:
+    bench = simulated("dgx-h100:training", gpus=1).run(3)
+    assert not rows(bench, instances.PROCESSES)
+    controls.set_mig(bench.machine, 0, on=True)
+    bench.run(75)  # within a minute
+    assert set(rows(bench, instances.PROCESSES)) == {FIRST, SECOND, THIRD}
+    resting = rows(bench, instances.SM_ACTIVE)
+    assert resting[FIRST] > 0.2
+    assert resting[SECOND] == resting[THIRD] == 0
+    controls.set_mig(bench.machine, 0, on=False)
+    bench.run(75)
+    assert not rows(bench, instances.PROCESSES)
+    assert bench.samples.value(activity.ACTIVITY, "0", bench.machine.gpus[0].uuid) is not None
+
+
+def test_ampere_tells_no_activity_of_an_instance() -> None:
+    bench = simulated("dgx-a100:training+mig", gpus=1).run(7)
+    assert rows(bench, instances.PROCESSES) == {FIRST: 1, SECOND: 0, THIRD: 0}
+    assert not rows(bench, instances.ACTIVITY)
+    uuid = bench.machine.gpus[0].uuid
+    absence = bench.samples.absence(instances.ACTIVITY, "0", uuid, FIRST)
+    assert absence is not None
+    assert absence.reason is Reason.UNSUPPORTED
+
+
+def test_a_pod_with_an_instance_was_given_its_gpu() -> None:
+    there = GpuProcesses()
+    there.settle(("0", "GPU-a"), ())
+    there.settle(("1", "GPU-b"), ())
+    there.divide(("1", "GPU-b"), ("MIG-1", "MIG-2"))
+    pods = [("lab", "one", "main", ["MIG-2"]), ("lab", "two", "main", ["GPU-a::3", "MIG-9"])]
+    given = {one.labels.pod: one.gpus for one in of_pods(pods, there.parents())}
+    assert given == {"one": {"GPU-b"}, "two": {"GPU-a"}}
+    there.keep([("0", "GPU-a")])
+    assert there.parents() == {"GPU-a": "GPU-a"}
+
+
+def test_processes_that_share_a_gpu_are_told_side_by_side() -> None:
+    """By time-slicing and MPS alike: NVML lists the clients, each with its memory and share."""
+    bench = simulated("dgx-h100:training", Settings(ProcessConfig(series=4)), 2)
+    second = controls.start_process(bench.machine, 0, 8 * GIB)
+    bench.run(12)
+    shares = bench.samples.all(process.PROCESS_SM)
+    held = bench.samples.all(process.PROCESS_MEMORY)
+    assert {labels[0] for labels in shares} == {"0"}, "who is alone has no share"
+    assert {int(labels[2]) for labels in shares} == {p.pid for p in bench.machine.gpus[0].processes}
+    assert 0.8 < sum(shares.values()) <= 1.0
+    assert {v for labels, v in held.items() if labels[2] == str(second)} == {8 * GIB}

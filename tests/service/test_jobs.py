@@ -1,0 +1,195 @@
+"""Whose GPU it is, with a real Slurm and a real podman, as the service in its sandbox tells."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.service.service import CONFIGURATION, TIMEOUT, Service
+from tests.service.slurm import ACCOUNTS, Cluster
+from tests.stack.running import eventually
+from tests.support.repository import ROOT
+
+pytestmark = [pytest.mark.systemd, pytest.mark.timeout(600)]
+
+SETTINGS = "[job]\ninfo = true\n[allocation]\nslurm = true\n"
+AGENT = "ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/used_gpus.py"
+LASTS = 24
+"""Seconds of a step; receipts are kept of what lasts 10, and Slurm is asked each 15."""
+
+APART = 2.0
+GONE = 60.0
+LOAD = """
+import subprocess, sys, time
+loader = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+time.sleep(600)
+"""
+INSIDE = "/srv/root"
+CONTAINERS = """
+[containers]
+keyring = false
+default_ulimits = ["memlock=65536:65536", "nofile=1024:1024", "nproc=1024:1024"]
+[engine]
+cgroup_manager = "cgroupfs"
+"""
+"""What a machine without CAP_SYS_RESOURCE permits."""
+
+STORAGE = """
+[storage]
+driver = "vfs"
+runroot = "/run/containers/storage"
+graphroot = "/var/lib/containers/storage"
+"""
+LABELS = re.compile(r'(\w+)="([^"]*)"')
+
+
+@pytest.fixture(scope="module")
+def node(cluster: Cluster) -> Iterator[Service]:
+    """The service, which sees the processes of jobs on simulated GPUs."""
+    service = Service(cluster.container)
+    service.run("dpkg -i /mnt/dgx-telemetry.deb")
+    service.container.write(CONFIGURATION, SETTINGS)
+    service.change("ExecStart=", AGENT, "ExecStartPre=/bin/true")
+    yield service
+    service.run("dpkg -P dgx-telemetry", check=False)
+
+
+def told(service: Service, metric: str) -> list[tuple[dict[str, str], float]]:
+    """Each series of a metric, as of another tick."""
+    time.sleep(1.0)
+    lines = re.findall(rf"^{metric}{{(.*)}} (\S+)$", service.fetch("/metrics"), re.MULTILINE)
+    return [(dict(LABELS.findall(labels)), float(value)) for labels, value in lines]
+
+
+def names(service: Service) -> set[tuple[str, ...]]:
+    """Number, user, account, partition and runtime of each job that is told of."""
+    labels = ("job_id", "user", "account", "partition", "runtime")
+    return {tuple(one[name] for name in labels) for one, _ in told(service, "dgx_gpu_job_info")}
+
+
+def test_jobs_of_two_users_by_name_and_second(cluster: Cluster, node: Service) -> None:
+    """Three jobs: one with two steps, an array of two tasks, one that touches no GPU."""
+    gpu = "--gres=gpu:1"
+    steps = cluster.submit("ada", gpu, "/srv/steps", str(LASTS))
+    cluster.submit("eve", gpu, "--array=1-2", "/srv/train", str(2 * LASTS))
+    unused = cluster.submit("eve", gpu, "--wrap", f"'sleep {2 * LASTS}'")
+    eventually(lambda: len(cluster.running()) == 4, TIMEOUT, "all of them on the node")
+    tasks = set(cluster.running()) - {steps, unused}
+    owners = {steps: "ada", **dict.fromkeys((*tasks, unused), "eve")}
+    expected = {(str(j), user, ACCOUNTS[user], "long", "slurm") for j, user in owners.items()}
+
+    eventually(lambda: names(node) == expected, TIMEOUT, f"{expected}, not {names(node)}")
+    by_job = {one["job_id"]: one["uuid"] for one, _ in told(node, "dgx_gpu_job_info")}
+    allocated = {one["uuid"]: value for one, value in told(node, "dgx_gpu_allocated")}
+    assert set(allocated.values()) == {1.0}
+    assert len(set(by_job.values())) == 4, "a GPU each"
+
+    def idle() -> set[str]:
+        used = {one["uuid"]: value for one, value in told(node, "dgx_gpu_processes")}
+        return {job for job, uuid in by_job.items() if not used[uuid]}
+
+    eventually(lambda: idle() == {str(unused)}, TIMEOUT, f"all but {unused} on their GPUs")
+
+    eventually(lambda: not cluster.running(), TIMEOUT, "their end")
+    eventually(lambda: not names(node), GONE, "nothing left of them")
+    assert {value for _, value in told(node, "dgx_gpu_allocated")} == {0.0}
+    spent: dict[str, float] = {}
+    for job in json.loads(node.fetch("/api/v1/jobs"))["ended"]:
+        spent[job["job_id"]] = spent.get(job["job_id"], 0.0) + job["seconds"]
+    assert spent.keys() == {str(job) for job in (steps, *tasks)}
+    for number, seconds in spent.items():
+        user, account, by_slurm = cluster.told(int(number))
+        print(f"job {number}: {seconds:.2f} s by the agent, {by_slurm:.0f} s by sacct")
+        assert (user, account) == (owners[int(number)], ACCOUNTS[owners[int(number)]])
+        assert seconds == pytest.approx(by_slurm, abs=APART)
+
+
+CHECKED = """#!/bin/sh
+# This machine has no driver that could be looked at.
+[ "$1" = check ] && exec /usr/bin/dgx-telemetry "$@" --simulate "$(cat /run/simulated)"
+exec /usr/bin/dgx-telemetry "$@"
+"""
+RECEIPTS = "/var/spool/dgx-telemetry"
+
+
+def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, node: Service) -> None:
+    """The scripts of deploy/slurm, as slurmd starts them."""
+    for name in ("prolog", "epilog"):
+        script = f"/etc/slurm/dgx-telemetry-{name}"
+        node.container.write(script, (ROOT / "deploy/slurm" / name).read_text())
+        node.run(f"chmod 755 {script}; echo {name.title()}={script} >>/etc/slurm/slurm.conf")
+    node.container.write("/usr/local/bin/dgx-telemetry", CHECKED)
+    node.run("chmod 755 /usr/local/bin/dgx-telemetry; echo dgx-station-v100:idle >/run/simulated")
+    node.run("scontrol reconfigure")
+
+    job = cluster.submit("ada", "--gres=gpu:1", "/srv/train", "15")
+    receipt = f"{RECEIPTS}/{job}.json"
+    written = f"test -e {receipt}"
+    eventually(lambda: node.container.status(written)[0] == 0, TIMEOUT, "its receipt")
+    row = json.loads(node.run(f"cat {receipt}"))["rows"][0]
+    assert (row["name"], row["user"], row["account"]) == (str(job), "ada", ACCOUNTS["ada"])
+    assert row["gpu_hours"] * 3600 == pytest.approx(15, abs=APART)
+    assert node.run(f"ls {RECEIPTS}; stat -c '%U %a' {receipt}") == f"{job}.json\nroot 644"
+
+    node.run("echo dgx-station-v100:ecc >/run/simulated")
+    kept_off = cluster.submit("ada", "--gres=gpu:1", "/srv/train", "15")
+    state = "sinfo -h -o '%T %E'"
+    eventually(lambda: "drain" in node.run(state), TIMEOUT, "a node that takes no more jobs")
+    eventually(lambda: "PENDING" in node.run("squeue -h -o %T"), TIMEOUT, "a job queued anew")
+    assert re.search("dgx-telemetry: .*ECC", node.run(state)), node.run(state)
+    node.run(f"scancel {kept_off}")
+
+
+@pytest.fixture(scope="module")
+def podman(node: Service) -> Service:
+    """A root for containers, with the programs of the machine."""
+    node.container.write("/etc/containers/containers.conf", CONTAINERS)
+    node.container.write("/etc/containers/storage.conf", STORAGE)
+    node.run("rm -rf /var/lib/containers")  # what the package left there is of another driver
+    node.container.write(f"{INSIDE}/load.py", LOAD)
+    folders = " ".join(f"{INSIDE}/{n}" for n in ("usr", "run", "proc", "sys", "dev", "tmp", "etc"))
+    links = "for n in bin lib lib64; do ln -s usr/$n $n; done"
+    node.run(f"mkdir -p {folders} && cd {INSIDE} && {links} && mount --bind /usr usr")
+    node.run(f"chown ada {INSIDE} {INSIDE}/[!u]*; install -d -o ada /home/ada")
+    node.run("echo ada:100000:65536 | tee /etc/subuid >/etc/subgid")
+    return node
+
+
+@pytest.mark.parametrize("user", ["root", "ada"])
+def test_a_container_is_named_and_its_cause_is_found(podman: Service, user: str) -> None:
+    """Of root in a control group, of others without one; in namespaces of its own."""
+    unit, home = f"of-{user}", "/root" if user == "root" else f"/home/{user}"
+    podman.run(
+        f"systemd-run --quiet --unit={unit} --uid={user} -p Delegate=yes -p Environment=HOME={home}"
+        f" -p WorkingDirectory={home} podman run --rm --network=none --rootfs {INSIDE} "
+        "python3 /load.py"
+    )
+    try:
+        find = f"pgrep -u {user} -f '^python3 /load.py'"
+        eventually(lambda: podman.container.status(find)[0] == 0, TIMEOUT, "the container")
+        pid = int(podman.run(find).split()[0])
+        for kind in ("net", "pid"):
+            inside, outside = podman.run(
+                f"readlink /proc/{pid}/ns/{kind} /proc/1/ns/{kind}"
+            ).split()
+            assert inside != outside
+        podman.run(f"echo {pid} >/run/gpus/2")
+        number = podman.run(f"pgrep -u {user} -a conmon").split(" -c ")[1][:12]
+
+        def called() -> set[tuple[str, ...]]:
+            found = told(podman, "dgx_gpu_job_info")
+            return {(one["user"], one["runtime"], one["container"]) for one, _ in found}
+
+        mine = {(user, "podman", number)}
+        eventually(lambda: called() == mine, TIMEOUT, f"{mine}, not {called()}")
+
+        def causes() -> set[tuple[str, str]]:
+            found = told(podman, "dgx_gpu_state")
+            return {(one["state"], one["cause"]) for one, value in found if value}
+
+        eventually(lambda: ("starved", "cpu") in causes(), TIMEOUT, "what it waits for")
+    finally:
+        podman.run(f"pkill -KILL -u {user} -f /load.py; rm -f /run/gpus/2", check=False)
+    eventually(lambda: not told(podman, "dgx_gpu_job_info"), GONE, "nothing left of it")
