@@ -20,6 +20,9 @@ PROMETHEUS = "prometheus: needs Prometheus and its promtool"
 WHOLES = {"stack": "stack", "systemd": "machine", "root": "machine"}
 """Marks of tests that share the machine with their like, and what they run in turn with."""
 
+LONGEST = ("stack", "machine", "tests/test_soak.py", "tests/alerts/test_scenarios.py")
+"""Groups that begin first: no worker is left alone with one of them at the end."""
+
 PROMTOOL = "promtool: needs Prometheus' promtool"
 
 
@@ -49,10 +52,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the long form; keep files together, and what shares more than a file out of each
     other's way: two stacks at once starve their agents of the processor, which is an alert of its
     own; booted machines share control groups, and mounts with those who make namespaces."""
+    places = {}
     for item in items:
         whole = [group for mark, group in WHOLES.items() if item.get_closest_marker(mark)]
         group = whole[0] if whole else item.nodeid.split("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
+        places[item] = LONGEST.index(group) if group in LONGEST else len(LONGEST)
+    items.sort(key=places.__getitem__)
     if config.getoption("--nightly") or config.getoption("--update-golden"):
         return
     left = [item for item in items if item.get_closest_marker("nightly")]
