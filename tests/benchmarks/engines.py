@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.engines TAPE NODES MINUTES FOLDER [prometheus] [victoria]
 
-TAPE is as `tests.benchmarks.recorded_fleet` records it. Scrapes come each 15 s of real time, and all
-engines run on this machine: their CPU seconds are their own, whatever else it does. Prints a row for
-each process, the samples a second, bytes a sample, and how long rules and boards' queries took.
+TAPE is as `tests.benchmarks.recorded_fleet` records it. Scrapes come each 15 s of real time, and
+all engines run on this machine: their CPU seconds are their own, whatever else it does. Prints a
+row for each process, the samples a second, bytes a sample, and how long rules and boards' queries
+took.
 """
 
 import json
@@ -136,11 +137,11 @@ class Engines:
 
     def write(self) -> None:
         """The files of deploy/fleet, with the addresses of here."""
-        for name, text in {**rules(Settings()), "../am.yaml": alertmanager(Settings())["alertmanager.yaml"]}.items():  # fmt: skip
-            path = self.folder / "rules" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        (self.folder / "targets").mkdir(exist_ok=True)
+        for part in ("rules", "targets"):
+            (self.folder / part).mkdir()
+        for name, text in rules(Settings()).items():
+            (self.folder / "rules" / name).write_text(text)
+        (self.folder / "am.yaml").write_text(alertmanager(Settings())["alertmanager.yaml"])
         for name in ("prometheus.yaml", "vmagent.yaml"):
             text = (FLEET / name).read_text()
             text = MONITORS.sub(f'"127.0.0.1:{self.ports["am"]}"', text)
@@ -206,7 +207,7 @@ class Engines:
         self.processes.append(stack.enter_context(process))
 
     def watch(self, minutes: float) -> None:
-        """Let them work, and see how large they become; what they spend at the start is left out."""
+        """Let them work, and see how large they become; what they spend at first is left out."""
         end = time.monotonic() + minutes * 60
         settled = time.monotonic() + min(120.0, minutes * 20)
         while time.monotonic() < end:
