@@ -1,9 +1,11 @@
 """Recorded scrapes of simulated nodes, served as hundreds of nodes: load for the engines.
 
     python -m tests.benchmarks.recorded_fleet record TAPE [SYSTEM:SCENARIO ...]
+    python -m tests.benchmarks.recorded_fleet small TAPE [SYSTEM:SCENARIO ...]
     python -m tests.benchmarks.recorded_fleet serve TAPE PORT
 
-`record` keeps the scrapes of some minutes. `serve` answers for node n at 127.124.X.Y, with UUIDs
+`record` keeps the scrapes of some minutes, `small` those of the small set without bytes of single
+links. `serve` answers for node n at 127.124.X.Y, with UUIDs
 of its own; what grows goes on growing, from a value of its own and a place of its own in the tape;
 counters that stood still do so here (an XID that never came comes nowhere). No agent runs: what the
 engines pay is measured, not what the nodes do.
@@ -22,8 +24,12 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
+from agent.config.settings import Settings
+from agent.sources.options import NvlinkConfig
 from agent.stack.inventory import FleetFile, FleetNode, targets
-from tests.support.machines import simulated
+from exporters.prometheus import Exposition
+from exporters.selection import MetricsConfig
+from tests.support.machines import TEXT, simulated
 
 SPECS = (
     "dgx-1-v100:training",
@@ -70,12 +76,17 @@ class Recording:
         return text.replace(MARK, f"{seed:06x}").replace(STAMP, repr(at)).encode()
 
 
-def record(spec: str) -> Recording:
+def record(spec: str, *, small: bool) -> Recording:
     """Play a simulated node and keep its scrapes."""
-    bench = simulated(spec).run(SETTLED)
+    config = MetricsConfig(set="small" if small else "full")
+    bench = simulated(spec, Settings(NvlinkConfig(per_link=not small))).run(SETTLED)
+    exposition = Exposition(
+        lambda: bench.agent.poller.latest, bench.clock, process=False, selected=lambda: config
+    )
     pages = []
     for _ in range(PAGES):
-        pages.append(bench.run(EVERY).scrape())
+        bench.run(EVERY)
+        pages.append(exposition.render(TEXT)[0].decode())
         print(f"{spec}: page {len(pages)} of {PAGES}", flush=True)
     rows = [dict(LINE.findall(page)) for page in pages]
     common = set(rows[0]).intersection(*rows)
@@ -162,8 +173,9 @@ async def serve(recordings: list[Recording], port: int) -> None:
 
 def main(what: str, tape: str, *words: str) -> None:
     """Record or serve."""
-    if what == "record":
-        made = {spec: record(spec) for spec in dict.fromkeys(words or SPECS)}
+    if what != "serve":
+        small = what == "small"
+        made = {spec: record(spec, small=small) for spec in dict.fromkeys(words or SPECS)}
         Path(tape).write_bytes(pickle.dumps([made[spec] for spec in words or SPECS]))
         return
     asyncio.run(serve(pickle.loads(Path(tape).read_bytes()), int(words[0])))

@@ -199,6 +199,7 @@ class Monitors:
         words = (
             "vmalert",
             f"-rule={self.folder}/rules/*.yaml",
+            "-disableAlertgroupLabel",
             f"-datasource.url={store.address}",
             "-datasource.queryStep=5m",
             f"-remoteWrite.url={store.address}",
