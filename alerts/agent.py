@@ -15,6 +15,9 @@ JOB = "dgx-telemetry"
 UP = f'up{{job="{JOB}"}}'
 """Prometheus' own: 1 where the last scrape succeeded."""
 
+IN_SERVICE = f'up{{job="{JOB}", drained=""}}'
+"""Of nodes that nobody took out: `dgx-telemetry inventory` gives the others the label."""
+
 NVML = "nvml"
 """The source that is down where there is no driver."""
 
@@ -27,7 +30,7 @@ def agent_down(terms: Terms) -> tuple[Alert, Alert]:
     return (
         Alert(
             "DgxAgentDown",
-            f"{UP} == 0",
+            f"{IN_SERVICE} == 0",
             "critical",
             "agent does not answer",
             f"The agent on {MACHINE} has not answered for {hold} (limit {hold}): nothing is "

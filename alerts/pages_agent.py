@@ -17,7 +17,8 @@ DOWN = Page(
         "Start the machine, or `systemctl restart dgx-telemetry`.",
         "No target: look at the scrape configuration; its job is called dgx-telemetry.",
     ),
-    "While the machine is maintained: silence its instance.",
+    "While the machine is maintained: drain it in Slurm, or list it below `[[drained]]` of the "
+    "file that `dgx-telemetry inventory` reads; without an inventory silence its instance.",
 )
 
 BLIND = Page(

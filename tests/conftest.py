@@ -15,6 +15,7 @@ settings.load_profile("busy")
 
 ROOT = "root: needs root, fio and network namespaces"
 STACK = "stack: needs Prometheus and Alertmanager"
+VICTORIA = "victoria: needs VictoriaMetrics, with vmagent and vmalert"
 SYSTEMD = "systemd: needs root, systemd-nspawn and mmdebstrap, and the packages of Debian"
 PROMETHEUS = "prometheus: needs Prometheus and its promtool"
 WHOLES = {"stack": "stack", "systemd": "machine", "root": "machine"}
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", ROOT)
     config.addinivalue_line("markers", STACK)
     config.addinivalue_line("markers", SYSTEMD)
+    config.addinivalue_line("markers", VICTORIA)
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this hook as well

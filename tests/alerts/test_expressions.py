@@ -27,7 +27,7 @@ RECORDED = {rule.record for rule in RULES if isinstance(rule, Recording)}
 METRICS = {metric.name: metric for metric in EXPORTED}
 OF_TARGETS = {"up"}
 GONE_IN_3 = {"holt_winters"}
-LABELS = set(TARGET) | {label for metric in EXPORTED for label in metric.labels}
+LABELS = {*TARGET, "drained"} | {label for metric in EXPORTED for label in metric.labels}
 
 
 def walk(

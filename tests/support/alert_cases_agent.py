@@ -13,6 +13,8 @@ def down(_: System) -> Iterator[Case]:
     yield Case(name, "silent", {named("up"): [*steady(1, 5), *steady(0, 2)]}, fires)
     yield Case(name, "just too short", {named("up"): [*steady(1, 5), *steady(0, 1.5)]})
     yield Case(name, "there", {named("up"): steady(1, 10)})
+    out = {named("up", drained="board ordered"): [*steady(1, 5), *steady(0, 5)]}
+    yield Case(name, "taken out", {**out, 'up{instance="y", job="dgx-telemetry"}': steady(1, 10)})
     other = {'up{instance="x", job="other"}': steady(1, 5)}
     nobody = {"severity": "critical", "sign": "no_target", "instance": ""}
     yield Case(name, "nobody to ask", other, (nobody,))

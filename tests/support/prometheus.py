@@ -41,6 +41,16 @@ def wait_for(address: str, seconds: float = 90.0) -> None:
             time.sleep(0.1)
 
 
+def ask(address: str, endpoint: str, **parameters: str) -> Any:
+    """The data of an answer of the HTTP API; a refused query fails with its reason."""
+    query = urllib.parse.urlencode(parameters)
+    try:
+        with urllib.request.urlopen(f"{address}/api/v1/{endpoint}?{query}") as page:
+            return json.load(page)["data"]
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{parameters}: {error.read().decode()}") from error
+
+
 class Prometheus:
     """A server over a folder; `with` starts and ends it. Scrapes and rules go every second."""
 
@@ -101,12 +111,7 @@ class Prometheus:
 
     def ask(self, endpoint: str, **parameters: str) -> Any:
         """The data of an answer of the HTTP API; a refused query fails with its reason."""
-        query = urllib.parse.urlencode(parameters)
-        try:
-            with urllib.request.urlopen(f"{self.address}/api/v1/{endpoint}?{query}") as page:
-                return json.load(page)["data"]
-        except urllib.error.HTTPError as error:
-            raise AssertionError(f"{parameters}: {error.read().decode()}") from error
+        return ask(self.address, endpoint, **parameters)
 
     def now(self, expr: str, at: float | None = None) -> list[Series]:
         """The series of a query at one time."""
