@@ -18,6 +18,7 @@ RULES = (
 COMMITTED = {
     "METRICS.md": "exporters/METRICS.md",
     "RUNBOOK.md": "alerts/RUNBOOK.md",
+    "runbook.html": "exporters/live/static/runbook.html",
     "alertmanager/alertmanager.yaml": "deploy/alertmanager/alertmanager.yaml",
     **{f"prometheus/{r}.yaml": f"deploy/prometheus/{r}.yaml" for r in RULES},
     **{f"grafana/dashboards/{b}.json": f"deploy/grafana/dashboards/{b}.json" for b in BOARDS},

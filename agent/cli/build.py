@@ -23,6 +23,7 @@ def generated(settings: Settings) -> dict[str, str]:
             f"build needs {error.name}: pip install 'dgx-telemetry[dashboards]'"
         ) from error
     book = settings[AlertThresholds].runbook
+    book = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # as Grafana has it
     shown = boards(book if "://" in book else "")
     return {**shown, **alerting(settings), "METRICS.md": reference(EXPORTED)}
 
