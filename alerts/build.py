@@ -8,6 +8,7 @@ from alerts.receivers import Receivers
 from alerts.records import long_records, records, report_records
 from alerts.routing import configuration
 from alerts.runbook import runbook
+from alerts.runbook_page import runbook_page
 from alerts.spans import Terms
 from alerts.thresholds import AlertThresholds
 from alerts.workload import workload
@@ -35,8 +36,10 @@ def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
 
 def files(settings: Settings) -> dict[str, str]:
     """Relative path to text of everything that `dgx-telemetry build` writes of this room."""
+    book = runbook(Terms(settings[AlertThresholds]), groups(settings))
     return {
         **{f"prometheus/{name}": text for name, text in rules(settings).items()},
         **{f"alertmanager/{name}": text for name, text in alertmanager(settings).items()},
-        "RUNBOOK.md": runbook(Terms(settings[AlertThresholds]), groups(settings)),
+        "RUNBOOK.md": book,
+        "runbook.html": runbook_page(book),
     }

@@ -18,7 +18,7 @@ HOURLY = {
 
 DISK_FAULTS = {
     "controller": "its controller is gone. Replace it, and rebuild the array",
-    "temperature": "it is too hot by its own word. Look at the fans and at the air",
+    "temperature": "it reports that it is too hot. Look at the fans and at the air",
     "file_system": "its file system has recorded errors. Check it (fsck) when it is not mounted, "
     "and look at SMART (smartctl -a)",
 }

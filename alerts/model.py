@@ -56,8 +56,14 @@ class Alert:
             return f"/d/dgx-gpu?var-instance={ON}&var-gpu={{{{ $labels.gpu }}}}"
         return f"/d/dgx-node?var-instance={ON}"
 
+    def book(self, terms: Terms) -> str:
+        """Where the runbook is; an alert of no node cannot lead to that of its agent."""
+        place = terms.thresholds.runbook
+        return place if self.where or "{{" not in place else "RUNBOOK.md"
+
     def rule(self, terms: Terms) -> dict[str, Any]:
         """As Prometheus reads it."""
+        grafana = terms.thresholds.grafana.rstrip("/")
         hold = {} if self.hold == "0s" else {"for": terms.over(self.hold)}
         return {
             "alert": self.name,
@@ -67,8 +73,8 @@ class Alert:
             "annotations": {
                 "summary": f"{self.where}{self.summary}",
                 "description": self.description,
-                "runbook_url": f"{terms.thresholds.runbook}#{self.name.lower()}",
-                **({"dashboard": self.dashboard} if self.where else {}),
+                "runbook_url": f"{self.book(terms)}#{self.name.lower()}",
+                **({"dashboard": f"{grafana}{self.dashboard}"} if self.where and grafana else {}),
             },
         }
 

@@ -135,7 +135,7 @@ RAID = Page(
 DISK = Page(
     "DgxDiskFailing",
     "A disk shows a sign of failing (`kind`): controller, the kernel has given it up; temperature, "
-    "it is too hot by its own word; file_system, its file system has recorded errors.",
+    "it reports that it is too hot; file_system, its file system has recorded errors.",
     (
         "`dmesg -T | grep -iE 'nvme|ata|ext4'`",
         "`smartctl -a /dev/DISK` or `nvme smart-log /dev/DISK` (as root)",

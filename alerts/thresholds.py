@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from agent.config.decoding import Share
 from agent.config.settings import Section
-from alerts.values import Duration, RunbookPlace
+from alerts.values import Duration, RunbookPlace, Url
 
 Degrees = Annotated[float, Meta(ge=-20, le=50, description="degrees from -20 to 50")]
 Errors = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
@@ -61,5 +61,8 @@ class AlertThresholds(Section, frozen=True):
     infiniband_downs_window: Duration = "12h"
     # How long the agent may be silent, or blind, before somebody is told.
     silent_for: Duration = "2m"
-    # Where the sections of RUNBOOK.md are to be read: a URL, or a path.
-    runbook: RunbookPlace = "RUNBOOK.md"
+    # Where the sections of RUNBOOK.md are to be read: a URL, or a path. Every agent serves them;
+    # the template is Prometheus' own.
+    runbook: RunbookPlace = "http://{{$labels.instance}}/runbook.html"
+    # Where Grafana is: alerts link to the board of their GPU or node. Grafana's own default.
+    grafana: Url = "http://localhost:3000"

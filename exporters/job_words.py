@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.jobs.job import ChangeKind, Cure, Hang, Job, JobChange, JobsTold, Receipt, Slowdown
-from agent.model import BUSY, Pair, Reason
+from agent.model import BUSY, Pair, Reason, State
 from exporters.words import pair_name, ranges
 
 Document = dict[str, Any]
@@ -20,6 +20,10 @@ NO_STEP = {
 """Why a job has no steps per second."""
 
 KWH = 3.6e6
+MUCH = 0.25
+"""Share of a job's time that is lost from which that is told, as the alert does."""
+
+COSTLY = (State.STARVED, State.HELD, State.HUNG, State.THROTTLED)
 LEAST = 0.01
 """Share of the time from which a state is named."""
 
@@ -128,8 +132,9 @@ def _cure_document(cure: Cure, receipt: Receipt) -> Document:
 
 def title(receipt: Receipt, pids: Iterable[int] = ()) -> str:
     """What people call the job: its name where it may be told, else its first process."""
-    first = next(iter(pids), None)
-    return receipt.name or (f"process {first}" if first is not None else f"job {receipt.id}")
+    began, _, pid = receipt.id.rpartition("-")  # where no scheduler names it: when, and its first
+    first = next(map(str, pids), pid if began.isdecimal() and pid.isdecimal() else "")
+    return receipt.name or (f"process {first}" if first else f"job {receipt.id}")
 
 
 def sentence(job: Job) -> str:
@@ -197,11 +202,11 @@ def receipt_text(receipt: Receipt) -> str:
     parts = [f"{receipt.gpu_seconds / 3600:.3g} GPU-hours"]
     shares = list(worst(receipt.seconds))
     if shares:
-        lost = ", ".join(f"{share:.0%} {SUMMARIES[pair]}" for pair, share in shares[:3])
-        parts.append(f"of these {lost}")
+        lost = ", ".join(f"{percent(share)} {short(pair)}" for pair, share in shares[:3])
+        parts[0] += f" ({lost})"
     if receipt.steps and receipt.mean_rate:
-        best = f", at best {receipt.best_rate:.3g}" if receipt.best_rate else ""
-        parts.append(f"{receipt.steps} steps at {receipt.mean_rate:.3g} a second{best}")
+        best = f" (at best {receipt.best_rate:.3g})" if receipt.best_rate else ""
+        parts.append(f"{receipt.steps} steps, {receipt.mean_rate:.3g} a second{best}")
     if receipt.joules is not None:
         parts.append(f"{receipt.joules / KWH:.3g} kWh")
     if receipt.cost is not None:
@@ -210,10 +215,20 @@ def receipt_text(receipt: Receipt) -> str:
     if first is not None and receipt.watched and first.saved >= LEAST * receipt.watched:
         faster = first.saved / receipt.watched
         parts.append(
-            f"if it had not been {SUMMARIES[first.pair]} it would have taken {faster:.0%} less, "
-            f"and GPU {first.then_gpu.index} would set the pace, {SUMMARIES[first.then]}"
+            f"without the time {short(first.pair)} it would have taken {percent(faster)} less, "
+            f"and GPU {first.then_gpu.index} ({short(first.then)}) would be the slowest"
         )
-    return ", ".join(parts)
+    return "; ".join(parts)
+
+
+def short(pair: Pair) -> str:
+    """A verdict within a sentence: without what its own summary explains."""
+    return SUMMARIES[pair].partition(":")[0]
+
+
+def percent(share: float) -> str:
+    """`76 %`."""
+    return f"{100 * share:.0f} %"
 
 
 def worst(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
@@ -237,8 +252,10 @@ def clock_time(moment: float) -> str:
 
 def row(job: Job) -> Document:
     """A running job as the page shows it."""
-    level = "wrong" if job.hang else "costly" if job.slower or job.missed else "good"
     whole = job.receipt.gpu_seconds
+    lost = sum(part for pair, part in job.receipt.seconds.items() if pair[0] in COSTLY)
+    costly = job.slower or job.missed or lost > MUCH * whole
+    level = "wrong" if job.hang else "costly" if costly else "good"
     return {
         "id": job.receipt.id,
         "title": title(job.receipt, job.pids),

@@ -11,7 +11,7 @@ from typing import Any
 from agent.diagnosis.advice import SUMMARIES, advice
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.findings import FindingKind
-from agent.model import Fact, Figure, Finding, Pair, Verdict
+from agent.model import Fact, Figure, Finding, Pair, Reason, Verdict
 from exporters.remedies import remedy
 
 Document = dict[str, Any]
@@ -31,6 +31,15 @@ PATHS = {
 
 ACTIONS = {1: "a reset", 2: "a reboot", 3: "its peer traffic drained", 4: "a drain and a reset"}
 """What the driver may ask for a GPU, by `dgx_gpu_recovery_action`."""
+
+WHY_ABSENT = {
+    Reason.STALLED: "the read of it hangs",
+    Reason.FAILED: "its read failed",
+    Reason.LOST: "a GPU is lost",
+    Reason.DENIED: "this user may not read it",
+    Reason.NO_DRIVER: "there is no driver",
+}
+"""Reasons of absence that somebody should see to, in words."""
 
 MOST_PAIRS = 4
 """Pairs of GPUs that one sentence names; a machine wired wrong altogether has more."""
@@ -198,7 +207,7 @@ FINDINGS: Mapping[FindingKind, Parts] = {
         "{device}: {members:.0f} of {members_limit:.0f} disks are in the array",
     ),
     FindingKind.LIMIT_UNUSED: ("[[limit]] names {0} {device} {1}, which is not here",),
-    FindingKind.VALUES_ABSENT: ("{metrics:metric has|metrics have} values that are absent: {0}",),
+    FindingKind.VALUES_ABSENT: ("{metrics:metric has|metrics have} no value: {why}",),
 }
 
 
@@ -259,6 +268,8 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
     given["device"] = finding.device
     if finding.kind is FindingKind.RECOVERY_NEEDED:
         given["asked"] = ACTIONS.get(int(finding.figures[0].value), "attention")
+    if finding.kind is FindingKind.VALUES_ABSENT:
+        given["why"] = WHY_ABSENT.get(Reason(finding.names[0]), finding.names[0])
     if finding.kind is FindingKind.WRONG_PAIRS:
         given["pairs"] = _pairs(finding.figures)
     sentence = _sentence(FINDINGS[FindingKind(finding.kind)], finding.names, given)

@@ -19,6 +19,7 @@ COMMITTED = {
     "METRICS.md": "exporters/METRICS.md",
     "RUNBOOK.md": "alerts/RUNBOOK.md",
     "small_set.txt": "exporters/small_set.txt",
+    "runbook.html": "exporters/live/static/runbook.html",
     "alertmanager/alertmanager.yaml": "deploy/alertmanager/alertmanager.yaml",
     **{f"prometheus/{r}.yaml": f"deploy/prometheus/{r}.yaml" for r in RULES},
     **{f"grafana/dashboards/{b}.json": f"deploy/grafana/dashboards/{b}.json" for b in BOARDS},

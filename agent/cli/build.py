@@ -28,6 +28,7 @@ def generated(settings: Settings) -> dict[str, str]:
             f"build needs {error.name}: pip install 'dgx-telemetry[dashboards]'"
         ) from error
     book = settings[AlertThresholds].runbook
+    book = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # as Grafana has it
     shown = boards(book if "://" in book else "")
     rules = [rule for group in groups(settings) for rule in group.rules]
     asked = [rule.expr for rule in rules]

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from agent.cli.options import config_path, settings_of
 from agent.cli.progress import progress
 from agent.cli.table import table
@@ -22,7 +24,7 @@ from agent.stack import files, programs
 from agent.stack.arrivals import report_arrivals
 from agent.stack.child import ChildProcess
 from agent.stack.folder import data_folder
-from agent.stack.ports import USUAL, FreePorts, choose
+from agent.stack.ports import LOOPBACK, USUAL, FreePorts, choose
 from agent.stack.programs import StackProgram
 from agent.stack.supervision import supervise
 
@@ -192,11 +194,15 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     """The configuration of all programs; of what an earlier stack logged, nothing stays."""
     from alerts.build import alertmanager, rules
     from alerts.receivers import Receivers
+    from alerts.thresholds import AlertThresholds
 
     usual = files.FLEET_SCRAPE_SECONDS if plan.fleet else files.SCRAPE_SECONDS
     interval, scale = usual / plan.speed, 1 / plan.speed
-    rule_files = {f"rules/{name}": text for name, text in rules(plan.settings, scale).items()}
     told = plan.settings
+    if told[AlertThresholds].grafana == AlertThresholds().grafana:  # ours, where it is installed
+        ours = f"http://{LOOPBACK}:{ports.grafana}" if plan.binaries.grafana else ""
+        told = told.including(replace(told[AlertThresholds], grafana=ours))
+    rule_files = {f"rules/{name}": text for name, text in rules(told, scale).items()}
     if plan.simulated:  # nobody is woken for a machine that does not exist
         told = told.including(Receivers())
     texts = {

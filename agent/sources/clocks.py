@@ -34,7 +34,7 @@ PERFORMANCE_STATE = gauge(
 )
 THROTTLE = counter(
     "dgx_gpu_throttle_seconds_total",
-    "Seconds for which the clocks were held down, by reason. Reasons overlap; power_cap is health "
+    "Seconds for which the clocks were held down, by reason. Reasons overlap; power_cap is normal "
     "while the clocks stay high. From the driver's counters where it has one, else the reason "
     "bits seen at each tick.",
     "nvmlDeviceGetFieldValues 74-79 and 269-271 (driver 580.82 and newer), else "

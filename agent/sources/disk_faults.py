@@ -14,7 +14,7 @@ from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 FAULT = gauge(
     "dgx_disk_fault",
     "1 while the disk shows this sign of failing, 0 while it shows that all is well: its "
-    "controller is gone, it is too hot by its own word, its file system has recorded errors.",
+    "controller is gone, it reports that it is too hot, its file system has recorded errors.",
     "/sys/block/<device>/device/state, hwmon temp*_alarm; /sys/fs/ext4/<device>/errors_count",
     ("device", "kind"),
 )

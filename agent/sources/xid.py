@@ -31,7 +31,7 @@ ERRORS = counter(
 NVLINK_FAULTS = counter(
     "dgx_gpu_nvlink_faults_total",
     "XID errors 144 to 150 (NVLink 5) since the agent started, by the unit that reported them and "
-    "by what they want first.",
+    "by the first action that they ask for.",
     "the kernel's log",
     (*GPU_LABELS, "xid", "unit", "action"),
 )

@@ -35,7 +35,8 @@ The lists of a tick have the order and length of those of the machine with the s
 `whole` puts the two together, and so does the page. `seconds` is how long the verdict has stood, or
 the GPU has been lost; `settling` says that it changed a moment ago and means tell of before,
 `state` is null while nothing can be judged. Ratios are 0-1 of the limit (above 1 is told as it
-is); without a limit `ratio` is null and the bytes stand alone. NVLink is judged by what is on the
+is); without a limit `ratio` is null and the bytes stand alone, and a disk is `saturated` while it
+has a request in flight nearly all of the time. NVLink is judged by what is on the
 wire. `links` have ratios where the driver counts link by link, read once a minute: colour an edge
 by its ends' totals (`paths`, device gpuN) until then. `remote.kind` is gpu, switch, npu or
 unknown; `up` is null where the link does not tell. `action` is the first

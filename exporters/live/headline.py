@@ -58,6 +58,7 @@ class GpuSummary(NamedTuple):
     seconds: float = 0.0  # for which that has been so, or the GPU has been lost
     lost: bool = False
     settling: bool = False  # it does something else since a moment ago: `pair` is of before
+    share: float | None = None  # of the last seconds that went to `pair`
 
 
 class PathFullness(NamedTuple):
@@ -192,7 +193,18 @@ def _words(pair: Pair | None, gpus: Sequence[GpuSummary]) -> str:
         return "cannot be judged"
     if all(gpu.settling for gpu in gpus):
         return f"{SUMMARIES[pair]} until now, settling"
-    return f"{SUMMARIES[pair]}{_for(gpus) if pair[0] in SEVERITY else ''}"
+    if pair[0] not in SEVERITY:
+        return SUMMARIES[pair]
+    share, since = _share(pair, gpus), _for(gpus)
+    return f"{SUMMARIES[pair]}{share}{',' * bool(share and since)}{since}"
+
+
+def _share(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
+    """How much of the time it costs: the one figure that says how bad it is."""
+    shares = [gpu.share for gpu in gpus if gpu.share is not None]
+    if pair[0] is not State.STARVED or not shares:
+        return ""
+    return f", {100 * sum(shares) / len(shares):.0f} % of the time"
 
 
 def _for(gpus: Sequence[GpuSummary]) -> str:

@@ -179,7 +179,8 @@ class PageState:
         if before and tiles.settles(verdict, now):
             return headline.GpuSummary(gpu.index, before, settling=True)
         self._told[gpu] = pair = _worth_telling(verdict)
-        return headline.GpuSummary(gpu.index, pair, now - verdict.since)
+        share = verdict.shares.get(pair)
+        return headline.GpuSummary(gpu.index, pair, now - verdict.since, share=share)
 
 
 COSTS = 0.25

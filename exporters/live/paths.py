@@ -8,6 +8,7 @@ from agent.limits.paths import BY_METRIC, TRAFFIC, PathAccount, PathAccounts, ke
 from agent.limits.resolution import Limit, Limits, PathKey
 from agent.model import Metric
 from agent.series import Labels, SampleStore
+from agent.sources import disk
 
 Document = dict[str, Any]
 
@@ -15,6 +16,9 @@ ORDER = ("nvlink", "pcie", "hbm", "disk", "network", "infiniband")
 COUNTERS = tuple(traffic.metric for traffic in TRAFFIC if not traffic.of_gpu)
 """Counters of bytes of the host's devices: what moves on a path without a limit. The paths of a
 GPU have one, or nothing is known of them."""
+
+MOVES = 5e6
+"""Bytes a second from which a direction of a busy disk is told to be the one that is full."""
 
 DIGITS = 4
 """Of a ratio: a hundredth of a per cent."""
@@ -78,9 +82,13 @@ class PathDirections:
         paths, now = self.bandwidth.paths, samples.now
         if silent:  # some figures have longer to live than the driver's answers
             paths = {key: path for key, path in paths.items() if not key.gpu}
+        told = self.path_directions
+        limited = any(d.limit for d in told if d.key.path == "disk")  # an array tells for its disks
         return [
-            _dynamic_of(path_direction, paths.get(path_direction.key), samples, now)
-            for path_direction in self.path_directions
+            _unlimited(d, samples, limited=limited)
+            if d.metric is not None
+            else _dynamic_of(d, paths.get(d.key), now)
+            for d in told
         ]
 
 
@@ -100,16 +108,26 @@ def _static_of(path_direction: PathDirection) -> Document:
     }
 
 
-def _dynamic_of(
-    path_direction: PathDirection, path: PathAccount | None, samples: SampleStore, now: float
-) -> PathValues:
-    if path_direction.metric is not None:
-        rate = samples.rate(path_direction.metric, *path_direction.labels, seconds=0.0)
-        return None, None if rate is None else round(rate), False
+def _unlimited(path_direction: PathDirection, samples: SampleStore, *, limited: bool) -> PathValues:
+    metric, path = path_direction.metric, path_direction.key.path
+    rate = samples.rate(metric, *path_direction.labels, seconds=0.0) if metric else None
+    if rate is None:
+        return None, None, False
+    judged = path == "disk" and not limited and rate >= MOVES
+    return None, round(rate), judged and _is_busy(path_direction, samples)
+
+
+def _dynamic_of(path_direction: PathDirection, path: PathAccount | None, now: float) -> PathValues:
     if path is None or path.ratio is None or path.until < now or path_direction.limit is None:
         return None, None, False
     moved = round(path.ratio * path_direction.limit.bytes_per_second)
     return round(path.ratio, DIGITS), moved, path.ratio >= path_direction.threshold
+
+
+def _is_busy(path_direction: PathDirection, samples: SampleStore) -> bool:
+    """Whether a disk without a limit is hardly ever without a request."""
+    busy = samples.rate(disk.BUSY, path_direction.key.device, seconds=0.0)
+    return busy is not None and busy >= path_direction.threshold
 
 
 def _place(path_direction: PathDirection) -> tuple[Any, ...]:

@@ -140,7 +140,7 @@ FINDING_TEXTS = {
         WARNING,
         figures=(count("gpu0-gpu1", 0, 1), count("gpu0-gpu2", 1, 2)),
     ),
-    "2 metrics have values that are absent: denied": Finding(
+    "2 metrics have no value: this user may not read it": Finding(
         FindingKind.VALUES_ABSENT, WARNING, figures=(count("metrics", 2),), names=("denied",)
     ),
 }

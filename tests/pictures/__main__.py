@@ -3,7 +3,7 @@
     python -m tests.pictures                              all boards, each of a node worth a look
     python -m tests.pictures dgx-gpu@tour dgx-fleet       some; after the @, the node
     python -m tests.pictures --opened dgx-links           with the rows that are collapsed
-    python -m tests.pictures --light dgx-fleet@many       in Grafana's light theme; 124 nodes
+    python -m tests.pictures --light dgx-fleet            in Grafana's light theme
     python -m tests.pictures --prometheus http://localhost:9090 dgx-gpu@box:9935
 
 It installs what package.json lists into a cache folder. It needs node, npm, Chromium and, without
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.pictures.draw import Drawn, Missing, Picture, draw, workshop
 from tests.pictures.node import SCRAPE
-from tests.pictures.nodes import ALL, HISTORY, LIVE, MANY, RECENT, Machine, machine
+from tests.pictures.nodes import ALL, HISTORY, LIVE, Machine, machine
 from tests.support.boards import boards
 
 USUAL = (
@@ -55,13 +55,13 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 @contextmanager
-def source(address: str | None, *, many: bool) -> Iterator[Machine]:
+def source(address: str | None) -> Iterator[Machine]:
     """A Prometheus of ours, or the one that was named."""
     if address:
         now = time.time()
         yield Machine(address.rstrip("/"), now - HISTORY, now - HISTORY, now)
         return
-    with tempfile.TemporaryDirectory() as folder, machine(Path(folder), many=many) as made:
+    with tempfile.TemporaryDirectory() as folder, machine(Path(folder)) as made:
         yield made
 
 
@@ -70,7 +70,6 @@ def picture(name: str, given: argparse.Namespace, made: Machine) -> Picture:
     uid, _, node = name.partition("@")
     everyone = ".+" if given.prometheus else ALL
     live = node == LIVE and not given.prometheus
-    chosen = {MANY: ".+", "": everyone}.get(node, node)
     file = re.sub("[@:]", "-", name) + ("-light" if given.light else "")
     return Picture(
         file=str(given.out.resolve() / f"{file}.png"),
@@ -81,10 +80,10 @@ def picture(name: str, given: argparse.Namespace, made: Machine) -> Picture:
             "job": ".+",
             "cluster": ".*",
             "rack": ".*",
-            "instance": chosen,
+            "instance": node or everyone,
             "gpu": ".+",
         },
-        since=made.lived if live else made.until - (RECENT if node == MANY else HISTORY),
+        since=made.lived if live else made.until - HISTORY,
         until=made.until,
         scrape=1 if live else SCRAPE,
         theme="light" if given.light else "dark",
@@ -117,8 +116,7 @@ def main() -> int:
         print(reason)
         return 2
     failed = False
-    many = any(name.endswith(f"@{MANY}") for name in given.boards)
-    with source(given.prometheus, many=many) as made:
+    with source(given.prometheus) as made:
         for drawn in draw([picture(name, given, made) for name in given.boards], folder):
             print(told(drawn), flush=True)
             failed |= bool(drawn.failed)

@@ -1,7 +1,6 @@
 """The nodes of the pictures: simulated, with a history, and a real Prometheus over them."""
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -16,7 +15,6 @@ from agent.config.settings import Settings
 from alerts.build import rules
 from tests.pictures.node import SCRAPE
 from tests.support.board_data import agents
-from tests.support.boards import queries
 from tests.support.prometheus import Prometheus, free_port
 
 NODES = {
@@ -28,19 +26,6 @@ NODES = {
 """Names of nodes, and what is simulated on them (SYSTEM:SCENARIO)."""
 
 ALL = "|".join(NODES)
-
-MANY = "many"
-"""All nodes, and so many more that there are 124: for the board of the fleet alone."""
-
-COPIES = {
-    f"dgx{n:03}": "broken" if n % 40 == 7 else "starved" if n % 15 == 3 else "healthy"
-    for n in range(1, 121)
-}
-"""Names of further nodes, and the node that each is a copy of."""
-
-RECENT = 900.0
-"""Seconds of past that copies have."""
-
 LIVE = "live"
 """A node of its own: a process as users have it, for the board of the agent. It has no past."""
 
@@ -64,15 +49,15 @@ class Machine(NamedTuple):
 
 
 @contextmanager
-def machine(folder: Path, wait: float = WAIT, *, many: bool = False) -> Iterator[Machine]:
-    """Everything, until it is no longer needed; with `many` nodes where that is asked for."""
+def machine(folder: Path, wait: float = WAIT) -> Iterator[Machine]:
+    """Everything, until it is no longer needed."""
     since = time.time() - HISTORY
     with ExitStack() as stack:
         targets = stack.enter_context(nodes(folder, since))
         live = stack.enter_context(agents({LIVE: NODES["healthy"]}, folder))
         server = Prometheus(folder, targets, our_rules())
-        _scrape_as_users_do(folder, live, targets if many else {})
-        backfill(server, folder, many=many)
+        _scrape_as_users_do(folder, live)
+        backfill(server, folder)
         stack.enter_context(server)
         lived = time.time()
         time.sleep(wait)
@@ -111,72 +96,32 @@ def _wait_for_pasts(folder: Path, running: list[subprocess.Popen[bytes]]) -> Non
         time.sleep(1)
 
 
-def backfill(server: Prometheus, folder: Path, *, many: bool) -> None:
+def backfill(server: Prometheus, folder: Path) -> None:
     """The pasts of all nodes, which takes a while; then at once what they have lived meanwhile."""
     read = dict.fromkeys(NODES, 0)
     for part in ("past", "meanwhile"):
         path = folder / f"{part}.openmetrics"
-        with path.open("w") as merged:
+        with path.open("wb") as merged:
             for name in NODES:
-                with (folder / f"{name}.txt").open() as lines:
+                with (folder / f"{name}.txt").open("rb") as lines:
                     lines.seek(read[name])
                     text = lines.read()
-                whole = text[: text.rfind("\n") + 1]
+                whole = text[: text.rfind(b"\n") + 1]
                 merged.write(whole)
-                if many:
-                    merged.writelines(copied(name, whole))
                 read[name] += len(whole)
-            merged.write("# EOF\n")
+            merged.write(b"# EOF\n")
         server.backfill(path)
         path.unlink()
 
 
-def copied(name: str, text: str) -> Iterator[str]:
-    """What the copies of a node had of late, in lines as the node's own."""
-    since = time.time() - RECENT
-    kept = fleet_metrics()
-    lines = [
-        line
-        for line in text.splitlines(keepends=True)
-        if line.partition("{")[0] in kept and float(line.rpartition(" ")[2]) > since
-    ]
-    for copy, of in COPIES.items():
-        if of == name:
-            yield from (line.replace(f'instance="{name}"', f'instance="{copy}"') for line in lines)
-
-
-def fleet_metrics() -> frozenset[str]:
-    """What the board of the fleet asks for."""
-    found = (q.target["expr"] for q in queries() if q.board == "dgx-fleet")
-    return frozenset(re.findall(r"\bdgx_\w+|\bup\b", " ".join(found)))
-
-
-def _scrape_as_users_do(
-    folder: Path, live: Mapping[str, str], copied_from: Mapping[str, str]
-) -> None:
+def _scrape_as_users_do(folder: Path, live: Mapping[str, str]) -> None:
     """The nodes each 15 s; the live agent, which has only minutes, each second."""
     path = folder / "prometheus.yml"
     config = json.loads(path.read_text())
     config["global"] = {"scrape_interval": f"{SCRAPE}s", "evaluation_interval": f"{SCRAPE}s"}
     targets = [{"targets": [live[LIVE]], "labels": {"instance": LIVE}}]
-    config["scrape_configs"] += [
-        {"job_name": LIVE, "scrape_interval": "1s", "static_configs": targets},
-        {
-            "job_name": MANY,
-            "static_configs": [
-                {"targets": [copied_from[of]], "labels": {"instance": copy, "job": "dgx-telemetry"}}
-                for copy, of in COPIES.items()
-                if of in copied_from
-            ],
-            "metric_relabel_configs": [
-                {
-                    "source_labels": ["__name__"],
-                    "regex": "|".join(fleet_metrics()),
-                    "action": "keep",
-                }
-            ],
-        },
-    ]
+    job = {"job_name": LIVE, "scrape_interval": "1s", "static_configs": targets}
+    config["scrape_configs"].append(job)
     path.write_text(json.dumps(config))
 
 

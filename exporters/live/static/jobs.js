@@ -14,12 +14,19 @@ export function showJobs(list, jobs) {
     put(node, "data-level", job.level);
     point(mark, job.level);
     const [name, sentence] = words.children;
-    say(name, `${job.title}, GPU ${job.gpus}, ${span(job.seconds)}`);
+    say(name, `${job.title}, ${gpusOf(job)}, ${span(job.seconds)}`);
     say(sentence, bound(job.sentence));
-    put(curve.lastElementChild, "points", pointsOf(job.rates));
+    const points = pointsOf(job.rates);
+    put(curve, "hidden", !points);
+    put(curve.lastElementChild, "points", points);
     say(figure, rateOf(job.steps_per_second));
     say(shares, job.shares.slice(0, MOST_SHARES).map(shareOf).join(", "));
   });
+}
+
+/** `GPU 3`, `GPUs 0-3,5`. */
+function gpusOf({ gpus }) {
+  return `GPU${/\D/.test(gpus) ? "s" : ""} ${gpus}`;
 }
 
 function makeJob() {
@@ -71,7 +78,7 @@ export function showEnded(list, ended) {
   keep(list, ended, (job) => job.id, () => element("li", {}, element("strong"), element("span")),
     (node, job) => {
       const when = timeOfDay(1000 * job.ended);
-      say(node.firstChild, `${job.title}, GPU ${job.gpus}, ended ${when} after ${span(job.seconds)}: `);
+      say(node.firstChild, `${job.title}, ${gpusOf(job)}, ended ${when} after ${span(job.seconds)}: `);
       say(node.lastChild, bound(job.receipt));
     });
 }

@@ -59,8 +59,10 @@ function fold(panel, group, faults) {
   const peak = Math.max(...ratios, 0);
   const rates = group.flows.map((flow) => flow.bytes_per_second).filter((found) => found !== null);
   const most = ratios.length ? `at most ${percent(peak)}` : `at most ${rate(Math.max(...rates, 0))}`;
-  say(panel.querySelector(".peak"), rates.length ? most : "not known");
-  if (peak >= MOVES || faults) moved.set(panel, performance.now());
+  const full = group.flows.some((flow) => flow.saturated);
+  const busy = full && !ratios.length ? ", nearly always busy" : "";
+  say(panel.querySelector(".peak"), rates.length ? `${most}${busy}` : "not known");
+  if (peak >= MOVES || full || faults) moved.set(panel, performance.now());
   const open = performance.now() - (moved.get(panel) ?? -Infinity) < REST;
   if (!chosen.has(panel) && panel.open !== open) panel.open = open;
 }
@@ -153,6 +155,6 @@ export function showFlow(node, flow) {
   put(gauge, "data-mark", flow.limit !== null && threshold !== null);
   style(gauge, "--share", Math.min(ratio ?? 0, 1).toFixed(3));
   style(gauge, "--at", String(threshold ?? 1));
-  say(figure.firstChild, ratio === null ? "" : percent(ratio));
+  say(figure.firstChild, ratio !== null ? percent(ratio) : saturated ? "busy" : "");
   say(figure.lastChild, flow.bytes_per_second === null ? "not known" : rate(flow.bytes_per_second));
 }

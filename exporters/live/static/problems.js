@@ -3,11 +3,12 @@
 import { element, keep, put, say, symbol, point } from "./dom.js";
 import { count } from "./figures.js";
 
+const LEVELS = { critical: "wrong", warning: "costly", info: "unknown" };
 const NONE = "All expected hardware is present and at full speed.";
 
 export function showFindings(list, findings) {
   const entries = findings.length
-    ? findings.map(({ sentence }) => ({ text: sentence, level: "wrong" }))
+    ? findings.map(({ sentence, severity }) => ({ text: sentence, level: LEVELS[severity] ?? "wrong" }))
     : [{ text: NONE, level: "good" }];
   keep(list, entries, (entry) => entry.text, makeFinding, (node, entry) => {
     put(node, "data-level", entry.level);

@@ -94,7 +94,8 @@ function showRow(tile, row, gpu, history) {
 function whoOf([first, ...rest]) {
   if (!first) return "";
   const name = [first.user, first.program || "process"].filter(Boolean).join(": ");
-  return `${name} (${first.pid})${rest.length ? ` and ${rest.length} more` : ""}`;
+  const held = first.bytes === null ? "" : ` ${(first.bytes / 1024 ** 3).toFixed(1)} GiB`;
+  return `${name} (${first.pid})${held}${rest.length ? ` and ${rest.length} more` : ""}`;
 }
 
 /** What is wrong with it, the worst in words. */

@@ -56,6 +56,7 @@ def test_every_key_has_a_variable() -> None:
     spans = ("_window", "starved_hours", "starved_day")
     named |= {key: "20m" for key in KEYS if key.endswith(spans)}
     named |= {key: "http://host/x" for key in KEYS if key.endswith("_url")}
+    named |= {"alerts.grafana": "http://host:3000"}
     named |= {key: "/run/secrets/x" for key in KEYS if key.endswith("_file")}
     named |= {"alertmanager.email_to": "a@host", "alertmanager.email_from": "b@host"}
     named |= {"alertmanager.email_smarthost": "mail:25"}
