@@ -22,7 +22,10 @@ def written(kind: Any) -> type:
     return kind
 
 
-KEYS = {key: written(f.type) for key, (_, f) in keys_of(SECTIONS).items() if key != "limit"}
+TABLES = {"limit", "cluster"}
+"""Keys that hold tables, as many as wanted."""
+
+KEYS = {key: written(f.type) for key, (_, f) in keys_of(SECTIONS).items() if key not in TABLES}
 """Every key that holds one value."""
 
 
