@@ -8,7 +8,7 @@ million.
 from agent.diagnosis import accounting
 from agent.limits import paths
 from agent.model import Cause, State
-from agent.sources import gpu, infiniband, nvlink, power, process
+from agent.sources import infiniband, nvlink, power
 from alerts.model import Group, Recording
 from alerts.promql import GPU, NODE, increase, rate
 from alerts.records import ONE_JOB, job_steps
@@ -22,12 +22,12 @@ LOST = "starved|throttled|held|hung"
 GPU_LOST = "gpu_state_cause:dgx_gpu_lost_seconds:increase5m"
 NODE_SECONDS = "node_state_cause:dgx_gpu_state_seconds:increase5m"
 PATH_SECONDS = "path:dgx_bandwidth_saturated_seconds:increase5m"
+OF_SPEC = "path:dgx_bandwidth_of_spec:ratio"
 OWN_TIME = "node_job:dgx_gpu_own_time:ratio_rate5m"
 POWER = "rack:dgx_gpu_power_watts:rate5m"
 NVLINK = "cluster:dgx_nvlink_transmitted_bytes:rate5m"
 INFINIBAND = "cluster:dgx_infiniband_transmitted_bytes:rate5m"
 BISECTION = "cluster:dgx_infiniband_bisection_bytes_per_second"
-IN_USE = "cluster:dgx_gpus_in_use:ratio"
 
 
 def lost_by_gpu(terms: Terms) -> Recording:
@@ -65,10 +65,9 @@ def own_time(terms: Terms) -> Recording:
     return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, job_id) ({of_job})")
 
 
-def in_use(_: Terms) -> Recording:
-    """The share of the GPUs that answer on which there is a process."""
-    used = f"count by (cluster) ({process.PROCESSES} > 0)"
-    return Recording(IN_USE, f"{used} / count by (cluster) ({gpu.INFO})")
+def of_spec(_: Terms) -> Recording:
+    """What a data path can carry over what its spec sheet says; only where it is less."""
+    return Recording(OF_SPEC, f"{paths.LIMIT} / {paths.SPEC} < 1")
 
 
 def power_of_rack(terms: Terms) -> Recording:
@@ -99,7 +98,7 @@ def fleet_records(terms: Terms) -> Group:
 
 def node_records(terms: Terms) -> Group:
     """What alerts and graphs of fleets need each minute."""
-    rules = own_time(terms), in_use(terms), power_of_rack(terms), *of_network(terms)
+    rules = own_time(terms), of_spec(terms), power_of_rack(terms), *of_network(terms)
     return Group("dgx-fleet-nodes", rules, every="1m")
 
 
