@@ -1,7 +1,10 @@
 """Everything that this room generates, as texts by file name."""
 
 from agent.config.settings import Settings
+from agent.specs.clusters import ClustersConfig
 from alerts.agent import monitoring
+from alerts.fleet import fleet
+from alerts.fleet_records import fleet_records, node_records
 from alerts.hardware import hardware
 from alerts.model import Group, rule_file
 from alerts.receivers import Receivers
@@ -13,30 +16,38 @@ from alerts.spans import Terms
 from alerts.thresholds import AlertThresholds
 from alerts.workload import workload
 
-PARTS = (records, long_records, report_records, hardware, workload, monitoring)
+PARTS = (
+    *(records, long_records, report_records, fleet_records, node_records),
+    *(hardware, workload, fleet, monitoring),
+)
+
+
+def terms_of(settings: Settings, scale: float = 1.0) -> Terms:
+    """What the rules of this configuration depend on."""
+    return Terms(settings[AlertThresholds], scale, settings[ClustersConfig].bisections)
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
     """Every group of rules; `scale` multiplies every range and `for`, and nothing else."""
-    terms = Terms(settings[AlertThresholds], scale)
+    terms = terms_of(settings, scale)
     return [part(terms) for part in PARTS]
 
 
 def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:
     """File name to text of every Prometheus rule file."""
-    terms = Terms(settings[AlertThresholds], scale)
+    terms = terms_of(settings, scale)
     return {f"{group.name}.yaml": rule_file(group, terms) for group in groups(settings, scale)}
 
 
 def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
     """File name to text of the Alertmanager configuration; `scale` multiplies its times."""
-    terms = Terms(settings[AlertThresholds], scale)
+    terms = terms_of(settings, scale)
     return {"alertmanager.yaml": configuration(settings[Receivers], terms)}
 
 
 def files(settings: Settings) -> dict[str, str]:
     """Relative path to text of everything that `dgx-telemetry build` writes of this room."""
-    book = runbook(Terms(settings[AlertThresholds]), groups(settings))
+    book = runbook(terms_of(settings), groups(settings))
     return {
         **{f"prometheus/{name}": text for name, text in rules(settings).items()},
         **{f"alertmanager/{name}": text for name, text in alertmanager(settings).items()},

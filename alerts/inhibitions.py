@@ -17,6 +17,7 @@ XID, ECC, PENDING, RISING = (
     "DgxGpuEccRising",
 )
 DOWN, BLIND, FABRIC = "DgxAgentDown", "DgxAgentBlind", "DgxFabricFault"
+GONE, PORT_ERRORS = "DgxNodeMissing", "DgxInfinibandErrors"
 LINKS_DOWN, LINK_ERRORS, FLAPPING = "DgxNvlinkDown", "DgxNvlinkErrors", "DgxInfinibandFlapping"
 
 OF_MEMORY = 'xid=~"13|43|45|48|63|64|92|94|95|140|154|171|172"'
@@ -26,6 +27,7 @@ CRITICAL, LESSER = 'severity="critical"', 'severity!="critical"'
 OURS = 'alertname=~"Dgx.+"'
 
 GPU, PORT, NODE = ("instance", "uuid"), ("instance", "device"), ("instance",)
+RACK, CLUSTER = ("cluster", "rack"), ("cluster",)
 
 Matchers = Sequence[str]
 
@@ -79,8 +81,10 @@ RULES: tuple[tuple[Matchers, Matchers, Sequence[str]], ...] = (
     ((_named(FABRIC), 'sign="switch"'), (_named(XID), OF_LINKS), NODE),
     # One link, one port, one array.
     ((_named("DgxPcieDegraded"),), (_named("DgxPcieReplays"),), GPU),
-    ((_named("DgxGpuHot"),), (_named("DgxGpuThrottled"),), GPU),
-    ((_named(FLAPPING),), (_named("DgxInfinibandErrors"),), PORT),
+    ((_named("DgxGpuHot"), CRITICAL), (_named("DgxGpuThrottled"),), GPU),
+    ((_named("DgxGpuHot"), CRITICAL), (_named("DgxGpuHot"), LESSER), GPU),
+    ((_named(FLAPPING),), (_named(PORT_ERRORS),), PORT),
+    ((_named(PORT_ERRORS), 'sign="errors"'), (_named(PORT_ERRORS), 'sign="peers"'), PORT),
     ((_named("DgxRaidDegraded"),), (_named("DgxDiskFailing"), 'kind="controller"'), NODE),
     # A driver that hangs: all that it told is old. Where an XID says why, that one is told.
     (
@@ -89,6 +93,10 @@ RULES: tuple[tuple[Matchers, Matchers, Sequence[str]], ...] = (
         NODE,
     ),
     ((_named(XID), OF_SYSTEM_PROCESSOR), (_named(BLIND),), NODE),
+    # A rack, or a switch above several: one message, and none for each node behind it.
+    ((_named(GONE), 'sign="rack"'), (_named(DOWN), 'sign="silence"'), RACK),
+    ((_named(GONE), 'sign="cluster"'), (_named(DOWN), 'sign="silence"'), CLUSTER),
+    ((_named(GONE), 'sign="cluster"'), (_named(GONE), 'sign="rack"'), CLUSTER),
 )
 """Source, target, and what both must have in common."""
 

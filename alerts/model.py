@@ -23,6 +23,7 @@ PLACES = (
     ("switch", f"{{{{ $labels.switch }}}} of {ON}"),
     ("sensor", f"{{{{ $labels.sensor }}}} of {ON}"),
     ("instance", ON),
+    ("rack", "Rack {{ $labels.rack }}"),
 )
 """What an alert is about, by the label that its description names: the narrowest first."""
 
@@ -54,7 +55,9 @@ class Alert:
         """The board of what it is about, below the address of Grafana."""
         if "$labels.gpu " in self.description:
             return f"/d/dgx-gpu?var-instance={ON}&var-gpu={{{{ $labels.gpu }}}}"
-        return f"/d/dgx-node?var-instance={ON}"
+        if "$labels.instance " in self.description:
+            return f"/d/dgx-node?var-instance={ON}"
+        return "/d/dgx-fleet?var-rack={{ $labels.rack }}"
 
     def book(self, terms: Terms) -> str:
         """Where the runbook is; an alert of no node cannot lead to that of its agent."""

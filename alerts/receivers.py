@@ -72,7 +72,12 @@ def _email(r: Receivers) -> dict[str, Any]:
     }
 
 
-SUBJECT = "[{{ .Status }}] {{ .CommonLabels.severity }} on {{ .GroupLabels.instance }}"
+SUBJECT = (
+    "[{{ .Status }}] {{ .GroupLabels.alertname }} ({{ .CommonLabels.severity }}) on "
+    "{{ if .CommonLabels.instance }}{{ .CommonLabels.instance }}"
+    "{{ else if .GroupLabels.rack }}rack {{ .GroupLabels.rack }}"
+    "{{ else }}several nodes{{ end }}"
+)
 TEXT = (
     "{{ range .Alerts }}{{ .Labels.alertname }} ({{ .Labels.severity }}, {{ .Status }}): "
     "{{ .Annotations.description }}\n{{ .Annotations.runbook_url }}\n\n{{ end }}"

@@ -14,8 +14,8 @@ class Route(NamedTuple):
     """How alerts of one severity reach their receiver, which is named after it."""
 
     severity: str
-    wait: str  # for more of the same machine before the first message
-    interval: str  # between two messages about one machine
+    wait: str  # for more of the same rack and cause before the first message
+    interval: str  # between two messages about them
     repeat: str  # until a message that nobody acted on is sent again
 
 
@@ -24,6 +24,9 @@ ROUTES = (
     Route("warning", "30s", "5m", "12h"),
     Route("info", "1m", "15m", "24h"),
 )
+GROUPED = ["cluster", "rack", "alertname"]
+"""One message for what has one cause: a switch with four nodes behind it, a room that gets hot."""
+
 WATCHDOG = Route("none", "1s", "1m", "1m")
 
 
@@ -54,7 +57,7 @@ def configuration(r: Receivers, terms: Terms) -> str:
     routes = [_route(WATCHDOG, "watchdog", terms)]
     routes += [_route(route, route.severity, terms) for route in ROUTES]
     content = {
-        "route": {"receiver": "warning", "group_by": ["instance"], "routes": routes},
+        "route": {"receiver": "warning", "group_by": GROUPED, "routes": routes},
         "inhibit_rules": inhibitions(),
         "receivers": _receivers(r),
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from alerts import pages_agent, pages_hardware, pages_health, pages_workload
+from alerts import pages_agent, pages_fleet, pages_hardware, pages_health, pages_workload
 from alerts.model import Alert, Group
 from alerts.page import Page
 from alerts.spans import Terms
@@ -10,6 +10,7 @@ from alerts.spans import Terms
 PARTS = (
     ("Hardware: repair, reset, cool", (*pages_hardware.PAGES, *pages_health.PAGES)),
     ("Work: time that the GPUs lose", pages_workload.PAGES),
+    ("Fleet: what only many nodes show", pages_fleet.PAGES),
     ("Monitoring: missing data", pages_agent.PAGES),
 )
 PAGES = {page.alert: page for _, pages in PARTS for page in pages}

@@ -1,6 +1,7 @@
 """Durations as Prometheus writes them, and the parameters of one set of rules."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from alerts.thresholds import AlertThresholds
 from alerts.values import UNITS, seconds
@@ -19,10 +20,11 @@ def span(length: float) -> str:
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, less
-    where a stack is tested on a faster clock."""
+    where a stack is tested on a faster clock. `bisections` are bytes per second by cluster."""
 
     thresholds: AlertThresholds
     scale: float = 1.0
+    bisections: Mapping[str, float] = field(default_factory=dict)
 
     def over(self, text: str) -> str:
         """A duration as this set of rules has it."""

@@ -1,8 +1,7 @@
 """The fleet: which node loses the most, and what is wrong where. Worst first."""
 
-from agent.diagnosis.accounting import STATE_SECONDS
 from agent.model import State
-from agent.sources import gpu, nvlink, power, system
+from agent.sources import process, system
 from dashboards.board import Board, Row
 from dashboards.colours import (
     ANY,
@@ -16,37 +15,43 @@ from dashboards.colours import (
     WARNING,
     WELL,
 )
+from dashboards.fleet_places import INVENTORY, RACKS
 from dashboards.kinds import graph, stat
 from dashboards.queries import (
     UP,
+    Labels,
     Query,
+    Value,
+    among,
     counted,
     either,
-    grown,
     least,
     less,
+    linked,
     most,
     now,
+    of_cluster,
     or_zero,
     over,
-    rate,
+    select,
+    smallest,
+    summed,
     total,
     where,
 )
-from dashboards.scope import OF_FLEET, TO_GPU, TO_LINKS, TO_NODE, board
-from dashboards.shares import (
-    CAUSE,
-    DEVICE,
-    GPU,
-    NODE,
-    alerts,
-    of_spec,
-    saturated,
-    since,
-    time_in,
+from dashboards.records import (
+    BISECTION,
+    CLUSTER_INFINIBAND,
+    CLUSTER_NVLINK,
+    GPU_LOST,
+    NODE_SECONDS,
+    OF_SPEC,
+    PATH_SECONDS,
 )
-from dashboards.states import time_graph
-from dashboards.tables import Column, coloured_words, matrix, table, wide
+from dashboards.scope import OF_FLEET, TO_GPU, TO_LINKS, TO_NODE, board
+from dashboards.shares import CAUSE, DEVICE, GPU, NODE, alerts, since
+from dashboards.states import of_states
+from dashboards.tables import Column, coloured_words, matrix, table
 
 QUIET = "when no alerts are firing"
 WORST = 20
@@ -57,37 +62,92 @@ SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
 """The worst first, as the table lists them."""
 
 MISSING = less(now(system.GPUS_EXPECTED), now(system.GPUS))
-PATHS = {"path": "~nvlink|pcie|hbm|disk|network|infiniband"}
+
+LOSING = f"~{State.STARVED}|{State.THROTTLED}|{State.HELD}|{State.HUNG}"
+SHOWN = 50
+"""Nodes in a table of the worst: a fleet of thousands has no more that anybody reads."""
+
+
+def part(state: str, by: Labels) -> Value:
+    """Share of the GPU time observed within what the board shows."""
+    return over(summed(NODE_SECONDS, by, state=state), summed(NODE_SECONDS, by))
+
+
+def in_all(state: str) -> Value:
+    """The same of all GPUs together; 0 where there is none of it."""
+    return over(or_zero(summed(NODE_SECONDS, (), state=state)), summed(NODE_SECONDS, ()))
+
+
+WORST_NODES = most(
+    either(part(LOSING, NODE), Value(f"0 * {summed(NODE_SECONDS, NODE).expr}", "")), SHOWN
+)
+
+
+def of_worst(value: Value) -> Value:
+    """Only of the nodes that lose the most."""
+    return among(value, WORST_NODES, NODE)
+
+
+def full(by: Labels) -> Value:
+    """Share of the time for which a data path was full; observed is what GPUs were on average."""
+    observed = f"({summed(NODE_SECONDS, NODE).expr} / {total(now(system.GPUS), NODE).expr})"
+    seconds = f"sum by ({', '.join(DEVICE)}) ({summed(PATH_SECONDS, DEVICE).expr})"
+    share = f"{seconds} / on (instance) group_left () ({observed} > 0)"
+    most_of = share if by == DEVICE else f"max by ({', '.join(by)}) ({share})"
+    return Value(f"clamp_max({most_of}, 1)", "percentunit")
+
 
 HEALTH = Row(
     "Is anything wrong in the fleet?",
     (
-        stat("Nodes", "Agents that answer.", counted(where(now(UP), "== 1"))),
+        stat("Nodes", "Agents that answer.", counted(where(now(UP), "== 1")), width=3),
         stat(
             "Nodes that do not answer",
-            "Agents whose last scrape failed.",
+            "Agents whose last scrape failed. Nodes that were taken out of the inventory are not "
+            "among them: an alert tells of those for an hour.",
             or_zero(counted(where(now(UP), "== 0"))),
             ANY,
+            width=3,
         ),
-        stat("GPUs", "GPUs that answer.", total(now(system.GPUS)), WELL),
+        stat("GPUs", "GPUs that answer.", total(now(system.GPUS)), WELL, width=3),
         stat(
             "GPUs missing",
             "GPUs that the nodes should have, less those that answer.",
             total(MISSING),
             ANY,
+            width=3,
+        ),
+        stat(
+            "GPUs in use",
+            "Share of the GPUs that answer on which there is a process.",
+            over(
+                or_zero(counted(where(now(process.PROCESSES), "> 0"))),
+                counted(now(process.PROCESSES)),
+            ),
+            WELL,
+            width=3,
         ),
         stat(
             "GPU time busy",
-            "Share of the GPU time observed in this time range in which GPUs worked.",
-            time_in(State.BUSY),
+            "Share of the GPU time observed in this time range in which GPUs worked, in steps of "
+            "five minutes.",
+            in_all(State.BUSY),
             WELL,
+            width=3,
         ),
         stat(
             "GPU time starved",
             "Share of the GPU time observed in this time range for which GPUs waited for data, "
             "for the host or for a peer.",
-            time_in(State.STARVED),
+            in_all(State.STARVED),
             LOST,
+            width=3,
+        ),
+        stat(
+            "GPU time lost",
+            "Time in which GPUs were starved, throttled, held or hung, of all GPUs together.",
+            or_zero(summed(NODE_SECONDS, state=LOSING)),
+            width=3,
         ),
     ),
 )
@@ -97,37 +157,60 @@ LOSSES = Row(
     (
         table(
             "Nodes, most starved first",
-            "Shares of the GPU time observed in this time range; fullest path: the longest share "
-            "of time for which one data path was saturated. A node leads to its board. Alerts is "
-            "empty where none fires.",
+            f"The {SHOWN} nodes that lose the most: shares of the GPU time observed in this time "
+            "range; fullest path: the longest share of time for which one data path was saturated. "
+            "A node leads to its board. Alerts is empty where none fires.",
             (
-                Column("Starved", time_in(State.STARVED, NODE), LOST),
-                Column("Held", time_in(State.HELD, NODE), LOST),
-                Column("Throttled", time_in(State.THROTTLED, NODE), LOST),
-                Column("Busy", time_in(State.BUSY, NODE), NEUTRAL),
-                Column("Fullest path", saturated(NODE), FULL),
-                Column("GPUs missing", total(MISSING, NODE), ANY),
-                Column("Critical", alerts(NODE, "critical"), ANY),
-                Column("Alerts", alerts(NODE), SOME),
+                Column("Starved", of_worst(part(State.STARVED, NODE)), LOST),
+                Column("Held", of_worst(part(State.HELD, NODE)), LOST),
+                Column("Throttled", of_worst(part(State.THROTTLED, NODE)), LOST),
+                Column("Busy", of_worst(part(State.BUSY, NODE)), NEUTRAL),
+                Column("Fullest path", of_worst(full(NODE)), FULL),
+                Column("GPUs missing", of_worst(total(MISSING, NODE)), ANY),
+                Column("Critical", of_worst(alerts(NODE, "critical")), ANY),
+                Column("Alerts", of_worst(alerts(NODE)), SOME),
             ),
             links={"instance": TO_NODE},
             width=24,
         ),
         matrix(
-            "Time lost, by node and GPU",
-            "Share of the time of each GPU in this range that was not busy, communicating or idle: "
-            "starved, throttled, held or hung.",
-            over(
-                grown(STATE_SECONDS, GPU, state="~starved|throttled|held|hung"),
-                grown(STATE_SECONDS, GPU),
+            "Time lost, by node and cause",
+            f"Share of the GPU time of the {SHOWN} nodes that lose the most, by cause: starved "
+            "(disk, network, pcie, cpu, host_thread, peer, unknown), throttled (thermal, power, "
+            "reliability), or, as none, held and hung.",
+            of_worst(
+                over(
+                    summed(NODE_SECONDS, (*NODE, "cause"), state=LOSING),
+                    summed(NODE_SECONDS, NODE),
+                    on=NODE,
+                )
             ),
             "instance",
-            "gpu",
+            "cause",
             steps=LOST,
             width=24,
             height=8,
         ),
-        time_graph("Where the fleet's GPU time goes", "all GPU time by state and cause"),
+        graph(
+            "Where the fleet's GPU time goes",
+            "Share of all GPU time by state and cause. The active share of a starved second counts "
+            "as busy.",
+            Query(
+                linked(
+                    over(
+                        Value(f"sum by (state, cause) ({select(NODE_SECONDS)})", "s"),
+                        Value(f"sum ({select(NODE_SECONDS)})", "s"),
+                        on=(),
+                    ),
+                    "account",
+                    *CAUSE,
+                ),
+                "{{state}}/{{cause}}",
+            ),
+            stacked=True,
+            whole=True,
+            overrides=of_states(),
+        ),
         table(
             "GPUs, most starved first",
             f"The {WORST} largest losses by GPU and cause, as a share of its time in this range. "
@@ -137,9 +220,13 @@ LOSSES = Row(
                     "Lost",
                     most(
                         over(
-                            grown(STATE_SECONDS, (*GPU, *CAUSE), state=State.STARVED.value),
-                            grown(STATE_SECONDS, GPU),
-                            on=GPU,
+                            summed(GPU_LOST, (*GPU, *CAUSE), state=State.STARVED.value),
+                            Value(
+                                f"{summed(NODE_SECONDS, NODE).expr} "
+                                f"/ {total(now(system.GPUS), NODE).expr}",
+                                "s",
+                            ),
+                            on=NODE,
                         ),
                         WORST,
                     ),
@@ -148,6 +235,7 @@ LOSSES = Row(
             ),
             links={"instance": TO_NODE, "gpu": TO_GPU},
             hidden=("state",),
+            empty="while no GPU starves",
         ),
     ),
 )
@@ -158,9 +246,10 @@ PATHS_FULL = Row(
         table(
             "Data paths, longest saturated first",
             f"The {WORST} paths that were longest at or above their threshold in this time range, "
-            "as a share of the time for which their traffic was known.",
-            (Column("Saturated", most(saturated(DEVICE), WORST), FULL),),
+            "as a share of the time for which the GPUs of their node were observed.",
+            (Column("Saturated", most(full(DEVICE), WORST), FULL),),
             links={"instance": TO_LINKS},
+            empty="while no path is full",
         ),
         table(
             "Degraded paths",
@@ -169,12 +258,28 @@ PATHS_FULL = Row(
             (
                 Column(
                     "Of spec",
-                    least(of_spec(), WORST),
+                    least(smallest(now(OF_SPEC), DEVICE), WORST),
                     SHORT,
                 ),
             ),
             links={"instance": TO_LINKS},
             ascending=True,
+            empty="while nothing is degraded",
+        ),
+        graph(
+            "InfiniBand of the cluster, sent",
+            "What all ports of each cluster send. The dashed line is what its network carries "
+            "between its halves, both directions together, where the configuration says so "
+            "([[cluster]]): no more than what is sent can cross it.",
+            Query(of_cluster(CLUSTER_INFINIBAND, "Bps"), "{{cluster}}"),
+            Query(of_cluster(BISECTION, "Bps"), "{{cluster}} bisection", limit=True),
+            empty="without InfiniBand",
+        ),
+        graph(
+            "NVLink payload sent",
+            "Payload that all GPUs of each cluster sent over NVLink. Where a driver refuses the "
+            "counters (V100 from driver 580 on) there is no line.",
+            Query(of_cluster(CLUSTER_NVLINK, "Bps"), "{{cluster}}"),
         ),
     ),
 )
@@ -207,50 +312,8 @@ def firing(address: str) -> Row:
     )
 
 
-INVENTORY = Row(
-    "What is in the fleet, and what does it draw?",
-    (
-        table(
-            "Machines",
-            "What each agent took its machine for, and the driver that it found.",
-            (
-                Column(
-                    "Nodes",
-                    counted(
-                        now(system.INFO),
-                        ("instance", "title", "product", "system", "driver_version"),
-                    ),
-                ),
-            ),
-            links={"instance": TO_NODE},
-            hidden=("Nodes", "Value"),
-            overrides=[wide("title", 260)],
-            width=14,
-        ),
-        table(
-            "GPU models",
-            "GPUs by model.",
-            (Column("GPUs", counted(now(gpu.INFO), ("model", "architecture"))),),
-            width=10,
-        ),
-        graph(
-            "Power",
-            "Power of all GPUs of each node, from their energy counters.",
-            Query(rate(power.ENERGY, NODE), "{{instance}}"),
-        ),
-        graph(
-            "NVLink payload sent",
-            "Payload that the GPUs of each node sent over NVLink. Where a driver refuses the "
-            "counters (V100 from driver 580 on) there is no line.",
-            Query(rate(nvlink.TRANSMITTED, NODE), "{{instance}}"),
-        ),
-    ),
-    collapsed=True,
-)
-
-
 def fleet_board(runbook: str = "") -> Board:
     """The alerts lead to the runbook, where it has an address."""
     about = "Which alerts fire, which nodes and GPUs lose time, and which data paths are full."
-    rows = HEALTH, firing(runbook), LOSSES, PATHS_FULL, INVENTORY
+    rows = HEALTH, firing(runbook), LOSSES, RACKS, PATHS_FULL, INVENTORY
     return board("dgx-fleet", about, *rows, choices=OF_FLEET)

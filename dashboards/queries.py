@@ -199,6 +199,21 @@ def linked(value: Value, label: str, *sources: str) -> Value:
     return Value(f"label_join({value.expr}, {arguments})", value.unit)
 
 
+def summed(record: Metric, by: Labels = (), **match: str) -> Value:
+    """What a record of seconds sums up to within the time that the board shows."""
+    return Value(aggregated("sum", f"sum_over_time({select(record, **match)}[{RANGE}])", by), "s")
+
+
+def of_cluster(record: Metric, unit: str) -> Value:
+    """A record of whole clusters or racks, in the scope of the board."""
+    return Value(f'{record.name}{{cluster=~"$cluster"}}', unit)
+
+
+def among(value: Value, chosen: Value, on: Labels) -> Value:
+    """Only those that are among others."""
+    return Value(f"{value.expr} and on ({', '.join(on)}) ({chosen.expr})", value.unit)
+
+
 def mean(value: Value, by: Labels = ()) -> Value:
     return Value(aggregated("avg", value.expr, by), value.unit)
 

@@ -11,7 +11,19 @@ from dashboards.kinds import decimals, override
 from dashboards.queries import Query, Value
 
 LABELS = (
-    *("alertname", "severity", "instance", "gpu", "path", "device", "direction", "port", "cause"),
+    *(
+        "cluster",
+        "rack",
+        "alertname",
+        "severity",
+        "instance",
+        "gpu",
+        "path",
+        "device",
+        "direction",
+        "port",
+        "cause",
+    ),
     *("title", "product", "system", "driver_version", "model", "architecture", "uuid", "serial"),
     *("pci_bus_id", "vbios_version", "job_id", "user", "runtime", "metric", "reason"),
     *("origin", "source", "version", "python"),

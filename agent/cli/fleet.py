@@ -1,14 +1,16 @@
 """A simulated fleet in one process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED`.
 
-`dgx-telemetry up --fleet` starts it. One agent runs for each kind of load that is in the fleet;
+`dgx-telemetry up --fleet` starts it. One agent lives for each kind of load that is in the fleet;
 each node tells what one of them does (agent/simulator/README.md).
 """
 
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from agent.cli.assembly import Agent, build_agent, simulated_hardware
@@ -17,6 +19,7 @@ from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.model import Sample
 from agent.polling.intervals import TICK
+from agent.simulator.fleet_machine import FleetMachine
 from agent.simulator.fleet_node import SimulatedNode
 from agent.simulator.fleet_plan import CLUSTER, NodePlan, plan
 from agent.sources.workload import JOB_INFO, JobConfig
@@ -26,21 +29,49 @@ PORT = 9935
 """What the label `instance` says, wherever the fleet really listens: as of real nodes."""
 
 
+@dataclass(slots=True, eq=False)
+class SteppedClock:
+    """A clock of whole ticks: on a machine that is too busy its agents live slower, and what they
+    tell of each second stays true."""
+
+    ticks: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.ticks
+
+    def time(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        self.ticks += seconds
+
+    def meter(self) -> tuple[float, float]:
+        return time.perf_counter(), time.thread_time()
+
+    def offset(self) -> float | None:
+        return 0.0
+
+
 class SimulatedFleet:
     """The agents, and the nodes that tell what those do."""
 
     def __init__(self, plans: Sequence[NodePlan], system: str, clock: Clock) -> None:
         self.plans = plans
         self.clock = clock
+        self.stepped = SteppedClock()
         self.began = clock.monotonic()
-        kinds = {phase.scenario for plan in plans for phase in plan.phases}
+        kinds = sorted({phase.scenario for plan in plans for phase in plan.phases})
         settings = Settings(JobConfig(info=True))
         self.agents: dict[str, Agent] = {
             kind: build_agent(
-                settings, simulated_hardware(f"{system}:{kind}", clock), clock, inline=True
+                settings,
+                simulated_hardware(f"{system}:{kind}", self.stepped),
+                self.stepped,
+                inline=True,
             )
-            for kind in sorted(kinds)
+            for kind in kinds
         }
+        self.machines = {kind: FleetMachine() for kind in kinds}
         self.on: set[str] = set()
         self.server = FleetServer(self.targets, self.awaited)
 
@@ -70,19 +101,29 @@ class SimulatedFleet:
         return next((w for a in self.agents.values() if (w := a.poller.waiting_for())), "")
 
     async def run(self) -> None:
-        """Tick all agents each second of the clock; nodes come and go. After each tick whoever
-        scrapes has as long as that took: on a busy machine ticks become rarer, not scrapes late."""
+        """Let the agents live, a second of the clock a tick at most; nodes come and go.
+
+        After each tick whoever scrapes has as long as that took: on a busy machine agents live
+        slower, and scrapes are not late.
+        """
         due = self.clock.monotonic()
-        loop = asyncio.get_running_loop()
         while True:
-            for agent in self.agents.values():
-                began = loop.time()
-                await agent.poller.tick()
-                agent.watch.poll(0)
-                await asyncio.sleep(loop.time() - began)
+            if any(machine.lives for machine in self.machines.values()):
+                await self._tick()
             await self.follow()
             due = max(due + TICK, self.clock.monotonic())
             await self.clock.sleep(due - self.clock.monotonic())
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        for kind, agent in self.agents.items():
+            began = loop.time()
+            await agent.poller.tick()
+            agent.watch.poll(0)
+            latest = agent.poller.latest
+            self.machines[kind].tell(latest.samples(latest.at), self.now)
+            await asyncio.sleep(loop.time() - began)
+        await self.stepped.sleep(TICK)
 
     async def follow(self) -> None:
         """Let those nodes answer that have power."""
@@ -101,8 +142,7 @@ class SimulatedFleet:
         def read() -> Iterable[Sample]:
             now = self.now
             scenario = one.scenario(now)
-            found = self.agents[scenario].poller.latest.samples(self.clock.monotonic())
-            return node.samples(scenario, found, now)
+            return node.samples(scenario, self.machines[scenario].samples(now), now)
 
         return read
 

@@ -14,6 +14,7 @@ from agent.sources.network import NetworkConfig
 from agent.sources.options import NvlinkConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
+from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
 from alerts.receivers import Receivers
 from alerts.thresholds import AlertThresholds
@@ -37,4 +38,5 @@ SECTIONS: tuple[type[Section], ...] = (
     AlertThresholds,
     Receivers,
     LimitsConfig,
+    ClustersConfig,
 )

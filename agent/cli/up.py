@@ -20,6 +20,7 @@ from agent.config.whole_file import write_whole
 from agent.errors import printable
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
+from agent.specs.clusters import ClusterConfig, ClustersConfig, sheets
 from agent.stack import files, programs
 from agent.stack.arrivals import report_arrivals
 from agent.stack.child import ChildProcess
@@ -94,6 +95,8 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
         *(() if path is None else ("--config", str(path))),
     ]
     simulated = bool(machine or nodes)
+    if nodes:
+        settings = settings.including(_network(nodes))
     return StackPlan(settings, flags, simulated, speed, binaries, nodes, machine or OF_FLEET)
 
 
@@ -117,6 +120,17 @@ def _check_fleet(nodes: int, machine: str) -> None:
     fleet_plan.plan(nodes)
     if ":" in machine:
         raise ConfigError("--fleet has loads of its own: --simulate names the system alone")
+
+
+def _network(nodes: int) -> ClustersConfig:
+    """What the network of the fleet carries: for each node as much as in the cluster of 124."""
+    from agent.simulator import fleet_plan
+
+    sheet = sheets()["dgx-1-124"]
+    bisection = sheet.bytes_per_second * nodes / sheet.systems.value
+    return ClustersConfig(
+        (ClusterConfig(fleet_plan.CLUSTER, bisection_bytes_per_second=bisection),)
+    )
 
 
 def driver_answers() -> bool:

@@ -1,10 +1,11 @@
 """One node of a simulated fleet: what an agent tells of another machine, made this node's own.
 
-Agents of whole simulated machines are dear (some 15 ms of CPU a tick), so a handful run, one for
-each kind of load, and each node tells what one of them does. Its names, numbers, counters, watts
+Agents of whole simulated machines are dear, so a handful live, one for each kind of load, and each
+node tells what one of them does. Its names, numbers, counters, watts
 and degrees are its own; its shares of time are those of the machine that it is like.
 """
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import floor
@@ -20,6 +21,7 @@ BYTES, POWER = 0.03, 0.03
 DEGREES = 2.0
 """How far GPUs differ in temperature; from one that is cooled worse it cannot be told."""
 
+LAST_TICK = "dgx_agent_last_tick_timestamp_seconds"
 GPU_INFO, JOB_INFO = "dgx_gpu_info", "dgx_gpu_job_info"
 ERRORS = ("dgx_infiniband_errors_total", ("mlx5_1", "1", "symbol_error"))
 
@@ -56,7 +58,9 @@ class SimulatedNode:
             own = self._known.get(key)
             if own is None:
                 own = self._known[key] = self._own(metric, labels, value)
-            if metric.kind is Kind.COUNTER:
+            if metric.name == LAST_TICK:
+                yield Sample(metric, labels, time.time())
+            elif metric.kind is Kind.COUNTER:
                 yield Sample(metric, own.labels, self._counted(own, scenario, value, now))
             else:
                 yield Sample(metric, own.labels, value * own.factor + own.offset)

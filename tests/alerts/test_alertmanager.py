@@ -93,8 +93,10 @@ def test_the_pager_hears_what_is_critical_alone_and_the_watchdog_nothing_else() 
     }
 
 
-def test_messages_are_grouped_by_machine() -> None:
-    assert yaml.safe_load(text_of(ALL))["route"]["group_by"] == ["instance"]
+def test_messages_are_grouped_by_rack_and_cause() -> None:
+    route = yaml.safe_load(text_of(ALL))["route"]
+    assert route["group_by"] == ["cluster", "rack", "alertname"]
+    assert not any("group_by" in one for one in route["routes"])
 
 
 SECRETS = [entry.name for entry in fields(Receivers) if entry.name.endswith("_file")]
@@ -161,7 +163,11 @@ def test_a_lost_gpu_and_a_silent_node_hold_back_the_right_alerts() -> None:
     assert 'severity!="none"' in silent["target_matchers"], "the watchdog must not fall silent"
     assert lost["equal"] == ["instance", "uuid"]
     assert 'uuid!=""' in lost["source_matchers"], "else it held back all that has no GPU"
-    assert all("instance" in rule["equal"] for rule in others), "another machine's fault"
+    gone = ['alertname="DgxNodeMissing"', 'sign="']
+    for rule in others:
+        of_rack = "".join(rule["source_matchers"]).startswith("".join(gone))
+        wanted = "cluster" if of_rack else "instance"
+        assert wanted in rule["equal"], "another machine's fault"
 
 
 def test_inhibitions_name_alerts_that_there_are() -> None:

@@ -28,6 +28,7 @@ Alerts = dict[tuple[int, str], Any]
 def labels_for(matchers: Sequence[str], number: int, side: str) -> dict[str, str]:
     """Labels that fit: an equal value, the first of alternatives, or what is not excluded."""
     found = {**USUAL, "instance": f"node{number}", "side": side}
+    found |= {"cluster": f"c{number}", "rack": f"r{number}"}
     for matcher in sorted(matchers, key=lambda m: '"' + m if '!="' in m else m, reverse=True):
         match = MATCHER.fullmatch(matcher)
         assert match, matcher

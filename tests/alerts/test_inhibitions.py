@@ -8,7 +8,7 @@ import pytest
 from agent.config.settings import Settings
 from agent.polling import intervals
 from alerts.build import groups
-from alerts.inhibitions import BLIND, DOWN, ECC, FLAPPING, MISSING, REMAP, RULES, XID
+from alerts.inhibitions import BLIND, DOWN, ECC, FLAPPING, GONE, MISSING, REMAP, RULES, XID
 from alerts.model import Alert
 from alerts.routing import ROUTES
 from alerts.values import seconds
@@ -20,6 +20,7 @@ WAIT = {route.severity: seconds(route.wait) for route in ROUTES}
 READ = {
     XID: 0.0,
     MISSING: 0.0,
+    GONE: 0.0,
     "DgxFabricFault switch": 0.0,
     "DgxFabricFault manager": intervals.MANAGER,
     "DgxPcieDegraded": intervals.PCIE_LINK,

@@ -10,6 +10,7 @@ from alerts.build import groups
 from alerts.model import Alert
 from tests.support import (
     alert_cases_agent,
+    alert_cases_fleet,
     alert_cases_hardware,
     alert_cases_health,
     alert_cases_workload,
@@ -22,6 +23,7 @@ TABLES = (
     *alert_cases_hardware.TABLES,
     *alert_cases_health.TABLES,
     *alert_cases_workload.TABLES,
+    *alert_cases_fleet.TABLES,
     *alert_cases_agent.TABLES,
 )
 NEVER_RESTS = {"DgxWatchdog"}

@@ -10,10 +10,15 @@ import promql_parser
 import pytest
 
 from agent.catalogue import EXPORTED
+from agent.config.settings import Settings
 from agent.model import Kind, Metric
 from agent.sources import power, process
+from agent.specs.clusters import ClusterConfig, ClustersConfig
+from alerts.build import groups
+from alerts.model import Recording
 from dashboards.kinds import graph
 from dashboards.queries import FOREIGN, Query, now, rate, select
+from dashboards.records import RECORDED
 from dashboards.scope import TITLES, link_to
 from tests.support.boards import (
     Asked,
@@ -32,7 +37,8 @@ UNITS = {"percentunit", "watt", "celsius", "bytes", "Bps", "hertz", "s", "iops",
 KINDS = {"timeseries", "stat", "bargauge", "table"}
 MOST_OPEN = 22
 TARGET_LABELS = {"job", "instance"}
-METRICS: dict[str, Metric] = {m.name: m for m in (*EXPORTED, *FOREIGN)}
+NETWORK = Settings(ClustersConfig((ClusterConfig(sheet="dgx-1-124"),)))
+METRICS: dict[str, Metric] = {m.name: m for m in (*EXPORTED, *FOREIGN, *RECORDED)}
 
 every_board = pytest.mark.parametrize("board", boards().values(), ids=lambda b: b["uid"])
 every_query = pytest.mark.parametrize("asked", queries(), ids=str)
@@ -256,21 +262,25 @@ def matchers(selector: promql_parser.VectorSelector) -> set[str]:
 def test_a_query_names_what_the_agent_exports(asked: Asked) -> None:
     expr = asked.target["expr"]
     found = selectors(expr)
-    names = set(re.findall(r"\b(?:dgx_|process_|scrape_|ALERTS|up\b)\w*", expr))
+    series = r"\b[a-z_]+:dgx_[\w:]+|(?<!:)\b(?:dgx_|process_|scrape_|ALERTS|up\b)\w*"
+    names = set(re.findall(series, expr))
     assert {selector.name for selector in found} == names, "the parser sees every metric"
     for selector in found:
         metric = METRICS[str(selector.name)]
         own = set(metric.labels) | (
             {"alertname", "alertstate"} if metric.name == "ALERTS" else set()
         )
-        assert matchers(selector) >= TARGET_LABELS
-        assert matchers(selector) <= own | TARGET_LABELS
+        of_cluster = metric.name.startswith(("cluster:", "rack:"))
+        assert matchers(selector) >= ({"cluster"} if of_cluster else TARGET_LABELS)
+        assert matchers(selector) <= own | TARGET_LABELS | {"cluster"}
 
 
 @every_query
 def test_labels_of_groups_and_legends_exist(asked: Asked) -> None:
     expr, legend = plain(asked.target["expr"]), asked.target["legendFormat"]
-    known = TARGET_LABELS.union(*(METRICS[str(s.name)].labels for s in selectors(expr)))
+    known = {"cluster", "rack"} | TARGET_LABELS.union(
+        *(METRICS[str(s.name)].labels for s in selectors(expr))
+    )
     if "ALERTS" in expr:
         known |= {"gpu", "device"}
     known |= set(re.findall(r'label_replace\(.*, "(\w+)", "\w+", "", ""\)', expr))
@@ -309,6 +319,12 @@ def limits(asked: Asked) -> list[Json]:
         for override in asked.panel["fieldConfig"]["overrides"]
         if override["matcher"] == {"id": "byFrameRefID", "options": asked.target["refId"]}
     ]
+
+
+def test_records_are_recorded() -> None:
+    rules = [rule for group in groups(NETWORK) for rule in group.rules]
+    made = {rule.record for rule in rules if isinstance(rule, Recording)}
+    assert {metric.name for metric in RECORDED} <= made
 
 
 def test_limits_are_queries_drawn_as_dashed_lines() -> None:

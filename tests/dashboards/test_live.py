@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from alerts.fleet_records import fleet_records, node_records
+from alerts.spans import Terms
+from alerts.thresholds import AlertThresholds
 from dashboards.colours import BAD
 from tests.support.board_data import agents
 from tests.support.boards import (
@@ -38,6 +41,12 @@ ALERT: dict[str, Any] = {
     "expr": "dgx_agent_build_info",
     "labels": {"severity": "info"},
 }
+FAST = Terms(AlertThresholds(), 1 / 60, {"": 6e12})
+RECORDS = [
+    rule.rule(FAST) for group in (fleet_records(FAST), node_records(FAST)) for rule in group.rules
+]
+"""As users have them, over seconds in the place of minutes."""
+
 WINDOWS = {"__rate_interval": "15s", "__range": "20s"}
 
 NO_GPM = {"dgx-1-p100", "dgx-1-v100", "dgx-station-v100"}
@@ -45,7 +54,10 @@ NO_INFINIBAND = {"dgx-station-v100"}
 NOWHERE = set(SYSTEMS)
 """Simulated machines have no sensors of the chassis; these have no scheduler and no hung job."""
 
+RACKS = "Racks, most nodes silent first"
 EMPTY: dict[tuple[str, str, str], set[str]] = {
+    ("dgx-fleet", "Jobs on the most nodes", "D"): NOWHERE,
+    ("dgx-fleet", RACKS, "A"): NOWHERE,
     ("dgx-gpu", "Multiprocessors and tensor cores", "A"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "B"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "C"): NO_GPM,
@@ -80,10 +92,13 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
 }
 """Queries (board, panel, refId) that find nothing on a system by its nature."""
 
+OF_THE_ILL = ("GPUs, most starved first", "Data paths, longest saturated first", "Degraded paths")
 SOMETIMES = {
     ("dgx-node", "Activity", "D"),  # GPUs that lie far from the others
     ("dgx-input-pipeline", "Activity", "D"),
-    ("dgx-fleet", "Nodes, most starved first", "G"),  # alerts
+    *(("dgx-fleet", "Nodes, most starved first", column) for column in "ABCEG"),
+    ("dgx-fleet", "Time lost, by node and cause", "A"),  # nothing is lost; nothing fires
+    *(("dgx-fleet", panel, "A") for panel in OF_THE_ILL),
 }
 
 
@@ -93,7 +108,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     machines = {system: f"{system}:training" for system in SYSTEMS}
     with (
         agents({**machines, "hung": HUNG}, folder) as targets,
-        Prometheus(folder, targets, [ALERT]) as server,
+        Prometheus(folder, targets, [ALERT, *RECORDS]) as server,
     ):
         time.sleep(WARM)
         yield server
@@ -127,11 +142,13 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
         for asked in queries()
         if re.search(r"\bEmpty |\bNo line ", asked.panel["description"])
     }
-    off = {("dgx-gpu", "Memory of each process"), ("dgx-gpu", "Jobs")}
+    off = {("dgx-fleet", panel) for panel in OF_THE_ILL}
+    off |= {("dgx-gpu", "Memory of each process"), ("dgx-gpu", "Jobs")}
     off |= {("dgx-gpu", title) for title in ("Confidence in the step", "Length of a step")}
     off |= {("dgx-gpu", title) for title in ("Steps per second", "Collectives per second")}
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
-    assert told == {place[:2] for place in EMPTY} | {("dgx-fleet", "Firing alerts")} | off
+    all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", RACKS)}
+    assert told == all_but_columns | {("dgx-fleet", "Firing alerts")} | off
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

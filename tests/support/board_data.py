@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from tests.support.board_records import BoardRecords
 from tests.support.boards import queries
 from tests.support.machines import simulated
 from tests.support.prometheus import free_port
@@ -23,14 +24,15 @@ LONGER = {"held": 100, "ecc": 100, "nvlink-errors": 100}
 EVERYTHING = "[process]\nseries = 4\n[job]\ninfo = true\n"
 """The configuration of live agents: with what is off by default."""
 
-NAME = re.compile(r"^(\w+)(\{)?")
+NAME = re.compile(r"^([\w:]+)(\{)?")
 JOB = 'job="dgx-telemetry"'
 
 
 @cache
 def shown() -> frozenset[str]:
     """Metrics that some board asks for: the rest need not be stored."""
-    return frozenset(re.findall(r"\bdgx_\w+", " ".join(q.target["expr"] for q in queries())))
+    asked = " ".join(q.target["expr"] for q in queries())
+    return frozenset(re.findall(r"\b[a-z_]+:[\w:]+|\bdgx_\w+", asked))
 
 
 def seconds_of(machine: str) -> int:
@@ -42,9 +44,12 @@ def played(machine: str) -> tuple[float, list[str]]:
     """A simulated machine over its minutes: when they end, and its samples with their times."""
     bench = simulated(machine)
     lines: list[str] = []
+    records = BoardRecords()
     for _ in range(seconds_of(machine) // EVERY):
         bench.run(EVERY)
-        lines += _stamped(bench.scrape(), machine, bench.clock.time())
+        scrape = bench.scrape()
+        made = "\n".join(records.lines(scrape))
+        lines += _stamped(f"{scrape}\n{made}", machine, bench.clock.time())
     return bench.clock.time(), lines
 
 

@@ -9,7 +9,7 @@ def red(*places: str) -> Lit:
 
 OF_SOME_GPUS = red(
     "dgx-fleet/GPUs, most starved first: Lost",
-    "dgx-fleet/Time lost, by node and GPU",
+    "dgx-fleet/Time lost, by node and cause",
     "dgx-node/Each GPU: Starved",
     "dgx-gpu/Time lost by each GPU: Starved",
 )
@@ -69,7 +69,7 @@ LIT: dict[str, Lit] = {
     },
     "dgx-h100:throttled": red(
         "dgx-fleet/Nodes, most starved first: Throttled",
-        "dgx-fleet/Time lost, by node and GPU",
+        "dgx-fleet/Time lost, by node and cause",
         "dgx-node/Each GPU: Throttled",
         "dgx-gpu/Time lost by each GPU: Throttled",
     ),

@@ -15,6 +15,7 @@ from agent.config.settings import Settings
 from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig
 from agent.specs import load as load_specs
+from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
 from exporters.settings import HttpConfig, parse_listen
 from tests.support.configuration import KEYS, LISTS, value_of
@@ -207,7 +208,7 @@ def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
     text = uncommented(EXAMPLE.read_text())
     file.write_text(text)
     config = load(SECTIONS, file, {})
-    assert config.sections.keys() == {SaturationConfig, LimitsConfig}
+    assert config.sections.keys() == {SaturationConfig, LimitsConfig, ClustersConfig}
     shipped = {path: share.value for path, share in load_specs().thresholds.items()}
     assert config[SaturationConfig].configured == shipped
     assert config[LimitsConfig].limit == (LimitConfig("disk", "md0", "write", 1.5e9),)

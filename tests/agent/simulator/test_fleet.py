@@ -8,6 +8,7 @@ import pytest
 
 from agent.errors import BadInput
 from agent.model import Sample, counter, gauge
+from agent.simulator.fleet_machine import LIVES, FleetMachine
 from agent.simulator.fleet_node import SimulatedNode
 from agent.simulator.fleet_plan import RACK, NodePlan, Outage, Phase, plan
 from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
@@ -115,3 +116,21 @@ def test_a_power_cut_comes_again() -> None:
     assert [cut.holds(now) for now in (0.0, 299.0, 300.0, 359.0, 360.0, 900.0)] == [
         *(False, False, True, True, False, True),
     ]
+
+
+def test_a_machine_repeats_its_last_minute_and_its_counters_go_on() -> None:
+    """An agent that ticks once a second from 0 on, and what it counts: three a second."""
+    machine = FleetMachine()
+    for tick in range(LIVES):
+        samples = [Sample(SECONDS, FIRST, 3.0 * tick), Sample(LEVEL, (), float(tick % 60))]
+        machine.tell(samples, float(tick))
+    end = LIVES - 1
+
+    def told(now: float) -> list[float]:
+        return [sample.value for sample in machine.samples(now)]
+
+    assert told(end) == [3.0 * end, end % 60]
+    assert [told(end + n)[0] for n in (5, 60, 125, 600)] == [
+        pytest.approx(3.0 * (end + n)) for n in (5, 60, 125, 600)
+    ]
+    assert told(end + 7)[1] == told(end + 67)[1]

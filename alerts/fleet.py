@@ -1,0 +1,202 @@
+"""Alerts of fleets: nodes that are gone, a node slower than its like, the odd one out."""
+
+from agent.model import Metric, gauge
+from agent.polling.health import BUILD_INFO
+from agent.sources import activity, infiniband, temperature
+from alerts.agent import JOB, UP
+from alerts.fleet_records import OWN_TIME, PLACE, median, node_steps, several
+from alerts.model import Alert, Group, Recording
+from alerts.promql import NODE, increase
+from alerts.spans import Terms, span
+from alerts.values import seconds
+from alerts.words import COUNT, GPU, SHARE, list_of
+from alerts.words import NODE as MACHINE
+
+SCRAPED: Metric = gauge("up", "1 where the last scrape succeeded.", "Prometheus")
+SILENT = f"{UP} == 0"
+OF_RACK, OF_CLUSTER = "cluster, rack", "cluster"
+SOONER = 30.0
+"""Seconds by which a rack is told before its nodes are, and a cluster before its racks: what
+silences must be there first."""
+
+LEAST_NODES = 3
+"""Nodes of a job that are compared: of two nobody knows which is slow and which is fast."""
+
+HALF = 0.45
+"""From this share on it is the rhythm that was read at twice its length."""
+
+WARMER, LEAST_GPUS = 8, 4
+"""Degrees above the median of the GPUs at the same place of at least so many nodes."""
+
+WORSE, LEAST_ERRORS = 10, 10
+"""Times as many errors an hour as the middle port of the cluster has, and at least so many."""
+
+WHERE = "{{ with $labels.cluster }} of cluster {{ . }}{{ end }}"
+
+
+def nodes_missing(terms: Terms) -> tuple[Alert, Alert]:
+    """Half of a rack, or of a cluster of several racks, does not answer: one fault, not many."""
+    silent_for = terms.thresholds.silent_for
+    hold, first = (span(seconds(silent_for) - n * SOONER) for n in (1, 2))
+    names = list_of(SCRAPED, "instance", "== 0", "cluster", "rack", job=JOB)
+    in_rack, in_cluster = f"count by ({OF_RACK})", f"count by ({OF_CLUSTER})"
+    share = "{share} ({silent}) >= 2 and {share} ({silent}) / {share} ({all}) >= 0.5"
+    rack = share.format(share=in_rack, silent=SILENT, all=UP)
+    cluster = share.format(share=in_cluster, silent=SILENT, all=UP)
+    racks = f"{in_cluster} ({in_rack} ({UP})) > 1"
+    look = "Look at its power, its switch and the way to it, before you look at any node."
+    return (
+        Alert(
+            "DgxNodeMissing",
+            rack,
+            "critical",
+            "nodes of a rack do not answer",
+            f"{COUNT} nodes of rack {{{{ $labels.rack }}}}{WHERE} have not answered for {hold} "
+            f"(limit half of the rack):{names}. {look}",
+            hold=hold,
+            labels={"sign": "rack"},
+        ),
+        Alert(
+            "DgxNodeMissing",
+            f"{cluster} and {racks}",
+            "critical",
+            "nodes of several racks do not answer",
+            f"{COUNT} nodes{WHERE} have not answered for {first} (limit half of the cluster). "
+            f"{look}",
+            hold=first,
+            labels={"sign": "cluster"},
+        ),
+    )
+
+
+def node_removed(terms: Terms) -> Alert:
+    """A node that was asked within the day, and is no target any more: somebody took it out."""
+    window = "1h"
+    known = f"group by ({PLACE}, {NODE}) (last_over_time({UP}[{terms.over(window)}]))"
+    return Alert(
+        "DgxNodeMissing",
+        f"{known} unless on ({NODE}) {UP}",
+        "info",
+        "node was taken out of the inventory",
+        f"{MACHINE} is no target of Prometheus any more, and was one within the last {window} "
+        f"(limit {window}). It has not failed: whoever keeps the inventory took it out. If nobody "
+        "did, look at what makes the list.",
+        hold="2m",
+        labels={"sign": "removed"},
+    )
+
+
+def node_slow(terms: Terms) -> tuple[Alert, Alert]:
+    """A node slower than its like under the same job: the others wait for it, or make more
+    steps."""
+    share, job = terms.thresholds.slower_node_share, "{{ $labels.job_id }}"
+    steps = str(node_steps(terms))
+    joined = "on (cluster, job_id) group_left ()"
+    own = f"{OWN_TIME} - {joined} {median(OWN_TIME)}"
+    fewer = f"1 - {steps} / {joined} ({median(steps)} > 0)"
+    cure = (
+        "Look at what else this node tells: clocks, heat, its disks, its ports; then take it out "
+        "of the job."
+    )
+    return (
+        Alert(
+            "DgxNodeSlow",
+            f"({own}) >= {share:g} and {several_on(OWN_TIME)}",
+            "warning",
+            "node slower than its like",
+            f"{MACHINE} holds up job {job}: its GPUs worked, or waited for what is its own, for "
+            f"{SHARE} more of the last 5m than those of the middle one of the job's nodes (limit "
+            f"{share:.0%}); the others wait for it meanwhile. {cure}",
+            hold="2m",
+            labels={"sign": "waited_for"},
+        ),
+        Alert(
+            "DgxNodeSlow",
+            f"({fewer}) >= {share:g} < {HALF:g} and {several_on(steps)}",
+            "warning",
+            "node slower than its like",
+            f"{MACHINE} makes {SHARE} fewer steps a second in job {job} than the middle one of the "
+            f"job's nodes (limit {share:.0%}). {cure}",
+            hold="2m",
+            labels={"sign": "steps"},
+        ),
+    )
+
+
+def several_on(record: str) -> str:
+    """Only of jobs on enough nodes."""
+    return f"on (cluster, job_id) {several(record, LEAST_NODES)}"
+
+
+def warmer(terms: Terms) -> Alert:
+    """A GPU at work, warmer than those at its place in other nodes at work."""
+    busy = f"{activity.ACTIVITY} >= {terms.thresholds.loaded_share:g}"
+    degrees = f"({temperature.TEMPERATURE} and on ({NODE}, gpu, uuid) ({busy}))"
+    middle = f"quantile by (cluster, gpu) (0.5, {degrees})"
+    enough = f"count by (cluster, gpu) ({degrees}) >= {LEAST_GPUS}"
+    return Alert(
+        "DgxGpuHot",
+        f"{degrees} - on (cluster, gpu) group_left () {middle} >= {WARMER} and on (cluster, gpu) "
+        f"{enough}",
+        "info",
+        "warmer than its peers",
+        f"{GPU} is {COUNT} degrees warmer than the middle one of the GPUs at its place in nodes "
+        f"that work too (limit {WARMER}). Look at dust, fans and heat sink before it has to slow "
+        "down.",
+        hold="5m",
+        labels={"sign": "peers"},
+    )
+
+
+def worse_port(terms: Terms) -> Alert:
+    """A port with more errors than its peers, long before it has too many."""
+    hourly = f"round(sum by ({PLACE}, {NODE}, device, port) ({_errors(terms)}))"
+    usual = f"quantile by (cluster) (0.5, {hourly})"
+    many = f"count by (cluster) ({hourly}) >= {LEAST_GPUS}"
+    return Alert(
+        "DgxInfinibandErrors",
+        f"{hourly} >= {LEAST_ERRORS} and {hourly} > on (cluster) group_left () {WORSE} * {usual} "
+        f"and on (cluster) {many}",
+        "info",
+        "more InfiniBand errors than its peers",
+        f"Port {{{{ $labels.device }}}}:{{{{ $labels.port }}}} of {MACHINE} had {COUNT} errors in "
+        f"the last 1h (limit {LEAST_ERRORS}, and {WORSE} times those of the middle port of "
+        "the cluster). Plan to clean or replace its cable.",
+        hold="5m",
+        labels={"sign": "peers"},
+    )
+
+
+def _errors(terms: Terms) -> str:
+    kinds = "=~symbol_error|link_error_recovery|local_link_integrity_errors"
+    return increase(infiniband.ERRORS, terms.over("1h"), kind=kinds)
+
+
+def versions(_: Terms) -> Alert:
+    """Agents of several versions for so long that it is no upgrade any more."""
+    kinds = f"count by (cluster, version) ({BUILD_INFO})"
+    names = list_of(Recording(str(BUILD_INFO), ""), "version", "", "cluster", job=JOB)
+    return Alert(
+        "DgxAgentVersions",
+        f"count by (cluster) ({kinds}) > 1",
+        "info",
+        "agents of several versions",
+        f"{COUNT} versions of the agent run{WHERE} (limit 1 for 6h):{names}. Metrics and their "
+        "meaning may differ: bring the rest up to the newest.",
+        hold="6h",
+    )
+
+
+def fleet(terms: Terms) -> Group:
+    """What only many nodes together show."""
+    return Group(
+        "dgx-fleet",
+        (
+            *nodes_missing(terms),
+            node_removed(terms),
+            *node_slow(terms),
+            warmer(terms),
+            worse_port(terms),
+            versions(terms),
+        ),
+    )

@@ -1,0 +1,116 @@
+"""The fleet by its places: racks, jobs over several nodes, what is in it and what that draws."""
+
+from agent.diagnosis import job_watch
+from agent.polling import health
+from agent.sources import gpu, system, workload
+from dashboards.board import Row
+from dashboards.colours import ANY, GOOD, WARNING, Step
+from dashboards.kinds import graph
+from dashboards.queries import (
+    UP,
+    Labels,
+    Query,
+    Value,
+    counted,
+    largest,
+    less,
+    now,
+    of_cluster,
+    select,
+    total,
+    where,
+)
+from dashboards.records import OWN_TIME, RACK_POWER
+from dashboards.scope import TO_NODE
+from dashboards.tables import Column, table, wide
+
+OF_RACK: Labels = ("cluster", "rack")
+OF_JOB: Labels = ("job_id",)
+BEHIND = (Step(None, GOOD), Step(0.04, WARNING))
+"""By how much a node holds up its job."""
+
+RACKS = Row(
+    "Which racks, and which jobs over several nodes?",
+    (
+        table(
+            "Racks, most nodes silent first",
+            "Nodes of each rack that do not answer, and all of its nodes. A rack that is cut off "
+            "is one alert (DgxNodeMissing).",
+            (
+                Column("Silent", counted(where(now(UP), "== 0"), OF_RACK), ANY),
+                Column("Nodes", counted(now(UP), OF_RACK)),
+                Column("GPUs", total(now(system.GPUS), OF_RACK)),
+            ),
+        ),
+        table(
+            "Jobs on the most nodes",
+            "Jobs by the nodes that they are on, joined by their id. Behind: by how much the GPUs "
+            "of the slowest node have more of their own work than those of the middle one, while "
+            "the others wait for it; from 4 % on DgxNodeSlow names the node.",
+            (
+                Column("Nodes", counted(now(OWN_TIME), OF_JOB)),
+                Column("GPUs", counted(now(workload.JOB_INFO), OF_JOB)),
+                Column(
+                    "Behind",
+                    less(
+                        largest(now(OWN_TIME), OF_JOB),
+                        Value(f"quantile by (job_id) (0.5, {select(OWN_TIME)})", "percentunit"),
+                    ),
+                    BEHIND,
+                ),
+                Column(
+                    "Hung ranks",
+                    Value(
+                        f"count by (job_id) ({select(job_watch.HUNG)} * on (instance, job, gpu, "
+                        f"uuid) group_left (job_id) {select(workload.JOB_INFO)})",
+                        "none",
+                    ),
+                    ANY,
+                ),
+            ),
+            empty="unless [job] info is on and a job runs",
+        ),
+    ),
+)
+
+INVENTORY = Row(
+    "What is in the fleet, and what does it draw?",
+    (
+        table(
+            "Machines",
+            "What each agent took its machine for, and the driver that it found.",
+            (
+                Column(
+                    "Nodes",
+                    counted(
+                        now(system.INFO),
+                        ("instance", "title", "product", "system", "driver_version"),
+                    ),
+                ),
+            ),
+            links={"instance": TO_NODE},
+            hidden=("Nodes", "Value"),
+            overrides=[wide("title", 260)],
+            width=14,
+        ),
+        table(
+            "GPU models",
+            "GPUs by model.",
+            (Column("GPUs", counted(now(gpu.INFO), ("model", "architecture"))),),
+            width=10,
+        ),
+        table(
+            "Versions of the agent",
+            "Agents by version. More than one for six hours is told as an alert.",
+            (Column("Agents", counted(now(health.BUILD_INFO), ("version",))),),
+            width=10,
+        ),
+        graph(
+            "Power",
+            "Power of all GPUs of each rack, from their energy counters.",
+            Query(of_cluster(RACK_POWER, "watt"), "{{cluster}} {{rack}}"),
+            width=14,
+        ),
+    ),
+    collapsed=True,
+)

@@ -1,0 +1,39 @@
+"""What the recording rules of fleets would make of scrapes that are written as history: rules look
+at samples that come, not at those of the past."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from alerts.fleet_records import GPU_LOST, NODE_SECONDS, OF_SPEC, PATH_SECONDS
+
+SERIES = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
+STATE, FULL = "dgx_gpu_state_seconds_total", "dgx_bandwidth_saturated_seconds_total"
+LIMIT, SPEC = "dgx_bandwidth_limit_bytes_per_second", "dgx_bandwidth_spec_bytes_per_second"
+LOST = re.compile(r'state="(starved|throttled|held|hung)"')
+OF_ONE_GPU = re.compile(r'(gpu|uuid)="[^"]*",?')
+
+
+class BoardRecords:
+    """The records of one machine, scrape by scrape."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str], float] = {}
+
+    def lines(self, scrape: str) -> Iterator[str]:
+        """Lines of records without target and time, for a scrape as Prometheus gets it."""
+        now = {(name, labels): float(value) for name, labels, value in SERIES.findall(scrape)}
+        nodes: dict[str, float] = defaultdict(float)
+        for (name, labels), value in now.items():
+            grown = value - self._before.get((name, labels), 0.0)
+            if name == STATE and grown > 0:
+                nodes[OF_ONE_GPU.sub("", labels).rstrip(",")] += grown
+            if grown > 0 and name == STATE and LOST.search(labels):
+                yield f"{GPU_LOST}{{{labels}}} {grown!r}"
+            if grown > 0 and name == FULL:
+                yield f"{PATH_SECONDS}{{{labels}}} {grown!r}"
+            if name == LIMIT and value < now.get((SPEC, labels), 0.0):
+                yield f"{OF_SPEC}{{{labels}}} {value / now[SPEC, labels]!r}"
+        for labels, grown in nodes.items():
+            yield f"{NODE_SECONDS}{{{labels}}} {grown!r}"
+        self._before = now
