@@ -126,7 +126,8 @@ def by_job(counter: Metric, terms: Terms, record: str, *more: str) -> Recording:
 
     From sample to sample, which sums up to what the counter has grown: increase() draws its window
     out to the edges, and would give a job all of the five minutes in which it began. Windows do not
-    overlap, wherever they begin: Prometheus 2 counts a sample at both ends.
+    overlap, wherever they begin: Prometheus 2 counts a sample at both ends. Of sixteen pairs of state
+    and cause few ever grow: what did not is left out, for a report reads all there is.
     """
     step, memory = terms.over(REPORT_STEP), terms.over(REPORT_MEMORY)
     grown = f"clamp_min({counter} - last_over_time({counter}[{memory}] offset {step}), 0)"
@@ -134,9 +135,8 @@ def by_job(counter: Metric, terms: Terms, record: str, *more: str) -> Recording:
     rest = f"{grown} unless on ({GPU}) ({ONE_JOB})"
     inside = ", ".join((NODE, OF_JOB, *more))
     window = span(seconds(terms.over(REPORT_EVERY)) - 0.001)
-    return Recording(
-        record, f"sum_over_time(sum by ({inside}) ({mine} or {rest})[{window}:{step}])"
-    )
+    summed = f"sum_over_time(sum by ({inside}) ({mine} or {rest})[{window}:{step}])"
+    return Recording(record, f"{summed} > 0")
 
 
 def report_records(terms: Terms) -> Group:

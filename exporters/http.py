@@ -36,6 +36,7 @@ class AgentView:
     clock: Clock
     awaited: Callable[[], str]
     jobs: Callable[[], JobsTold]
+    hours: Callable[[], bytes]
 
 
 AGENT = web.AppKey("agent", AgentView)
@@ -49,17 +50,19 @@ def application(
     awaited: Callable[[], str] = str,
     feed: Feed | None = None,
     jobs: Callable[[], JobsTold] = JobsTold,
+    hours: Callable[[], bytes] = lambda: b'{"hours":[]}',
     middlewares: Iterable[Middleware] = (),
 ) -> web.Application:
     """All routes. `awaited` names what is missing until ready."""
     app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
-    app[AGENT] = AgentView(Scrapes(exposition), latest, clock, awaited, jobs)
+    app[AGENT] = AgentView(Scrapes(exposition), latest, clock, awaited, jobs, hours)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/-/healthy", healthy)
     app.router.add_get("/-/ready", ready)
     app.router.add_get("/api/v1/snapshot", snapshot)
     app.router.add_get("/api/v1/jobs", jobs_handler)
+    app.router.add_get("/api/v1/hours", hours_handler)
     page.add_routes(app.router)
     if feed is not None:
         app[stream.FEED] = feed
@@ -110,6 +113,17 @@ async def jobs_handler(request: web.Request) -> web.Response:
     told = agent.jobs()
     body = await agent.scrapes.work.of(
         ("jobs", gzip), lambda: as_json(jobs_document(told), gzip=gzip)
+    )
+    return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
+
+
+async def hours_handler(request: web.Request) -> web.Response:
+    """Where the GPU-seconds of the last 7 days went, hour by hour."""
+    agent = request.app[AGENT]
+    gzip = wants_gzip(request)
+    told = agent.hours()
+    body = await agent.scrapes.work.of(
+        ("hours", gzip), lambda: compress(told, GZIP_LEVEL, mtime=0) if gzip else told
     )
     return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
 

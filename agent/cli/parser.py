@@ -143,7 +143,7 @@ def _report_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--agent", metavar="URL", help="ask this agent; default: the one here")
     parser.add_argument(
-        "--since", type=_span, default="7d", metavar="SPAN", help="of Prometheus; default 7d"
+        "--since", type=_span, default="7d", metavar="SPAN", help="how far back; default 7d"
     )
     parser.add_argument("--by", choices=("node", "job", "user", "account"), default="node")
     parser.add_argument("--job", default="", metavar="ID", help="only this job, and how it got on")

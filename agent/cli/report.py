@@ -12,7 +12,7 @@ from agent.errors import BadInput
 from agent.model import State
 from agent.report.formats import as_csv, as_html
 from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, document, words
-from agent.report.questions import from_agent, from_prometheus
+from agent.report.questions import from_agent, from_hours, from_prometheus
 from alerts.records import SECONDS_RECORD
 from exporters.settings import HttpConfig
 
@@ -29,8 +29,13 @@ def run(arguments: argparse.Namespace) -> int:
         since, source = f"last {arguments.since}", "Prometheus"
     else:
         url = arguments.agent or f"http://{settings[HttpConfig].listen}"
-        rows = from_agent(url, by, arguments.job)
-        since, source = "jobs that this agent remembers", "one agent"
+        since, source = f"last {arguments.since}, 7d at most", "one agent's hourly sums"
+        rows = () if arguments.job else from_hours(url, arguments.since, by, "")
+        if not rows:  # the receipt of a job says more; and nameless jobs are in no hour
+            rows = from_agent(url, by, arguments.job)
+            since, source = "jobs that this agent remembers", "one agent"
+        if not rows:
+            rows = from_hours(url, "7d", by, arguments.job)
     if not rows:
         raise BadInput(_nothing(arguments))
     report = Report(by, since, source, settings[CostConfig].gpu_hour, rows)

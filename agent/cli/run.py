@@ -22,6 +22,7 @@ from agent.config.settings import Settings
 from agent.errors import LogEvent
 from agent.model import Snapshot
 from agent.polling.intervals import TICK
+from agent.report.hours import HourlySums, state_folder
 from agent.service.journal import LogConfig, start_logging
 from agent.service.sd_notify import STOPPING, NotifySocket
 from agent.service.status_notifier import StatusNotifier, condition
@@ -69,6 +70,7 @@ class BackgroundTask:
     reload: Reload
     notify_socket: NotifySocket
     feed: Feed
+    hours: HourlySums
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -102,7 +104,12 @@ def run(arguments: argparse.Namespace) -> int:
     reload = Reload(agent.configuration, read, follow, under_way=notify_socket.while_reloading)
     feed = Feed(view_of(agent, hardware))
     agent.poller.listeners.append(TapeEnd(hardware.ended))
-    asyncio.run(_serve(BackgroundTask(agent, web, reload, notify_socket, feed)))
+    kept = None if arguments.simulate or arguments.replay else state_folder()
+    hours = HourlySums(agent.diagnosis.accounts, kept)
+    try:
+        asyncio.run(_serve(BackgroundTask(agent, web, reload, notify_socket, feed, hours)))
+    finally:
+        hours.close()
     return 0
 
 
@@ -112,6 +119,7 @@ async def _serve(duty: BackgroundTask) -> None:
     poller.listeners += [
         StatusNotifier(duty.notify_socket, lambda: condition_of(agent)),
         duty.feed,
+        duty.hours,
         settle,
     ]
     server = await _listen(duty)
@@ -154,6 +162,7 @@ async def _listen(duty: BackgroundTask) -> Server:
         awaited=poller.waiting_for,
         feed=duty.feed,
         jobs=lambda: agent.jobs.told,
+        hours=duty.hours.document,
         middlewares=(access.middleware(),),
     )
     app.on_response_prepare.append(access.add_headers)

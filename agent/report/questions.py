@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -11,7 +12,7 @@ from typing import Any
 
 from agent.errors import BadInput
 from agent.model import Pair
-from agent.report.gpu_time import JOB_LABELS, LABELS, Document, GpuTime, ordered, pair_of
+from agent.report.gpu_time import HOUR, JOB_LABELS, LABELS, Document, GpuTime, ordered, pair_of
 from alerts.records import JOULES_RECORD, SECONDS_RECORD
 
 TIMEOUT = 60.0
@@ -45,6 +46,34 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
     )
 
 
+SPANS = {"m": 60.0, "h": HOUR, "d": 24 * HOUR, "w": 7 * 24 * HOUR}
+
+
+def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
+    """The hourly sums of one agent, of 7 days at most; nothing by job, user or account where it may
+    not name jobs. Raises NoAnswer."""
+    now = time.time()
+    begun = now - int(since[:-1]) * SPANS[since[-1]]
+    told = _get(f"{url.rstrip('/')}/api/v1/hours")
+    node = urllib.parse.urlsplit(url).hostname or url
+    names = LABELS | {"node": ""}
+    found: list[GpuTime] = []
+    try:
+        for hour in told.get("hours", ()):
+            if not begun - HOUR < hour["hour"] * HOUR <= now:
+                continue
+            for row in hour["rows"]:
+                if by != "node" and not (row["job_id"] and job in ("", row["job_id"])):
+                    continue
+                name = row[names[by]] or NONE if names[by] else node
+                about = {k: row[k] for k in JOB_LABELS[1:]} if by == "job" else {}
+                parts = _parts(row["seconds"])
+                found.append(GpuTime(name, parts, row["joules"], about))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NoAnswer(f"{_place(url)} does not answer as an agent does: {error!r}") from error
+    return _merged(found)
+
+
 def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
     """The jobs that one agent watches, and the last 50 that ended. Raises NoAnswer."""
     told = _get(f"{url.rstrip('/')}/api/v1/jobs")
@@ -54,6 +83,10 @@ def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
         rows = [_row(one, by, node) for one in receipts if not job or job in _ids(one)]
     except (KeyError, TypeError, ValueError) as error:
         raise NoAnswer(f"{_place(url)} does not answer as an agent does: {error!r}") from error
+    return _merged(rows)
+
+
+def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
     merged: dict[str, GpuTime] = {}
     for row in rows:
         before = merged.get(row.name)
@@ -66,17 +99,19 @@ def _ids(receipt: Document) -> set[str | None]:
 
 
 def _row(receipt: Document, by: str, node: str) -> GpuTime:
-    parts: dict[Pair, float] = {}
-    for name, seconds in receipt["gpu_seconds"].items():
-        pair = pair_of(*name.split("/"))
-        if pair is not None:
-            parts[pair] = parts.get(pair, 0.0) + seconds
+    parts = _parts(receipt["gpu_seconds"])
     if by == "job":
         about = {name: receipt.get(name) or "" for name in JOB_LABELS[1:]}
         name = receipt.get("job_id") or receipt["id"]
         return GpuTime(name, parts, receipt["joules"], about, receipt["receipt"])
     name = node if by == "node" else receipt.get(by) or NONE
     return GpuTime(name, parts, receipt["joules"])
+
+
+def _parts(told: Mapping[str, float]) -> dict[Pair, float]:
+    """Seconds by pair, of those that are known here."""
+    pairs = ((pair_of(*name.split("/")), seconds) for name, seconds in told.items())
+    return {pair: float(seconds) for pair, seconds in pairs if pair is not None}
 
 
 def _sum(one: GpuTime, other: GpuTime) -> GpuTime:

@@ -70,7 +70,7 @@ class UserSettings:
     """A folder of settings: begun with one file, which is never written again, and the user's."""
 
     begun: InstalledFile
-    also: tuple[Path, ...] = ()  # folders that the user may have made for the service elsewhere
+    also: tuple[Path, ...] = ()  # folders of the service elsewhere: drop-ins, what it remembers
 
     def right(self) -> bool:
         return self.begun.there()
@@ -90,7 +90,9 @@ class UserSettings:
 
     def remove(self) -> None:
         for folder in self._folders():
-            if folder.exists():
+            if folder.is_symlink():
+                folder.unlink()
+            elif folder.exists():
                 shutil.rmtree(folder)
 
     def _folders(self) -> tuple[Path, ...]:

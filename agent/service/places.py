@@ -29,6 +29,11 @@ class InstallPaths:
         return self.at("/etc/dgx-telemetry")
 
     @property
+    def state(self) -> tuple[Path, Path]:
+        """Where systemd keeps what the service remembers: a link, and where it leads."""
+        return self.at("/var/lib/dgx-telemetry"), self.at("/var/lib/private/dgx-telemetry")
+
+    @property
     def kernel_log(self) -> Path:
         return self.at("/dev/kmsg")
 

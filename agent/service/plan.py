@@ -40,7 +40,7 @@ def files(
     return [
         environment,
         InstalledLink(places.command, environment.home / COMMAND, (HOME / COMMAND,)),
-        UserSettings(configuration, drop_ins),
+        UserSettings(configuration, (*drop_ins, *places.state)),
         *(unit(name, unit_text(name, environment.home)) for name in (DEVICES, SERVICE)),
         *([kernel_log] if places.kernel_log.is_char_device() else []),
     ]

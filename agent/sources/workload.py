@@ -180,6 +180,7 @@ OF_THREADS: tuple[Metric, ...] = (THREADS, BUSIEST_THREAD, THREADS_QUEUED, THREA
 OF_CGROUP: tuple[Metric, ...] = (
     *(CGROUP_STALLED, CGROUP_THROTTLED, CGROUP_READ, CGROUP_WRITTEN, RECEIVED),
 )
+KEY = ReadKey("workload", "processes")
 MOST_JOBS = 8
 CGROUP_HOLDS = 60.0
 """Seconds for which a process is taken to stay in its cgroup."""
@@ -333,4 +334,4 @@ def reads(
     """The read of all processes on GPUs."""
     run = Workload(host, clock, gpu_processes, options, allocations).read
     metrics = (*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, STOPPED, LIVES, JOB, JOB_INFO)
-    yield Read(ReadKey("workload", "processes"), metrics, run, fixed(intervals.TICK))
+    yield Read(KEY, metrics, run, fixed(intervals.TICK))

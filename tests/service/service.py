@@ -12,6 +12,9 @@ from tests.stack.running import eventually
 UNIT = "dgx-telemetry.service"
 DROP_IN = f"/run/systemd/system/{UNIT}.d/test.conf"
 CONFIGURATION = "/etc/dgx-telemetry/config.toml"
+STATE = ("/var/lib/dgx-telemetry", "/var/lib/private/dgx-telemetry")
+"""Where systemd keeps what the agent remembers, and where that leads."""
+
 TIMEOUT = 60.0
 
 CHANGING = re.compile(

@@ -105,6 +105,19 @@ def test_jobs_of_two_users_by_name_and_second(cluster: Cluster, node: Service) -
         assert (user, account) == (owners[int(number)], ACCOUNTS[owners[int(number)]])
         assert seconds == pytest.approx(by_slurm, abs=APART)
 
+    remembered = by_user(node)
+    assert remembered.keys() == {"ada", "eve"}
+    assert 2 * LASTS - APART < remembered["ada"] < remembered["eve"]
+    node.change("ExecStart=", AGENT, "ExecStartPre=/bin/true")
+    assert by_user(node) == pytest.approx(remembered), "the hourly sums outlast the agent"
+
+
+def by_user(service: Service) -> dict[str, float]:
+    """GPU-seconds of each user, as `report` tells them of the agent's hourly sums."""
+    told = json.loads(service.run("dgx-telemetry report --by user --json"))
+    assert "hourly sums" in told["source"]
+    return {row["name"]: row["gpu_hours"] * 3600 for row in told["rows"]}
+
 
 CHECKED = """#!/bin/sh
 # This machine has no driver that could be looked at.

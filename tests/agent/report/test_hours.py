@@ -1,0 +1,158 @@
+"""The hourly sums of one agent: what they sum up to, how they outlast it, what bounds them."""
+
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.model import Reading, Sample
+from agent.report import hours
+from agent.report.hours import HourlySums
+from agent.sources import power, workload
+from agent.sources.workload import JobConfig
+from tests.agent.report.test_report import report, server
+from tests.support.machines import AgentBench, simulated
+
+HOUR = 3600
+NOW = int(time.time() // HOUR)
+"""The present hour: a report looks back from there."""
+
+JOB = ("4711", "eve", "slurm", "long", "bio", "", "", "")
+USED = ("4711", "eve", "long", "bio")
+
+
+@pytest.fixture
+def bench() -> AgentBench:
+    return simulated("gtx-1080:starved-disk", Settings(JobConfig(info=True)))
+
+
+def play(
+    bench: AgentBench, sums: HourlySums, seconds: int, hour: int, *jobs: tuple[str, ...]
+) -> None:
+    """So many seconds of one hour, with these jobs on the GPU."""
+    gpu = ("0", bench.machine.gpus[0].uuid)
+    for _ in range(seconds):
+        latest = bench.run(1).agent.poller.latest
+        told = tuple(Sample(workload.JOB_INFO, gpu + job, 1.0) for job in jobs)
+        readings = {**latest.readings, workload.KEY: Reading(workload.KEY, latest.at, 1.0, told)}
+        sums(replace(latest, wall=hour * HOUR + 5.0, readings=readings))
+
+
+def rows(sums: HourlySums) -> list[dict[str, Any]]:
+    """Each row with its hour."""
+    told = json.loads(sums.document())["hours"]
+    return [{"hour": hour["hour"], **row} for hour in told for row in hour["rows"]]
+
+
+def together(sums: HourlySums) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for row in rows(sums):
+        found.update(row["seconds"])
+    return found
+
+
+def booked(bench: AgentBench) -> dict[str, float]:
+    (account,) = bench.agent.diagnosis.accounts.values()
+    return {f"{s}/{c}": value for (s, c), value in account.booked.seconds.items() if value}
+
+
+def test_all_seconds_are_in_some_hour_and_with_their_job(bench: AgentBench) -> None:
+    sums = HourlySums(bench.agent.diagnosis.accounts, None)
+    play(bench, sums, 20, NOW - 2)
+    play(bench, sums, 20, NOW - 1, JOB)
+    play(bench, sums, 20, NOW)
+    play(bench, sums, 11, NOW, JOB, ("9", *JOB[1:]))  # two share it
+    assert together(sums) == pytest.approx(booked(bench))
+    used = [row for row in rows(sums) if row["job_id"]]
+    assert {tuple(row[name] for name in hours.NAMES) for row in used} == {USED}
+    assert sum(sum(row["seconds"].values()) for row in used) == pytest.approx(20, abs=1.1)
+    joules = bench.samples.value(power.ENERGY, "0", bench.machine.gpus[0].uuid)
+    assert joules is not None
+    assert 0.7 * joules < sum(row["joules"] for row in rows(sums)) <= joules
+
+
+def test_they_outlast_the_agent(bench: AgentBench, tmp_path: Path) -> None:
+    first = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
+    play(bench, first, 12, NOW - 1)
+    play(bench, first, 12, NOW, JOB)
+    first.close()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        f"hour-{NOW - 1}.json",
+        f"hour-{NOW}.json",
+    ]
+    another = simulated("gtx-1080:starved-disk")
+    second = HourlySums(another.agent.diagnosis.accounts, tmp_path)
+    play(another, second, 12, NOW, JOB)
+    expected = Counter(booked(bench))
+    expected.update(booked(another))
+    assert together(second) == pytest.approx(expected)
+
+
+def test_what_is_no_hour_costs_only_itself(
+    bench: AgentBench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
+    play(bench, first, 3, NOW - 1)
+    first.close()
+    (tmp_path / f"hour-{NOW - 3}.json").write_bytes(b'{"hour":')
+    (tmp_path / f"hour-{NOW - 4}.json").write_bytes(b'{"hour":3,"rows":[]}')
+    (tmp_path / f"hour-{NOW - 5}.json").write_bytes(b" " * (hours.LARGEST + 1))
+    (tmp_path / f"hour-{NOW - 6}.json").mkdir()
+    again = HourlySums({}, tmp_path)
+    assert {row["hour"] for row in rows(again)} == {NOW - 1}
+    assert caplog.text.count("hours_not_read") == 3
+
+
+def test_it_is_bounded(bench: AgentBench, tmp_path: Path) -> None:
+    sums = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
+    for hour in range(hours.KEPT + 3):
+        play(bench, sums, 1, NOW + hour)
+    sums.close()
+    names = {path.name for path in tmp_path.iterdir()}
+    assert len(names) <= hours.KEPT
+    assert f"hour-{NOW}.json" not in names
+    assert len(json.loads(sums.document())["hours"]) == hours.KEPT
+    for number in range(hours.MOST_ROWS + 9):
+        play(bench, sums, 1, NOW, (str(number), *JOB[1:]))
+    listed = [row for row in rows(sums) if row["hour"] == NOW]
+    assert len(listed) <= hours.MOST_ROWS + 1
+
+
+def test_a_disk_that_is_full_is_told_and_costs_nothing_else(
+    bench: AgentBench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sums = HourlySums(bench.agent.diagnosis.accounts, tmp_path / "gone")
+    play(bench, sums, 3, NOW)
+    sums.close()
+    assert "hours_not_kept" in caplog.text
+    assert together(sums) == pytest.approx(booked(bench))
+
+
+def test_a_report_of_them(bench: AgentBench, capsys: pytest.CaptureFixture[str]) -> None:
+    sums = HourlySums(bench.agent.diagnosis.accounts, None)
+    play(bench, sums, 20, NOW - 30, JOB)
+    play(bench, sums, 20, NOW, JOB)
+    play(bench, sums, 20, NOW)
+    told = json.loads(sums.document())
+
+    def asked(*words: str) -> list[dict[str, Any]]:
+        assert report("--agent", f"http://{address}", "--json", *words) == 0
+        listed: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
+        return listed
+
+    with server(lambda path, _: told if "hours" in path else {"running": [], "ended": []}) as (
+        address,
+        _,
+    ):
+        (week,), (day,) = asked("--by", "node"), asked("--by", "node", "--since", "1d")
+        (user,), (job,) = asked("--by", "user"), asked("--job", "4711")
+    assert week["gpu_hours"] * HOUR == pytest.approx(60, abs=1.1)
+    assert day["gpu_hours"] * HOUR == pytest.approx(40, abs=1.1)
+    assert (user["name"], job["name"], job["account"]) == ("eve", "4711", "bio")
+    assert user["gpu_hours"] * HOUR == pytest.approx(40, abs=1.1)
+    assert job["gpu_hours_by_state"] == user["gpu_hours_by_state"]
