@@ -126,8 +126,8 @@ def by_job(counter: Metric, terms: Terms, record: str, *more: str) -> Recording:
 
     From sample to sample, which sums up to what the counter has grown: increase() draws its window
     out to the edges, and would give a job all of the five minutes in which it began. Windows do not
-    overlap, wherever they begin: Prometheus 2 counts a sample at both ends. Of sixteen pairs of state
-    and cause few ever grow: what did not is left out, for a report reads all there is.
+    overlap, wherever they begin: Prometheus 2 counts a sample at both ends. Of sixteen pairs of
+    state and cause few ever grow: what did not is left out, for a report reads all there is.
     """
     step, memory = terms.over(REPORT_STEP), terms.over(REPORT_MEMORY)
     grown = f"clamp_min({counter} - last_over_time({counter}[{memory}] offset {step}), 0)"
