@@ -62,7 +62,7 @@ class Alert:
     def book(self, terms: Terms) -> str:
         """Where the runbook is; an alert of no node cannot lead to that of its agent."""
         place = terms.thresholds.runbook
-        return place if self.where or "{{" not in place else "RUNBOOK.md"
+        return place if ON in self.where or "{{" not in place else "RUNBOOK.md"
 
     def rule(self, terms: Terms) -> dict[str, Any]:
         """As Prometheus reads it."""
