@@ -60,7 +60,7 @@ def _nothing(arguments: argparse.Namespace) -> str:
         return f"nothing is known of job {arguments.job}"
     if arguments.prometheus:
         return f"no {SECONDS_RECORD} within {arguments.since}: load the rules of dgx-report.yaml"
-    return "the agent remembers no job: they are kept until it ends; name a Prometheus for weeks"
+    return "this agent has named no job yet: `info = true` below [job] lets it"
 
 
 def overview(report: Report, width: int) -> Iterator[str]:
