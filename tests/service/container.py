@@ -168,7 +168,7 @@ class Container:
         path = "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return [*inside, "env", "-i", path, "LANG=C.UTF-8", "SYSTEMD_PAGER=", "HOME=/root", *words]
 
-    def run(self, line: str, *, check: bool = True, given: str = "") -> str:
+    def run(self, line: str, *, check: bool = True, given: str = "", seconds: float = 120.0) -> str:
         """What a line of shell says on both outputs, stripped; it must succeed."""
         ended = subprocess.run(
             self.command("sh", "-c", line),
@@ -176,7 +176,7 @@ class Container:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=seconds,
             start_new_session=True,
             check=False,
         )

@@ -1,11 +1,11 @@
 """Slurm of one node in a container, with accounts in MariaDB and GPUs that are device files."""
 
+from tests.service import podman
 from tests.service.container import Container
 from tests.stack.running import eventually
 
 SLURM = ("slurmctld", "slurmd", "slurmdbd", "mariadb-server", "slurm-client", "munge")
-PODMAN = ("podman", "crun", "uidmap", "catatonit")
-PACKAGES = (*SLURM, *PODMAN)
+PACKAGES = (*SLURM, *podman.PACKAGES)
 ADDRESS = "192.0.2.1"  # on loopback alone it finds no address of its own
 READY = 60.0
 USERS = {"ada": 4242, "eve": 4343}
@@ -72,8 +72,7 @@ class Cluster:
             f"echo {ADDRESS} {host} >>/etc/hosts; mkdir -p /var/spool/slurmd /var/spool/slurmctld; "
             "for n in 0 1 2 3; do mknod -m 666 /dev/nvidia$n c 195 $n; done"
         )
-        writable = "mount -o remount,bind,rw $at || true"
-        self.run(f"for at in /sys/fs/cgroup/*/; do {writable}; done 2>/dev/null")
+        podman.make_writable(container)
         self.run(
             f"ip link add name one type veth peer name two && ip addr add {ADDRESS}/24 dev one && "
             "ip link set one up && ip link set two up && chmod 600 /etc/slurm/slurmdbd.conf && "

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.service.podman import prepare
 from tests.service.service import CONFIGURATION, TIMEOUT, Service
 from tests.service.slurm import ACCOUNTS, Cluster
 from tests.stack.running import eventually
@@ -27,21 +28,6 @@ loader = subprocess.Popen([sys.executable, "-c", "while True: pass"])
 time.sleep(600)
 """
 INSIDE = "/srv/root"
-CONTAINERS = """
-[containers]
-keyring = false
-default_ulimits = ["memlock=65536:65536", "nofile=1024:1024", "nproc=1024:1024"]
-[engine]
-cgroup_manager = "cgroupfs"
-"""
-"""What a machine without CAP_SYS_RESOURCE permits."""
-
-STORAGE = """
-[storage]
-driver = "vfs"
-runroot = "/run/containers/storage"
-graphroot = "/var/lib/containers/storage"
-"""
 LABELS = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -158,9 +144,7 @@ def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, node: Service
 @pytest.fixture(scope="module")
 def podman(node: Service) -> Service:
     """A root for containers, with the programs of the machine."""
-    node.container.write("/etc/containers/containers.conf", CONTAINERS)
-    node.container.write("/etc/containers/storage.conf", STORAGE)
-    node.run("rm -rf /var/lib/containers")  # what the package left there is of another driver
+    prepare(node.container)
     node.container.write(f"{INSIDE}/load.py", LOAD)
     folders = " ".join(f"{INSIDE}/{n}" for n in ("usr", "run", "proc", "sys", "dev", "tmp", "etc"))
     links = "for n in bin lib lib64; do ln -s usr/$n $n; done"
