@@ -24,9 +24,9 @@ DOWN = Page(
 BLIND = Page(
     "DgxAgentBlind",
     "The agent answers, and learns nothing new: its sources do not deliver (`sign` sources), some "
-    "values have expired (`sign` values), or its clockwork stands still (`sign` ticks). The usual "
-    "reason is a hung driver, which hangs nvidia-smi too. A machine that never had a driver is not "
-    "told.",
+    "values have expired (`sign` values), or it ticks no more (`sign` ticks). The usual "
+    "reason is a hung driver, which hangs nvidia-smi too. A machine that never had a driver does "
+    "not alert.",
     (
         "`timeout 10 nvidia-smi`: does it hang?",
         "`dgx-telemetry check`, `journalctl -u dgx-telemetry -n 50`.",

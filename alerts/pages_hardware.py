@@ -128,7 +128,7 @@ PCIE = Page(
     "DgxPcieDegraded",
     "The GPU uses fewer PCIe lanes than it and its slot have (`sign` width), or a lower generation "
     "all the while that it was loaded (`sign` generation). Copies to and from it are slow. A "
-    "link at rest lowers its generation to save power; that is not told.",
+    "link at rest lowers its generation to save power; that does not alert.",
     (
         "`nvidia-smi -q -i GPU | grep -A8 'GPU Link Info'`",
         "`lspci -vv -s BUS | grep -E 'LnkCap|LnkSta'`",

@@ -111,10 +111,10 @@ def unused(terms: Terms) -> Alert:
         expr=f"{process.PROCESSES} == 0 and on ({NODE}, gpu, uuid) {allocation.ALLOCATED} == 1",
         severity="info",
         hold=terms.thresholds.unused_window,
-        summary="A GPU is given to a job that does not use it.",
+        summary="given to a job that does not use it",
         description=f"{GPU} is given to a job that has had {{{{ $value }}}} processes on it for "
         f"{terms.thresholds.unused_window} (limit {terms.thresholds.unused_window}). Ask the owner "
-        "of the job to request fewer GPUs, or to end it.",
+        "of the job to request fewer GPUs.",
     )
 
 

@@ -16,6 +16,7 @@ from dashboards.queries import (
     now,
     rate,
     select,
+    smallest,
     total,
     where,
 )
@@ -50,7 +51,7 @@ ANSWER = Row(
             height=6,
         ),
         stat(
-            "Configuration",
+            "Configuration accepted",
             health.CONFIG_OK.meaning,
             now(health.CONFIG_OK),
             SHORT,
@@ -69,7 +70,7 @@ ANSWER = Row(
         table(
             "Sources",
             f"{health.SOURCE_UP.meaning} Those that do not answer first.",
-            (Column("Up", now(health.SOURCE_UP), SHORT),),
+            (Column("Up", smallest(now(health.SOURCE_UP), ("instance", "source")), SHORT),),
             ascending=True,
             height=7,
         ),
@@ -90,6 +91,7 @@ COST = Row(
             health.READ_CPU_SECONDS.meaning,
             Query(rate(health.READ_CPU_SECONDS, ("source",)), "{{source}}"),
             stacked=True,
+            named=False,
             width=8,
         ),
         graph(
@@ -97,6 +99,7 @@ COST = Row(
             "Share of time spent in the reads of each source.",
             Query(rate(health.READ_SECONDS, ("source",)), "{{source}}"),
             stacked=True,
+            named=False,
             width=8,
         ),
         graph(

@@ -67,6 +67,9 @@ class Step(NamedTuple):
 Steps = tuple[Step, ...]
 
 NEUTRAL: Steps = (Step(None, PLAIN),)
+PART: Steps = (Step(None, DASHED),)
+"""A bar that is neither good nor bad: darker than what it does not fill."""
+
 WELL: Steps = (Step(None, GOOD),)
 LOST: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.25, BAD))
 """Share of GPU time that went nowhere; from a quarter on an alert tells of it."""

@@ -31,7 +31,7 @@ from dashboards.queries import (
     where,
 )
 from dashboards.scope import board
-from dashboards.shares import GPU, range_by_cause, time_in
+from dashboards.shares import GPU, range_by_cause, spread, time_in
 from dashboards.states import of_states, time_graph
 from dashboards.tables import Column, table, wide
 
@@ -43,14 +43,14 @@ ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 TIME = Row(
     "Where does the time of each GPU go?",
     (
-        time_graph("Time by state and cause", "the time of the GPUs chosen", width=10, height=9),
+        time_graph("Time by state and cause", "the time of the GPUs chosen", width=10, height=10),
         bars(
             "Time by state and cause, total",
             "Share of the time of the GPUs chosen, over all of this time range, from 0.1 % on.",
             Query(descending(where(range_by_cause(), ">= 0.001")), "{{state}}/{{cause}}"),
             overrides=of_states(),
             width=7,
-            height=9,
+            height=10,
         ),
         table(
             "Time lost by each GPU",
@@ -62,7 +62,7 @@ TIME = Row(
                 Column("Throttled", time_in(State.THROTTLED, GPU), LOST),
             ),
             width=7,
-            height=9,
+            height=10,
         ),
     ),
 )
@@ -73,14 +73,14 @@ WORK = Row(
         graph(
             "Activity",
             activity.ACTIVITY.meaning,
-            Query(now(activity.ACTIVITY), NAME),
+            *spread(now(activity.ACTIVITY), NAME),
             whole=True,
             height=7,
         ),
         graph(
             "Memory",
             memory.USED.meaning,
-            Query(now(memory.USED), NAME),
+            *spread(now(memory.USED), NAME),
             Query(smallest(now(memory.TOTAL)), "all of it", limit=True),
             height=7,
         ),
@@ -100,7 +100,7 @@ WORK = Row(
             "Video and image engines",
             "Share of time in which each engine worked, on the GPU where it worked most: video "
             "decoder, video encoder, JPEG decoder, optical flow. They work beside the "
-            "multiprocessors.",
+            "multiprocessors. No line for engines that a GPU does not have.",
             Query(largest(now(media.DECODER)), "decoder (NVDEC)"),
             Query(largest(now(media.ENCODER)), "encoder (NVENC)"),
             Query(largest(now(media.JPEG)), "JPEG (NVJPG)"),
@@ -117,7 +117,7 @@ BRAKES = Row(
         graph(
             "Power",
             f"{power.POWER.meaning} And the smallest limit now enforced.",
-            Query(now(power.POWER), NAME),
+            *spread(now(power.POWER), NAME),
             Query(smallest(now(power.POWER_LIMIT)), "limit", limit=True),
             height=7,
         ),
@@ -125,7 +125,7 @@ BRAKES = Row(
             "SM clock",
             "Clock of the multiprocessors, and the highest that they can have; it falls when the "
             "GPU idles.",
-            Query(now(clocks.CLOCK, clock="sm"), NAME),
+            *spread(now(clocks.CLOCK, clock="sm"), NAME),
             Query(smallest(now(clocks.CLOCK_LIMIT, clock="sm")), "highest", limit=True),
             height=7,
         ),
@@ -141,7 +141,7 @@ BRAKES = Row(
         graph(
             "Temperature",
             "Temperature of the core, and where the GPU slows down.",
-            Query(now(temperature.TEMPERATURE), NAME),
+            *spread(now(temperature.TEMPERATURE), NAME),
             Query(smallest(now(temperature.LIMIT, limit="slowdown")), "slowdown", limit=True),
             height=7,
         ),

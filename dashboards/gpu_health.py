@@ -6,7 +6,7 @@ from agent.sources import ecc, gpu, temperature, xid
 from dashboards.board import Panel, Row
 from dashboards.colours import ANY, LOST
 from dashboards.kinds import graph
-from dashboards.queries import RATE, Query, Value, grown, largest, now, over
+from dashboards.queries import RATE, Query, Value, grown, grown_in_all, largest, now, over
 from dashboards.shares import GPU
 from dashboards.tables import Column, table
 
@@ -16,8 +16,10 @@ ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 
 def errors(title: str, about: str, metric: Metric, by: str, legend: str, **match: str) -> Panel:
     """How many errors all GPUs chosen had in each step of the graph, by a label."""
-    query = Query(grown(metric, (by,), RATE, **match), legend)
-    return graph(title, about, query, height=7)
+    seen = f"on ({by}) {grown_in_all(metric, (by,)).expr} > 0"
+    growth = grown(metric, (by,), RATE, **match)
+    query = Query(Value(f"{growth.expr} and {seen}", growth.unit), legend)
+    return graph(title, about, query, height=7, empty="while there are none")
 
 
 def remapped(severity: str) -> Value:

@@ -4,8 +4,8 @@ from agent.limits.paths import LIMIT
 from agent.model import State
 from agent.sources import activity, cpu, disk, infiniband, network, pcie, pressure
 from dashboards.board import Board, Row
-from dashboards.colours import FULL, LOST
-from dashboards.kinds import bars, graph, stat
+from dashboards.colours import FULL, LOST, WORDS
+from dashboards.kinds import bars, graph, override, stat
 from dashboards.queries import Query, descending, largest, now, rate
 from dashboards.scope import board
 from dashboards.shares import (
@@ -39,6 +39,7 @@ STARVED = Row(
             "The same over all of this time range.",
             Query(descending(range_by_cause(state=State.STARVED.value)), "{{cause}}"),
             LOST,
+            overrides=[override(of.value, {"displayName": word}) for of, word in WORDS.items()],
             width=8,
         ),
         stat(

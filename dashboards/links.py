@@ -22,7 +22,7 @@ from dashboards.queries import (
     where,
 )
 from dashboards.scope import board
-from dashboards.shares import DEVICE, GPU, WHOLE_GPU, fullness, limit, of_spec, saturated
+from dashboards.shares import DEVICE, GPU, WHOLE_GPU, fullness, limit, of_spec, saturated, spread
 from dashboards.tables import Column, table, wide
 from dashboards.topology import TOPOLOGY
 
@@ -41,21 +41,21 @@ NVLINK = Row(
             "NVLink sent",
             "Payload sent over all NVLinks of each GPU, and what they can carry, protocol "
             "included. There is no line where a driver refuses the counters (V100 from 580 on).",
-            Query(rate(nvlink.TRANSMITTED), NAME),
+            *spread(rate(nvlink.TRANSMITTED), NAME),
             limit(path="nvlink", device=WHOLE_GPU, direction="transmit"),
         ),
         graph(
             "NVLink received",
             "Payload received over all NVLinks of each GPU, and what they can carry, protocol "
             "included. There is no line where a driver refuses the counters (V100 from 580 on).",
-            Query(rate(nvlink.RECEIVED), NAME),
+            *spread(rate(nvlink.RECEIVED), NAME),
             limit(path="nvlink", device=WHOLE_GPU, direction="receive"),
         ),
         graph(
             "NVLink on the wire",
             "What is on the wire (payload plus protocol; payload alone on P100) over the limit, "
             "the fuller direction of each GPU.",
-            Query(fullness(GPU, path="nvlink", device=WHOLE_GPU), NAME),
+            *spread(fullness(GPU, path="nvlink", device=WHOLE_GPU), NAME),
             whole=True,
         ),
         bars(
@@ -74,13 +74,13 @@ OTHERS = Row(
         graph(
             "PCIe from the host",
             "Bytes that each GPU received, protocol included, and the limit of its slot.",
-            Query(rate(pcie.RECEIVED), NAME),
+            *spread(rate(pcie.RECEIVED), NAME),
             limit(path="pcie", direction="receive"),
         ),
         graph(
             "PCIe to the host",
             "Bytes that each GPU sent, protocol included, and the limit of its slot.",
-            Query(rate(pcie.TRANSMITTED), NAME),
+            *spread(rate(pcie.TRANSMITTED), NAME),
             limit(path="pcie", direction="transmit"),
         ),
         graph(
@@ -200,6 +200,7 @@ HEALTH = Row(
             ),
             hidden=("uuid",),
             ascending=True,
+            width=8,
         ),
         table(
             "InfiniBand ports",
@@ -212,6 +213,7 @@ HEALTH = Row(
             ),
             ascending=True,
             empty=NO_INFINIBAND,
+            width=8,
         ),
     ),
 )

@@ -19,7 +19,7 @@ from agent.sources import (
     xid,
 )
 from dashboards.board import Board, Row
-from dashboards.colours import ANY, FULL, LOST, MARGIN, NEUTRAL, SOME
+from dashboards.colours import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME
 from dashboards.jobs import JOBS
 from dashboards.kinds import bars, graph, stat
 from dashboards.queries import (
@@ -50,7 +50,7 @@ from dashboards.shares import (
     time_in,
 )
 from dashboards.states import time_graph
-from dashboards.tables import Column, table
+from dashboards.tables import Column, table, wide
 
 DISK: Labels = ("instance", "device")
 DISK_NAME = "{{instance}} {{device}}"
@@ -108,7 +108,7 @@ ERRORS = Row(
             "Uncorrected memory errors of the GPUs in this time range.",
             grown(ecc.ERRORS, (), severity="uncorrected", lifetime="volatile"),
             ANY,
-            width=3,
+            width=6,
         ),
     ),
 )
@@ -116,7 +116,7 @@ ERRORS = Row(
 STATES = Row(
     "Where does the time of its GPUs go?",
     (
-        time_graph("Time by state and cause", "the time of the GPUs chosen", height=9),
+        time_graph("Time by state and cause", "the time of the GPUs chosen", height=10),
         table(
             "Each GPU",
             "Shares of the time observed in this time range. A GPU leads to its board.",
@@ -133,8 +133,9 @@ STATES = Row(
                 )
             ),
             links={"gpu": TO_GPU},
+            overrides=[wide("gpu", 50), wide("Communicating", 122)],
             as_asked=True,
-            height=9,
+            height=10,
         ),
     ),
 )
@@ -153,7 +154,7 @@ WORK = Row(
             "Memory in use",
             "Device memory in use, as a share of all that the GPU has.",
             Query(over(now(memory.USED), now(memory.TOTAL)), GPU_NAME),
-            NEUTRAL,
+            PART,
             width=8,
         ),
         bars(
@@ -194,10 +195,10 @@ PATHS = Row(
         ),
         graph(
             "Disks",
-            "Bytes read and written by disks and arrays, and what the fastest can "
-            "read. No line for what no spec sheet or configuration states.",
-            Query(rate(disk.READ_BYTES, ("device",)), "{{device}} read"),
-            Query(rate(disk.WRITTEN_BYTES, ("device",)), "{{device}} written"),
+            "Bytes read and written by the five busiest disks and arrays, and what the "
+            "fastest can read. No line for what no spec sheet or configuration states.",
+            Query(most(rate(disk.READ_BYTES, ("device",)), 5), "{{device}} read"),
+            Query(most(rate(disk.WRITTEN_BYTES, ("device",)), 5), "{{device}} written"),
             Query(largest(now(LIMIT, path="disk", direction="read")), "read limit", limit=True),
             width=24,
             height=7,

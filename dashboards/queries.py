@@ -229,6 +229,11 @@ def apart(value: Value, by: Labels) -> Value:
     )
 
 
+def of_several(summary: Value, value: Value) -> Value:
+    """What sums series up, where there are at least two."""
+    return Value(f"{summary.expr} and on () count({value.expr}) > 1", summary.unit)
+
+
 def either(*values: Value) -> Value:
     return Value(" or ".join(value.expr for value in values), values[0].unit)
 

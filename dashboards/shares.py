@@ -18,6 +18,7 @@ from dashboards.queries import (
     linked,
     mean,
     now,
+    of_several,
     over,
     rate,
     select,
@@ -96,11 +97,11 @@ def of_spec() -> Value:
 
 def spread(value: Value, name: str) -> list[Query]:
     """Many GPUs in a few lines: the least, the mean, the most, and each that lies far from the
-    rest by its name."""
+    rest by its name. Of one GPU the mean is all there is."""
     return [
-        Query(smallest(value), "least"),
+        Query(of_several(smallest(value), value), "least"),
         Query(mean(value), "mean"),
-        Query(largest(value), "most"),
+        Query(of_several(largest(value), value), "most"),
         Query(apart(value, NODE), name),
     ]
 

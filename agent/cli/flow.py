@@ -48,10 +48,11 @@ def _unknown(way: Document) -> bool:
     return way["bytes_per_second"] is None
 
 
-def _fullness(pair: dict[bool, Document]) -> tuple[float, float]:
-    """How near the fuller direction is to its threshold; without a limit, how much moves."""
+def _fullness(pair: dict[bool, Document]) -> tuple[bool, float, float]:
+    """Whether it is full; how near the fuller direction is to its threshold; how much moves."""
     ratios = [(way["ratio"] or 0.0) / way["threshold"] for way in pair.values()]
-    return max(ratios), max(way["bytes_per_second"] or 0.0 for way in pair.values())
+    full = any(way["saturated"] for way in pair.values())
+    return full, max(ratios), max(way["bytes_per_second"] or 0.0 for way in pair.values())
 
 
 def _row(pair: dict[bool, Document]) -> tuple[str, ...]:

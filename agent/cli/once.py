@@ -34,8 +34,8 @@ MHZ = 1e6
 SEEN = 0.05
 """Share of the time from which something is told."""
 
-WIDE = 100
-"""Columns from which there is room for more."""
+WIDE = 118
+"""Columns of the terminal from which every cell of MORE has room on one line."""
 
 Cell = Callable[[Document, SampleStore], str]
 """What stands in one column of the row of a GPU."""

@@ -175,7 +175,7 @@ def _inventory_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _install_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
 
 def _uninstall_flags(parser: argparse.ArgumentParser) -> None:
@@ -224,19 +224,19 @@ Flags = Callable[[argparse.ArgumentParser], None]
 COMMANDS: dict[str, tuple[Flags, str, str]] = {
     "run": (
         _run_flags,
-        "the agent, in the foreground",
+        "run the agent in the foreground",
         "dgx-telemetry run\n"
         "dgx-telemetry run --simulate dgx-1-v100:starved-disk\n"
         "dgx-telemetry run --replay machine.tape",
     ),
     "once": (
         _once_flags,
-        "one look at the machine",
+        "one look at the machine: what is wrong, its GPUs, jobs and data paths",
         "dgx-telemetry once\ndgx-telemetry once --json --simulate dgx-h100:training",
     ),
     "watch": (
         _watch_flags,
-        "the same on the whole terminal, each second; h tells the keys, q ends it",
+        "the same on the whole terminal, each second; press h for the keys, q to end",
         "dgx-telemetry watch\ndgx-telemetry watch --simulate dgx-1-v100:starved-disk",
     ),
     "check": (
@@ -249,12 +249,12 @@ COMMANDS: dict[str, tuple[Flags, str, str]] = {
     ),
     "record": (
         _record_flags,
-        "tape the raw answers of this machine; serials, UUIDs and host name are masked",
+        "record the raw answers of this machine; serials, UUIDs and host name are masked",
         "dgx-telemetry record machine.tape --seconds 60",
     ),
     "build": (
         _build_flags,
-        "write dashboards, alert rules and the reference of metrics",
+        "write dashboards, alert rules, the runbook and the reference of metrics",
         "dgx-telemetry build /tmp/dgx",
     ),
     "up": (
@@ -281,7 +281,7 @@ COMMANDS: dict[str, tuple[Flags, str, str]] = {
     ),
     "install": (
         _install_flags,
-        "the agent as a systemd service on this machine (as root); again, it does what is missing",
+        "install the agent as a systemd service (as root); run again, it does what is missing",
         "dgx-telemetry install --dry-run\ndgx-telemetry install",
     ),
     "uninstall": (

@@ -28,7 +28,7 @@ READ_SECONDS = counter(
 )
 READ_CPU_SECONDS = counter(
     "dgx_agent_read_cpu_seconds_total",
-    "CPU seconds that the reads of the source burned; driver calls burn CPU while they wait.",
+    "CPU seconds that the reads of the source used; driver calls use CPU even while they wait.",
     "CLOCK_THREAD_CPUTIME_ID",
     ("source",),
 )

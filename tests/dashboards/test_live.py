@@ -66,6 +66,11 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-gpu", "Rows that could not be remapped", "A"): NO_GPM,
     ("dgx-gpu", "Rows that could not be remapped", "B"): NO_GPM,
     ("dgx-gpu", "Given to a job and not used", "A"): NOWHERE,
+    ("dgx-gpu", "Video and image engines", "C"): NO_GPM,
+    ("dgx-gpu", "Video and image engines", "D"): NO_GPM,
+    ("dgx-gpu", "Fans", "A"): NOWHERE,
+    ("dgx-gpu", "XID errors", "A"): NOWHERE,
+    ("dgx-gpu", "ECC errors", "A"): NOWHERE,
     ("dgx-gpu", "Retired pages", "A"): {"dgx-h100"},
     ("dgx-gpu", "Retired pages", "B"): {"dgx-h100"},
     ("dgx-gpu", "Memory temperature", "A"): {"dgx-1-p100"},
@@ -94,8 +99,8 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
 
 OF_THE_ILL = ("GPUs, most starved first", "Data paths, longest saturated first", "Degraded paths")
 SOMETIMES = {
-    ("dgx-node", "Activity", "D"),  # GPUs that lie far from the others
-    ("dgx-input-pipeline", "Activity", "D"),
+    # GPUs that lie far from the others
+    *(asked.place for asked in queries() if "stddev" in asked.target["expr"]),
     *(("dgx-fleet", "Nodes, most starved first", column) for column in "ABCEG"),
     ("dgx-fleet", "Time lost, by node and cause", "A"),  # nothing is lost; nothing fires
     *(("dgx-fleet", panel, "A") for panel in OF_THE_ILL),
@@ -146,6 +151,7 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
     off |= {("dgx-gpu", "Memory of each process"), ("dgx-gpu", "Jobs")}
     off |= {("dgx-gpu", title) for title in ("Confidence in the step", "Length of a step")}
     off |= {("dgx-gpu", title) for title in ("Steps per second", "Collectives per second")}
+    off |= {("dgx-node", "Disk latency")}  # of arrays on old kernels
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
     all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", RACKS)}
     assert told == all_but_columns | {("dgx-fleet", "Firing alerts")} | off
