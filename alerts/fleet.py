@@ -3,7 +3,7 @@
 from agent.model import Metric, gauge
 from agent.polling.health import BUILD_INFO
 from agent.sources import activity, infiniband, temperature
-from alerts.agent import JOB, UP
+from alerts.agent import IN_SERVICE, JOB, UP
 from alerts.fleet_records import OWN_TIME, PLACE, median, node_steps, several
 from alerts.model import Alert, Group, Recording
 from alerts.promql import NODE, increase
@@ -13,7 +13,7 @@ from alerts.words import COUNT, GPU, SHARE, list_of
 from alerts.words import NODE as MACHINE
 
 SCRAPED: Metric = gauge("up", "1 where the last scrape succeeded.", "Prometheus")
-SILENT = f"{UP} == 0"
+SILENT = f"{IN_SERVICE} == 0"
 OF_RACK, OF_CLUSTER = "cluster, rack", "cluster"
 SOONER = 30.0
 """Seconds by which a rack is told before its nodes are, and a cluster before its racks: what
@@ -38,11 +38,11 @@ def nodes_missing(terms: Terms) -> tuple[Alert, Alert]:
     """Half of a rack, or of a cluster of several racks, does not answer: one fault, not many."""
     silent_for = terms.thresholds.silent_for
     hold, first = (span(seconds(silent_for) - n * SOONER) for n in (1, 2))
-    names = list_of(SCRAPED, "instance", "== 0", "cluster", "rack", job=JOB)
+    names = list_of(SCRAPED, "instance", "== 0", "cluster", "rack", job=JOB, drained="")
     in_rack, in_cluster = f"count by ({OF_RACK})", f"count by ({OF_CLUSTER})"
     share = "{share} ({silent}) >= 2 and {share} ({silent}) / {share} ({all}) >= 0.5"
-    rack = share.format(share=in_rack, silent=SILENT, all=UP)
-    cluster = share.format(share=in_cluster, silent=SILENT, all=UP)
+    rack = share.format(share=in_rack, silent=SILENT, all=IN_SERVICE)
+    cluster = share.format(share=in_cluster, silent=SILENT, all=IN_SERVICE)
     racks = f"{in_cluster} ({in_rack} ({UP})) > 1"
     look = "Look at its power, its switch and the way to it, before you look at any node."
     return (

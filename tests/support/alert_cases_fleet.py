@@ -52,6 +52,12 @@ def missing(_: System) -> Iterator[Case]:
     yield Case(MISSING, "half of a rack", half(LONG), (told,))
     yield Case(MISSING, "half of a rack, since a minute", half(SHORT))
     yield Case(MISSING, "one of four", half(LONG, 1))
+    drained = [
+        named("up", instance=f"m{n}", cluster="c", rack="r1", drained="board") for n in range(4)
+    ]
+    yield Case(
+        MISSING, "four drained of eight", {**half(LONG, 0), **dict.fromkeys(drained, silent(LONG))}
+    )
     more = {named("up", instance=f"m{n}", cluster="c", rack="r1"): well for n in range(2)}
     yield Case(MISSING, "two of six", {**half(LONG), **more})
     other = dict.fromkeys(of_place("r2", "m1", "m2").values(), silent(LONG))
