@@ -153,7 +153,7 @@ def _eventful(nodes: Sequence[NodePlan], cut: Outage) -> Iterator[NodePlan]:
             yield replace(node, outage=cut)
         elif place == 3:
             yield replace(node, phases=(Phase("gpu-lost"),), shift=0.0)
-        elif place == 5:
+        elif node.number == 2:
             yield replace(node, warmer=9.0)
         elif place == 6:
             yield replace(node, symbol_errors=40.0)

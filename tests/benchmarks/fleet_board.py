@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from alerts.values import seconds
 from tests.support.boards import EVERYTHING, Asked, queries, substituted
 from tests.support.prometheus import Prometheus
 
@@ -35,8 +36,8 @@ def board() -> list[Asked]:
 
 
 def found(address: str, name: str) -> list[tuple[Metric, float]]:
-    """The series of a name as they are, or were within the last ten minutes."""
-    query = urllib.parse.urlencode({"query": f"last_over_time({{__name__='{name}'}}[10m])"})
+    """The series of a name as they are, or were within the last hour."""
+    query = urllib.parse.urlencode({"query": f"last_over_time({{__name__='{name}'}}[1h])"})
     with urllib.request.urlopen(f"{address}/api/v1/query?{query}") as page:
         result: list[dict[str, Any]] = json.load(page)["data"]["result"]
     return [(one["metric"], float(one["value"][1])) for one in result]
@@ -92,7 +93,8 @@ def seconds_of(server: Prometheus, asked: Asked, end: float, hours: float) -> tu
         if asked.target["instant"]:
             number = len(server.now(expr, end))
         else:
-            number = len(server.over(expr, end - hours * 3600, end, max(15, hours * 3.6)))
+            step = max(hours * 3.6, seconds(asked.panel.get("interval", "15s")))
+            number = len(server.over(expr, end - hours * 3600, end, step))
         took.append(time.perf_counter() - began)
     return min(took), number
 
@@ -107,8 +109,8 @@ def main(address: str, nodes: str, hours: str) -> None:
         (place / "samples.txt").unlink()
         with server:
             rows = [(*seconds_of(server, asked, end, float(hours)), asked) for asked in board()]
-    for seconds, number, asked in sorted(rows, key=lambda row: -row[0]):
-        print(f"{seconds:7.3f} s {number:6d} series  {asked}")
+    for took, number, asked in sorted(rows, key=lambda row: -row[0]):
+        print(f"{took:7.3f} s {number:6d} series  {asked}")
 
 
 if __name__ == "__main__":
