@@ -8,7 +8,7 @@ million.
 from agent.diagnosis import accounting
 from agent.limits import paths
 from agent.model import Cause, State
-from agent.sources import infiniband, nvlink, power, workload
+from agent.sources import disk, infiniband, nvlink, power, workload
 from alerts.model import Group, Recording
 from alerts.promql import GPU, NODE, increase, pick, rate
 from alerts.records import job_steps
@@ -42,9 +42,19 @@ def time_of_node(terms: Terms) -> Recording:
     return Recording(NODE_SECONDS, f"sum without (gpu, uuid) ({grown}) > 0")
 
 
+BUSY_DISK = 0.9
+"""Share of the time with a request in flight from which a disk without a limit counts as full."""
+
+
 def saturated_paths(terms: Terms) -> Recording:
-    """Seconds for which each data path was full; only where there are any."""
-    return Recording(PATH_SECONDS, f"{increase(paths.SATURATED, terms.over(EVERY))} > 0")
+    """Seconds for which each data path was full; only where there are any. Disks without a known
+    limit are paths of the direction `busy`."""
+    over = terms.over(EVERY)
+    full = f"{increase(paths.SATURATED, over)} > 0"
+    busy = f"({increase(disk.BUSY, over)} and {rate(disk.BUSY, over)} >= {BUSY_DISK:g})"
+    limited = f"on ({NODE}, device) {pick(paths.LIMIT, path='disk')}"
+    path = f'label_replace({busy} unless {limited}, "path", "disk", "", "")'
+    return Recording(PATH_SECONDS, f'{full} or label_replace({path}, "direction", "busy", "", "")')
 
 
 def own_time(terms: Terms) -> Recording:
