@@ -4,9 +4,9 @@ from agent.model import Metric, gauge
 from agent.polling.health import BUILD_INFO
 from agent.sources import activity, infiniband, temperature
 from alerts.agent import IN_SERVICE, JOB, UP
-from alerts.fleet_records import OWN_TIME, PLACE, median, node_steps, several
+from alerts.fleet_records import OWN_TIME, PLACE, median, node_steps, of_job, several
 from alerts.model import Alert, Group, Recording
-from alerts.promql import NODE, increase
+from alerts.promql import NODE, increase, pick
 from alerts.spans import Terms, span
 from alerts.values import seconds
 from alerts.words import COUNT, GPU, SHARE, list_of
@@ -26,7 +26,8 @@ HALF = 0.45
 """From this share on it is the rhythm that was read at twice its length."""
 
 WARMER, LEAST_GPUS = 8, 4
-"""Degrees above the median of the GPUs at the same place of at least so many nodes."""
+"""Degrees above the median of the GPUs at the same place of at least so many nodes of a job: under
+another load a GPU is warmer by right."""
 
 WORSE, LEAST_ERRORS = 10, 10
 """Times as many errors an hour as the middle port of the cluster has, and at least so many."""
@@ -90,7 +91,7 @@ def node_slow(terms: Terms) -> tuple[Alert, Alert]:
     """A node slower than its like under the same job: the others wait for it, or make more
     steps."""
     share, job = terms.thresholds.slower_node_share, "{{ $labels.job_id }}"
-    steps = str(node_steps(terms))
+    steps = pick(node_steps(terms), job_id="!=")
     joined = "on (cluster, job_id) group_left ()"
     own = f"{OWN_TIME} - {joined} {median(OWN_TIME)}"
     fewer = f"1 - {steps} / {joined} ({median(steps)} > 0)"
@@ -129,20 +130,20 @@ def several_on(record: str) -> str:
 
 
 def warmer(terms: Terms) -> Alert:
-    """A GPU at work, warmer than those at its place in other nodes at work."""
+    """A GPU at work, warmer than those at its place in the other nodes of its job."""
     busy = f"{activity.ACTIVITY} >= {terms.thresholds.loaded_share:g}"
-    degrees = f"({temperature.TEMPERATURE} and on ({NODE}, gpu, uuid) ({busy}))"
-    middle = f"quantile by (cluster, gpu) (0.5, {degrees})"
-    enough = f"count by (cluster, gpu) ({degrees}) >= {LEAST_GPUS}"
+    working = f"({temperature.TEMPERATURE} and on ({NODE}, gpu, uuid) ({busy}))"
+    degrees, like = of_job(working), "cluster, job_id, gpu"
+    middle = f"quantile by ({like}) (0.5, {degrees})"
+    enough = f"count by ({like}) ({degrees}) >= {LEAST_GPUS}"
     return Alert(
         "DgxGpuHot",
-        f"{degrees} - on (cluster, gpu) group_left () {middle} >= {WARMER} and on (cluster, gpu) "
-        f"{enough}",
+        f"{degrees} - on ({like}) group_left () {middle} >= {WARMER} and on ({like}) {enough}",
         "info",
         "warmer than its peers",
-        f"{GPU} is {COUNT} degrees warmer than the middle one of the GPUs at its place in nodes "
-        f"that work too (limit {WARMER}). Look at dust, fans and heat sink before it has to slow "
-        "down.",
+        f"{GPU} is {COUNT} degrees warmer than the middle one of the GPUs at its place in the "
+        f"nodes of job {{{{ $labels.job_id }}}} (limit {WARMER}). Look at dust, fans and heat sink "
+        "before it has to slow down.",
         hold="5m",
         labels={"sign": "peers"},
     )

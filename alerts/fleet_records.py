@@ -8,10 +8,10 @@ million.
 from agent.diagnosis import accounting
 from agent.limits import paths
 from agent.model import Cause, State
-from agent.sources import infiniband, nvlink, power
+from agent.sources import disk, infiniband, nvlink, power, workload
 from alerts.model import Group, Recording
-from alerts.promql import GPU, NODE, increase, rate
-from alerts.records import ONE_JOB, job_steps
+from alerts.promql import GPU, NODE, increase, pick, rate
+from alerts.records import job_steps
 from alerts.spans import Terms
 
 PLACE = "cluster, rack, node"
@@ -42,9 +42,19 @@ def time_of_node(terms: Terms) -> Recording:
     return Recording(NODE_SECONDS, f"sum without (gpu, uuid) ({grown}) > 0")
 
 
+BUSY_DISK = 0.9
+"""Share of the time with a request in flight from which a disk without a limit counts as full."""
+
+
 def saturated_paths(terms: Terms) -> Recording:
-    """Seconds for which each data path was full; only where there are any."""
-    return Recording(PATH_SECONDS, f"{increase(paths.SATURATED, terms.over(EVERY))} > 0")
+    """Seconds for which each data path was full; only where there are any. Disks without a known
+    limit are paths of the direction `busy`."""
+    over = terms.over(EVERY)
+    full = f"{increase(paths.SATURATED, over)} > 0"
+    busy = f"({increase(disk.BUSY, over)} and {rate(disk.BUSY, over)} >= {BUSY_DISK:g})"
+    limited = f"on ({NODE}, device) {pick(paths.LIMIT, path='disk')}"
+    path = f'label_replace({busy} unless {limited}, "path", "disk", "", "")'
+    return Recording(PATH_SECONDS, f'{full} or label_replace({path}, "direction", "busy", "", "")')
 
 
 def own_time(terms: Terms) -> Recording:
@@ -61,8 +71,15 @@ def own_time(terms: Terms) -> Recording:
     )
     whole = f"sum without (state, cause) ({rate(accounting.STATE_SECONDS, over)}) > 0"
     share = f"sum without (state, cause) ({own}) / ({whole})"
-    of_job = f"{share} * on ({GPU}) group_left (job_id) ({ONE_JOB})"
-    return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, job_id) ({of_job})")
+    return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, job_id) ({of_job(share)})")
+
+
+def of_job(value: str) -> str:
+    """A value of GPUs with the id of their job; nothing of a GPU that several share, or that no
+    scheduler gave."""
+    named = pick(workload.JOB_INFO, job_id="!=")
+    alone = f"count by ({GPU}) ({workload.JOB_INFO}) == 1"
+    return f"{value} * on ({GPU}) group_left (job_id) ({named} and on ({GPU}) {alone})"
 
 
 def of_spec(_: Terms) -> Recording:

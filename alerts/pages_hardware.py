@@ -78,7 +78,7 @@ HOT = Page(
     "DgxGpuHot",
     "The core, or the memory, is at the temperature that the GPU itself states as its limit. It "
     "slows down next, and shuts down after that. `sign` peers, as information: it is far from its "
-    "limit, and 8 degrees warmer than the GPUs at its place in other nodes at work.",
+    "limit, and 8 degrees warmer than the GPUs at its place in the other nodes of its job.",
     (
         "`nvidia-smi -q -d TEMPERATURE -i GPU`",
         "`dgx_gpu_temperature_margin_celsius` of all GPUs: one hot GPU is its heat sink, all of "

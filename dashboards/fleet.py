@@ -209,6 +209,7 @@ LOSSES = Row(
             ),
             stacked=True,
             whole=True,
+            every="5m",
             overrides=of_states(),
         ),
         table(

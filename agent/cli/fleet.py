@@ -1,4 +1,4 @@
-"""A simulated fleet in one process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED`.
+"""A simulated fleet in one process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED [CUT]`.
 
 `dgx-telemetry up --fleet` starts it. One agent lives for each kind of load that is in the fleet;
 each node tells what one of them does (agent/simulator/README.md).
@@ -21,7 +21,7 @@ from agent.model import Sample
 from agent.polling.intervals import TICK
 from agent.simulator.fleet_machine import FleetMachine
 from agent.simulator.fleet_node import SimulatedNode
-from agent.simulator.fleet_plan import CLUSTER, NodePlan, plan
+from agent.simulator.fleet_plan import CLUSTER, POWER_CUT, NodePlan, plan
 from agent.sources.workload import JOB_INFO, JobConfig
 from exporters.fleet import FleetServer, Read
 
@@ -165,11 +165,11 @@ async def serve(fleet: SimulatedFleet, host: str, port: int) -> None:
         await ticking  # what broke is told
 
 
-def main(number: str, system: str, listen: str, speed: str) -> int:
-    """Serve a fleet; the exit status."""
+def main(number: str, system: str, listen: str, speed: str, cut: str = str(POWER_CUT)) -> int:
+    """Serve a fleet whose last rack loses its power after `cut` seconds; the exit status."""
     host, _, port = listen.rpartition(":")
     try:
-        fleet = SimulatedFleet(plan(int(number)), system, SystemClock(float(speed)))
+        fleet = SimulatedFleet(plan(int(number), float(cut)), system, SystemClock(float(speed)))
         asyncio.run(serve(fleet, host, int(port)))
     except BadInput as error:
         print(error, file=sys.stderr)

@@ -107,17 +107,19 @@ ROLES: tuple[tuple[str, Sequence[Phase]], ...] = (
 )
 """Whose job a node has, and what it is like; in turn, for all without an event of their own."""
 
-POWER_CUT = Outage(300.0, 600.0, 3600.0)
+POWER_CUT = 300.0
+"""Seconds until the last rack loses its power, for ten minutes of each hour."""
+
 TAKEN_OUT = 900.0
 OTHER_VERSION = "0.0.9"
 
 
-def plan(number: int) -> tuple[NodePlan, ...]:
+def plan(number: int, power_cut: float = POWER_CUT) -> tuple[NodePlan, ...]:
     """The nodes of a fleet; raises BadInput for a number that cannot be."""
     if not FEWEST <= number <= MOST:
         raise BadInput(f"a fleet has {FEWEST} to {MOST} nodes, not {number}")
     nodes = [*_joint(min(JOINT, number // 2)), *_others(min(JOINT, number // 2), number)]
-    return tuple(_eventful(nodes))
+    return tuple(_eventful(nodes, Outage(power_cut, 600.0, 3600.0)))
 
 
 def _rack(number: int) -> str:
@@ -142,16 +144,16 @@ def _others(first: int, last: int) -> Iterator[NodePlan]:
         yield NodePlan(number, _rack(number), phases, job, shift)
 
 
-def _eventful(nodes: Sequence[NodePlan]) -> Iterator[NodePlan]:
+def _eventful(nodes: Sequence[NodePlan], cut: Outage) -> Iterator[NodePlan]:
     """What happens to single nodes, and to the last rack."""
     joint, racks = min(JOINT, len(nodes) // 2), _rack(len(nodes))
     for node in nodes:
         place = node.number - joint
         if node.rack == racks != _rack(1):
-            yield replace(node, outage=POWER_CUT)
+            yield replace(node, outage=cut)
         elif place == 3:
             yield replace(node, phases=(Phase("gpu-lost"),), shift=0.0)
-        elif place == 5:
+        elif node.number == 2:
             yield replace(node, warmer=9.0)
         elif place == 6:
             yield replace(node, symbol_errors=40.0)

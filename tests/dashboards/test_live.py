@@ -147,7 +147,7 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
         for asked in queries()
         if re.search(r"\bEmpty |\bNo line ", asked.panel["description"])
     }
-    off = {("dgx-fleet", panel) for panel in OF_THE_ILL}
+    off = {("dgx-fleet", panel) for panel in (*OF_THE_ILL, "InfiniBand of the cluster, sent")}
     off |= {("dgx-gpu", "Memory of each process"), ("dgx-gpu", "Jobs")}
     off |= {("dgx-gpu", title) for title in ("Confidence in the step", "Length of a step")}
     off |= {("dgx-gpu", title) for title in ("Steps per second", "Collectives per second")}

@@ -102,11 +102,12 @@ def monitoring(
         for program in (alertmanager, prometheus):
             stack.enter_context(started(program, folder / f"{program.name}.log"))
         for program in (alertmanager, prometheus):
-            eventually(partial(_ready, program), 30, f"{program.name} is ready")
+            eventually(partial(answers, program), 30, f"{program.name} is ready")
         yield ports
 
 
-def _ready(program: programs.StackProgram) -> bool:
+def answers(program: programs.StackProgram) -> bool:
+    """Whether it says that it is ready."""
     try:
         with urlopen(program.address + program.ready.lstrip("/"), timeout=5) as page:
             return bool(page.status == 200)

@@ -107,6 +107,7 @@ def slow(s: System) -> Iterator[Case]:
     yield Case(SLOW, "since two minutes", joint(s, {BOX: BUSY, **others}, minutes=1.75))
     apart = {**joint(s, others), **joint(s, {BOX: BUSY}, job="8")}
     yield Case(SLOW, "in a job of its own", apart)
+    yield Case(SLOW, "of no known job", joint(s, {BOX: BUSY, **others}, job=""))
     disk = {"busy/none": 0.8, "starved/disk": 0.2}
     starving = joint(s, {BOX: disk, **dict.fromkeys(OTHERS, waits(0.2))})
     yield Case(SLOW, "it starves for its disks, and the others for it", starving, told)
@@ -126,17 +127,21 @@ def slow(s: System) -> Iterator[Case]:
 
 
 def odd(s: System) -> Iterator[Case]:
-    def degrees(own: float, work: float = 1.0) -> Series:
+    def degrees(own: float, work: float = 1.0, job: str = "7") -> Series:
         points = {node: own if node == BOX else 60.0 for node in NODES}
-        warm = {
+        warm: Series = {
             of_gpu(temperature.TEMPERATURE, s, instance=n): steady(p, 6) for n, p in points.items()
         }
+        warm |= {of_gpu(JOB_INFO, s, instance=n, job_id=job): steady(1.0, 6) for n in NODES}
         return warm | {of_gpu(activity.ACTIVITY, s, instance=n): steady(work, 6) for n in NODES}
 
     name = "DgxGpuHot"
-    yield Case(name, "warmer than its peers", degrees(69.0), (on(s, "info", sign="peers"),))
+    yield Case(
+        name, "warmer than its peers", degrees(69.0), (on(s, "info", sign="peers", job_id="7"),)
+    )
     yield Case(name, "a little warmer than its peers", degrees(66.0))
     yield Case(name, "warmer, and nobody works", degrees(69.0, 0.1))
+    yield Case(name, "warmer, and of no known job", degrees(69.0, job=""))
     port = {"device": "mlx5_1", "port": "1"}
 
     def errors(own: float, others: float) -> Series:

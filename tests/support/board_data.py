@@ -44,7 +44,7 @@ def played(machine: str) -> tuple[float, list[str]]:
     """A simulated machine over its minutes: when they end, and its samples with their times."""
     bench = simulated(machine)
     lines: list[str] = []
-    records = BoardRecords()
+    records = BoardRecords(EVERY)
     for _ in range(seconds_of(machine) // EVERY):
         bench.run(EVERY)
         scrape = bench.scrape()

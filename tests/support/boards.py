@@ -68,7 +68,8 @@ def shown(
     at: float | None = None,
 ) -> list[Series]:
     """What a panel shows of one node at a time, or now; `windows` are Grafana's own variables."""
-    variables = {"job": "dgx-telemetry", "instance": instance, "gpu": ".+", **windows}
+    places = {"cluster": ".*", "rack": ".*"}
+    variables = {"job": "dgx-telemetry", "instance": instance, "gpu": ".+", **places, **windows}
     expr = substituted(asked.target["expr"], **variables)
     if asked.target["instant"]:
         return prometheus.now(expr, at)

@@ -55,7 +55,7 @@ LIT: dict[str, Lit] = {
     # One GPU of eight starves, and the others are idle: an eighth of the node's time.
     "dgx-h100:starved-pcie": {
         **OF_SOME_GPUS,
-        **dict.fromkeys(OF_ALL_GPUS, "yellow"),
+        **dict.fromkeys((*OF_ALL_GPUS, "dgx-fleet/Time lost, by node and cause"), "yellow"),
         **FULL_IN,
         **red("dgx-links/PCIe saturation"),
     },

@@ -1,0 +1,79 @@
+"""A simulated fleet in real Prometheus and Alertmanager: what arrives of a rack, and of a node."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.stack import files, programs
+from agent.stack.ports import choose
+from alerts.build import alertmanager, rules
+from alerts.receivers import Receivers
+from tests.stack.daemons import FREE, answers, started
+from tests.stack.receivers import Inbox, webhook
+from tests.stack.running import eventually
+from tests.support.prometheus import wait_for
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(500)]
+
+NODES, CUT, SCALE = 12, 60.0, 1 / 3
+"""Three racks, of which the last loses its power after so many seconds, and one job over six nodes;
+the rules are three times as fast."""
+
+DARK = {f"dgx-{number:03d}:9935" for number in range(9, 13)}
+SLOW = "dgx-004:9935"
+ARRIVED = 240.0
+"""Seconds until both have arrived: three times less than users wait."""
+
+
+@pytest.fixture(scope="module")
+def inbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inbox]:
+    folder: Path = tmp_path_factory.mktemp("fleet")
+    ports = choose(FREE)
+    rule_files = rules(Settings(), SCALE)
+    with ExitStack() as stack:
+        inbox = stack.enter_context(webhook())
+        told = Settings(Receivers(webhook_url=f"http://127.0.0.1:{inbox.port}/alerts"))
+        texts = {
+            **rule_files,
+            **alertmanager(told, SCALE),
+            "prometheus.yaml": files.prometheus(
+                ports, files.FLEET_SCRAPE_SECONDS * SCALE, list(rule_files), fleet=True
+            ),
+        }
+        for name, text in texts.items():
+            (folder / name).write_text(text)
+        fleet = programs.fleet_program(ports.agent, NODES, "dgx-1-v100", 1.0)
+        fleet = replace(fleet, arguments=[*fleet.arguments, f"{CUT:g}"])
+        stack.enter_context(started(fleet, folder / "fleet.log"))
+        wait_for(fleet.address + fleet.ready.lstrip("/"))
+        for program in (
+            programs.alertmanager_program(programs.ALERTMANAGER.need(), ports.alertmanager, folder),
+            programs.prometheus_program(programs.PROMETHEUS.need(), ports.prometheus, folder),
+        ):
+            stack.enter_context(started(program, folder / f"{program.name}.log"))
+            eventually(partial(answers, program), 60, f"{program.name} is ready")
+        yield inbox
+
+
+def test_a_rack_without_power_is_one_alert(inbox: Inbox) -> None:
+    def gone() -> list[str]:
+        return [d.text for d in list(inbox.deliveries) if d.labels.get("sign") == "rack"]
+
+    eventually(gone, ARRIVED, "the rack")
+    assert len(gone()) == 1
+    assert "nodes of rack r03 of cluster simulated have not answered" in gone()[0]
+    assert {d.instance for d in inbox.deliveries if d.name == "DgxAgentDown"} & DARK == set()
+
+
+def test_the_node_that_holds_up_its_job_is_named(inbox: Inbox) -> None:
+    def slow() -> list[str]:
+        return [d.text for d in list(inbox.deliveries) if d.name == "DgxNodeSlow"]
+
+    eventually(slow, ARRIVED, "the slow node")
+    assert {d.instance for d in inbox.deliveries if d.name == "DgxNodeSlow"} == {SLOW}
+    assert "holds up job 4711" in slow()[0]
