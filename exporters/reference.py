@@ -41,8 +41,8 @@ COST = """\
 Series of a simulated node that trains, a minute after the agent's start, and the size of its scrape
 before gzip, which takes it to a tenth. At one scrape each 15 s, samples a second are series / 15;
 `deploy/fleet/README.md` has what Prometheus and VictoriaMetrics need for them. Beside these there
-are some seven of the agent's process, five that Prometheus makes of each scrape, and what you
-switch on: `[job] info`, `[process] series`.
+are seven of the agent's process, five that Prometheus makes of each scrape, and what you switch on
+with `[job] info`, `[process] series`.
 
 `[metrics] set = "small"` keeps what the boards and rules that come with the agent need;
 `[nvlink] per_link = false` leaves out bytes and limits of single links, which the board of links
