@@ -42,7 +42,8 @@ def nodes_missing(terms: Terms) -> tuple[Alert, Alert]:
     names = list_of(SCRAPED, "instance", "== 0", "cluster", "rack", job=JOB, drained="")
     in_rack, in_cluster = f"count by ({OF_RACK})", f"count by ({OF_CLUSTER})"
     share = "{share} ({silent}) >= 2 and {share} ({silent}) / {share} ({all}) >= 0.5"
-    rack = share.format(share=in_rack, silent=SILENT, all=IN_SERVICE)
+    racked = IN_SERVICE.replace("}", ', rack!=""}')  # nodes of no rack have no switch in common
+    rack = share.format(share=in_rack, silent=f"{racked} == 0", all=racked)
     cluster = share.format(share=in_cluster, silent=SILENT, all=IN_SERVICE)
     racks = f"{in_cluster} ({in_rack} ({UP})) > 1"
     look = "Look at its power, its switch and the way to it, before you look at any node."

@@ -21,7 +21,7 @@ def test_a_job_is_shown_with_its_steps_and_then_its_receipt(
         page.go(fleet.page("one"))
         page.until(lambda p: "steps/s" in text(p, ".job-rate"), PATIENCE, "steps per second")
         page.until(lambda p: points(p) >= 2, PATIENCE, "a curve")
-        assert "GPU 0-3" in text(page, ".job strong")
+        assert "GPUs 0-3" in text(page, ".job strong")
         assert "busy" in text(page, ".job-shares")
         fleet.play("one", "hang")
         page.until(lambda p: "rank 1" in text(p, ".job p"), PATIENCE, "whom the others wait for")

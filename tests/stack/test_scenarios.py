@@ -87,7 +87,7 @@ def test_a_node_that_is_down_silences_its_other_alerts(scenario_run: ScenarioRun
 
 
 def test_an_email_arrives(scenario_run: ScenarioRun) -> None:
-    mails = [mail for mail in scenario_run.inbox.mails if "critical on gpu-lost" in mail]
+    mails = [mail for mail in scenario_run.inbox.mails if "(critical) on gpu-lost" in mail]
     assert mails
     text = mails[0].replace("=\r\n", "")
     assert "To: operator@example.com" in text
