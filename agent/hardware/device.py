@@ -48,6 +48,8 @@ ARCHITECTURES = {
 }
 """`nvmlDeviceGetArchitecture`."""
 
+MIG_MODE = "nvmlDeviceGetMigMode"
+
 
 class NvmlDevice:
     """One GPU of a connected library. Raises Absent wherever NVML does not answer."""
@@ -55,12 +57,12 @@ class NvmlDevice:
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.nvml = nvml
         self.handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
+        self.unsure = False  # a refusal that may not last decided what is read: query it again
         self.mig = False
         self.mig = self._mig_mode()
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
         self.lost_at: float | None = None  # when it no longer answered, on the agent's clock
-        self.unsure = False  # a refusal that may not last decided what is read: query it again
         self.releases: list[Callable[[], None]] = []
         self.has_processes = False  # a compute process is on it (source `process` keeps this)
         self.activity_changed = False  # something changed: prompt reads run at once
@@ -79,6 +81,9 @@ class NvmlDevice:
         try:
             return self.nvml.call(function, self.handle, *args, **options)
         except Absent as absent:
+            if absent.reason is Reason.UNSUPPORTED and function != MIG_MODE:
+                # Refused for as long as MIG is on, which may be over at the next look.
+                self.unsure = self.unsure or self.mig_switched()
             raise self._in_mig(absent) from absent
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
@@ -140,7 +145,7 @@ class NvmlDevice:
 
     def _mig_mode(self) -> bool:
         try:
-            return bool(self.get("MigMode")[0])
+            return bool(self.ask(MIG_MODE)[0])
         except Absent as absent:
             if absent.reason in FINAL:
                 raise

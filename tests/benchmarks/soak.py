@@ -36,6 +36,7 @@ from exporters.prometheus import Exposition
 from exporters.snapshot_json import document
 from tests.support.frozen_clock import FrozenClock
 from tests.support.hotplug import Hotplug
+from tests.support.machine_controls import reload_driver, set_mig
 from tests.support.machines import OPENMETRICS, TEXT, AgentBench
 from tests.support.random_faults import CALM, XIDS, RandomFaults
 
@@ -178,7 +179,7 @@ def named(metric: Metric, labels: tuple[str, ...]) -> Iterator[str]:
 
 def build(system: str, gpus: int | None = None, config: Settings | None = None) -> Soak:
     """A soak of a simulated system, or of one with fewer GPUs, that has been in calm for a while
-    and has seen each XID."""
+    and has seen each XID, and MIG."""
     clock = FrozenClock()
     parsed = simulation.parse(f"{system}:{CALM}")
     smaller = replace(parsed.system, buses=parsed.system.buses[:gpus])
@@ -190,6 +191,10 @@ def build(system: str, gpus: int | None = None, config: Settings | None = None) 
     for gpu in machine.gpus:
         for code in XIDS:
             machine.driver.xid(gpu.index, code)
+    set_mig(machine, 0, on=True)
+    bench.run(ROUND - STORMY)
+    reload_driver(machine)
+    set_mig(machine, 0, on=False)
     bench.run(ROUND - STORMY)
     exposition = Exposition(lambda: agent.poller.latest, clock)
     feed = Feed(view_of(agent, hardware))
