@@ -9,6 +9,9 @@ from tests.alerts.test_rules import cases
 from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET, Case, group
 from tests.support.alert_replay import rules_of, run_promtool
 
+pytestmark = pytest.mark.timeout(600)
+"""One promtool renders all of them, when other tests leave it a processor."""
+
 QUOTED = r'"((?:[^"\\]|\\.)*)"'
 LIMIT = re.compile(r"\(limit|, limit|its limit is|\d+[A-Za-z/]* of \d+")
 """A figure stands beside its limit: `(limit 25%)`, `7 of 8 GPUs`, `25GB/s of 50GB/s`."""
