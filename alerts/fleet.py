@@ -4,9 +4,10 @@ from agent.model import Metric, gauge
 from agent.polling.health import BUILD_INFO
 from agent.sources import activity, infiniband, temperature
 from alerts.agent import IN_SERVICE, JOB, UP
-from alerts.fleet_records import OWN_TIME, PLACE, median, node_steps, of_job, several
+from alerts.fleet_records import OWN_TIME, PLACE, median, of_job, several
 from alerts.model import Alert, Group, Recording
 from alerts.promql import NODE, increase, pick
+from alerts.records import job_steps
 from alerts.spans import Terms, span
 from alerts.values import seconds
 from alerts.words import COUNT, GPU, SHARE, list_of
@@ -72,7 +73,7 @@ def nodes_missing(terms: Terms) -> tuple[Alert, Alert]:
 
 
 def node_removed(terms: Terms) -> Alert:
-    """A node that was asked within the day, and is no target any more: somebody took it out."""
+    """A node that was asked within the hour, and is no target any more: somebody took it out."""
     window = "1h"
     known = f"group by ({PLACE}, {NODE}) (last_over_time({UP}[{terms.over(window)}]))"
     return Alert(
@@ -92,7 +93,7 @@ def node_slow(terms: Terms) -> tuple[Alert, Alert]:
     """A node slower than its like under the same job: the others wait for it, or make more
     steps."""
     share, job = terms.thresholds.slower_node_share, "{{ $labels.job_id }}"
-    steps = pick(node_steps(terms), job_id="!=")
+    steps = pick(job_steps(terms), job_id="!=")
     joined = "on (cluster, job_id) group_left ()"
     own = f"{OWN_TIME} - {joined} {median(OWN_TIME)}"
     fewer = f"1 - {steps} / {joined} ({median(steps)} > 0)"

@@ -11,7 +11,6 @@ from agent.model import Cause, State
 from agent.sources import disk, infiniband, nvlink, power, workload
 from alerts.model import Group, Recording
 from alerts.promql import GPU, NODE, increase, pick, rate
-from alerts.records import job_steps
 from alerts.spans import Terms
 
 PLACE = "cluster, rack, node"
@@ -117,11 +116,6 @@ def node_records(terms: Terms) -> Group:
     """What alerts and graphs of fleets need each minute."""
     rules = own_time(terms), of_spec(terms), power_of_rack(terms), *of_network(terms)
     return Group("dgx-fleet-nodes", rules, every="1m")
-
-
-def node_steps(terms: Terms) -> Recording:
-    """Steps a second of each job on each node; recorded by `dgx-records`."""
-    return job_steps(terms)
 
 
 def median(record: str) -> str:

@@ -23,10 +23,8 @@ from agent.simulator.fleet_machine import FleetMachine
 from agent.simulator.fleet_node import SimulatedNode
 from agent.simulator.fleet_plan import CLUSTER, POWER_CUT, NodePlan, plan
 from agent.sources.workload import JOB_INFO, JobConfig
+from agent.stack.inventory import PORT
 from exporters.fleet import FleetServer, Read
-
-PORT = 9935
-"""What the label `instance` says, wherever the fleet really listens: as of real nodes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +84,7 @@ class SimulatedFleet:
             {
                 "targets": [f"{one.address}:{self.server.port}"],
                 "labels": {
-                    "instance": f"{one.name}:{PORT}",
+                    "instance": f"{one.name}:{PORT}",  # as of real nodes
                     "cluster": CLUSTER,
                     "rack": one.rack,
                     "node": one.name,
