@@ -24,7 +24,8 @@ def printable(text: str) -> str:
 class LogEvent:
     """The message of a log record: the name of an event, and its fields as values.
 
-    Formatters take the two apart; as text it is `event=NAME key=value`, on one line.
+    Formatters take the two apart; as text it is `event=NAME key=value`, on one line, and any
+    formatter can write it: a name that a driver or a tape made up commands no terminal.
     """
 
     def __init__(self, name: str, /, **fields: str | float | bool | None) -> None:
@@ -33,7 +34,7 @@ class LogEvent:
 
     def __str__(self) -> str:
         pairs = {"event": self.name, **self.fields}
-        return " ".join(f"{key}={_quoted(value)}" for key, value in pairs.items())
+        return printable(" ".join(f"{key}={_quoted(value)}" for key, value in pairs.items()))
 
 
 def _quoted(value: str | float | bool | None) -> str:

@@ -46,6 +46,10 @@ def test_a_name_commands_no_terminal() -> None:
     event = LogEvent("gpu_found", model="K\x1b[2J\r\u202e\udc80")
     told = logging.LogRecord("agent", logging.INFO, "x", 1, event, (), None)
     assert LogfmtFormatter().format(told).endswith(r"model=K\x1b[2J\r\u202e\udc80")
+    assert (
+        logging.Formatter().format(told).encode()
+        == rb"event=gpu_found model=K\x1b[2J\r\u202e\udc80"
+    )
 
 
 def test_json_gives_the_value_back() -> None:
