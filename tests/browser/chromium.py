@@ -18,7 +18,7 @@ FLAGS = (
     "--force-color-profile=srgb",
 )
 TIMEOUT = 30.0  # s that an answer may take: two cores are shared
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 Json = dict[str, Any]
 

@@ -44,7 +44,7 @@ CAUGHT = """new Promise((resolve) => {
 
 @pytest.fixture(scope="module")
 def fleet(machines: Callable[..., Machines]) -> Machines:
-    return machines(2, **MACHINES)
+    return machines(1, **MACHINES)
 
 
 @pytest.fixture

@@ -22,12 +22,14 @@ from tests.support.boards import (
     shown,
     substituted,
 )
+from tests.support.nightly import shortly
 from tests.support.prometheus import Prometheus
 
 T = TypeVar("T")
 pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
 
-SYSTEMS = ("dgx-1-p100", "dgx-1-v100", "dgx-station-v100", "dgx-h100")
+SHORT = ("dgx-station-v100", "dgx-h100")
+SYSTEMS = ("dgx-1-p100", "dgx-1-v100", *SHORT)
 HUNG = "dgx-h100:driver-hang"
 """Simulated minutes wait for nobody: only a live agent can have a call that hangs."""
 
@@ -108,9 +110,12 @@ SOMETIMES = {
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def live(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
     folder = tmp_path_factory.mktemp("prometheus")
-    machines = {system: f"{system}:training" for system in SYSTEMS}
+    systems = SYSTEMS if request.config.getoption("--nightly") else SHORT
+    machines = {system: f"{system}:training" for system in systems}
     with (
         agents({**machines, "hung": HUNG}, folder) as targets,
         Prometheus(folder, targets, [ALERT, *RECORDS]) as server,
@@ -131,7 +136,7 @@ def is_empty(live: Prometheus, asked: Asked, instance: str) -> bool:
     return not shown(live, asked, instance, WINDOWS)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", shortly(SYSTEMS, SHORT))
 def test_every_query_answers_on_each_system(live: Prometheus, system: str) -> None:
     def empty() -> set[tuple[str, str, str]]:
         found = {asked.place for asked in queries() if is_empty(live, asked, system)}
@@ -157,7 +162,7 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
     assert told == all_but_columns | {("dgx-fleet", "Firing alerts")} | off
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", shortly(SYSTEMS, SHORT))
 def test_variables_have_values_on_each_system(live: Prometheus, system: str) -> None:
     for board in boards().values():
         for variable in board["templating"]["list"][1:]:

@@ -61,13 +61,20 @@ def simulated(name: str, config: Settings | None = None, gpus: int | None = None
     `gpus` alone, for who would only see more of the same: each costs 3 ms a tick. The links of the
     others lead from GPU to GPU, and they are always whole."""
     clock = FrozenClock()
-    parsed = simulation.parse(name)
-    buses = parsed.system.buses
-    system = replace(parsed.system, buses=buses[:gpus] if parsed.system.switched else buses)
-    machine = simulation.build(replace(parsed, system=system), clock)
+    machine = simulation.build(first_gpus(name, gpus), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     return AgentBench(
         build_agent(config or Settings(), hardware, clock, inline=True), clock, machine
+    )
+
+
+def first_gpus(name: str, count: int | None) -> simulation.Simulation:
+    """The machine of a name, with its first GPUs alone where it has NVSwitches."""
+    parsed = simulation.parse(name)
+    buses = parsed.system.buses
+    return replace(
+        parsed,
+        system=replace(parsed.system, buses=buses[:count] if parsed.system.switched else buses),
     )
 
 

@@ -47,7 +47,7 @@ HEALTHY = ("dgx-1-p100", "dgx-1-v100", "dgx-station-v100", "dgx-a100", "dgx-h100
 @pytest.mark.parametrize("machine", WRONG)
 def test_a_fault_is_found_and_named(machine: str) -> None:
     assert WRONG[machine] in "\n".join(
-        told(simulated(machine).run(65 if machine in SLOWLY else 12))
+        told(simulated(machine, gpus=2).run(65 if machine in SLOWLY else 12))
     )
 
 

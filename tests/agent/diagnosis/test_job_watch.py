@@ -14,6 +14,7 @@ from agent.sources.workload import JobConfig
 from exporters.job_words import jobs_document, row
 from tests.support.machine_controls import start_process, stop_process
 from tests.support.machines import AgentBench, simulated
+from tests.support.nightly import shortly
 
 SMALL = "dgx-station-v100"
 
@@ -73,10 +74,13 @@ def test_a_hang_is_told_within_15_s_with_its_rank() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *(f"{SMALL}:checkpoint", f"{SMALL}:training", "dgx-h100:late-rank", f"{SMALL}:held"),
-        *("dgx-h100:starved-peer", f"{SMALL}:starved-disk", "dgx-h100:no-demand"),
-    ],
+    shortly(
+        [
+            *(f"{SMALL}:checkpoint", f"{SMALL}:training", "dgx-h100:late-rank", f"{SMALL}:held"),
+            *("dgx-h100:starved-peer", f"{SMALL}:starved-disk", "dgx-h100:no-demand"),
+        ],
+        {f"{SMALL}:checkpoint", f"{SMALL}:held", "dgx-h100:late-rank", "dgx-h100:no-demand"},
+    ),
 )
 def test_what_works_or_waits_for_work_does_not_hang(name: str) -> None:
     bench = simulated(name, gpus=4)

@@ -7,6 +7,7 @@ from agent.diagnosis import pulses
 from agent.model import Reason
 from agent.simulator import build, parse
 from tests.support.machines import AgentBench, simulated
+from tests.support.nightly import shortly
 from tests.support.simulated_machine import gpu
 
 ENDS, COUNTED = 90, 40
@@ -21,12 +22,18 @@ def true_step(bench: AgentBench, index: int) -> float:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *("dgx-h100:training", "dgx-a100:training", "dgx-station-v100:training"),
-        *("dgx-1-p100:training", "dgx-h100:starved-disk", "dgx-h100:starved-peer"),
-        *("dgx-h100:late-rank", "dgx-h100:threads", "dgx-station-v100:throttled"),
-        "dgx-h100:exposed-communication",
-    ],
+    shortly(
+        [
+            *("dgx-h100:training", "dgx-a100:training", "dgx-station-v100:training"),
+            *("dgx-1-p100:training", "dgx-h100:starved-disk", "dgx-h100:starved-peer"),
+            *("dgx-h100:late-rank", "dgx-h100:threads", "dgx-station-v100:throttled"),
+            "dgx-h100:exposed-communication",
+        ],
+        {
+            *("dgx-h100:training", "dgx-a100:training", "dgx-h100:starved-disk"),
+            *("dgx-h100:late-rank", "dgx-station-v100:throttled"),
+        },
+    ),
 )
 def test_every_gpu_of_a_training_has_its_step_and_its_steps(name: str) -> None:
     bench = simulated(name, gpus=2).run(ENDS - COUNTED)

@@ -125,8 +125,8 @@ def test_another_graph_is_found_and_its_pairs_are_named(name: str, said: str) ->
 
 @pytest.mark.parametrize("scenario", ["nvlink-down", "gpu-lost"])
 def test_what_is_down_is_told_once(scenario: str) -> None:
-    bench = simulated(f"dgx-1-v100:{scenario}").run(95)
-    spec = SYSTEMS["dgx-1-v100"]
+    bench = simulated(f"dgx-station-v100:{scenario}").run(95)
+    spec = SYSTEMS["dgx-station-v100"]
     every = list(map(finding_text, findings(bench.agent.poller.latest, spec)))
     assert every
     assert not any("graph" in finding for finding in every)

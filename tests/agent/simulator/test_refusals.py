@@ -21,6 +21,7 @@ from agent.simulator import (
 )
 from agent.simulator.fields import ANSWERS
 from tests.support.machine_controls import set_mig
+from tests.support.nightly import shortly
 from tests.support.simulated_machine import (
     ALL_LINKS,
     FABRIC,
@@ -121,7 +122,11 @@ def ask_everything(machine: SimulatedSystem, index: int) -> Iterator[tuple[str, 
                 yield name, 0
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+ONE_OF_EACH = ("k40", "dgx-1-p100", "dgx-station-v100", "dgx-a100", "dgx-h200")
+"""A system of each architecture that the simulated library knows."""
+
+
+@pytest.mark.parametrize("system", shortly(SYSTEMS, ONE_OF_EACH))
 def test_every_scenario_of_a_system_answers_or_refuses(system: str) -> None:
     for name in scenarios.possible(system_models.ALL[system]):
         machine, clock = start(f"{system}:{name}", 0.3)

@@ -12,8 +12,10 @@ from agent.cli.assembly import Hardware
 from tests.hardware import saturation
 from tests.hardware.bench import Figure, Load, Watcher
 from tests.support.frozen_clock import FrozenClock
+from tests.support.machines import first_gpus
 
 BEFORE, LOAD, AFTER = 15, 40, 16
+GPUS = 2
 
 
 class FrozenWatcher(Watcher):
@@ -21,7 +23,7 @@ class FrozenWatcher(Watcher):
 
     def __init__(self, name: str) -> None:
         clock = FrozenClock()
-        machine = simulation.build(simulation.parse(name), clock)
+        machine = simulation.build(first_gpus(name, GPUS), clock)
         super().__init__(Hardware(lambda: machine.nvml, machine.host, simulated=True), clock=clock)
         self.machine = machine
 
@@ -116,7 +118,7 @@ def test_a_load_is_watched_until_its_last_bytes_are_read() -> None:
     span = saturation.watched(watcher, FakeLoad(watcher), LOAD)
     assert span == saturation.Span(BEFORE, BEFORE + LOAD)
     assert watcher.clock.monotonic() >= span.end + saturation.AFTERWARDS
-    assert not off(saturation.full(watcher, "nvlink", "gpu7", "receive", span))
+    assert not off(saturation.full(watcher, "nvlink", "gpu1", "receive", span))
 
 
 def test_a_load_that_fails_is_no_figure() -> None:

@@ -14,53 +14,46 @@ from tests.support.live_machines import watched
 
 OF_TIME = r", \d+ % of the time"
 
-OF_EIGHT = {
-    "training": ("good", "8 GPUs busy"),
-    "idle": ("good", "8 GPUs idle"),
-    "held": ("costly", "8 GPUs held by a process that does nothing"),
-    "starved-disk": ("costly", rf"8 GPUs starved by disk{OF_TIME}; disk md0 at 9. % of its limit"),
+OF_FOUR = {
+    "training": ("good", "4 GPUs busy"),
+    "idle": ("good", "4 GPUs idle"),
+    "held": ("costly", "4 GPUs held by a process that does nothing"),
+    "starved-disk": ("costly", f"4 GPUs starved by disk{OF_TIME}"),
     "starved-network": (
         "costly",
-        rf"8 GPUs starved by the network{OF_TIME}; network port eno1 at 9. % of its limit",
+        rf"4 GPUs starved by the network{OF_TIME}; network port enp1s0f0 at 9. % of its limit",
     ),
     "starved-pcie": (
         "costly",
-        rf"GPU 0 starved by PCIe{OF_TIME}; GPUs 1-7 idle; PCIe of GPU 0 at 9. % of its limit",
+        rf"GPU 0 starved by PCIe{OF_TIME}; GPUs 1-3 idle; PCIe of GPU 0 at 9. % of its limit",
     ),
-    "starved-cpu": ("costly", rf"8 GPUs starved by the CPU{OF_TIME}"),
-    "starved-host-thread": (
-        "costly",
-        rf"8 GPUs limited by one launch thread{OF_TIME}",
-    ),
-    "starved-peer": ("costly", rf"GPUs 1-7 starved by a slow peer{OF_TIME}; GPU 0 busy"),
+    "starved-cpu": ("costly", rf"4 GPUs starved by the CPU{OF_TIME}"),
+    "starved-host-thread": ("costly", rf"4 GPUs limited by one launch thread{OF_TIME}"),
+    "starved-peer": ("costly", rf"GPUs 1-3 starved by a slow peer{OF_TIME}; GPU 0 busy"),
     "nvlink-saturated": (
         "costly",
-        "8 GPUs communicating over NVLink; NVLink at 9. % of its limit",
+        "4 GPUs communicating over NVLink; NVLink at 9. % of its limit",
     ),
-    "infiniband-saturated": (
-        "costly",
-        r"8 GPUs communicating over InfiniBand; InfiniBand port mlx5_\d:1 at 9. % of its limit",
-    ),
-    "throttled": ("costly", "8 GPUs slowed down by heat"),
-    "gpu-hot": ("wrong", r"GPU 0: \d+ degrees? hotter than its operating range; 8 GPUs busy"),
-    "gpu-lost": ("wrong", "GPU 2 lost, 7 of 8 answer; GPUs 0, 1 and 3-7 busy"),
+    "throttled": ("costly", "4 GPUs slowed down by heat"),
+    "gpu-hot": ("wrong", r"GPU 0: \d+ degrees? hotter than its operating range; 4 GPUs busy"),
+    "gpu-lost": ("wrong", "GPU 2 lost, 3 of 4 answer; GPUs 0, 1 and 3 busy"),
     "nvlink-down": (
         "wrong",
-        r"GPU 0: 5 of 6 NVLinks are up \(down: 2\), and 1 more finding; 8 GPUs busy",
+        r"GPU 0: 3 of 4 NVLinks are up \(down: 2\), and 1 more finding; 4 GPUs busy",
     ),
     "nvlink-errors": (
         "wrong",
-        r"GPU 0: NVLink 1 has had \d+ errors since the last reset; 8 GPUs busy",
+        r"GPU 0: NVLink 1 has had \d+ errors since the last reset; 4 GPUs busy",
     ),
-    "pcie-degraded": ("wrong", "GPU 0: 8 of 16 PCIe lanes are in use; 8 GPUs busy"),
+    "pcie-degraded": ("wrong", "GPU 0: 8 of 16 PCIe lanes are in use; 4 GPUs busy"),
     "port-degraded": (
         "wrong",
-        "InfiniBand port mlx5_0:1 runs at 5 of 12.5 GB/s; 8 GPUs busy",
+        "Network port enp1s0f0 runs at 0.125 of 1.25 GB/s; 4 GPUs busy",
     ),
-    "xid": ("wrong", "GPU 0: XID 48, double-bit ECC error; its page .*, seen once; 8 GPUs busy"),
+    "xid": ("wrong", "GPU 0: XID 48, double-bit ECC error; its page .*, seen once; 4 GPUs busy"),
     "ecc": (
         "wrong",
-        r"GPU 0: \d+ uncorrected ECC errors? since the driver was loaded; 8 GPUs busy",
+        r"GPU 0: \d+ uncorrected ECC errors? since the driver was loaded; 4 GPUs busy",
     ),
 }
 OF_OTHERS = {
@@ -69,10 +62,17 @@ OF_OTHERS = {
         "GPU 0: a memory row could not be remapped, the GPU is due for replacement; 8 GPUs busy",
     ),
     "dgx-h100:training": ("good", "8 GPUs busy; HBM at 4. % of its limit"),
-    "dgx-station-v100:gpu-lost": ("wrong", "GPU 2 lost, 3 of 4 answer; GPUs 0, 1 and 3 busy"),
-    "dgx-station-v100:port-degraded": (
+    "dgx-1-v100:starved-disk": (
+        "costly",
+        rf"8 GPUs starved by disk{OF_TIME}; disk md0 at 9. % of its limit",
+    ),
+    "dgx-1-v100:infiniband-saturated": (
+        "costly",
+        r"8 GPUs communicating over InfiniBand; InfiniBand port mlx5_\d:1 at 9. % of its limit",
+    ),
+    "dgx-1-v100:port-degraded": (
         "wrong",
-        "Network port enp1s0f0 runs at 0.125 of 1.25 GB/s; 4 GPUs busy",
+        "InfiniBand port mlx5_0:1 runs at 5 of 12.5 GB/s; 8 GPUs busy",
     ),
     "k40:training": ("good", "The GPU is busy"),
     "k40:held": ("costly", "The GPU is held by a process that does nothing"),
@@ -83,7 +83,7 @@ OF_OTHERS = {
         "GPU 0: XID 62, internal micro-controller halt, seen once; the GPU is busy",
     ),
 }
-SCENARIOS = {f"dgx-1-v100:{name}": said for name, said in OF_EIGHT.items()} | OF_OTHERS
+SCENARIOS = {f"dgx-station-v100:{name}": said for name, said in OF_FOUR.items()} | OF_OTHERS
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
