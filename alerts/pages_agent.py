@@ -10,11 +10,12 @@ DOWN = Page(
     (
         "Is the machine up? `ping`, its service processor.",
         "`systemctl status dgx-telemetry`, `journalctl -u dgx-telemetry -n 50`, "
-        "`curl -s localhost:9935/-/healthy` on the machine.",
-        "The page Targets of Prometheus tells the error.",
+        "`curl -s localhost:9935/-/healthy` on the machine (its own `listen`; https with TLS).",
+        "The page Targets of Prometheus shows the error: a firewall, a password, a name.",
     ),
     (
-        "Start the machine, or `systemctl restart dgx-telemetry`.",
+        "If the machine is down, start it. If it is up, `sudo systemctl restart dgx-telemetry`; "
+        "its counters begin at 0 again.",
         "No target: look at the scrape configuration; its job is called dgx-telemetry.",
     ),
     "While the machine is maintained: drain it in Slurm, or list it below `[[drained]]` of the "
@@ -23,21 +24,24 @@ DOWN = Page(
 
 BLIND = Page(
     "DgxAgentBlind",
-    "The agent answers, and learns nothing new: its sources do not deliver (`sign` sources), some "
-    "values have expired (`sign` values), or it ticks no more (`sign` ticks). The usual "
-    "reason is a hung driver, which hangs nvidia-smi too. A machine that never had a driver does "
-    "not alert.",
+    "The agent answers, but its values no longer change: its sources do not deliver (`sign` "
+    "sources), some values have expired (`sign` values), or its loop has stopped (`sign` ticks). "
+    "The usual reason is a hung driver, which hangs nvidia-smi too. A machine that never had a "
+    "driver does not alert.",
     (
-        "`timeout 10 nvidia-smi`: does it hang?",
+        "`nvidia-smi & sleep 15; jobs`: is it still running? (A process that the driver holds ends "
+        "by no signal; `timeout` would wait for it too.)",
         "`dgx-telemetry check`, `journalctl -u dgx-telemetry -n 50`.",
         "`dgx_agent_source_up == 0` and `dgx_agent_absent_values` name what is missing and why.",
-        "`dmesg | tail`: XID 119 or 120, tasks blocked for more than 120 seconds.",
+        "`sudo dmesg -T | tail -50`: XID 119 or 120, tasks blocked for more than 120 seconds.",
     ),
     (
-        "`timeout 10 nvidia-smi` on the node hangs too: the driver hangs, and cannot be unloaded. "
-        "Drain the node and reboot it.",
-        "It answers: `systemctl restart dgx-telemetry`; if the alert comes back, attach "
-        "`dgx-telemetry check --bundle /tmp/bundle.tar.gz` to a report.",
+        "If nvidia-smi hangs: the driver hangs, and cannot be unloaded. Drain the node and reboot "
+        "it; if it does not come back within ten minutes, power cycle it through its service "
+        "processor (BMC).",
+        "If one source alone is down (disk, infiniband): `dgx-telemetry check` names its error.",
+        "If nvidia-smi answers: `sudo systemctl restart dgx-telemetry`; if the alert comes back, "
+        "attach `dgx-telemetry check --bundle /tmp/bundle.tar.gz` to a report.",
     ),
     "While a driver is being installed or updated.",
 )

@@ -5,43 +5,45 @@ from alerts.xids import table
 
 MISSING = Page(
     "DgxGpuMissing",
-    "Fewer GPUs answer than the system has. `sign` tells how it is known: `lost`, the agent saw "
-    "this GPU go; `fewer`, it never saw it; `no_driver`, the machine had GPUs and now has no "
+    "Fewer GPUs answer than the system has. `sign`: `lost`, the GPU stopped answering; `fewer`, it "
+    "has not answered since the agent started; `no_driver`, the machine had GPUs and now has no "
     "driver.",
     (
         "`nvidia-smi -L` and `dgx-telemetry check` list what answers.",
-        "`dmesg | grep -i xid`: 79 means that the GPU fell off the bus.",
+        "`sudo dmesg -T | grep -i xid`: 79 means that the GPU fell off the bus.",
         "`lspci -d 10de:` shows whether it is still on the bus.",
     ),
     (
         "Drain the node: jobs that use the GPU are dead already.",
-        "lost, fewer: reboot it, for a GPU that fell off the bus hears no reset; if it stays away, "
-        "switch the machine off and on.",
-        "no_driver: `sudo modprobe nvidia`; refused, `dmesg | grep -i nvrm` tells why, mostly a "
-        "driver that does not fit the kernel: install it again, or reboot.",
-        "A GPU that stays away, or goes again, needs a support case.",
+        "Save a bug report: `sudo nvidia-bug-report.sh`.",
+        "lost, fewer: reboot; a GPU that fell off the bus cannot be reset. If it does not come "
+        "back, power cycle the machine through its service processor (BMC), off for 30 seconds.",
+        "no_driver: `sudo modprobe nvidia`. If that fails, `sudo dmesg -T | grep -i nvrm` shows "
+        "why; usually the driver does not fit the kernel: install it again, then reboot.",
+        "If the GPU does not come back, or is lost again, open a support case.",
     ),
-    "A GPU that was taken out on purpose: set `system` in the configuration, or a spec sheet of "
-    "your own that says how many there are. While the driver is updated no GPU answers.",
+    "A GPU that was taken out on purpose: copy the system's sheet, set its `gpu_count`, and name "
+    "the copy in `system` (agent/specs/README.md). While the driver is updated no GPU answers.",
 )
 
 XID = Page(
     "DgxGpuXid",
-    "The driver reported an error by its XID code. What a code means, how much it matters and what "
-    "it wants first stands in the table below, from NVIDIA's catalogue; `action` on the alert is "
-    "that first step. A GPU that is lost is told by DgxGpuMissing instead.",
+    "The driver reported an error by its XID code. The table below says what each code means, how "
+    "severe it is and what to do first, from NVIDIA's catalogue; `action` on the alert is that "
+    "first step. For a GPU that is lost, DgxGpuMissing fires instead.",
     (
-        "`dmesg -T | grep -i xid` gives the time, the process, and for 144 to 150 the unit.",
+        "`sudo dmesg -T | grep -i xid` gives the time, the process, and for 144 to 150 the unit.",
         "`dgx_gpu_xid_errors_total` by GPU and code; `dgx-telemetry check`.",
     ),
     (
         "Several codes on one GPU: act on the worst; 43, 45, 63 and 154 follow others.",
-        "Do what the alert says first. `reset`: drain, `nvidia-smi --gpu-reset -i GPU`. `reboot`: "
-        "drain, reboot; the GPU no longer hears a reset. `memory`: reset, then `nvidia-smi -q -d "
+        "Before a reset or reboot, save a bug report: `sudo nvidia-bug-report.sh`.",
+        "Do what the alert says first. `reset`: drain the node, [reset the GPU](#reset). `reboot`: "
+        "drain, reboot; this GPU cannot be reset. `memory`: reset, then `nvidia-smi -q -d "
         "ROW_REMAPPER,PAGE_RETIREMENT -i GPU`; a failure there means replacement. `links`: "
         "`nvidia-smi nvlink -s -i GPU`, reset both ends. `restart_job`: tell the job's owner.",
-        "The same critical code again within a day after its reset or reboot: take the GPU out of "
-        "use, run `dcgmi diag -r 3`, open a support case.",
+        "If the same critical code comes again within a day of its reset or reboot: take the GPU "
+        "out of use and open a support case.",
     ),
     "Codes of severity info that a known program causes while it is developed.",
     tuple(table()),
@@ -57,7 +59,8 @@ ECC = Page(
     ),
     (
         "Stop the job; go back to a checkpoint from before.",
-        "Reset the GPU, so that the row is remapped or the page retired.",
+        "Save a bug report, then [reset the GPU](#reset), so that the row is remapped or the page "
+        "retired.",
         "If errors come back after the reset, open a support case.",
     ),
     "Never while jobs run on that GPU.",
@@ -95,15 +98,18 @@ HOT = Page(
 NVLINK_DOWN = Page(
     "DgxNvlinkDown",
     "The GPU has fewer NVLinks up than the system should have. Jobs that use several GPUs are "
-    "slow, fail, or fall back to PCIe. While a GPU is missing its links are not told.",
+    "slow, fail, or fall back to PCIe. While a GPU is missing, this alert is not sent for its "
+    "links.",
     (
         "`nvidia-smi nvlink -s -i GPU`; `dgx_nvlink_link_up == 0` names the links.",
         "With NVSwitches: `systemctl status nvidia-fabricmanager` and `dgx_nvlink_fabric_state`.",
-        "`dmesg | grep -iE 'xid.*74|sxid'`",
+        "`sudo dmesg -T | grep -iE 'xid .*: 74,|sxid'`",
     ),
     (
-        "Drain the node, restart the Fabric Manager where there is one, reset the GPUs or reboot.",
-        "Links that stay down are for a support case.",
+        "Drain the node, and save a bug report: `sudo nvidia-bug-report.sh`.",
+        "[Reset the GPUs](#reset), all at once. With NVSwitches: `sudo systemctl restart "
+        "nvidia-fabricmanager` after it. If that does not help, reboot.",
+        "If links stay down, open a support case.",
     ),
     "While the Fabric Manager starts.",
 )

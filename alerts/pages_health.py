@@ -5,72 +5,77 @@ from alerts.page import Page
 RECOVERY = Page(
     "DgxGpuRecoveryNeeded",
     "The driver (R570 and newer) asks for an action on the GPU: 1 reset, 2 reboot, 3 end "
-    "peer-to-peer traffic, 4 end it and reset, 5 restart IMEX. New jobs on that GPU fail or are in "
-    "doubt until it is done. While a critical XID error of the GPU is told, this is held back.",
+    "peer-to-peer traffic, 4 end it and reset, 5 restart IMEX. New jobs on that GPU fail or give "
+    "doubtful results until it is done. While an alert for a critical XID error of the GPU fires, "
+    "this one is held back.",
     (
         "`nvidia-smi -q -i GPU | grep -i 'recovery action'`, `dgx-telemetry check`.",
-        "`dmesg -T | grep -i xid` tells what came before.",
+        "`sudo dmesg -T | grep -i xid` shows what came before.",
     ),
     (
         "Drain the node (Slurm: `scontrol update nodename=NODE state=drain reason=gpu`).",
-        "1 and 4: `nvidia-smi --gpu-reset -i GPU` once nobody uses it. 2: reboot. 3: end the jobs "
-        "that span GPUs.",
-        "It asks again after that: reboot once; then open a support case.",
+        "Save a bug report: `sudo nvidia-bug-report.sh`.",
+        "1 and 4: [reset the GPU](#reset). 2: reboot. 3: end the jobs that use several GPUs. 5: "
+        "`sudo systemctl restart nvidia-imex` on each node of the NVLink domain, without jobs.",
+        "If the driver asks again after that: reboot once; then open a support case.",
     ),
     "Never while jobs are to run there.",
 )
 
 PENDING = Page(
     "DgxGpuPagesPending",
-    "Rows (Ampere and newer) or pages (up to Volta) of the GPU's memory are broken, and will be "
-    "replaced at its next reset. Until then the broken memory is in use, or lies idle.",
+    "Rows (Ampere and newer) or pages (before Ampere) of the GPU's memory are broken, and will be "
+    "replaced at its next reset. Until then programs that touch them can fail again.",
     (
         "`nvidia-smi -q -d ROW_REMAPPER -i GPU` (before Ampere `-d PAGE_RETIREMENT`)",
         "`dgx_gpu_row_remap_pending`, `dgx_gpu_retired_pages_pending`.",
     ),
     (
         "Let running jobs end; let no new one begin on the GPU.",
-        "`nvidia-smi --gpu-reset -i GPU`; before Ampere unload and load the driver, or reboot.",
-        "Look again: pending must be gone, and no failure told.",
+        "[Reset the GPU](#reset); before Ampere unload and load the driver, or reboot.",
+        "Look again: nothing may be pending, and no remapping may have failed.",
     ),
-    "Until the jobs of today have ended, if they write checkpoints.",
+    "Until today's jobs have ended, if they write checkpoints.",
 )
 
 RISING = Page(
     "DgxGpuEccRising",
-    "The memory wears out: it corrects many errors (`sign` corrected), or has nearly used up what "
-    "may be replaced (`sign` rows, pages). No job was hurt yet.",
+    "The memory wears out: it corrects many errors (`sign` corrected), or has nearly used up its "
+    "spare rows or pages (`sign` rows, pages). Corrected errors hurt no job; a row or page that "
+    "was replaced for an uncorrectable error did.",
     (
         "`nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT -i GPU`",
-        '`increase(dgx_gpu_ecc_errors_total{severity="corrected"}[1d])` of all GPUs of its kind.',
+        '`increase(dgx_gpu_ecc_errors_total{severity="corrected"}[1d])`: compare it with the other '
+        "GPUs.",
     ),
     (
-        "When the node is free: `dcgmi diag -r 3 -i GPU`.",
-        "Ask for service with its result; at the limit the GPU qualifies for replacement.",
+        "When the node is drained: `dcgmi discovery -l` shows the number N that DCGM has for the "
+        "GPU; `dcgmi diag -r 3 -i N` (some 15 minutes; nvidia-dcgm must run, and no job).",
+        "Open a support case with its result; at the limit the GPU qualifies for replacement.",
     ),
     "A burst after the node was moved or its cooling failed, once it is over.",
 )
 
 FABRIC = Page(
     "DgxFabricFault",
-    "The NVSwitch fabric is not whole. `sign`: `manager`, the Fabric Manager does not run; "
-    "`state`, GPUs have not joined; `health`, the fabric reports trouble of a GPU (`kind`); "
-    "`switch`, an "
-    "NVSwitch had a fatal error (SXid). CUDA fails on several GPUs, or on all.",
+    "The NVSwitch fabric has a fault. `sign`: `manager`, the Fabric Manager does not run; "
+    "`state`, GPUs have not joined; `health`, the fabric reports a fault of a GPU (`kind`); "
+    "`switch`, an NVSwitch had a fatal error (SXid). CUDA fails on several GPUs, or on all.",
     (
         "`systemctl status nvidia-fabricmanager`, `tail /var/log/fabricmanager.log`",
-        "`nvidia-smi -q | grep -A6 Fabric`; `dmesg -T | grep -i sxid`",
+        "`nvidia-smi -q | grep -A6 Fabric`; `sudo dmesg -T | grep -i sxid`",
         "`dgx_fabric_manager_running`, `dgx_nvlink_fabric_state`, `dgx_nvlink_fabric_health`, "
         "`dgx_nvswitch_errors_total`.",
     ),
     (
-        "manager: `systemctl start nvidia-fabricmanager`. It ends again: `nv-fabricmanager "
-        "--version` and `cat /proc/driver/nvidia/version` must tell the same version; install the "
-        "one that fits.",
-        "state: drain the node (running jobs may end), `systemctl restart nvidia-fabricmanager`; "
-        "GPUs that still wait after a minute want a reset of all GPUs, or a reboot.",
-        "health, switch: drain the node, reset all GPUs at once (`nvidia-smi --gpu-reset`, without "
-        "`-i`), or reboot; what comes back needs a support case.",
+        "manager: `sudo systemctl start nvidia-fabricmanager`. If it stops again, compare "
+        "`nv-fabricmanager --version` with `cat /proc/driver/nvidia/version`: they must be equal; "
+        "install the Fabric Manager of the driver's version.",
+        "state: drain the node (a restart can end every CUDA program on it), `sudo systemctl "
+        "restart nvidia-fabricmanager`; if GPUs still have not joined after a minute, reset all "
+        "GPUs or reboot.",
+        "health, switch: drain the node, save a bug report, [reset all GPUs](#reset) at once "
+        "(without `-i`), or reboot; if it comes back, open a support case.",
     ),
     "While the driver or the Fabric Manager is updated.",
 )
@@ -80,7 +85,7 @@ REPLAYS = Page(
     "The PCIe link of the GPU has to send packets again, more often than a link of its generation "
     "may. Copies are slower, and such a link fails in the end.",
     (
-        "`nvidia-smi -q -i GPU | grep -i replay`, `dmesg -T | grep -i aer`",
+        "`nvidia-smi -q -i GPU | grep -i replay`, `sudo dmesg -T | grep -i aer`",
         "`rate(dgx_pcie_replays_total[1h])` of all GPUs: one is its seat, all are the board's.",
     ),
     (
@@ -109,7 +114,7 @@ FLAPPING = Page(
     "DgxInfinibandFlapping",
     "A port went down and came up again, several times in half a day. Each time collectives of "
     "jobs over several nodes hang or fail.",
-    ("`dmesg -T | grep -i mlx5`, `mlxlink -d DEVICE -c`", "`dgx_infiniband_link_up`"),
+    ("`sudo dmesg -T | grep -i mlx5`, `mlxlink -d DEVICE -c`", "`dgx_infiniband_link_up`"),
     (
         "Drain the node if its jobs span nodes: each of them fails at the next flap.",
         "`mlxlink -d DEVICE -c` here and at the switch's port (`iblinkinfo` names it): errors and "
@@ -137,7 +142,7 @@ DISK = Page(
     "A disk shows a sign of failing (`kind`): controller, the kernel has given it up; temperature, "
     "it reports that it is too hot; file_system, its file system has recorded errors.",
     (
-        "`dmesg -T | grep -iE 'nvme|ata|ext4'`",
+        "`sudo dmesg -T | grep -iE 'nvme|ata|ext4'`",
         "`smartctl -a /dev/DISK` or `nvme smart-log /dev/DISK` (as root)",
     ),
     (

@@ -103,15 +103,16 @@ SLOWER = Page(
 
 HELD = Page(
     "DgxGpuHeldIdle",
-    "A process holds memory of the GPU, and nothing has run or moved on it all the while. Nobody "
-    "else can use it.",
+    "A process holds memory of the GPU, and neither the GPU nor that process has done anything for "
+    "as long as the limit says. Nobody else can use the GPU.",
     (
         "`nvidia-smi` lists the process; `ps -o pid,user,etime,cmd -p PID` its owner and age.",
         '`dgx_gpu_state{state="held"} == 1` now, `dgx_gpu_memory_used_bytes` for what it holds.',
     ),
     (
-        "Ask its owner whether it is still needed. Whoever forgot a notebook shuts its kernel down "
-        "himself; a server that waits for requests may be moved to a GPU that others share.",
+        "Ask its owner whether it is still needed. The owner of a forgotten notebook shuts its "
+        "kernel down; do not kill it. A server that waits for requests may be moved to a GPU that "
+        "others share.",
     ),
     "A service that must answer at once may be held for hours. Silence it by its GPU, or raise "
     "`alerts.held_window`.",
@@ -130,7 +131,8 @@ UNUSED = Page(
     (
         "Tell the owner: many jobs ask for more GPUs than their program is started on "
         "(`--gres=gpu:8`, and one rank), or keep a node for an interactive session.",
-        "`scancel ID`, or delete the pod, where nobody answers.",
+        "If the owner does not answer, your site's rules decide: this alert is no reason to cancel "
+        "a job at night.",
     ),
     "A job that first builds, downloads or waits for its other nodes touches its GPUs late: raise "
     "`alerts.unused_window`.",

@@ -19,8 +19,9 @@ HEAD = """<!doctype html>
 """
 TAIL = "\n</main>\n</body>\n</html>\n"
 
-ANCHORED = re.compile(r'<a id="(\w+)"></a>\w+')
+ANCHORED = re.compile(r'<a id="(\w+)"></a>(.+)')
 CODE = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\[([^]]+)\]\((#\w+)\)")
 RULE = re.compile(r"\|[-| ]+\|")
 
 
@@ -54,8 +55,9 @@ def _heading(line: str) -> str:
     marks, _, text = line.partition(" ")
     level = len(marks)
     if anchored := ANCHORED.fullmatch(text):
-        name = anchored[1]
-        return f'<h{level} id="{name.lower()}"><a id="{name}"></a>{name}</h{level}>'
+        name, title = anchored.groups()
+        other = f'<a id="{name}"></a>' if name != name.lower() else ""
+        return f'<h{level} id="{name.lower()}">{other}{title}</h{level}>'
     return f"<h{level}>{_inline(text)}</h{level}>"
 
 
@@ -67,4 +69,5 @@ def _rows(lines: list[str]) -> Iterator[str]:
 
 
 def _inline(text: str) -> str:
-    return CODE.sub(r"<code>\1</code>", escape(text, quote=False))
+    marked = CODE.sub(r"<code>\1</code>", escape(text, quote=False))
+    return LINK.sub(r'<a href="\2">\1</a>', marked)

@@ -22,6 +22,10 @@ UNNUMBERED = meaning(0)
 """What stands for every code that the catalogue lacks."""
 
 
+UNUSED = "a code that NVIDIA does not use"
+"""What the catalogue calls those."""
+
+
 class XidRule(NamedTuple):
     """The codes that matter alike and want the same first."""
 
@@ -102,10 +106,14 @@ def xid_error(terms: Terms) -> Iterator[Alert | Recording]:
 
 
 def table() -> Iterator[str]:
-    """The catalogue for the runbook: a line a code, in the order of the codes."""
-    yield "| XID | meaning | severity | first | GPUs |"
+    """The catalogue for the runbook: a line a code, in the order of the codes; those that NVIDIA
+    does not use are one line at the end."""
+    yield "| XID | meaning | severity | first step | GPUs |"
     yield "|---|---|---|---|---|"
     for m in sorted(catalogue().values(), key=lambda m: m.code):
         older = f"; up to Volta: {m.older}" if m.older else ""
         first = XID_ADVICE[m.action]
-        yield f"| {m.code} | {m.name}{older} | {m.severity.value} | {first} | {m.generations} |"
+        if m.name != UNUSED:
+            yield f"| {m.code} | {m.name}{older} | {m.severity.value} | {first} | {m.generations} |"
+    severity, first = UNNUMBERED.severity.value, XID_ADVICE[UNNUMBERED.action]
+    yield f"| others | {UNUSED}, or that is newer than this table | {severity} | {first} | all |"

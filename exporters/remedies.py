@@ -17,6 +17,7 @@ class Remedy(NamedTuple):
 
 
 RESET = "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU)."
+DIAGNOSE = "Drain the node and run dcgmi diag -r 3; then ask for the GPU's replacement."
 SERVICE = "Take the GPU out of use and ask for its replacement."
 RESEAT = "Reseat the GPU or its riser, look at lspci -vv (LnkSta), open a support case."
 TOPOLOGY = "Compare nvidia-smi topo -m with the system's; open a support case."
@@ -43,8 +44,8 @@ REMEDIES: Mapping[FindingKind, Remedy] = {
     FindingKind.PAGES_PENDING: Remedy(
         "DgxGpuPagesPending", "Let jobs end, then load the driver again or reboot."
     ),
-    FindingKind.ROWS_NEAR: Remedy("DgxGpuEccRising", f"Run dcgmi diag -r 3. {SERVICE}"),
-    FindingKind.PAGES_NEAR: Remedy("DgxGpuEccRising", f"Run dcgmi diag -r 3. {SERVICE}"),
+    FindingKind.ROWS_NEAR: Remedy("DgxGpuEccRising", DIAGNOSE),
+    FindingKind.PAGES_NEAR: Remedy("DgxGpuEccRising", DIAGNOSE),
     FindingKind.ECC_UNCORRECTED: Remedy(
         "DgxGpuEccUncorrected", f"Stop the job: its results are in doubt. {RESET}"
     ),
@@ -52,7 +53,8 @@ REMEDIES: Mapping[FindingKind, Remedy] = {
         "DgxFabricFault", "systemctl start nvidia-fabricmanager, of the driver's own version."
     ),
     FindingKind.FABRIC_STATE: Remedy(
-        "DgxFabricFault", "Restart the Fabric Manager; if it stays, reset the GPU or reboot."
+        "DgxFabricFault",
+        "Drain the node, restart the Fabric Manager; if it stays, reset the GPU or reboot.",
     ),
     FindingKind.FABRIC_HEALTH: Remedy(
         "DgxFabricFault", "Look at nvidia-smi nvlink -s and /var/log/fabricmanager.log."

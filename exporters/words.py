@@ -29,7 +29,13 @@ PATHS = {
 }
 """A data path in words."""
 
-ACTIONS = {1: "a reset", 2: "a reboot", 3: "its peer traffic drained", 4: "a drain and a reset"}
+ACTIONS = {
+    1: "a reset",
+    2: "a reboot",
+    3: "its peer traffic to be drained",
+    4: "a drain and a reset",
+    5: "a restart of IMEX",
+}
 """What the driver may ask for a GPU, by `dgx_gpu_recovery_action`."""
 
 WHY_ABSENT = {
@@ -96,6 +102,14 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.PROCESS_ASLEEP: (f"its process is in uninterruptible sleep {OF_TIME}",),
     FactKind.LOADERS_RUNNING: (
         f"{{loaders:loader process|loader processes}} running {OF_TIME}: too few, or too slow",
+    ),
+    FactKind.LOADERS_COMPUTE: (
+        "{loaders:loader process|loader processes} together on {cores:.1f} cores, and each batch "
+        "waits for the slowest of them",
+    ),
+    FactKind.COMPILING: (
+        "processes that its process started use {cores:.1f} cores, and the GPU does nothing yet: "
+        "they compile or build its work",
     ),
     FactKind.PORT_RECEIVES: (f"{{0}} receives {OF_TRAFFIC}",),
     FactKind.NETWORK_MOUNTED: ("local disks are quiet, {names} is mounted",),

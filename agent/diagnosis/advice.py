@@ -80,6 +80,9 @@ BY_FACT: dict[FactKind, str] = {
     "each file), decode on the GPU, or run more commands at once.",
     FactKind.QUOTA: "Raise the CPU quota of its cgroup (container limit, cpus-per-task), or let it "
     "use fewer threads.",
+    FactKind.COMPILING: "Compiling ends by itself. Keep what it makes for the next start: caches "
+    "of compilers (TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR, CUDA_CACHE_PATH) on a disk that "
+    "stays.",
     FactKind.PREPARES_ITSELF: "Move the preparation of data out of the launching process: loader "
     "processes (num_workers), prefetching, or decode on the GPU.",
     FactKind.THREADS_QUEUED: "Give the job more cores, or let it use fewer threads: they wait for "
@@ -111,8 +114,8 @@ XID_ADVICE: dict[XidAction, str] = {
     "back, have the GPU's seat, power and riser looked at, and ask for service.",
     XidAction.LINKS: "Drain the node, look which links are down and where they end (nvidia-smi "
     "nvlink -s), and reset the GPUs at both ends; if it comes back, ask for service.",
-    XidAction.FOLLOW: "Look at the error that came with it, and act on that. Alone, on a machine "
-    "with NVSwitches: restart the Fabric Manager.",
+    XidAction.FOLLOW: "Look at the error that came with it, and act on that. If it came alone, on "
+    "a machine with NVSwitches: drain the node, then restart the Fabric Manager.",
     XidAction.RECOVERY: "Do what the driver asks for: `nvidia-smi -q` shows it as GPU Recovery "
     "Action.",
     XidAction.BY_UNIT: "See the kernel's log: a line that says Fatal wants the GPU reset, one that "

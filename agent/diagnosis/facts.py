@@ -43,6 +43,8 @@ class FactKind(StrEnum):
     LOADERS_ASLEEP = "loaders_asleep"  # loaders, time: in uninterruptible sleep
     PROCESS_ASLEEP = "process_asleep"  # time
     LOADERS_RUNNING = "loaders_running"  # loaders, time
+    LOADERS_COMPUTE = "loaders_compute"  # loaders, cores: of all together
+    COMPILING = "compiling"  # cores: of processes below the launching one, before the GPU works
     PORT_RECEIVES = "port_receives"  # traffic; names: device
     NETWORK_MOUNTED = "network_mounted"  # names: types of file systems; local disks are quiet
     HOST_CORES = "host_cores"  # busy

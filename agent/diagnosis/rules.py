@@ -230,8 +230,7 @@ def one_compiles(e: Evidence) -> Found:
     works = e.loaders and e.loader_cores >= RUNS and (e.cores or 0.0) >= 2 * RUNS
     if not works or e.mean_activity >= WORKS_AT_ALL:
         return NOTHING
-    loaders = Figure("loaders", e.loaders, None, COUNT)
-    return (Fact(FactKind.LOADERS_RUNNING, (loaders, Figure("cores", e.loader_cores))),)
+    return (Fact(FactKind.COMPILING, (Figure("cores", e.loader_cores, None, CORES),)),)
 
 
 def loaders_compute(e: Evidence) -> Found:
@@ -241,7 +240,7 @@ def loaders_compute(e: Evidence) -> Found:
         return NOTHING
     loaders = Figure("loaders", e.loaders, None, COUNT)
     cores = Figure("cores", e.loader_cores, TOGETHER, CORES)
-    return (Fact(FactKind.LOADERS_RUNNING, (loaders, cores)),)
+    return (Fact(FactKind.LOADERS_COMPUTE, (loaders, cores)),)
 
 
 def alternates(e: Evidence) -> Found:
@@ -368,8 +367,12 @@ def _runs(e: Evidence) -> float | None:
 def _blocked(e: Evidence) -> bool:
     """Loaders that read and then decode have two shares; the larger tells."""
     waits = _waits(e)
+    return waits is not None and waits >= _least_asleep(e)
+
+
+def _least_asleep(e: Evidence) -> float:
     least = e.context.thresholds.waiting
-    return waits is not None and waits >= (least if not e.loaders else 0.6 * least)
+    return 0.6 * least if e.loaders else least
 
 
 def _in_bursts(e: Evidence) -> bool:
@@ -385,7 +388,7 @@ def _rest(e: Evidence) -> float:
 
 
 def _asleep(e: Evidence) -> Fact:
-    time = ratio("time", e.waiting or 0.0, e.context.thresholds.waiting)
+    time = ratio("time", _waits(e) or 0.0, _least_asleep(e))
     if not e.loaders:
         return Fact(FactKind.PROCESS_ASLEEP, (time,))
     return Fact(FactKind.LOADERS_ASLEEP, (Figure("loaders", e.loaders, None, COUNT), time))

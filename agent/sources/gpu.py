@@ -38,7 +38,7 @@ PERSISTENCE_MODE = gauge(
 RECOVERY_ACTION = gauge(
     "dgx_gpu_recovery_action",
     "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot, 3 drain peer-to-peer traffic, "
-    "4 drain and reset.",
+    "4 drain and reset, 5 restart IMEX.",
     "nvmlDeviceGetFieldValues 230 (driver 570 and newer)",
     GPU_LABELS,
 )

@@ -13,6 +13,7 @@ from agent.diagnosis.tick_context import GpuHistory
 from agent.model import Cause
 from agent.sources import activity, cpu, disk, filesystem, power, pressure, process
 from agent.sources import workload as work
+from exporters.words import fact_text
 from tests.support.evidence import GPU, Figures, Wires, evidence
 
 ACTIVE = activity.ACTIVITY
@@ -194,13 +195,13 @@ ROWS: dict[str, Row] = {
         Cause.NETWORK, FactKind.JOB_RECEIVES, DOWNLOADING
     ),
     "loaders download, and decode for half of the time": Row(
-        Cause.CPU, FactKind.LOADERS_RUNNING, {**DOWNLOADING, (work.LOADERS_CORES, GPU): 3.0}
+        Cause.CPU, FactKind.LOADERS_COMPUTE, {**DOWNLOADING, (work.LOADERS_CORES, GPU): 3.0}
     ),
     "loaders decode": Row(Cause.CPU, FactKind.LOADERS_RUNNING, RUNNING),
     "loaders run at the edge": Row(
         Cause.CPU, FactKind.LOADERS_RUNNING, {**RUNNING, (work.LOADERS_RUNNING, GPU): 0.80}
     ),
-    "all wait for one loader": Row(Cause.CPU, FactKind.LOADERS_RUNNING, IN_ORDER),
+    "all wait for one loader": Row(Cause.CPU, FactKind.LOADERS_COMPUTE, IN_ORDER),
     "loaders run less": Row(UNKNOWN, UNEXPLAINED, {**IN_ORDER, (work.LOADERS_CORES, GPU): 0.99}),
     "threads decode": Row(
         Cause.CPU, FactKind.THREADS_RUNNING, {**ALONE, (work.LAUNCHER_CORES, GPU): 1.6}
@@ -218,7 +219,7 @@ ROWS: dict[str, Row] = {
     "not all allowed cores": Row(UNKNOWN, UNEXPLAINED, {**SOME, (work.ALLOWED_CORES, GPU): 0.56}),
     "one compiles": Row(
         Cause.CPU,
-        FactKind.LOADERS_RUNNING,
+        FactKind.COMPILING,
         {**RUNNING, (ACTIVE, GPU): 0.04, (work.LOADERS_RUNNING, GPU): 0.5},
     ),
     "prepares itself": Row(Cause.CPU, FactKind.PREPARES_ITSELF, ALONE, history=BURSTS),
@@ -316,6 +317,7 @@ def test_row(name: str) -> None:
     row = ROWS[name]
     cause, found = cause_of(evidence(row.figures, row.wires, row.history))
     assert (cause, found[0].kind) == (row.cause, row.fact)
+    assert all(map(fact_text, found)), "each fact has the figures that its sentence asks for"
 
 
 def test_every_rule_is_found_by_a_row() -> None:
@@ -343,10 +345,8 @@ def test_what_the_job_shows_comes_before_what_the_host_shows(name: str, load: st
 
 
 HOST_FACTS = {
-    FactKind.HOST_CORES,
-    FactKind.IO_PRESSURE,
-    FactKind.PORT_RECEIVES,
-    FactKind.CPU_PRESSURE,
+    *(FactKind.HOST_CORES, FactKind.IO_PRESSURE),
+    *(FactKind.PORT_RECEIVES, FactKind.CPU_PRESSURE),
 }
 
 
@@ -378,13 +378,13 @@ def test_what_was_found_has_its_figures_as_values() -> None:
     cause, (reads, asleep) = cause_of(evidence({**WAITING, **READS}))
     assert cause is Cause.DISK
     assert (reads.kind, reads.names) == (FactKind.DISK_READS, ("nvme0n1",))
-    assert {f.name: f.value for f in reads.figures} == {
-        "read": pytest.approx(2.48e9),
-        "busy": pytest.approx(0.99),
-    }
+    assert [f.name for f in reads.figures] == ["read", "busy"]
+    assert [f.value for f in reads.figures] == pytest.approx([2.48e9, 0.99])
     assert asleep.kind is FactKind.LOADERS_ASLEEP
     assert asleep.figures[0].value == 6
-    assert asleep.figures[1][1:] == (0.94, Thresholds().waiting, "ratio")
+    assert asleep.figures[1][1:] == (0.94, 0.6 * Thresholds().waiting, "ratio")
+    slept = {**WAITING, **READS, (work.LOADERS_WAITING, GPU): 0.1, (work.THREADS_WAITING, GPU): 0.8}
+    assert cause_of(evidence(slept))[1][1].figures[1][1] == 0.8, "the longest decided"
 
 
 def test_thresholds_are_configuration() -> None:
