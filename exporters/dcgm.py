@@ -12,18 +12,17 @@ from collections.abc import Callable, Iterator
 from socket import gethostname
 from typing import NamedTuple, Protocol
 
-from prometheus_client.metrics_core import Metric as MetricFamily
-
 from agent.catalogue import METRICS
 from agent.clock import Clock
-from agent.model import Snapshot
+from agent.model import Kind, Metric, Snapshot
 from agent.series import SampleStore
 from agent.sources import gpu, instances, system, xid
 from agent.specs import xids
-from exporters.dcgm_names import DcgmConfig, DcgmField, DcgmName, DcgmTable, rated, table
+from exporters.dcgm_names import DcgmConfig, DcgmField, DcgmName, rated, table
+from exporters.guard import Guard
 from exporters.negotiation import Format
 from exporters.prometheus import Exposition
-from exporters.series_lines import OneFamily, encodable
+from exporters.series_lines import FamilyLines, encodable
 
 OFF = (
     "The names of dcgm-exporter are switched off: enabled = true below [dcgm] in the configuration "
@@ -35,9 +34,12 @@ SLICE = re.compile(r"\d+c\.")
 NO_ERROR = "no error"
 COUNT = "1"  # the unit of what has none
 
-Rates = dict[tuple[str, tuple[str, ...]], float]
+Texts = tuple[str, ...]
+Rates = dict[tuple[str, Texts], float]
 """How much counters grow a second, by name and labels."""
-PerGpu = dict[tuple[str, ...], float]
+Samples = dict[str, dict[Texts, float]]
+"""The snapshot's, by name and labels."""
+PerGpu = dict[Texts, float]
 """Values by UUID, or by UUID and number of a MIG instance."""
 
 
@@ -70,6 +72,7 @@ class DcgmExposition(Exposition):
         self._config = config
         self._host = os.environ.get("NODE_NAME") or gethostname()
         self._rates: Rates = {}
+        self._families: dict[tuple[str, Texts], FamilyLines] = {}  # by name, and names of labels
 
     @property
     def enabled(self) -> bool:
@@ -87,48 +90,67 @@ class DcgmExposition(Exposition):
         self._rates = found
 
     def write(self, snapshot: Snapshot, at: float, form: Format) -> bytes:
-        """All families, in the order of the table; gauges for the library, which would add a
-        `_total` to the names of counters."""
-        names = table()
-        samples = SampleStore.of(snapshot, at)
+        """All families, in the order of the table."""
+        samples: Samples = defaultdict(dict)
+        for metric, labels, value in snapshot.samples(at):
+            samples[metric.name][labels] = value
         rows = list(self._rows(samples))
-        text = b""
-        for one in names.field:
-            for family, kind in self._families(one, names, samples, rows):
-                written = form.encode(OneFamily(family))
-                head = f"# TYPE {family.name} "
-                text += written.replace(f"{head}gauge".encode(), f"{head}{kind}".encode())
-        return text
+        found = ((one, list(self._told_of(one, samples, rows))) for one in table().field)
+        return "".join(part for one, of in found for part in self._text(one, of, form)).encode()
 
-    def _families(
-        self, one: DcgmField, names: DcgmTable, samples: SampleStore, rows: list[DcgmRow]
-    ) -> Iterator[tuple[MetricFamily, str]]:
+    def _told_of(
+        self, one: DcgmField, samples: Samples, rows: list[DcgmRow]
+    ) -> Iterator[tuple[dict[str, str], float]]:
+        """What labels can say, and the value in our unit, of each row that has one."""
         whole = per_gpu(one, samples, self._rates)
         parts = of_instances(one, samples)
-        last = xid.LAST.name in one.metrics
-        for told, since in one.told(self._config().names):
-            unit, labels = names.unit[told.unit], names.labels_of(since=since)
-            family = MetricFamily(told.name, meaning(one, told), "gauge")
-            for row in rows:
-                value = whole.get((row.uuid,))
-                if row.instance and one.instance:
-                    value = parts.get((row.uuid, row.instance))
-                if value is None:
-                    continue
-                says = row.says if not last else {**row.says, **about(int(value))}
-                values = {name: says[what] for name, what in labels.items() if says.get(what)}
-                family.add_sample(told.name, values, unit.of(value))
-            if family.samples:
-                yield family, told.kind
+        for row in rows:
+            value = whole.get((row.uuid,))
+            if row.instance and one.instance:
+                value = parts.get((row.uuid, row.instance))
+            if value is not None:
+                more = about(int(value)) if xid.LAST.name in one.metrics else {}
+                yield {**row.says, **more}, value
 
-    def _rows(self, samples: SampleStore) -> Iterator[DcgmRow]:
+    def _text(
+        self, one: DcgmField, told_of: list[tuple[dict[str, str], float]], form: Format
+    ) -> Iterator[str]:
+        """Its families, under each of its names; rows of MIG instances have two labels more."""
+        for told, since in one.told(self._config().names):
+            labels, unit = table().labels_of(since=since), table().unit[told.unit]
+            groups: dict[Texts, tuple[list[Texts], list[float]]] = {}
+            for says, value in told_of:
+                have = {name: says[what] for name, what in labels.items() if says.get(what)}
+                texts, values = groups.setdefault(tuple(have), ([], []))
+                texts.append(tuple(have.values()))
+                values.append(unit.of(value))
+            head = f"# TYPE {told.name} "
+            for place, (names, (texts, values)) in enumerate(groups.items()):
+                lines = self._lines_of(one, told, names, form)
+                lines.write(texts, values)
+                if place:
+                    yield "".join(lines.pieces[1:])
+                else:
+                    yield lines.text.replace(f"{head}gauge", f"{head}{told.kind}", 1)
+
+    def _lines_of(self, one: DcgmField, told: DcgmName, names: Texts, form: Format) -> FamilyLines:
+        """As gauges for the library, which would add `_total` to the names of counters."""
+        key = told.name, names
+        if key not in self._families:
+            unit = "" if told.unit == COUNT else f", in {told.unit}"
+            origin = ", ".join(one.metrics)
+            metric = Metric(told.name, Kind.GAUGE, f"{one.what}{unit}.", origin, names)
+            lines = FamilyLines(metric, form.encode, lambda *_: True, Guard(told.name))
+            self._families[key] = lines
+        return self._families[key]
+
+    def _rows(self, samples: Samples) -> Iterator[DcgmRow]:
         """A row for each GPU, or for each of the instances into which MIG divides it."""
-        facts = samples.labelled(system.INFO)
-        driver = facts[-1]["driver_version"] if facts else ""
+        driver = next((of["driver_version"] for of in labelled(samples, system.INFO)), "")
         divided: dict[str, dict[str, str]] = defaultdict(dict)
-        for part in samples.labelled(instances.INFO):
+        for part in labelled(samples, instances.INFO):
             divided[part["uuid"]][part["gpu_instance"]] = SLICE.sub("", part["profile"])
-        for one in sorted(samples.labelled(gpu.INFO), key=lambda info: int(info["gpu"])):
+        for one in sorted(labelled(samples, gpu.INFO), key=lambda info: int(info["gpu"])):
             says = {
                 "index": one["gpu"],
                 "uuid": one["uuid"],
@@ -143,29 +165,27 @@ class DcgmExposition(Exposition):
                 yield DcgmRow(one["uuid"], number, {**says, **place})
 
 
-def per_gpu(one: DcgmField, samples: SampleStore, rates: Rates) -> PerGpu:
+def labelled(samples: Samples, metric: Metric) -> Iterator[dict[str, str]]:
+    """The labels of every sample of an info metric."""
+    return (dict(zip(metric.labels, texts, strict=True)) for texts in samples[metric.name])
+
+
+def per_gpu(one: DcgmField, samples: Samples, rates: Rates) -> PerGpu:
     """The sum of what a field tells of each GPU; nothing where one of its metrics is absent."""
-    found: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    found: dict[Texts, dict[str, float]] = defaultdict(dict)
     for name in one.metrics:
-        for labels, value in samples.where(METRICS[name], **one.where).items():
+        places = [(METRICS[name].labels.index(label), text) for label, text in one.where.items()]
+        for labels, value in samples[name].items():
             told = rates.get((name, labels)) if one.rate else value
-            if told is not None:
+            if told is not None and all(labels[place] == text for place, text in places):
                 of_gpu = found[labels[1:2]]
                 of_gpu[name] = of_gpu.get(name, 0.0) + told
     return {uuid: sum(by.values()) for uuid, by in found.items() if len(by) == len(one.metrics)}
 
 
-def of_instances(one: DcgmField, samples: SampleStore) -> PerGpu:
+def of_instances(one: DcgmField, samples: Samples) -> PerGpu:
     """What it tells of each MIG instance."""
-    if not one.instance:
-        return {}
-    return {labels[1:3]: v for labels, v in samples.all(METRICS[one.instance]).items()}
-
-
-def meaning(one: DcgmField, told: DcgmName) -> str:
-    """What HELP says."""
-    unit = "" if told.unit == COUNT else f", in {told.unit}"
-    return f"{one.what}{unit}. Origin: {', '.join(one.metrics)}."
+    return {labels[1:3]: value for labels, value in samples[one.instance].items()}
 
 
 def about(code: int) -> dict[str, str]:

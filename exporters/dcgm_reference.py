@@ -88,11 +88,10 @@ UNTOLD_HEADER = ("Not told", "Why")
 SMI = """\
 ## nvidia_gpu_exporter
 
-There is no such path for utkuozdemir's exporter. Its names follow what `nvidia-smi` of that machine
-can be asked for, some hundred fields; its boards (14574, 25547) ask for ECC errors by place, clocks
-of applications, InfoROM versions and its own collections, which the agent does not read, and its
-`uuid` lacks the first four letters of NVML's. A mapping would not be data alone. What to ask
-instead:
+There is no such path for utkuozdemir's exporter: a mapping of it would not be data alone. Its names
+are whatever fields `nvidia-smi` of the machine answers to; its boards (25547, 14574) count single
+bits of the mask of throttle reasons, join everything to `nvidia_smi_gpu_info` by a `uuid` without
+NVML's first four letters, and show its own collections. What to ask instead:
 
 | nvidia_gpu_exporter | dgx-telemetry |
 | --- | --- |

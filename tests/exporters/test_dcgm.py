@@ -222,8 +222,9 @@ def test_promtool_objects_to_what_is_dcgm_exporters_alone() -> None:
     assert declared["DCGM_FI_DEV_GPU_TEMP"] == "gauge"
 
 
-def test_over_http_and_off_until_configured() -> None:
-    bench, _ = ran(SYSTEMS[0])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_over_http_and_off_until_configured(name: str) -> None:
+    bench, _ = ran(name)
     config = [DcgmConfig()]
     told = DcgmExposition(bench.agent.poller, bench.clock, lambda: config[0])
 
@@ -242,6 +243,8 @@ def test_over_http_and_off_until_configured() -> None:
             text = gzip.decompress(await zipped.read())
             assert text == told.render("")[0]
             assert text.startswith(b"# HELP DCGM_FI_DEV_SM_CLOCK ")
+            assert (b"GPU_I_ID" in text) == ("mig" in name)
+            assert (b"DCGM_FI_PROF_TENSOR" in text) == ("h100" in name)
 
     asyncio.run(session())
 
