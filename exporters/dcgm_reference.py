@@ -88,10 +88,12 @@ UNTOLD_HEADER = ("Not told", "Why")
 SMI = """\
 ## nvidia_gpu_exporter
 
-There is no such path for utkuozdemir's exporter: a mapping of it would not be data alone. Its names
-are whatever fields `nvidia-smi` of the machine answers to; its boards (25547, 14574) count single
-bits of the mask of throttle reasons, join everything to `nvidia_smi_gpu_info` by a `uuid` without
-NVML's first four letters, and show its own collections. What to ask instead:
+There is no such path for utkuozdemir's exporter, as a mapping of it would not be data alone. Its
+boards (14574, 25547) ask for what the agent does not read: ECC errors by place, compute mode and
+capability, the version of CUDA, when the last XID came. They add up single bits of the mask of
+throttle reasons, and join everything to `nvidia_smi_gpu_info` by a `uuid` without NVML's first four
+letters. Beyond them, its names are whatever fields `nvidia-smi` of the machine answers to. What to
+ask instead:
 
 | nvidia_gpu_exporter | dgx-telemetry |
 | --- | --- |
