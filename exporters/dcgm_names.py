@@ -13,6 +13,7 @@ import msgspec
 from agent.catalogue import METRICS
 from agent.config.decoding import Mismatch, decode, shown
 from agent.config.settings import Section
+from agent.model import GPU_LABELS
 
 TABLE = Path(__file__).with_name("dcgm.toml")
 
@@ -79,11 +80,12 @@ class DcgmField(msgspec.Struct, frozen=True):
     since: DcgmName | None = None
 
     def __post_init__(self) -> None:
-        for name in (*self.metrics, *filter(None, [self.instance])):
+        told = [("metrics", name) for name in self.metrics]
+        for key, name in [*told, ("instance", self.instance)] if self.instance else told:
             if name not in METRICS:
-                raise Mismatch("metrics", shown(name), "a metric of the agent")
-            if METRICS[name].labels[:2] != ("gpu", "uuid"):
-                raise Mismatch("metrics", shown(name), "a metric of single GPUs")
+                raise Mismatch(key, shown(name), "a metric of the agent")
+            if METRICS[name].labels[:2] != GPU_LABELS:
+                raise Mismatch(key, shown(name), "a metric of single GPUs")
         for name in self.where:
             if any(name not in METRICS[metric].labels for metric in self.metrics):
                 raise Mismatch("where", shown(name), f"a label of {', '.join(self.metrics)}")

@@ -57,7 +57,7 @@ switches on.
 ## Change back
 
 Start dcgm-exporter, point the job at port 9400 and `/metrics`, take out `relabel_configs`, and set
-`enabled = false`. What Prometheus has of them stays.
+`enabled = false`. The series that Prometheus has already stay.
 
 From releases before 4.9.0 to newer ones: stay on `both` until boards and rules ask for the new
 names, then set `names = "4.9"`.
@@ -65,7 +65,8 @@ names, then set `names = "4.9"`.
 ## What differs
 
 - A value that is not known has no sample, also where dcgm-exporter says 0.
-- Values are as of the agent's last reading, a second ago for most, 30 s in dcgm-exporter.
+- Values are as of the agent's last reading, for most a second ago; dcgm-exporter reads each 30 s
+  unless told otherwise.
 - Rates (NVLink, PCIe) are over the last 3 s, or between the last two readings (10 s at rest).
   `DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL` is a rate in dcgm-exporter too, whatever its type says: no
   `rate()`.
@@ -78,8 +79,8 @@ names, then set `names = "4.9"`.
   dcgm-exporter; a `sum` over instances counts their GPU's power more than once.
 - The XID is the last since the agent started; `err_msg` has words of ours. Where a GPU has no
   counter of energy (before Volta), it begins with the agent.
-- `[metrics]` and `[nvlink] per_link` change `/metrics` alone. With eight H100, `both` is some 770 series
-  and 200 kB a scrape (10 kB with gzip), one generation about half of that.
+- `[metrics]` and `[nvlink] per_link` change `/metrics` alone. With eight H100, `both` is some 770
+  series and 200 kB a scrape (10 kB with gzip), one generation about half of that.
 - The answer is always Prometheus' plain text, as OpenMetrics has no counter whose name does not end
   in `_total`. `promtool check metrics` objects to that, and to the label `modelName`: they are
   dcgm-exporter's.
