@@ -174,10 +174,11 @@ def per_gpu(one: DcgmField, samples: Samples, rates: Rates) -> PerGpu:
     """The sum of what a field tells of each GPU; nothing where one of its metrics is absent."""
     found: dict[Texts, dict[str, float]] = defaultdict(dict)
     for name in one.metrics:
-        places = [(METRICS[name].labels.index(label), text) for label, text in one.where.items()]
+        of = METRICS[name].labels.index
+        places = [(of(label), text.split("|")) for label, text in one.where.items()]
         for labels, value in samples[name].items():
             told = rates.get((name, labels)) if one.rate else value
-            if told is not None and all(labels[place] == text for place, text in places):
+            if told is not None and all(labels[place] in texts for place, texts in places):
                 of_gpu = found[labels[1:2]]
                 of_gpu[name] = of_gpu.get(name, 0.0) + told
     return {uuid: sum(by.values()) for uuid, by in found.items() if len(by) == len(one.metrics)}

@@ -137,7 +137,9 @@ def page() -> str:
 
 def cells(one: DcgmField) -> tuple[str, ...]:
     """One row of the table of names."""
-    where = ",".join(f'{name}="{value}"' for name, value in one.where.items())
+    where = ",".join(
+        f'{name}{"=~" if "|" in value else "="}"{value}"' for name, value in one.where.items()
+    )
     made = " + ".join(f"`{name}{{{where}}}`" if where else f"`{name}`" for name in one.metrics)
     if one.rate:
         made += ", a second"

@@ -113,6 +113,20 @@ def test_values_are_ours_in_their_unit(
         assert within, (uuid, value, expected[uuid])
 
 
+def test_either_of_two_labels_is_summed() -> None:
+    bench = simulated("dgx-station-v100:throttled").run(12)
+    found = families(exposition(bench))["DCGM_FI_DEV_GPU_THERMAL_THROTTLE_SECONDS_TOTAL"]
+    parts = [
+        bench.samples.where(clocks.THROTTLE, reason=f"{which}_thermal")
+        for which in ("software", "hardware")
+    ]
+    for labels, value in found:
+        own = [v for part in parts for key, v in part.items() if key[1] == labels["UUID"]]
+        assert len(own) == 2
+        assert value == sum(own)
+    assert max(value for _, value in found) > 1
+
+
 def test_rates_are_those_of_our_counters() -> None:
     bench, _ = ran(SYSTEMS[0])
     both = [nvlink.TRANSMITTED, nvlink.RECEIVED]
