@@ -12,6 +12,7 @@ from agent import __version__
 from agent.clock import Clock
 from agent.jobs.job import JobsTold
 from agent.model import Snapshot
+from exporters.dcgm import OFF, DcgmExposition
 from exporters.job_words import jobs_document
 from exporters.live import page, stream
 from exporters.live.feed import Feed
@@ -37,6 +38,7 @@ class AgentView:
     awaited: Callable[[], str]
     jobs: Callable[[], JobsTold]
     hours: Callable[[], bytes]
+    dcgm: Scrapes | None
 
 
 AGENT = web.AppKey("agent", AgentView)
@@ -51,13 +53,16 @@ def application(
     feed: Feed | None = None,
     jobs: Callable[[], JobsTold] = JobsTold,
     hours: Callable[[], bytes] = lambda: b'{"hours":[]}',
+    dcgm: DcgmExposition | None = None,
     middlewares: Iterable[Middleware] = (),
 ) -> web.Application:
     """All routes. `awaited` names what is missing until ready."""
     app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
-    app[AGENT] = AgentView(Scrapes(exposition), latest, clock, awaited, jobs, hours)
+    others = Scrapes(dcgm) if dcgm else None
+    app[AGENT] = AgentView(Scrapes(exposition), latest, clock, awaited, jobs, hours, others)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics/dcgm", dcgm_handler)
     app.router.add_get("/-/healthy", healthy)
     app.router.add_get("/-/ready", ready)
     app.router.add_get("/api/v1/snapshot", snapshot)
@@ -83,6 +88,16 @@ async def metrics(request: web.Request) -> web.Response:
     gzip = wants_gzip(request)
     body, content_type = await request.app[AGENT].scrapes.answer(accept, gzip=gzip)
     return coded(body, content_type, gzip=gzip, vary="Accept, Accept-Encoding")
+
+
+async def dcgm_handler(request: web.Request) -> web.Response:
+    """The names of dcgm-exporter, always in the oldest text format."""
+    scrapes = request.app[AGENT].dcgm
+    if scrapes is None or not scrapes.exposition.enabled:
+        return web.Response(text=OFF, status=404)
+    gzip = wants_gzip(request)
+    body, content_type = await scrapes.answer("", gzip=gzip)
+    return coded(body, content_type, gzip=gzip, vary="Accept-Encoding")
 
 
 async def healthy(_: web.Request) -> web.Response:

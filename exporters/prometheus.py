@@ -76,6 +76,11 @@ class Exposition:
         for collector in extras:
             self._registry.register(GuardedCollector(collector))
 
+    @property
+    def enabled(self) -> bool:
+        """Whether the settings let it be told."""
+        return True
+
     def render(self, accept: str, *, gzip: bool = False) -> tuple[bytes, str]:
         """Body and Content-Type. May take tens of milliseconds: not for the event loop."""
         return self.page(accept).body(gzip=gzip), negotiate(accept).content_type
@@ -109,12 +114,16 @@ class Exposition:
     def _build(self, form: Format) -> RenderedPage:
         snapshot = self._latest()
         at = self._clock.monotonic()
+        plain = self.write(snapshot, at, form)
+        zipped = compress(plain, GZIP_LEVEL, mtime=0)
+        page = self._pages[form.content_type] = RenderedPage(snapshot.tick, at, plain, zipped)
+        return page
+
+    def write(self, snapshot: Snapshot, at: float, form: Format) -> bytes:
+        """The text of a snapshot at a time (monotonic seconds)."""
         if self._selection != self._selected():  # after a reload
             self._selection = self._selected()
             self._lines.clear()
         tells = self._selection.tells
         lines = self._lines.setdefault(form.content_type, ExpositionLines(form.encode, tells))
-        plain = lines.write(snapshot.samples(at)).encode() + form.encode(self._registry)
-        zipped = compress(plain, GZIP_LEVEL, mtime=0)
-        page = self._pages[form.content_type] = RenderedPage(snapshot.tick, at, plain, zipped)
-        return page
+        return lines.write(snapshot.samples(at)).encode() + form.encode(self._registry)

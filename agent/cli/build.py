@@ -18,6 +18,7 @@ def generated(settings: Settings) -> dict[str, str]:
     from alerts.build import groups
     from alerts.model import Alert
     from alerts.thresholds import AlertThresholds
+    from exporters.dcgm_reference import page
     from exporters.reference import reference
     from exporters.selection import listed, needs, queries
 
@@ -40,6 +41,7 @@ def generated(settings: Settings) -> dict[str, str]:
         **shown,
         **alerting(settings),
         "METRICS.md": reference(EXPORTED),
+        "DCGM.md": page(),
         "small_set.txt": listed(needs(asked)),
     }
 

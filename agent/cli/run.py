@@ -27,6 +27,8 @@ from agent.service.journal import LogConfig, start_logging
 from agent.service.sd_notify import STOPPING, NotifySocket
 from agent.service.status_notifier import StatusNotifier, condition
 from exporters.access_control import AccessControl
+from exporters.dcgm import DcgmExposition
+from exporters.dcgm_names import DcgmConfig
 from exporters.http import AGENT, application
 from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
@@ -150,6 +152,7 @@ async def _listen(duty: BackgroundTask) -> Server:
     exposition = Exposition(
         lambda: poller.latest, agent.clock, selected=lambda: agent.settings[MetricsConfig]
     )
+    dcgm = DcgmExposition(poller, agent.clock, lambda: agent.settings[DcgmConfig])
     access = AccessControl(
         lambda: web.now.config,
         asyncio.get_running_loop().time,
@@ -163,10 +166,11 @@ async def _listen(duty: BackgroundTask) -> Server:
         feed=duty.feed,
         jobs=lambda: agent.jobs.told,
         hours=duty.hours.document,
+        dcgm=dcgm,
         middlewares=(access.middleware(),),
     )
     app.on_response_prepare.append(access.add_headers)
-    poller.listeners.append(app[AGENT].scrapes.tick)
+    poller.listeners += [app[AGENT].scrapes.tick, dcgm.tick]
     http = agent.settings[HttpConfig]
     host = http.listen.rpartition(":")[0]
     try:
@@ -177,13 +181,18 @@ async def _listen(duty: BackgroundTask) -> Server:
             why = f"{why}; --listen {host}:0 takes a free port"
         raise ConfigError(f"cannot listen on {http.listen}: {why}") from error
     listen = f"{'https' if web.context else 'http'}://{host}:{server.port}/"
+    tell_started(server, web, listen)
+    return server
+
+
+def tell_started(server: Server, web: WebFile, listen: str) -> None:
+    """Say where the agent serves, and what is doubtful about that."""
     log.info(LogEvent("started", version=__version__, listen=listen))
     if web.now.config.http2:
         log.info(LogEvent("http1_only", file=web.path))
     if not server.is_local and not web.now.is_guarded:
         advice = "whoever reaches it can read it; --web.config.file sets TLS and passwords"
         log.warning(LogEvent("listening_unguarded", listen=listen, advice=advice))
-    return server
 
 
 def tell_dropped(config: MetricsConfig) -> None:

@@ -18,6 +18,7 @@ from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
 from alerts.receivers import Receivers
 from alerts.thresholds import AlertThresholds
+from exporters.dcgm_names import DcgmConfig
 from exporters.selection import MetricsConfig
 from exporters.settings import HttpConfig
 
@@ -33,6 +34,7 @@ SECTIONS: tuple[type[Section], ...] = (
     NetworkConfig,
     NvlinkConfig,
     MetricsConfig,
+    DcgmConfig,
     Thresholds,
     SaturationConfig,
     AlertThresholds,

@@ -8,7 +8,7 @@ from agent.hardware import mig
 from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm, GpmId
 from agent.jobs.gpu_processes import GpuProcesses
-from agent.model import FINAL, GPU_LABELS, Absent, counter, gauge
+from agent.model import FINAL, GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read
@@ -31,6 +31,12 @@ USED = gauge(
 TOTAL = gauge(
     "dgx_gpu_instance_memory_total_bytes",
     "Memory of the GPU instance in bytes.",
+    "nvmlDeviceGetMemoryInfo of a MIG device",
+    LABELS,
+)
+FREE = internal(
+    "dgx_gpu_instance_memory_free_bytes",
+    "Memory of the GPU instance that programs can still take, in bytes.",
     "nvmlDeviceGetMemoryInfo of a MIG device",
     LABELS,
 )
@@ -76,7 +82,7 @@ SHARES = {
     GpmId.TENSOR: TENSOR_ACTIVE,
     GpmId.DRAM: BANDWIDTH,
 }
-ALL = (INFO, USED, TOTAL, PROCESSES, ACTIVE_SECONDS, *SHARES.values())
+ALL = (INFO, USED, TOTAL, FREE, PROCESSES, ACTIVE_SECONDS, *SHARES.values())
 
 
 class InstanceActivity:
@@ -132,6 +138,7 @@ class Instances:
         memory = mig.memory(self._device, parts[0].handle)
         out.add(USED, memory.used, label)
         out.add(TOTAL, memory.total, label)
+        out.add(FREE, memory.free, label)
         found = [p.pid for one in parts for p in mig.processes(self._device, one.handle)]
         out.add(PROCESSES, len(set(found)), label)
         key = number, parts[0].uuid

@@ -21,6 +21,18 @@ TOTAL = gauge(
     "nvmlDeviceGetMemoryInfo",
     GPU_LABELS,
 )
+FREE = internal(
+    "dgx_gpu_memory_free_bytes",
+    "Device memory that programs can still take, in bytes.",
+    "nvmlDeviceGetMemoryInfo",
+    GPU_LABELS,
+)
+RESERVED = internal(
+    "dgx_gpu_memory_reserved_bytes",
+    "Device memory that the driver keeps for itself, in bytes.",
+    "nvmlDeviceGetMemoryInfo version 2 (driver 510 and newer)",
+    GPU_LABELS,
+)
 
 BUS_WIDTH = internal(
     "dgx_gpu_memory_bus_width",
@@ -51,6 +63,9 @@ class MemoryUse:
         info = self._device.get("MemoryInfo", **self._options)
         out.add(USED, info.used)
         out.add(TOTAL, info.total)
+        out.add(FREE, info.free)
+        if self._options:
+            out.add(RESERVED, info.reserved)
         if self._before is not None and abs(info.used - self._before) >= ARRIVAL:
             self._device.activity_changed = True
         self._before = info.used
@@ -63,4 +78,5 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     memory = MemoryUse(gpu_context.device)
     yield gpu_context.table("memory", "bus", BUS, intervals.TOPOLOGY)
-    yield gpu_context.read("memory", "use", (USED, TOTAL), memory.read, intervals.TICK)
+    told = (USED, TOTAL, FREE, RESERVED)
+    yield gpu_context.read("memory", "use", told, memory.read, intervals.TICK)

@@ -14,7 +14,7 @@ from agent.errors import LogEvent
 from agent.hardware.device import GpuIdentity
 from agent.hardware.driver_log import BusLoss, KernelXid, pci_address
 from agent.jobs.gpu_processes import Labels
-from agent.model import GPU_LABELS, Absent, ReadKey, Reason, Sample, counter
+from agent.model import GPU_LABELS, Absent, ReadKey, Reason, Sample, counter, internal
 from agent.polling import intervals
 from agent.polling.reads import Out, Read, fixed
 from agent.specs import xids
@@ -27,6 +27,12 @@ ERRORS = counter(
     "in the catalogue start at 0.",
     "nvmlEventSetWait, and the kernel's log: the larger count of the two",
     (*GPU_LABELS, "xid"),
+)
+LAST = internal(
+    "dgx_gpu_last_xid",
+    "Code of the last XID error that the driver reported since the agent started; 0 before one.",
+    "as dgx_gpu_xid_errors_total",
+    GPU_LABELS,
 )
 NVLINK_FAULTS = counter(
     "dgx_gpu_nvlink_faults_total",
@@ -85,6 +91,7 @@ class XidCounts:
         self._logged = False  # whether the kernel's log answers
         self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log", "fallen")}
         self._faults: Counter[tuple[str, str, str, str]] = Counter()
+        self._last: dict[str, int] = {}  # code, by UUID or address; the newest last
         self._known: dict[str, str] = {}
         self._places: dict[tuple[int, ...], str] = {}
         self.refused: Mapping[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
@@ -121,6 +128,8 @@ class XidCounts:
             if code == OF_MANY_LINES and self._goes_on(way, uuid, who):
                 return
             self._ways[way][uuid, code] += 1
+            self._last.pop(uuid, None)
+            self._last[uuid] = code  # behind those of all others
             burst = self._bursts.setdefault((uuid, code), XidBurst(self._now))
             burst.times[way] += 1
             if who and len(burst.processes) < NAMED:
@@ -155,10 +164,13 @@ class XidCounts:
         silent = {} if self._logged else dict(self.refused)
         with self._lock:
             seen = self._together()
+            last = {self._met(where): code for where, code in self._last.items()}
         state = (seen, dict(self._faults), dict(self._known), silent)
         if state != self._told:
             self._told = state
-            self._samples = [*self._errors(seen, silent), *self._nvlink_faults()]
+            heard = {u: gpu for u, gpu in self._known.items() if u not in silent}
+            latest = [Sample(LAST, (g, u), float(last.get(u, 0))) for u, g in heard.items()]
+            self._samples = [*self._errors(seen, heard), *latest, *self._nvlink_faults()]
         out.samples.extend(self._samples)
         for uuid, absent in silent.items():
             out.absent(ERRORS, absent, self._known.get(uuid, ""), uuid)
@@ -179,12 +191,11 @@ class XidCounts:
         place, told, address = where.partition(":")
         return self._places.get(pci_address(address), where) if told and place == PCI else where
 
-    def _errors(
-        self, seen: Mapping[tuple[str, int], int], silent: Mapping[str, Absent]
-    ) -> Iterator[Sample]:
-        for uuid, gpu in self._known.items():
+    @staticmethod
+    def _errors(seen: Mapping[tuple[str, int], int], heard: Mapping[str, str]) -> Iterator[Sample]:
+        for uuid, gpu in heard.items():
             codes = set(xids.critical()) | {code for of, code in seen if of == uuid}
-            for code in sorted(codes) if uuid not in silent else ():
+            for code in sorted(codes):
                 yield Sample(ERRORS, (gpu, uuid, str(code)), float(seen.get((uuid, code), 0)))
 
     def _nvlink_faults(self) -> Iterator[Sample]:
@@ -227,5 +238,5 @@ class XidCounts:
 
 def reads(counts: XidCounts) -> Iterator[Read]:
     """One read for all GPUs: the counts are in memory, and stay when a GPU is lost."""
-    metrics = (ERRORS, NVLINK_FAULTS)
+    metrics = (ERRORS, LAST, NVLINK_FAULTS)
     yield Read(ReadKey("xid", "counts"), metrics, counts.read, fixed(intervals.TICK))

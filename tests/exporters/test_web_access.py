@@ -10,7 +10,7 @@ from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting, web_file
 
-PATHS = ("/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/snapshot", "/nowhere")
+PATHS = ("/", "/metrics", "/-/healthy", "/-/ready", "/metrics/dcgm", "/api/v1/snapshot", "/nowhere")
 
 
 async def is_refused(at: Served, trust: ssl.SSLContext) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent.cli.assembly import real_hardware, recorded
 from agent.sources import activity
-from tests.hardware import brackets, cost, saturation, shares, traffic, verdicts
+from tests.hardware import brackets, cost, dcgm, saturation, shares, traffic, verdicts
 from tests.hardware.bench import Figure, MachineClock, Watcher, running
 
 
@@ -62,6 +62,7 @@ def _matrices(watcher: Watcher) -> Iterator[Figure]:
 PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "idle": lambda: _taped(_idle, "idle"),
     "bracket": lambda: brackets.measure(Watcher()),
+    "dcgm": lambda: dcgm.measure(Watcher()),
     "copies": lambda: _taped(traffic.copies, "copies"),
     "unit": lambda: _taped(traffic.gpm_unit, "unit"),
     "energy": lambda: traffic.energy(_warm()),

@@ -58,6 +58,9 @@ SMI = (
     Bracket(temperature.MEMORY_TEMPERATURE, (), "temperature.memory"),
     Bracket(memory.USED, (), "memory.used", MIB),
     Bracket(memory.TOTAL, (), "memory.total", MIB),
+    Bracket(memory.FREE, (), "memory.free", MIB),
+    Bracket(memory.RESERVED, (), "memory.reserved", MIB),
+    Bracket(gpu.MEMORY_CONTROLLER, (), "utilization.memory", 0.01),
     Bracket(clocks.CLOCK, ("sm",), "clocks.sm", MHZ),
     Bracket(clocks.CLOCK, ("memory",), "clocks.mem", MHZ),
     Bracket(clocks.CLOCK, ("graphics",), "clocks.gr", MHZ),
@@ -170,7 +173,7 @@ def smi(fields: list[str], index: str) -> dict[str, str]:
     return dict(zip(fields, row, strict=True))
 
 
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
     text = text.strip()
     if text in WORDS:
         return WORDS[text]
@@ -190,7 +193,7 @@ def measure(watcher: Watcher) -> Iterator[Figure]:
     answered: set[Any] = set()
     for _ in range(TRIES):
         before = smi(asked, device.labels[0]), _direct(device)
-        _run_everything(watcher)
+        run_everything(watcher)
         watcher.ticks(0.5)
         after = smi(asked, device.labels[0]), _direct(device)
         brackets: tuple[Bracket | Direct, ...] = (*SMI, *DIRECT)
@@ -216,7 +219,7 @@ def _identity(watcher: Watcher, device: NvmlDevice) -> Iterator[Figure]:
     yield Figure(f"{system.INFO} driver_version", float(same), 1, 1, "", version)
 
 
-def _run_everything(watcher: Watcher) -> None:
+def run_everything(watcher: Watcher) -> None:
     for read in watcher.agent.gpus.reads():
         read.due = 0.0
 
@@ -239,7 +242,7 @@ def _held_by(
     points = watcher.points(bracket.metric, device.labels[0], *bracket.labels)
     mine = points[-1].value if points else None
     if isinstance(bracket, Bracket):
-        low, high = (_number(reading[0][bracket.reference]) for reading in (before, after))
+        low, high = (number(reading[0][bracket.reference]) for reading in (before, after))
         scale, slack = bracket.scale, bracket.rounding * bracket.scale
     else:
         low, high = (reading[1][bracket] for reading in (before, after))

@@ -71,4 +71,4 @@ class GpuBench:
     def xids(self) -> dict[tuple[str, ...], float]:
         out = Out(self.now)
         self.counts.read(out)
-        return {s.labels: s.value for s in out.samples}
+        return {s.labels: s.value for s in out.samples if s.metric is xid.ERRORS}

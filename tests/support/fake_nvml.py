@@ -31,7 +31,7 @@ SIMPLE: dict[str, Any] = {
     "PciInfo": SimpleNamespace(busId=b"00000000:06:00.0"),
     "PersistenceMode": 1,
     "UtilizationRates": SimpleNamespace(gpu=40, memory=20),
-    "MemoryInfo": SimpleNamespace(total=32 * GIB, used=2 * GIB, free=30 * GIB),
+    "MemoryInfo": SimpleNamespace(total=32 * GIB, used=2 * GIB, free=30 * GIB, reserved=0),
     "PowerUsage": 250_000,
     "EnforcedPowerLimit": 300_000,
     "PowerManagementDefaultLimit": 300_000,

@@ -60,6 +60,7 @@ class Prometheus:
         targets: Mapping[str, str],
         rules: Sequence[Labels],
         lookback: str = "5m",
+        path: str = "/metrics",
     ) -> None:
         self.folder = folder
         self.lookback = lookback
@@ -69,7 +70,7 @@ class Prometheus:
         jobs = [
             {"targets": [target], "labels": {"instance": name}} for name, target in targets.items()
         ]
-        scrape = {"job_name": "dgx-telemetry", "static_configs": jobs}
+        scrape = {"job_name": "dgx-telemetry", "metrics_path": path, "static_configs": jobs}
         rule_file = {"groups": [{"name": "test", "rules": list(rules)}]}
         every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config = {"global": every, "scrape_configs": [scrape], "rule_files": ["rules.yml"]}

@@ -52,6 +52,7 @@ def test_every_key_has_a_variable() -> None:
         "log.level": "warning",
         "log.format": "json",
         "metrics.set": "small",
+        "dcgm.names": "4.9",
     }
     named |= {"diagnosis.held_after": "30.0", "alerts.silent_for": "5m"}
     spans = ("_window", "starved_hours", "starved_day")

@@ -123,7 +123,7 @@ def test_an_idle_gpu_is_asked_less_and_a_process_that_arrives_wakes_it() -> None
     bench.run(20)
     assert bench.nvml.calls.count("GpmSampleGet") == 4
     own["ComputeRunningProcesses"] = [SimpleNamespace(pid=7, usedGpuMemory=None)]
-    own["MemoryInfo"] = SimpleNamespace(total=2**35, used=2**33)
+    own["MemoryInfo"] = SimpleNamespace(total=2**35, used=2**33, free=0, reserved=0)
     bench.run()
     assert bench.values(process.PROCESSES) == {("0", "GPU-0"): 1.0}
     assert bench.reasons(process.MEMORY) == {("0", "GPU-0"): Reason.UNKNOWN}
