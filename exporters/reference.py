@@ -26,7 +26,9 @@ TITLES = {
     "network": "Network",
     "nvlink": "NVLink",
     "pcie": "PCIe",
+    "nvswitch": "NVSwitch",
     "pressure": "Pressure",
+    "raid": "RAID",
     "system": "System",
 }
 """Titles of subsystems whose second word is not title enough."""

@@ -52,7 +52,7 @@ def simulated_machines() -> str:
 def _hardware_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=_path, metavar="FILE", help="configuration (TOML)")
     parser.add_argument(
-        "--simulate", metavar="SYSTEM[@DRIVER][:SCENARIO]", help="watch a simulated machine"
+        "--simulate", metavar="SYSTEM[@DRIVER][:SCENARIO]", help="use a simulated machine"
     )
 
 
@@ -67,7 +67,7 @@ def _run_flags(parser: argparse.ArgumentParser) -> None:
         "--web.config.file",
         dest="web_config_file",
         metavar="FILE",
-        help="TLS and passwords (YAML, as of all Prometheus exporters)",
+        help="TLS and passwords (YAML, the format of Prometheus exporters)",
     )
     _speed_flag(parser, "run the agent on a clock N times faster")
     parser.add_argument("--replay", type=_path, metavar="FILE", help="watch a tape")
@@ -95,13 +95,13 @@ def _check_flags(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=TIMEOUT,
         metavar="SECONDS",
-        help="end after so many, whatever hangs (default: %(default)g); a busy node needs more",
+        help="end after this time, even if the driver hangs (default %(default)g)",
     )
     parser.add_argument(
         "--bundle",
         type=_path,
         metavar="FILE",
-        help="write what a supporter needs (.tar.gz), masked as tapes are",
+        help="write what a support case needs (.tar.gz), with names masked",
     )
 
 
@@ -109,7 +109,7 @@ def _record_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
     parser.add_argument("file", type=_path, metavar="FILE", help="the tape to write")
     parser.add_argument(
-        "--seconds", type=_seconds, default=60.0, metavar="N", help="how long; default 60"
+        "--seconds", type=_seconds, default=60.0, metavar="N", help="length of the tape; default 60"
     )
 
 
@@ -128,8 +128,7 @@ def _up_flags(parser: argparse.ArgumentParser) -> None:
         const=124,
         default=0,
         metavar="N",
-        help="watch a simulated fleet of N nodes (default 124) instead, of DGX-1 or of the system "
-        "that --simulate names",
+        help="watch N simulated nodes (default 124): DGX-1, or the system that --simulate names",
     )
     parser.add_argument(
         "--data", type=_path, metavar="DIR", help="keep the data here; default: until the end"
@@ -139,14 +138,16 @@ def _up_flags(parser: argparse.ArgumentParser) -> None:
 def _report_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=_path, metavar="FILE", help="configuration (TOML)")
     parser.add_argument(
-        "--prometheus", metavar="URL", help="ask Prometheus or VictoriaMetrics; USER:PASSWORD@ too"
+        "--prometheus",
+        metavar="URL",
+        help="ask Prometheus or VictoriaMetrics; may contain USER:PASSWORD@",
     )
     parser.add_argument("--agent", metavar="URL", help="ask this agent; default: the one here")
     parser.add_argument(
         "--since", type=_span, default="7d", metavar="SPAN", help="how far back; default 7d"
     )
     parser.add_argument("--by", choices=("node", "job", "user", "account"), default="node")
-    parser.add_argument("--job", default="", metavar="ID", help="only this job, and how it got on")
+    parser.add_argument("--job", default="", metavar="ID", help="only this job, with its history")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="JSON instead of a table")
     form.add_argument("--csv", action="store_true", help="CSV instead of a table")
@@ -158,19 +159,22 @@ def _inventory_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", type=_path, metavar="FILE", help="a list with racks (TOML)")
     parser.add_argument("--slurm", action="store_true", help="Slurm's nodes with GPUs (scontrol)")
     parser.add_argument("--cluster", metavar="NAME", help="the label `cluster`")
-    parser.add_argument("--port", type=int, metavar="N", help="of the agents; default 9935")
+    parser.add_argument("--port", type=int, metavar="N", help="port of the agents; default 9935")
     parser.add_argument(
         "--output", type=_path, metavar="FILE", help="write the targets here, for file_sd"
     )
     parser.add_argument(
-        "--every", type=_seconds, metavar="SECONDS", help="write them again each so many"
+        "--every",
+        type=_seconds,
+        metavar="SECONDS",
+        help="write the targets again each time after SECONDS",
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help="serve them at /targets, for http_sd")
     parser.add_argument(
         "--web.config.file",
         dest="web_config_file",
         metavar="FILE",
-        help="TLS and passwords of --listen, as of the agent",
+        help="TLS and passwords of --listen, in the format of the agent's",
     )
 
 
@@ -189,12 +193,12 @@ def _path(text: str) -> Path:
 
 
 def _positive(text: str, most: float) -> float:
+    expected = f"expected a number above 0 and at most {most:g}"
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, {expected}") from None
     if not 0 < value <= most:
-        expected = f"expected a number above 0 and at most {most:g}"
         raise argparse.ArgumentTypeError(f"{text!r} is out of range, {expected}")
     return value
 

@@ -1,6 +1,6 @@
 """The configuration: a TOML file, then the environment, then flags. What is unknown is an error.
 
-Rooms declare their sections themselves; `deploy/config.toml` is the commented example.
+Packages declare their sections themselves; `deploy/config.toml` is the commented example.
 """
 
 import os

@@ -55,6 +55,11 @@ class Reload:
         for key, in_force, new in settings.needing_restart(self._started_with):
             log.warning(LogEvent("needs_a_restart", key=key, in_force=str(in_force), new=str(new)))
         self.configuration.current = settings
-        self.follow(settings)
+        try:
+            self.follow(settings)
+        except Exception as error:  # they are in force; the agent does not end over the rest
+            log.error(LogEvent("reload_failed", error=described(error)))  # noqa: TRY400
+            self.good = False
+            return
         self.good = True
         log.info(LogEvent("reloaded"))

@@ -1,7 +1,8 @@
 """What the inactive share of a GPU's second lacks: the first rule that finds its evidence wins.
 
 What the job's own threads show comes before what its cgroup shows, and that before what the host
-shows: nobody is blamed for another's load. Pure functions.
+shows: nobody is blamed for another's load. Memory that runs short comes before all of them, for
+everything else waits for it. Pure functions.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +42,7 @@ CHAIN = 3
 pass, and the driver's."""
 
 COPIES = 0.50
-"""Cores that copies from such memory use at least, over their share of the time."""
+"""Cores that copies from pageable memory use at least, over their share of the time."""
 
 COMMANDS = 0.50
 """Share of the inactive time for which short-lived commands must run to be what it waits for."""
@@ -66,14 +67,14 @@ IDLE_LOADER = 0.50
 RUNS = 0.30
 """Cores from which a process does more than wait."""
 
-TOGETHER = 1.0
-"""Cores of all loaders together, from which what they do takes time."""
+LOADER_CORES = 1.0
+"""Cores of all loaders together, from which their computing takes time that batches wait for."""
 
 ALTERNATING = 0.10
 """Share of the time for which GPU and process must each work, at least, to take turns."""
 
 IN_TURN = 0.15
-"""Difference between the time of one and the rest of the other, up to which they take turns."""
+"""They take turns where |cores - inactive share| is at most this share of the inactive share."""
 
 RESTS = 0.50
 """Share of its inactive time in rests that are long enough to be seen in 20 ms power samples, from
@@ -236,10 +237,10 @@ def one_compiles(e: Evidence) -> Found:
 def loaders_compute(e: Evidence) -> Found:
     """Loaders that compute in part: where batches are handed over in order, all wait for the one
     that takes longest."""
-    if not e.loaders or e.loader_cores < TOGETHER:
+    if not e.loaders or e.loader_cores < LOADER_CORES:
         return NOTHING
     loaders = Figure("loaders", e.loaders, None, COUNT)
-    cores = Figure("cores", e.loader_cores, TOGETHER, CORES)
+    cores = Figure("cores", e.loader_cores, LOADER_CORES, CORES)
     return (Fact(FactKind.LOADERS_COMPUTE, (loaders, cores)),)
 
 

@@ -1,4 +1,4 @@
-"""The thresholds between verdicts. Every one of them is configuration."""
+"""The thresholds between verdicts that can be configured; those of one rule stand beside it."""
 
 from typing import Annotated
 

@@ -143,7 +143,7 @@ def _place(address: str) -> str:
 def _get(address: str) -> Any:
     parts = urllib.parse.urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadInput("that is no address: http://HOST:PORT is expected")
+        raise BadInput(f"{address.rpartition('@')[2]!r} is no address, expected http://HOST:PORT")
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
     request = urllib.request.Request(bare.geturl())  # noqa: S310
     if parts.username is not None:
@@ -158,4 +158,6 @@ def _get(address: str) -> Any:
         said = error.read(300).decode(errors="replace").replace("\n", " ")
         raise NoAnswer(f"{where} answers {error.code}: {said}") from error
     except (OSError, ValueError) as error:
-        raise NoAnswer(f"{where} does not answer: {error}") from error
+        reason = getattr(error, "reason", error)  # of a URLError: what the system said
+        why = getattr(reason, "strerror", None) or reason
+        raise NoAnswer(f"{where} does not answer: {why}") from error

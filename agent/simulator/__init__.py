@@ -5,6 +5,7 @@ of the agent's specs: those are tested against it.
 """
 
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from agent.clock import Clock
 from agent.errors import BadInput
@@ -100,10 +101,13 @@ def _driver(system: SystemModel, wanted: str) -> str:
 
 def _scenario(system: SystemModel, name: str) -> str:
     if not scenarios.parts(name):
+        wrong = next((part for part in name.split("+") if not scenarios.parts(part)), name)
+        possible = scenarios.possible(system)
+        if near := get_close_matches(wrong, (*possible, *FAULTS), 2):
+            raise SimulationError(f"There is no scenario {wrong!r}: is it {' or '.join(near)}?")
         raise SimulationError(
-            f"There is no scenario {name!r}, expected one of "
-            f"{', '.join(scenarios.possible(system))}; or faults, joined by a plus: "
-            f"{', '.join(FAULTS)}."
+            f"There is no scenario {wrong!r}, expected one of {', '.join(possible)}; or faults, "
+            f"joined by a plus: {', '.join(FAULTS)}."
         )
     missing = scenarios.missing(system, name)
     if missing:

@@ -228,6 +228,18 @@ def test_what_surprises_is_told_too(reloading: Reloading, caplog: pytest.LogCapt
     assert "ZeroDivisionError: odd" in caplog.text
 
 
+def test_what_cannot_follow_is_told_and_the_agent_goes_on(
+    reloading: Reloading, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stumble(_: Settings) -> None:
+        raise ZeroDivisionError("odd")
+
+    reloading.reload.follow = stumble
+    assert reloading.to("[process]\nseries = 3") == 0
+    assert "ZeroDivisionError: odd" in caplog.text
+    assert reloading.bench.agent.settings[ProcessConfig].series == 3
+
+
 def test_level_and_format_of_logs_follow_and_what_needs_a_restart_is_named(
     reloading: Reloading, capsys: pytest.CaptureFixture[str]
 ) -> None:
