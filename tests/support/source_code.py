@@ -44,8 +44,13 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").exists() or path.is_dir()
 
 
-def imports(path: Path) -> Iterator[Import]:
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
     """Every import of a file, also those inside functions; `from a import b` is a.b if a module."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[Import]:
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
