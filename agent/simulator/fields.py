@@ -23,7 +23,7 @@ LINK_VERSIONS = {7: 5, 9: 7, 10: 8}  # by architecture
 LATENCY = 3  # us
 PACKET = 256.0  # bytes
 CPU = 135.0  # W of a Grace and its memory: nvidia-smi of a GB200, module less both GPUs
-HEALTHY_BER = 0x00F1
+HEALTHY_BER = 0x010F
 """A bit error rate of 1e-15: exponent in the lowest byte, mantissa above it."""
 
 
