@@ -68,9 +68,10 @@ def test_links_to_the_cpu(tray: AgentBench) -> None:
     assert of_gpu(tray, c2c.ERRORS, "4", "replay") == 0
 
 
-def test_a_module_draws_what_its_gpus_and_their_cpu_draw(tray: AgentBench) -> None:
+def test_a_module_draws_what_its_gpus_and_their_cpu_draw() -> None:
+    tray = simulated("gb200-tray:idle", gpus=2).run(2)
     gpus = sum(tray.samples.all(power.POWER).values())
-    assert of_gpu(tray, power.MODULE_POWER) == pytest.approx(gpus + 135, rel=0.08)
+    assert of_gpu(tray, power.MODULE_POWER) == pytest.approx(gpus + 135, rel=0.03)
     assert of_gpu(tray, power.MODULE_LIMIT) == 2500
 
 
