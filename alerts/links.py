@@ -8,7 +8,7 @@ from alerts.spans import Terms
 from alerts.words import COUNT, WHOLE, list_of, look_up
 from alerts.words import GPU as ONE_GPU
 
-COSTLY = "=~replay|recovery|crc|crc_flit"
+COSTLY = "!~crc_data|ecc_data"
 """Kinds of NVLink errors that are trouble; data errors that a link mends on the way are not."""
 
 ONE = ("instance", "job", "uuid")

@@ -9,6 +9,9 @@ from enum import IntEnum
 ALL_LINKS = 0xFFFFFFFF
 """Scope of the NVLink fields that sums over the links of a GPU."""
 
+MODULE = 1
+"""Scope of the power fields that means the module: a GPU or two, and their CPU."""
+
 
 class FieldId(IntEnum):
     """`nvmlDeviceGetFieldValues` ids with the unit that NVML gives."""
@@ -25,6 +28,31 @@ class FieldId(IntEnum):
     NVLINK_REPLAYS = 161  # scope: link
     NVLINK_RECOVERIES = 162
     NVLINK_CRC_ERRORS = 163
+    C2C_LINKS = 170  # links to the CPU on its module
+    C2C_STATUS = 171  # scope: such a link; 1 active
+    C2C_SPEED = 172  # MB/s
+    POWER_NOW = 186  # mW; scope 1: the module with its CPU
+    POWER_LIMIT = 190
+    NVLINK5_PACKETS_TRANSMITTED = 201  # scope: link, as up to 222
+    NVLINK5_TRANSMITTED = 202  # bytes
+    NVLINK5_PACKETS_RECEIVED = 203
+    NVLINK5_RECEIVED = 204
+    NVLINK5_MALFORMED_PACKETS = 206
+    NVLINK5_BUFFER_OVERRUNS = 207
+    NVLINK5_RECEIVE_ERRORS = 208
+    NVLINK5_REMOTE_ERRORS = 209
+    NVLINK5_GENERAL_ERRORS = 210
+    NVLINK5_INTEGRITY_ERRORS = 211
+    NVLINK5_DISCARDS = 212
+    NVLINK5_RECOVERIES = 213
+    NVLINK5_FAILED_RECOVERIES = 214
+    NVLINK5_EFFECTIVE_ERRORS = 219
+    NVLINK5_EFFECTIVE_BER = 220
+    NVLINK5_SYMBOL_ERRORS = 221
+    NVLINK5_SYMBOL_BER = 222
+    C2C_INTERRUPTS = 231
+    C2C_REPLAYS = 232
+    C2C_REPLAYS_AGAIN = 233
     RECOVERY_ACTION = 230  # 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset
     SOFTWARE_THERMAL_TIME = 269
     HARDWARE_THERMAL_TIME = 270
@@ -39,6 +67,12 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
     FieldId.NVLINK_REPLAYS: (520,),
     FieldId.NVLINK_RECOVERIES: (520,),
     FieldId.NVLINK_CRC_ERRORS: (520,),
+    **dict.fromkeys((FieldId.C2C_LINKS, FieldId.C2C_STATUS, FieldId.C2C_SPEED), (525,)),
+    FieldId.POWER_NOW: (535,),
+    FieldId.POWER_LIMIT: (535,),
+    **{field: (560,) for field in FieldId if field.name.startswith("NVLINK5_")},
+    **dict.fromkeys((FieldId.C2C_INTERRUPTS, FieldId.C2C_REPLAYS), (570,)),
+    FieldId.C2C_REPLAYS_AGAIN: (570,),
     FieldId.RECOVERY_ACTION: (570,),
     # Before 580.82 these three ids meant other things.
     FieldId.SOFTWARE_THERMAL_TIME: (580, 82),

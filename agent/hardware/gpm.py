@@ -37,6 +37,25 @@ class GpmId(IntEnum):
     NVLINK_TRANSMITTED = 61
 
 
+class Cycles(IntEnum):
+    """`nvmlGpmMetricsGet` ids of what is counted since the machine began (driver R610).
+
+    255 and 256, bytes of PCIe, are left out: nothing tells their unit.
+    """
+
+    ELAPSED = 248
+    ACTIVE = 249
+    TENSOR = 250
+    DMMA = 251
+    HMMA = 252
+    IMMA = 253
+    DFMA = 254
+    INTEGER = 257
+    FP64 = 258
+    FP32 = 259
+    FP16 = 260
+
+
 MOST_SHARE = 105.0
 MOST = {
     GpmId.PCIE_TRANSMITTED: 200e9 / PCIE_UNIT,
@@ -46,6 +65,20 @@ MOST = {
 }
 """What no hardware reaches, in GPM's units: more is the driver's mistake and must not be counted.
 A NaN compares as false, and is left out too."""
+
+
+NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
+NO_CYCLES = Absent(Reason.UNSUPPORTED, "nvmlGpmMetricsGet: not counted on this GPU")
+
+
+def _question(library: Any, ids: type[IntEnum]) -> Any:
+    """What is asked each time, without the samples: to write it costs as much as to ask."""
+    question: Any = library.c_nvmlGpmMetricsGet_t()
+    question.version = library.NVML_GPM_METRICS_GET_VERSION
+    question.numMetrics = len(ids)
+    for slot, metric in zip(question.metrics, ids, strict=False):
+        slot.metricId = metric
+    return question
 
 
 class Measurement(NamedTuple):
@@ -72,7 +105,8 @@ class Gpm:
         self._clock = clock
         if not device.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
-        self._question = self._metrics_question(device.nvml.library)
+        self._question = _question(device.nvml.library, GpmId)
+        self._counted = _question(device.nvml.library, Cycles)
         self._take = partial(device.ask, "nvmlGpmSampleGet")
         if instance is not None:
             self._take = partial(device.ask, "nvmlGpmMigSampleGet", instance)
@@ -118,14 +152,13 @@ class Gpm:
         self._since, self.latest, self.failure = now, measurement, None
         return measurement
 
-    def _metrics_question(self, library: Any) -> Any:
-        """What is asked each time, without the samples: to write it costs as much as to ask."""
-        question: Any = library.c_nvmlGpmMetricsGet_t()
-        question.version = library.NVML_GPM_METRICS_GET_VERSION
-        question.numMetrics = len(GpmId)
-        for slot, metric in zip(question.metrics, GpmId, strict=False):
-            slot.metricId = metric
-        return question
+    def cycles(self) -> dict[Cycles, float | Absent]:
+        """What was counted up to the last measurement; there must be one."""
+        question = self._counted
+        question.sample1, question.sample2 = self._newer, self._older  # they took turns
+        self._device.nvml.call("nvmlGpmMetricsGet", question)
+        slots = zip(Cycles, question.metrics, strict=False)
+        return {which: NO_CYCLES if slot.nvmlReturn else slot.value for which, slot in slots}
 
     def _means(self) -> dict[GpmId, float]:
         question = self._question

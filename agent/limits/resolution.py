@@ -111,13 +111,15 @@ def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
 
 def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
     for (index, uuid), generation in machine.samples.all(pcie.GENERATION_LIMIT).items():
+        sheet = machine.sheets.get((index, uuid))
+        if sheet is not None and not sheet.slot:
+            continue
         width = machine.samples.value(pcie.WIDTH, index, uuid)
         speed = None if width is None else pcie_bytes_per_second(int(generation), int(width))
         carries = None
         if speed is not None:
             source = f"generation {generation:.0f} x{width:.0f}: {PCIE_SOURCE}"
             carries = Limit(speed, "hardware", source)
-        sheet = machine.sheets.get((index, uuid))
         for direction in BOTH:
             spec = sheet.bandwidth("pcie", direction) if sheet else None
             key = PathKey("pcie", f"gpu{index}", index, uuid, direction)

@@ -229,3 +229,12 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
         read.due -= (at + read.stagger * every) % every
         if read.due - at < SOONEST * every:  # it ran a little before its place
             read.due += every
+
+
+def refused_read(why: Absent) -> Callable[[Out], None]:
+    """The run of a read of what is not there."""
+
+    def read(_: Out) -> None:
+        raise why.kept()
+
+    return read

@@ -29,7 +29,12 @@ NOWHERE = -1
 
 EVENT_PARTS = ("eventType", "eventData", "gpuInstanceId", "computeInstanceId")
 SAMPLE_GET = "nvmlGpmSampleGet"
-INSTANCES = "nvmlDeviceGetMaxMigDeviceCount"
+UNTAPED = {
+    "nvmlDeviceGetMaxMigDeviceCount": "the instances of MIG, with handles of their own",
+    "nvmlDeviceGetPlatformInfo": "the place in a rack, with the serial number of its chassis",
+}
+"""What is not on a tape; who records finds a library without it."""
+
 WAIT = "nvmlEventSetWait"
 
 Write = Callable[[Any], Json]
@@ -76,8 +81,8 @@ class RecordingNvml:
         self._texts = {"nvmlDeviceGetUUID": masks.uuid, "nvmlDeviceGetSerial": masks.serial}
 
     def __getattr__(self, name: str) -> Any:
-        if name == INSTANCES:
-            raise AttributeError("the instances of MIG, with handles of their own, are not taped")
+        if name in UNTAPED:
+            raise AttributeError(f"not taped: {UNTAPED[name]}")
         found = getattr(self._nvml, name)
         if not name.startswith("nvml") or not callable(found) or isinstance(found, type):
             return found

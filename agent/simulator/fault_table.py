@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agent.simulator.faults import SimulatedFaults
-from agent.simulator.gpu_models import AMPERE, HOPPER, VOLTA
+from agent.simulator.gpu_models import HOPPER, VOLTA
 from agent.simulator.kernel_log import GARBAGE
 from agent.simulator.system_models import SystemModel
 
@@ -36,23 +36,21 @@ class Fault(NamedTuple):
 
 ANY = Need("", lambda _: True)
 ECC = Need("ECC memory", lambda s: s.model.ecc)
-ROWS = Need("row remapping (Ampere or newer)", lambda s: s.model.architecture >= AMPERE)
+ROWS = Need("row remapping (Ampere or newer)", lambda s: s.model.remaps)
 PAGES = Need("pages that retire (up to Volta)", lambda s: s.model.ecc and not ROWS.met(s))
-DIVIDES = Need(
-    "MIG (Ampere or newer, but no GeForce)", lambda s: ROWS.met(s) and s.model.datacentre
-)
+DIVIDES = Need("MIG (A100 and newer, but no Ada and no GeForce)", lambda s: s.model.divides)
 PROCESSOR = Need("a system processor (newer than Volta)", lambda s: s.model.architecture > VOLTA)
 ASKS = Need(
     "a driver that asks for recovery (R570), and a GPU newer than Volta",
     lambda s: PROCESSOR.met(s) and int(s.driver.partition(".")[0]) >= 570,
 )
-SWITCHED = Need("NVSwitches", lambda s: s.switched)
+SWITCHED = Need("NVSwitches that its driver sees", lambda s: s.nvswitches > 0)
 FABRIC = Need(
     "a fabric (Hopper with NVSwitches)", lambda s: s.switched and s.model.architecture >= HOPPER
 )
 INFINIBAND = Need("InfiniBand", lambda s: bool(s.hcas))
 ARRAYS = Need("an array with redundancy", lambda s: any(not a.striped for a in s.arrays))
-BOARD = Need("sensors of its chassis", lambda s: s.dgx)
+BOARD = Need("sensors of its chassis", lambda s: s.chassis)
 
 
 def _set(part: str, value: object) -> Callable[[SimulatedFaults], None]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from agent.simulator.driver import SimulatedDriver
-from agent.simulator.gpu import LANES, SimulatedGpu
+from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.health import GpuHealth, HostHealth
 from agent.simulator.kernel_log import SimulatedKernelLog
 from agent.simulator.traffic import SimulatedTraffic
@@ -68,7 +68,7 @@ class SimulatedFaults:
         self.gpus[0].links[1].errors = 2.0
 
     def narrow_slot(self) -> None:
-        self.gpus[0].width = LANES // 2
+        self.gpus[0].width //= 2
 
     def slow_port(self) -> None:
         self.traffic.slow_port = True
@@ -106,7 +106,7 @@ class SimulatedFaults:
         for gpu in self.gpus:
             gpu.mig = gpu.lost = gpu.remap_failed = gpu.flipping = False
             gpu.health = GpuHealth()
-            gpu.width = LANES
+            gpu.width = gpu.model.lanes
             gpu.cut_peers.clear()
             for link in gpu.links:
                 link.cut, link.errors = False, 0.0

@@ -8,6 +8,7 @@ import pynvml
 from agent.simulator import refusals
 from agent.simulator.call_guard import NvmlPart, device_call
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
+from agent.simulator.gpu_models import C2cModel
 from agent.simulator.refusals import ALL_LINKS
 from agent.simulator.telemetry import ecc_errors
 
@@ -18,8 +19,12 @@ MEMBERS = {UINT: "uiVal", ULL: "ullVal", SINT: "siVal"}
 KIB = 1024.0
 WRAP = 1 << 32
 HBM_WARMER = 3  # degrees Celsius
-LINK_VERSIONS = {7: 5, 9: 7}  # by architecture
+LINK_VERSIONS = {7: 5, 9: 7, 10: 8}  # by architecture
 LATENCY = 3  # us
+PACKET = 256.0  # bytes
+CPU = 135.0  # W of a Grace and its memory: nvidia-smi of a GB200, module less both GPUs
+HEALTHY_BER = 0x010F
+"""A bit error rate of 1e-15: exponent in the lowest byte, mantissa above it."""
 
 
 class FieldContext(NamedTuple):
@@ -36,6 +41,11 @@ class FieldContext(NamedTuple):
         """A counter of one link, or summed over all."""
         links = self.gpu.links if self.scope == ALL_LINKS else [self.gpu.links[self.scope]]
         return sum(self.total(f"{name}{link.number}") for link in links)
+
+    @property
+    def of_module(self) -> bool:
+        """Whether the module with its CPU is meant, not the GPU."""
+        return self.scope == refusals.MODULE
 
 
 class FieldAnswer(NamedTuple):
@@ -87,7 +97,25 @@ def _is_up(gpu: SimulatedGpu, link: int) -> bool:
 
 
 def _limit(c: FieldContext) -> float:
-    return c.gpu.model.power_limit * 1000
+    module = c.gpu.model.module_limit if c.of_module else None
+    return (module or c.gpu.model.power_limit) * 1000
+
+
+def _drawn(c: FieldContext, watts: float) -> float:
+    """Milliwatts: a module has two GPUs that work alike, a CPU and its memory."""
+    return (2 * watts + CPU if c.of_module else watts) * 1000
+
+
+def _packets(name: str) -> FieldAnswer:
+    return FieldAnswer(ULL, lambda c: c.over_links(name) / PACKET)
+
+
+def _moved(name: str) -> FieldAnswer:
+    return FieldAnswer(ULL, lambda c: int(c.over_links(name)))
+
+
+def _c2c(c: FieldContext) -> C2cModel:
+    return c.gpu.model.c2c or C2cModel(0, 0)
 
 
 def _below(part: str) -> FieldAnswer:
@@ -148,8 +176,11 @@ ANSWERS: dict[int, FieldAnswer] = {
     165: FieldAnswer(UINT, lambda c: c.gpu.active(c.gpu.links[c.scope])),
     166: FieldAnswer(UINT, lambda c: LINK_VERSIONS[c.gpu.model.architecture]),
     **{i: _const(UINT, 0) for i in (169, *range(173, 183))},
-    185: FieldAnswer(UINT, lambda c: c.gpu.buffers.usage(c.now) * 1000),
-    186: FieldAnswer(UINT, lambda c: c.gpu.buffers.watts(c.now) * 1000),
+    170: FieldAnswer(UINT, lambda c: _c2c(c).number),
+    171: _const(UINT, 1),
+    172: FieldAnswer(UINT, lambda c: _c2c(c).reported),
+    185: FieldAnswer(UINT, lambda c: _drawn(c, c.gpu.buffers.usage(c.now))),
+    186: FieldAnswer(UINT, lambda c: _drawn(c, c.gpu.buffers.watts(c.now))),
     187: FieldAnswer(UINT, lambda c: _limit(c) / 3.5),
     188: FieldAnswer(UINT, _limit),
     189: FieldAnswer(UINT, _limit),
@@ -162,7 +193,19 @@ ANSWERS: dict[int, FieldAnswer] = {
     196: _below("gpu_max"),
     197: FieldAnswer(UINT, lambda c: c.total("pcie_tx") * PCIE_OVERHEAD % WRAP),
     198: FieldAnswer(UINT, lambda c: c.total("pcie_rx") * PCIE_OVERHEAD % WRAP),
+    201: _packets("tx"),
+    202: _moved("tx"),
+    203: _packets("rx"),
+    204: _moved("rx"),
+    **{i: _const(ULL, 0) for i in (*range(206, 213), 214, 221)},
+    213: FieldAnswer(ULL, lambda c: c.over_links("recovery")),
+    215: FieldAnswer(ULL, lambda c: c.over_links("recovery")),
+    219: FieldAnswer(ULL, lambda c: c.over_links("replay")),
+    220: _const(ULL, HEALTHY_BER),
+    222: _const(ULL, HEALTHY_BER),
     230: FieldAnswer(UINT, lambda c: c.gpu.health.recovery),
+    **{i: _const(ULL, 0) for i in (231, 232, 233)},
+    234: _const(UINT, 0),
     251: _const(ULL, 0),
     252: FieldAnswer(ULL, lambda c: c.total("thermal")),
     253: _const(ULL, 0),
@@ -173,7 +216,7 @@ ANSWERS: dict[int, FieldAnswer] = {
     302: _const(ULL, 0),
 }
 
-DOWN_SILENT = frozenset((138, 139, 140, 141, 164))
+DOWN_SILENT = refusals.FIFTH | {138, 139, 140, 141, 164}
 """Fields that a link which is down refuses."""
 
 

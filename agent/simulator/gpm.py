@@ -10,7 +10,6 @@ import pynvml
 from agent.simulator import refusals
 from agent.simulator.call_guard import NvmlPart, device_call, library_call, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
-from agent.simulator.gpu_models import HOPPER
 from agent.simulator.mig import instances
 from agent.simulator.refusals import LINK_SLOTS
 
@@ -61,6 +60,14 @@ METRICS: dict[int, Callable[[Shares], float]] = {
 """Metric id to its value from the counters' mean rates; ids not listed are refused."""
 
 
+CYCLES: dict[int, str] = {249: "sm", 250: "tensor", 252: "tensor"}
+"""Metric id of R610 to the counter whose cycles it tells since the machine began; 248 tells all."""
+
+SINCE_CYCLES = (610,)
+ELAPSED, LAST_CYCLES = 248, 260
+SM_HERTZ = 1e9
+
+
 class SimulatedGpm(NvmlPart):
     """Samples live here, by address, until they are freed."""
 
@@ -71,7 +78,7 @@ class SimulatedGpm(NvmlPart):
     def nvmlGpmQueryDeviceSupport(self, gpu: SimulatedGpu) -> Any:
         support = pynvml.c_nvmlGpmSupport_t()
         support.version = pynvml.NVML_GPM_SUPPORT_VERSION
-        support.isSupportedDevice = int(gpu.model.architecture >= HOPPER)
+        support.isSupportedDevice = int(gpu.model.gpm)
         return support
 
     @library_call
@@ -109,8 +116,13 @@ class SimulatedGpm(NvmlPart):
         if older.of != newer.of or newer.at < older.at:
             refuse(refusals.INVALID_ARGUMENT)
         rates = _rates(older, newer)
+        counted = self.machine.driver.numbers >= SINCE_CYCLES
         for place in range(question.numMetrics):
-            _answer(question.metrics[place], rates)
+            slot = question.metrics[place]
+            if ELAPSED <= slot.metricId <= LAST_CYCLES and counted:
+                _count(slot, newer)
+            else:
+                _answer(slot, rates)
         return question
 
     def _address(self, sample: Any) -> int:
@@ -136,6 +148,13 @@ def _rates(older: _Sample, newer: _Sample) -> Shares:
     if not before:
         return {}
     return {name: (total - before.get(name, 0.0)) / seconds for name, total in newer.totals.items()}
+
+
+def _count(slot: Any, sample: _Sample) -> None:
+    """Cycles up to the newer sample; the pipes that no simulated kernel uses counted none."""
+    name = CYCLES.get(slot.metricId, "")
+    seconds = sample.at if slot.metricId == ELAPSED else sample.totals.get(name, 0.0)
+    slot.nvmlReturn, slot.value = refusals.ANSWERED, float(int(seconds * SM_HERTZ))
 
 
 def _answer(slot: Any, rates: Shares) -> None:

@@ -4,7 +4,7 @@ import math
 import uuid
 from dataclasses import dataclass
 
-from agent.simulator.gpu_models import HOPPER, PCIE_LANE, VOLTA
+from agent.simulator.gpu_models import BLACKWELL, HOPPER, PCIE_LANE, VOLTA
 from agent.simulator.health import GpuHealth
 from agent.simulator.links import SimulatedLink
 from agent.simulator.loads import IDLE, GpuLoad, GpuWork
@@ -20,7 +20,6 @@ WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink 4, measured on H200
 FIRST_LINKS = 1 / 0.94  # NVLink 1 and 2: V100 peers were seen at 47.9 of 50 GB/s
 PCIE_OVERHEAD = 1.078  # transaction layer: 20 bytes around each 256, measured
 PCIE_POLLING = 1e6  # bytes per second that the agent's own questions cost
-LANES = 16
 NS = 1e9
 BIT_FLIPS = 0.2  # uncorrected ECC errors per second, of a memory that fails
 SPREAD = 0.01  # no two boards draw the same power
@@ -55,7 +54,7 @@ class SimulatedGpu:
         self.processes: list[SimulatedGpuProcess] = []
         self.mig = self.lost = self.remap_failed = self.flipping = False
         self.health = GpuHealth()
-        self.width = LANES
+        self.width = self.model.lanes
         self.cut_peers: set[int] = set()
         self._origin = 0.0  # when a step began
         self._heat = (0.0, self._goal())  # when, degrees Celsius
@@ -124,8 +123,13 @@ class SimulatedGpu:
         return {
             f"{kind}{link.number}": often * link.errors
             for link in faulty
-            for kind, often in (("replay", 1.0), ("crc", 1.5))
+            for kind, often in (("replay", 1.0), ("crc", 1.5), ("recovery", self._recoveries))
         }
+
+    @property
+    def _recoveries(self) -> float:
+        """Of a faulty link for each packet that it sends again: NVLink 5 counts no replays."""
+        return float(self.model.architecture >= BLACKWELL)
 
     def active(self, link: SimulatedLink) -> bool:
         """Whether both ends of the link are there and it is not cut."""

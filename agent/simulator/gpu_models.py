@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).parent / "gpus"
 
-KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, HOPPER = 2, 3, 4, 5, 7, 9
+KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, ADA, HOPPER, BLACKWELL = 2, 3, 4, 5, 7, 8, 9, 10
 """`nvmlDeviceGetArchitecture`."""
 
 ARCHITECTURES = {
@@ -17,10 +17,19 @@ ARCHITECTURES = {
     "Pascal": PASCAL,
     "Volta": VOLTA,
     "Ampere": AMPERE,
+    "Ada": ADA,
     "Hopper": HOPPER,
+    "Blackwell": BLACKWELL,
 }
 
-PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 8e9 / 8 * 128 / 130, 4: 16e9 / 8 * 128 / 130, 5: 3.93846e9}
+PCIE_LANE = {
+    1: 0.25e9,
+    2: 0.5e9,
+    3: 8e9 / 8 * 128 / 130,
+    4: 16e9 / 8 * 128 / 130,
+    5: 3.93846e9,
+    6: 7.375e9,
+}
 """Bytes per second, lane and direction, after line coding, by PCIe generation."""
 
 
@@ -50,6 +59,17 @@ class LinkModel(NamedTuple):
     reported: int
 
 
+class C2cModel(NamedTuple):
+    """Links to the CPU: how many, and MB/s of one as the driver reports it."""
+
+    number: int
+    reported: int
+
+
+HBM = 1024
+"""Bits from which a memory bus is one of HBM."""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuModel:
     """One product. Memory in bytes, power in watts, bus in bits."""
@@ -69,12 +89,43 @@ class GpuModel:
     pcie_generation: int
     reserved: int = 0  # by the driver, of the memory
     links: LinkModel | None = None
+    c2c: C2cModel | None = None
+    module_limit: float | None = None  # W, of the module with its CPU
+    lanes: int = 16  # of PCIe; 1 where there is no slot, and the driver tells a placeholder
+    shared_memory: bool = False  # with the host: the driver tells neither size, nor power limit
     datacentre: bool = True  # Tesla: serial number, ECC; GeForce and TITAN have neither
     prefixed_since: int | None = None  # first branch that puts "NVIDIA " before the name
 
     @property
     def ecc(self) -> bool:
         return self.datacentre
+
+    @property
+    def fan(self) -> bool:
+        """A fan of its own: boards for data centres are cooled by their chassis."""
+        return not (self.datacentre or self.shared_memory)
+
+    @property
+    def remaps(self) -> bool:
+        """Rows of its memory; older ones retire pages."""
+        return self.ecc and self.architecture >= AMPERE
+
+    @property
+    def divides(self) -> bool:
+        """MIG; no board of the Ada generation can."""
+        return self.remaps and self.architecture != ADA
+
+    @property
+    def gpm(self) -> bool:
+        return self.architecture >= HOPPER and not self.shared_memory
+
+    @property
+    def hbm(self) -> bool:
+        return self.bus_width >= HBM
+
+    @property
+    def slot(self) -> bool:
+        return self.lanes > 1
 
 
 def load(name: str) -> GpuModel:
@@ -88,5 +139,6 @@ def _model(table: Mapping[str, Any]) -> GpuModel:
         "clocks": ClockModel(**table["clocks"]),
         "thresholds": TemperatureThresholds(**table["thresholds"]),
         "links": LinkModel(**table["links"]) if "links" in table else None,
+        "c2c": C2cModel(**table["c2c"]) if "c2c" in table else None,
     }
     return GpuModel(**{**table, **parts})

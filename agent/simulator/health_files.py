@@ -7,7 +7,6 @@ from agent.simulator.system_models import DiskModel
 
 Tree = dict[str, Callable[[], str]]
 
-SWITCHES = {"dgx-a100": 6, "dgx-h100": 4, "dgx-h200": 4}
 SERVICE = "1200"
 """The pid of the Fabric Manager."""
 
@@ -20,10 +19,10 @@ def tree(machine: Machine) -> Tree:
     files: Tree = {}
     for disk in system.disks:
         files |= _disk(machine, disk)
-    for number in range(SWITCHES.get(system.name, 0)):
+    for number in range(system.nvswitches):
         place = f"/proc/driver/nvidia-nvswitch/devices/0000:{0x86 + number:02x}:00.0/information"
         files[place] = lambda: "Driver Version: \n"
-    if system.dgx:
+    if system.chassis:
         files |= {
             f"{PMBUS}/name": lambda: "pmbus\n",
             f"{PMBUS}/fan1_fault": lambda: f"{int(host.fan_failed)}\n",
@@ -36,7 +35,7 @@ def tree(machine: Machine) -> Tree:
 
 def unlisted(machine: Machine) -> Tree:
     """What is read by its path alone: the process of the Fabric Manager."""
-    if machine.system.name not in SWITCHES:
+    if not machine.system.nvswitches:
         return {}
 
     def running() -> str:

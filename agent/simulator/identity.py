@@ -6,10 +6,13 @@ import pynvml
 
 from agent.simulator import driver, refusals
 from agent.simulator.call_guard import NvmlPart, device_call, library_call, refuse
-from agent.simulator.gpu import LANES, SimulatedGpu
+from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.gpu_models import HOPPER
+from agent.simulator.system_models import address
 
 SUBSYSTEM = 0x118F10DE
+CHASSIS, SLOT, TRAY = b"1820000000001", 14, 4
+"""Where a tray is, as nvidia-smi of a GB200 tells it: slots count the switches' trays too."""
 
 
 class SimulatedIdentity(NvmlPart):
@@ -101,7 +104,7 @@ class SimulatedIdentity(NvmlPart):
 
     @device_call
     def nvmlDeviceGetMaxPcieLinkWidth(self, gpu: SimulatedGpu) -> int:
-        return LANES
+        return gpu.model.lanes
 
     @device_call
     def nvmlDeviceGetGpuFabricInfoV(self, gpu: SimulatedGpu, info: Any) -> int:
@@ -116,12 +119,25 @@ class SimulatedIdentity(NvmlPart):
         target.healthMask = gpu.health.fabric_mask if registered else 0
         return int(pynvml.NVML_SUCCESS)
 
+    @device_call
+    def nvmlDeviceGetPlatformInfo(self, gpu: SimulatedGpu, info: Any) -> int:
+        """Fills what the reference points to. Only a tray of a rack has a place in a chassis."""
+        target = getattr(info, "_obj", info)
+        if target.version != pynvml.nvmlPlatformInfo_v2:
+            refuse(refusals.VERSION_MISMATCH)
+        if self.machine.system.rack:
+            target.chassisSerialNumber = CHASSIS
+            target.slotNumber, target.trayIndex = bytes((SLOT,)), bytes((TRAY,))
+        target.hostId, target.peerType = b"\x01", b"\x01"
+        target.moduleId = bytes((gpu.index + 1,))
+        return int(pynvml.NVML_SUCCESS)
+
 
 def pci_info(bus: int, device_id: int) -> Any:
     """The address of a device on this PCI bus."""
     info = pynvml.nvmlPciInfo_t()
-    info.domain, info.bus, info.device = 0, bus, 0
+    info.domain, info.bus, info.device = *divmod(bus, 256), 0
     info.pciDeviceId, info.pciSubSystemId = device_id, SUBSYSTEM
-    info.busIdLegacy = f"0000:{bus:02X}:00.0".encode()
-    info.busId = f"00000000:{bus:02X}:00.0".encode()
+    info.busIdLegacy = address(bus).upper().encode()
+    info.busId = f"0000{address(bus).upper()}".encode()
     return info

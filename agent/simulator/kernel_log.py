@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from agent.hardware.kernel_log import LogLine
+from agent.simulator.system_models import address
 
 BEFORE_PCI, BEFORE_NAMES = 440, 510
 
@@ -86,7 +87,7 @@ class SimulatedKernelLog:
 
     def xid(self, bus: int, code: int, pid: int | None) -> None:
         """An XID error of the GPU on this bus."""
-        place = f"{'' if self._driver < BEFORE_PCI else 'PCI:'}0000:{bus:02x}:00"
+        place = f"{'' if self._driver < BEFORE_PCI else 'PCI:'}{address(bus)[:-2]}"
         words = (OLDER_WORDS if self._older and code in OLDER_WORDS else WORDS).get(code, "")
         who = self._who(pid if code in OF_PROGRAMS else None)
         text = ", ".join(part for part in (who, words) if part)
@@ -99,7 +100,7 @@ class SimulatedKernelLog:
 
     def fallen(self, bus: int) -> None:
         """The line besides XID 79."""
-        self.write(f"NVRM: GPU 0000:{bus:02x}:00.0: GPU has fallen off the bus.")
+        self.write(f"NVRM: GPU {address(bus)}: GPU has fallen off the bus.")
 
     def sxid(self, switch: int, code: int, fatal: bool, words: str) -> None:
         """An error of an NVSwitch: its data, what it is, and where."""

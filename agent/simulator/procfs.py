@@ -5,7 +5,7 @@ from functools import partial
 
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
-from agent.simulator.system_models import ArrayModel
+from agent.simulator.system_models import ArrayModel, address
 from agent.simulator.traffic import PRESSURE_KINDS
 
 Content = Callable[[], str]
@@ -45,7 +45,7 @@ def tree(machine: Machine) -> dict[str, Content]:
 
 
 def _driver(gpu: SimulatedGpu) -> str:
-    return f"/proc/driver/nvidia/gpus/0000:{gpu.bus:02x}:00.0/information"
+    return f"/proc/driver/nvidia/gpus/{address(gpu.bus)}/information"
 
 
 def _gpu_information(gpu: SimulatedGpu) -> str:

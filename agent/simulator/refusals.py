@@ -7,7 +7,17 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from agent.simulator.driver import Driver
-from agent.simulator.gpu_models import AMPERE, HOPPER, KEPLER, MAXWELL, PASCAL, VOLTA, GpuModel
+from agent.simulator.gpu_models import (
+    ADA,
+    AMPERE,
+    BLACKWELL,
+    HOPPER,
+    KEPLER,
+    MAXWELL,
+    PASCAL,
+    VOLTA,
+    GpuModel,
+)
 
 ANSWERED, INVALID_ARGUMENT, NOT_SUPPORTED = 0, 2, 3
 UNINITIALIZED, NO_PERMISSION, NOT_FOUND, TIMEOUT, FUNCTION_NOT_FOUND = 1, 4, 6, 10, 13
@@ -47,8 +57,41 @@ def _ecc(a: Question) -> bool:
 
 
 def _fan(a: Question) -> bool:
-    """A fan of its own: boards for data centres are cooled by their chassis."""
-    return not a.model.datacentre
+    return a.model.fan
+
+
+def _remaps(a: Question) -> bool:
+    return a.model.remaps and not a.mig
+
+
+def _divides(a: Question) -> bool:
+    return a.model.divides
+
+
+def _slot(a: Question) -> bool:
+    return a.model.architecture >= MAXWELL and a.model.slot and not a.mig
+
+
+def _own_memory(a: Question) -> bool:
+    """A GB10 shares the host's: its driver tells neither its size nor a power limit (nvidia-smi of
+    a DGX Spark)."""
+    return not a.model.shared_memory
+
+
+def _memory_temperature(a: Question) -> bool:
+    return a.model.architecture >= VOLTA and a.model.hbm
+
+
+def _gpm(a: Question) -> bool:
+    return a.model.gpm and not a.mig
+
+
+def _fifth_links(a: Question) -> bool:
+    return _linked(a) and a.model.architecture >= BLACKWELL
+
+
+def _c2c(a: Question) -> bool:
+    return a.model.c2c is not None
 
 
 def _retires_pages(a: Question) -> bool:
@@ -70,6 +113,11 @@ def _old_link_errors(a: Question) -> bool:
 
 def _new_link_fields(a: Question) -> bool:
     return _linked(a) and a.model.architecture >= AMPERE
+
+
+def _link_errors(a: Question) -> bool:
+    """Of the links up to the fourth generation (nvml.h at id 161)."""
+    return _new_link_fields(a) and a.model.architecture < BLACKWELL
 
 
 def _moved_violations(a: Question) -> bool:
@@ -94,12 +142,13 @@ SYMBOLS: dict[str, Driver] = {
     "nvmlGpmSampleGet": (520,),
     "nvmlGpmMetricsGet": (520,),
     "nvmlGpmMigSampleGet": (520,),
+    "nvmlDeviceGetPlatformInfo": (570,),
 }
 """First driver whose library has the function; those not listed are in all of them."""
 
 DEVICE: dict[str, Test] = {
     "nvmlDeviceGetSerial": lambda a: a.model.datacentre,
-    "nvmlDeviceGetMigMode": _from(AMPERE),
+    "nvmlDeviceGetMigMode": _divides,
     "nvmlDeviceGetUtilizationRates": _whole(KEPLER),
     "nvmlDeviceGetDecoderUtilization": _whole(KEPLER),
     "nvmlDeviceGetEncoderUtilization": _whole(KEPLER),
@@ -108,22 +157,27 @@ DEVICE: dict[str, Test] = {
     "nvmlDeviceGetNumFans": _fan,
     "nvmlDeviceGetFanSpeed_v2": _fan,
     "nvmlDeviceGetTotalEnergyConsumption": _from(VOLTA),
-    "nvmlDeviceGetMarginTemperature": _from(HOPPER),
-    "nvmlDeviceGetPcieThroughput": _whole(MAXWELL),
+    "nvmlDeviceGetMarginTemperature": _from(ADA),
+    "nvmlDeviceGetMemoryInfo": _own_memory,
+    "nvmlDeviceGetMemoryInfo_v2": _own_memory,
+    "nvmlDeviceGetEnforcedPowerLimit": _own_memory,
+    "nvmlDeviceGetPowerManagementDefaultLimit": _own_memory,
+    "nvmlDeviceGetPlatformInfo": _fifth_links,
+    "nvmlDeviceGetPcieThroughput": _slot,
     "nvmlDeviceGetTotalEccErrors": _ecc,
-    "nvmlDeviceGetRemappedRows": _whole(AMPERE),
+    "nvmlDeviceGetRemappedRows": _remaps,
     "nvmlDeviceGetRetiredPages": _retires_pages,
     "nvmlDeviceGetRetiredPagesPendingStatus": _retires_pages,
     "nvmlDeviceGetProcessUtilization": _whole(MAXWELL),
     "nvmlDeviceGetNvLinkState": _linked,
     "nvmlDeviceGetNvLinkRemotePciInfo": _linked,
     "nvmlDeviceGetNvLinkRemoteDeviceType": _linked,
-    "nvmlDeviceGetNvLinkErrorCounter": _linked,
+    "nvmlDeviceGetNvLinkErrorCounter": lambda a: _linked(a) and not _fifth_links(a),
     "nvmlDeviceGetGpuFabricInfoV": lambda a: _from(HOPPER)(a) and _linked(a),
-    "nvmlDeviceGetMaxMigDeviceCount": _from(AMPERE),
-    "nvmlDeviceGetMigDeviceHandleByIndex": _from(AMPERE),
-    "nvmlGpmSampleGet": _whole(HOPPER),
-    "nvmlGpmMigSampleGet": lambda a: _from(HOPPER)(a) and a.mig,
+    "nvmlDeviceGetMaxMigDeviceCount": _divides,
+    "nvmlDeviceGetMigDeviceHandleByIndex": _divides,
+    "nvmlGpmSampleGet": _gpm,
+    "nvmlGpmMigSampleGet": lambda a: a.model.gpm and a.mig,
 }
 """Which GPUs answer; functions not listed are answered by all."""
 
@@ -153,7 +207,7 @@ FIELDS: dict[int, FieldRule] = _rules(
     ((29, 30, 31), (450,), _retires_pages),
     (range(32, 60), (450,), _old_link_errors),
     (range(74, 82), (450,), _from(PASCAL)),
-    ((82,), (450,), _from(VOLTA)),
+    ((82,), (450,), _memory_temperature),
     ((83,), (450,), _from(VOLTA)),
     ((*range(84, 91), *range(132, 138)), (450,), _old_link_errors),
     ((91,), (450,), _linked),
@@ -161,20 +215,24 @@ FIELDS: dict[int, FieldRule] = _rules(
     (range(96, 120), (450,), _old_link_errors),
     ((138, 139), (450,), _counts_nvlink),
     ((140, 141), (450,), _counts_wire),
-    (range(142, 146), (450,), _whole(AMPERE)),
+    (range(142, 146), (450,), _remaps),
     ((146, 147), (450,), _new_link_fields),
-    ((161, 162, 163), (520,), _new_link_fields),
+    ((161, 162, 163), (520,), _link_errors),
     ((164, 165, 166), (525,), _new_link_fields),
     ((169, *range(173, 183)), (535,), _from(HOPPER)),
-    ((185,), (535,), _from(HOPPER)),
-    ((186, 187, 188, 189, 190, 192), (535,), _from(KEPLER)),
+    ((170, 171, 172), (525,), _c2c),
+    ((185,), (535,), _from(ADA)),
+    ((186,), (535,), _from(KEPLER)),
+    ((187, 188, 189, 190, 192), (535,), _own_memory),
     ((191,), (535,), _from(VOLTA)),
-    (range(193, 197), (550,), _from(HOPPER)),
+    (range(193, 197), (550,), _from(ADA)),
     ((197, 198), (555,), _from(HOPPER)),
+    ((*range(201, 205), *range(206, 216), *range(219, 223)), (560,), _fifth_links),
     ((230,), (570,), _from(PASCAL)),
+    ((231, 232, 233, 234), (570,), _c2c),
     ((251, 252, 253), (575,), _moved_violations),
     ((269, 270, 271), (580, 82), _from(PASCAL)),
-    ((301, 302), (580, 82), _whole(AMPERE)),
+    ((301, 302), (580, 82), _remaps),
 )
 
 LAST_ID = (
@@ -195,14 +253,22 @@ LAST_ID = (
 )
 """Branch and the last field id that it knows of; what is newer is an invalid argument."""
 
-PER_LINK = frozenset((138, 139, 140, 141, 146, 161, 162, 163, 164, 165, 166))
+FIFTH = frozenset(range(201, 223))
+"""Counters of NVLink 5: of one link, and of all at once."""
+
+PER_LINK = FIFTH | {138, 139, 140, 141, 146, 161, 162, 163, 164, 165, 166}
 """Fields whose scope is a link."""
 
-SUMMED = frozenset((138, 139, 140, 141))
+SUMMED = FIFTH | {138, 139, 140, 141}
 """Those that take all links at once too."""
 
+PER_C2C = frozenset((171, 172, *range(231, 235)))
+"""Fields whose scope is a link to the CPU."""
+
 GPU_SCOPE_ONLY = frozenset(range(185, 193))
-"""Power fields: scope 0 is the GPU, others are modules that these systems lack."""
+"""Power fields: scope 0 is the GPU, 1 its module with a CPU, where there is one."""
+
+MODULE = 1
 
 
 def symbol_code(function: str, driver: Driver) -> int:
@@ -233,6 +299,11 @@ def field_code(field: int, scope: int, asked: Question) -> int:
 def _scope_code(field: int, scope: int, asked: Question) -> int:
     if field in PER_LINK and not (field in SUMMED and scope == ALL_LINKS):
         return link_code(scope, asked)
+    if field in PER_C2C:
+        links = asked.model.c2c.number if asked.model.c2c else 0
+        return ANSWERED if scope < links else INVALID_ARGUMENT
+    if field in GPU_SCOPE_ONLY and scope == MODULE and _c2c(asked):
+        return ANSWERED
     if field in GPU_SCOPE_ONLY and scope:
         return INVALID_ARGUMENT if scope == ALL_LINKS else NOT_SUPPORTED
     return ANSWERED

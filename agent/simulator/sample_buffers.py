@@ -6,12 +6,12 @@ Nothing is stored: a sample is worked out from the counters when somebody asks f
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.simulator.gpu_models import HOPPER, GpuModel
+from agent.simulator.gpu_models import ADA, GpuModel
 from agent.simulator.noise import noise
 from agent.simulator.step_meter import StepMeter
 
 SLACK = 1e-9  # s: a sample is due although floating point says that it is just not
-USAGE_WINDOW = 1.0  # s, over which Hopper's `nvmlDeviceGetPowerUsage` averages
+USAGE_WINDOW = 1.0  # s, over which, from Ada on, `nvmlDeviceGetPowerUsage` averages
 USAGE_UPDATE = 0.1  # s
 
 
@@ -74,8 +74,8 @@ class SampleBuffers:
         return watts * (1.0 + self.ripple * noise(round(update / POWER.every), self._index))
 
     def usage(self, now: float) -> float:
-        """Watts of `nvmlDeviceGetPowerUsage`: on Hopper a mean over the last second."""
-        if self._model.architecture < HOPPER:
+        """Watts of `nvmlDeviceGetPowerUsage`: from Ada on a mean over the last second."""
+        if self._model.architecture < ADA:
             return self.watts(now)
         at = _grid(now, USAGE_UPDATE)
         return self._meter.mean("energy", at - USAGE_WINDOW, at)

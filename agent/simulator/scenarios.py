@@ -30,10 +30,13 @@ SLOT = 60.0
 
 PEERS = Need("two GPUs or more", lambda s: s.gpus > 1)
 NVLINK = Need("NVLink", lambda s: s.model.links is not None)
-PORTS = Need("ports whose rate its spec sheet states", lambda s: s.dgx)
+PORTS = Need("ports whose rate its spec sheet states", lambda s: s.chassis)
+CARD = Need("a PCIe slot", lambda s: s.model.slot)
 
 NEEDS: dict[str, Need] = {
     "starved-peer": PEERS,
+    "starved-pcie": CARD,
+    "pcie-degraded": CARD,
     "exposed-communication": NVLINK,
     "hang": PEERS,
     "late-rank": PEERS,

@@ -6,7 +6,14 @@ import re
 from collections.abc import Callable
 
 from agent.simulator.machine import Machine
-from agent.simulator.system_models import ArrayModel, DiskModel, HcaModel, NicModel, SystemModel
+from agent.simulator.system_models import (
+    ArrayModel,
+    DiskModel,
+    HcaModel,
+    NicModel,
+    SystemModel,
+    address,
+)
 from agent.simulator.traffic import WORD
 
 Tree = dict[str, Callable[[], str]]
@@ -78,7 +85,7 @@ def _gpus(system: SystemModel) -> dict[str, str]:
     ports = _ports(system)
     found = {}
     for bus in system.buses:
-        gpu = f"0000:{bus:02x}:00.0"
+        gpu = address(bus)
         switch = f"/{ports[bus]}/0000:{bus - 1:02x}:08.0" if bus in ports else ""
         found[f"{PCI}/{gpu}"] = f"../../../devices/pci0000:00/0000:00:02.0{switch}/{gpu}"
     return found

@@ -71,7 +71,7 @@ class SystemModel:
     product: str
     vendor: str
     model: GpuModel
-    buses: tuple[int, ...]  # PCI bus of each GPU
+    buses: tuple[int, ...]  # PCI bus of each GPU, 256 times its domain added
     cpus: int  # logical
     memory: int  # bytes
     disks: tuple[DiskModel, ...]
@@ -83,6 +83,8 @@ class SystemModel:
     hcas: tuple[HcaModel, ...] = ()
     graph: Graph = field(default_factory=dict)
     switched: bool = False  # NVLinks end at NVSwitches
+    rack: bool = False  # a tray of one
+    nvswitches: int = 0  # those that this machine's own driver sees
     per_pcie_switch: int = 0  # GPUs that share the uplink of a PCIe switch; 0: each has its own
 
     @property
@@ -92,6 +94,11 @@ class SystemModel:
     @property
     def dgx(self) -> bool:
         return self.vendor == "NVIDIA"
+
+    @property
+    def chassis(self) -> bool:
+        """A DGX that is more than one GPU: with sensors, and ports that its sheet states."""
+        return self.dgx and self.gpus > 1
 
     @property
     def data_disks(self) -> tuple[DiskModel, ...]:
@@ -119,6 +126,12 @@ def _system(path: Path) -> SystemModel:
         ArrayModel(**group["array"], members=disks) for group, disks in groups if "array" in group
     )
     return SystemModel(name=path.stem, **table)
+
+
+def address(bus: int) -> str:
+    """Where the device on this bus is, as the kernel writes it."""
+    domain, bus = divmod(bus, 256)
+    return f"{domain:04x}:{bus:02x}:00.0"
 
 
 def _hcas(number: int, **rates: str) -> Iterator[HcaModel]:

@@ -122,7 +122,8 @@ class SimulatedTelemetry(NvmlPart):
     def nvmlDeviceGetPerformanceState(self, gpu: SimulatedGpu) -> int:
         if gpu.model.datacentre:
             return FASTEST if gpu.awake or gpu.model.architecture > KEPLER else RESTING
-        return GEFORCE_LOADED if gpu.awake else RESTING
+        loaded = FASTEST if gpu.model.shared_memory else GEFORCE_LOADED
+        return loaded if gpu.awake else RESTING
 
     @device_call
     def nvmlDeviceGetMarginTemperature(self, gpu: SimulatedGpu) -> int:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
 from agent.hardware.device import NvmlDevice
-from agent.hardware.gpm import NVLINK_UNIT, Gpm, GpmId
-from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, internal
+from agent.hardware.gpm import NO_GPM, NVLINK_UNIT, Gpm, GpmId
+from agent.model import GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.gpu_context import GpuContext
@@ -67,7 +67,6 @@ SHARES = {
 }
 NVLINK_WAYS = {GpmId.NVLINK_TRANSMITTED: "transmit", GpmId.NVLINK_RECEIVED: "receive"}
 ALL = (*SHARES.values(), ACTIVE_SECONDS)
-WITHOUT_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (Hopper and newer)")
 
 
 class ActivityFromGpm:
@@ -138,7 +137,7 @@ def utilization(device: NvmlDevice) -> float:
 def without_gpm(out: Out) -> None:
     """What only GPM could tell."""
     for metric in (SM_ACTIVE, SM_OCCUPANCY, TENSOR_ACTIVE, MEMORY_BANDWIDTH):
-        out.absent(metric, WITHOUT_GPM)
+        out.absent(metric, NO_GPM)
 
 
 def _without_gpm(gpu_context: GpuContext) -> Read:

@@ -1,5 +1,6 @@
 """Identity of a GPU, NVML's utilisation, and the recovery action that the driver asks for."""
 
+import ctypes
 from collections.abc import Iterator
 from functools import partial
 
@@ -43,10 +44,23 @@ RECOVERY_ACTION = gauge(
     GPU_LABELS,
 )
 
+PLATFORM = gauge(
+    "dgx_gpu_platform_info",
+    "1, with where the GPU is in its rack: serial number of the chassis, slot and tray in it, host "
+    "of the tray, number of the GPU on its host; empty where there is no chassis of trays.",
+    "nvmlDeviceGetPlatformInfo (driver 570 and newer)",
+    (*GPU_LABELS, "chassis_serial", "slot", "tray", "host", "module"),
+)
+
 SLOW = (
     ValueRow[NvmlDevice](PERSISTENCE_MODE, lambda d: d.get("PersistenceMode")),
     ValueRow[NvmlDevice](RECOVERY_ACTION, lambda d: d.field(FieldId.RECOVERY_ACTION)),
 )
+
+
+CHASSIS, PLACES = slice(20, 36), slice(36, 41)
+"""Bytes of `nvmlPlatformInfo_v2_t`: serial number of the chassis; slot, tray, host, kind of peer,
+module."""
 
 
 class Utilization:
@@ -70,6 +84,16 @@ def _info(device: NvmlDevice, out: Out) -> None:
     out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
 
 
+def _platform(device: NvmlDevice, out: Out) -> None:
+    info = device.nvml.library.c_nvmlPlatformInfo_v2_t()
+    device.get("PlatformInfo", ctypes.byref(info))
+    raw = bytes(info)  # the binding takes its single bytes for text
+    chassis = raw[CHASSIS].partition(b"\0")[0].decode(errors="replace").strip()
+    slot, tray, host, _, module = (str(byte) for byte in raw[PLACES])
+    where = (slot, tray) if chassis else ("", "")
+    out.add(PLATFORM, 1, chassis, *where, host, module)
+
+
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     device = gpu_context.device
@@ -81,4 +105,6 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         Utilization(device).read,
         intervals.TICK,
     )
+    where = partial(_platform, device)
+    yield gpu_context.read("gpu", "platform", (PLATFORM,), where, intervals.TOPOLOGY)
     yield gpu_context.table("gpu", "state", SLOW, intervals.LINKS)

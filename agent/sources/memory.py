@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.hardware.device import NvmlDevice
-from agent.model import FINAL, GPU_LABELS, Absent, gauge, internal
+from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read, ValueRow
@@ -45,6 +45,9 @@ ARRIVAL = 64 << 20
 """A change of so many bytes between two ticks is a process that came or went."""
 
 
+SHARED = Absent(Reason.UNSUPPORTED, "the driver tells none: this GPU shares the memory of its host")
+
+
 class MemoryUse:
     """Memory each tick; a process that comes or goes wakes the slower reads."""
 
@@ -60,7 +63,10 @@ class MemoryUse:
             self._options = {}
 
     def read(self, out: Out) -> None:
-        info = self._device.get("MemoryInfo", **self._options)
+        try:
+            info = self._device.get("MemoryInfo", **self._options)
+        except Absent as absent:
+            raise (SHARED.kept() if absent.reason is Reason.UNSUPPORTED else absent) from absent
         out.add(USED, info.used)
         out.add(TOTAL, info.total)
         out.add(FREE, info.free)

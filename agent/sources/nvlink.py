@@ -1,34 +1,35 @@
 """NVLink: payload and wire bytes per GPU and per link, errors, state, the far end, the fabric."""
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fabric_mask import health
 from agent.hardware.fields import ALL_LINKS, FieldId
 from agent.hardware.gpm import NVLINK_UNIT, Gpm, GpmId
-from agent.model import FINAL, GPU_LABELS, Absent, Reason, counter, gauge
+from agent.model import FINAL, GPU_LABELS, Absent, Metric, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
 from agent.polling.gpu_context import GpuContext
-from agent.polling.reads import PERMANENT, Out, Read, ValueRow
+from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
+from agent.polling.reads import Out, Read, ValueRow, refused_read
 from agent.sources.options import NvlinkConfig
 from agent.specs.machine import MachineSpecs
 
-LINK_LABELS = (*GPU_LABELS, "link")
 _DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"
+_PAYLOAD = "nvmlDeviceGetFieldValues {} (KiB), else {} (bytes), {}"
 
 TRANSMITTED = counter(
     "dgx_nvlink_transmitted_bytes_total",
     "Payload bytes sent over all NVLinks of the GPU.",
-    _DATA.format(138, "scope all links"),
+    _PAYLOAD.format(138, 202, "scope all links"),
     GPU_LABELS,
 )
 RECEIVED = counter(
     "dgx_nvlink_received_bytes_total",
     "Payload bytes received over all NVLinks of the GPU.",
-    _DATA.format(139, "scope all links"),
+    _PAYLOAD.format(139, 204, "scope all links"),
     GPU_LABELS,
 )
 WIRE_TRANSMITTED = counter(
@@ -47,13 +48,13 @@ WIRE_RECEIVED = counter(
 LINK_TRANSMITTED = counter(
     "dgx_nvlink_link_transmitted_bytes_total",
     "Payload bytes sent over one NVLink.",
-    _DATA.format(138, "scope link"),
+    _PAYLOAD.format(138, 202, "scope link"),
     LINK_LABELS,
 )
 LINK_RECEIVED = counter(
     "dgx_nvlink_link_received_bytes_total",
     "Payload bytes received over one NVLink.",
-    _DATA.format(139, "scope link"),
+    _PAYLOAD.format(139, 204, "scope link"),
     LINK_LABELS,
 )
 LINK_WIRE_TRANSMITTED = counter(
@@ -97,8 +98,9 @@ LINKS_EXPECTED = gauge(
 ERRORS = counter(
     "dgx_nvlink_errors_total",
     "NVLink errors that cost time: replays, recoveries, CRC errors; before Hopper also ECC errors "
-    "of data.",
-    "nvmlDeviceGetFieldValues 161-163, else nvmlDeviceGetNvLinkErrorCounter",
+    "of data. NVLink 5 (Blackwell) counts other kinds: packets that were malformed, received with "
+    "errors or discarded, overrun buffers, recoveries, symbols that stayed wrong.",
+    "nvmlDeviceGetFieldValues 161-163 or 206-214 and 221, else nvmlDeviceGetNvLinkErrorCounter",
     (*LINK_LABELS, "kind"),
 )
 FABRIC_STATE = gauge(
@@ -117,9 +119,6 @@ FABRIC_HEALTH = gauge(
     (*GPU_LABELS, "kind"),
 )
 
-MOST_LINKS = 36
-"""More than any GPU has; the number that a GPU does have is found by asking."""
-
 DOWN = 0
 KIB = 1024.0
 TOTALS = {
@@ -134,6 +133,10 @@ PER_LINK = {
     LINK_WIRE_TRANSMITTED: FieldId.NVLINK_RAW_TRANSMITTED,
     LINK_WIRE_RECEIVED: FieldId.NVLINK_RAW_RECEIVED,
 }
+NVLINK5_BYTES = {
+    FieldId.NVLINK_DATA_TRANSMITTED: FieldId.NVLINK5_TRANSMITTED,
+    FieldId.NVLINK_DATA_RECEIVED: FieldId.NVLINK5_RECEIVED,
+}
 ERROR_KINDS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3, "ecc_data": 4}
 """Label `kind` to `nvmlNvLinkErrorCounter_t`, on GPUs before Hopper."""
 
@@ -145,14 +148,26 @@ ERROR_FIELDS = {
 """Label `kind` to field: Ampere and newer. A healthy Hopper link counts data errors that it mends
 on the way (kinds 3 and 4 above), so those are no sign of trouble and are left out there."""
 
+NVLINK5_ERRORS = {
+    "malformed_packet": FieldId.NVLINK5_MALFORMED_PACKETS,
+    "buffer_overrun": FieldId.NVLINK5_BUFFER_OVERRUNS,
+    "receive": FieldId.NVLINK5_RECEIVE_ERRORS,
+    "receive_remote": FieldId.NVLINK5_REMOTE_ERRORS,
+    "receive_general": FieldId.NVLINK5_GENERAL_ERRORS,
+    "link_integrity": FieldId.NVLINK5_INTEGRITY_ERRORS,
+    "transmit_discard": FieldId.NVLINK5_DISCARDS,
+    "recovery": FieldId.NVLINK5_RECOVERIES,
+    "recovery_failed": FieldId.NVLINK5_FAILED_RECOVERIES,
+    "symbol": FieldId.NVLINK5_SYMBOL_ERRORS,
+}
+"""The same on Blackwell, which has none of the others."""
+
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}
 """`nvmlIntNvLinkDeviceType_t`."""
 
 LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
 USUAL_LINK_SPEED = 25e9
 """Nominal bytes per second of one link and direction, by architecture."""
-
-NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
 
 PLAUSIBLE = 2.0
 """A counter that grows faster than twice the links' speed has leapt."""
@@ -161,24 +176,6 @@ PLAUSIBLE = 2.0
 def link_speed(device: NvmlDevice) -> float:
     """Nominal bytes per second of one link of this GPU, each direction."""
     return LINK_SPEED.get(device.identity.architecture, USUAL_LINK_SPEED)
-
-
-def links_of(device: NvmlDevice) -> tuple[int, ...]:
-    """The links that this GPU has, up or down: those that tell their state. Raises Absent where
-    none does, for a reason that may pass: then nobody knows."""
-    found, passing = [], None
-    for link in range(MOST_LINKS):
-        try:
-            device.get("NvLinkState", link)
-        except Absent as absent:
-            if absent.reason in FINAL:
-                raise
-            passing = passing if absent.reason in PERMANENT else absent
-            continue
-        found.append(link)
-    if passing is not None and not found:
-        raise passing
-    return tuple(found)
 
 
 class LinkReads:
@@ -243,19 +240,23 @@ def _by_call(links: tuple[int, ...]) -> Iterator[ValueRow[NvmlDevice]]:
             )
 
 
-def _by_field(links: tuple[int, ...]) -> Iterator[FieldRow]:
-    for link in links:
-        for kind, field in ERROR_FIELDS.items():
-            yield FieldRow((field, link), ERRORS, (str(link), kind))
+def _by_field(links: tuple[int, ...], kinds: Mapping[str, FieldId]) -> list[FieldRow]:
+    return [
+        FieldRow((field, link), ERRORS, (str(link), kind))
+        for link in links
+        for kind, field in kinds.items()
+    ]
 
 
 def _error_read(gpu_context: GpuContext, links: tuple[int, ...]) -> Read:
     """By field where any link answers so: the call costs 0.8 ms a counter on Hopper."""
-    questions = [row.question for row in _by_field(links)]
-    if all(isinstance(answer, Absent) for answer in gpu_context.device.fields(questions)):
-        return gpu_context.table("nvlink", "errors", _by_call(links), intervals.LINKS)
-    counters = FieldCounters(gpu_context.device, _by_field(links))
-    return gpu_context.read("nvlink", "errors", (ERRORS,), counters.read, intervals.LINKS)
+    for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
+        rows = _by_field(links, kinds)
+        answers = gpu_context.device.fields([row.question for row in rows])
+        if not all(isinstance(answer, Absent) for answer in answers):
+            counters = FieldCounters(gpu_context.device, rows)
+            return gpu_context.read("nvlink", "errors", (ERRORS,), counters.read, intervals.LINKS)
+    return gpu_context.table("nvlink", "errors", _by_call(links), intervals.LINKS)
 
 
 def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
@@ -317,33 +318,34 @@ def _fabric(device: NvmlDevice, out: Out) -> None:
         out.absent(FABRIC_HEALTH, absent)
 
 
-def _refusal(why: Absent) -> Callable[[Out], None]:
-    def read(_: Out) -> None:
-        raise why.kept()
+class ByteFields:
+    """Fields of payload and wire, and their unit; NVLink 5's own where only those answer."""
 
-    return read
+    def __init__(self, device: NvmlDevice) -> None:
+        asked = [(FieldId.NVLINK_DATA_TRANSMITTED, ALL_LINKS)]
+        old, new = device.fields([*asked, (FieldId.NVLINK5_TRANSMITTED, ALL_LINKS)])
+        self._newer = isinstance(old, Absent) and not isinstance(new, Absent)
+
+    def row(
+        self, metric: Metric, field: FieldId, link: int, labels: tuple[str, ...], speed: float
+    ) -> FieldRow:
+        if self._newer and field in NVLINK5_BYTES:
+            return FieldRow((NVLINK5_BYTES[field], link), metric, labels, 1.0, speed * PLAUSIBLE)
+        return FieldRow((field, link), metric, labels, KIB, speed * PLAUSIBLE)
 
 
-def _totals(device: NvmlDevice, speed: float) -> FieldCounters:
-    return FieldCounters(
-        device,
-        [
-            FieldRow((field, ALL_LINKS), metric, (), KIB, speed * PLAUSIBLE)
-            for metric, field in TOTALS.items()
-        ],
-    )
+def _totals(device: NvmlDevice, fields: ByteFields, speed: float) -> FieldCounters:
+    rows = [fields.row(metric, field, ALL_LINKS, (), speed) for metric, field in TOTALS.items()]
+    return FieldCounters(device, rows)
 
 
-def _per_link(device: NvmlDevice, links: tuple[int, ...]) -> FieldCounters:
-    fastest = link_speed(device) * PLAUSIBLE
-    return FieldCounters(
-        device,
-        [
-            FieldRow((field, link), metric, (str(link),), KIB, fastest)
-            for link in links
-            for metric, field in PER_LINK.items()
-        ],
-    )
+def _per_link(device: NvmlDevice, fields: ByteFields, links: tuple[int, ...]) -> FieldCounters:
+    rows = [
+        fields.row(metric, field, link, (str(link),), link_speed(device))
+        for link in links
+        for metric, field in PER_LINK.items()
+    ]
+    return FieldCounters(device, rows)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
@@ -360,10 +362,13 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     state, fabric = (LINK_UP, LINKS, LINKS_EXPECTED), (FABRIC_STATE, FABRIC_HEALTH)
     everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, *fabric)
     if not links:
-        yield gpu_context.read("nvlink", "none", everything, _refusal(refused), intervals.TOPOLOGY)
+        yield gpu_context.read(
+            "nvlink", "none", everything, refused_read(refused), intervals.TOPOLOGY
+        )
         return
     own, speed = LinkReads(device, links, gpu_context), len(links) * link_speed(device)
-    totals, per_link = _totals(device, speed), _per_link(device, links)
+    fields = ByteFields(device)
+    totals, per_link = _totals(device, fields, speed), _per_link(device, fields, links)
     interval = TotalsInterval(gpu_context.gpm, totals, speed / 2).interval
     yield gpu_context.read("nvlink", "totals", TOTALS, totals.read, interval, run_on_wake=True)
 

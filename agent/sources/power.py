@@ -1,9 +1,11 @@
 """Power and energy."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
 from agent.hardware.device import NvmlDevice
+from agent.hardware.fields import MODULE, FieldId
 from agent.model import GPU_LABELS, Absent, TimedSeries, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counter_filters import CounterFilters
@@ -38,6 +40,20 @@ ENERGY = counter(
     GPU_LABELS,
 )
 
+MODULE_POWER = gauge(
+    "dgx_gpu_module_power_watts",
+    "Power drawn by the module that the GPU is on, in watts: all its GPUs, their CPU (Grace) and "
+    "its memory. Each GPU of a module tells the same.",
+    "nvmlDeviceGetFieldValues 186, scope module",
+    GPU_LABELS,
+)
+MODULE_LIMIT = gauge(
+    "dgx_gpu_module_power_limit_watts",
+    "The power limit now enforced of the module that the GPU is on, in watts.",
+    "nvmlDeviceGetFieldValues 190, scope module",
+    GPU_LABELS,
+)
+
 SAMPLES = internal(
     "dgx_gpu_power_samples_watts",
     "Power drawn by the board in watts, a sample each 20 ms; read while a process is on the GPU.",
@@ -45,9 +61,22 @@ SAMPLES = internal(
     GPU_LABELS,
 )
 
+
+def _of_module(device: NvmlDevice, field: FieldId) -> float:
+    return device.field(field, MODULE) / 1e3
+
+
 DRAW = (ValueRow[NvmlDevice](POWER, lambda d: d.get("PowerUsage") / 1e3),)
 LIMIT = (ValueRow[NvmlDevice](POWER_LIMIT, lambda d: d.get("EnforcedPowerLimit") / 1e3),)
 BOARD = (ValueRow[NvmlDevice](DEFAULT_LIMIT, lambda d: d.get("PowerManagementDefaultLimit") / 1e3),)
+
+ON_MODULE = tuple(
+    ValueRow[NvmlDevice](metric, partial(_of_module, field=field))
+    for metric, field in (
+        (MODULE_POWER, FieldId.POWER_NOW),
+        (MODULE_LIMIT, FieldId.POWER_LIMIT),
+    )
+)
 
 MOST_WATTS = 5_000.0
 """No board draws more: a leap of the energy counter beyond this is a glitch."""
@@ -111,6 +140,7 @@ def _energy_and_samples(gpu_context: GpuContext) -> Iterator[Read]:
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     yield gpu_context.table("power", "draw", DRAW, intervals.TICK)
+    yield gpu_context.table("power", "module", ON_MODULE, intervals.THROTTLE)
     yield gpu_context.table("power", "limit", LIMIT, intervals.THROTTLE)
     yield gpu_context.table("power", "board", BOARD, intervals.TOPOLOGY)
     yield from _energy_and_samples(gpu_context)

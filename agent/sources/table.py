@@ -13,10 +13,12 @@ from agent.polling.reads import Read
 from agent.sources import (
     activity,
     allocation,
+    c2c,
     chassis,
     chassis_faults,
     clocks,
     cpu,
+    cycles,
     disk,
     disk_faults,
     ecc,
@@ -32,6 +34,7 @@ from agent.sources import (
     nccl,
     network,
     nvlink,
+    nvlink_quality,
     pcie,
     pcie_switch,
     power,
@@ -46,7 +49,7 @@ from agent.sources.options import HostOptions
 
 GPU_SOURCES = (
     *(gpu, memory, power, clocks, temperature, process, instances, activity, media, pcie),
-    *(pcie_switch, nvlink, ecc),
+    *(pcie_switch, nvlink, nvlink_quality, c2c, cycles, ecc),
 )
 """In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
 

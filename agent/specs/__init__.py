@@ -6,6 +6,7 @@ data sheet or transcript; the others are the papers on these systems, by title.
 
 import tomllib
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -54,6 +55,9 @@ def load(extra: Path | None = None) -> Specs:
         if sheet.gpu:
             gpus.pop(name, None)
             gpus[name] = sheet.gpu.spec(name)
+            if sheet.gpu.card:
+                systems.pop(name, None)
+                systems[name] = sheet.gpu.alone(name, file)
         if sheet.thresholds:
             shares |= sheet.thresholds.shares()
     for system in systems.values():
@@ -65,11 +69,13 @@ Found = tuple[str, str, SheetFile]
 """The name of a sheet, its file for messages, and what stands in it."""
 
 
-def _shipped() -> Iterator[Found]:
-    sheets = (entry for entry in files(__name__).iterdir() if entry.name.endswith(SUFFIX))
-    for entry in sorted(sheets, key=lambda entry: entry.name):
-        name = entry.name
-        yield name.removesuffix(SUFFIX), name, _sheet(name, entry.read_bytes())
+@lru_cache(maxsize=1)
+def _shipped() -> tuple[Found, ...]:
+    sheets = [entry for entry in files(__name__).iterdir() if entry.name.endswith(SUFFIX)]
+    return tuple(
+        (entry.name.removesuffix(SUFFIX), entry.name, _sheet(entry.name, entry.read_bytes()))
+        for entry in sorted(sheets, key=lambda entry: entry.name)
+    )
 
 
 def _own(directory: Path) -> Iterator[Found]:
@@ -103,10 +109,22 @@ def _sheet(file: str, raw: bytes) -> SheetFile:
         raise SpecError(f"{file}: is not readable ({why}), expected TOML in UTF-8.") from error
     if not content:
         raise SpecError(f"{file}: is empty, expected a table of {', '.join(fields_of(SheetFile))}.")
+    for table in content.values():
+        _give_source(table)
     try:
         return decode(content, SheetFile)
     except Mismatch as wrong:
         raise SpecError(f"{file}: {wrong}.") from wrong
+
+
+def _give_source(table: object) -> None:
+    """Its source to every figure of a table that names none of its own."""
+    if not isinstance(table, dict) or "source" not in table:
+        return
+    for value in table.values():
+        for figure in value if isinstance(value, list) else (value,):
+            if isinstance(figure, dict):
+                figure.setdefault("source", table["source"])
 
 
 def _check_gpus(system: SystemSpec, gpus: dict[str, GpuSpec]) -> None:

@@ -121,16 +121,20 @@ def _figures(table: Struct) -> Mapping[str, SpecValue]:
 
 
 class GpuTable(Struct, frozen=True):
-    """`[gpu]`."""
+    """`[gpu]`; `source` is that of all figures which name none of their own."""
 
     title: Text
     models: Names
+    source: Text = ""
+    card: bool = False  # one alone in a machine is a system of its name
+    slot: bool = True  # False where no PCIe is, and the driver tells a placeholder
     bandwidth: tuple[BandwidthTable[Literal["hbm", "nvlink", "pcie"]], ...] = ()
     memory: Capacity | None = None
     memory_bus: SheetFigure[Count, Literal["bits"]] | None = None
     pcie_generation: SheetFigure[Count, Literal["PCIe generation"]] | None = None
     pcie_lanes: SheetFigure[Count, Literal["lanes"]] | None = None
     nvlink_links_max: Links | None = None
+    c2c: SheetFigure[Size, Literal["GB/s"]] | None = None
 
     def __post_init__(self) -> None:
         _bandwidths(self.bandwidth)
@@ -140,7 +144,13 @@ class GpuTable(Struct, frozen=True):
         bandwidths = _bandwidths(self.bandwidth)
         if not any(bandwidth.path == "pcie" for bandwidth in bandwidths):
             bandwidths += tuple(self._pcie())
-        return GpuSpec(name, self.title, self.models, _figures(self), bandwidths)
+        return GpuSpec(name, self.title, self.models, _figures(self), bandwidths, self.slot)
+
+    def alone(self, name: str, file: str) -> SystemSpec:
+        """A machine with one such card."""
+        count = SpecValue(1, "GPUs", "a single card, not a system of its own")
+        values = MappingProxyType({"gpu_count": count})
+        return SystemSpec(name, self.title, name, (), None, values, (), None, file)
 
     def _pcie(self) -> Iterator[SpecBandwidth]:
         """Both directions of the slot, computed from its generation and width."""
@@ -191,11 +201,12 @@ class GraphTable(Struct, frozen=True):
 
 
 class SystemTable(Struct, frozen=True):
-    """`[system]`."""
+    """`[system]`; `source` as in `[gpu]`."""
 
     title: Text
     gpu: Sheet
     gpu_count: SheetFigure[Count, Literal["GPUs"]]
+    source: Text = ""
     gpu_alternatives: Texts = ()
     products: Names | None = None
     bandwidth: tuple[BandwidthTable[Literal["disk", "network", "infiniband"]], ...] = ()

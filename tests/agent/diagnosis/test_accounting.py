@@ -33,6 +33,9 @@ SYSTEMS = {
     "dgx-a100": SEVERAL,
     "dgx-h100": SEVERAL,
     "gtx-1080": ONE_GPU,
+    "l40s": ONE_GPU,
+    "dgx-spark": tuple(s for s in ONE_GPU if s != "starved-pcie"),
+    **dict.fromkeys(("dgx-b200", "dgx-b300", "gb200-tray"), SEVERAL),
 }
 EXPECTED = {
     "training": "busy/none",

@@ -41,7 +41,10 @@ FAULTS = {
     "port-degraded": "InfiniBand port mlx5_",
 }
 """The faults of the data paths; every system that can have one is tried below."""
-HEALTHY = ("dgx-1-p100", "dgx-1-v100", "dgx-station-v100", "dgx-a100", "dgx-h100", "k40")
+HEALTHY = (
+    *("dgx-1-p100", "dgx-1-v100", "dgx-station-v100", "dgx-a100", "dgx-h100", "k40"),
+    *("dgx-b200", "dgx-b300", "gb200-tray", "dgx-spark", "l40s"),
+)
 
 
 @pytest.mark.parametrize("machine", WRONG)

@@ -70,16 +70,19 @@ def ports(count: int) -> set[tuple[str, str, str]]:
     return {("infiniband", f"mlx5_{n}:1", way) for n in range(count) for way in BOTH}
 
 
+SWITCHED = ("dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "dgx-b300")
 FULL: dict[str, dict[str, set[tuple[str, str, str]]]] = {
     "starved-disk": {name: {("disk", "md0", "read")} for name in ("dgx-1-p100", "dgx-1-v100")},
     "starved-network": {
         **{key: {("network", "eno1", "receive")} for key in ("dgx-1-p100", "dgx-1-v100")},
-        **{key: {("network", "ens6f0", "receive")} for key in ("dgx-a100", "dgx-h100", "dgx-h200")},
+        **{key: {("network", "ens6f0", "receive")} for key in (*SWITCHED, "gb200-tray")},
+        "dgx-spark": {("network", "enP7s7", "receive")},
         "dgx-station-v100": {("network", "enp1s0f0", "receive")},
     },
     "infiniband-saturated": {
         **dict.fromkeys(("dgx-1-p100", "dgx-1-v100"), ports(4)),
-        **dict.fromkeys(("dgx-a100", "dgx-h100", "dgx-h200"), ports(8)),
+        **dict.fromkeys(SWITCHED, ports(8)),
+        "gb200-tray": ports(4),
     },
     "starved-pcie": {"k40": set()},  # Kepler does not tell its PCIe traffic
 }

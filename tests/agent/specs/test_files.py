@@ -61,6 +61,18 @@ def test_a_users_own_sheets(tmp_path: Path) -> None:
     assert specs.gpus["our-gpu"].bandwidth("pcie", "transmit") is None
 
 
+def test_one_source_holds_for_the_figures_that_name_none(tmp_path: Path) -> None:
+    text = OWN_GPU.replace(', source = "hearsay" }', " }", 1)
+    head = 'source = "the label"\ncard = true'
+    specs = load(own(tmp_path, our_gpu=text.replace("models", f"{head}\nmodels", 1)))
+    values = specs.gpus["our-gpu"].values
+    assert values["pcie_generation"].source == "the label"
+    assert values["pcie_lanes"].source == "hearsay"
+    alone = specs.recognise(["Engineering Sample"], "")
+    assert alone is specs.systems["our-gpu"]
+    assert (alone.gpus, alone.title) == (1, "Our GPU")
+
+
 def test_a_users_sheet_replaces_the_shipped_one_of_its_name(tmp_path: Path) -> None:
     text = OWN_SYSTEM.replace("our-gpu", "h100-sxm5-80gb")
     specs = load(own(tmp_path, dgx_h100=text))
@@ -119,7 +131,7 @@ BAD = (
     (SYSTEM.replace("A box", " ") + TWO, "system.title is empty, expected text"),
     (SYSTEM.replace('"A box"', "7") + TWO, "system.title is 7, expected text"),
     (SYSTEM.replace('gpu = "k40"', "") + TWO, "system.gpu is missing"),
-    (SYSTEM.replace('"k40"', '"k41"') + TWO, "system.gpu is 'k41', expected one of a100"),
+    (SYSTEM.replace('"k40"', '"k41"') + TWO, "system.gpu is 'k41', expected one of a10"),
     (SYSTEM + 'gpu_alternatives = ["k42"]\n' + TWO, "system.gpu_alternatives is 'k42'"),
     (SYSTEM + "gpu_alternatives = [1]\n" + TWO, "system.gpu_alternatives is [1], expected a list"),
     (SYSTEM + "speed = 1\n" + TWO, "system.speed is not a known key, expected one of title"),
@@ -166,6 +178,8 @@ BAD = (
     (WITH_GRAPH.replace("pairs", "#"), "nvlink_graph.pairs is missing"),
     (GPU.replace('["Engineering Sample"]', '"one"'), "gpu.models.names is 'one', expected a list"),
     (GPU.replace("Our GPU", ""), "gpu.title is empty"),
+    (GPU.replace("title", "source = 7\ntitle"), "gpu.source is 7, expected text"),
+    (GPU.replace("title", "card = 1\ntitle"), "gpu.card is 1, expected"),
     (GPU.replace("pcie_lanes", "pcie_lines"), "gpu.pcie_lines is not a known key"),
     ("[thresholds]\nfloppy = 1", "thresholds.floppy is not a known key, expected one of hbm"),
     (

@@ -97,18 +97,59 @@ GPU_NVLINKS = (
     ("Tesla V100-DGXS-32GB", 4, 200e9, STATION_PAPER),
 )
 
-# Public data sheets: GPU, memory, memory bytes per second, links, PCIe generation.
+# Public data sheets: GPU, memory, memory bytes per second, bytes per second of all NVLinks in both
+# directions, PCIe generation; 0 where none is sure.
 MODERN_GPUS = (
-    ("NVIDIA A100-SXM4-80GB", 80e9, 2039e9, 12, 4),
-    ("NVIDIA H100 80GB HBM3", 80e9, 3350e9, 18, 5),
-    ("NVIDIA H200", 141e9, 4800e9, 18, 5),
+    ("NVIDIA A100-SXM4-80GB", 80e9, 2039e9, 600e9, 4),
+    ("NVIDIA A100-SXM4-40GB", 40e9, 1555e9, 600e9, 4),
+    ("A100-PCIE-40GB", 40e9, 1555e9, 600e9, 4),
+    ("NVIDIA A100 80GB PCIe", 80e9, 1935e9, 600e9, 4),
+    ("NVIDIA H100 80GB HBM3", 80e9, 3350e9, 900e9, 5),
+    ("NVIDIA H100 PCIe", 80e9, 2000e9, 600e9, 5),
+    ("NVIDIA H100 NVL", 94e9, 3900e9, 600e9, 5),
+    ("NVIDIA H200", 141e9, 4800e9, 900e9, 5),
+    ("NVIDIA H200 NVL", 141e9, 4800e9, 900e9, 5),
+    ("NVIDIA GH200 480GB", 96e9, 4000e9, 900e9, 0),
+    ("NVIDIA GH200 144G HBM3e", 144e9, 4900e9, 900e9, 0),
+    ("NVIDIA B200", 180e9, 7672e9, 1800e9, 5),
+    ("NVIDIA B300 SXM6 AC", 288e9, 7750e9, 1800e9, 0),
+    ("NVIDIA GB200", 186e9, 8000e9, 1800e9, 0),
+    ("NVIDIA GB300", 288e9, 8000e9, 1800e9, 6),
+    ("NVIDIA GB10", 128e9, 273e9, 0, 0),
+    ("NVIDIA L4", 24e9, 300e9, 0, 4),
+    ("NVIDIA L40S", 48e9, 864e9, 0, 4),
+    ("NVIDIA A10", 24e9, 600e9, 0, 4),
+    ("NVIDIA A40", 48e9, 696e9, 112.5e9, 4),
+    ("NVIDIA A30", 24e9, 933e9, 200e9, 4),
+    ("Tesla T4", 16e9, 320e9, 0, 3),
+    ("NVIDIA GeForce RTX 4090", 24e9, 1008e9, 0, 4),
+    ("NVIDIA GeForce RTX 5090", 32e9, 1792e9, 0, 5),
+    ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 96e9, 1792e9, 0, 5),
+    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 96e9, 0, 0, 5),
 )
 
-# Public data sheets: system, links, InfiniBand bytes per second and port, watts.
-MODERN_SYSTEMS = (
-    ("dgx-a100", 12, 25e9, 6500),
-    ("dgx-h100", 18, 50e9, 10200),
-    ("dgx-h200", 18, 50e9, 10200),
+# Public data sheets: system, its figures in the order of TOLD, InfiniBand bytes per second and
+# port; 0 where none is sure.
+TOLD = (
+    *("gpu_count", "nvlink_links_per_gpu", "infiniband_ports", "data_ssds", "tdp"),
+    *("inlet_lowest", "inlet_highest", "memory"),
+)
+MODERN_SYSTEMS: tuple[tuple[str, list[float], float], ...] = (
+    ("dgx-a100", [8, 12, 8, 8, 6500, 5, 30, 2e12], 25e9),
+    ("dgx-a100-320gb", [8, 12, 8, 4, 6500, 5, 30, 1e12], 25e9),
+    ("dgx-h100", [8, 18, 8, 8, 10200, 5, 30, 2e12], 50e9),
+    ("dgx-h200", [8, 18, 8, 8, 10200, 5, 30, 2e12], 50e9),
+    ("dgx-b200", [8, 18, 8, 8, 14300, 5, 30, 2e12], 50e9),
+    ("dgx-b300", [8, 18, 8, 8, 0, 0, 0, 2e12], 100e9),
+    ("gb200-tray", [4, 18, 4, 0, 0, 0, 0, 960e9], 50e9),
+    ("gb300-tray", [4, 18, 4, 0, 0, 0, 0, 960e9], 100e9),
+    ("dgx-spark", [1, 0, 0, 0, 0, 0, 0, 128e9], 0),
+    ("dgx-station-gb300", [1, 0, 0, 0, 0, 0, 0, 496e9], 0),
+    ("hgx-a100", [8, 12, 0, 0, 0, 0, 0, 0], 0),
+    ("hgx-h100", [8, 18, 0, 0, 0, 0, 0, 0], 0),
+    ("hgx-h200", [8, 18, 0, 0, 0, 0, 0, 0], 0),
+    ("hgx-b200", [8, 18, 0, 0, 0, 0, 0, 0], 0),
+    ("hgx-b300", [8, 18, 0, 0, 0, 0, 0, 0], 0),
 )
 
 
@@ -213,35 +254,44 @@ def test_single_gpus_have_no_nvlink(specs: Specs, model: str) -> None:
 
 @pytest.mark.parametrize("row", MODERN_GPUS)
 def test_a_modern_gpu_has_the_data_sheets_figures(
-    specs: Specs, row: tuple[str, float, float, int, int]
+    specs: Specs, row: tuple[str, float, float, float, int]
 ) -> None:
-    model, memory, speed, links, generation = row
+    model, memory, speed, linked, generation = row
     gpu = specs.gpu(model)
     assert gpu is not None
     assert gpu.memory is not None
     hbm, link = gpu.bandwidth("hbm", "total"), gpu.bandwidth("nvlink", "receive")
-    assert hbm is not None
-    assert link is not None
-    assert (gpu.memory.base, hbm.bytes_per_second) == pytest.approx((memory, speed))
-    assert link.bytes_per_second == 25e9
-    assert gpu.values["nvlink_links_max"].value == links
-    assert (gpu.pcie_generation, gpu.pcie_lanes) == (generation, 16)
+    links = gpu.values["nvlink_links_max"].value if link else 0
+    both_ways = 2 * links * link.bytes_per_second if link else 0
+    assert gpu.memory.base == pytest.approx(memory)
+    assert (hbm.bytes_per_second if hbm else 0) == pytest.approx(speed)
+    assert both_ways == pytest.approx(linked)
+    lanes = 16 if generation else None
+    assert (gpu.pcie_generation, gpu.pcie_lanes) == (generation or None, lanes)
     assert all(value.source.startswith(("[P] ", "measured: ")) for value in gpu.values.values())
 
 
-@pytest.mark.parametrize(("name", "links", "port", "watts"), MODERN_SYSTEMS)
+@pytest.mark.parametrize(("name", "figures", "port"), MODERN_SYSTEMS)
 def test_a_modern_system_has_the_data_sheets_figures(
-    specs: Specs, name: str, links: int, port: float, watts: float
+    specs: Specs, name: str, figures: list[float], port: float
 ) -> None:
     system = specs.systems[name]
     infiniband = system.bandwidth("infiniband", "receive")
-    assert infiniband is not None
-    assert infiniband.bytes_per_second == port
-    assert (system.gpus, system.nvlink_links) == (8, links)
-    told = ("infiniband_ports", "data_ssds", "tdp", "inlet_lowest", "inlet_highest", "memory")
-    assert [system.values[name].base for name in told] == [8, 8, watts, 5, 30, 2e12]
-    assert system.nvlink_graph is not None
-    assert (system.nvlink_graph.kind, system.nvlink_graph.pairs) == ("nvswitch", ())
+    assert (infiniband.bytes_per_second if infiniband else 0) == port
+    told = [system.values[key].base if key in system.values else 0 for key in TOLD]
+    assert told == pytest.approx(figures)
+    graph = system.nvlink_graph
+    assert (graph and (graph.kind, graph.pairs)) == (("nvswitch", ()) if figures[1] else None)
+
+
+def test_every_modern_sheet_was_typed_anew(specs: Specs) -> None:
+    typed = {spec.name for model, *_ in MODERN_GPUS if (spec := specs.gpu(model))}
+    typed |= {
+        spec.name for model, *_ in (*GPU_MEMORIES, *GPU_NVLINKS) if (spec := specs.gpu(model))
+    }
+    assert typed == set(specs.gpus)
+    old = {name for name, *_ in SYSTEM_FIGURES}
+    assert old | {name for name, *_ in MODERN_SYSTEMS} | set(specs.gpus) >= set(specs.systems)
 
 
 def test_what_the_papers_contradict_is_told(specs: Specs) -> None:

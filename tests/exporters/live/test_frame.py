@@ -26,6 +26,9 @@ GRAPHS = {
     "dgx-a100": ("switch", 0),
     "dgx-h100": ("switch", 0),
     "dgx-h200": ("switch", 0),
+    "dgx-b200": ("switch", 0),
+    "dgx-b300": ("switch", 0),
+    "gb200-tray": ("switch", 0),
 }
 
 

@@ -1,0 +1,29 @@
+"""The NVLinks that a GPU has, for all sources that ask them."""
+
+from agent.hardware.device import NvmlDevice
+from agent.model import FINAL, GPU_LABELS, Absent, Reason
+from agent.polling.reads import PERMANENT
+
+LINK_LABELS = (*GPU_LABELS, "link")
+MOST_LINKS = 36
+"""More than any GPU has; the number that a GPU does have is found by asking."""
+
+NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
+
+
+def links_of(device: NvmlDevice) -> tuple[int, ...]:
+    """The links that this GPU has, up or down: those that tell their state. Raises Absent where
+    none does, for a reason that may pass: then nobody knows."""
+    found, passing = [], None
+    for link in range(MOST_LINKS):
+        try:
+            device.get("NvLinkState", link)
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            passing = passing if absent.reason in PERMANENT else absent
+            continue
+        found.append(link)
+    if passing is not None and not found:
+        raise passing
+    return tuple(found)

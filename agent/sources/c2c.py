@@ -1,0 +1,111 @@
+"""NVLink-C2C: the links between a GPU and the CPU on its module (Grace)."""
+
+from collections.abc import Iterator
+
+from agent.hardware.device import NvmlDevice
+from agent.hardware.fields import FieldId
+from agent.model import FINAL, GPU_LABELS, Absent, Reason, counter, gauge
+from agent.polling import intervals
+from agent.polling.field_counters import FieldCounters, FieldRow
+from agent.polling.gpu_context import GpuContext
+from agent.polling.nvlinks import LINK_LABELS
+from agent.polling.reads import PERMANENT, Out, Read, refused_read
+
+_FIELD = "nvmlDeviceGetFieldValues {}, scope link"
+
+LINKS = gauge(
+    "dgx_gpu_c2c_links",
+    "Links between the GPU and the CPU on its module that are up.",
+    _FIELD.format("170 and 171"),
+    GPU_LABELS,
+)
+LINK_UP = gauge(
+    "dgx_gpu_c2c_link_up",
+    "1 while the link to the CPU is active, 0 while it is not.",
+    _FIELD.format(171),
+    LINK_LABELS,
+)
+LINK_SPEED = gauge(
+    "dgx_gpu_c2c_link_speed_bytes_per_second",
+    "What one link to the CPU can carry in each direction, in bytes per second.",
+    _FIELD.format("172 (MB/s)"),
+    LINK_LABELS,
+)
+ERRORS = counter(
+    "dgx_gpu_c2c_errors_total",
+    "Errors of a link to the CPU, by kind: interrupt, replay, and replay_back_to_back, which is a "
+    "replay that had to be replayed.",
+    _FIELD.format("231-233 (driver 570 and newer)"),
+    (*LINK_LABELS, "kind"),
+)
+
+ALL = (LINKS, LINK_UP, LINK_SPEED, ERRORS)
+KINDS = {
+    "interrupt": FieldId.C2C_INTERRUPTS,
+    "replay": FieldId.C2C_REPLAYS,
+    "replay_back_to_back": FieldId.C2C_REPLAYS_AGAIN,
+}
+MB = 1e6
+NO_C2C = Absent(Reason.MISSING, "this GPU has no C2C link to a CPU")
+
+
+class C2cLinks:
+    """State, speed and errors of the links of one GPU."""
+
+    def __init__(self, device: NvmlDevice, links: int) -> None:
+        self._device = device
+        self._links = range(links)
+        self._errors = FieldCounters(
+            device,
+            [
+                FieldRow((field, link), ERRORS, (str(link), kind))
+                for link in self._links
+                for kind, field in KINDS.items()
+            ],
+        )
+
+    def read(self, out: Out) -> None:
+        up = 0.0
+        states = self._device.fields([(FieldId.C2C_STATUS, link) for link in self._links])
+        speeds = self._device.fields([(FieldId.C2C_SPEED, link) for link in self._links])
+        for link, state, speed in zip(self._links, states, speeds, strict=True):
+            if isinstance(state, Absent):
+                out.absent(LINK_UP, state, str(link))
+            else:
+                out.add(LINK_UP, state, str(link))
+                up += state
+            if isinstance(speed, Absent):
+                out.absent(LINK_SPEED, speed, str(link))
+            else:
+                out.add(LINK_SPEED, speed * MB, str(link))
+        if all(isinstance(state, Absent) for state in states):
+            out.absent(LINKS, NO_C2C)
+        else:
+            out.add(LINKS, up)
+        self._errors.read(out)
+
+
+def _links(device: NvmlDevice) -> int:
+    """How many there are. Raises Absent where there is none."""
+    try:
+        links = int(device.field(FieldId.C2C_LINKS))
+    except Absent as absent:
+        if absent.reason in PERMANENT and absent.reason is not Reason.DRIVER:
+            raise NO_C2C.kept() from absent
+        raise
+    if not links:
+        raise NO_C2C.kept()
+    return links
+
+
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
+    """The read of one GPU."""
+    try:
+        links = _links(gpu_context.device)
+    except Absent as absent:
+        if absent.reason in FINAL:
+            raise
+        run, every = refused_read(absent.kept()), intervals.TOPOLOGY
+    else:
+        run, every = C2cLinks(gpu_context.device, links).read, intervals.LINKS
+    yield gpu_context.read("nvlink", "c2c", ALL, run, every)

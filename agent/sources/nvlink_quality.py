@@ -1,0 +1,113 @@
+"""NVLink 5 (Blackwell): packets, and how well each link carries bits."""
+
+from collections.abc import Iterator
+
+from agent.hardware.device import NvmlDevice
+from agent.hardware.fields import FieldId
+from agent.model import FINAL, Absent, Reason, counter, gauge
+from agent.polling import intervals
+from agent.polling.field_counters import FieldCounters, FieldRow
+from agent.polling.gpu_context import GpuContext
+from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
+from agent.polling.reads import PERMANENT, Out, Read, refused_read
+from agent.sources.options import NvlinkConfig
+
+_COUNT = "nvmlDeviceGetFieldValues {}, scope link (Blackwell and newer, driver 560 and newer)"
+
+TRANSMITTED_PACKETS = counter(
+    "dgx_nvlink_link_transmitted_packets_total",
+    "Packets sent over one NVLink.",
+    _COUNT.format(201),
+    LINK_LABELS,
+)
+RECEIVED_PACKETS = counter(
+    "dgx_nvlink_link_received_packets_total",
+    "Packets received over one NVLink.",
+    _COUNT.format(203),
+    LINK_LABELS,
+)
+EFFECTIVE_ERRORS = counter(
+    "dgx_nvlink_effective_errors_total",
+    "Errors that forward error correction left over; what they hit is sent again, so that they "
+    "cost time and lose nothing. A link that has many is about to fail.",
+    _COUNT.format(219),
+    LINK_LABELS,
+)
+BIT_ERRORS = gauge(
+    "dgx_nvlink_bit_error_ratio",
+    "Bit errors of one NVLink over the bits that it carried: effective, after forward error "
+    "correction; symbol, after what was hit was sent again too.",
+    _COUNT.format("220 and 222"),
+    (*LINK_LABELS, "kind"),
+)
+
+COUNTERS = {
+    TRANSMITTED_PACKETS: FieldId.NVLINK5_PACKETS_TRANSMITTED,
+    RECEIVED_PACKETS: FieldId.NVLINK5_PACKETS_RECEIVED,
+    EFFECTIVE_ERRORS: FieldId.NVLINK5_EFFECTIVE_ERRORS,
+}
+RATIOS = {"effective": FieldId.NVLINK5_EFFECTIVE_BER, "symbol": FieldId.NVLINK5_SYMBOL_BER}
+ALL = (*COUNTERS, BIT_ERRORS)
+
+EXPONENT, MANTISSA = 0xFF, 0xF
+"""Bits of a bit error rate as the driver packs it, the exponent lowest (nvml.h, NVLink BER)."""
+
+
+def ratio(packed: float) -> float:
+    """A packed bit error rate as a number."""
+    whole = int(packed)
+    return float((whole >> 8) & MANTISSA) * 10.0 ** -(whole & EXPONENT)
+
+
+class LinkQuality:
+    """Counters and bit error ratios of all links of one GPU."""
+
+    def __init__(self, gpu_context: GpuContext, links: tuple[int, ...]) -> None:
+        self._gpu_context = gpu_context
+        self._counters = FieldCounters(
+            gpu_context.device,
+            [
+                FieldRow((field, link), metric, (str(link),))
+                for link in links
+                for metric, field in COUNTERS.items()
+            ],
+        )
+        self._ratios = [(link, kind, field) for link in links for kind, field in RATIOS.items()]
+
+    def read(self, out: Out) -> None:
+        if not self._gpu_context.configuration.current[NvlinkConfig].per_link:
+            raise Absent(Reason.NOT_CONFIGURED, "nvlink.per_link is false")
+        self._counters.read(out)
+        questions = [(field, link) for link, _, field in self._ratios]
+        answers = self._gpu_context.device.fields(questions)
+        for (link, kind, _), answer in zip(self._ratios, answers, strict=True):
+            if isinstance(answer, Absent):
+                out.absent(BIT_ERRORS, answer, str(link), kind)
+            else:
+                out.add(BIT_ERRORS, ratio(answer), str(link), kind)
+
+
+def _links(device: NvmlDevice) -> tuple[int, ...]:
+    """The links that have these counters. Raises Absent where none has."""
+    links = links_of(device)
+    questions = [(FieldId.NVLINK5_EFFECTIVE_ERRORS, link) for link in links]
+    answers = device.fields(questions)
+    refusals = [answer for answer in answers if isinstance(answer, Absent)]
+    if not links:
+        raise NO_NVLINK.kept()
+    if len(refusals) == len(links) and all(one.reason in PERMANENT for one in refusals):
+        raise refusals[0]
+    return links
+
+
+def reads(gpu_context: GpuContext) -> Iterator[Read]:
+    """The read of one GPU."""
+    try:
+        links = _links(gpu_context.device)
+    except Absent as absent:
+        if absent.reason in FINAL:
+            raise
+        run, every = refused_read(absent.kept()), intervals.TOPOLOGY
+    else:
+        run, every = LinkQuality(gpu_context, links).read, intervals.LINKS
+    yield gpu_context.read("nvlink", "quality", ALL, run, every)

@@ -1,0 +1,111 @@
+"""Machines of 2026: NVLink 5, links to the CPU, module power, places in a rack, cycles of GPM."""
+
+from typing import Any
+
+import pytest
+
+from agent.model import Metric, Reason
+from agent.simulator import refusals
+from agent.sources import c2c, cycles, gpu, memory, nvlink, nvlink_quality, power
+from tests.support.machines import AgentBench, simulated
+
+FIRST, OTHER = "0", "1"
+
+
+@pytest.fixture(scope="module")
+def tray() -> AgentBench:
+    """A tray of GB200 with a faulty link, after links were read twice."""
+    bench = simulated("gb200-tray@610:nvlink-errors", gpus=2).run(3)
+    bench.clock.advance(60.0)
+    return bench.run(3)
+
+
+def of_gpu(bench: AgentBench, metric: Metric, *labels: str) -> Any:
+    found = bench.samples.all(metric).items()
+    return next((v for k, v in found if k[0] == FIRST and k[2:] == labels), None)
+
+
+def reasons(bench: AgentBench, metric: Metric) -> set[Reason]:
+    latest = bench.agent.poller.latest
+    return {reason for of, _, reason, _ in latest.absences(latest.at) if of is metric}
+
+
+def test_a_faulty_link_of_the_fifth_generation_recovers_and_others_do_not(tray: AgentBench) -> None:
+    recovered = of_gpu(tray, nvlink.ERRORS, "1", "recovery")
+    assert recovered == of_gpu(tray, nvlink_quality.EFFECTIVE_ERRORS, "1") > 100
+    assert of_gpu(tray, nvlink.ERRORS, "0", "recovery") == 0
+    kinds = {labels[3] for labels in tray.samples.all(nvlink.ERRORS)}
+    assert kinds == set(nvlink.NVLINK5_ERRORS)
+    assert of_gpu(tray, nvlink_quality.BIT_ERRORS, "1", "effective") == 1e-15
+
+
+def test_packets_follow_the_bytes_of_a_link(tray: AgentBench) -> None:
+    sent = of_gpu(tray, nvlink.LINK_TRANSMITTED, "3")
+    assert sent > 1e9
+    assert of_gpu(tray, nvlink_quality.TRANSMITTED_PACKETS, "3") == pytest.approx(sent / 256)
+
+
+@pytest.mark.parametrize(("packed", "ratio"), [(0x10F, 1e-15), (0xA08, 1e-7), (0xFF, 0.0)])
+def test_a_packed_bit_error_ratio(packed: int, ratio: float) -> None:
+    assert nvlink_quality.ratio(packed) == pytest.approx(ratio)
+
+
+def test_bytes_come_from_nvlink_5_where_only_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in (138, 139, 140, 141):
+        monkeypatch.delitem(refusals.FIELDS, field)
+    bench = simulated("gb200-tray:nvlink-saturated", gpus=2).run(2)
+    key, before = next(iter(bench.samples.all(nvlink.TRANSMITTED).items()))
+    bench.run(2)
+    rate = (bench.samples.value(nvlink.TRANSMITTED, *key) or 0.0) - before
+    assert rate / 2 == pytest.approx(0.92 * 900e9 * 354.4 / 412.5, rel=0.01)
+    assert reasons(bench, nvlink.WIRE_TRANSMITTED) == {Reason.UNSUPPORTED}
+
+
+def test_links_to_the_cpu(tray: AgentBench) -> None:
+    assert of_gpu(tray, c2c.LINKS) == 5
+    speed = sum(v for k, v in tray.samples.all(c2c.LINK_SPEED).items() if k[0] == FIRST)
+    assert speed == pytest.approx(223.56e9)
+    assert of_gpu(tray, c2c.ERRORS, "4", "replay") == 0
+
+
+def test_a_module_draws_what_its_gpus_and_their_cpu_draw() -> None:
+    tray = simulated("gb200-tray:idle", gpus=2).run(2)
+    gpus = sum(tray.samples.all(power.POWER).values())
+    assert of_gpu(tray, power.MODULE_POWER) == pytest.approx(gpus + 135, rel=0.03)
+    assert of_gpu(tray, power.MODULE_LIMIT) == 2500
+
+
+def test_a_tray_knows_its_place_and_a_box_has_none(tray: AgentBench) -> None:
+    def places(bench: AgentBench) -> list[tuple[str, ...]]:
+        return [labels[2:] for labels in bench.samples.all(gpu.PLATFORM)]
+
+    assert places(tray) == [("1820000000001", "14", "4", "1", n) for n in ("1", "2")]
+    assert places(simulated("dgx-b200:idle", gpus=2).run(1)) == [
+        ("", "", "", "1", "1"),
+        ("", "", "", "1", "2"),
+    ]
+
+
+def test_cycles_tell_the_activity_of_any_time_without_a_gap(tray: AgentBench) -> None:
+    active, elapsed = of_gpu(tray, cycles.ACTIVE), of_gpu(tray, cycles.ELAPSED)
+    assert 60e9 < elapsed <= 66e9
+    assert active / elapsed == pytest.approx(0.90, abs=0.02)
+    assert of_gpu(tray, cycles.PIPES, "tensor") == of_gpu(tray, cycles.PIPES, "hmma") > 0
+
+
+def test_older_machines_say_why_they_have_none_of_it() -> None:
+    hopper = simulated("dgx-h100:idle", gpus=2).run(1)
+    assert reasons(hopper, cycles.ACTIVE) == {Reason.DRIVER}
+    assert reasons(hopper, nvlink_quality.BIT_ERRORS) == {Reason.UNSUPPORTED}
+    assert reasons(hopper, c2c.LINKS) == {Reason.MISSING}
+    assert reasons(hopper, power.MODULE_POWER) == {Reason.UNSUPPORTED}
+    card = simulated("l40s:idle").run(1)
+    assert reasons(card, cycles.ACTIVE) == {Reason.UNSUPPORTED}
+    assert reasons(card, nvlink_quality.BIT_ERRORS) == {Reason.MISSING}
+
+
+def test_a_gpu_that_shares_the_hosts_memory_says_so() -> None:
+    spark = simulated("dgx-spark:training").run(1)
+    latest = spark.agent.poller.latest
+    told = [why for of, _, _, why in latest.absences(latest.at) if of is memory.USED]
+    assert told == ["the driver tells none: this GPU shares the memory of its host"]
