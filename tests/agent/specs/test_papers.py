@@ -268,7 +268,8 @@ def test_a_modern_gpu_has_the_data_sheets_figures(
     assert both_ways == pytest.approx(linked)
     lanes = 16 if generation else None
     assert (gpu.pcie_generation, gpu.pcie_lanes) == (generation or None, lanes)
-    assert all(value.source.startswith(("[P] ", "measured: ")) for value in gpu.values.values())
+    origins = ("[P] ", "[U] ", "measured: ")
+    assert all(value.source.startswith(origins) for value in gpu.values.values())
 
 
 @pytest.mark.parametrize(("name", "figures", "port"), MODERN_SYSTEMS)
@@ -307,6 +308,7 @@ def test_every_source_names_a_paper_or_a_public_origin(specs: Specs) -> None:
     cited += [s.nvlink_graph.source for s in specs.systems.values() if s.nvlink_graph]
     cited += [gpu.models.source for gpu in specs.gpus.values()]
     cited += [s.products.source for s in specs.systems.values() if s.products]
-    origins = (*(f"{paper}, " for paper in PAPERS), "[P] ", "measured: ", "a single card")
+    public = ("[P] ", "[U] ", "measured: ", "a single card")
+    origins = (*(f"{paper}, " for paper in PAPERS), *public)
     assert [source for source in cited if not source.startswith(origins)] == []
     assert [source for source in cited if re.search(r"/work|seeds|\.txt", source)] == []
