@@ -33,7 +33,8 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
         yield from table(HEADER, rows, width=width)
     unread = [pair for pair in pairs if pair not in busy and any(map(_unknown, pair.values()))]
     quiet = [pair for pair in pairs if pair not in busy and pair not in unread]
-    for words, which in (("at rest", quiet), ("not read within this look", unread)):
+    at_rest = f"at rest (below {100 * QUIET:.0f} % of the limit)"
+    for words, which in ((at_rest, quiet), ("not read within this look", unread)):
         if which:
             yield from prose(f"{words}: {_named(which)}", width, hanging="  ")
 
@@ -57,9 +58,10 @@ def _fullness(pair: dict[bool, Document]) -> tuple[bool, float, float]:
 
 def _row(pair: dict[bool, Document]) -> tuple[str, ...]:
     either = next(iter(pair.values()))
-    full = "full" if any(way["saturated"] for way in pair.values()) else ""
+    full = [way for way in pair.values() if way["saturated"]]
+    mark = "" if not full else "busy" if all(way["limit"] is None for way in full) else "full"
     ways = (cell for inward in (True, False) for cell in _cells(pair.get(inward)))
-    return (either["path"], either["device"], *ways, full)
+    return (either["path"], either["device"], *ways, mark)
 
 
 def _cells(way: Document | None) -> tuple[str, str, str]:

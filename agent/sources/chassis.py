@@ -104,7 +104,7 @@ class Chassis:
                 out.absent(sensor.kind.metric, absent, sensor.name)
         for kind in KINDS:
             if not any(sensor.kind is kind for sensor in self._sensors):
-                why = f"{CLASS} shows no such sensor of the chassis (its BMC may, to root)"
+                why = f"{CLASS} has no such sensor of the chassis (as root, ask its BMC)"
                 out.absent(kind.metric, Absent(Reason.MISSING, why))
 
 

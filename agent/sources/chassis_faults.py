@@ -48,7 +48,7 @@ class ChassisFaults:
                     key = f"{maker} {chip}: {label}", KINDS.get(match[2], TEMPERATURE)
                     raised[key] = raised.get(key, False) or self._flag(f"{folder}/{file}")
         if not raised:
-            why = f"{CLASS} shows no alarm of fans or power supplies (the BMC may, to root)"
+            why = f"{CLASS} has no alarm of fans or power supplies (as root, ask the BMC)"
             raise Absent(Reason.MISSING, why)
         alarms_first = sorted(raised, key=lambda labels: (not raised[labels], labels))
         for labels in sorted(alarms_first[:MOST_DEVICES]):

@@ -25,9 +25,7 @@ DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-
 """States of NVMe controllers and SCSI devices that do no work any more; others pass."""
 
 ALARM = re.compile(r"temp\d+_alarm")
-SMART = Absent(
-    Reason.UNSUPPORTED, "SMART is for root: let smartd or nvme-cli tell, beside this agent"
-)
+SMART = Absent(Reason.UNSUPPORTED, "SMART needs root: run smartd or nvme-cli beside this agent")
 
 
 class DiskFaults:

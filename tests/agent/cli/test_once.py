@@ -39,7 +39,9 @@ def test_paths_stand_against_their_limits_the_fullest_first() -> None:
     assert first[:2] == ["disk", "md0"]
     assert first[3] == "2.00"
     assert first[-1] == "full"
-    assert any(line.startswith("  at rest: nvlink gpu0-7") for line in told)
+    assert any(
+        line.startswith("  at rest (below 1 % of the limit): nvlink gpu0-7") for line in told
+    )
 
 
 def test_why_and_what_to_do_is_told_once_for_all_alike() -> None:
