@@ -69,6 +69,11 @@ def _simulated(name: str) -> Callable[[], AgentBench]:
     return lambda: machines.simulated(name).run(SECONDS)
 
 
+def _two(name: str) -> Callable[[], AgentBench]:
+    """Two of its GPUs, which have all that eight would say."""
+    return lambda: machines.simulated(name, gpus=2).run(SECONDS)
+
+
 def _training() -> AgentBench:
     """Until its steps have been seen for more than a minute."""
     return machines.simulated("dgx-station-v100:late-rank").run(100)
@@ -96,8 +101,6 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
             "dgx-h100:gpu-lost",
             "dgx-h100:switch-fatal+xid-149",
             "dgx-h200:nvlink-saturated",
-            "dgx-b200:training",
-            "dgx-b300:idle",
             "gb200-tray@610:training",
             "dgx-spark:training",
             "l40s:training",
@@ -107,6 +110,8 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
             "titan-x-pascal:held",
         )
     },
+    "dgx-b200-training": _two("dgx-b200:training"),
+    "dgx-b300-idle": _two("dgx-b300:idle"),
     "dgx-h100-mig": _mig,
     "dgx-1-v100-xid": _xid,
     "dgx-station-v100-late-rank": _training,

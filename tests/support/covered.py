@@ -8,6 +8,7 @@ imports, and in each worker of xdist; what each process saw goes to DGX_COVERAGE
 
 import json
 import os
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from tests.support.repository import ROOT
 
 ROOMS = ("agent", "alerts", "dashboards", "exporters")
 FOLDER = Path(os.environ.get("DGX_COVERAGE", ROOT / ".venv/coverage"))
+
+CONTROLLER = "-n" in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ
+"""The process that hands tests out to others; it runs none, and probes take seconds to put in."""
 
 Coverage = dict[str, Any]
 
@@ -63,10 +67,11 @@ def table(coverage: Coverage) -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(SEEN)
+    if not CONTROLLER:
+        config.pluginmanager.register(SEEN)
 
 
 if __name__ == "__main__":
     print("\n".join(table(merged(sorted(FOLDER.glob("*.json"))))))
-else:
+elif not CONTROLLER:
     SEEN = SeenLines()

@@ -18,6 +18,7 @@ from exporters.live.understanding import Understanding, understand
 from tests.support import machines
 from tests.support.live_machines import Document, watched
 from tests.support.machine_controls import cut_link
+from tests.support.nightly import shortly
 
 GRAPHS = {
     "dgx-1-p100": ("mesh", 16),
@@ -32,7 +33,13 @@ GRAPHS = {
 }
 
 
-@pytest.fixture(scope="module", params=[*SYSTEMS, "sixteen"])
+SHORT = {
+    *("dgx-1-v100", "dgx-station-v100", "dgx-a100", "dgx-h100", "gb200-tray"),
+    *("dgx-spark", "k40", "sixteen"),
+}
+
+
+@pytest.fixture(scope="module", params=shortly([*SYSTEMS, "sixteen"], SHORT))
 def frame(request: pytest.FixtureRequest) -> Document:
     return watched(f"{request.param}:training").run(4).hurry().run(2).frame()
 
