@@ -5,7 +5,6 @@ each node tells what one of them does (agent/simulator/README.md).
 """
 
 import asyncio
-import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.cli.assembly import Agent, build_agent, simulated_hardware
+from agent.cli.ending import asked_to_end
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
 from agent.errors import BadInput
@@ -147,10 +147,7 @@ class SimulatedFleet:
 
 async def serve(fleet: SimulatedFleet, host: str, port: int) -> None:
     """Until SIGTERM or Ctrl-C."""
-    loop = asyncio.get_running_loop()
-    stop = loop.create_future()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set_result, None)
+    stop = asked_to_end()
     try:
         await fleet.server.start(host, port)
     except OSError as error:

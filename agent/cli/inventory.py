@@ -3,13 +3,13 @@
 import argparse
 import asyncio
 import json
-import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agent.cli.ending import asked_to_end
 from agent.config.configuration import read_toml
 from agent.config.decoding import Mismatch, decode
 from agent.config.whole_file import write_whole
@@ -114,13 +114,5 @@ async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) ->
     web.watch()
     scheme, name = ("https" if web.context else "http"), arguments.listen.rpartition(":")[0]
     print(f"{scheme}://{name}:{server.port}/targets", flush=True)
-    stop = loop.create_future()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _end, stop)
-    await asyncio.wait({stop, server.watching}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({asked_to_end(), server.watching}, return_when=asyncio.FIRST_COMPLETED)
     await server.cleanup()
-
-
-def _end(stop: asyncio.Future[None]) -> None:
-    if not stop.done():
-        stop.set_result(None)

@@ -13,6 +13,7 @@ from errno import EADDRINUSE
 
 from agent import __version__
 from agent.cli.assembly import Agent, build_agent
+from agent.cli.ending import asked_to_end
 from agent.cli.options import hardware_of, settings_of
 from agent.cli.view import view_of
 from agent.clock import SystemClock
@@ -128,11 +129,8 @@ async def _serve(duty: BackgroundTask) -> None:
     agent.start()
     ticking = asyncio.create_task(poller.run())
     reloading = asyncio.create_task(duty.reload.run())
-    loop = asyncio.get_running_loop()
-    stop = loop.create_future()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _end, stop, number)
-    loop.add_signal_handler(signal.SIGHUP, duty.reload.ask)
+    stop = asked_to_end()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, duty.reload.ask)
     tasks = ticking, reloading, server.watching
     duty.web.watch()
     await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -214,8 +212,3 @@ def settle(snapshot: Snapshot) -> None:
     if snapshot.tick == SETTLED:
         gc.collect()
         gc.freeze()
-
-
-def _end(stop: asyncio.Future[int], number: int) -> None:
-    if not stop.done():
-        stop.set_result(number)
