@@ -22,6 +22,7 @@ from tests.hardware.trials import ALONE, TOGETHER, config
 from tests.hardware.verdicts import LABELS, chosen, play
 from tests.hardware.without_gpm import without_gpm
 from tests.support.frozen_clock import FrozenClock
+from tests.support.nightly import shortly
 from tests.support.repository import TAPES
 
 LABELLED = TAPES / "labelled"
@@ -124,19 +125,21 @@ def test_what_was_recorded_is_judged_right(name: str, gpm: bool) -> None:
     assert wrong(LABELLED, name, gpm=gpm) == {}
 
 
-SIMULATED = ("disk", "copies", "vgg16", "rank0-double")
+SHORT = ("disk", "rank0-double")
+SIMULATED = (*SHORT, "copies", "vgg16")
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def simulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tapes of a simulated machine that plays scenarios in place of the loads."""
     directory = tmp_path_factory.mktemp("tapes")
-    for trial in chosen((*ALONE, *TOGETHER), SIMULATED):
+    names = SIMULATED if request.config.getoption("--nightly") else SHORT
+    for trial in chosen((*ALONE, *TOGETHER), names):
         play(replace(trial, seconds=20.0), SimulatedLoads("dgx-h100"), tapes=directory)
     return directory
 
 
-@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("name", shortly(SIMULATED, SHORT))
 @pytest.mark.parametrize("gpm", [True, False], ids=["gpm", "without-gpm"])
 def test_a_tape_of_a_simulated_machine_is_judged_right(
     simulated: Path, name: str, gpm: bool
