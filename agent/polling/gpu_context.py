@@ -9,9 +9,17 @@ from agent.hardware.device import GpuIdentity, NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
 from agent.jobs.gpu_processes import GpuProcesses
-from agent.model import Metric, ReadKey
+from agent.model import FINAL, Absent, Metric, ReadKey
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, ValueRow, ValueRows, fixed
+from agent.polling.reads import (
+    PERMANENT,
+    Out,
+    Read,
+    ValueRow,
+    ValueRows,
+    fixed,
+    refused_read,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,24 @@ class GpuContext:
             stagger=stagger if interval() > intervals.TICK else 0.0,
             varies=callable(every),
         )
+
+    def found(
+        self,
+        source: str,
+        part: str,
+        metrics: Iterable[Metric],
+        find: Callable[[], Callable[[Out], None]],
+        every: float,
+    ) -> Read:
+        """A read that `find` makes of what it finds on this GPU. Where it raises Absent the read
+        says why; for a reason that may pass the GPU is queried again."""
+        try:
+            return self.read(source, part, metrics, find(), every)
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            self.device.unsure = self.device.unsure or absent.reason not in PERMANENT
+            return self.read(source, part, metrics, refused_read(absent), intervals.TOPOLOGY)
 
     def table(
         self,

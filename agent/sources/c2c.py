@@ -1,15 +1,15 @@
 """NVLink-C2C: the links between a GPU and the CPU on its module (Grace)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import FINAL, GPU_LABELS, Absent, Reason, counter, gauge
+from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
 from agent.polling.gpu_context import GpuContext
 from agent.polling.nvlinks import LINK_LABELS
-from agent.polling.reads import PERMANENT, Out, Read, refused_read
+from agent.polling.reads import PERMANENT, Out, Read
 
 _FIELD = "nvmlDeviceGetFieldValues {}, scope link"
 
@@ -100,12 +100,8 @@ def _links(device: NvmlDevice) -> int:
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The read of one GPU."""
-    try:
-        links = _links(gpu_context.device)
-    except Absent as absent:
-        if absent.reason in FINAL:
-            raise
-        run, every = refused_read(absent.kept()), intervals.TOPOLOGY
-    else:
-        run, every = C2cLinks(gpu_context.device, links).read, intervals.LINKS
-    yield gpu_context.read("nvlink", "c2c", ALL, run, every)
+
+    def find() -> Callable[[Out], None]:
+        return C2cLinks(gpu_context.device, _links(gpu_context.device)).read
+
+    yield gpu_context.found("nvlink", "c2c", ALL, find, intervals.LINKS)

@@ -1,15 +1,15 @@
 """NVLink 5 (Blackwell): packets, and how well each link carries bits."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import FINAL, Absent, Reason, counter, gauge
+from agent.model import Absent, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
 from agent.polling.gpu_context import GpuContext
 from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
-from agent.polling.reads import PERMANENT, Out, Read, refused_read
+from agent.polling.reads import PERMANENT, Out, Read
 from agent.sources.options import NvlinkConfig
 
 _COUNT = "nvmlDeviceGetFieldValues {}, scope link (Blackwell and newer, driver 560 and newer)"
@@ -102,12 +102,8 @@ def _links(device: NvmlDevice) -> tuple[int, ...]:
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The read of one GPU."""
-    try:
-        links = _links(gpu_context.device)
-    except Absent as absent:
-        if absent.reason in FINAL:
-            raise
-        run, every = refused_read(absent.kept()), intervals.TOPOLOGY
-    else:
-        run, every = LinkQuality(gpu_context, links).read, intervals.LINKS
-    yield gpu_context.read("nvlink", "quality", ALL, run, every)
+
+    def find() -> Callable[[Out], None]:
+        return LinkQuality(gpu_context, _links(gpu_context.device)).read
+
+    yield gpu_context.found("nvlink", "quality", ALL, find, intervals.LINKS)
