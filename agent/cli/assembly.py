@@ -15,7 +15,7 @@ from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
 from agent.jobs.gpu_processes import GpuProcesses
-from agent.jobs.job import NcclStandings
+from agent.jobs.job import JobStandings
 from agent.jobs.nccl_told import NcclExchange
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent
@@ -147,7 +147,7 @@ def _observers(
         return configuration.current[JobConfig].nccl
 
     paths, pulses = PathMonitor(configuration, inventory), GpuPulses(inventory)
-    exchange, standings = NcclExchange(), NcclStandings()
+    exchange, standings = NcclExchange(), JobStandings()
     diagnosis = Diagnosis(inventory, paths.bandwidth, configuration, standings)
     jobs = JobWatch(inventory, diagnosis.accounts, pulses, exchange, standings, configuration)
     ranks = nccl.NcclWatch(exchange, host.nccl, clock, enabled, inline=inline)

@@ -14,7 +14,7 @@ from agent.diagnosis.rules import WORKS_AT_ALL, doubts
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
 from agent.errors import LogEvent
-from agent.jobs.job import NcclStandings
+from agent.jobs.job import JobStandings
 from agent.limits.paths import PathAccounts
 from agent.model import (
     EXPIRY_INTERVALS,
@@ -140,7 +140,7 @@ class Diagnosis:
     inventory: Callable[[], GpuInventory]
     bandwidth: PathAccounts
     configuration: Configuration
-    standings: NcclStandings = field(default_factory=NcclStandings)
+    standings: JobStandings = field(default_factory=JobStandings)
     accounts: dict[str, Account] = field(default_factory=dict)  # by UUID: a lost GPU may return
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:

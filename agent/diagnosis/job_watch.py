@@ -18,7 +18,8 @@ from agent.jobs.cures import LOST
 from agent.jobs.grouping import JobGroup, JobMember, groups
 from agent.jobs.hangs import Standstill, standstill
 from agent.jobs.identity import JobLabels
-from agent.jobs.job import Hang, Job, JobsTold, NcclStandings, Receipt
+from agent.jobs.job import Hang, Job, JobStandings, JobsTold, Receipt
+from agent.jobs.lock_step import LockSteps, SentBytes
 from agent.jobs.nccl_jobs import LocalJob
 from agent.jobs.nccl_told import NcclExchange
 from agent.jobs.speed import JobSpeed
@@ -36,7 +37,7 @@ from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
 from agent.polling.reads import Out
 from agent.series import SampleStore
-from agent.sources import process, workload
+from agent.sources import nvlink, process, workload
 
 log = logging.getLogger(__name__)
 
@@ -91,18 +92,19 @@ class JobWatch:
     accounts: Mapping[str, Account]
     pulses: GpuPulses
     exchange: NcclExchange
-    standings: NcclStandings
+    standings: JobStandings
     configuration: Configuration
     told: JobsTold = field(default_factory=JobsTold)
     _records: list[JobRecord] = field(default_factory=list)
     _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=KEPT))
     _keys: dict[int, tuple[int, str]] = field(default_factory=dict)  # by pid: inner pid, key
     _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
+    _lock_steps: LockSteps = field(default_factory=LockSteps)
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
         """Take in a tick; the snapshot stays as it is."""
         members = self._members(samples)
-        found = groups(members, self._ranks(members))
+        found = self._grouped(members, samples)
         self._follow(found, snapshot, samples)
         for record in self._records:
             self._settle(record)
@@ -165,6 +167,21 @@ class JobWatch:
             }
             for readings in self.exchange.told.readings.values()
         ]
+
+    def _grouped(self, members: list[JobMember], samples: SampleStore) -> list[JobGroup]:
+        """The jobs of this tick; where /proc and NCCL know of one alone, nobody else is asked."""
+        ranks = self._ranks(members)
+        found = groups(members, ranks)
+        if len(found) < 2:
+            return found
+        sent: dict[GpuKey, SentBytes] = {}
+        for gpu in {member.gpu for member in members}:
+            point = samples.point(nvlink.TRANSMITTED, *gpu.labels)
+            if point is not None:
+                pids = {member.pid for member in members if member.gpu == gpu}
+                sent[gpu] = SentBytes(pids, point)
+        together = list(self._lock_steps.take(sent))
+        return groups(members, ranks, together) if together else found
 
     def _follow(self, found: list[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
         """Match the groups of this tick to the jobs that are known; begin and end the others."""
@@ -239,6 +256,7 @@ class JobWatch:
             since = self._hung_since(record, stands, snapshot)
             if since is not None:
                 self._hangs[record.id] = _hang(stands, since)
+        self.standings.together = tuple(frozenset(r.group.gpus) for r in self._records)
         self.standings.still, self.standings.elsewhere = frozenset(still), frozenset(elsewhere)
         self.exchange.suspected = suspected
         self.exchange.jobs = tuple(

@@ -16,7 +16,7 @@ class Tie(StrEnum):
     SLURM = "slurm"
     ANCESTOR = "ancestor"  # or a process group
     ALONE = "alone"  # one process: nothing to join
-    LOCK_STEP = "lock_step"  # /proc hides them; their GPUs step together
+    LOCK_STEP = "lock_step"  # nothing else tells; their GPUs do the same
 
 
 class ChangeKind(StrEnum):
@@ -152,10 +152,11 @@ class JobsTold(NamedTuple):
 
 
 @dataclass(slots=True)
-class NcclStandings:
-    """What NCCL says of GPUs by UUID: `still` where it launches nothing more, `elsewhere` where the
-    rank that all wait for is on another host. Written by who watches jobs, a tick before it is
-    read."""
+class JobStandings:
+    """What is known of jobs beyond their processes. Written by who watches jobs, a tick before it
+    is read. By UUID: `still` where NCCL launches nothing more, `elsewhere` where the rank that all
+    wait for is on another host; `together` the GPUs of each job."""
 
+    together: tuple[frozenset[GpuKey], ...] = ()
     still: frozenset[str] = frozenset()
     elsewhere: frozenset[str] = frozenset()

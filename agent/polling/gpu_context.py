@@ -46,8 +46,10 @@ class GpuContext:
         every: float | Callable[[], float],
         *,
         run_on_wake: bool = False,
+        together: bool = False,
     ) -> Read:
-        """One read of this GPU; `every` in seconds, or a function that gives them."""
+        """One read of this GPU; `every` in seconds, or a function that gives them. What is compared
+        between GPUs is read `together`, in one tick; with all else they take turns."""
         interval = fixed(every) if isinstance(every, int | float) else every
         stagger = self.device.identity.index / max(1, self.gpus)
         return Read(
@@ -57,7 +59,7 @@ class GpuContext:
             every=interval,
             labels=self.device.labels,
             run_on_wake=run_on_wake,
-            stagger=stagger if interval() > intervals.TICK else 0.0,
+            stagger=0.0 if together else stagger or None,
             varies=callable(every),
         )
 

@@ -67,9 +67,7 @@ class Read:
     every: Callable[[], float]
     labels: tuple[str, ...] = ()
     run_on_wake: bool = False
-    stagger: float = (
-        0.0  # share of the interval that sets this device's place in it: they take turns
-    )
+    stagger: float | None = None  # place of the device in the interval, a share of it; if any
     again: Callable[[], None] = lambda: None  # ask once more what was refused for good
     varies: bool = False  # the interval may shorten between two runs
     due: float = 0.0
@@ -225,7 +223,7 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
     read.runs += 1
     every = read.every()
     read.due = at + every
-    if read.stagger and every > intervals.TICK:
+    if read.stagger is not None and every > intervals.TICK:
         read.due -= (at + read.stagger * every) % every
         if read.due - at < SOONEST * every:  # it ran a little before its place
             read.due += every

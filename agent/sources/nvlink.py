@@ -370,7 +370,9 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     fields = ByteFields(device)
     totals, per_link = _totals(device, fields, speed), _per_link(device, fields, links)
     interval = TotalsInterval(gpu_context.gpm, totals, speed / 2).interval
-    yield gpu_context.read("nvlink", "totals", TOTALS, totals.read, interval, run_on_wake=True)
+    yield gpu_context.read(
+        "nvlink", "totals", TOTALS, totals.read, interval, run_on_wake=True, together=True
+    )
 
     def read_links(out: Out) -> None:
         if not gpu_context.configuration.current[NvlinkConfig].per_link:

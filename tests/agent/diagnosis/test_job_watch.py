@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.config.settings import Settings
-from agent.diagnosis import job_watch
+from agent.diagnosis import accounting, job_watch
 from agent.diagnosis.job_watch import CostConfig
 from agent.jobs.job import ChangeKind, Job, Tie
 from agent.model import Cause, Reason, State
@@ -35,6 +35,20 @@ def test_a_training_is_one_job_of_all_gpus() -> None:
     assert (job.hang, job.slower, job.never_waits, job.missed) == (None, None, None, 0)
     assert (job.receipt.name, job.receipt.labels.user) == ("", ""), "not unless it is asked for"
     assert set(bench.samples.all(job_watch.REFERENCE).values()) == {job.reference}
+
+
+def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
+    bench = simulated("dgx-h100:late-rank", Settings(JobConfig(nccl=False)), gpus=4)
+    with bench.machine.lock:
+        bench.machine.advance()
+        for team in bench.machine.jobs.teams:  # as in a container each
+            team.trainer.parent = 1
+    told = bench.run(20).agent.jobs.told.running
+    assert [job.tie for job in told] == [Tie.ALONE] * 4
+    job = only(bench.run(150))
+    assert job.tie is Tie.LOCK_STEP
+    waits = bench.samples.all(accounting.WAITS_FOR)
+    assert {labels[-1] for labels in waits} == {job.receipt.gpus[1].uuid}
 
 
 def test_servers_are_jobs_of_their_own() -> None:
