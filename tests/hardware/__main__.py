@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent.cli.assembly import real_hardware, recorded
 from agent.sources import activity
-from tests.hardware import brackets, cost, dcgm, saturation, shares, traffic, verdicts
+from tests.hardware import brackets, dcgm, saturation, shares, traffic, verdicts
 from tests.hardware.bench import Figure, MachineClock, Watcher, running
 
 
@@ -71,7 +71,6 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "sum": lambda: traffic.link_sum(_warm()),
     "saturation": lambda: _taped(saturation.nvlink, "saturation"),
     "pcie-saturation": lambda: _taped(saturation.pcie, "pcie-saturation"),
-    "cost": cost.figures,
     "duty": shares.duty,
 }
 

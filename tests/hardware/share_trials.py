@@ -55,7 +55,9 @@ async def _tick(watchers: Sequence[Watcher], until: float) -> None:
 class Trials:
     """All slots of one call; two agents live through all of them."""
 
-    def __init__(self, until: float) -> None:
+    def __init__(self, until: float, gpus: int = 2) -> None:
+        """Loads of several GPUs get all of `gpus`, or each of those of one slot its part."""
+        self._gpus = gpus
         clock = MachineClock()
         hardware, self._recorder = recorded(real_hardware(), clock)
         self._start = time.monotonic()  # the first question comes now: the tape's time begins
@@ -99,9 +101,11 @@ class Trials:
 
     def _prepare(self, slot: str) -> None:
         if slot not in self._ready:
+            names = slot.split("+")
+            part = self._gpus // len(names)
             self._ready[slot] = [
-                PlayedLoad(name, _seconds(slot) + 60, number % 2)
-                for number, name in enumerate(slot.split("+"))
+                PlayedLoad(name, _seconds(slot) + 60, number * part, part)
+                for number, name in enumerate(names)
             ]
 
     def _play(self, slot: str) -> Iterator[Told]:

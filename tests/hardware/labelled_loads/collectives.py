@@ -1,4 +1,4 @@
-"""Loads of two ranks that compute and then exchange, in the open or behind each other's back."""
+"""Loads of several ranks that compute, then exchange, in the open or behind each other's back."""
 
 import time
 from typing import Any
@@ -95,7 +95,8 @@ def overlapped(rank: int, seconds: float, *, step: float, covered: float) -> Non
 def all_to_all(rank: int, seconds: float, *, share: float, step: float, layers: int) -> None:
     """A mixture of experts: each layer computes, then sends every token to another rank."""
     work = Products(mixed=True)
-    tokens = torch.rand(sized(EXCHANGED, 1 << 16) // 4, device=DEVICE)
+    ranks = dist.get_world_size()
+    tokens = torch.rand(sized(EXCHANGED, 1 << 16) // 4 // ranks * ranks, device=DEVICE)
     routed, token = torch.empty_like(tokens), torch.zeros(1, device=DEVICE)
 
     def route() -> None:
@@ -118,7 +119,7 @@ def all_to_all(rank: int, seconds: float, *, share: float, step: float, layers: 
 
 
 class PipelineStage:
-    """One of two stages under GPipe's schedule: all forward passes, then all backward ones."""
+    """A stage, one a rank, under GPipe's schedule: all forward passes, then all backward ones."""
 
     def __init__(self, rank: int, clock: ShareClock, forward: float, microbatches: int) -> None:
         self._rank, self._clock = rank, clock
@@ -129,30 +130,31 @@ class PipelineStage:
         self._sent: list[Any] = []
 
     def step(self) -> None:
-        """One batch through both stages and back."""
-        self._pass(self._products, sender=0)
-        self._pass(2 * self._products, sender=1)
+        """One batch through all stages and back."""
+        self._pass(self._products, self._rank - 1, self._rank + 1)
+        self._pass(2 * self._products, self._rank + 1, self._rank - 1)
         for handle in self._sent:
             handle.wait()
         self._sent.clear()
         self._clock.mark(PEER)
         self._clock.step()
 
-    def _pass(self, products: int, sender: int) -> None:
+    def _pass(self, products: int, source: int, target: int) -> None:
+        ranks = range(dist.get_world_size())
         for tensor in self._activations:
-            if self._rank != sender:
-                dist.recv(tensor, sender)
+            if source in ranks:
+                dist.recv(tensor, source)
                 self._clock.mark(PEER)
             self._work.run(products)
             self._clock.mark(BUSY)
-            if self._rank == sender:
-                self._sent.append(dist.isend(tensor, 1 - sender))
+            if target in ranks:
+                self._sent.append(dist.isend(tensor, target))
 
 
 def pipeline(rank: int, seconds: float, *, forward: float, microbatches: int) -> None:
-    """Two stages; forward takes so long (s) a microbatch, backward twice that.
+    """A stage a rank; forward takes so long (s) a microbatch, backward twice that.
 
-    With m microbatches each stage waits 1 / (m + 1) of the time for the other.
+    With m microbatches and p stages each waits (p - 1) / (m + p - 1) of the time for the others.
     """
     clock = ShareClock(seconds, rank)
     runner = PipelineStage(rank, clock, forward, microbatches)

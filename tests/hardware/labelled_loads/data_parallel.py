@@ -1,4 +1,4 @@
-"""Training on two ranks: data parallel, sharded, accumulating, validating, with one rank late."""
+"""Training on several ranks: data parallel, sharded, accumulating, validating, one rank late."""
 
 import time
 from typing import Any
@@ -73,7 +73,7 @@ def late(rank: int, seconds: float, *, task: str, batch: int, by: float, sleepin
     dist.barrier()
     levels: list[Level] = [(NVLINK, alone, together)]
     # what makes rank 1's own steps longer is its extra work, not another rank
-    clock.begin([*levels, (PEER, together, None)] if rank == 0 else levels)
+    clock.begin([*levels, (PEER, together, None)] if rank != 1 else levels)
     while clock.going():
         if rank == 1 and sleeping:
             synchronize()

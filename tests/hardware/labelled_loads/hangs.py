@@ -1,4 +1,4 @@
-"""Jobs of two ranks that stop getting on: hangs, and a checkpoint, which is none."""
+"""Jobs of several ranks that stop getting on: hangs, and a checkpoint, which is none."""
 
 import os
 import signal
@@ -21,8 +21,8 @@ PIECE = 16 << 20  # bytes written between two calls of fsync
 
 
 def _crossed(rank: int, groups: list[dist.ProcessGroup]) -> None:
-    """Rank 1 left out a collective of the first group: each rank waits in a group of its own."""
-    dist.all_reduce(torch.zeros(1 << 20, device=DEVICE), group=groups[rank])
+    """Rank 1 left out a collective of the first group: it waits in the second, the others there."""
+    dist.all_reduce(torch.zeros(1 << 20, device=DEVICE), group=groups[rank == 1])
     synchronize()
 
 
@@ -55,7 +55,8 @@ WAYS: dict[str, Callable[[int, list[dist.ProcessGroup]], None]] = {
 
 def hang(rank: int, seconds: float, *, way: str, after: float) -> None:
     """Trains for so long (s), then hangs in one of WAYS, for ever."""
-    groups = [dist.new_group([0, 1]), dist.new_group([0, 1])]
+    ranks = list(range(dist.get_world_size()))
+    groups = [dist.new_group(ranks), dist.new_group(ranks)]
     for group in groups:
         dist.all_reduce(torch.zeros(1 << 20, device=DEVICE), group=group)
     steps = ExposedSteps(SHARE, STEP)
@@ -92,7 +93,7 @@ def slower_then_hung(
 
 
 def checkpoint(rank: int, seconds: float, *, every: float, writing: float) -> None:
-    """Rank 0 writes for so long (s) every so often (s); rank 1 waits for it in a collective."""
+    """Rank 0 writes for so long (s) every so often (s); the others wait for it."""
     steps = ExposedSteps(SHARE, STEP)
     piece = os.urandom(sized(PIECE, 1 << 20))
     clock = ShareClock(seconds, rank)

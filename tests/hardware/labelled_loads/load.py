@@ -3,7 +3,7 @@
 import importlib
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ class LabelledLoad:
     function: str  # module.function below this package; `rank` and `seconds` come first
     parameters: Mapping[str, Any]
     truth: str  # where the true shares come from
-    gpus: int = 1
+    gpus: int = 1  # 1, or as many ranks as it is told to have: two if nothing else is said
     healthy: bool = False  # nothing is lost beyond the price of launching
     pulse: bool = True  # its steps are regular
     seconds: float = 11.0  # of its steady phase that show what it is
@@ -26,13 +26,17 @@ class LabelledLoad:
     environment: Mapping[str, str] = field(default_factory=dict)
     libraries: tuple[str, ...] = ("torch._dynamo",)  # optimisers import it when first made
 
+    def over(self, ranks: int) -> "LabelledLoad":
+        """The same load on so many GPUs, where it is one of several."""
+        return self if self.gpus == 1 else replace(self, gpus=ranks)
+
     def import_libraries(self) -> None:
         """Import what takes seconds; no GPU is touched."""
         for name in (*self.libraries, f"{MODULES}.{self.function.rpartition('.')[0]}"):
             importlib.import_module(name)
 
     def run(self, seconds: float) -> None:
-        """Run it here: two ranks as processes of their own."""
+        """Run it here: ranks as processes of their own."""
         module, _, name = self.function.rpartition(".")
         function: Callable[..., None] = getattr(
             importlib.import_module(f"{MODULES}.{module}"), name

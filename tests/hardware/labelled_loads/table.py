@@ -31,7 +31,7 @@ def _late(by: float, task: str, batch: int, *, sleeping: bool) -> LabelledLoad:
         f"late-{by * 100:.0f}-{how}",
         "data_parallel.late",
         {"task": task, "batch": batch, "by": by, "sleeping": sleeping},
-        "events; rank 0: what its steps take longer than when both ranks came in time",
+        "events; the others: what a step takes longer than when all ranks came in time",
         2,
         seconds=12.0,
     )

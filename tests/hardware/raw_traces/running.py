@@ -16,7 +16,6 @@ from typing import Any
 from tests.hardware.labelled_loads.load import LabelledLoad
 from tests.hardware.labelled_loads.table import LOADS
 from tests.hardware.labelled_loads.truth import RankTruth, truths
-from tests.hardware.raw_traces.processes import ProcessRecording
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,13 +36,14 @@ def cgroup_root() -> Path | None:
 class PlayedLoad:
     """One labelled load: stands by, plays, is ended with all that it began."""
 
-    def __init__(self, name: str, seconds: float, gpu: int = 0) -> None:
+    def __init__(self, name: str, seconds: float, gpu: int = 0, ranks: int = 2) -> None:
         self.name, self.gpu = name, gpu
-        self.load: LabelledLoad = LOADS[name]
+        self.load: LabelledLoad = LOADS[name].over(ranks)
         self._room = Path(tempfile.mkdtemp(prefix=".load-", dir=os.environ.get("TMPDIR") or ROOT))
         self._out = self._room / "out"
         self._errors = self._room / "errors"
-        words = ["tests.hardware.labelled_loads", name, str(seconds), "--gpu", str(gpu)]
+        words = ["tests.hardware.labelled_loads", name, str(seconds)]
+        words += ["--gpu", str(gpu), "--ranks", str(ranks)]
         with open(self._out, "ab") as out, open(self._errors, "ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", *words, "--standby"],
@@ -144,6 +144,8 @@ class Recorders:
 
 
 def _record_kernel(roots: list[int], stem: Path, over: Any) -> None:
+    from tests.hardware.raw_traces.processes import ProcessRecording  # NumPy is not everywhere
+
     recording = ProcessRecording(roots, cgroup_root())
     recording.run(lambda: not over.is_set())
     recording.write(Path(f"{stem}.kernel.npz"))

@@ -1,0 +1,210 @@
+"""`python -m tests.hardware.bare_loop STATE`: the driver calls of an agent, nothing around them.
+
+What an agent asks of GPUs with GPM and eighteen links, as often as it does, until it is ended: the
+price below which no agent with these signals gets. A test counts the agent's calls against these.
+"""
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+from agent.polling import intervals
+
+LINKS = range(18)
+ALL_LINKS = 0xFFFFFFFF
+BYTES = (138, 139, 140, 141)
+ERRORS = (161, 162, 163)
+THROTTLED = (74, 76, 77, 79, 269, 270, 271)
+GPM_METRICS = (1, 2, 3, 5, 10, 20, 21, 60, 61)
+POWER_SAMPLES = 0
+
+Call = Callable[[Any], Any]
+
+
+class State(NamedTuple):
+    """What makes an agent ask more often."""
+
+    on_gpu: bool  # a process is on each GPU
+    links_full: bool  # more than half
+
+
+STATES = {
+    "idle": State(on_gpu=False, links_full=False),
+    "all-reduce": State(on_gpu=True, links_full=True),
+    "training": State(on_gpu=True, links_full=False),
+}
+
+GETTERS: tuple[tuple[float, str, tuple[Any, ...]], ...] = (
+    (intervals.TICK, "UtilizationRates", ()),
+    (intervals.TICK, "PowerUsage", ()),
+    (intervals.TICK, "ClockInfo", (1,)),
+    (intervals.TICK, "CurrentClocksEventReasons", ()),
+    (intervals.TICK, "Temperature", (0,)),
+    *((intervals.THROTTLE, "ClockInfo", (which,)) for which in (0, 2, 3)),
+    (intervals.THROTTLE, "PerformanceState", ()),
+    (intervals.THROTTLE, "EnforcedPowerLimit", ()),
+    *(
+        (intervals.MEDIA, f"{engine}Utilization", ())
+        for engine in ("Encoder", "Decoder", "Jpg", "Ofa")
+    ),
+    (intervals.PROCESSES, "ComputeRunningProcesses", ()),
+    (intervals.PCIE_LINK, "CurrPcieLinkGeneration", ()),
+    (intervals.PCIE_LINK, "CurrPcieLinkWidth", ()),
+    (intervals.ENERGY, "TotalEnergyConsumption", ()),
+    *((intervals.LINKS, "NvLinkState", (link,)) for link in LINKS),
+    (intervals.LINKS, "PcieReplayCounter", ()),
+    (intervals.LINKS, "PersistenceMode", ()),
+    (intervals.LINKS, "MigMode", ()),
+    *((intervals.ECC, "TotalEccErrors", asked) for asked in product((0, 1), (0, 1))),
+    *((intervals.ECC, "RemappedRows", ()) for _ in range(4)),
+)
+"""Seconds between two calls, the call's name after `nvmlDeviceGet`, its further arguments."""
+
+FIELDS: tuple[tuple[float, tuple[Any, ...]], ...] = (
+    (intervals.THROTTLE, THROTTLED),
+    (intervals.MEMORY_TEMPERATURE, (82,)),
+    (intervals.LINKS, tuple((field, link) for link in LINKS for field in BYTES)),
+    (intervals.LINKS, tuple((field, link) for link in LINKS for field in ERRORS)),
+    (intervals.LINKS, (230,)),
+)
+"""Seconds between two calls of `nvmlDeviceGetFieldValues`, and the fields."""
+
+
+def calls_of(library: Any, state: State) -> list[tuple[float, Call]]:
+    """The calls for one GPU, each with its interval."""
+    totals = tuple((field, ALL_LINKS) for field in BYTES)
+    often, seldom = intervals.NVLINK_TOTALS_BUSY, intervals.NVLINK_TOTALS_QUIET
+    fields = (*FIELDS, (often if state.links_full else seldom, totals))
+    return [
+        *((every, _getter(library, name, arguments)) for every, name, arguments in GETTERS),
+        *((every, _fields(library, asked)) for every, asked in fields),
+        (intervals.TICK, _memory(library)),
+        (intervals.ACTIVITY_BUSY if state.on_gpu else intervals.ACTIVITY_IDLE, _gpm(library)),
+        (intervals.LINKS, _fabric(library)),
+        *([(intervals.POWER_BUFFER, _power_samples(library))] if state.on_gpu else []),
+    ]
+
+
+def _getter(library: Any, name: str, arguments: tuple[Any, ...]) -> Call:
+    function = getattr(library, f"nvmlDeviceGet{name}")
+    return lambda handle: function(handle, *arguments)
+
+
+def _fields(library: Any, asked: Sequence[Any]) -> Call:
+    questions = list(asked)
+    return lambda handle: library.nvmlDeviceGetFieldValues(handle, questions)
+
+
+def _memory(library: Any) -> Call:
+    return lambda handle: library.nvmlDeviceGetMemoryInfo(handle, version=library.nvmlMemory_v2)
+
+
+def _fabric(library: Any) -> Call:
+    def ask(handle: Any) -> None:
+        info = library.c_nvmlGpuFabricInfo_v2_t()
+        library.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
+
+    return ask
+
+
+def _power_samples(library: Any) -> Call:
+    last = 0
+
+    def ask(handle: Any) -> None:
+        nonlocal last
+        _, samples = library.nvmlDeviceGetSamples(handle, POWER_SAMPLES, last)
+        last = samples[-1].timeStamp
+
+    return ask
+
+
+def _gpm(library: Any) -> Call:
+    question = library.c_nvmlGpmMetricsGet_t()
+    question.version = library.NVML_GPM_METRICS_GET_VERSION
+    question.numMetrics = len(GPM_METRICS)
+    for slot, which in zip(question.metrics, GPM_METRICS, strict=False):
+        slot.metricId = which
+    samples: list[Any] = []
+
+    def ask(handle: Any) -> None:
+        if not samples:
+            samples.extend(library.nvmlGpmSampleAlloc() for _ in range(2))
+            library.nvmlGpmSampleGet(handle, samples[0])
+            return
+        older, newer = samples
+        library.nvmlGpmSampleGet(handle, newer)
+        question.sample1, question.sample2 = older, newer
+        library.nvmlGpmMetricsGet(question)
+        samples.reverse()
+
+    return ask
+
+
+class _Repeated:
+    """One call of one GPU. Its places lie as the agent's do: GPUs take turns in an interval."""
+
+    def __init__(self, every: float, place: float, call: Callable[[], Any]) -> None:
+        self.due, self.call = 0.0, call
+        self._every, self._place = every, place * every
+
+    def done(self, now: float) -> None:
+        self.due = now + self._every
+        if self._place:
+            self.due -= (now - self._place) % self._every
+
+
+class BareLoop:
+    """All calls for all GPUs of a library."""
+
+    def __init__(self, library: Any, state: State) -> None:
+        self._error = library.NVMLError
+        count = library.nvmlDeviceGetCount()
+        self._calls = [_Repeated(intervals.REDISCOVERY, 0.0, library.nvmlDeviceGetCount)]
+        for index in range(count):
+            handle = library.nvmlDeviceGetHandleByIndex(index)
+            self._calls += [
+                _Repeated(every, index / count, partial(call, handle))
+                for every, call in calls_of(library, state)
+            ]
+
+    def tick(self, now: int) -> None:
+        """Ask what is due in this second of its own."""
+        for one in self._calls:
+            if one.due <= now:
+                one.done(now)
+                with suppress(self._error):
+                    one.call()
+
+
+def library_here() -> Any:
+    """NVML; that of a simulated machine where DGX_TRIALS_ON names a system."""
+    system = os.environ.get("DGX_TRIALS_ON")
+    if system:
+        from agent import simulator
+        from agent.clock import SystemClock
+
+        return simulator.build(simulator.parse(system), SystemClock()).nvml
+    import pynvml
+
+    return pynvml
+
+
+def main(state: str) -> None:
+    """Ask for ever."""
+    library = library_here()
+    library.nvmlInit()
+    loop, start, now = BareLoop(library, STATES[state]), time.monotonic(), 0
+    while True:
+        loop.tick(now)
+        now += 1
+        time.sleep(max(0.0, start + now - time.monotonic()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

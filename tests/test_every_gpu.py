@@ -1,0 +1,120 @@
+"""The script for every GPU, without one: its arithmetic, its goals, what it plays where."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.hardware import cost, every_gpu, price
+from tests.hardware.bench import Figure
+from tests.hardware.labelled_loads.table import LOADS
+from tests.hardware.price import Measuring, Window
+
+
+def windows(program: str, state: str, *cpus: float) -> list[Window]:
+    return [Window(program, state, cpu, 50.0, 30.0) for cpu in cpus]
+
+
+def told(
+    state: str, agent: tuple[float, ...], bare: tuple[float, ...], gpus: int
+) -> dict[str, Figure]:
+    found = [*windows(cost.AGENT, state, *agent), *windows(cost.BARE, state, *bare)]
+    return {figure.name: figure for figure in price.cpu_figures(Measuring(state, found), gpus)}
+
+
+@pytest.mark.parametrize("seconds", [5.0, 15.0, 30.0])
+def test_a_program_is_priced_as_if_scraped_each_fifteen_seconds(seconds: float) -> None:
+    """10 ms a second, and 30 ms a scrape: 12 ms a second, in windows of any length."""
+    scrapes = [price.Spent(0.030 + 0.010 * 0.2, 0.2)] * max(1, round(seconds / 15))
+    window = price.Spent(0.010 * seconds + 0.030 * len(scrapes), seconds)
+    assert price.cpu_rate(window, scrapes) == pytest.approx(0.012)
+    assert price.cpu_rate(price.Spent(0.010 * seconds, seconds), []) == pytest.approx(0.010)
+
+
+def test_goals_of_eight_gpus_are_scaled_and_the_ratio_is_not() -> None:
+    found = told("idle", (4.0, 4.4), (3.0, 4.0), gpus=2)
+    own, ratio = found["CPU agent, idle"], found["CPU agent over bare loop, idle"]
+    assert (own.value, own.most, own.holds) == (pytest.approx(4.2), 3.75, False)
+    assert (ratio.value, ratio.most, ratio.holds) == (pytest.approx(1.2), 1.15, False)
+    assert "1.333 1.100" in ratio.note
+    assert told("idle", (14.0,), (13.0,), gpus=8)["CPU agent, idle"].holds
+
+
+def test_other_programs_have_no_goal() -> None:
+    measuring = Measuring("idle", windows(cost.NVITOP, "idle", 500.0))
+    assert all(figure.holds for figure in price.cpu_figures(measuring, 8))
+
+
+def test_windows_count_by_their_length() -> None:
+    found = [Window("a", "idle", 10.0, 1.0, 30.0), Window("a", "idle", 40.0, 1.0, 10.0)]
+    assert price.mean_cpu(found, "a") == pytest.approx(17.5)
+
+
+def test_what_training_loses_is_a_mean_of_pairs_with_its_error() -> None:
+    slower = price.slowed_figure([(1.001, 1.0), (1.003, 1.0)])
+    assert (slower.value, slower.holds) == (pytest.approx(0.2), False)
+    assert "standard error 0.100 of 2 pairs" in slower.note
+    assert price.slowed_figure([(0.999, 1.0), (1.001, 1.0)]).holds
+
+
+def test_the_price_of_a_process_is_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that computes for ever costs far more than one that sleeps; both told the same way."""
+    monkeypatch.setattr(cost, "SILENT_START", 0.1)
+    monkeypatch.setattr(price, "SETTLES", 0.0)
+    sleeps = cost.Program("sleeps", (sys.executable, "-c", "import time; time.sleep(60)"))
+    works = cost.Program("works", (sys.executable, "-c", "while True: pass"))
+    measuring = Measuring("idle")
+    measuring.measure([sleeps, works], 0.3)
+    idle, busy = measuring.windows
+    assert (idle.program, busy.program) == ("sleeps", "works")
+    assert busy.cpu > 10 * idle.cpu
+    assert busy.resident > 1.0
+
+
+def test_a_program_that_ends_at_once_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "SILENT_START", 0.5)
+    broken = cost.Program("broken", (sys.executable, "-c", "raise SystemExit(3)"))
+    with pytest.raises(RuntimeError, match="broken did not get ready"), broken.running():
+        pass
+
+
+def test_the_cpu_of_a_process_is_what_it_knows_itself() -> None:
+    here = cost.cpu_seconds(os.getpid())
+    assert here == pytest.approx(time.process_time(), abs=0.5)
+    assert cost._cpu_ticks(os.getpid()) / cost.TICKS == pytest.approx(here, abs=0.5)
+
+
+def test_slots_are_left_out_where_a_job_would_have_one_gpu(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    joined = [slot for slot in every_gpu.SLOTS if "+" in slot]
+    assert list(every_gpu.playable(every_gpu.SLOTS, 4)) == list(every_gpu.SLOTS)
+    assert [s for s in every_gpu.SLOTS if s not in every_gpu.playable(every_gpu.SLOTS, 2)] == joined
+    assert f"{joined[0]} needs 4 GPUs: left out" in capsys.readouterr().out
+
+
+def test_a_load_of_two_plays_on_eight_and_one_of_one_does_not() -> None:
+    assert LOADS["gpt"].over(8).gpus == 8
+    assert LOADS["resnet"].over(8) is LOADS["resnet"]
+
+
+def test_lines_are_kept_as_json(tmp_path: Path) -> None:
+    lines: list[every_gpu.Line] = [
+        Figure("a", 1.0, 0.0, float("inf"), "ms"),
+        *windows("b", "idle", 2.0),
+        " by source",
+    ]
+    assert list(every_gpu.written(tmp_path, "price", lines)) == lines
+    kept = [json.loads(x) for x in (tmp_path / "price.jsonl").read_text().splitlines()]
+    assert (kept[0]["most"], kept[0]["holds"], kept[1]["cpu"]) == (None, True, 2.0)
+    assert kept[2] == {"part": "price", "note": "by source"}
+
+
+def test_what_is_not_known_is_refused() -> None:
+    for words in (["prices"], ["shares", "--slots", "gpt,nothing"]):
+        with pytest.raises(SystemExit):
+            every_gpu.arguments(words)
+    assert every_gpu.arguments(["price", "--idle", "15"]).idle == 15.0
