@@ -3,7 +3,11 @@
 import json
 import os
 import sys
+import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -43,6 +47,12 @@ def test_goals_of_eight_gpus_are_scaled_and_the_ratio_is_not() -> None:
     assert told("idle", (14.0,), (13.0,), gpus=8)["CPU agent, idle"].holds
 
 
+def test_what_is_above_its_goal_is_told_by_source() -> None:
+    measuring = Measuring("idle", windows(cost.AGENT, "idle", 20.0), {"gpu": 3.0, "nvlink": 9.5})
+    (line,) = price.by_source(measuring)
+    assert line.endswith("nvlink 9.50 gpu 3.00; all else 7.50")
+
+
 def test_other_programs_have_no_goal() -> None:
     measuring = Measuring("idle", windows(cost.NVITOP, "idle", 500.0))
     assert all(figure.holds for figure in price.cpu_figures(measuring, 8))
@@ -64,7 +74,7 @@ def test_the_price_of_a_process_is_its_cpu(monkeypatch: pytest.MonkeyPatch) -> N
     """One that computes for ever costs far more than one that sleeps; both told the same way."""
     monkeypatch.setattr(cost, "SILENT_START", 0.1)
     monkeypatch.setattr(price, "SETTLES", 0.0)
-    sleeps = cost.Program("sleeps", (sys.executable, "-c", "import time; time.sleep(60)"))
+    sleeps = cost.Program("sleeps", ("sleep", "60"))
     works = cost.Program("works", (sys.executable, "-c", "while True: pass"))
     measuring = Measuring("idle")
     measuring.measure([sleeps, works], 0.3)
@@ -74,10 +84,9 @@ def test_the_price_of_a_process_is_its_cpu(monkeypatch: pytest.MonkeyPatch) -> N
     assert busy.resident > 1.0
 
 
-def test_a_program_that_ends_at_once_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "SILENT_START", 0.5)
-    broken = cost.Program("broken", (sys.executable, "-c", "raise SystemExit(3)"))
-    with pytest.raises(RuntimeError, match="broken did not get ready"), broken.running():
+def test_a_program_that_ends_before_it_answers_is_told() -> None:
+    broken = cost.Program("broken", (sys.executable, "-c", "raise SystemExit('no GPU')"), port=1)
+    with pytest.raises(RuntimeError, match="broken did not get ready: no GPU"), broken.running():
         pass
 
 
@@ -85,6 +94,88 @@ def test_the_cpu_of_a_process_is_what_it_knows_itself() -> None:
     here = cost.cpu_seconds(os.getpid())
     assert here == pytest.approx(time.process_time(), abs=0.5)
     assert cost._cpu_ticks(os.getpid()) / cost.TICKS == pytest.approx(here, abs=0.5)
+
+
+class SteadyLoad:
+    """Training whose steps take 0.02 s, and a tenth more while an agent runs."""
+
+    agent_runs = False
+
+    def __init__(self, name: str, seconds: float, ranks: int) -> None:
+        assert (name, ranks) == ("gpt", 2)
+        self.at: list[tuple[float, bool]] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._note, daemon=True)
+
+    def _note(self) -> None:
+        while not self.over.wait(0.005):
+            self.at.append((time.monotonic(), SteadyLoad.agent_runs))
+
+    def go(self) -> None:
+        self.thread.start()
+
+    def await_steady(self, timeout: float) -> float:
+        return time.monotonic()
+
+    def await_truth(self, until: float, timeout: float) -> None:
+        return None
+
+    def truths(self) -> dict[int, "SteadyLoad"]:
+        return {0: self}
+
+    def lengths(self, since: float, until: float) -> list[float]:
+        found = {runs for at, runs in self.at if since <= at <= until}
+        assert len(found) == 1, "a stretch of training lies partly under an agent"
+        return [0.022 if found.pop() else 0.020]
+
+    def stop(self) -> None:
+        self.over.set()
+
+
+@pytest.fixture
+def little_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that sleep, loads that are none, windows that take a moment."""
+    command = ("sleep", "60")
+    monkeypatch.setattr(cost, "SILENT_START", 0.05)
+    monkeypatch.setattr(price, "SETTLES", 0.05)
+    monkeypatch.setattr(cost, "agent", lambda *_: WatchingAgent(cost.AGENT, command))
+    monkeypatch.setattr(cost, "bare_loop", lambda _: cost.Program(cost.BARE, command))
+    broken = cost.Program(cost.NVITOP, ("/nonexistent/nvitop",))
+    others = [[broken, cost.Program(cost.NODE, command)]]
+    monkeypatch.setattr(cost, "others", lambda: others)
+    monkeypatch.setattr(cost, "source_seconds", lambda _: {})
+    monkeypatch.setattr(price, "SCRAPES", 3)
+    monkeypatch.setattr(cost.Program, "fetch", lambda *_: b"")
+    monkeypatch.setattr(price, "running", lambda *_: nullcontext())
+    monkeypatch.setattr(price, "PlayedLoad", SteadyLoad)
+
+
+class WatchingAgent(cost.Program):
+    """Notes whether it runs."""
+
+    @contextmanager
+    def running(self) -> Iterator[int]:
+        with cost.Program.running(self) as pid:
+            SteadyLoad.agent_runs = True
+            yield pid
+            SteadyLoad.agent_runs = False
+
+
+@pytest.mark.usefixtures("little_machine")
+def test_the_whole_price_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DGX_TRIALS_ON", raising=False)
+    durations = price.Durations(0.1, 0.1, 0.1, 0.1, turns=2, other_turns=1, pairs=3)
+    lines = list(price.Price(2, durations).run())
+    found = [line for line in lines if isinstance(line, Window)]
+    for state, agents in (("idle", 2), ("all-reduce", 2), ("training", 3)):
+        counts = Counter(window.program for window in found if window.state == state)
+        assert counts == {cost.AGENT: agents, cost.BARE: 2, cost.NODE: 1}
+    assert capsys.readouterr().out.count("left out from now on") == 2  # beside another, and alone
+    figures = {line.name: line for line in lines if isinstance(line, Figure)}
+    assert figures["training slowed by the agent"].value == pytest.approx(10.0)
+    assert {"scrape, median", "scrape, 99th percentile"} <= set(figures)
 
 
 def test_slots_are_left_out_where_a_job_would_have_one_gpu(
