@@ -102,9 +102,9 @@ class Trials:
     def _prepare(self, slot: str) -> None:
         if slot not in self._ready:
             names = slot.split("+")
-            part = self._gpus // len(names)
+            part = max(1, self._gpus // len(names))
             self._ready[slot] = [
-                PlayedLoad(name, _seconds(slot) + 60, number * part, part)
+                PlayedLoad(name, _seconds(slot) + 60, number * part % self._gpus, part)
                 for number, name in enumerate(names)
             ]
 

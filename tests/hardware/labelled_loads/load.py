@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 MODULES = "tests.hardware.labelled_loads"
+OF_PAIRS = ("blind_pairs.", "fresh_pairs.")
+"""Functions that know no more than two ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class LabelledLoad:
     function: str  # module.function below this package; `rank` and `seconds` come first
     parameters: Mapping[str, Any]
     truth: str  # where the true shares come from
-    gpus: int = 1  # 1, or as many ranks as it is told to have: two if nothing else is said
+    gpus: int = 1  # or 2, which may be played `over` more
     healthy: bool = False  # nothing is lost beyond the price of launching
     pulse: bool = True  # its steps are regular
     seconds: float = 11.0  # of its steady phase that show what it is
@@ -27,8 +29,9 @@ class LabelledLoad:
     libraries: tuple[str, ...] = ("torch._dynamo",)  # optimisers import it when first made
 
     def over(self, ranks: int) -> "LabelledLoad":
-        """The same load on so many GPUs, where it is one of several."""
-        return self if self.gpus == 1 else replace(self, gpus=ranks)
+        """The same load on so many GPUs, where it is one of any number of ranks."""
+        fixed = self.gpus == 1 or self.function.startswith(OF_PAIRS)
+        return self if fixed else replace(self, gpus=ranks)
 
     def import_libraries(self) -> None:
         """Import what takes seconds; no GPU is touched."""
