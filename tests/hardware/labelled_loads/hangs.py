@@ -55,8 +55,7 @@ WAYS: dict[str, Callable[[int, list[dist.ProcessGroup]], None]] = {
 
 def hang(rank: int, seconds: float, *, way: str, after: float) -> None:
     """Trains for so long (s), then hangs in one of WAYS, for ever."""
-    ranks = list(range(dist.get_world_size()))
-    groups = [dist.new_group(ranks), dist.new_group(ranks)]
+    groups = [dist.new_group(), dist.new_group()]
     for group in groups:
         dist.all_reduce(torch.zeros(1 << 20, device=DEVICE), group=group)
     steps = ExposedSteps(SHARE, STEP)
@@ -75,7 +74,7 @@ def slower_then_hung(
 ) -> None:
     """Trains for so long (s), from then on by this share of a step slower, and after `slow` seconds
     a rank is stopped. What is added is computed on every rank."""
-    groups = [dist.new_group([0, 1])]
+    groups = [dist.new_group()]
     step = 2 * STEP
     steps = ExposedSteps(SHARE, step)
     extra = Products()
