@@ -36,6 +36,11 @@ def _stopped(stopped: int) -> Callable[[int, list[dist.ProcessGroup]], None]:
     return wait
 
 
+def _creating(rank: int, groups: list[dist.ProcessGroup]) -> None:
+    """Rank 0 creates a communicator, and waits on the host for rank 1."""
+    _stopped(1)(rank, groups[2:])
+
+
 def _input(rank: int, groups: list[dist.ProcessGroup]) -> None:
     """Rank 1 reads from a pipe into which nobody writes."""
     if rank == 1:
@@ -50,13 +55,14 @@ WAYS: dict[str, Callable[[int, list[dist.ProcessGroup]], None]] = {
     "stopped": _stopped(1),
     "first-stopped": _stopped(0),
     "input": _input,
+    "creating": _creating,
 }
 
 
 def hang(rank: int, seconds: float, *, way: str, after: float) -> None:
     """Trains for so long (s), then hangs in one of WAYS, for ever."""
-    groups = [dist.new_group(), dist.new_group()]
-    for group in groups:
+    groups = [dist.new_group() for _ in range(3)]
+    for group in groups[:2]:  # NCCL's communicator of a group is created when it is first used
         dist.all_reduce(torch.zeros(1 << 20, device=DEVICE), group=group)
     steps = ExposedSteps(SHARE, STEP)
     clock = ShareClock(seconds, rank)
@@ -75,6 +81,7 @@ def slower_then_hung(
     """Trains for so long (s), from then on by this share of a step slower, and after `slow` seconds
     a rank is stopped. What is added is computed on every rank."""
     groups = [dist.new_group()]
+    dist.all_reduce(torch.zeros(1, device=DEVICE), group=groups[0])
     step = 2 * STEP
     steps = ExposedSteps(SHARE, step)
     extra = Products()

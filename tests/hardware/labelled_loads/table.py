@@ -87,6 +87,7 @@ _ALL = (
     _hang("stopped"),
     _hang("first-stopped"),
     _hang("input"),
+    _hang("creating"),
     LabelledLoad(
         "checkpoint", "hangs.checkpoint", {"every": 4.0, "writing": 1.5}, EVENTS, 2, seconds=15.0
     ),
