@@ -266,6 +266,13 @@ class Evidence:
         waits = bool(self.waiting) or bool(self.threads_waiting)
         return self.cores < AT_REST and not waits
 
+    @property
+    def peer_is_stopped(self) -> bool:
+        """Whether a process of another GPU of its job is stopped by a signal or a debugger: whoever
+        waits for it on the host may spin there, and gets no further."""
+        others = self.job - {self.gpu}
+        return any(self.context.samples.value(workload.STOPPED, *gpu.labels) for gpu in others)
+
     @cached_property
     def is_quiet(self) -> bool:
         """Whether nothing moves on the GPU, nor to and from it."""

@@ -59,7 +59,7 @@ class GpuMemory:
             return
         idle = e.is_quiet and e.at_rest is not False
         self._idle_since = (now if self._idle_since is None else self._idle_since) if idle else None
-        waits = e.spins or (e.is_quiet and e.at_rest is True)
+        waits = e.spins or (e.is_quiet and (e.at_rest is True or e.peer_is_stopped))
         self._waits_since = (
             (now if self._waits_since is None else self._waits_since) if waits else None
         )

@@ -1,0 +1,44 @@
+"""What is remembered of one GPU from tick to tick."""
+
+from typing import Any
+
+import pytest
+
+from agent.diagnosis.gpu_memory import GpuMemory
+from agent.sources import activity, process
+from agent.sources import workload as work
+from tests.agent.diagnosis.test_division import OTHERS, PEER_LABELS, job, links
+from tests.support.evidence import GPU, Figures, evidence
+
+QUIET = dict.fromkeys(
+    (activity.ACTIVITY, activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH), 0.0
+)
+OF_PROCESS = {work.LOADERS: 0.0, work.LAUNCHER_WAITING: 0.0, work.STOPPED: 0.0}
+
+
+def waited(cores: float, *, peer_stopped: bool) -> float:
+    """Seconds for which a GPU waits after a minute: both of its job rest, and its own process uses
+    so many cores."""
+    mine = {**QUIET, **OF_PROCESS, work.LAUNCHER_CORES: cores}
+    theirs = {**QUIET, **OF_PROCESS, work.LAUNCHER_CORES: 0.0, work.STOPPED: float(peer_stopped)}
+    figures: Figures = job(mine, theirs, 0.0)
+    figures[process.PROCESS, (*GPU, "10")] = figures[process.PROCESS, (*PEER_LABELS, "11")] = 1
+    rest: dict[str, Any] = {"others": OTHERS, "wires": links(0.0)}
+    memory = GpuMemory()
+    for now in (0.0, 60.0):
+        memory.update(evidence(figures, **rest), now)
+    return memory.seen.waits_for
+
+
+@pytest.mark.parametrize(
+    ("cores", "peer_stopped", "seconds"),
+    [
+        (0.0, False, 60.0),  # at rest, both of them
+        (0.98, False, 0.0),  # it works: nobody knows on what
+        (0.98, True, 60.0),  # it spins on the host for a rank that a signal has stopped
+    ],
+)
+def test_a_gpu_waits_where_its_process_rests_or_the_other_is_stopped(
+    cores: float, peer_stopped: bool, seconds: float
+) -> None:
+    assert waited(cores, peer_stopped=peer_stopped) == seconds
