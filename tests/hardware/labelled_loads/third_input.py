@@ -230,7 +230,7 @@ def unpacked_by_command(seconds: float, *, batch: int, share: float) -> None:
     """One loader reads what a command unpacks into a pipe, as `zcat` does."""
     loader = Loader(lambda amount: PipedPictures(batch, amount), 1, sized(160, 4))
     recognition = Recognition(batch)
-    loader.come_every(recognition.period(share))
+    loader.come_every(recognition.period(share), least=1.0)
     recognition.train(loader.batches, seconds, CPU)
 
 
@@ -316,9 +316,9 @@ def pageable_clips(seconds: float, *, batch: int, share: float, frames: int, cli
     recognition = Recognition(batch)
     stored = torch.rand(clips, frames, *IMAGE).unbind()
     arrived = torch.empty(frames, *IMAGE, device=DEVICE)
-    each = length_of(lambda: arrived.copy_(stored[0]), sized(0.5, 0.05), at_once=4)
-    count = max(1, round(share * recognition.period(share) / each))
     turns = itertools.cycle(stored)
+    each = length_of(lambda: arrived.copy_(next(turns)), sized(0.5, 0.05), at_once=4)
+    count = max(1, round(share * recognition.period(share) / each))
     clock = ShareClock(seconds)
     clock.begin()
     while clock.going():

@@ -275,7 +275,7 @@ def fed_by_a_command(rank: int, seconds: float, *, batch: int, share: float) -> 
         training.step(unmarked)
     together = length_together(lambda: training.step(unmarked), sized(12, 2))
     if loader is not None:
-        loader.come_every(together / (1 - share))
+        loader.come_every(together / (1 - share), least=1.0)
 
     def step(mark: Mark) -> None:
         if loader is not None:

@@ -138,7 +138,7 @@ _INPUT = (
         ARRIVAL,
         batch=128,
         share=0.15,
-        workers=6,
+        workers=5,
         pulse=False,
     ),
     _third(
