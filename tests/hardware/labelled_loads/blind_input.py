@@ -138,7 +138,7 @@ def files_mapped(
     files, file_bytes = sized((files, file_bytes), (64, 64 << 10))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, files + 1024), most))
-    stored = [_small_file(file_bytes) for _ in range(files)]
+    stored = [small_file(file_bytes) for _ in range(files)]
     loader = DataLoader(
         StoredDocuments(stored, documents, batch),
         batch_size=None,
@@ -149,7 +149,7 @@ def files_mapped(
     train_as_they_come(loader, tokens, Trainer(language_model(), tokens.loss), seconds, cause=DISK)
 
 
-def _small_file(size: int) -> int:
+def small_file(size: int) -> int:
     """A file on the disk that has no name any more, and is not in the page cache."""
     path = Path(directory()) / f"labelled-{os.getpid()}.data"
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)

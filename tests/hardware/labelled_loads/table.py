@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.hardware.labelled_loads.fresh_table import FRESH
 from tests.hardware.labelled_loads.load import ALONE, ARRIVAL, EVENTS, LabelledLoad
+from tests.hardware.labelled_loads.third_table import THIRD
 
 
 def _exposed(share: float, step: float, seconds: float = 11.0, **more: Any) -> LabelledLoad:
@@ -291,4 +292,4 @@ CHANGING = LabelledLoad(
 )
 """For `tests.hardware.job_trial`: a job over minutes."""
 
-LOADS = {load.name: load for load in (*_ALL, *BLIND, *FRESH, CHANGING)}
+LOADS = {load.name: load for load in (*_ALL, *BLIND, *FRESH, *THIRD, CHANGING)}
