@@ -108,8 +108,8 @@ FACTS: Mapping[FactKind, Parts] = {
         "waits for the slowest of them",
     ),
     FactKind.COMPILING: (
-        "processes that its process started use {cores:.1f} cores, and the GPU does nothing yet: "
-        "they compile or build its work",
+        "its processes use {cores:.1f} cores, and the GPU does nothing yet: they compile or build "
+        "its work",
     ),
     FactKind.PORT_RECEIVES: (f"{{0}} receives {OF_TRAFFIC}",),
     FactKind.NETWORK_MOUNTED: ("local disks are quiet, {names} is mounted",),

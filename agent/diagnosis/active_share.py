@@ -15,6 +15,11 @@ from agent.model import GpuKey
 SPINNING_SM = (0.10, 0.30)
 """SM activity of a kernel that only spins or copies between GPUs."""
 
+MOST_SPINNING_SM = 0.40
+"""SM activity of a kernel that moves data and works on it (an all-gather that copies its output:
+0.33). A GPU whose SM activity is nearly its activity does not wait, whatever its power: kernels
+that wait for memory draw half of what dense products do."""
+
 NO_TENSOR, NO_DRAM = 0.005, 0.02
 """Tensor and DRAM activity below which no work is done."""
 
@@ -100,7 +105,10 @@ def not_computing(second: ActiveSecond) -> float:
     if second.power is not None and second.power.distinct:
         inactive = 1.0 - second.activity
         at_lower_power = min(second.activity, max(0.0, second.power.lower_share - inactive))
-    if second.sm is None or not second.payload or not second.activity:
+    if second.sm is None or not second.activity:
+        return at_lower_power
+    at_lower_power = min(at_lower_power, (second.activity - second.sm) / (1.0 - MOST_SPINNING_SM))
+    if not second.payload:
         return at_lower_power
     working = second.working_sm or WORKING_SM
     share = (working - second.sm / second.activity) / (working - TRANSFERRING_SM)

@@ -268,10 +268,10 @@ class Evidence:
 
     @property
     def peer_is_stopped(self) -> bool:
-        """Whether a process of another GPU of its job is stopped by a signal or a debugger: whoever
-        waits for it on the host may spin there, and gets no further."""
-        others = self.job - {self.gpu}
-        return any(self.context.samples.value(workload.STOPPED, *gpu.labels) for gpu in others)
+        """Whether a process of another GPU of its job is stopped: who waits for it on the host may
+        spin there, and gets no further."""
+        stopped = self.context.samples.all(workload.STOPPED)
+        return any(stopped.get(gpu.labels) for gpu in self.job - {self.gpu})
 
     @cached_property
     def is_quiet(self) -> bool:
@@ -285,9 +285,8 @@ class Evidence:
     @property
     def nvlink_active(self) -> bool | None:
         """Whether NVLink carries anything; None where that is not known."""
-        return (
-            None if self.nvlink is None else self.nvlink.ratio * self.nvlink.limit > NVLINK_ACTIVE
-        )
+        wire = self.nvlink
+        return None if wire is None else wire.ratio * wire.limit > NVLINK_ACTIVE
 
     # the processes behind it
 

@@ -14,6 +14,9 @@ POWER_SAMPLES = 300
 POWER_HOLDS = 5.0
 """Seconds after which the levels of samples that came no more are forgotten."""
 
+OF_BEFORE = 3.0
+"""Seconds after processes came for which readings still show what those before them did."""
+
 HOUR = 3600.0
 LOADED = 0.5
 """Activity from which the SM clock says what the GPU can do at this power."""
@@ -38,6 +41,7 @@ class GpuMemory:
     _idle_since: float | None = None
     _waits_since: float | None = None
     _nvlink_seen: bool = False
+    _came: float = 0.0  # when the processes that are there came
     _power: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _levels: PowerLevels | None = None
     _sampled: float = 0.0
@@ -54,6 +58,7 @@ class GpuMemory:
         pids = e.context.pids.get(e.labels, frozenset())
         if e.processes == 0 or not pids & self._pids:
             self.forget()
+            self._came = now
         self._pids = pids
         if e.processes == 0:
             return
@@ -63,7 +68,8 @@ class GpuMemory:
         self._waits_since = (
             (now if self._waits_since is None else self._waits_since) if waits else None
         )
-        self._nvlink_seen = self._nvlink_seen or e.nvlink_active is True
+        if now - self._came >= OF_BEFORE:
+            self._nvlink_seen = self._nvlink_seen or e.nvlink_active is True
         if now - self._sampled > POWER_HOLDS:
             self._power.clear()
             self._levels = None

@@ -44,6 +44,9 @@ pass, and the driver's."""
 COPIES = 0.50
 """Cores that copies from pageable memory use at least, over their share of the time."""
 
+PAGEABLE_IN_PAUSES = 5e9
+"""The same over the time for which the GPU rests, where it rests and works in turns."""
+
 COMMANDS = 0.50
 """Share of the inactive time for which short-lived commands must run to be what it waits for."""
 
@@ -66,6 +69,9 @@ IDLE_LOADER = 0.50
 
 RUNS = 0.30
 """Cores from which a process does more than wait."""
+
+COMPILES = 1.15
+"""Cores that a process does not use which only spins: compiling used 1.1 to 1.5 (JAX)."""
 
 LOADER_CORES = 1.0
 """Cores of all loaders together, from which their computing takes time that batches wait for."""
@@ -151,7 +157,10 @@ def pageable(e: Evidence, share: float) -> Found:
         return NOTHING
     one = COPIES * share <= cores < MANY_THREADS
     used = e.mean_pcie_ratio
-    if not one or used * wire.limit < PAGEABLE or used > share:  # more than fits into the pauses
+    if not one or used > share:  # more than fits into the pauses
+        return NOTHING
+    in_pauses = used * wire.limit / share if _in_bursts(e) else 0.0
+    if used * wire.limit < PAGEABLE and in_pauses < PAGEABLE_IN_PAUSES:
         return NOTHING
     figures = traffic("traffic", used, wire.limit), Figure("cores", cores, None, CORES)
     return (Fact(FactKind.PAGEABLE_COPIES, figures),)
@@ -226,12 +235,13 @@ def _sleep_mostly(e: Evidence) -> bool:
 
 
 def one_compiles(e: Evidence) -> Found:
-    """Processes at a core or more below the launching one, and a GPU that does nothing: they build
-    or compile its work."""
-    works = e.loaders and e.loader_cores >= RUNS and (e.cores or 0.0) >= 2 * RUNS
+    """More than a core, or processes below the launching one, and a GPU that does nothing: they
+    build or compile its work. One thread at a core may spin for requests."""
+    below = e.loaders and e.loader_cores >= RUNS and (e.cores or 0.0) >= 2 * RUNS
+    works = below or (e.cores or 0.0) >= COMPILES
     if not works or e.mean_activity >= WORKS_AT_ALL:
         return NOTHING
-    return (Fact(FactKind.COMPILING, (Figure("cores", e.loader_cores, None, CORES),)),)
+    return (Fact(FactKind.COMPILING, (Figure("cores", e.cores or 0.0, None, CORES),)),)
 
 
 def loaders_compute(e: Evidence) -> Found:

@@ -68,6 +68,14 @@ def test_a_kernel_that_only_spins_waits() -> None:
     assert (found.waiting, found.busy, found.communicating) == (1.0, 0.0, 0.0)
 
 
+def test_work_at_two_levels_of_power_waits_for_nobody() -> None:
+    """A recommender on an H200: lookups wait for memory, and draw half of what products do."""
+    mine = second(100, 98.9, 54.7, 25.1, 0.0, lower=0.37)
+    found = divide(mine, {PEER: second(35, 34.0, 8.0, 12.0, 0.0)})
+    assert found.waiting <= 0.03
+    assert found.busy >= 0.97
+
+
 def test_a_late_rank_is_waited_for() -> None:
     """It sleeps 0.3 s a step: its own activity is low, and the other's SM is the spinning's."""
     culprit = second(16.7, 13.7, 1.7, 8.0, 0.3)

@@ -21,13 +21,27 @@ def waited(cores: float, *, peer_stopped: bool) -> float:
     so many cores."""
     mine = {**QUIET, **OF_PROCESS, work.LAUNCHER_CORES: cores}
     theirs = {**QUIET, **OF_PROCESS, work.LAUNCHER_CORES: 0.0, work.STOPPED: float(peer_stopped)}
-    figures: Figures = job(mine, theirs, 0.0)
-    figures[process.PROCESS, (*GPU, "10")] = figures[process.PROCESS, (*PEER_LABELS, "11")] = 1
+    pids: Figures = {
+        (process.PROCESS, (*GPU, "10")): 1,
+        (process.PROCESS, (*PEER_LABELS, "11")): 1,
+    }
+    figures: Figures = {**job(mine, theirs, 0.0), **pids}
     rest: dict[str, Any] = {"others": OTHERS, "wires": links(0.0)}
     memory = GpuMemory()
     for now in (0.0, 60.0):
         memory.update(evidence(figures, **rest), now)
     return memory.seen.waits_for
+
+
+def test_what_others_moved_before_is_not_theirs() -> None:
+    """The readings of a job's first seconds are means that begin before it."""
+    memory = GpuMemory()
+    seen = []
+    for now, sent in ((0.0, 3e9), (1.0, 3e9), (10.0, 0.0), (20.0, 3e9)):
+        figures: Figures = {**job({}, {}, sent), (process.PROCESS, (*GPU, "10")): 1}
+        memory.update(evidence(figures, links(sent), others=OTHERS), now)
+        seen.append(memory.seen.nvlink_seen)
+    assert seen == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,9 @@ ROWS: dict[str, Row] = {
     "fewer bytes than pageable copies": Row(
         Cause.HOST_THREAD, FactKind.ONE_THREAD, {**ALONE, (ACTIVE, GPU): 0.17}, FEWER
     ),
+    "as few, all of them while the GPU rests": Row(
+        Cause.PCIE, FactKind.PAGEABLE_COPIES, {**ALONE, (ACTIVE, GPU): 0.69}, FEWER, BURSTS
+    ),
     "bytes that nobody copies": Row(
         UNKNOWN, UNEXPLAINED, {**SOME, (work.LAUNCHER_CORES, GPU): 0.3}, COPIES
     ),
@@ -222,6 +225,12 @@ ROWS: dict[str, Row] = {
         FactKind.COMPILING,
         {**RUNNING, (ACTIVE, GPU): 0.04, (work.LOADERS_RUNNING, GPU): 0.5},
     ),
+    "compiles in its own threads": Row(
+        Cause.CPU,
+        FactKind.COMPILING,
+        {**ALONE, (ACTIVE, GPU): 0.0, (work.LAUNCHER_CORES, GPU): 1.3},
+    ),
+    "spins for requests": Row(UNKNOWN, UNEXPLAINED, {**ALONE, (ACTIVE, GPU): 0.02}),
     "prepares itself": Row(Cause.CPU, FactKind.PREPARES_ITSELF, ALONE, history=BURSTS),
     "takes turns with the GPU": Row(
         Cause.CPU,
