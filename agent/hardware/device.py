@@ -58,6 +58,7 @@ class NvmlDevice:
         self.nvml = nvml
         self.handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
         self.unsure = False  # a refusal that may not last decided what is read: query it again
+        self.links: tuple[int, ...] | None = None  # its NVLinks, once they were asked
         self.mig = False
         self.mig = self._mig_mode()
         self.identity = self._identity(index)
