@@ -209,6 +209,7 @@ class SystemTable(Struct, frozen=True):
     source: Text = ""
     gpu_alternatives: Texts = ()
     products: Names | None = None
+    rack: bool = False  # known by its GPUs' place in one, with some of them missing too
     bandwidth: tuple[BandwidthTable[Literal["disk", "network", "infiniband"]], ...] = ()
     nvlink_graph: GraphTable | None = None
     nvlink_links_per_gpu: Links | None = None
@@ -251,6 +252,7 @@ class SystemTable(Struct, frozen=True):
             bandwidths=_bandwidths(self.bandwidth),
             nvlink_graph=self.nvlink_graph.graph() if self.nvlink_graph else None,
             file=file,
+            rack=self.rack,
         )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from agent.model import Metric, Reason
 from agent.simulator import refusals
-from agent.sources import c2c, cycles, gpu, memory, nvlink, nvlink_quality, power
+from agent.sources import c2c, cycles, gpu, memory, nvlink, nvlink_quality, power, system
 from tests.support.machines import AgentBench, simulated
 
 FIRST, OTHER = "0", "1"
@@ -84,6 +84,14 @@ def test_a_tray_knows_its_place_and_a_box_has_none(tray: AgentBench) -> None:
         ("", "", "", "1", "1"),
         ("", "", "", "1", "2"),
     ]
+
+
+def test_a_tray_that_starts_with_a_gpu_missing_misses_it() -> None:
+    tray = simulated("gb200-tray:idle")
+    tray.machine.faults.lose(3)
+    tray.run(1)
+    assert list(tray.samples.all(system.GPUS).values()) == [3]
+    assert list(tray.samples.all(system.GPUS_EXPECTED).values()) == [4]
 
 
 def test_cycles_tell_the_activity_of_any_time_without_a_gap(tray: AgentBench) -> None:
