@@ -112,7 +112,7 @@ def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
 def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
     for (index, uuid), generation in machine.samples.all(pcie.GENERATION_LIMIT).items():
         sheet = machine.sheets.get((index, uuid))
-        if sheet is not None and not sheet.slot:
+        if sheet is not None and sheet.integrated:
             continue
         width = machine.samples.value(pcie.WIDTH, index, uuid)
         speed = None if width is None else pcie_bytes_per_second(int(generation), int(width))

@@ -109,7 +109,7 @@ class GpuSpec:
     models: Names
     values: Mapping[str, SpecValue] = field(hash=False)
     bandwidths: tuple[SpecBandwidth, ...]
-    slot: bool = True
+    integrated: bool = False
 
     def bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
         """What `path` (hbm, nvlink, pcie) carries; NVLink's is that of one link."""
