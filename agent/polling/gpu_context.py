@@ -10,7 +10,6 @@ from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
 from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import Metric, ReadKey
-from agent.polling import intervals
 from agent.polling.reads import FoundRun, Out, Read, ValueRow, ValueRows, fixed
 
 
