@@ -4,6 +4,7 @@ from agent.model import Metric, Reason
 from agent.polling.health import ABSENT_VALUES
 from agent.sources import ecc, system, temperature, xid
 from alerts.health import (
+    ecc_growth,
     ecc_rising,
     fabric_fault,
     nvlink_fault,
@@ -21,7 +22,7 @@ from alerts.host import (
 )
 from alerts.links import link_degraded, nvlink_down, nvlink_errors, pcie_degraded
 from alerts.model import Alert, Group
-from alerts.promql import LOST, NODE, REMEMBERED, events, increase, pick
+from alerts.promql import LOST, NODE, REMEMBERED, events, pick
 from alerts.spans import Terms
 from alerts.words import COUNT, WHOLE, look_up, sum_of
 from alerts.words import GPU as ONE_GPU
@@ -81,7 +82,7 @@ def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
 def ecc_uncorrected(terms: Terms) -> Alert:
     """Data was lost, and no XID error of late has told so."""
     window = terms.thresholds.event_window
-    grown = increase(ecc.ERRORS, terms.over(window), severity="uncorrected", lifetime="volatile")
+    grown = ecc_growth(terms.over(window), "uncorrected")
     told = events(xid.ERRORS, terms.over(TOLD), terms.over(REMEMBERED), xid=LOST_DATA)
     return Alert(
         "DgxGpuEccUncorrected",

@@ -69,12 +69,16 @@ def pages_pending(_: Terms) -> Alert:
     )
 
 
+def ecc_growth(over: str, severity: str) -> str:
+    """Growth of ECC errors: a GPU that MIG divides tells the aggregate ones alone."""
+    return f"max without (lifetime) ({increase(ecc.ERRORS, over, severity=severity)})"
+
+
 def ecc_rising(terms: Terms) -> tuple[Alert, ...]:
     """Memory that wears out, before it costs a job."""
     name, summary = "DgxGpuEccRising", "memory wears out"
     limits = terms.thresholds
-    labels = {"severity": "corrected", "lifetime": "volatile"}
-    grown = increase(ecc.ERRORS, terms.over(limits.ecc_corrected_window), **labels)
+    grown = ecc_growth(terms.over(limits.ecc_corrected_window), "corrected")
     rows = pick(ecc.REMAPPED_ROWS, severity="uncorrected")
     watch = "Run dcgmi diag -r 3 when the node is free, and open a support case."
 

@@ -39,6 +39,9 @@ ORDER = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 HISTORY = 1800.0
 """Seconds of the kernel's log that are looked through: what `DgxGpuXid` tells too."""
 
+MARKS = {"[P]": "[P] is a document anybody can have", "[U]": "[U] is not verified"}
+"""Of the sources of limits, as the sheets write them."""
+
 DAY = 86_400.0
 TO_SAY = 2.5
 """Seconds before the time is over by which what hangs is left out."""
@@ -144,7 +147,10 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield ""
     yield "Limits:"
     header = ("path", "device", "direction", "GB/s", "origin", "source")
-    yield from table(header, list(_limits(samples)), width=width)
+    limits = list(_limits(samples))
+    yield from table(header, limits, width=width)
+    marks = [words for mark, words in MARKS.items() if any(mark in row[-1] for row in limits)]
+    yield from prose("; ".join(marks), width) if marks else ()
     yield ""
     yield "Absent values:"
     yield from _absent(snapshot, width)

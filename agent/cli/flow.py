@@ -34,7 +34,7 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
     unread = [pair for pair in pairs if pair not in busy and any(map(_unknown, pair.values()))]
     quiet = [pair for pair in pairs if pair not in busy and pair not in unread]
     at_rest = f"at rest (below {100 * QUIET:.0f} % of the limit)"
-    for words, which in ((at_rest, quiet), ("not read within this look", unread)):
+    for words, which in ((at_rest, quiet), ("traffic not read", unread)):
         if which:
             yield from prose(f"{words}: {_named(which)}", width, hanging="  ")
 

@@ -1,8 +1,9 @@
 """One GPU: its identity, its state as all sources share it, and calls in NVML's words."""
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.hardware.fields import FieldId, may_ask
 from agent.hardware.nvml import Nvml, reason_of
@@ -22,6 +23,7 @@ class GpuIdentity:
     pci_bus_id: str
     serial: str
     vbios_version: str
+    racked: bool = False  # its place tells a rack, by the serial number of the chassis
 
     @property
     def key(self) -> GpuKey:
@@ -50,6 +52,20 @@ ARCHITECTURES = {
 
 MIG_MODE = "nvmlDeviceGetMigMode"
 
+CHASSIS, PLACES = slice(20, 36), slice(36, 41)
+"""Bytes of `nvmlPlatformInfo_v2_t`: serial number of the chassis; slot, tray, host, kind of peer,
+module."""
+
+
+class Platform(NamedTuple):
+    """Where a GPU sits (Blackwell); slot and tray are empty where no rack is told."""
+
+    chassis_serial: str
+    slot: str
+    tray: str
+    host: str
+    module: str
+
 
 class NvmlDevice:
     """One GPU of a connected library. Raises Absent wherever NVML does not answer."""
@@ -58,6 +74,7 @@ class NvmlDevice:
         self.nvml = nvml
         self.handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
         self.unsure = False  # a refusal that may not last decided what is read: query it again
+        self.links: tuple[int, ...] | None = None  # its NVLinks, once they were asked
         self.mig = False
         self.mig = self._mig_mode()
         self.identity = self._identity(index)
@@ -85,6 +102,16 @@ class NvmlDevice:
                 # Refused for as long as MIG is on, which may be over at the next look.
                 self.unsure = self.unsure or self.mig_switched()
             raise self._in_mig(absent) from absent
+
+    def platform(self) -> Platform:
+        """Its place; raises Absent."""
+        info = self.nvml.library.c_nvmlPlatformInfo_v2_t()
+        self.get("PlatformInfo", ctypes.byref(info))
+        raw = bytes(info)  # the binding takes its single bytes for text
+        chassis = raw[CHASSIS].partition(b"\0")[0].decode(errors="replace").strip()
+        slot, tray, host, _, module = (str(byte) for byte in raw[PLACES])
+        where = (slot, tray) if chassis else ("", "")
+        return Platform(chassis, *where, host, module)
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
         """Values of field ids, in order; each that is not answered is an Absent with its reason.
@@ -160,7 +187,16 @@ class NvmlDevice:
             pci_bus_id=self._pci_bus_id(),
             serial=self._text("Serial"),
             vbios_version=self._text("VbiosVersion"),
+            racked=self._racked(),
         )
+
+    def _racked(self) -> bool:
+        try:
+            return any(map(str.isdigit, self.platform().chassis_serial))
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            return False
 
     def _text(self, call: str) -> str:
         """A word of identity; empty where this GPU has none (GeForce cards have no serial)."""

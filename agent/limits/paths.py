@@ -1,7 +1,7 @@
 """How close each data path is to its limit, integrated over every reading: nothing is sampled."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -160,6 +160,7 @@ class PathAccounts:
     paths: dict[PathKey, PathAccount] = field(default_factory=dict)
     specs: Mapping[PathKey, float] = field(default_factory=dict)
     unlimited: set[PathKey] = field(default_factory=set)  # traffic that no limit is known for
+    untold: dict[PathKey, Absent] = field(default_factory=dict)  # limits without known traffic
 
     def threshold(self, path: str) -> float:
         """The share of its limit from which a path is saturated."""
@@ -174,6 +175,15 @@ class PathAccounts:
             for labels, point in samples.fresh(payload) if payload else ():
                 if samples.value(traffic.metric, *labels) is None:
                     self._follow(traffic, labels, point)
+        self.untold = dict(self._untold(samples))
+
+    def _untold(self, samples: SampleStore) -> Iterator[tuple[PathKey, Absent]]:
+        """Memory of GPUs that do not tell how much of its bandwidth is in use, and why."""
+        for key in self.limits:
+            if key.path == "hbm" and key not in self.paths:
+                why = samples.absence(activity.MEMORY_BANDWIDTH, key.gpu, key.uuid)
+                if why is not None:
+                    yield key, Absent(why.reason, why.detail)
 
     def _follow(self, traffic: TrafficCounter, labels: Labels, point: Point) -> None:
         key = key_of(traffic, labels)
@@ -221,6 +231,8 @@ class PathAccounts:
             out.add(LIMIT_INFO, 1, *key, limit.origin, limit.source)
             path = self.paths.get(key)
             if path is None:
+                if key in self.untold:
+                    out.absent(RATIO, self.untold[key], *key)
                 continue
             out.add(SATURATED, path.saturated, *key)
             out.add(OBSERVED, path.observed, *key)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from agent.model import GpuKey
 from agent.series import SampleStore
-from agent.sources import activity, clocks, disk, gpu, infiniband, memory, network, nvlink, pcie
+from agent.sources import clocks, disk, gpu, infiniband, memory, network, nvlink, pcie
 from agent.specs import GpuSpec, SpecBandwidth, Specs, SystemSpec
 from agent.specs.wires import PCIE_SOURCE, pcie_bytes_per_second
 
@@ -112,7 +112,7 @@ def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
 def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
     for (index, uuid), generation in machine.samples.all(pcie.GENERATION_LIMIT).items():
         sheet = machine.sheets.get((index, uuid))
-        if sheet is not None and not sheet.slot:
+        if sheet is not None and sheet.integrated:
             continue
         width = machine.samples.value(pcie.WIDTH, index, uuid)
         speed = None if width is None else pcie_bytes_per_second(int(generation), int(width))
@@ -127,8 +127,8 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Only where GPM tells the bandwidth in use: a busy memory controller is not a full bus."""
-    for index, uuid in machine.samples.all(activity.MEMORY_BANDWIDTH):
+    """Also where nothing tells how much of it is in use: a busy controller is not a full bus."""
+    for index, uuid, *_ in machine.samples.all(gpu.INFO):
         bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
         hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")
         carries = None

@@ -9,17 +9,8 @@ from agent.hardware.device import GpuIdentity, NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
 from agent.jobs.gpu_processes import GpuProcesses
-from agent.model import FINAL, Absent, Metric, ReadKey
-from agent.polling import intervals
-from agent.polling.reads import (
-    PERMANENT,
-    Out,
-    Read,
-    ValueRow,
-    ValueRows,
-    fixed,
-    refused_read,
-)
+from agent.model import Metric, ReadKey
+from agent.polling.reads import FoundRun, Out, Read, ValueRow, ValueRows, fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +61,16 @@ class GpuContext:
         metrics: Iterable[Metric],
         find: Callable[[], Callable[[Out], None]],
         every: float,
+        *,
+        again: Callable[[], None] = lambda: None,
     ) -> Read:
-        """A read that `find` makes of what it finds on this GPU. Where it raises Absent the read
-        says why; for a reason that may pass the GPU is queried again."""
-        try:
-            return self.read(source, part, metrics, find(), every)
-        except Absent as absent:
-            if absent.reason in FINAL:
-                raise
-            self.device.unsure = self.device.unsure or absent.reason not in PERMANENT
-            return self.read(source, part, metrics, refused_read(absent), intervals.TOPOLOGY)
+        """A read that `find` makes of what it finds on this GPU, at the first run. Where it raises
+        Absent the read says why, and asks again: at the next run, or for a reason that holds until
+        the next query, then, as `again` does for what was found."""
+        found = FoundRun(find, again)
+        read = self.read(source, part, metrics, found.run, every)
+        read.again = found.ask_again
+        return read
 
     def table(
         self,

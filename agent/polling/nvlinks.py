@@ -12,8 +12,14 @@ NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
 
 
 def links_of(device: NvmlDevice) -> tuple[int, ...]:
-    """The links that this GPU has, up or down: those that tell their state. Raises Absent where
-    none does, for a reason that may pass: then nobody knows."""
+    """The links that this GPU has, up or down: those that tell their state, asked once a query.
+    Raises Absent where none does, for a reason that may pass: then nobody knows."""
+    if device.links is None:
+        device.links = _answering(device)
+    return device.links
+
+
+def _answering(device: NvmlDevice) -> tuple[int, ...]:
     found, passing = [], None
     for link in range(MOST_LINKS):
         try:

@@ -126,6 +126,36 @@ class ValueRows(Generic[T]):
             out.absent(row.metric, absent, *row.labels)
 
 
+class FoundRun:
+    """The run of a read that is made of what a device is found to have; what it refuses for good is
+    asked once a query."""
+
+    def __init__(
+        self, find: Callable[[], Callable[[Out], None]], again: Callable[[], None]
+    ) -> None:
+        self._find = find
+        self._again = again
+        self._found: Callable[[Out], None] | None = None
+        self._refusal: Absent | None = None
+
+    def run(self, out: Out) -> None:
+        """Find it, unless it is found or was refused for good, and read. Raises Absent."""
+        if self._refusal is not None:
+            raise self._refusal.kept()
+        if self._found is None:
+            try:
+                self._found = self._find()
+            except Absent as absent:
+                self._refusal = absent.kept() if absent.reason in PERMANENT else None
+                raise
+        self._found(out)
+
+    def ask_again(self) -> None:
+        """Look again at the next run, also for what was refused for good."""
+        self._refusal = None
+        self._again()
+
+
 @dataclass(slots=True)
 class ReadCost:
     """What a source has cost: seconds of wall time and of its thread's CPU time."""

@@ -94,6 +94,7 @@ class GpuModel:
     lanes: int = 16  # of PCIe; 1 where there is no slot, and the driver tells a placeholder
     shared_memory: bool = False  # with the host: the driver tells neither size, nor power limit
     datacentre: bool = True  # Tesla: serial number, ECC; GeForce and TITAN have neither
+    instances: tuple[float, ...] = ()  # GiB of one with one, two, three slices under MIG
     prefixed_since: int | None = None  # first branch that puts "NVIDIA " before the name
 
     @property
@@ -140,5 +141,6 @@ def _model(table: Mapping[str, Any]) -> GpuModel:
         "thresholds": TemperatureThresholds(**table["thresholds"]),
         "links": LinkModel(**table["links"]) if "links" in table else None,
         "c2c": C2cModel(**table["c2c"]) if "c2c" in table else None,
+        "instances": tuple(table.get("instances", ())),
     }
     return GpuModel(**{**table, **parts})

@@ -1,7 +1,9 @@
 """MIG: a GPU in three instances, each with processes of its own, and handles that answer little.
 
 What the whole GPU refuses then stands in `refusals`; memory and processes of all of it are told to
-root alone (nvml.h, notes on nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses).
+root alone (nvml.h, notes on nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses; 535's
+nvidia-smi without rights says N/A, NVIDIA/DCGM issue 152). Numbers and shares of instances:
+docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.
 """
 
 import ctypes
@@ -35,6 +37,13 @@ class Profile:
 PROFILES = (Profile(2, 3, 4), Profile(3, 2, 2), Profile(9, 1, 1))
 
 
+def profile_name(memory: int, slices: int, eighths: int) -> str:
+    """The name of a profile, of a GPU with so many bytes: GiB are rounded up for the whole, and to
+    the nearest for the share (NVIDIA/go-nvlib, pkg/nvlib/device/mig_profile.go)."""
+    gigabytes = -(-memory // GIB)
+    return f"{slices}g.{(gigabytes * eighths + 4) // 8}gb"
+
+
 @dataclass(frozen=True, slots=True)
 class SimulatedInstance:
     """One GPU instance with one compute instance; every third process of the GPU is on it."""
@@ -48,7 +57,10 @@ class SimulatedInstance:
 
     @property
     def memory(self) -> int:
-        """Bytes."""
+        """Bytes: less than its share, where somebody has published how much."""
+        told = self.gpu.model.instances
+        if told:
+            return int(told[self.profile.slices - 1] * GIB)
         return self.gpu.model.memory * self.profile.eighths // 8
 
     @property
@@ -63,7 +75,8 @@ class SimulatedInstance:
     @property
     def name(self) -> str:
         """As the driver makes it of slices and memory."""
-        return f"MIG {self.profile.slices}g.{round(self.memory / GIB)}gb"
+        profile = self.profile
+        return f"MIG {profile_name(self.gpu.model.memory, profile.slices, profile.eighths)}"
 
 
 def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:

@@ -56,6 +56,12 @@ def _ecc(a: Question) -> bool:
     return a.model.ecc
 
 
+def _volatile_ecc(a: Question) -> bool:
+    """Not of a whole GPU under MIG (nvml.h, note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q
+    of an A100: NVIDIA/nvidia-docker issue 1473)."""
+    return a.model.ecc and not a.mig
+
+
 def _fan(a: Question) -> bool:
     return a.model.fan
 
@@ -203,7 +209,8 @@ def _rules(*table: tuple[Iterable[int], Driver, Test]) -> dict[int, FieldRule]:
 
 
 FIELDS: dict[int, FieldRule] = _rules(
-    (range(1, 7), (450,), _ecc),
+    ((1, 2, 5, 6), (450,), _ecc),
+    ((3, 4), (450,), _volatile_ecc),
     ((29, 30, 31), (450,), _retires_pages),
     (range(32, 60), (450,), _old_link_errors),
     (range(74, 82), (450,), _from(PASCAL)),

@@ -1,6 +1,5 @@
 """Identity of a GPU, NVML's utilisation, and the recovery action that the driver asks for."""
 
-import ctypes
 from collections.abc import Iterator
 from functools import partial
 
@@ -58,11 +57,6 @@ SLOW = (
 )
 
 
-CHASSIS, PLACES = slice(20, 36), slice(36, 41)
-"""Bytes of `nvmlPlatformInfo_v2_t`: serial number of the chassis; slot, tray, host, kind of peer,
-module."""
-
-
 class Utilization:
     """NVML's utilisation each tick; at a change from or to 0 the slower reads run at once."""
 
@@ -85,13 +79,7 @@ def _info(device: NvmlDevice, out: Out) -> None:
 
 
 def _platform(device: NvmlDevice, out: Out) -> None:
-    info = device.nvml.library.c_nvmlPlatformInfo_v2_t()
-    device.get("PlatformInfo", ctypes.byref(info))
-    raw = bytes(info)  # the binding takes its single bytes for text
-    chassis = raw[CHASSIS].partition(b"\0")[0].decode(errors="replace").strip()
-    slot, tray, host, _, module = (str(byte) for byte in raw[PLACES])
-    where = (slot, tray) if chassis else ("", "")
-    out.add(PLATFORM, 1, chassis, *where, host, module)
+    out.add(PLATFORM, 1, *device.platform())
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:

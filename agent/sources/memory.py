@@ -7,6 +7,7 @@ from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read, ValueRow
+from agent.specs.machine import MachineSpecs
 
 USED = gauge(
     "dgx_gpu_memory_used_bytes",
@@ -51,8 +52,9 @@ SHARED = Absent(Reason.UNSUPPORTED, "the driver tells none: this GPU shares the 
 class MemoryUse:
     """Memory each tick; a process that comes or goes wakes the slower reads."""
 
-    def __init__(self, device: NvmlDevice) -> None:
-        self._device = device
+    def __init__(self, gpu_context: GpuContext) -> None:
+        self._device = device = gpu_context.device
+        self._configuration = gpu_context.configuration
         self._options = {"version": device.nvml.library.nvmlMemory_v2}
         self._before: int | None = None
         try:
@@ -66,7 +68,7 @@ class MemoryUse:
         try:
             info = self._device.get("MemoryInfo", **self._options)
         except Absent as absent:
-            raise (SHARED.kept() if absent.reason is Reason.UNSUPPORTED else absent) from absent
+            raise self._why(absent) from absent
         out.add(USED, info.used)
         out.add(TOTAL, info.total)
         out.add(FREE, info.free)
@@ -76,13 +78,19 @@ class MemoryUse:
             self._device.activity_changed = True
         self._before = info.used
 
+    def _why(self, absent: Absent) -> Absent:
+        """A GPU that is known to have no memory of its own refuses for that reason."""
+        sheet = self._configuration.current[MachineSpecs].specs.gpu(self._device.identity.model)
+        known = sheet is not None and sheet.integrated
+        return SHARED.kept() if known and absent.reason is Reason.UNSUPPORTED else absent
+
 
 BUS = (ValueRow[NvmlDevice](BUS_WIDTH, lambda d: d.get("MemoryBusWidth")),)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    memory = MemoryUse(gpu_context.device)
+    memory = MemoryUse(gpu_context)
     yield gpu_context.table("memory", "bus", BUS, intervals.TOPOLOGY)
     told = (USED, TOTAL, FREE, RESERVED)
     yield gpu_context.read("memory", "use", told, memory.read, intervals.TICK)

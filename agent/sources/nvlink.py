@@ -1,7 +1,7 @@
 """NVLink: payload and wire bytes per GPU and per link, errors, state, the far end, the fabric."""
 
 import ctypes
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from agent.hardware.device import NvmlDevice
@@ -13,7 +13,7 @@ from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
 from agent.polling.gpu_context import GpuContext
 from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
-from agent.polling.reads import Out, Read, ValueRow, refused_read
+from agent.polling.reads import PERMANENT, Out, Read, ValueRow, ValueRows, refused_read
 from agent.sources.options import NvlinkConfig
 from agent.specs.machine import MachineSpecs
 
@@ -250,13 +250,23 @@ def _by_field(links: tuple[int, ...], kinds: Mapping[str, FieldId]) -> list[Fiel
 
 def _error_read(gpu_context: GpuContext, links: tuple[int, ...]) -> Read:
     """By field where any link answers so: the call costs 0.8 ms a counter on Hopper."""
-    for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
-        rows = _by_field(links, kinds)
-        answers = gpu_context.device.fields([row.question for row in rows])
-        if not all(isinstance(answer, Absent) for answer in answers):
-            counters = FieldCounters(gpu_context.device, rows)
-            return gpu_context.read("nvlink", "errors", (ERRORS,), counters.read, intervals.LINKS)
-    return gpu_context.table("nvlink", "errors", _by_call(links), intervals.LINKS)
+    device, by_call = gpu_context.device, ValueRows(gpu_context.device, _by_call(links))
+
+    def find() -> Callable[[Out], None]:
+        for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
+            rows = _by_field(links, kinds)
+            answers = device.fields([row.question for row in rows])
+            refusals = [answer for answer in answers if isinstance(answer, Absent)]
+            if len(refusals) < len(answers):
+                return FieldCounters(device, rows).read
+            for refusal in refusals:
+                if refusal.reason not in PERMANENT:
+                    raise refusal
+        return by_call.read
+
+    return gpu_context.found(
+        "nvlink", "errors", (ERRORS,), find, intervals.LINKS, again=by_call.ask_again
+    )
 
 
 def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:

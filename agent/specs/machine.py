@@ -51,7 +51,9 @@ class MachineSpecs:
     specs: Specs = NO_SPECS
     product: str = ""
     system: str = ""  # as configured
-    _known: dict[tuple[str, ...], SystemSpec | None] = field(default_factory=dict, compare=False)
+    _known: dict[tuple[tuple[str, ...], bool], SystemSpec | None] = field(
+        default_factory=dict, compare=False
+    )
 
     @classmethod
     def of(cls, settings: Settings, product: str) -> "MachineSpecs":
@@ -65,7 +67,8 @@ class MachineSpecs:
 
     def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:
         """Which system these GPUs make of this machine; asked each tick, and they seldom change."""
-        models = tuple(gpu.model for gpu in gpus)
-        if models not in self._known:
-            self._known[models] = self.specs.recognise(models, self.product, self.system)
-        return self._known[models]
+        models, racked = tuple(gpu.model for gpu in gpus), any(gpu.racked for gpu in gpus)
+        if (models, racked) not in self._known:
+            found = self.specs.recognise(models, self.product, self.system, racked=racked)
+            self._known[models, racked] = found
+        return self._known[models, racked]

@@ -40,9 +40,10 @@ class Specs:
         return next(named, None)
 
     def recognise(
-        self, models: Sequence[str], product: str, configured: str = ""
+        self, models: Sequence[str], product: str, configured: str = "", *, racked: bool = False
     ) -> SystemSpec | None:
-        """The system of these GPUs (names in NVML) and this DMI product name.
+        """The system of these GPUs (names in NVML) and this DMI product name; `racked` where a GPU
+        tells the chassis that it sits in.
 
         `configured` overrules both; raises SpecError where no sheet has that name. GPUs may be
         missing, but none may be of another model; a box without NVIDIA's product name is no DGX.
@@ -55,7 +56,7 @@ class Specs:
             system
             for system in self.systems.values()
             if found <= {system.gpu, *system.gpu_alternatives}
-            and _fits(system, len(models), _plain(product))
+            and _fits(system, len(models), _plain(product), racked=racked)
         ]
         # With no GPU to decide between two systems of one product name, neither is known. A
         # user's own sheet stands after the shipped ones, and is preferred.
@@ -69,10 +70,11 @@ class Specs:
         return self.systems[name]
 
 
-def _fits(system: SystemSpec, gpus: int, product: str) -> bool:
+def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
     """Whether product name and number of GPUs are those of the system."""
     if system.products is None:
-        return gpus == system.gpus and not product.startswith("dgx")
+        some_missing = system.rack and racked and gpus < system.gpus
+        return (gpus == system.gpus or some_missing) and not product.startswith("dgx")
     patterns = map(_plain, system.products.names)
     return gpus <= system.gpus and any(fnmatchcase(product, pattern) for pattern in patterns)
 

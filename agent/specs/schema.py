@@ -127,7 +127,7 @@ class GpuTable(Struct, frozen=True):
     models: Names
     source: Text = ""
     card: bool = False  # one alone in a machine is a system of its name
-    slot: bool = True  # False where no PCIe is, and the driver tells a placeholder
+    integrated: bool = False  # shares the memory of its host, and has no PCIe slot
     bandwidth: tuple[BandwidthTable[Literal["hbm", "nvlink", "pcie"]], ...] = ()
     memory: Capacity | None = None
     memory_bus: SheetFigure[Count, Literal["bits"]] | None = None
@@ -144,7 +144,7 @@ class GpuTable(Struct, frozen=True):
         bandwidths = _bandwidths(self.bandwidth)
         if not any(bandwidth.path == "pcie" for bandwidth in bandwidths):
             bandwidths += tuple(self._pcie())
-        return GpuSpec(name, self.title, self.models, _figures(self), bandwidths, self.slot)
+        return GpuSpec(name, self.title, self.models, _figures(self), bandwidths, self.integrated)
 
     def alone(self, name: str, file: str) -> SystemSpec:
         """A machine with one such card."""
@@ -209,6 +209,7 @@ class SystemTable(Struct, frozen=True):
     source: Text = ""
     gpu_alternatives: Texts = ()
     products: Names | None = None
+    rack: bool = False  # known by its GPUs' place in one, with some of them missing too
     bandwidth: tuple[BandwidthTable[Literal["disk", "network", "infiniband"]], ...] = ()
     nvlink_graph: GraphTable | None = None
     nvlink_links_per_gpu: Links | None = None
@@ -251,6 +252,7 @@ class SystemTable(Struct, frozen=True):
             bandwidths=_bandwidths(self.bandwidth),
             nvlink_graph=self.nvlink_graph.graph() if self.nvlink_graph else None,
             file=file,
+            rack=self.rack,
         )
 
 

@@ -109,7 +109,7 @@ class GpuSpec:
     models: Names
     values: Mapping[str, SpecValue] = field(hash=False)
     bandwidths: tuple[SpecBandwidth, ...]
-    slot: bool = True
+    integrated: bool = False
 
     def bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
         """What `path` (hbm, nvlink, pcie) carries; NVLink's is that of one link."""
@@ -141,6 +141,7 @@ class SystemSpec:
     bandwidths: tuple[SpecBandwidth, ...]
     nvlink_graph: LinkGraph | None
     file: str = field(compare=False)
+    rack: bool = False  # sits in a rack that its GPUs tell
 
     def bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
         """What one port or array of `path` (disk, network, infiniband) carries."""

@@ -112,12 +112,16 @@ def error(s: System) -> Iterator[Case]:
 
 
 def memory(s: System) -> Iterator[Case]:
-    labels = {"severity": "uncorrected", "lifetime": "volatile"}
-    lost_data = of_gpu(ecc.ERRORS, s, **labels)
+    lost_data, of_its_life = (
+        of_gpu(ecc.ERRORS, s, severity="uncorrected", lifetime=lifetime)
+        for lifetime in ("volatile", "aggregate")
+    )
     # The name of the metric's label is that of the alert's: the alert's own severity wins.
-    fires = (on(s, "critical", lifetime="volatile"),)
+    fires = (on(s, "critical"),)
     name = "DgxGpuEccUncorrected"
-    yield Case(name, "one", {lost_data: events([40], 42)}, fires)
+    both = {lost_data: events([40], 42), of_its_life: events([40], 42)}
+    yield Case(name, "one", both, fires)
+    yield Case(name, "one under MIG", {of_its_life: events([40], 42)}, fires)
     told = {lost_data: events([40], 42), of_gpu(xid.ERRORS, s, xid="48"): events([39], 42)}
     yield Case(name, "one that an XID has told", told)
     yield Case(name, "none", {lost_data: steady(0.0, 42)})

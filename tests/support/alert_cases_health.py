@@ -47,7 +47,7 @@ def memory(s: System) -> Iterator[Case]:
 def rising(s: System) -> Iterator[Case]:
     name = "DgxGpuEccRising"
     corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")
-    fires = (on(s, "warning", sign="corrected", lifetime="volatile"),)
+    fires = (on(s, "warning", sign="corrected"),)
     yield Case(name, "many in an hour", {corrected: growing((8, 140 / 60))}, fires)
     yield Case(name, "few in an hour", {corrected: growing((8, 60 / 60))})
     reset = [*growing((2, 1.0), start=9e6), *growing((2, 1.0))]

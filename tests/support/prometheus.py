@@ -110,6 +110,10 @@ class Prometheus:
         self._process.terminate()
         self._process.wait(60)
 
+    def signal(self, number: int) -> None:
+        """Send the server a signal: SIGHUP reads its configuration anew."""
+        self._process.send_signal(number)
+
     def ask(self, endpoint: str, **parameters: str) -> Any:
         """The data of an answer of the HTTP API; a refused query fails with its reason."""
         return ask(self.address, endpoint, **parameters)

@@ -129,12 +129,18 @@ def test_one_pair_of_a_cube_mesh_is_full_at_a_sixth_of_its_gpu() -> None:
     assert told == {"gpu0": (pytest.approx(0.16), 0.0), "gpu0:2": (pytest.approx(0.96), 60.0)}
 
 
-def test_hbm_has_a_limit_only_where_gpm_tells_the_traffic() -> None:
-    def limited(machine: str) -> set[str]:
-        return {key[0] for key in simulated(machine).run(5).samples.all(paths.LIMIT)}
-
-    assert "hbm" in limited("dgx-h100:training")
-    assert "hbm" not in limited("dgx-1-v100:training")
+@pytest.mark.parametrize(
+    ("machine", "speed"), [("dgx-1-v100:training", 898e9), ("dgx-spark:training", 273e9)]
+)
+def test_memory_has_a_limit_also_where_nothing_tells_its_traffic(
+    machine: str, speed: float
+) -> None:
+    bench = simulated(machine).run(5)
+    key = next(key for key in bench.samples.all(paths.LIMIT) if key[0] == "hbm")
+    assert bench.samples.value(paths.LIMIT, *key) == pytest.approx(speed, rel=0.003)
+    why = bench.samples.absence(paths.RATIO, *key)
+    assert why is not None
+    assert "GPM" in why.detail
 
 
 def test_what_no_paper_states_is_unknown_until_it_is_configured() -> None:

@@ -1,13 +1,17 @@
 """What is gone is forgotten, what is kept holds on to nothing else, what is back is met anew."""
 
+from typing import Any
+
 import pytest
 
 from agent.limits.paths import KEPT, PathAccounts
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Absence, Absent, Reading, ReadKey, Reason, Sample
+from agent.polling.nvlinks import MOST_LINKS
 from agent.polling.reads import Out, ValueRow, ValueRows
 from agent.series import SampleStore
-from agent.sources import activity, disk, network, nvlink
+from agent.sources import activity, c2c, disk, network, nvlink
+from agent.sources import nvlink_quality as quality
 from tests.support.configuration import SHIPPED
 from tests.support.machine_controls import cut_link
 from tests.support.machines import AgentBench, simulated
@@ -96,6 +100,35 @@ def test_a_gpu_that_was_met_in_a_bad_moment_is_met_again(function: str) -> None:
     bench.machine.driver.fail(function, None)
     bench.run(75)
     assert len(bench.samples.all(metric)) == 2
+
+
+def test_fields_that_a_gpu_refused_for_a_moment_are_asked_at_the_next_turn() -> None:
+    """What the fields tell decides which links to a CPU and which counters of errors are read."""
+    bench, found = (
+        simulated("gb200-tray:idle", gpus=1),
+        (c2c.LINKS, nvlink.ERRORS, quality.TRANSMITTED_PACKETS),
+    )
+    bench.machine.driver.fail("nvmlDeviceGetFieldValues", 999)
+    bench.run(2)
+    assert not any(bench.samples.all(metric) for metric in found)
+    assert {a.reason for a in absences(bench) if a.metric in found} == {Reason.FAILED}
+    bench.machine.driver.fail("nvmlDeviceGetFieldValues", None)
+    bench.run(62)
+    assert [len(bench.samples.all(metric)) for metric in found] == [1, 180, 18]
+
+
+def test_links_are_asked_once_for_all_who_read_them() -> None:
+    bench = simulated("dgx-h100:idle", gpus=1)
+    library = bench.machine.nvml
+    asked = []
+
+    def state(handle: Any, link: int) -> int:
+        asked.append(link)
+        return int(type(library).nvmlDeviceGetNvLinkState(library, handle, link))
+
+    library.nvmlDeviceGetNvLinkState = state
+    bench.run(1)
+    assert asked == [*range(MOST_LINKS), *range(18)]  # which there are; their states
 
 
 def absences(bench: AgentBench) -> list[Absence]:

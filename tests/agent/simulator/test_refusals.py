@@ -14,6 +14,8 @@ from agent.simulator import (
     SYSTEMS,
     SimulatedSystem,
     SimulationError,
+    gpu_models,
+    mig,
     parse,
     refusals,
     scenarios,
@@ -292,15 +294,55 @@ def test_mig_silences_the_whole_gpu() -> None:
         ("Samples", (1, 0)),
         ("RemappedRows", ()),
         ("PcieThroughput", (0,)),
+        ("TotalEccErrors", (1, 0)),
     ):
         call = getattr(machine.nvml, f"nvmlDeviceGet{name}")
         assert code(call, gpu(machine), *args) == UNSUPPORTED
         assert code(call, gpu(machine, 1), *args) == 0
     assert code(machine.nvml.nvmlDeviceGetSamples, gpu(machine), 0, 0) == 0
+    assert code(machine.nvml.nvmlDeviceGetTotalEccErrors, gpu(machine), 1, 1) == 0
+    assert [field(machine, number)[0] for number in (4, 6)] == [UNSUPPORTED, 0]
     hopper, _ = start("dgx-h100:training")
     set_mig(hopper, 0, on=True)
     sample = hopper.nvml.nvmlGpmSampleAlloc()
     assert code(hopper.nvml.nvmlGpmSampleGet, gpu(hopper), sample) == UNSUPPORTED
+
+
+MIG_PROFILES = {
+    ("A30", 24576, "4"): "1g.6gb 2g.12gb 4g.24gb",
+    ("A100 40 GB", 40960, "7"): "1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb",
+    ("A100 80 GB", 81920, "7"): "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb",
+    ("H100 80 GB", 81559, "7"): "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb",
+    ("H100 94 GB", 95830, "7"): "1g.12gb 1g.24gb 2g.24gb 3g.47gb 4g.47gb 7g.94gb",
+    ("GH200 96 GB", 97871, "7"): "1g.12gb 1g.24gb 2g.24gb 3g.48gb 4g.48gb 7g.96gb",
+    ("H200", 143771, "7"): "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb",
+    ("B200", 183359, "7"): "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb",
+    ("GB200", 189471, "7"): "1g.23gb 1g.47gb 2g.47gb 3g.93gb 4g.93gb 7g.186gb",
+    ("B300", 275040, "7"): "1g.34gb 1g.67gb 2g.67gb 3g.135gb 4g.135gb 7g.269gb",
+    ("GB300", 284208, "7"): "1g.35gb 1g.70gb 2g.70gb 3g.139gb 4g.139gb 7g.278gb",
+}
+"""Names by GPU, MiB that its driver tells, and slices. A30, A100, H100, GH200, H200, B200: NVIDIA's
+MIG user guide, supported profiles. B300: GPU Operator, release notes of 25.10. GB200, GB300:
+NVIDIA/k8s-test-infra, deployments/nvml-mock/helm/nvml-mock/profiles/mig."""
+
+
+@pytest.mark.parametrize("known", MIG_PROFILES, ids=lambda known: known[0])
+def test_mig_profiles_are_named_as_published(known: tuple[str, int, str]) -> None:
+    _, mebibytes, slices = known
+    eighths = {"4": (2, 4, 8), "7": (1, 2, 2, 4, 4, 8)}[slices]
+    published = MIG_PROFILES[known].split()
+    names = [
+        mig.profile_name(mebibytes << 20, int(name[0]), share)
+        for name, share in zip(published, eighths, strict=True)
+    ]
+    assert names == published
+
+
+@pytest.mark.parametrize("name", ["a100", "b200", "b300", "gb200", "h100", "h200"])
+def test_instances_together_fit_into_their_gpu(name: str) -> None:
+    model = gpu_models.load(name)
+    if model.instances:
+        assert sum(model.instances) < model.memory / mig.GIB
 
 
 def test_gpm_is_hoppers_alone() -> None:

@@ -33,12 +33,8 @@ def divided() -> AgentBench:
 
 
 def test_each_instance_has_a_row(divided: AgentBench) -> None:
-    whole = divided.machine.gpus[0].model.memory
-    assert rows(divided, instances.TOTAL) == {
-        FIRST: whole // 2,
-        SECOND: whole // 4,
-        THIRD: whole // 8,
-    }
+    shares = {FIRST: 39.5 * GIB, SECOND: 19.625 * GIB, THIRD: 9.75 * GIB}
+    assert rows(divided, instances.TOTAL) == shares
     assert rows(divided, instances.PROCESSES) == {FIRST: 1, SECOND: 1, THIRD: 1}
     used = rows(divided, instances.USED)
     assert (used[SECOND], used[THIRD]) == (2 * GIB, GIB)

@@ -6,7 +6,7 @@ import pytest
 
 from agent.model import Metric, Reason
 from agent.simulator import refusals
-from agent.sources import c2c, cycles, gpu, memory, nvlink, nvlink_quality, power
+from agent.sources import c2c, cycles, gpu, memory, nvlink, nvlink_quality, power, system
 from tests.support.machines import AgentBench, simulated
 
 FIRST, OTHER = "0", "1"
@@ -86,6 +86,14 @@ def test_a_tray_knows_its_place_and_a_box_has_none(tray: AgentBench) -> None:
     ]
 
 
+def test_a_tray_that_starts_with_a_gpu_missing_misses_it() -> None:
+    tray = simulated("gb200-tray:idle")
+    tray.machine.faults.lose(3)
+    tray.run(1)
+    assert list(tray.samples.all(system.GPUS).values()) == [3]
+    assert list(tray.samples.all(system.GPUS_EXPECTED).values()) == [4]
+
+
 def test_cycles_tell_the_activity_of_any_time_without_a_gap(tray: AgentBench) -> None:
     active, elapsed = of_gpu(tray, cycles.ACTIVE), of_gpu(tray, cycles.ELAPSED)
     assert 60e9 < elapsed <= 66e9
@@ -104,8 +112,13 @@ def test_older_machines_say_why_they_have_none_of_it() -> None:
     assert reasons(card, nvlink_quality.BIT_ERRORS) == {Reason.MISSING}
 
 
-def test_a_gpu_that_shares_the_hosts_memory_says_so() -> None:
-    spark = simulated("dgx-spark:training").run(1)
-    latest = spark.agent.poller.latest
-    told = [why for of, _, _, why in latest.absences(latest.at) if of is memory.USED]
-    assert told == ["the driver tells none: this GPU shares the memory of its host"]
+def test_a_gpu_that_shares_the_hosts_memory_says_so_and_no_other_does() -> None:
+    def told(bench: AgentBench) -> list[str]:
+        latest = bench.run(1).agent.poller.latest
+        return [why for of, _, _, why in latest.absences(latest.at) if of is memory.USED]
+
+    spark, card = simulated("dgx-spark:training"), simulated("l40s:idle")
+    for call in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"):
+        card.machine.driver.fail(call, refusals.NOT_SUPPORTED)  # as in a guest with part of a GPU
+    assert told(spark) == ["the driver tells none: this GPU shares the memory of its host"]
+    assert told(card) == ["nvmlDeviceGetMemoryInfo: Not Supported"]

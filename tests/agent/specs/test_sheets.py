@@ -181,6 +181,14 @@ def test_recognition(specs: Specs, models: list[str], product: str, name: str | 
     assert (found.name if found else None) == name
 
 
+@pytest.mark.parametrize(("gpus", "racked", "name"), [(3, True, "gb200-tray"), (3, False, None)])
+def test_a_tray_is_known_by_its_rack(
+    specs: Specs, gpus: int, racked: bool, name: str | None
+) -> None:
+    found = specs.recognise([GB200] * gpus, PLAIN_BOX, racked=racked)
+    assert (found.name if found else None) == name
+
+
 def test_the_configuration_overrules_recognition(specs: Specs) -> None:
     found = specs.recognise([H100] * 8, PLAIN_BOX, "dgx-h100")
     assert found is specs.systems["dgx-h100"]
