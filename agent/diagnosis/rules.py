@@ -8,6 +8,7 @@ everything else waits for it. Pure functions.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from agent.diagnosis.cgroup_rules import STALLED, cgroup_waits_for_cores, cgroup_waits_for_io
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import (
     CORES,
@@ -60,9 +61,6 @@ MOVES = 5e6
 
 WRITES = 20e6
 """Bytes a second written by a job whose process waits for them: a checkpoint."""
-
-STALLED = 0.30
-"""Share of time in which some task of the job's cgroup waits for a resource."""
 
 IDLE_LOADER = 0.50
 """Cores of one loader below which it mostly waits."""
@@ -268,23 +266,6 @@ def alternates(e: Evidence) -> Found:
 
 
 # What the job's cgroup shows
-
-
-def cgroup_waits_for_io(e: Evidence) -> Found:
-    share = e.stalled("io")
-    if share is None or share < STALLED:
-        return NOTHING
-    return (Fact(FactKind.JOB_IO_PRESSURE, (ratio("time", share, STALLED),)),)
-
-
-def cgroup_waits_for_cores(e: Evidence) -> Found:
-    throttled = e.job_rate(workload.CGROUP_THROTTLED)
-    if throttled is not None and throttled >= STALLED:
-        return (Fact(FactKind.QUOTA, (ratio("time", throttled, STALLED),)),)
-    share = e.stalled("cpu")
-    if share is None or share < STALLED:
-        return NOTHING
-    return (Fact(FactKind.JOB_CPU_PRESSURE, (ratio("time", share, STALLED),)),)
 
 
 def memory_is_read_again(e: Evidence) -> Found:

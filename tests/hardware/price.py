@@ -29,7 +29,7 @@ GOALS = {"idle": 15.0, "all-reduce": 40.0}
 
 OVER_BARE = 1.15
 SLOWED = 0.05  # %
-RESIDENT = 64.0  # MiB
+RESIDENT_OVER_BARE = 1.25
 AFTER_SCRAPE = 0.1
 """Seconds after an answer in which the rest of its work falls due."""
 
@@ -158,6 +158,7 @@ def mean_cpu(windows: Sequence[Window], program: str) -> float | None:
 def cpu_figures(measuring: Measuring, gpus: int) -> Iterator[Figure]:
     """What each program cost in one state, and the agent's price against its goals."""
     windows, state = measuring.windows, measuring.state
+    resident: dict[str, float] = {}
     for name in dict.fromkeys(window.program for window in windows):
         mine = [window for window in windows if window.program == name]
         mean = mean_cpu(mine, name)
@@ -171,9 +172,11 @@ def cpu_figures(measuring: Measuring, gpus: int) -> Iterator[Figure]:
                 f"; the goal, {GOALS[state]:g} on {GOAL_GPUS} GPUs, scaled by {gpus}/{GOAL_GPUS}"
             )
         yield Figure(f"CPU {name}, {state}", mean, 0.0, most, "ms/s", note)
-        resident = max(window.resident for window in mine)
-        most = RESIDENT if name == AGENT else float("inf")
-        yield Figure(f"memory {name}, {state}", resident, 0.0, most, "MiB")
+        resident[name] = max(window.resident for window in mine)
+        yield Figure(f"memory {name}, {state}", resident[name], 0.0, float("inf"), "MiB")
+    if {AGENT, BARE} <= resident.keys():
+        ratio = resident[AGENT] / resident[BARE]
+        yield Figure(f"memory agent over bare loop, {state}", ratio, 0.0, RESIDENT_OVER_BARE, "")
     own, bare = mean_cpu(windows, AGENT), mean_cpu(windows, BARE)
     if own and bare:
         pairs = zip(_cpus(windows, AGENT), _cpus(windows, BARE), strict=False)

@@ -367,22 +367,6 @@ def test_own_threads_come_before_the_cgroup_and_that_before_the_host() -> None:
     assert cause_of(evidence(own))[0] is Cause.NETWORK
 
 
-@pytest.mark.parametrize("load", HOST_LOADS)
-def test_nobody_who_does_nothing_starves_by_anothers_load(load: str) -> None:
-    figures, wires = HOST_LOADS[load]
-    assert cause_of(evidence({**SOME, **figures}, wires))[0] is not UNKNOWN
-    assert cause_of(evidence({**SERVER, **figures}, wires))[0] is UNKNOWN
-
-
-@pytest.mark.parametrize(("resource", "load"), [("io", "backup"), ("cpu", "cores")])
-def test_its_own_cgroup_clears_the_host(resource: str, load: str) -> None:
-    figures, wires = HOST_LOADS[load]
-    cleared = {**SOME, **figures, **stalled(resource, 0.09)}
-    assert cause_of(evidence(cleared, wires))[0] is UNKNOWN
-    not_cleared = {**SOME, **figures, **stalled(resource, 0.11)}
-    assert cause_of(evidence(not_cleared, wires))[0] is not UNKNOWN
-
-
 def test_what_was_found_has_its_figures_as_values() -> None:
     cause, (reads, asleep) = cause_of(evidence({**WAITING, **READS}))
     assert cause is Cause.DISK
