@@ -41,7 +41,8 @@ class GpuMemory:
     _idle_since: float | None = None
     _waits_since: float | None = None
     _nvlink_seen: bool = False
-    _came: float = 0.0  # when the processes that are there came
+    _met: bool = False
+    _came: float = 0.0  # when the processes that are there came, as far as that was seen
     _power: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _levels: PowerLevels | None = None
     _sampled: float = 0.0
@@ -58,8 +59,8 @@ class GpuMemory:
         pids = e.context.pids.get(e.labels, frozenset())
         if e.processes == 0 or not pids & self._pids:
             self.forget()
-            self._came = now
-        self._pids = pids
+            self._came = now if self._met else -OF_BEFORE  # they may have been there for long
+        self._pids, self._met = pids, True
         if e.processes == 0:
             return
         idle = e.is_quiet and e.at_rest is not False

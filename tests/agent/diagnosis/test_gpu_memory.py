@@ -36,6 +36,7 @@ def waited(cores: float, *, peer_stopped: bool) -> float:
 def test_what_others_moved_before_is_not_theirs() -> None:
     """The readings of a job's first seconds are means that begin before it."""
     memory = GpuMemory()
+    memory.update(evidence({**job({}, {}, 3e9), (process.PROCESSES, GPU): 0}), -1.0)
     seen = []
     for now, sent in ((0.0, 3e9), (1.0, 3e9), (10.0, 0.0), (20.0, 3e9)):
         figures: Figures = {**job({}, {}, sent), (process.PROCESS, (*GPU, "10")): 1}
