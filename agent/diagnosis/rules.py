@@ -71,6 +71,10 @@ RUNS = 0.30
 COMPILES = 1.15
 """Cores that a process does not use which only spins: compiling used 1.1 to 1.5 (JAX)."""
 
+COMPILING_AT_FIRST = 180.0
+"""Seconds after the processes came for which that is believed: a server without requests may have
+several threads that spin."""
+
 LOADER_CORES = 1.0
 """Cores of all loaders together, from which their computing takes time that batches wait for."""
 
@@ -233,10 +237,12 @@ def _sleep_mostly(e: Evidence) -> bool:
 
 
 def one_compiles(e: Evidence) -> Found:
-    """More than a core, or processes below the launching one, and a GPU that does nothing: they
-    build or compile its work. One thread at a core may spin for requests."""
+    """Processes at a core or more below the launching one, or more than a core of a new one, and a
+    GPU that does nothing: they build or compile its work."""
     below = e.loaders and e.loader_cores >= RUNS and (e.cores or 0.0) >= 2 * RUNS
-    works = below or (e.cores or 0.0) >= COMPILES
+    age = e.context.samples.last(workload.LIVES, *e.labels)
+    new = age is not None and age < COMPILING_AT_FIRST
+    works = below or (new and (e.cores or 0.0) >= COMPILES)
     if not works or e.mean_activity >= WORKS_AT_ALL:
         return NOTHING
     return (Fact(FactKind.COMPILING, (Figure("cores", e.cores or 0.0, None, CORES),)),)

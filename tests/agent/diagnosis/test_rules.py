@@ -52,6 +52,7 @@ ALONE: Figures = {
 SERVER: Figures = {**ALONE, (work.LAUNCHER_CORES, GPU): 0.1}
 """Nothing that the host could hold up."""
 
+NEW: Figures = {**ALONE, (ACTIVE, GPU): 0.01, (work.LAUNCHER_CORES, GPU): 1.3}
 SOME: Figures = {**ALONE, (work.LAUNCHER_CORES, GPU): 0.5}
 """A process that does something, and shows nothing of what it lacks."""
 READS: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 2.48e9, (disk.BUSY, ("nvme0n1",)): 0.99}
@@ -228,9 +229,9 @@ ROWS: dict[str, Row] = {
     "compiles in its own threads": Row(
         Cause.CPU,
         FactKind.COMPILING,
-        {**ALONE, (ACTIVE, GPU): 0.0, (work.LAUNCHER_CORES, GPU): 1.3},
+        {**NEW, (work.LIVES, GPU): 179},
     ),
-    "spins for requests": Row(UNKNOWN, UNEXPLAINED, {**ALONE, (ACTIVE, GPU): 0.02}),
+    "several threads that spin": Row(UNKNOWN, UNEXPLAINED, {**NEW, (work.LIVES, GPU): 180}),
     "prepares itself": Row(Cause.CPU, FactKind.PREPARES_ITSELF, ALONE, history=BURSTS),
     "takes turns with the GPU": Row(
         Cause.CPU,
