@@ -20,8 +20,9 @@ LEAST = 120.0
 """Seconds below which nothing is said."""
 
 EQUAL = 3e-4
-"""Relative difference, at most, of what GPUs in lock-step have sent. Ranks on two H200 differed by
-2e-4 and less within 16 s, where they did the same."""
+"""Relative difference, at most, of what GPUs in lock-step have sent. Readings of one tick that are
+10 ms apart make 1e-4 of two minutes. Chosen, not measured: the counters of real ranks were never
+compared over minutes."""
 
 TOGETHER = 0.2
 """Seconds by which the readings of two GPUs may be apart."""
