@@ -107,7 +107,8 @@ def not_computing(second: ActiveSecond) -> float:
         at_lower_power = min(second.activity, max(0.0, second.power.lower_share - inactive))
     if second.sm is None or not second.activity:
         return at_lower_power
-    at_lower_power = min(at_lower_power, (second.activity - second.sm) / (1.0 - MOST_SPINNING_SM))
+    most = max(0.0, second.activity - second.sm) / (1.0 - MOST_SPINNING_SM)
+    at_lower_power = min(at_lower_power, most)
     if not second.payload:
         return at_lower_power
     working = second.working_sm or WORKING_SM

@@ -1,4 +1,5 @@
-"""What the cgroup of a job shows of what its GPU lacks: after its threads, before the host."""
+"""What the cgroup of a job shows of what its GPU lacks: after its threads, but for memory, and
+before the host."""
 
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import NOTHING, FactKind, Found, ratio
@@ -24,3 +25,12 @@ def cgroup_waits_for_cores(e: Evidence) -> Found:
     if share is None or share < STALLED:
         return NOTHING
     return (Fact(FactKind.JOB_CPU_PRESSURE, (ratio("time", share, STALLED),)),)
+
+
+def memory_is_short(e: Evidence) -> Found:
+    """Cores search for pages to throw out, or compress them. Whoever else waits in this cgroup
+    waits for that: it comes before what threads show."""
+    share = e.stalled("memory")
+    if share is None or share < STALLED:
+        return NOTHING
+    return (Fact(FactKind.JOB_MEMORY_PRESSURE, (ratio("time", share, STALLED),)),)

@@ -41,8 +41,7 @@ class GpuMemory:
     _idle_since: float | None = None
     _waits_since: float | None = None
     _nvlink_seen: bool = False
-    _met: bool = False
-    _came: float = 0.0  # when the processes that are there came, as far as that was seen
+    _came: float | None = None  # when those that are there came; None: never looked
     _power: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _levels: PowerLevels | None = None
     _sampled: float = 0.0
@@ -59,8 +58,9 @@ class GpuMemory:
         pids = e.context.pids.get(e.labels, frozenset())
         if e.processes == 0 or not pids & self._pids:
             self.forget()
-            self._came = now if self._met else -OF_BEFORE  # they may have been there for long
-        self._pids, self._met = pids, True
+            # Whoever is met at the first look may have been there for long.
+            self._came = -OF_BEFORE if self._came is None else now
+        self._pids = pids
         if e.processes == 0:
             return
         idle = e.is_quiet and e.at_rest is not False
@@ -69,7 +69,7 @@ class GpuMemory:
         self._waits_since = (
             (now if self._waits_since is None else self._waits_since) if waits else None
         )
-        if now - self._came >= OF_BEFORE:
+        if self._came is None or now - self._came >= OF_BEFORE:
             self._nvlink_seen = self._nvlink_seen or e.nvlink_active is True
         if now - self._sampled > POWER_HOLDS:
             self._power.clear()

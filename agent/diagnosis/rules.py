@@ -8,7 +8,12 @@ everything else waits for it. Pure functions.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.cgroup_rules import STALLED, cgroup_waits_for_cores, cgroup_waits_for_io
+from agent.diagnosis.cgroup_rules import (
+    STALLED,
+    cgroup_waits_for_cores,
+    cgroup_waits_for_io,
+    memory_is_short,
+)
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import (
     CORES,
@@ -279,15 +284,6 @@ def memory_is_read_again(e: Evidence) -> Found:
     found = memory_is_short(e)
     waits = found and (_blocked(e) or (e.stalled("io") or 0.0) >= STALLED)
     return found if waits else NOTHING
-
-
-def memory_is_short(e: Evidence) -> Found:
-    """Cores search for pages to throw out, or compress them. Whoever else waits in this cgroup
-    waits for that: it comes before what threads show."""
-    share = e.stalled("memory")
-    if share is None or share < STALLED:
-        return NOTHING
-    return (Fact(FactKind.JOB_MEMORY_PRESSURE, (ratio("time", share, STALLED),)),)
 
 
 # What is left

@@ -42,7 +42,7 @@ class GpuContext:
         """One read of this GPU; `every` in seconds, or a function that gives them. What is compared
         between GPUs is read `together`, in one tick; with all else they take turns."""
         interval = fixed(every) if isinstance(every, int | float) else every
-        stagger = self.device.identity.index / max(1, self.gpus)
+        place = self.device.identity.index / max(1, self.gpus)
         return Read(
             key=ReadKey(source, part, self.device.identity.uuid),
             metrics=tuple(metrics),
@@ -50,7 +50,7 @@ class GpuContext:
             every=interval,
             labels=self.device.labels,
             run_on_wake=run_on_wake,
-            stagger=0.0 if together else stagger or None,
+            stagger=0.0 if together else place or None,  # the first GPU needs none
             varies=callable(every),
         )
 

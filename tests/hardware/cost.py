@@ -27,7 +27,6 @@ ERRORS = 800  # characters of what a program complained of that are shown
 MIB = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")
 PORT, NVITOP_PORT, NODE_PORT = 19935, 19936, 19937
-NODE_EXPORTER = ROOT / ".carry" / "node_exporter"
 AGENT, BARE, NVITOP = "agent", "bare loop", "nvitop-exporter"
 DMON, NODE = "nvidia-smi dmon", "node_exporter"
 
@@ -161,9 +160,6 @@ def _nvitop() -> Program | None:
 
 def _node_exporter() -> Program | None:
     path = shutil.which("node_exporter") or shutil.which("prometheus-node-exporter")
-    if NODE_EXPORTER.exists():
-        NODE_EXPORTER.chmod(0o755)
-        path = str(NODE_EXPORTER)
     listen = f"--web.listen-address=127.0.0.1:{NODE_PORT}"
     return Program(NODE, (path, listen, "--log.level=error"), NODE_PORT) if path else None
 

@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from agent.diagnosis.active_share import ActiveSecond, divide, in_lock_step, only_spins
+from agent.diagnosis.active_share import (
+    ActiveSecond,
+    divide,
+    in_lock_step,
+    not_computing,
+    only_spins,
+)
 from agent.diagnosis.power_levels import PowerLevels
 from agent.model import GpuKey
 
@@ -74,6 +80,14 @@ def test_work_at_two_levels_of_power_waits_for_nobody() -> None:
     found = divide(mine, {PEER: second(35, 34.0, 8.0, 12.0, 0.0)})
     assert found.waiting <= 0.03
     assert found.busy >= 0.97
+
+
+def test_sm_activity_above_the_activity_leaves_no_negative_share() -> None:
+    """GPM's figures are means of their own, and may differ by a little."""
+    mine = second(99, 99.6, 0.0, 25.1, 100.0, lower=0.37)
+    found = divide(mine, {PEER: mine})
+    assert min(found.busy, found.communicating, found.waiting) >= 0.0
+    assert not_computing(replace(mine, payload=None)) == 0.0
 
 
 def test_a_late_rank_is_waited_for() -> None:

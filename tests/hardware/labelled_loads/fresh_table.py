@@ -1,26 +1,12 @@
 """The loads of a second blind trial, as BLIND those of the first. No PyTorch here."""
 
-from typing import Any
+from tests.hardware.labelled_loads.load import ARRIVAL, HANG_TRUTH, declared
 
-from tests.hardware.labelled_loads.load import ARRIVAL, EVENTS, LabelledLoad
-
-
-def _fresh(name: str, function: str, truth: str = EVENTS, **more: Any) -> LabelledLoad:
-    options = {
-        option: more.pop(option)
-        for option in ("pulse", "healthy", "seconds", "settles", "environment", "libraries")
-        if option in more
-    }
-    gpus = 2 if function.startswith("fresh_pairs.") else 1
-    return LabelledLoad(name, function, more, truth, gpus, **options)
-
-
-_HANG = "events until both ranks are about to wait for ever; from then on hung"
 _GRAPH = "events; the launching thread's: a step against its replay as a CUDA graph"
 
 FRESH = (
-    _fresh("host-optimiser", "fresh_alone.host_optimiser", batch=32, threads=8),
-    _fresh(
+    declared("host-optimiser", "fresh_alone.host_optimiser", batch=32, threads=8),
+    declared(
         "offloaded-activations",
         "fresh_alone.offloaded_activations",
         "events; the copies': a step against one whose activations stay on the GPU",
@@ -29,7 +15,7 @@ FRESH = (
         layers=16,
         offloaded=4,
     ),
-    _fresh(
+    declared(
         "rollouts",
         "fresh_alone.rollouts",
         environments=256,
@@ -37,7 +23,7 @@ FRESH = (
         cpu_seconds=0.005,
         learning=0.35,
     ),
-    _fresh(
+    declared(
         "generating",
         "fresh_alone.generating",
         _GRAPH,
@@ -46,10 +32,10 @@ FRESH = (
         layers=24,
         width=2048,
     ),
-    _fresh(
+    declared(
         "vgg-accumulating", "fresh_alone.vgg_accumulating", batch=256, accumulate=4, healthy=True
     ),
-    _fresh(
+    declared(
         "sparse-graph",
         "fresh_alone.sparse_graph",
         nodes=800_000,
@@ -58,7 +44,7 @@ FRESH = (
         width=256,
         healthy=True,
     ),
-    _fresh(
+    declared(
         "merges-first",
         "fresh_alone.merges_first",
         batch=16,
@@ -66,7 +52,7 @@ FRESH = (
         pulse=False,
         seconds=16.0,
     ),
-    _fresh(
+    declared(
         "saves-often",
         "fresh_alone.saves_often",
         batch=16,
@@ -74,7 +60,7 @@ FRESH = (
         writing=0.8,
         seconds=14.0,
     ),
-    _fresh(
+    declared(
         "generation-server",
         "fresh_alone.generation_server",
         pause=0.6,
@@ -85,7 +71,7 @@ FRESH = (
         width=2048,
         pulse=False,
     ),
-    _fresh(
+    declared(
         "spectra-threads",
         "fresh_input.spectra_threads",
         f"{ARRIVAL}; what a step takes longer than before the threads began is theirs",
@@ -94,7 +80,7 @@ FRESH = (
         threads=2,
         pulse=False,
     ),
-    _fresh(
+    declared(
         "heavy-tailed",
         "fresh_input.heavy_tailed",
         ARRIVAL,
@@ -103,7 +89,7 @@ FRESH = (
         workers=8,
         pulse=False,
     ),
-    _fresh(
+    declared(
         "direct-threads",
         "fresh_input.direct_threads",
         ARRIVAL,
@@ -113,7 +99,7 @@ FRESH = (
         file_bytes=2 << 30,
         pulse=False,
     ),
-    _fresh(
+    declared(
         "streamed-records",
         "fresh_input.streamed_records",
         ARRIVAL,
@@ -122,7 +108,7 @@ FRESH = (
         connections=2,
         pulse=False,
     ),
-    _fresh(
+    declared(
         "jax-augmenting",
         "fresh_input.jax_augmenting",
         "the host's clock after each phase",
@@ -134,7 +120,7 @@ FRESH = (
         environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         libraries=("jax", "jax.numpy"),
     ),
-    _fresh(
+    declared(
         "dense-embeddings",
         "fresh_pairs.dense_embeddings",
         entries=8_000_000,
@@ -143,15 +129,15 @@ FRESH = (
         rows=65536,
         wide=4096,
     ),
-    _fresh(
+    declared(
         "one-channel",
         "fresh_pairs.averaging",
         batch=16,
         environment={"NCCL_MAX_NCHANNELS": "1"},
     ),
-    _fresh("batches-of-20-and-21", "fresh_pairs.averaging", batch=20, more=1),
-    _fresh("batches-of-20-and-23", "fresh_pairs.averaging", batch=20, more=3),
-    _fresh(
+    declared("batches-of-20-and-21", "fresh_pairs.averaging", batch=20, more=1),
+    declared("batches-of-20-and-23", "fresh_pairs.averaging", batch=20, more=3),
+    declared(
         "sequence-halves",
         "fresh_pairs.sequence_halves",
         layers=12,
@@ -160,7 +146,7 @@ FRESH = (
         width=2048,
         environment={"TORCH_NCCL_HIGH_PRIORITY": "1"},  # else the exchange waits for attention
     ),
-    _fresh(
+    declared(
         "uneven-experts",
         "fresh_pairs.uneven_experts",
         layers=32,
@@ -169,10 +155,10 @@ FRESH = (
         width=4096,
         narrow=1024,
     ),
-    _fresh(
+    declared(
         "alternating-pipeline", "fresh_pairs.alternating_pipeline", forward=0.012, microbatches=8
     ),
-    _fresh(
+    declared(
         "scoring",
         "fresh_pairs.scoring",
         batch=16,
@@ -180,12 +166,12 @@ FRESH = (
         cpu_seconds=0.8,
         seconds=14.0,
     ),
-    _fresh("actor-learner", "fresh_pairs.actor_learner", batch=16, acting=0.6, learning=0.4),
+    declared("actor-learner", "fresh_pairs.actor_learner", batch=16, acting=0.6, learning=0.4),
     *(
-        _fresh(
+        declared(
             f"hang-{way}",
             f"fresh_pairs.hang_{way}",
-            _HANG,
+            HANG_TRUTH,
             batch=16,
             after=4.0,
             pulse=False,

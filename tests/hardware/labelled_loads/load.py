@@ -65,3 +65,14 @@ def _as_rank(
 EVENTS = "events on the GPU's stream after each phase"
 ALONE = "events; exposed communication: a step with gradients exchanged against one without"
 ARRIVAL = "events on the GPU's stream when a batch has arrived and when its step is done"
+HANG_TRUTH = "events until both ranks are about to wait for ever; from then on hung"
+
+OPTIONS = ("pulse", "healthy", "seconds", "settles", "environment", "libraries")
+
+
+def declared(name: str, function: str, truth: str = EVENTS, **more: Any) -> LabelledLoad:
+    """A load of a table: what is no option of LabelledLoad is a parameter of its function, and
+    those of a module of pairs have two ranks."""
+    options = {option: more.pop(option) for option in OPTIONS if option in more}
+    gpus = 2 if function.partition(".")[0].endswith("_pairs") else 1
+    return LabelledLoad(name, function, more, truth, gpus, **options)

@@ -1,27 +1,13 @@
 """The loads of a third blind trial, as FRESH those of the second. No PyTorch here."""
 
-from typing import Any
-
-from tests.hardware.labelled_loads.load import ALONE, ARRIVAL, EVENTS, LabelledLoad
-
-
-def _third(name: str, function: str, truth: str = EVENTS, **more: Any) -> LabelledLoad:
-    options = {
-        option: more.pop(option)
-        for option in ("pulse", "healthy", "seconds", "settles", "environment", "libraries")
-        if option in more
-    }
-    gpus = 2 if function.startswith("third_pairs.") else 1
-    return LabelledLoad(name, function, more, truth, gpus, **options)
-
+from tests.hardware.labelled_loads.load import ALONE, ARRIVAL, HANG_TRUTH, declared
 
 _HOST = "the host's clock after each phase"
-_HANG = "events until both ranks are about to wait for ever; from then on hung"
 _JAX = ("jax", "jax.numpy")
 _SOME_MEMORY = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 _ALONE = (
-    _third(
+    declared(
         "unet-resolutions",
         "third_alone.unet_resolutions",
         batch=64,
@@ -29,7 +15,7 @@ _ALONE = (
         healthy=True,
         pulse=False,
     ),
-    _third(
+    declared(
         "selective-scan",
         "third_alone.selective_scan",
         batch=8,
@@ -38,7 +24,7 @@ _ALONE = (
         layers=12,
         healthy=True,
     ),
-    _third(
+    declared(
         "recommender",
         "third_alone.recommender",
         entries=40_000_000,
@@ -49,7 +35,7 @@ _ALONE = (
         wide=5120,
         healthy=True,
     ),
-    _third(
+    declared(
         "adapters",
         "third_alone.adapters",
         batch=10,
@@ -59,7 +45,7 @@ _ALONE = (
         validate_every=50,
         healthy=True,
     ),
-    _third(
+    declared(
         "wave-inversion",
         "third_alone.wave_inversion",
         side=384,
@@ -67,7 +53,7 @@ _ALONE = (
         smoothing=14,
         healthy=True,
     ),
-    _third(
+    declared(
         "phase-retrieval",
         "third_alone.phase_retrieval",
         _HOST,
@@ -79,7 +65,7 @@ _ALONE = (
         environment=_SOME_MEMORY,
         libraries=_JAX,
     ),
-    _third(
+    declared(
         "compiled-lengths",
         "third_alone.compiled_lengths",
         _HOST,
@@ -93,7 +79,7 @@ _ALONE = (
         environment={**_SOME_MEMORY, "XLA_FLAGS": "--xla_gpu_autotune_level=0"},
         libraries=_JAX,
     ),
-    _third(
+    declared(
         "policy-steps",
         "third_alone.policy_steps",
         "events; the launching thread's: a step against its replay as a CUDA graph",
@@ -101,7 +87,7 @@ _ALONE = (
         turns=64,
         width=64,
     ),
-    _third(
+    declared(
         "poisson-server",
         "third_alone.image_server",
         batch=256,
@@ -110,7 +96,7 @@ _ALONE = (
         pulse=False,
         seconds=14.0,
     ),
-    _third(
+    declared(
         "bursty-server",
         "third_alone.image_server",
         batch=256,
@@ -122,8 +108,8 @@ _ALONE = (
 )
 
 _INPUT = (
-    _third("python-augmenting", "third_input.python_augmenting", ARRIVAL, batch=128, share=0.3),
-    _third(
+    declared("python-augmenting", "third_input.python_augmenting", ARRIVAL, batch=128, share=0.3),
+    declared(
         "few-workers",
         "third_input.few_workers",
         ARRIVAL,
@@ -132,7 +118,7 @@ _INPUT = (
         workers=3,
         pulse=False,
     ),
-    _third(
+    declared(
         "workers-nearly-enough",
         "third_input.few_workers",
         ARRIVAL,
@@ -141,7 +127,7 @@ _INPUT = (
         workers=5,
         pulse=False,
     ),
-    _third(
+    declared(
         "small-files",
         "third_input.small_files",
         ARRIVAL,
@@ -151,10 +137,10 @@ _INPUT = (
         workers=4,
         pulse=False,
     ),
-    _third(
+    declared(
         "unpacked-by-command", "third_input.unpacked_by_command", ARRIVAL, batch=128, share=0.35
     ),
-    _third(
+    declared(
         "jittery-feeder",
         "third_input.jittery_feeder",
         ARRIVAL,
@@ -162,7 +148,7 @@ _INPUT = (
         share=0.3,
         pulse=False,
     ),
-    _third(
+    declared(
         "pageable-clips",
         "third_input.pageable_clips",
         batch=128,
@@ -170,7 +156,7 @@ _INPUT = (
         frames=16,
         clips=64,
     ),
-    _third(
+    declared(
         "saves-every-24",
         "third_input.saves_every",
         batch=128,
@@ -181,9 +167,11 @@ _INPUT = (
 )
 
 _PAIRS = (
-    _third("bucketed-exchange", "third_pairs.bucketed_exchange", batch=72, share=0.1),
-    _third("scattered-gathered", "third_pairs.scattered_gathered", batch=3, layers=24, width=1280),
-    _third(
+    declared("bucketed-exchange", "third_pairs.bucketed_exchange", batch=72, share=0.1),
+    declared(
+        "scattered-gathered", "third_pairs.scattered_gathered", batch=3, layers=24, width=1280
+    ),
+    declared(
         "ring-attention",
         "third_pairs.ring_attention",
         ALONE,
@@ -192,7 +180,7 @@ _PAIRS = (
         length=1024,
         width=2048,
     ),
-    _third(
+    declared(
         "uneven-stages",
         "third_pairs.uneven_stages",
         layers=(8, 12),
@@ -200,7 +188,7 @@ _PAIRS = (
         batch=4,
         microbatches=8,
     ),
-    _third(
+    declared(
         "late-8-scanning",
         "third_pairs.late_scanning",
         batch=12,
@@ -209,8 +197,8 @@ _PAIRS = (
         width=1024,
         layers=8,
     ),
-    _third("fed-by-a-command", "third_pairs.fed_by_a_command", batch=128, share=0.3),
-    _third(
+    declared("fed-by-a-command", "third_pairs.fed_by_a_command", batch=128, share=0.3),
+    declared(
         "mixer-accumulating",
         "third_pairs.mixer_accumulating",
         ALONE,
@@ -219,10 +207,10 @@ _PAIRS = (
         healthy=True,
     ),
     *(
-        _third(
+        declared(
             f"hang-{way}",
             f"third_pairs.hang_{way}",
-            _HANG,
+            HANG_TRUTH,
             batch=8,
             after=4.0,
             pulse=False,
