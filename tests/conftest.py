@@ -1,5 +1,6 @@
 """What tests share: the option that rewrites golden files, and machines to look at."""
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -74,6 +75,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     grouped = getattr(session.config.option, "loadgroup", False)
     if grouped and session.items and "@" not in session.items[0].nodeid:
         raise pytest.UsageError("pytest-xdist keeps no groups with this pytest; take pytest < 9.2")
+    gc.freeze()  # seven thousand tests stay: looking through them again and again took a sixth
 
 
 @pytest.fixture

@@ -211,7 +211,7 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     from alerts.thresholds import AlertThresholds
 
     usual = files.FLEET_SCRAPE_SECONDS if plan.fleet else files.SCRAPE_SECONDS
-    interval, scale = usual / plan.speed, 1 / plan.speed
+    interval, scale = max(usual / plan.speed, files.LEAST_SCRAPE_SECONDS), 1 / plan.speed
     told = plan.settings
     if told[AlertThresholds].grafana == AlertThresholds().grafana:  # ours, where it is installed
         ours = f"http://{LOOPBACK}:{ports.grafana}" if plan.binaries.grafana else ""

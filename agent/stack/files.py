@@ -15,6 +15,10 @@ SCRAPE_SECONDS = 5.0
 FLEET_SCRAPE_SECONDS = 15.0
 """The same of a fleet: as users scrape theirs."""
 
+LEAST_SCRAPE_SECONDS = 1.0
+"""However fast a simulated machine lives: an interval is the time that an answer may take as well,
+and on a busy machine a tenth of it made agents count as down."""
+
 JOB = "dgx-telemetry"
 """The job label that boards expect."""
 

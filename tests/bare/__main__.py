@@ -22,7 +22,7 @@ from agent.stack.ports import LOOPBACK, USUAL
 from tests.bare.machine import BareMachine, Inside
 from tests.bare.systems import RIGHTS, SYSTEMS, bare_root
 
-START = "deploy/start --simulate dgx-h100:gpu-lost --simulate-speed 20"
+START = "deploy/start --simulate dgx-station-v100:gpu-lost --simulate-speed 10"
 ALERT = "DgxGpuMissing"
 TIMEOUT = 400.0
 """Seconds for all of it; 30 to 50 on an idle machine of two cores with a fast mirror."""

@@ -19,10 +19,8 @@ PROCESSES = 2
 TIMEOUT = 90.0  # s for a scenario: machines that test are busy
 
 SHORT = {
-    *("starved-disk", "nvlink-saturated", "driver-hang"),
-    *("starved-network", "nvlink-down", "gpu-lost"),
-    *("starved-peer", "hang", "port-degraded"),
-    *("training", "idle", "ecc", "held", "starved-pcie", "no-demand", "xid"),
+    *("starved-disk", "nvlink-saturated", "driver-hang", "nvlink-down", "gpu-lost"),
+    *("starved-peer", "hang", "port-degraded", "training", "held", "xid"),
 }
 """What the short form plays: each state, and each kind of mark on GPU, path and map."""
 

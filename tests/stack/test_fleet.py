@@ -20,7 +20,7 @@ from tests.support.prometheus import wait_for
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(500)]
 
-NODES, CUT, SCALE = 12, 60.0, 1 / 3
+NODES, SYSTEM, CUT, SCALE = 12, "dgx-station-v100", 60.0, 1 / 3
 """Three racks, of which the last loses its power after so many seconds, and one job over six nodes;
 the rules are three times as fast."""
 
@@ -47,7 +47,7 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inbox]:
         }
         for name, text in texts.items():
             (folder / name).write_text(text)
-        fleet = programs.fleet_program(ports.agent, NODES, "dgx-1-v100", 1.0)
+        fleet = programs.fleet_program(ports.agent, NODES, SYSTEM, 1.0)
         fleet = replace(fleet, arguments=[*fleet.arguments, f"{CUT:g}"])
         stack.enter_context(started(fleet, folder / "fleet.log"))
         wait_for(fleet.address + fleet.ready.lstrip("/"))

@@ -5,10 +5,12 @@ import re
 import pytest
 
 from tests.stack.matrix import MATRIX, SHORT, instance, play
+from tests.support.nightly import NIGHTLY
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
+@NIGHTLY
 def test_exactly_the_alerts_of_each_fault_arrive() -> None:
     wanted = {machine: MATRIX[machine] for machine in SHORT}
     came, inbox = play(wanted)

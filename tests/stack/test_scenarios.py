@@ -14,7 +14,7 @@ from tests.support.nightly import shortly
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(500)]
 
 
-SHORT = ("idle", "held", "starved-disk", "hang", "gpu-lost", "driver-hang")
+SHORT = ("starved-disk", "hang", "gpu-lost", "driver-hang")
 """Each way from a condition to a message once, on small machines: two cores play them all. What
 every scenario raises is proven without daemons as well, in tests/alerts/test_scenarios.py."""
 
