@@ -1,6 +1,9 @@
 """The manifests for Kubernetes, by its own schemas; that of PodMonitor, which is in no
-package, by a small one of the fields that ours may have."""
+package, by a small one of the fields that ours may have. The chart, by Helm itself."""
 
+import json
+import shutil
+import subprocess
 from typing import Any
 
 import jsonschema
@@ -8,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from agent import __version__
 from tests.support.repository import ROOT
 
 FOLDER = ROOT / "deploy/kubernetes"
@@ -64,6 +68,24 @@ POD_MONITOR = _object(
 )
 """Of the documented fields of prometheus-operator's CRD (0.91) those that a DaemonSet needs."""
 
+CHART = {"Chart.yaml", "values.yaml", "values.schema.json", ".helmignore", "templates"}
+IMAGE = {"image": {"repository": "registry.example/dgx-telemetry"}}
+
+needs_helm = pytest.mark.skipif(not shutil.which("helm"), reason="no Helm for this processor")
+
+
+def helm(values: object) -> subprocess.CompletedProcess[str]:
+    """The chart, rendered with these values."""
+    command = ["helm", "template", "dgx-telemetry", str(FOLDER), "--values", "-"]
+    content = json.dumps(values)
+    return subprocess.run(command, input=content, capture_output=True, text=True, check=False)
+
+
+def objects(**values: Any) -> list[Any]:
+    done = helm({**IMAGE, **values})
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
 
 def manifest(name: str) -> Any:
     return yaml.safe_load((FOLDER / name).read_text())
@@ -98,7 +120,7 @@ def test_a_monitor_with_a_wrong_field_is_refused(key: str, value: object) -> Non
 def test_all_files_are_applied_and_go_together() -> None:
     whole = manifest("kustomization.yaml")
     files = {*whole["resources"], *whole["configMapGenerator"][0]["files"]}
-    assert files == {path.name for path in FOLDER.iterdir()} - {"kustomization.yaml"}
+    assert files == {path.name for path in FOLDER.iterdir()} - {"kustomization.yaml", *CHART}
     pod = manifest("daemonset.yaml")["spec"]["template"]
     agent = pod["spec"]["containers"][0]
     monitor = manifest("podmonitor.yaml")["spec"]
@@ -117,3 +139,68 @@ def test_it_has_the_least_rights() -> None:
     assert agent["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert agent["securityContext"]["readOnlyRootFilesystem"] is True
     assert all(mount["readOnly"] for mount in agent["volumeMounts"])
+
+
+@needs_helm
+def test_the_chart_is_the_manifests() -> None:
+    """Besides, its objects have what the values and the settings put in."""
+    settings, agents, monitor = objects()
+    assert settings["data"] == {"config.toml": (FOLDER / "config.toml").read_text()}
+    pod = agents["spec"]["template"]
+    assert list(pod["metadata"].pop("annotations")) == ["checksum/config"]
+    agent = pod["spec"]["containers"][0]
+    assert agent.pop("image") == "registry.example/dgx-telemetry:latest"
+    ours = manifest("daemonset.yaml")
+    del ours["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert agents == ours
+    assert monitor == manifest("podmonitor.yaml")
+    assert manifest("Chart.yaml")["version"] == manifest("Chart.yaml")["appVersion"] == __version__
+
+
+@needs_helm
+def test_values_are_put_in_and_kubernetes_takes_it() -> None:
+    usual = objects()[1]["spec"]["template"]
+    settings, agents = objects(
+        image={**IMAGE["image"], "tag": "v1", "pullSecrets": [{"name": "registry"}]},
+        config="[job]\ninfo = false\n",
+        nodeSelector={"pool": "dgx"},
+        tolerations=[],
+        resources={"requests": {"cpu": "20m"}},
+        podMonitor={"enabled": False},
+    )
+    for one in (settings, agents):
+        assert kubernetes_validate.validate(one, VERSION, strict=True) == VERSION
+    assert settings["data"] == {"config.toml": "[job]\ninfo = false\n"}
+    pod = agents["spec"]["template"]
+    assert pod["metadata"]["annotations"] != usual["metadata"]["annotations"]  # it begins anew
+    assert pod["spec"]["nodeSelector"] == {"pool": "dgx"}
+    assert pod["spec"]["tolerations"] == []
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["spec"]["runtimeClassName"] == usual["spec"]["runtimeClassName"]
+    agent = pod["spec"]["containers"][0]
+    assert agent["image"] == "registry.example/dgx-telemetry:v1"
+    assert agent["resources"] == {"requests": {"cpu": "20m"}}
+    assert agent["securityContext"] == usual["spec"]["containers"][0]["securityContext"]
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "image.repository: expected the image"),
+        ({**IMAGE, "podMonitr": {}}, "podMonitr"),
+        ({**IMAGE, "podMonitor": {"interval": "soon"}}, "podMonitor.interval"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_named(values: object, said: str) -> None:
+    done = helm(values)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+@needs_helm
+def test_helm_finds_nothing_to_complain_of() -> None:
+    command = ["helm", "lint", "--strict", str(FOLDER), "--values", "-"]
+    content = json.dumps(IMAGE)
+    done = subprocess.run(command, input=content, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
