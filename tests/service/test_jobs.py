@@ -11,6 +11,7 @@ from tests.service.podman import prepare
 from tests.service.service import CONFIGURATION, TIMEOUT, Service
 from tests.service.slurm import ACCOUNTS, Cluster
 from tests.stack.running import eventually
+from tests.support.nightly import NIGHTLY
 from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(600)]
@@ -22,11 +23,31 @@ LASTS = 24
 
 APART = 2.0
 GONE = 60.0
-LOAD = """
+LOADS = {
+    "cpu": """
 import subprocess, sys, time
 loader = subprocess.Popen([sys.executable, "-c", "while True: pass"])
 time.sleep(600)
-"""
+""",
+    "network": """
+import socket, subprocess, sys
+SENDER = '''
+import socket, sys, time
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+    while True:
+        connection.sendall(bytes(1 << 20))
+        time.sleep(0.05)
+'''
+with socket.create_server(("127.0.0.1", 0)) as server:
+    sender = subprocess.Popen([sys.executable, "-c", SENDER, str(server.getsockname()[1])])
+    connection, _ = server.accept()
+    while connection.recv(1 << 20):
+        pass
+""",
+}
+"""What a container does with its GPU, by what the GPU waits for: a loader that computes, and 20 MB/s
+that arrive in a network of its own."""
+
 INSIDE = "/srv/root"
 LABELS = re.compile(r'(\w+)="([^"]*)"')
 
@@ -145,7 +166,8 @@ def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, node: Service
 def podman(node: Service) -> Service:
     """A root for containers, with the programs of the machine."""
     prepare(node.container)
-    node.container.write(f"{INSIDE}/load.py", LOAD)
+    for cause, load in LOADS.items():
+        node.container.write(f"{INSIDE}/{cause}/load.py", load)
     folders = " ".join(f"{INSIDE}/{n}" for n in ("usr", "run", "proc", "sys", "dev", "tmp", "etc"))
     links = "for n in bin lib lib64; do ln -s usr/$n $n; done"
     node.run(f"mkdir -p {folders} && cd {INSIDE} && {links} && mount --bind /usr usr")
@@ -154,17 +176,27 @@ def podman(node: Service) -> Service:
     return node
 
 
-@pytest.mark.parametrize("user", ["root", "ada"])
-def test_a_container_is_named_and_its_cause_is_found(podman: Service, user: str) -> None:
+@pytest.mark.parametrize(
+    ("user", "cause"),
+    [
+        ("root", "network"),
+        ("ada", "cpu"),
+        pytest.param("root", "cpu", marks=NIGHTLY),
+        pytest.param("ada", "network", marks=NIGHTLY),
+    ],
+)
+def test_a_container_is_named_and_its_cause_is_found(
+    podman: Service, user: str, cause: str
+) -> None:
     """Of root in a control group, of others without one; in namespaces of its own."""
     unit, home = f"of-{user}", "/root" if user == "root" else f"/home/{user}"
     podman.run(
         f"systemd-run --quiet --unit={unit} --uid={user} -p Delegate=yes -p Environment=HOME={home}"
         f" -p WorkingDirectory={home} podman run --rm --network=none --rootfs {INSIDE} "
-        "python3 /load.py"
+        f"python3 /{cause}/load.py"
     )
     try:
-        find = f"pgrep -u {user} -f '^python3 /load.py'"
+        find = f"pgrep -u {user} -f '^python3 /{cause}/load.py'"
         eventually(lambda: podman.container.status(find)[0] == 0, TIMEOUT, "the container")
         pid = int(podman.run(find).split()[0])
         for kind in ("net", "pid"):
@@ -186,7 +218,7 @@ def test_a_container_is_named_and_its_cause_is_found(podman: Service, user: str)
             found = told(podman, "dgx_gpu_state")
             return {(one["state"], one["cause"]) for one, value in found if value}
 
-        eventually(lambda: ("starved", "cpu") in causes(), TIMEOUT, "what it waits for")
+        eventually(lambda: ("starved", cause) in causes(), TIMEOUT, "what it waits for")
     finally:
-        podman.run(f"pkill -KILL -u {user} -f /load.py; rm -f /run/gpus/2", check=False)
+        podman.run(f"pkill -KILL -u {user} -f ^python3.*/load.py; rm -f /run/gpus/2", check=False)
     eventually(lambda: not told(podman, "dgx_gpu_job_info"), GONE, "nothing left of it")
