@@ -8,7 +8,7 @@ from agent.config.settings import Configuration
 from agent.diagnosis.account import DiskPauses, LaunchPrice, SecondsByState
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import Found
+from agent.diagnosis.facts import Grounds
 from agent.diagnosis.gpu_memory import GpuMemory
 from agent.diagnosis.rules import WORKS_AT_ALL, doubts
 from agent.diagnosis.thresholds import Thresholds
@@ -92,7 +92,7 @@ class Account:
     at: float | None = None  # of the last tick
     told: bool = False  # whether its failure was logged
     failure: Failure | None = None  # why its second could not be divided, where a rule failed
-    _found: dict[Pair, Found] = field(default_factory=dict)
+    _found: dict[Pair, Grounds] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
 
     def enter(self, e: Evidence | None, division: Division | None, now: float) -> None:
@@ -122,14 +122,16 @@ class Account:
         leader = self.booked.leader
         if leader is None:
             return None
+        grounds = self._found.get(leader)
         return Verdict(
             *leader,
             e.quality,
             self.booked.shares,
             since=self.booked.since,
-            evidence=self._found.get(leader, ()),
+            evidence=grounds.facts if grounds else (),
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,
+            rule=grounds.place if grounds else "",
         )
 
 

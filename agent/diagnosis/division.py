@@ -11,7 +11,7 @@ from agent.diagnosis.active_share import (
     not_computing,
 )
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, ratio, traffic
+from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, Grounds, ratio, traffic
 from agent.diagnosis.power_levels import low_together
 from agent.diagnosis.rules import cause_of, pageable
 from agent.diagnosis.tick_context import PathUse
@@ -56,7 +56,7 @@ class Division:
     """
 
     parts: dict[Pair, float]
-    found: dict[Pair, Found] = field(default_factory=dict)
+    found: dict[Pair, Grounds] = field(default_factory=dict)
     spun: float = 0.0
     waits_for: GpuKey | None = None
 
@@ -74,11 +74,13 @@ def _without_process(e: Evidence) -> Division | None:
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
-    rests = (Fact(FactKind.NO_PROCESS if e.processes == 0 else FactKind.AT_REST),)
+    kind = FactKind.NO_PROCESS if e.processes == 0 else FactKind.AT_REST
+    rests = Grounds(_without_process, (Fact(kind),))
     if active < e.context.thresholds.quiet:
         return Division({IDLE: 1.0}, {IDLE: rests})
     works = Fact(FactKind.WITHOUT_PROCESS, (ratio("activity", active),))
-    return Division({BUSY: active, IDLE: 1.0 - active}, {BUSY: (works,), IDLE: rests})
+    found = {BUSY: Grounds(_without_process, (works,)), IDLE: rests}
+    return Division({BUSY: active, IDLE: 1.0 - active}, found)
 
 
 def _held(e: Evidence) -> Division | None:
@@ -87,7 +89,8 @@ def _held(e: Evidence) -> Division | None:
         return None
     there = () if e.processes is None else (Figure("processes", e.processes, None, COUNT),)
     quiet_for = Figure("quiet_for", e.history.idle_for, held_after, SECONDS)
-    return Division({HELD: 1.0}, {HELD: (Fact(FactKind.HOLDING, (*there, quiet_for)),)})
+    holding = Fact(FactKind.HOLDING, (*there, quiet_for))
+    return Division({HELD: 1.0}, {HELD: Grounds(_held, (holding,))})
 
 
 def _hung(e: Evidence) -> Division | None:
@@ -103,9 +106,9 @@ def _hung(e: Evidence) -> Division | None:
         return None  # nothing ever joined them: a notebook on two GPUs, at rest
     kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
     time = Figure("time", e.history.waits_for, hung_after, SECONDS)
-    if e.gpu.uuid in standings.elsewhere:  # that host decides whether the rank works
-        return Division({PEER: 1.0}, {PEER: (Fact(kind, (time,)),)})
-    return Division({HUNG: 1.0}, {HUNG: (Fact(kind, (time,)),)})
+    # with a rank on another host, that host decides whether it works
+    pair = PEER if e.gpu.uuid in standings.elsewhere else HUNG
+    return Division({pair: 1.0}, {pair: Grounds(_hung, (Fact(kind, (time,)),))})
 
 
 def _with_work(e: Evidence) -> Division:
@@ -114,9 +117,9 @@ def _with_work(e: Evidence) -> Division:
     if copies:
         pair = State.STARVED, Cause.PCIE
         lost = 1.0 - active if e.quality is SignalQuality.GPM else _at_lower_power(e)
-        of_copies = {pair: copies, BUSY: _works(e)}
+        of_copies = {pair: Grounds(_host_copies, copies), BUSY: _works(e)}
         return Division({pair: lost, BUSY: 1.0 - lost}, of_copies)
-    found: dict[Pair, Found] = {}
+    found: dict[Pair, Grounds] = {}
     parts: dict[Pair, float] = {}
     shares = _active(e)
     scale = active / shares.total if shares.total else 0.0
@@ -124,47 +127,47 @@ def _with_work(e: Evidence) -> Division:
     transfers, waiting = shares.communicating * scale, shares.waiting * scale
     if transfers:
         pair, facts = _transfers(e)
-        parts[pair], found[pair] = transfers, facts
+        parts[pair], found[pair] = transfers, Grounds(_transfers, facts)
     elsewhere = _other_path(e) if waiting and shares.waits_for is None else None
     if elsewhere is not None:
         pair, facts = elsewhere
         parts[pair] = parts.get(pair, 0.0) + waiting
-        found[pair] = facts
+        found[pair] = Grounds(_other_path, facts)
         waiting = 0.0
     waits_for = shares.waits_for if waiting else None
     if waiting:
         parts[PEER] = waiting
-        found[PEER] = tuple(_waiting(e, shares))
+        found[PEER] = Grounds(_waiting, tuple(_waiting(e, shares)))
     for pair, share, facts in _throttled(e, own):
         own -= share
-        parts[pair], found[pair] = share, facts
+        parts[pair], found[pair] = share, Grounds(_throttled, facts)
     found[BUSY] = _works(e)
     parts[BUSY] = own
     if active < 1.0:
-        cause, facts = _lacks(e)
+        cause, grounds = _lacks(e)
         if cause is Cause.PEER:
-            waits_for = facts[0].gpu
+            waits_for = grounds.facts[0].gpu
         pair = State.STARVED, cause
         parts[pair] = parts.get(pair, 0.0) + 1.0 - active
-        found.setdefault(pair, facts)
+        found.setdefault(pair, grounds)
     return Division(parts, found, waiting, waits_for)
 
 
-def _works(e: Evidence) -> Found:
-    """What shows its own work; low clocks that somebody set are no loss, and are told."""
-    active = Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),))
-    if e.clock is None or e.clock >= e.context.thresholds.clock_low:
-        return (active,)
-    if e.clocks_set < e.context.thresholds.throttled:
-        return (active,)
-    return (active, Fact(FactKind.CLOCKS_SET, (ratio("sm_clock", e.clock),)))
+def _works(e: Evidence) -> Grounds:
+    """What shows its own work; low clocks that somebody set are no loss, but are reported."""
+    facts: Found = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
+    limits = e.context.thresholds
+    low = e.clock is not None and e.clock < limits.clock_low
+    if low and e.clocks_set >= limits.throttled:
+        facts += (Fact(FactKind.CLOCKS_SET, (ratio("sm_clock", e.clock or 0.0),)),)
+    return Grounds(_works, facts)
 
 
-def _lacks(e: Evidence) -> tuple[Cause, Found]:
+def _lacks(e: Evidence) -> tuple[Cause, Grounds]:
     """What the inactive share lacks: something of the host, or a peer in lock-step."""
-    cause, facts = cause_of(e)
+    cause, grounds = cause_of(e)
     late = _idle_for_peer(e) if cause is Cause.UNKNOWN else None
-    return (cause, facts) if late is None else (Cause.PEER, (late,))
+    return (cause, grounds) if late is None else (Cause.PEER, Grounds(_idle_for_peer, (late,)))
 
 
 def _active(e: Evidence) -> ActiveShares:

@@ -50,6 +50,7 @@ UNKNOWN: Document = {
     "summary": "",
     "sentence": "",
     "evidence": [],
+    "rule": "",
     "doubts": [],
     "advice": "",
     "quality": None,
