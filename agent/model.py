@@ -249,7 +249,7 @@ class Verdict:
     evidence: tuple[Fact, ...] = ()  # the weightiest first
     doubts: tuple[Fact, ...] = ()  # what could not be seen, and would have been asked
     waits_for: GpuKey | None = None  # the GPU of its job that holds it up
-    rule: str = ""  # which function found the evidence, `agent/diagnosis/rules.py:loaders_run`
+    rule: str = ""  # which function of the diagnosis found the evidence, `rules.py:loaders_run`
 
     @property
     def pair(self) -> Pair:

@@ -83,10 +83,10 @@ def ecc_uncorrected(terms: Terms) -> Alert:
     """Data was lost, and no XID error of late has told so."""
     window = terms.thresholds.event_window
     grown = ecc_growth(terms.over(window), "uncorrected")
-    told = events(xid.ERRORS, terms.over(TOLD), terms.over(REMEMBERED), xid=LOST_DATA)
+    seen_before = events(xid.ERRORS, terms.over(TOLD), terms.over(REMEMBERED), xid=LOST_DATA)
     return Alert(
         "DgxGpuEccUncorrected",
-        f"{grown} > 0 unless on ({NODE}, uuid) ({told})",
+        f"{grown} > 0 unless on ({NODE}, uuid) ({seen_before})",
         "critical",
         "uncorrected memory errors, data lost",
         f"{ONE_GPU} had {COUNT} uncorrected ECC errors in the last {window} (limit 0). Results of "

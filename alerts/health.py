@@ -83,8 +83,8 @@ def ecc_rising(terms: Terms) -> tuple[Alert, ...]:
     watch = "Run dcgmi diag -r 3 when the node is free, and open a support case."
 
     def alert(sign: str, expr: str, text: str) -> Alert:
-        told = f"{text} {watch}"
-        return Alert(name, expr, "warning", summary, told, hold="3m", labels={"sign": sign})
+        description = f"{text} {watch}"
+        return Alert(name, expr, "warning", summary, description, hold="3m", labels={"sign": sign})
 
     return (
         alert(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
-from agent.jobs.job import ChangeKind, Cure, Hang, Job, JobChange, JobsTold, Receipt, Slowdown
+from agent.jobs.job import ChangeKind, Cure, Hang, Job, JobChange, Receipt, Slowdown, WatchedJobs
 from agent.model import BUSY, Pair, Reason, State
 from exporters.words import pair_name, ranges
 
@@ -28,11 +28,11 @@ LEAST = 0.01
 """Share of the time from which a state is named."""
 
 
-def jobs_document(told: JobsTold) -> Document:
+def jobs_document(jobs: WatchedJobs) -> Document:
     """All jobs: those that run, by their first GPU, and those that ended, the newest first."""
     return {
-        "running": [job_document(job) for job in told.running],
-        "ended": [receipt_document(receipt) for receipt in told.ended],
+        "running": [job_document(job) for job in jobs.running],
+        "ended": [receipt_document(receipt) for receipt in jobs.ended],
     }
 
 

@@ -291,13 +291,13 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
 
 
 def _pairs(figures: Sequence[Figure]) -> str:
-    told = [
+    texts = [
         f"{name} has {found or 'no':{'.0f' if found else ''}} {'link' if found == 1 else 'links'}, "
         f"expected {expected:.0f}"
         for name, found, expected, _ in figures[:MOST_PAIRS]
     ]
     more = len(figures) - MOST_PAIRS
-    return "; ".join([*told, *([f"{more} more pairs differ"] if more > 0 else [])])
+    return "; ".join([*texts, *([f"{more} more pairs differ"] if more > 0 else [])])
 
 
 def figures_document(figures: Iterable[Figure]) -> Document:

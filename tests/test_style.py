@@ -172,7 +172,18 @@ IDENTITY = {
         "path",
         "direction",
     ),
-    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "key", "gpu_instance"),
+    *(
+        "switch",
+        "culprit",
+        "pid",
+        "inner_pid",
+        "uid",
+        "origin",
+        "sensor",
+        "job",
+        "key",
+        "gpu_instance",
+    ),
     *JobLabels._fields,
 }
 KINDS_OF = {

@@ -137,12 +137,13 @@ def _up_flags(parser: argparse.ArgumentParser) -> None:
 
 def _report_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=_path, metavar="FILE", help="configuration (TOML)")
-    parser.add_argument(
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument(
         "--prometheus",
         metavar="URL",
         help="ask Prometheus or VictoriaMetrics; may contain USER:PASSWORD@",
     )
-    parser.add_argument("--agent", metavar="URL", help="ask this agent; default: the one here")
+    asked.add_argument("--agent", metavar="URL", help="ask this agent; default: the one here")
     parser.add_argument(
         "--since", type=_span, default="7d", metavar="SPAN", help="how far back; default 7d"
     )

@@ -54,12 +54,12 @@ class TapeEnd:
     """A listener of the poller that says once that a tape has run out."""
 
     ended: Callable[[], bool]
-    told: bool = False
+    said: bool = False
 
     def __call__(self, _: Snapshot) -> None:
         """Look after a tick."""
-        if not self.told and self.ended():
-            self.told = True
+        if not self.said and self.ended():
+            self.said = True
             means = "its last answers stay, and what is told of now is told of them"
             log.warning(LogEvent("tape_ended", means=means))
 
@@ -162,7 +162,7 @@ async def _listen(duty: BackgroundTask) -> Server:
         agent.clock,
         awaited=poller.waiting_for,
         feed=duty.feed,
-        jobs=lambda: agent.jobs.told,
+        jobs=lambda: agent.jobs.current,
         hours=duty.hours.document,
         dcgm=dcgm,
         middlewares=(access.middleware(),),

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
-from agent.diagnosis.account import DiskPauses, LaunchPrice, SecondsByState
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import Grounds
 from agent.diagnosis.gpu_memory import GpuMemory
 from agent.diagnosis.rules import WORKS_AT_ALL, doubts
+from agent.diagnosis.state_seconds import DiskPauses, LaunchPrice, SecondsByState
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
 from agent.errors import LogEvent
@@ -48,7 +48,7 @@ STATE = gauge(
     "dgx_gpu_state",
     "1 for the state and cause with the largest share of the last 10 seconds, 0 for every other "
     "pair; a new pair must lead for 3 seconds.",
-    "agent/diagnosis/account.py",
+    "agent/diagnosis/state_seconds.py",
     VERDICT_LABELS,
 )
 STATE_SECONDS = counter(
@@ -90,7 +90,7 @@ class Account:
     waits: dict[str, float] = field(default_factory=dict)  # s of waiting by UUID of the culprit
     verdict: Verdict | None = None
     at: float | None = None  # of the last tick
-    told: bool = False  # whether its failure was logged
+    failure_logged: bool = False  # whether its failure was logged
     failure: Failure | None = None  # why its second could not be divided, where a rule failed
     _found: dict[Pair, Grounds] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
@@ -156,7 +156,7 @@ class Diagnosis:
         evidence: dict[GpuKey, Evidence] = {}
         for identity in inventory.gpus:
             account = self.accounts.setdefault(identity.uuid, Account())
-            account.told, account.failure = account.failure is not None, None
+            account.failure_logged, account.failure = account.failure is not None, None
             if identity.uuid not in inventory.lost:
                 self._look(identity.key, account, context, evidence, now)
         verdicts: dict[GpuKey, Verdict] = {}
@@ -203,9 +203,9 @@ class Diagnosis:
             return None
 
     def _fail(self, account: Account, gpu: GpuKey, failure: Failure) -> None:
-        if not account.told:
+        if not account.failure_logged:
             log.error(LogEvent("verdict_failed", gpu=gpu.index, error=str(failure)))
-        account.failure, account.told = failure, True
+        account.failure, account.failure_logged = failure, True
 
     def report(self, snapshot: Snapshot) -> Reading:
         """Accounts and verdicts of the GPUs that are there."""

@@ -28,7 +28,7 @@ HUNG_AFTER = 20.0
 STILL_AFTER = 5.0
 """The same where NCCL's counts stand still too."""
 
-TOGETHER = 0.75
+LOW_TOGETHER = 0.75
 """Share of the time at low power, for which another GPU's power is low too, from which they do the
 same: stages of a pipeline wait in turns."""
 
@@ -237,7 +237,7 @@ def _slow_transfers(e: Evidence, shares: ActiveShares) -> ActiveShares:
             return shares
         cuts = mine.power.middle, theirs.power.middle
         together = low_together(mine.samples, theirs.samples, *cuts)
-        if together is None or together < TOGETHER:
+        if together is None or together < LOW_TOGETHER:
             return shares
     return ActiveShares(shares.busy, shares.communicating + shares.waiting, 0.0)
 

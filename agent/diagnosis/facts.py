@@ -23,8 +23,8 @@ class Grounds(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where to read the rule: `agent/diagnosis/rules.py:loaders_run`."""
-        return f"{self.rule.__module__.replace('.', '/')}.py:{self.rule.__name__}"
+        """File and function of the rule: `rules.py:loaders_run`."""
+        return f"{self.rule.__module__.rpartition('.')[2]}.py:{self.rule.__name__}"
 
 
 class FactKind(StrEnum):

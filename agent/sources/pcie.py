@@ -9,7 +9,7 @@ from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read, ValueRow
-from agent.specs.wires import pcie_bytes_per_second
+from agent.specs.pcie_rates import pcie_bytes_per_second
 
 _BYTES = (
     "Bytes {} by the GPU over PCIe since the agent started, protocol overhead included (5-7 % of "

@@ -75,7 +75,7 @@ class HeadlineFacts:
 
     ticked: bool = True
     why_not: str = ""  # why there is no driver; empty while there is one
-    met: bool = True  # whether a driver has ever answered
+    driver_known: bool = True  # whether a driver has ever answered
     silence: float = 0.0  # s for which the driver has not answered
     gpus: Sequence[GpuSummary] = ()
     full: Sequence[PathFullness] = ()  # in any order
@@ -123,7 +123,7 @@ def _broken(facts: HeadlineFacts) -> list[str]:
     if facts.silence:
         return [f"the NVIDIA driver has not answered for {duration(facts.silence)}"]
     if facts.why_not:
-        return [f"no GPU is watched: {facts.why_not}"] if facts.met else []
+        return [f"no GPU is watched: {facts.why_not}"] if facts.driver_known else []
     lost = [gpu.number for gpu in facts.gpus if gpu.lost]
     if lost:
         left = len(facts.gpus) - len(lost)
@@ -159,7 +159,7 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[str]:
             yield f"nothing is known of {_gpus_named(facts.gpus, facts.gpus)}"
         return
     if facts.why_not:
-        if not facts.met:
+        if not facts.driver_known:
             yield f"no GPU is watched: {facts.why_not}"
         return
     if not facts.gpus:

@@ -113,6 +113,7 @@ ERRORS = {
     "check --bundle {dir}/circle --simulate k40": "{dir}/circle: its links lead in a circle",
     "record {dir}/x.tape --seconds -1": "'-1' is out of range",
     "record": "required: FILE",
+    "report --prometheus http://x --agent http://x": "not allowed with argument --prometheus",
     "build /dev/null/x": "cannot be made: Not a directory",
     "record /dev/null --simulate k40": "is a folder or a device",
     "record {dir}/latin.toml --simulate k40": "is there and is no tape, expected a free name or a",

@@ -373,7 +373,7 @@ def test_what_was_found_has_its_figures_as_values() -> None:
     cause, grounds = cause_of(evidence({**WAITING, **READS}))
     reads, asleep = grounds.facts
     assert cause is Cause.DISK
-    assert grounds.place == "agent/diagnosis/rules.py:waits_for_disk"
+    assert grounds.place == "rules.py:waits_for_disk"
     assert (reads.kind, reads.names) == (FactKind.DISK_READS, ("nvme0n1",))
     assert [f.name for f in reads.figures] == ["read", "busy"]
     assert [f.value for f in reads.figures] == pytest.approx([2.48e9, 0.99])

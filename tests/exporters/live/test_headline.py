@@ -138,9 +138,11 @@ TOLD = {
         findings=[Finding(FindingKind.SOURCE_DOWN, WARNING, device="nvml")],
     ),
     "The NVIDIA driver has not answered for 2 min": HeadlineFacts(
-        silence=179.0, why_not="none", met=False
+        silence=179.0, why_not="none", driver_known=False
     ),
-    "No GPU is watched: no NVIDIA driver": HeadlineFacts(why_not="no NVIDIA driver", met=False),
+    "No GPU is watched: no NVIDIA driver": HeadlineFacts(
+        why_not="no NVIDIA driver", driver_known=False
+    ),
     "The NVIDIA driver sees no GPU": HeadlineFacts(),
     "GPU 3 starved by disk for 4 min; GPUs 0-2 busy; disk md0 at 31 % of its limit": HeadlineFacts(
         gpus=gpus(BUSY, BUSY, BUSY, STARVED, seconds=299.0), full=[full("disk", "md0", 0.31)]
