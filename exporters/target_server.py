@@ -29,7 +29,7 @@ def target_application(
         body = as_json(found, gzip=False)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: "application/json"})
 
-    app = web.Application(middlewares=[access.middleware()])
+    app = web.Application(middlewares=[access.admit])
     app.on_response_prepare.append(access.add_headers)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/targets", answer)

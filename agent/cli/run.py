@@ -131,7 +131,7 @@ async def _serve(duty: BackgroundTask) -> None:
     reloading = asyncio.create_task(duty.reload.run())
     stop = asked_to_end()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, duty.reload.ask)
-    tasks = ticking, reloading, server.watching
+    tasks = ticking, reloading
     duty.web.watch()
     await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     duty.notify_socket.send(STOPPING)
@@ -165,7 +165,7 @@ async def _listen(duty: BackgroundTask) -> Server:
         jobs=lambda: agent.jobs.current,
         hours=duty.hours.document,
         dcgm=dcgm,
-        middlewares=(access.middleware(),),
+        middlewares=(access.admit,),
     )
     app.on_response_prepare.append(access.add_headers)
     poller.listeners += [app[AGENT].scrapes.tick, dcgm.tick]
