@@ -6,8 +6,8 @@ from typing import Any
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.jobs.job import ChangeKind, Cure, Hang, Job, JobChange, Receipt, Slowdown, WatchedJobs
-from agent.model import BUSY, Pair, Reason, State
-from exporters.words import pair_name, ranges
+from agent.model import BUSY, Pair, Reason, State, ranges
+from exporters.words import pair_name
 
 Document = dict[str, Any]
 

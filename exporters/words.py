@@ -369,20 +369,3 @@ def verdict_figures(verdict: Verdict) -> Document:
         "facts": [fact_document(fact) for fact in verdict.evidence],
         "waits_for": verdict.waits_for.uuid if verdict.waits_for else None,
     }
-
-
-def consecutive(indices: Iterable[int]) -> list[list[int]]:
-    """The indices in order, cut wherever one is left out: 0, 1, 3 are [0, 1] and [3]."""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return runs
-
-
-def ranges(indices: Iterable[int]) -> str:
-    """`0-3,5`."""
-    runs = consecutive(indices)
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

@@ -17,7 +17,7 @@ from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.diagnosis.findings import findings
 from agent.errors import printable
-from agent.model import Reason
+from agent.model import Reason, ranges
 from agent.series import SampleStore
 from agent.sources import cpu, nvlink, pressure, system
 from exporters.live.frame import whole
@@ -25,7 +25,6 @@ from exporters.live.headline import duration
 from exporters.live.page_state import PageState
 from exporters.live.understanding import understand
 from exporters.snapshot_json import document
-from exporters.words import ranges
 
 Document = dict[str, Any]
 

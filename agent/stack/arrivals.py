@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from agent.model import ranges
 from agent.stack.http import answer
-from exporters.words import ranges
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
 STATUS = "/api/v2/status"

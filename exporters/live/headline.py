@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from agent.diagnosis.advice import SUMMARIES
 from agent.diagnosis.findings import FindingKind
 from agent.limits.resolution import PathKey
-from agent.model import Cause, Finding, Metric, Pair, Severity, State
+from agent.model import Cause, Finding, Metric, Pair, Severity, State, consecutive
 from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection
 from exporters.remedies import REMEDIES, remedy
-from exporters.words import PATHS, consecutive, finding_text
+from exporters.words import PATHS, finding_text
 
 GOOD, COSTLY, WRONG, UNKNOWN = "good", "costly", "wrong", "unknown"
 

@@ -7,8 +7,8 @@ import pytest
 from agent.cli.naming import listed
 from agent.cli.once import page
 from agent.cli.table import table
+from agent.model import ranges
 from agent.simulator import SYSTEMS
-from exporters.words import ranges
 from tests.support.live_machines import watched
 
 
