@@ -50,7 +50,7 @@ def recovery_needed(_: Terms) -> Alert:
         "critical",
         "driver asks for action",
         f"The driver asks for action {COUNT} on {ONE_GPU} (limit 0){needs}. The XID errors of the "
-        "last minutes tell why (dgx-telemetry check).",
+        "last minutes say why (dgx-telemetry check).",
         hold="3m",
     )
 

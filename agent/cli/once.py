@@ -216,7 +216,7 @@ def why(found: Iterable[Document], width: int) -> Iterator[str]:
 
 def jobs(found: Iterable[Document], width: int) -> list[str]:
     """A row for each running job."""
-    header = ("job", "GPUs", "runs", "steps/s", "how it gets on")
+    header = ("job", "GPUs", "runs", "steps/s", "progress")
     rows = [
         [
             job["title"],
@@ -241,4 +241,4 @@ def host(samples: SampleStore) -> str:
         for resource in ("cpu", "io", "memory")
     )
     busy = share(samples.value(cpu.BUSY))
-    return f"CPUs busy {busy}; time since boot in which some work waited: {stalls}"
+    return f"CPUs busy {busy}; time since boot that some task waited: {stalls}"

@@ -60,15 +60,15 @@ STATE_SECONDS = counter(
 )
 UNOBSERVED_SECONDS = counter(
     "dgx_gpu_unobserved_seconds_total",
-    "Seconds since the agent met the GPU of which nothing can be said: its activity was not known, "
-    "or ticks were missed.",
+    "Seconds without a state since the agent first saw the GPU: its activity was not known, or "
+    "ticks were missed.",
     "agent/diagnosis/accounting.py",
     GPU_LABELS,
 )
 WAITS_FOR = counter(
     "dgx_gpu_waits_for_seconds_total",
     "Seconds for which this GPU waited, idle or with kernels that spin, for a GPU of the same job "
-    "that came later; the label culprit is the UUID of that GPU.",
+    "that was late; the label culprit is the UUID of that GPU.",
     "agent/diagnosis/active_share.py",
     (*GPU_LABELS, "culprit"),
 )

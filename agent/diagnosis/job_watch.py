@@ -61,7 +61,7 @@ REFERENCE = gauge(
 )
 HUNG = gauge(
     "dgx_gpu_hung_info",
-    "1 for each rank that a hung job waits for, with its process and host as NCCL tells them; gpu "
+    "1 for each rank that a hung job waits for, with its process and host as NCCL reports; gpu "
     "and uuid are empty where its GPU is on another host.",
     "NCCL's RAS service on localhost:28028",
     (*GPU_LABELS, "rank", "pid", "host"),

@@ -54,7 +54,7 @@ SPEC = gauge(
 RATIO = gauge(
     "dgx_bandwidth_ratio",
     "Traffic over the limit in this direction, a mean over the last reading; never clamped. NVLink "
-    "is judged by what is on the wire, where the GPU tells it.",
+    "is judged by payload plus protocol where the GPU counts both.",
     "the byte counters of the path; for hbm GPM's share of the memory bandwidth",
     PATH_LABELS,
 )

@@ -32,7 +32,7 @@ class AllocationConfig(Section, frozen=True):
 ALLOCATED = gauge(
     "dgx_gpu_allocated",
     "1 while a job or a container was given the GPU, whether it uses it or not, 0 while none was; "
-    "only where Slurm or the kubelet tell of it.",
+    "only where Slurm or the kubelet reports it.",
     "devices.list of Slurm's cgroups (version 1), SLURM_JOB_GPUS of a job's processes, scontrol, "
     "or the kubelet's pod-resources socket; /proc/driver/nvidia/gpus/*/information",
     GPU_LABELS,

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 COLLECTIVES = counter(
     "dgx_gpu_collectives_total",
     "Collectives that the process on this GPU has launched since its job began, of all kinds and "
-    "communicators, as NCCL tells it each 30 s (each 5 s while a hang is suspected); only of jobs "
+    "communicators, as NCCL reports every 30 s (every 5 s while a hang is suspected); only of jobs "
     "on several GPUs.",
     "NCCL's RAS service on localhost:28028 (NCCL 2.24 or newer)",
     GPU_LABELS,

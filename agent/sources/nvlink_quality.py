@@ -16,15 +16,15 @@ _COUNT = "nvmlDeviceGetFieldValues {}, scope link (Blackwell and newer, driver 5
 
 EFFECTIVE_ERRORS = counter(
     "dgx_nvlink_effective_errors_total",
-    "Errors that forward error correction left over; what they hit is sent again, so that they "
-    "cost time and lose nothing. A link that has many is about to fail.",
+    "Errors that forward error correction could not correct; the data is sent again, which costs "
+    "time and loses nothing. A link that has many is about to fail.",
     _COUNT.format(219),
     LINK_LABELS,
 )
 BIT_ERRORS = gauge(
     "dgx_nvlink_bit_error_ratio",
     "Bit errors of one NVLink over the bits that it carried: effective, after forward error "
-    "correction; symbol, after what was hit was sent again too.",
+    "correction; symbol, after retransmission too.",
     _COUNT.format("220 and 222"),
     (*LINK_LABELS, "kind"),
 )

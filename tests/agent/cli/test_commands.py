@@ -84,7 +84,7 @@ ERRORS = {
     "": "required: command",
     "walk": "invalid choice: 'walk'",
     "run --bogus": "unrecognized arguments: --bogus",
-    "run --simulate-speed fast --simulate k40": "'fast' is no number, expected a number above 0",
+    "run --simulate-speed fast --simulate k40": "'fast' is not a number, expected a number above 0",
     "run --simulate-speed 0 --simulate k40": "'0' is out of range",
     "run --simulate-speed nan --simulate k40": "'nan' is out of range",
     "run --simulate-speed 2": "--simulate-speed needs --simulate or --replay",

@@ -28,7 +28,7 @@ OF_FOUR = {
         rf"GPU 0 starved by PCIe{OF_TIME}; GPUs 1-3 idle; PCIe of GPU 0 at 9. % of its limit",
     ),
     "starved-cpu": ("costly", rf"4 GPUs starved by the CPU{OF_TIME}"),
-    "starved-host-thread": ("costly", rf"4 GPUs limited by one launch thread{OF_TIME}"),
+    "starved-host-thread": ("costly", rf"4 GPUs starved by one host thread{OF_TIME}"),
     "starved-peer": ("costly", rf"GPUs 1-3 starved by a slow peer{OF_TIME}; GPU 0 busy"),
     "nvlink-saturated": (
         "costly",
