@@ -143,7 +143,8 @@ def _place(address: str) -> str:
 def _get(address: str) -> Any:
     parts = urllib.parse.urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadInput(f"{address.rpartition('@')[2]!r} is no address, expected http://HOST:PORT")
+        given = address.partition("/api/v1/")[0].rpartition("@")[2]
+        raise BadInput(f"{given!r} is not an address, expected http://HOST:PORT")
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
     request = urllib.request.Request(bare.geturl())  # noqa: S310
     if parts.username is not None:
