@@ -70,7 +70,7 @@ function makeParts() {
   return {
     lead: element("p", { class: "lead" }, element("span", { class: "badge" }, symbol("unknown")), element("span")),
     faults: element("section", {}, title("What is wrong"), element("ul", { class: "reasons" })),
-    why: element("section", {}, title("Why"), element("ul", { class: "reasons" }), element("p", { class: "axis" }, "by the rule agent/diagnosis/", element("code"))),
+    why: element("section", {}, title("Why"), element("ul", { class: "reasons" }), element("p", { class: "rule" }, "by the rule agent/diagnosis/", element("code"))),
     doubts: element("section", {}, title("What could not be seen"), element("ul", { class: "reasons" })),
     advice: element("section", {}, title("What to do"), element("p", { class: "advice" })),
     who: element("section", {}, title("Processes on it"), element("ul", { class: "reasons" })),
