@@ -181,7 +181,7 @@ def _hang_text(hang: Hang) -> str:
 
 
 def _slower_text(slower: Slowdown) -> str:
-    text = f"{slower.ratio:.0%} slower than in its first hour since {clock_time(slower.since)}"
+    text = f"{percent(slower.ratio)} slower than in its first hour since {clock_time(slower.since)}"
     what = ", ".join(map(_change_text, slower.changes))
     return f"{text} ({what})" if what else text
 
@@ -194,7 +194,8 @@ def _change_text(change: JobChange) -> str:
         return f"temperature rose from {before:.0f} to {after:.0f} °C"
     if change.kind is ChangeKind.NEIGHBOURS:
         return f"other jobs on this host: {before:.0f} before, {after:.0f} now"
-    return f"{SUMMARIES[change.pair or BUSY]}: {before:.0%} of the time before, {after:.0%} now"
+    shares = f"{percent(before)} of the time before, {percent(after)} now"
+    return f"{SUMMARIES[change.pair or BUSY]}: {shares}"
 
 
 def receipt_text(receipt: Receipt) -> str:

@@ -63,37 +63,37 @@ class Division:
 
 def divide_second(e: Evidence) -> Division:
     """Where the second of a GPU goes; its activity must be known."""
-    whole = _without_process(e) or _hung(e) or _held(e)
+    whole = without_process(e) or hung(e) or held(e)
     if whole is not None:
         return whole
     return _with_work(e)
 
 
-def _without_process(e: Evidence) -> Division | None:
+def without_process(e: Evidence) -> Division | None:
     """Without a process; what works all the same (graphics, another PID namespace) is busy."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
     kind = FactKind.NO_PROCESS if e.processes == 0 else FactKind.AT_REST
-    rests = Grounds(_without_process, (Fact(kind),))
+    rests = Grounds(without_process, (Fact(kind),))
     if active < e.context.thresholds.quiet:
         return Division({IDLE: 1.0}, {IDLE: rests})
     works = Fact(FactKind.WITHOUT_PROCESS, (ratio("activity", active),))
-    found = {BUSY: Grounds(_without_process, (works,)), IDLE: rests}
+    found = {BUSY: Grounds(without_process, (works,)), IDLE: rests}
     return Division({BUSY: active, IDLE: 1.0 - active}, found)
 
 
-def _held(e: Evidence) -> Division | None:
+def held(e: Evidence) -> Division | None:
     held_after = e.context.thresholds.held_after
     if e.history.idle_for < held_after:
         return None
     there = () if e.processes is None else (Figure("processes", e.processes, None, COUNT),)
     quiet_for = Figure("quiet_for", e.history.idle_for, held_after, SECONDS)
     holding = Fact(FactKind.HOLDING, (*there, quiet_for))
-    return Division({HELD: 1.0}, {HELD: Grounds(_held, (holding,))})
+    return Division({HELD: 1.0}, {HELD: Grounds(held, (holding,))})
 
 
-def _hung(e: Evidence) -> Division | None:
+def hung(e: Evidence) -> Division | None:
     """A job of several GPUs of which each waits: nobody of them is left to wait for."""
     job = [e, *e.peers]
     if len(job) < 2 or len(job) < len(e.job):
@@ -108,16 +108,16 @@ def _hung(e: Evidence) -> Division | None:
     time = Figure("time", e.history.waits_for, hung_after, SECONDS)
     # with a rank on another host, that host decides whether it works
     pair = PEER if e.gpu.uuid in standings.elsewhere else HUNG
-    return Division({pair: 1.0}, {pair: Grounds(_hung, (Fact(kind, (time,)),))})
+    return Division({pair: 1.0}, {pair: Grounds(hung, (Fact(kind, (time,)),))})
 
 
 def _with_work(e: Evidence) -> Division:
     active = min(1.0, e.activity or 0.0)
-    copies = _host_copies(e)
+    copies = host_copies(e)
     if copies:
         pair = State.STARVED, Cause.PCIE
         lost = 1.0 - active if e.quality is SignalQuality.GPM else _at_lower_power(e)
-        of_copies = {pair: Grounds(_host_copies, copies), BUSY: _works(e)}
+        of_copies = {pair: Grounds(host_copies, copies), BUSY: own_work(e)}
         return Division({pair: lost, BUSY: 1.0 - lost}, of_copies)
     found: dict[Pair, Grounds] = {}
     parts: dict[Pair, float] = {}
@@ -126,22 +126,22 @@ def _with_work(e: Evidence) -> Division:
     own = shares.busy * scale
     transfers, waiting = shares.communicating * scale, shares.waiting * scale
     if transfers:
-        pair, facts = _transfers(e)
-        parts[pair], found[pair] = transfers, Grounds(_transfers, facts)
-    elsewhere = _other_path(e) if waiting and shares.waits_for is None else None
+        pair, facts = communicates(e)
+        parts[pair], found[pair] = transfers, Grounds(communicates, facts)
+    elsewhere = communicates_elsewhere(e) if waiting and shares.waits_for is None else None
     if elsewhere is not None:
         pair, facts = elsewhere
         parts[pair] = parts.get(pair, 0.0) + waiting
-        found[pair] = Grounds(_other_path, facts)
+        found[pair] = Grounds(communicates_elsewhere, facts)
         waiting = 0.0
     waits_for = shares.waits_for if waiting else None
     if waiting:
         parts[PEER] = waiting
-        found[PEER] = Grounds(_waiting, tuple(_waiting(e, shares)))
-    for pair, share, facts in _throttled(e, own):
+        found[PEER] = Grounds(waits_for_peer, tuple(waits_for_peer(e, shares)))
+    for pair, share, facts in throttled(e, own):
         own -= share
-        parts[pair], found[pair] = share, Grounds(_throttled, facts)
-    found[BUSY] = _works(e)
+        parts[pair], found[pair] = share, Grounds(throttled, facts)
+    found[BUSY] = own_work(e)
     parts[BUSY] = own
     if active < 1.0:
         cause, grounds = _lacks(e)
@@ -153,21 +153,21 @@ def _with_work(e: Evidence) -> Division:
     return Division(parts, found, waiting, waits_for)
 
 
-def _works(e: Evidence) -> Grounds:
+def own_work(e: Evidence) -> Grounds:
     """What shows its own work; low clocks that somebody set are no loss, but are reported."""
     facts: Found = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
     limits = e.context.thresholds
     low = e.clock is not None and e.clock < limits.clock_low
     if low and e.clocks_set >= limits.throttled:
         facts += (Fact(FactKind.CLOCKS_SET, (ratio("sm_clock", e.clock or 0.0),)),)
-    return Grounds(_works, facts)
+    return Grounds(own_work, facts)
 
 
 def _lacks(e: Evidence) -> tuple[Cause, Grounds]:
     """What the inactive share lacks: something of the host, or a peer in lock-step."""
     cause, grounds = cause_of(e)
-    late = _idle_for_peer(e) if cause is Cause.UNKNOWN else None
-    return (cause, grounds) if late is None else (Cause.PEER, Grounds(_idle_for_peer, (late,)))
+    late = idle_for_peer(e) if cause is Cause.UNKNOWN else None
+    return (cause, grounds) if late is None else (Cause.PEER, Grounds(idle_for_peer, (late,)))
 
 
 def _active(e: Evidence) -> ActiveShares:
@@ -177,7 +177,7 @@ def _active(e: Evidence) -> ActiveShares:
     shares = _by_links(e)
     if shares.waiting or shares.communicating or (e.peers and e.history.nvlink_seen):
         return shares
-    without_work = not_computing(e.second) if _other_path(e) is not None else 0.0
+    without_work = not_computing(e.second) if communicates_elsewhere(e) is not None else 0.0
     return ActiveShares(shares.busy - without_work, 0.0, without_work)
 
 
@@ -204,7 +204,9 @@ def _by_power(e: Evidence) -> ActiveShares | None:
     that says nothing."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
-    if e.sm_underutilised and (payload >= limits.communicating or _other_path(e) is not None):
+    if e.sm_underutilised and (
+        payload >= limits.communicating or communicates_elsewhere(e) is not None
+    ):
         return ActiveShares(0.0, second.activity, 0.0)
     if not e.history.nvlink_seen:
         return None
@@ -249,7 +251,7 @@ def _together(e: Evidence, peer: Evidence) -> bool:
     return in_lock_step(e.second, peer.second)
 
 
-def _host_copies(e: Evidence) -> Found:
+def host_copies(e: Evidence) -> Found:
     """Copies between host and GPU fill PCIe while next to no arithmetic is done."""
     wire = e.fullest("pcie")
     if wire is None or not e.sm_underutilised or e.pcie_peer_traffic:
@@ -273,10 +275,10 @@ def _at_lower_power(e: Evidence) -> float:
     return levels.lower_share if levels is not None and levels.distinct else 1.0
 
 
-def _transfers(e: Evidence) -> tuple[Pair, Found]:
+def communicates(e: Evidence) -> tuple[Pair, Found]:
     """Over which path the GPU transfers while it does nothing else."""
     pair, wire = (State.COMMUNICATING, Cause.NVLINK), e.nvlink
-    other = _other_path(e)
+    other = communicates_elsewhere(e)
     if other is not None and (wire is None or wire.ratio < e.context.thresholds.communicating):
         return other
     if wire is None:
@@ -285,7 +287,7 @@ def _transfers(e: Evidence) -> tuple[Pair, Found]:
     return pair, (Fact(FactKind.NVLINK_TRAFFIC, figures, (wire.direction,)), _work(e))
 
 
-def _other_path(e: Evidence) -> tuple[Pair, Found] | None:
+def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
     """InfiniBand that carries data both ways, or PCIe between GPUs, beside a GPU that waits.
 
     The ports belong to no GPU; reads from storage come one way, and leave its engines idle.
@@ -309,7 +311,7 @@ def _other_path(e: Evidence) -> tuple[Pair, Found] | None:
     return (State.COMMUNICATING, Cause.INFINIBAND), (fact, _work(e))
 
 
-def _waiting(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
+def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
     """What shows that kernels spin for a peer."""
     peer = next((p for p in e.peers if p.gpu == shares.waits_for), None)
     if peer is not None and peer.mean_activity < e.mean_activity - LEAST_WAIT:
@@ -325,7 +327,7 @@ def _waiting(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
     yield _work(e)
 
 
-def _idle_for_peer(e: Evidence) -> Fact | None:
+def idle_for_peer(e: Evidence) -> Fact | None:
     """Whether it rests, without spinning, while a peer in lock-step really works."""
     best = e.best_peer if e.history.nvlink_seen else None
     if best is None or best.work is None or e.work is None or not best.looks_busy:
@@ -339,7 +341,7 @@ def _idle_for_peer(e: Evidence) -> Fact | None:
     return Fact(FactKind.BUSIER_PEER, figures, gpu=best.gpu)
 
 
-def _throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
+def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
     """What low clocks take of the GPU's own work: its active share times the clock lost."""
     if e.clock is None or not e.clock_reference:
         return

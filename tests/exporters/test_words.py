@@ -172,7 +172,7 @@ def test_a_verdict_is_told_in_words_and_in_values() -> None:
         evidence=(Fact(FactKind.SLOW_PEER, (share("peer_activity", 0.16),), gpu=PEER),),
         doubts=(Fact(FactKind.WITHOUT_GPM),),
         waits_for=PEER,
-        rule="division.py:_waiting",
+        rule="division.py:waits_for_peer",
     )
     words = verdict_document(verdict, 100.0)
     why = "waiting for GPU 0 of the same job, active 16 % of the time"

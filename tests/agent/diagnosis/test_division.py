@@ -299,7 +299,7 @@ def test_without_nvlink_gpus_talk_over_pcie() -> None:
 def test_a_share_has_its_figures() -> None:
     hot = divide_second(evidence(throttled(0x40, 1188)))
     (fact,) = hot.found[HEAT].facts
-    assert hot.found[HEAT].place == "division.py:_throttled"
+    assert hot.found[HEAT].place == "division.py:throttled"
     assert fact.kind is FactKind.THERMAL_SLOWDOWN
     assert {f.name: f.value for f in fact.figures} == {"time": 1.0, "sm_clock": pytest.approx(0.6)}
 
