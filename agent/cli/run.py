@@ -187,7 +187,7 @@ def tell_started(server: Server, web: WebFile, listen: str) -> None:
     """Say where the agent serves, and what is doubtful about that."""
     log.info(LogEvent("started", version=__version__, listen=listen))
     if web.now.config.http2:
-        log.info(LogEvent("http1_only", file=web.path))
+        log.info(LogEvent("http1_only", file=web.now.path))
     if not server.is_local and not web.now.is_guarded:
         advice = "whoever reaches it can read it; --web.config.file sets TLS and passwords"
         log.warning(LogEvent("listening_unguarded", listen=listen, advice=advice))
