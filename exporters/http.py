@@ -121,39 +121,35 @@ async def ready(request: web.Request) -> web.Response:
 
 async def snapshot(request: web.Request) -> web.Response:
     agent = request.app[AGENT]
-    gzip = wants_gzip(request)
-
-    def written() -> bytes:
-        return as_json(document(agent.latest(), agent.clock.monotonic()), gzip=gzip)
-
-    body = await agent.scrapes.work.of(("snapshot", gzip), written)
-    return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
+    return await answered(
+        request, "snapshot", lambda: as_json(document(agent.latest(), agent.clock.monotonic()))
+    )
 
 
 async def jobs_handler(request: web.Request) -> web.Response:
-    agent = request.app[AGENT]
-    gzip = wants_gzip(request)
-    jobs = agent.jobs()
-    body = await agent.scrapes.work.of(
-        ("jobs", gzip), lambda: as_json(jobs_document(jobs), gzip=gzip)
-    )
-    return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
+    jobs = request.app[AGENT].jobs()
+    return await answered(request, "jobs", lambda: as_json(jobs_document(jobs)))
 
 
 async def hours_handler(request: web.Request) -> web.Response:
     """Where the GPU-seconds of the last 7 days went, hour by hour."""
-    agent = request.app[AGENT]
+    hours = request.app[AGENT].hours()
+    return await answered(request, "hours", lambda: hours)
+
+
+async def answered(request: web.Request, key: str, write: Callable[[], bytes]) -> web.Response:
+    """JSON that is written once for all who ask at the same time, on the thread that renders."""
     gzip = wants_gzip(request)
-    hours = agent.hours()
-    body = await agent.scrapes.work.of(
-        ("hours", gzip), lambda: compress(hours, GZIP_LEVEL, mtime=0) if gzip else hours
-    )
+
+    def written() -> bytes:
+        return compress(write(), GZIP_LEVEL, mtime=0) if gzip else write()
+
+    body = await request.app[AGENT].scrapes.work.of((key, gzip), written)
     return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
 
 
-def as_json(content: object, *, gzip: bool) -> bytes:
-    body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-    return compress(body, GZIP_LEVEL, mtime=0) if gzip else body
+def as_json(content: object) -> bytes:
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 def wants_gzip(request: web.Request) -> bool:
