@@ -83,7 +83,7 @@ def agent_blind(terms: Terms) -> tuple[Alert, ...]:
             "ticks",
             # Two scrapes that told the same: a range that holds only one tells nothing.
             f"{LAST_TICK} == {before} and timestamp({LAST_TICK}) > timestamp({before})",
-            f"The agent on {MACHINE} answers, and has not looked at the machine for {hold} (limit "
+            f"The agent on {MACHINE} answers, and has not read the machine for {hold} (limit "
             f"{hold}). Restart it: systemctl restart dgx-telemetry. {LOG}",
         ),
     )

@@ -1,4 +1,4 @@
-"""Everything that this room generates, as texts by file name."""
+"""Everything that this package generates, as texts by file name."""
 
 from agent.config.settings import Settings
 from agent.specs.clusters import ClustersConfig
@@ -46,7 +46,7 @@ def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Relative path to text of everything that `dgx-telemetry build` writes of this room."""
+    """Relative path to text of everything that `dgx-telemetry build` writes of this package."""
     book = runbook(terms_of(settings), groups(settings))
     return {
         **{f"prometheus/{name}": text for name, text in rules(settings).items()},

@@ -83,7 +83,7 @@ def node_removed(terms: Terms) -> Alert:
         "node was taken out of the inventory",
         f"{MACHINE} is no target of Prometheus any more, and was one within the last {window} "
         f"(limit {window}). It has not failed: whoever keeps the inventory took it out. If nobody "
-        "did, look at what makes the list.",
+        "did, check what generates the list.",
         hold="2m",
         labels={"sign": "removed"},
     )
@@ -98,7 +98,7 @@ def node_slow(terms: Terms) -> tuple[Alert, Alert]:
     own = f"{OWN_TIME} - {joined} {median(OWN_TIME)}"
     fewer = f"1 - {steps} / {joined} ({median(steps)} > 0)"
     cure = (
-        "Look at what else this node tells: clocks, heat, its disks, its ports; then take it out "
+        "Look at what else this node reports: clocks, heat, its disks, its ports; then take it out "
         "of the job."
     )
     return (
@@ -107,7 +107,7 @@ def node_slow(terms: Terms) -> tuple[Alert, Alert]:
             f"({own}) >= {share:g} and {several_on(OWN_TIME)}",
             "warning",
             "node slower than its like",
-            f"{MACHINE} holds up job {job}: its GPUs worked, or waited for what is its own, for "
+            f"{MACHINE} holds up job {job}: its GPUs worked, or waited for this node itself, for "
             f"{SHARE} more of the last 5m than those of the middle one of the job's nodes (limit "
             f"{share:.0%}); the others wait for it meanwhile. {cure}",
             hold="2m",

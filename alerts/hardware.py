@@ -33,8 +33,8 @@ LOST_DATA, TOLD = "=~48|95|140", "40m"
 """XIDs that tell of lost data, and for how long they do: longer than the counters' own window."""
 
 REPLACE = (
-    "Drain the node, read its XID errors (dmesg -T | grep -i xid) and reboot it: a GPU that is "
-    "gone hears no reset. One that stays away needs a support case."
+    "Drain the node, read its XID errors (dmesg -T | grep -i xid) and reboot it: a lost "
+    "GPU cannot be reset. If it does not come back, open a support case."
 )
 ONE = ("instance", "job", "uuid")
 
@@ -83,10 +83,10 @@ def ecc_uncorrected(terms: Terms) -> Alert:
     """Data was lost, and no XID error of late has told so."""
     window = terms.thresholds.event_window
     grown = ecc_growth(terms.over(window), "uncorrected")
-    told = events(xid.ERRORS, terms.over(TOLD), terms.over(REMEMBERED), xid=LOST_DATA)
+    seen_before = events(xid.ERRORS, terms.over(TOLD), terms.over(REMEMBERED), xid=LOST_DATA)
     return Alert(
         "DgxGpuEccUncorrected",
-        f"{grown} > 0 unless on ({NODE}, uuid) ({told})",
+        f"{grown} > 0 unless on ({NODE}, uuid) ({seen_before})",
         "critical",
         "uncorrected memory errors, data lost",
         f"{ONE_GPU} had {COUNT} uncorrected ECC errors in the last {window} (limit 0). Results of "

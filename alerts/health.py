@@ -50,7 +50,7 @@ def recovery_needed(_: Terms) -> Alert:
         "critical",
         "driver asks for action",
         f"The driver asks for action {COUNT} on {ONE_GPU} (limit 0){needs}. The XID errors of the "
-        "last minutes tell why (dgx-telemetry check).",
+        "last minutes say why (dgx-telemetry check).",
         hold="3m",
     )
 
@@ -83,8 +83,8 @@ def ecc_rising(terms: Terms) -> tuple[Alert, ...]:
     watch = "Run dcgmi diag -r 3 when the node is free, and open a support case."
 
     def alert(sign: str, expr: str, text: str) -> Alert:
-        told = f"{text} {watch}"
-        return Alert(name, expr, "warning", summary, told, hold="3m", labels={"sign": sign})
+        description = f"{text} {watch}"
+        return Alert(name, expr, "warning", summary, description, hold="3m", labels={"sign": sign})
 
     return (
         alert(

@@ -45,7 +45,7 @@ def hung() -> tuple[Alert, Alert]:
             summary="job hangs",
             description=(
                 f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):{names}."
-                f" Which rank they wait for is not known: NCCL does not tell. {cure}"
+                f" Which rank they wait for is not known: NCCL does not report it. {cure}"
             ),
             labels={"sign": "unnamed"},
         ),

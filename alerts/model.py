@@ -47,8 +47,8 @@ class Alert:
     @property
     def where(self) -> str:
         """What the summary begins with: the first of PLACES that the description names."""
-        told = self.description
-        return next((f"{place}: " for label, place in PLACES if f"$labels.{label} " in told), "")
+        text = self.description
+        return next((f"{place}: " for label, place in PLACES if f"$labels.{label} " in text), "")
 
     @property
     def dashboard(self) -> str:

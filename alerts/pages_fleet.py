@@ -9,14 +9,14 @@ NODE_MISSING = Page(
     "or of the way to them, so DgxAgentDown of each node is held back. `sign` removed: Prometheus "
     "asks a node no more, for the inventory lists it no more; nothing is known to have failed.",
     (
-        '`up{job="dgx-telemetry"} == 0`: which nodes; the page Targets of Prometheus tells the '
+        '`up{job="dgx-telemetry"} == 0`: which nodes; the page Targets of Prometheus shows the '
         "error of each (refused: the machine is up and the agent is not; timeout, no route: power "
         "or network).",
         "Service processors of the rack, the switch above it, its power distribution.",
         "Removed: the list that Prometheus reads (`file_sd`, `http_sd`), and who made it last.",
     ),
     (
-        "Cure the rack first. Single nodes that stay silent afterwards are told as DgxAgentDown.",
+        "Repair the rack first. For each node that still does not answer DgxAgentDown fires.",
         "Jobs over these nodes hang or end: tell their owners, and drain the nodes.",
         "Removed by mistake: put it back; its series go on.",
     ),
@@ -30,7 +30,7 @@ NODE_SLOW = Page(
     "work in step, and the GPUs of this node spend more of their time at work (or waiting for "
     "their own disks and cores) than those of the others, which wait for it in each step. `sign` "
     "steps: each goes at its own pace, and this node makes fewer steps. Nodes are joined by the "
-    "job id of Slurm, which agents tell only with `[job] info = true`.",
+    "job id of Slurm, which agents export only with `[job] info = true`.",
     (
         "`node_job:dgx_gpu_own_time:ratio_rate5m` and `instance_job:dgx_gpu_steps:rate5m` of the "
         "job: is it one node, and since when?",

@@ -92,7 +92,7 @@ HOT = Page(
         "Move load away until it is cool.",
         "One GPU hotter than its neighbours under the same load: open a support case.",
     ),
-    "Never; to be told earlier, raise `alerts.hot_margin`.",
+    "Never; to be alerted earlier, raise `alerts.hot_margin`.",
 )
 
 NVLINK_DOWN = Page(

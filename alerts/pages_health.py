@@ -86,7 +86,7 @@ REPLAYS = Page(
     "may. Copies are slower, and such a link fails in the end.",
     (
         "`nvidia-smi -q -i GPU | grep -i replay`, `sudo dmesg -T | grep -i aer`",
-        "`rate(dgx_pcie_replays_total[1h])` of all GPUs: one is its seat, all are the board's.",
+        "`rate(dgx_pcie_replays_total[1h])` of all GPUs: one alone: its seat; all: the board.",
     ),
     (
         "Plan a stop of the node: reseat the GPU, the riser or the cable.",
@@ -147,7 +147,7 @@ DISK = Page(
     ),
     (
         "controller: replace it. temperature: fans and air.",
-        "file_system: unmount, `fsck`; if SMART tells of media errors, replace the disk.",
+        "file_system: unmount, `fsck`; if SMART reports media errors, replace the disk.",
     ),
     "An old error of a file system that was repaired: `fsck` clears its count.",
 )

@@ -14,7 +14,7 @@ STARVED = Page(
     "DgxGpuStarved",
     "The GPU has a process and waits for something else for a good part of its time. All known "
     "causes count together, over 15 minutes, 6 hours and, as information, a day (the label "
-    "`window`); the text names the two that take most. `unknown` is only told: a notebook, a "
+    "`window`); the text names the two that take most. `unknown` has severity info: a notebook, a "
     "debugger and a service without requests wait too.",
     (
         "`dgx-telemetry once` shows the verdict with its evidence; so does the live page of the "
@@ -44,7 +44,7 @@ STRAGGLER = Page(
     ),
     (
         "Nothing is broken yet: tell the owner of the job which GPU it is (`/api/v1/jobs` names "
-        "the job), unless another alert of that GPU tells of heat, throttling or links: cure that.",
+        "the job), unless another alert of that GPU is about heat, throttling or links: cure that.",
         "Give each rank the same work: lengths of sequences, sizes of shards, stages of a "
         "pipeline, experts.",
         "Swap two GPUs between ranks: if the slowness stays with the GPU it is the hardware, if it "
@@ -76,11 +76,11 @@ HUNG = Page(
         "A rank that called another collective, or none (a branch that not all ranks take, an "
         "exception that was swallowed, unequal numbers of batches): cure the program, and start "
         "from the last checkpoint.",
-        "A rank that was stopped or killed: end the job; nobody will come.",
+        "A rank that was stopped or killed: end the job; that rank does not come back.",
         "A rank that waits for a file system or a lock: cure that, the job goes on by itself.",
     ),
     "A debugger that holds one rank hangs the others. A checkpoint that one rank writes is no "
-    "hang: its process works, and the others are told as starved by a peer.",
+    "hang: its process works, and the others are starved by a peer.",
 )
 
 SLOWER = Page(
@@ -142,7 +142,7 @@ THROTTLED = Page(
     "DgxGpuThrottled",
     "Something holds the clocks down, so the work takes longer: heat, a power brake or a power cap "
     "that costs clocks, or the voltage limit. A GPU at its power limit with high clocks is healthy "
-    "and not told.",
+    "and does not alert.",
     (
         "`nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE -i GPU`",
         "`rate(dgx_gpu_throttle_seconds_total[5m])` by reason.",
@@ -156,7 +156,7 @@ LINK = Page(
     "NVLink, PCIe, InfiniBand or network: one direction was full for much of the time, against "
     "what this very system can carry. More work will not go faster over it.",
     (
-        "`dgx_bandwidth_ratio` by path, device and direction; `dgx_bandwidth_limit_info` tells "
+        "`dgx_bandwidth_ratio` by path, device and direction; `dgx_bandwidth_limit_info` says "
         "where the limit comes from.",
         "`dgx-telemetry check` lists the limits with their sources.",
     ),
@@ -166,7 +166,7 @@ LINK = Page(
         "pcie: keep data on the GPU, send smaller types, pin memory, decode on the GPU.",
         "network: copy the data to the local disks first, or cache it.",
     ),
-    "NVLink is told only where communication takes a tenth of the GPU's time or more. A job whose "
+    "NVLink alerts only where communication takes a tenth of the GPU's time or more. A job whose "
     "work is to move data (all-to-all, key-value caches) fills its links, and may.",
 )
 

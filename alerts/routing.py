@@ -42,11 +42,11 @@ def _route(route: Route, receiver: str, terms: Terms) -> dict[str, Any]:
 
 def _receivers(r: Receivers) -> list[dict[str, Any]]:
     watchdog = webhook(r.watchdog_url, r.watchdog_token_file) | {"send_resolved": False}
-    heard = {"webhook_configs": [watchdog]} if r.watchdog_url else {}
-    told = [
+    target = {"webhook_configs": [watchdog]} if r.watchdog_url else {}
+    receivers = [
         {"name": route.severity, **ways(r, page=route.severity == "critical")} for route in ROUTES
     ]
-    return [*told, {"name": "watchdog", **heard}]
+    return [*receivers, {"name": "watchdog", **target}]
 
 
 def configuration(r: Receivers, terms: Terms) -> str:

@@ -12,6 +12,6 @@ BOARDS = (node_board, gpu_board, links_board, input_pipeline_board, agent_board)
 
 
 def files(runbook: str = "") -> dict[str, str]:
-    """Relative path to text of everything that this room generates; `runbook` is its address."""
+    """Relative path to text of everything that this package generates; `runbook` is its address."""
     boards = [fleet_board(runbook), *(build() for build in BOARDS)]
     return {f"grafana/dashboards/{board.uid}.json": text_of(board) for board in boards}

@@ -2,18 +2,17 @@
 passwords."""
 
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler
 
 from exporters.connections import client_of
 from exporters.names import is_cross_site, is_misdirected
 from exporters.passwords import CheckResult, Passwords, credentials
 from exporters.web_config import RateLimit, WebConfig
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry", charset="UTF-8"'}
 LATER: dict[str, str] = {hdrs.RETRY_AFTER: "1"}
@@ -24,23 +23,15 @@ class TokenBucket:
     """A token bucket, full at the start."""
 
     limit: RateLimit
-    now: Callable[[], float]  # s
-    _left: float = 0.0
-    _at: float = 0.0
+    _empty_at: float = -inf  # s: since then as many tokens came as there are
 
-    def __post_init__(self) -> None:
-        self._left, self._at = float(self.limit.burst or 0), self.now()
-
-    def take(self) -> bool:
+    def take(self, now: float) -> bool:
         """Whether there was a token left, or there is no limit."""
-        seconds, most, now = self.limit.seconds, self.limit.burst or 0, self.now()
-        if not seconds:
-            return True
-        self._left = min(most, self._left + (now - self._at) / seconds)
-        self._at = now
-        if self._left < 1:
+        seconds = self.limit.seconds
+        used = max(self._empty_at, now - seconds * (self.limit.burst or 0)) + seconds
+        if used > now:
             return False
-        self._left -= 1
+        self._empty_at = used
         return True
 
 
@@ -65,15 +56,11 @@ class AccessControl:
         """The headers that the configuration asks for; they go before the agent's own."""
         response.headers.update(self._config().headers)
 
-    def middleware(self) -> Middleware:
-        """Stands before every handler, also those of paths that do not exist."""
-
-        @web.middleware
-        async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
-            refusal = await self._refusal(request)
-            return refusal if refusal is not None else await handler(request)
-
-        return admitted
+    @web.middleware
+    async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """A middleware before every handler, also those of paths that do not exist."""
+        refusal = await self._refusal(request)
+        return refusal if refusal is not None else await handler(request)
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
         config = self._config()
@@ -89,8 +76,8 @@ class AccessControl:
 
     def _is_over_limit(self, limit: RateLimit) -> bool:
         if self._tokens is None or self._tokens.limit != limit:
-            self._tokens = TokenBucket(limit, self._now)
-        return not self._tokens.take()
+            self._tokens = TokenBucket(limit)
+        return not self._tokens.take(self._now())
 
     async def _check_password(self, request: web.Request, config: WebConfig) -> web.Response | None:
         known = credentials(request.headers.get(hdrs.AUTHORIZATION, ""))

@@ -8,7 +8,6 @@ whoever is late is cut off.
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Network, ip_address
@@ -16,13 +15,12 @@ from math import inf
 from typing import Any
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler
 
 MOST = 128  # a client that does not take its answer may hold half a megabyte
 MOST_OF_ONE = 96  # a client, or what stands before many: some places are left for all others
 FIRST_REQUEST = 10.0  # s from the connection to whole headers, the TLS handshake included
 NEXT_REQUEST = 90.0  # s from one request to whole headers of the next: HTTP's keep-alive ends first
-CHECK_INTERVAL = 1.0  # s between two checks for who is late
 
 FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -48,12 +46,23 @@ class Connection:
 
     channel: socket.socket
     client: str
-    since: float  # loop time at which it came or was answered; infinite while a handler works
-    allowed: float  # s from then to whole headers
+    since: float = inf  # loop time at which it came or was answered; infinite while a handler works
+    deadline: asyncio.TimerHandle | None = None
 
     @property
     def is_over(self) -> bool:
         return self.channel.fileno() == -1
+
+    def expect(self, seconds: float) -> None:
+        """Cut it off unless whole headers have come by then."""
+        loop = asyncio.get_running_loop()
+        self.since, self.deadline = loop.time(), loop.call_later(seconds, self.cut)
+
+    def settle(self) -> None:
+        """They came, or it is over."""
+        self.since = inf
+        if self.deadline is not None:
+            self.deadline.cancel()
 
     def cut(self) -> None:
         """End it whatever state it is in: the transport finds its socket shut, and closes."""
@@ -70,7 +79,6 @@ class Connections:
     most_of_one: int = MOST_OF_ONE
     first: float = FIRST_REQUEST
     next: float = NEXT_REQUEST
-    check_interval: float = CHECK_INTERVAL
     plain: bool = True  # without TLS, so that a refusal can be said
     _open: dict[int, Connection] = field(default_factory=dict)
 
@@ -87,9 +95,10 @@ class Connections:
             if idle.since == inf:
                 _refuse(channel, FULL if self.plain else b"")
                 return False
-            del self._open[idle.channel.fileno()]
+            self._open.pop(idle.channel.fileno()).settle()
             idle.cut()
-        self._open[channel.fileno()] = Connection(channel, client, _now(), self.first)
+        self._open[channel.fileno()] = connection = Connection(channel, client)
+        connection.expect(self.first)
         return True
 
     def count(self) -> int:
@@ -97,39 +106,22 @@ class Connections:
         self._forget()
         return len(self._open)
 
-    def middleware(self) -> Middleware:
-        """Stands before all others: nobody is late while a request is worked on."""
-
-        @web.middleware
-        async def timed(
-            request: web.Request,
-            handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
-        ) -> web.StreamResponse:
-            channel = request.get_extra_info("socket")
-            connection = self._open.get(channel.fileno()) if channel is not None else None
-            if connection is None:
-                return await handler(request)  # it is gone already
-            connection.since = inf
-            try:
-                return await handler(request)
-            finally:
-                connection.since, connection.allowed = _now(), self.next
-
-        return timed
-
-    async def watch(self) -> None:
-        """Cut off who is late, for ever."""
-        while True:
-            await asyncio.sleep(self.check_interval)
-            self._forget()
-            now = _now()
-            for connection in self._open.values():
-                if now - connection.since > connection.allowed:
-                    connection.cut()
+    @web.middleware
+    async def timed(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """A middleware before all others: nobody is late while a request is worked on."""
+        channel = request.get_extra_info("socket")
+        connection = self._open.get(channel.fileno()) if channel is not None else None
+        if connection is None:
+            return await handler(request)  # it is gone already
+        connection.settle()
+        try:
+            return await handler(request)
+        finally:
+            connection.expect(self.next)
 
     def _forget(self) -> None:
         for number in [n for n, connection in self._open.items() if connection.is_over]:
-            del self._open[number]
+            self._open.pop(number).settle()
 
 
 class Listener(socket.socket):
@@ -154,7 +146,3 @@ def _refuse(channel: socket.socket, why: bytes) -> None:
     with channel, suppress(OSError):
         channel.setblocking(False)
         channel.send(why)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

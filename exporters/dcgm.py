@@ -95,10 +95,10 @@ class DcgmExposition(Exposition):
         for metric, labels, value in snapshot.samples(at):
             samples[metric.name][labels] = value
         rows = list(self._rows(samples))
-        found = ((one, list(self._told_of(one, samples, rows))) for one in table().field)
+        found = ((one, list(self._rows_of(one, samples, rows))) for one in table().field)
         return "".join(part for one, of in found for part in self._text(one, of, form)).encode()
 
-    def _told_of(
+    def _rows_of(
         self, one: DcgmField, samples: Samples, rows: list[DcgmRow]
     ) -> Iterator[tuple[dict[str, str], float]]:
         """What labels can say, and the value in our unit, of each row that has one."""
@@ -113,34 +113,34 @@ class DcgmExposition(Exposition):
                 yield {**row.says, **more}, value
 
     def _text(
-        self, one: DcgmField, told_of: list[tuple[dict[str, str], float]], form: Format
+        self, one: DcgmField, rows: list[tuple[dict[str, str], float]], form: Format
     ) -> Iterator[str]:
         """Its families, under each of its names; rows of MIG instances have two labels more."""
-        for told, since in one.told(self._config().names):
-            labels, unit = table().labels_of(since=since), table().unit[told.unit]
+        for dcgm, since in one.exported(self._config().names):
+            labels, unit = table().labels_of(since=since), table().unit[dcgm.unit]
             groups: dict[Texts, tuple[list[Texts], list[float]]] = {}
-            for says, value in told_of:
+            for says, value in rows:
                 have = {name: says[what] for name, what in labels.items() if says.get(what)}
                 texts, values = groups.setdefault(tuple(have), ([], []))
                 texts.append(tuple(have.values()))
                 values.append(unit.of(value))
-            head = f"# TYPE {told.name} "
+            head = f"# TYPE {dcgm.name} "
             for place, (names, (texts, values)) in enumerate(groups.items()):
-                lines = self._lines_of(one, told, names, form)
+                lines = self._lines_of(one, dcgm, names, form)
                 lines.write(texts, values)
                 if place:
                     yield "".join(lines.pieces[1:])
                 else:
-                    yield lines.text.replace(f"{head}gauge", f"{head}{told.kind}", 1)
+                    yield lines.text.replace(f"{head}gauge", f"{head}{dcgm.kind}", 1)
 
-    def _lines_of(self, one: DcgmField, told: DcgmName, names: Texts, form: Format) -> FamilyLines:
+    def _lines_of(self, one: DcgmField, dcgm: DcgmName, names: Texts, form: Format) -> FamilyLines:
         """As gauges for the library, which would add `_total` to the names of counters."""
-        key = told.name, names
+        key = dcgm.name, names
         if key not in self._families:
-            unit = "" if told.unit == COUNT else f", in {told.unit}"
+            unit = "" if dcgm.unit == COUNT else f", in {dcgm.unit}"
             origin = ", ".join(one.metrics)
-            metric = Metric(told.name, Kind.GAUGE, f"{one.what}{unit}.", origin, names)
-            lines = FamilyLines(metric, form.encode, lambda *_: True, Guard(told.name))
+            metric = Metric(dcgm.name, Kind.GAUGE, f"{one.what}{unit}.", origin, names)
+            lines = FamilyLines(metric, form.encode, lambda *_: True, Guard(dcgm.name))
             self._families[key] = lines
         return self._families[key]
 
@@ -177,10 +177,10 @@ def per_gpu(one: DcgmField, samples: Samples, rates: Rates) -> PerGpu:
         of = METRICS[name].labels.index
         places = [(of(label), text.split("|")) for label, text in one.where.items()]
         for labels, value in samples[name].items():
-            told = rates.get((name, labels)) if one.rate else value
-            if told is not None and all(labels[place] in texts for place, texts in places):
+            shown = rates.get((name, labels)) if one.rate else value
+            if shown is not None and all(labels[place] in texts for place, texts in places):
                 of_gpu = found[labels[1:2]]
-                of_gpu[name] = of_gpu.get(name, 0.0) + told
+                of_gpu[name] = of_gpu.get(name, 0.0) + shown
     return {uuid: sum(by.values()) for uuid, by in found.items() if len(by) == len(one.metrics)}
 
 

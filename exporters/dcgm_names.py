@@ -80,8 +80,8 @@ class DcgmField(msgspec.Struct, frozen=True):
     since: DcgmName | None = None
 
     def __post_init__(self) -> None:
-        told = [("metrics", name) for name in self.metrics]
-        for key, name in [*told, ("instance", self.instance)] if self.instance else told:
+        named = [("metrics", name) for name in self.metrics]
+        for key, name in [*named, ("instance", self.instance)] if self.instance else named:
             if name not in METRICS:
                 raise Mismatch(key, shown(name), "a metric of the agent")
             if METRICS[name].labels[:2] != GPU_LABELS:
@@ -97,7 +97,7 @@ class DcgmField(msgspec.Struct, frozen=True):
         """Whether both generations have the same name for it."""
         return bool(self.before and self.since and self.before.name == self.since.name)
 
-    def told(self, names: str) -> Iterator[tuple[DcgmName, bool]]:
+    def exported(self, names: str) -> Iterator[tuple[DcgmName, bool]]:
         """Its names by the setting `names`, and whether each is of 4.9; each name once."""
         if self.before and (names == "before-4.9" or (names == "both" and not self.stayed)):
             yield self.before, False
@@ -133,7 +133,7 @@ class DcgmTable(msgspec.Struct, frozen=True):
                 if one and one.unit not in self.unit:
                     expected = f"one of {', '.join(self.unit)}"
                     raise Mismatch(f"field[{place}].{key}.unit", shown(one.unit), expected)
-            for one, _ in field.told("both"):
+            for one, _ in field.exported("both"):
                 if one.name in seen:
                     expected = "a name that stands nowhere else"
                     raise Mismatch(f"field[{place}]", shown(one.name), expected)

@@ -94,7 +94,7 @@ class FleetServer:
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
 
     async def _listed(self, _: web.Request) -> web.Response:
-        body = as_json(self._targets(), gzip=False)
+        body = as_json(self._targets())
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: "application/json"})
 
     async def _ready(self, _: web.Request) -> web.Response:

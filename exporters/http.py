@@ -10,7 +10,7 @@ from aiohttp.typedefs import Middleware
 
 from agent import __version__
 from agent.clock import Clock
-from agent.jobs.job import JobsTold
+from agent.jobs.job import WatchedJobs
 from agent.model import Snapshot
 from exporters.dcgm import OFF, DcgmExposition
 from exporters.job_words import jobs_document
@@ -36,7 +36,7 @@ class AgentView:
     latest: Callable[[], Snapshot]
     clock: Clock
     awaited: Callable[[], str]
-    jobs: Callable[[], JobsTold]
+    jobs: Callable[[], WatchedJobs]
     hours: Callable[[], bytes]
     dcgm: Scrapes | None
 
@@ -51,7 +51,7 @@ def application(
     *,
     awaited: Callable[[], str] = str,
     feed: Feed | None = None,
-    jobs: Callable[[], JobsTold] = JobsTold,
+    jobs: Callable[[], WatchedJobs] = WatchedJobs,
     hours: Callable[[], bytes] = lambda: b'{"hours":[]}',
     dcgm: DcgmExposition | None = None,
     middlewares: Iterable[Middleware] = (),
@@ -73,6 +73,7 @@ def application(
         app[stream.FEED] = feed
         app.router.add_get("/api/v1/stream", stream.stream)
         app.on_shutdown.append(stream.close)
+    app.router.add_get("/api{rest:.*}", no_such_address)
     return app
 
 
@@ -100,6 +101,13 @@ async def dcgm_handler(request: web.Request) -> web.Response:
     return coded(body, content_type, gzip=gzip, vary="Accept-Encoding")
 
 
+async def no_such_address(request: web.Request) -> web.Response:
+    """404 with the addresses that there are."""
+    found = sorted(one.canonical for one in request.app.router.resources())
+    there = ", ".join(address for address in found if address.startswith("/api/"))
+    return web.Response(text=f"no such address; there are {there}\n", status=404)
+
+
 async def healthy(_: web.Request) -> web.Response:
     """Whoever answers lives: whether the machine does well is told by metrics and alerts."""
     return web.Response(text="ok\n")
@@ -113,39 +121,35 @@ async def ready(request: web.Request) -> web.Response:
 
 async def snapshot(request: web.Request) -> web.Response:
     agent = request.app[AGENT]
-    gzip = wants_gzip(request)
-
-    def written() -> bytes:
-        return as_json(document(agent.latest(), agent.clock.monotonic()), gzip=gzip)
-
-    body = await agent.scrapes.work.of(("snapshot", gzip), written)
-    return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
+    return await answered(
+        request, "snapshot", lambda: as_json(document(agent.latest(), agent.clock.monotonic()))
+    )
 
 
 async def jobs_handler(request: web.Request) -> web.Response:
-    agent = request.app[AGENT]
-    gzip = wants_gzip(request)
-    told = agent.jobs()
-    body = await agent.scrapes.work.of(
-        ("jobs", gzip), lambda: as_json(jobs_document(told), gzip=gzip)
-    )
-    return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
+    jobs = request.app[AGENT].jobs()
+    return await answered(request, "jobs", lambda: as_json(jobs_document(jobs)))
 
 
 async def hours_handler(request: web.Request) -> web.Response:
     """Where the GPU-seconds of the last 7 days went, hour by hour."""
-    agent = request.app[AGENT]
+    hours = request.app[AGENT].hours()
+    return await answered(request, "hours", lambda: hours)
+
+
+async def answered(request: web.Request, key: str, write: Callable[[], bytes]) -> web.Response:
+    """JSON that is written once for all who ask at the same time, on the thread that renders."""
     gzip = wants_gzip(request)
-    told = agent.hours()
-    body = await agent.scrapes.work.of(
-        ("hours", gzip), lambda: compress(told, GZIP_LEVEL, mtime=0) if gzip else told
-    )
+
+    def written() -> bytes:
+        return compress(write(), GZIP_LEVEL, mtime=0) if gzip else write()
+
+    body = await request.app[AGENT].scrapes.work.of((key, gzip), written)
     return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
 
 
-def as_json(content: object, *, gzip: bool) -> bytes:
-    body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-    return compress(body, GZIP_LEVEL, mtime=0) if gzip else body
+def as_json(content: object) -> bytes:
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 def wants_gzip(request: web.Request) -> bool:

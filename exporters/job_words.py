@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
-from agent.jobs.job import ChangeKind, Cure, Hang, Job, JobChange, JobsTold, Receipt, Slowdown
-from agent.model import BUSY, Pair, Reason, State
-from exporters.words import pair_name, ranges
+from agent.jobs.job import ChangeKind, Cure, Hang, Job, JobChange, Receipt, Slowdown, WatchedJobs
+from agent.model import BUSY, Pair, Reason, State, ranges
+from exporters.words import pair_name
 
 Document = dict[str, Any]
 
@@ -28,11 +28,11 @@ LEAST = 0.01
 """Share of the time from which a state is named."""
 
 
-def jobs_document(told: JobsTold) -> Document:
+def jobs_document(jobs: WatchedJobs) -> Document:
     """All jobs: those that run, by their first GPU, and those that ended, the newest first."""
     return {
-        "running": [job_document(job) for job in told.running],
-        "ended": [receipt_document(receipt) for receipt in told.ended],
+        "running": [job_document(job) for job in jobs.running],
+        "ended": [receipt_document(receipt) for receipt in jobs.ended],
     }
 
 
@@ -181,7 +181,7 @@ def _hang_text(hang: Hang) -> str:
 
 
 def _slower_text(slower: Slowdown) -> str:
-    text = f"{slower.ratio:.0%} slower than in its first hour since {clock_time(slower.since)}"
+    text = f"{percent(slower.ratio)} slower than in its first hour since {clock_time(slower.since)}"
     what = ", ".join(map(_change_text, slower.changes))
     return f"{text} ({what})" if what else text
 
@@ -194,7 +194,8 @@ def _change_text(change: JobChange) -> str:
         return f"temperature rose from {before:.0f} to {after:.0f} °C"
     if change.kind is ChangeKind.NEIGHBOURS:
         return f"other jobs on this host: {before:.0f} before, {after:.0f} now"
-    return f"{SUMMARIES[change.pair or BUSY]}: {before:.0%} of the time before, {after:.0%} now"
+    shares = f"{percent(before)} of the time before, {percent(after)} now"
+    return f"{SUMMARIES[change.pair or BUSY]}: {shares}"
 
 
 def receipt_text(receipt: Receipt) -> str:

@@ -90,8 +90,8 @@ class FamilyLines:
         written = self.encode(OneFamily(family)).decode().split("\n")[:-1]
         head = "".join(f"{x}\n" for x in written if x.startswith("# ") and x != END)
         starts = [f"{x.rpartition(' ')[0]} " for x in written if not x.startswith("#")]
-        met = dict(zip(new, starts, strict=True))
-        self.known = {one: met.get(one) or self.known[one] for one in places}
+        begun = dict(zip(new, starts, strict=True))
+        self.known = {one: begun.get(one) or self.known[one] for one in places}
         self.pieces, self.places = [head], []
         for one in sorted(places):
             self.places.append(places[one])

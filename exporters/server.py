@@ -33,7 +33,6 @@ class Server:
 
     runner: web.AppRunner
     connections: Connections
-    watching: asyncio.Task[None]  # for ever, unless it breaks
 
     @property
     def addresses(self) -> list[Any]:
@@ -52,7 +51,6 @@ class Server:
 
     async def cleanup(self) -> None:
         """Stop listening, let requests in flight end, close everything."""
-        self.watching.cancel()
         await self.runner.cleanup()
 
 
@@ -68,7 +66,7 @@ async def serve(
     Raises OSError where it cannot listen."""
     connections = connections or Connections()
     connections.plain = context is None
-    app.middlewares.insert(0, connections.middleware())
+    app.middlewares.insert(0, connections.timed)
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -86,7 +84,7 @@ async def serve(
     except OSError:
         await runner.cleanup()
         raise
-    return Server(runner, connections, asyncio.create_task(connections.watch()))
+    return Server(runner, connections)
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:

@@ -46,11 +46,10 @@ def document(snapshot: Snapshot, now: float) -> Document:
     """Everything fresh at `now` (monotonic seconds), sorted; what JSON cannot say is left out."""
     devices = devices_of(snapshot, now)
     host = devices.pop("", DeviceEntries())
-    instant = datetime.fromtimestamp(snapshot.wall, UTC).isoformat(timespec="milliseconds")
     verdicts = verdicts_of(snapshot, now)
     sources = {metric.name for metric in SOURCE_KEYS}
     found = {
-        "time": instant.replace("+00:00", "Z"),
+        "time": instant(snapshot.wall),
         "timestamp": snapshot.wall,
         "tick": snapshot.tick,
         "system": info_of(host, SYSTEM_INFO),
@@ -67,12 +66,23 @@ def document(snapshot: Snapshot, now: float) -> Document:
     return found
 
 
+def instant(wall: float) -> str:
+    """Seconds since 1970 as ISO 8601 in UTC."""
+    text = datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
 def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
-    """Where the time of each GPU goes, by UUID: in words, and the values behind them."""
+    """Where the time of each GPU goes and since when, by UUID: in words, and the values behind
+    them."""
     if now - snapshot.at > LONGEST:
         return {}
     return {
-        key.uuid: {**verdict_document(verdict, snapshot.at), **verdict_figures(verdict)}
+        key.uuid: {
+            "since": instant(snapshot.wall - (snapshot.at - verdict.since)),
+            **verdict_document(verdict, snapshot.at),
+            **verdict_figures(verdict),
+        }
         for key, verdict in snapshot.verdicts.items()
     }
 
@@ -181,6 +191,6 @@ def sources_of(samples: SampleStore) -> list[Document]:
     entries: dict[str, Document] = {}
     for metric, key in SOURCE_KEYS.items():
         for (source,), value in samples.all(metric).items():
-            told = bool(value) if metric is health.SOURCE_UP else value
-            entries.setdefault(source, {"source": source})[key] = told
+            shown = bool(value) if metric is health.SOURCE_UP else value
+            entries.setdefault(source, {"source": source})[key] = shown
     return [entries[name] for name in sorted(entries)]

@@ -26,10 +26,10 @@ def target_application(
                 found = await asyncio.to_thread(read)
             except BadInput as error:
                 return web.Response(text=f"{error}\n", status=503)
-        body = as_json(found, gzip=False)
+        body = as_json(found)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: "application/json"})
 
-    app = web.Application(middlewares=[access.middleware()])
+    app = web.Application(middlewares=[access.admit])
     app.on_response_prepare.append(access.add_headers)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/targets", answer)

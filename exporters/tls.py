@@ -50,10 +50,10 @@ class NewestContext(ssl.SSLContext):
     """Wraps each connection in the context that holds when it comes: what is renewed takes effect
     with the next handshake, and whole, which loading a pair into a context in use could not do."""
 
-    _newest: Callable[[], ssl.SSLContext]
+    _newest: Callable[[], ssl.SSLContext | None]
 
     @classmethod
-    def of(cls, newest: Callable[[], ssl.SSLContext]) -> "NewestContext":
+    def of(cls, newest: Callable[[], ssl.SSLContext | None]) -> "NewestContext":
         """A context to listen with."""
         context = cls(ssl.PROTOCOL_TLS_SERVER)
         context._newest = newest
@@ -61,7 +61,9 @@ class NewestContext(ssl.SSLContext):
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
         """As the newest context does."""
-        return self._newest().wrap_bio(*arguments, **named)
+        newest = self._newest()
+        assert newest is not None  # who listens with TLS goes on with it
+        return newest.wrap_bio(*arguments, **named)
 
 
 def _wrong(sentence: str) -> WebConfigError:

@@ -67,29 +67,19 @@ def content(file: str, most: int = LARGEST_PEM) -> bytes:
 
 
 class WebFile:
-    """Keeps the newest reading that was good.
+    """Keeps the newest reading that was good: `now` is what holds for who comes now.
 
     Whether TLS is served is settled at the start; all else, certificates too, follows the file.
     """
 
     def __init__(self, path: str = "") -> None:
         """Raises WebConfigError: at the start there is nothing older to keep."""
-        self._web = self._prepared = _loaded(path)
+        self.now = self._prepared = _loaded(path)
         self._error = ""  # what is wrong with the files as they are now
         self._changing = Lock()
         self._end = Event()
         self._watching: Thread | None = None
-        self.context = NewestContext.of(self._newest) if self._web.context else None
-
-    @property
-    def now(self) -> Web:
-        """What holds for who comes now."""
-        return self._web
-
-    @property
-    def path(self) -> str:
-        """The file; empty for none."""
-        return self._web.path
+        self.context = NewestContext.of(lambda: self.now.context) if self.now.context else None
 
     @property
     def good(self) -> bool:
@@ -108,7 +98,7 @@ class WebFile:
 
     def watch(self) -> None:
         """Follow the file, if there is one, until `end`."""
-        if self._watching is None and self.path:
+        if self._watching is None and self.now.path:
             self._watching = Thread(target=self._watch, name="web-config", daemon=True)
             self._watching.start()
 
@@ -118,14 +108,14 @@ class WebFile:
 
     def poll(self) -> None:
         """Take the files as they are now, where they changed."""
-        before, web, wrong = self._web, self._web, ""
+        before, web, wrong = self.now, self.now, ""
         try:
             if not self.good or {file: content(file) for file in before.files} != before.files:
                 web = load(before.path)
         except Exception as error:  # whatever is wrong with it, the agent goes on as before
             wrong = str(error) if isinstance(error, BadInput) else repr(error)
         with self._changing:
-            if self._web is not before:  # another file is followed by now
+            if self.now is not before:  # another file is followed by now
                 return
             if web is not before:
                 self._take(web)
@@ -138,12 +128,8 @@ class WebFile:
         while not self._end.wait(POLL_INTERVAL):
             self.poll()
 
-    def _newest(self) -> ssl.SSLContext:
-        assert self._web.context is not None
-        return self._web.context
-
     def _take(self, web: Web) -> None:
-        before, self._error = self._web, ""
+        before, self._error = self.now, ""
         if bool(web.context) != bool(before.context):
             here, new = ("https" if one.context else "http" for one in (before, web))
             where = {"key": "tls_server_config", "file": web.path}
@@ -154,7 +140,7 @@ class WebFile:
         if before.is_guarded and not web.is_guarded:
             advice = "neither TLS nor passwords are asked for any more"
             log.warning(LogEvent("guard_dropped", file=web.path, advice=advice))
-        self._web = web
+        self.now = web
 
 
 def _loaded(path: str) -> Web:

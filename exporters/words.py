@@ -291,13 +291,13 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
 
 
 def _pairs(figures: Sequence[Figure]) -> str:
-    told = [
+    texts = [
         f"{name} has {found or 'no':{'.0f' if found else ''}} {'link' if found == 1 else 'links'}, "
         f"expected {expected:.0f}"
         for name, found, expected, _ in figures[:MOST_PAIRS]
     ]
     more = len(figures) - MOST_PAIRS
-    return "; ".join([*told, *([f"{more} more pairs differ"] if more > 0 else [])])
+    return "; ".join([*texts, *([f"{more} more pairs differ"] if more > 0 else [])])
 
 
 def figures_document(figures: Iterable[Figure]) -> Document:
@@ -356,6 +356,7 @@ def verdict_document(verdict: Verdict, now: float) -> Document:
         "summary": summary,
         "sentence": f"{summary}: {', '.join(evidence)}",
         "evidence": evidence,
+        "rule": verdict.rule,
         "doubts": [fact_text(fact) for fact in verdict.doubts],
         "advice": advice(verdict),
     }
@@ -368,20 +369,3 @@ def verdict_figures(verdict: Verdict) -> Document:
         "facts": [fact_document(fact) for fact in verdict.evidence],
         "waits_for": verdict.waits_for.uuid if verdict.waits_for else None,
     }
-
-
-def consecutive(indices: Iterable[int]) -> list[list[int]]:
-    """The indices in order, cut wherever one is left out: 0, 1, 3 are [0, 1] and [3]."""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return runs
-
-
-def ranges(indices: Iterable[int]) -> str:
-    """`0-3,5`."""
-    runs = consecutive(indices)
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

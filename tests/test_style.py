@@ -154,7 +154,7 @@ COUNTABLE = re.compile(
     r"|generation_limit|width|width_limit|values|action|active|successful|process"
     r"|members|members_expected|cores|loaders|job|mounts"
     r"|faults?|last_xid|readable|running|health|reads_total|writes_total|records_total|steps_total|collectives_total|faults_total|errors_total|replays_total|rows_total|pages_total"
-    r"|packets_total|cycles_total)$"
+    r"|cycles_total)$"
 )
 """Metrics without a unit: counts and states, by what their name ends in."""
 
@@ -172,7 +172,18 @@ IDENTITY = {
         "path",
         "direction",
     ),
-    *("switch", "culprit", "pid", "inner_pid", "origin", "sensor", "job", "key", "gpu_instance"),
+    *(
+        "switch",
+        "culprit",
+        "pid",
+        "inner_pid",
+        "uid",
+        "origin",
+        "sensor",
+        "job",
+        "key",
+        "gpu_instance",
+    ),
     *JobLabels._fields,
 }
 KINDS_OF = {

@@ -16,7 +16,7 @@ from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
 from agent.jobs.gpu_processes import GpuProcesses
 from agent.jobs.job import JobStandings
-from agent.jobs.nccl_told import NcclExchange
+from agent.jobs.nccl_exchange import NcclExchange
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent
 from agent.polling import intervals

@@ -138,7 +138,7 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     for info in samples.labelled(system.INFO):
         recognised = f"{info['title']} ({info['system']})" if info["system"] else "not recognised"
         yield f"  system: {recognised}"
-        yield f"  product name: {info['product'] or 'not told by the firmware'}"
+        yield f"  product name: {info['product'] or 'the firmware gives none'}"
     for line in watts(samples, spec):
         yield from prose(line, width, hanging="  ")
     yield ""

@@ -9,7 +9,7 @@ from agent.cli.table import UNKNOWN, number, prose, share, table
 
 Document = dict[str, Any]
 
-HEADER = ("path", "device", "in GB/s", "limit", "", "out GB/s", "limit", "", "")
+HEADER = ("path", "device", "in/read GB/s", "limit", "", "out/write GB/s", "limit", "", "")
 INWARD = ("receive", "read", "total")
 """Directions that stand on the left; those of disks are seen from the host."""
 

@@ -114,5 +114,5 @@ async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) ->
     web.watch()
     scheme, name = ("https" if web.context else "http"), arguments.listen.rpartition(":")[0]
     print(f"{scheme}://{name}:{server.port}/targets", flush=True)
-    await asyncio.wait({asked_to_end(), server.watching}, return_when=asyncio.FIRST_COMPLETED)
+    await asked_to_end()
     await server.cleanup()

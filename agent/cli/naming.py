@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from exporters.words import ranges
+from agent.model import ranges
 
 
 def listed(devices: Iterable[str], between: str = ", ") -> str:

@@ -17,7 +17,7 @@ from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.diagnosis.findings import findings
 from agent.errors import printable
-from agent.model import Reason
+from agent.model import Reason, ranges
 from agent.series import SampleStore
 from agent.sources import cpu, nvlink, pressure, system
 from exporters.live.frame import whole
@@ -25,7 +25,6 @@ from exporters.live.headline import duration
 from exporters.live.page_state import PageState
 from exporters.live.understanding import understand
 from exporters.snapshot_json import document
-from exporters.words import ranges
 
 Document = dict[str, Any]
 
@@ -33,6 +32,9 @@ GIB = 1 << 30
 MHZ = 1e6
 SEEN = 0.05
 """Share of the time from which something is told."""
+
+LONG = 10
+"""Seconds from which it is told how long a state has lasted: before, only the agent is so young."""
 
 WIDE = 118
 """Columns of the terminal from which every cell of MORE has room on one line."""
@@ -54,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     frame = whole(page_state.machine(), page_state.tick())
     if arguments.json:
         wrong = tuple(findings(last, agent.recognise(agent.gpus.inventory)))
-        told = {name: frame[name] for name in ("level", "headline", "action")}
-        print(json.dumps(told | document(replace(last, findings=wrong), last.at), indent=2))
+        lead = {name: frame[name] for name in ("level", "headline", "action")}
+        print(json.dumps(lead | document(replace(last, findings=wrong), last.at), indent=2))
         return 0
     print(printable("\n".join(page(frame, SampleStore.of(last), terminal_width()))))
     return 0
@@ -164,7 +166,9 @@ COLUMNS: tuple[tuple[str, Cell], ...] = (
 
 def _who(gpu: Document, _: SampleStore) -> str:
     """The largest process, and how many more."""
-    first, *rest = [f"{one['program']} {one['pid']}" for one in gpu["processes"]] or [""]
+    first, *rest = [f"{p['program']} {p['pid']} {p['user']}".strip() for p in gpu["processes"]] or [
+        ""
+    ]
     return f"{first} +{len(rest)}" if rest else first
 
 
@@ -203,13 +207,16 @@ def why(found: Iterable[Document], width: int) -> Iterator[str]:
         first, several = alike[0], len(alike) > 1
         names = ranges(int(gpu["gpu"]) for gpu in alike)
         yield ""
-        words = f"GPU{'s' * several} {names} {first['sentence']}. {first['advice']}"
+        seconds = min(gpu["seconds"] for gpu in alike)
+        stood = f" for {duration(seconds)}" if seconds >= LONG else ""
+        reason = first["sentence"].removeprefix(first["summary"])
+        words = f"GPU{'s' * several} {names} {first['summary']}{stood}{reason}. {first['advice']}"
         yield from prose(words, width)
 
 
 def jobs(found: Iterable[Document], width: int) -> list[str]:
     """A row for each running job."""
-    header = ("job", "GPUs", "runs", "steps/s", "how it gets on")
+    header = ("job", "GPUs", "runs", "steps/s", "progress")
     rows = [
         [
             job["title"],
@@ -234,4 +241,4 @@ def host(samples: SampleStore) -> str:
         for resource in ("cpu", "io", "memory")
     )
     busy = share(samples.value(cpu.BUSY))
-    return f"CPUs busy {busy}; time since boot in which some work waited: {stalls}"
+    return f"CPUs busy {busy}; time since boot that some task waited: {stalls}"

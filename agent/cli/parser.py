@@ -70,25 +70,25 @@ def _run_flags(parser: argparse.ArgumentParser) -> None:
         help="TLS and passwords (YAML, the format of Prometheus exporters)",
     )
     _speed_flag(parser, "run the agent on a clock N times faster")
-    parser.add_argument("--replay", type=_path, metavar="FILE", help="watch a tape")
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="read a tape instead")
     parser.add_argument("--log.level", dest="log_level", help="debug, info, warning or error")
     parser.add_argument("--log.format", dest="log_format", help="logfmt or json")
 
 
 def _once_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
-    parser.add_argument("--replay", type=_path, metavar="FILE", help="look at a tape")
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="read a tape instead")
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
 
 
 def _watch_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
-    parser.add_argument("--replay", type=_path, metavar="FILE", help="watch a tape")
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="read a tape instead")
 
 
 def _check_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
-    parser.add_argument("--replay", type=_path, metavar="FILE", help="check a tape")
+    parser.add_argument("--replay", type=_path, metavar="FILE", help="read a tape instead")
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
     parser.add_argument(
         "--timeout",
@@ -131,18 +131,22 @@ def _up_flags(parser: argparse.ArgumentParser) -> None:
         help="watch N simulated nodes (default 124): DGX-1, or the system that --simulate names",
     )
     parser.add_argument(
-        "--data", type=_path, metavar="DIR", help="keep the data here; default: until the end"
+        "--data",
+        type=_path,
+        metavar="DIR",
+        help="keep the data here; default: a folder that is removed at the end",
     )
 
 
 def _report_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=_path, metavar="FILE", help="configuration (TOML)")
-    parser.add_argument(
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument(
         "--prometheus",
         metavar="URL",
         help="ask Prometheus or VictoriaMetrics; may contain USER:PASSWORD@",
     )
-    parser.add_argument("--agent", metavar="URL", help="ask this agent; default: the one here")
+    asked.add_argument("--agent", metavar="URL", help="ask this agent; default: the one here")
     parser.add_argument(
         "--since", type=_span, default="7d", metavar="SPAN", help="how far back; default 7d"
     )
@@ -167,7 +171,7 @@ def _inventory_flags(parser: argparse.ArgumentParser) -> None:
         "--every",
         type=_seconds,
         metavar="SECONDS",
-        help="write the targets again each time after SECONDS",
+        help="rewrite FILE every SECONDS",
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help="serve them at /targets, for http_sd")
     parser.add_argument(
@@ -197,7 +201,7 @@ def _positive(text: str, most: float) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number, {expected}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, {expected}") from None
     if not 0 < value <= most:
         raise argparse.ArgumentTypeError(f"{text!r} is out of range, {expected}")
     return value
@@ -205,13 +209,17 @@ def _positive(text: str, most: float) -> float:
 
 def _span(text: str) -> str:
     if not re.fullmatch(r"[1-9]\d{0,4}[mhdw]", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no span, expected one like 24h or 7d")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a span of time, expected one like 24h or 7d"
+        )
     return text
 
 
 def _nodes(text: str) -> int:
     if not re.fullmatch(r"[1-9]\d{0,5}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of nodes, expected one like 124")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of nodes, expected one like 124"
+        )
     return int(text)
 
 
@@ -235,18 +243,18 @@ COMMANDS: dict[str, tuple[Flags, str, str]] = {
     ),
     "once": (
         _once_flags,
-        "one look at the machine: what is wrong, its GPUs, jobs and data paths",
+        "print the state of the machine once: what is wrong, its GPUs, jobs and data paths",
         "dgx-telemetry once\ndgx-telemetry once --json --simulate dgx-h100:training",
     ),
     "watch": (
         _watch_flags,
-        "the same on the whole terminal, each second; press h for the keys, q to end",
+        "live view in the terminal: what `once` prints, each second; h lists the keys, q ends it",
         "dgx-telemetry watch\ndgx-telemetry watch --simulate dgx-1-v100:starved-disk",
     ),
     "check": (
         _check_flags,
-        "which system this is, what answers, what is wrong and what to do; exit 1 for a warning, 3 "
-        "for what is critical",
+        "which system this is, what answers, what is wrong and what to do; exit status 1 for a "
+        "warning, 3 for what is critical, 2 for bad usage",
         "dgx-telemetry check\n"
         "dgx-telemetry check --json --bundle /tmp/bundle.tar.gz\n"
         "dgx-telemetry check --simulate dgx-1-p100@580:gpu-lost",

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     clock = SystemClock()
     hardware, recorder = recorded(hardware_of(arguments, clock), clock)
     agent = build_agent(settings, hardware, clock)
-    told = []
+    notes = []
     with ReplacingFile(arguments.file) as file:
         file.reserve(RESERVED)
         try:
@@ -40,12 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
             with progress(f"recording to {arguments.file}", lambda: left(end - clock.monotonic())):
                 asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
         except KeyboardInterrupt:
-            told.append("stopped early, what was recorded is kept")
+            notes.append("stopped early, what was recorded is kept")
         if recorder.full:
-            told.append("the tape is full, what came later is left out")
+            notes.append("the tape is full, what came later is left out")
         if not recorder.fill(file):
-            told.append("the disk is full, only the first part of the recording is kept")
-    for sentence in told:  # last: who lost the terminal cannot be told
+            notes.append("the disk is full, only the first part of the recording is kept")
+    for sentence in notes:  # last: who lost the terminal cannot be told
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
     size = arguments.file.stat().st_size / 1e3
     print(f"{arguments.file}: {size:.0f} kB{', in place of an older tape' if replaces else ''}")

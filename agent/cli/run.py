@@ -54,12 +54,12 @@ class TapeEnd:
     """A listener of the poller that says once that a tape has run out."""
 
     ended: Callable[[], bool]
-    told: bool = False
+    said: bool = False
 
     def __call__(self, _: Snapshot) -> None:
         """Look after a tick."""
-        if not self.told and self.ended():
-            self.told = True
+        if not self.said and self.ended():
+            self.said = True
             means = "its last answers stay, and what is told of now is told of them"
             log.warning(LogEvent("tape_ended", means=means))
 
@@ -131,7 +131,7 @@ async def _serve(duty: BackgroundTask) -> None:
     reloading = asyncio.create_task(duty.reload.run())
     stop = asked_to_end()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, duty.reload.ask)
-    tasks = ticking, reloading, server.watching
+    tasks = ticking, reloading
     duty.web.watch()
     await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     duty.notify_socket.send(STOPPING)
@@ -162,10 +162,10 @@ async def _listen(duty: BackgroundTask) -> Server:
         agent.clock,
         awaited=poller.waiting_for,
         feed=duty.feed,
-        jobs=lambda: agent.jobs.told,
+        jobs=lambda: agent.jobs.current,
         hours=duty.hours.document,
         dcgm=dcgm,
-        middlewares=(access.middleware(),),
+        middlewares=(access.admit,),
     )
     app.on_response_prepare.append(access.add_headers)
     poller.listeners += [app[AGENT].scrapes.tick, dcgm.tick]
@@ -187,7 +187,7 @@ def tell_started(server: Server, web: WebFile, listen: str) -> None:
     """Say where the agent serves, and what is doubtful about that."""
     log.info(LogEvent("started", version=__version__, listen=listen))
     if web.now.config.http2:
-        log.info(LogEvent("http1_only", file=web.path))
+        log.info(LogEvent("http1_only", file=web.now.path))
     if not server.is_local and not web.now.is_guarded:
         advice = "whoever reaches it can read it; --web.config.file sets TLS and passwords"
         log.warning(LogEvent("listening_unguarded", listen=listen, advice=advice))

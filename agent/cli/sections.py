@@ -1,6 +1,6 @@
 """Every section of the configuration, in the order of `deploy/config.toml`.
 
-A room that is configured declares its section, and is added here.
+A package that is configured declares its section; the section is added here.
 """
 
 from agent.config.settings import Section

@@ -64,7 +64,7 @@ class StackPlan:
 def run(arguments: argparse.Namespace) -> int:
     """Start all, tell where it is, end all on Ctrl-C."""
     plan = plan_of(arguments)
-    asyncio.run(_until_told_to_end(plan, arguments.data))
+    asyncio.run(_until_signal(plan, arguments.data))
     return 0
 
 
@@ -145,7 +145,7 @@ def driver_answers() -> bool:
     return bool(found)
 
 
-async def _until_told_to_end(plan: StackPlan, data: Path | None) -> None:
+async def _until_signal(plan: StackPlan, data: Path | None) -> None:
     loop = asyncio.get_running_loop()
     stop = loop.create_future()
     for number in ENDS:
@@ -212,16 +212,16 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
 
     usual = files.FLEET_SCRAPE_SECONDS if plan.fleet else files.SCRAPE_SECONDS
     interval, scale = max(usual / plan.speed, files.LEAST_SCRAPE_SECONDS), 1 / plan.speed
-    told = plan.settings
-    if told[AlertThresholds].grafana == AlertThresholds().grafana:  # ours, where it is installed
+    settings, usual_alerts = plan.settings, AlertThresholds()
+    if settings[AlertThresholds].grafana == usual_alerts.grafana:  # ours, where it is installed
         ours = f"http://{LOOPBACK}:{ports.grafana}" if plan.binaries.grafana else ""
-        told = told.including(replace(told[AlertThresholds], grafana=ours))
-    rule_files = {f"rules/{name}": text for name, text in rules(told, scale).items()}
+        settings = settings.including(replace(settings[AlertThresholds], grafana=ours))
+    rule_files = {f"rules/{name}": text for name, text in rules(settings, scale).items()}
     if plan.simulated:  # nobody is woken for a machine that does not exist
-        told = told.including(Receivers())
+        settings = settings.including(Receivers())
     texts = {
         **rule_files,
-        **alertmanager(told, scale),
+        **alertmanager(settings, scale),
         "prometheus.yaml": files.prometheus(
             ports, interval, list(rule_files), fleet=bool(plan.fleet)
         ),

@@ -16,7 +16,7 @@ def view_of(agent: Agent, hardware: Hardware) -> View:
         system=lambda: agent.recognise(agent.gpus.inventory),
         uptime=lambda: uptime(hardware.host.files),
         clock=agent.clock,
-        jobs=lambda: agent.jobs.told,
+        jobs=lambda: agent.jobs.current,
         simulated=hardware.simulated,
         host=gethostname(),
     )

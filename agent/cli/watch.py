@@ -160,8 +160,8 @@ class Screen:
             print("\n".join([*lines, ""]), flush=True)
             return
         cut = [*lines[: size.lines - 2][: len(lines) - 1], lines[-1]]  # the keys stay in sight
-        told = list(self._styled(cut, frame))
-        print(HOME + "\n".join(line + TO_END for line in told) + CLEAR, end="", flush=True)
+        styled = list(self._styled(cut, frame))
+        print(HOME + "\n".join(line + TO_END for line in styled) + CLEAR, end="", flush=True)
 
     def _styled(self, lines: Iterable[str], frame: Document) -> Iterator[str]:
         colour = LEVELS.get(frame["level"], BOLD)

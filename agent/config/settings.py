@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Settings of one room: a field is a key, its type what is expected, its default the default.
+    """Settings of a package: a field is a key, its type what is expected, its default the default.
 
     `table` is the TOML table that the keys stand in, empty for the top of the file; sections may
     share one. `at_start` names the keys of which another value needs a restart.

@@ -45,7 +45,7 @@ class ReplacingFile:
         self._path = path
         self._place = placed(path)
         check_target(self._place)
-        with self._told():
+        with self._as_bad_input():
             name, folder = self._place.name, self._place.parent
             self._handle, self._beside = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
 
@@ -58,7 +58,7 @@ class ReplacingFile:
 
     def reserve(self, size: int) -> None:
         """Take so many bytes of the disk; raises NoRoom where it has less."""
-        with self._told():
+        with self._as_bad_input():
             os.posix_fallocate(self._handle, 0, size)
 
     @property
@@ -68,7 +68,7 @@ class ReplacingFile:
 
     def replace(self, content: bytes, mode: int = 0o600) -> None:
         """Put the content at `path`; after NoRoom, less may be tried."""
-        with self._told():
+        with self._as_bad_input():
             os.lseek(self._handle, 0, os.SEEK_SET)
             left = memoryview(content)
             while left:
@@ -79,7 +79,7 @@ class ReplacingFile:
             Path(self._beside).replace(self._place)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _as_bad_input(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

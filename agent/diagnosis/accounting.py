@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
-from agent.diagnosis.account import DiskPauses, LaunchPrice, SecondsByState
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import Found
+from agent.diagnosis.facts import Grounds
 from agent.diagnosis.gpu_memory import GpuMemory
 from agent.diagnosis.rules import WORKS_AT_ALL, doubts
+from agent.diagnosis.state_seconds import DiskPauses, LaunchPrice, SecondsByState
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
 from agent.errors import LogEvent
@@ -48,7 +48,7 @@ STATE = gauge(
     "dgx_gpu_state",
     "1 for the state and cause with the largest share of the last 10 seconds, 0 for every other "
     "pair; a new pair must lead for 3 seconds.",
-    "agent/diagnosis/account.py",
+    "agent/diagnosis/state_seconds.py",
     VERDICT_LABELS,
 )
 STATE_SECONDS = counter(
@@ -60,15 +60,15 @@ STATE_SECONDS = counter(
 )
 UNOBSERVED_SECONDS = counter(
     "dgx_gpu_unobserved_seconds_total",
-    "Seconds since the agent met the GPU of which nothing can be said: its activity was not known, "
-    "or ticks were missed.",
+    "Seconds without a state since the agent first saw the GPU: its activity was not known, or "
+    "ticks were missed.",
     "agent/diagnosis/accounting.py",
     GPU_LABELS,
 )
 WAITS_FOR = counter(
     "dgx_gpu_waits_for_seconds_total",
     "Seconds for which this GPU waited, idle or with kernels that spin, for a GPU of the same job "
-    "that came later; the label culprit is the UUID of that GPU.",
+    "that was late; the label culprit is the UUID of that GPU.",
     "agent/diagnosis/active_share.py",
     (*GPU_LABELS, "culprit"),
 )
@@ -90,9 +90,9 @@ class Account:
     waits: dict[str, float] = field(default_factory=dict)  # s of waiting by UUID of the culprit
     verdict: Verdict | None = None
     at: float | None = None  # of the last tick
-    told: bool = False  # whether its failure was logged
+    failure_logged: bool = False  # whether its failure was logged
     failure: Failure | None = None  # why its second could not be divided, where a rule failed
-    _found: dict[Pair, Found] = field(default_factory=dict)
+    _found: dict[Pair, Grounds] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
 
     def enter(self, e: Evidence | None, division: Division | None, now: float) -> None:
@@ -122,14 +122,16 @@ class Account:
         leader = self.booked.leader
         if leader is None:
             return None
+        grounds = self._found.get(leader)
         return Verdict(
             *leader,
             e.quality,
             self.booked.shares,
             since=self.booked.since,
-            evidence=self._found.get(leader, ()),
+            evidence=grounds.facts if grounds else (),
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,
+            rule=grounds.place if grounds else "",
         )
 
 
@@ -154,7 +156,7 @@ class Diagnosis:
         evidence: dict[GpuKey, Evidence] = {}
         for identity in inventory.gpus:
             account = self.accounts.setdefault(identity.uuid, Account())
-            account.told, account.failure = account.failure is not None, None
+            account.failure_logged, account.failure = account.failure is not None, None
             if identity.uuid not in inventory.lost:
                 self._look(identity.key, account, context, evidence, now)
         verdicts: dict[GpuKey, Verdict] = {}
@@ -201,9 +203,9 @@ class Diagnosis:
             return None
 
     def _fail(self, account: Account, gpu: GpuKey, failure: Failure) -> None:
-        if not account.told:
+        if not account.failure_logged:
             log.error(LogEvent("verdict_failed", gpu=gpu.index, error=str(failure)))
-        account.failure, account.told = failure, True
+        account.failure, account.failure_logged = failure, True
 
     def report(self, snapshot: Snapshot) -> Reading:
         """Accounts and verdicts of the GPUs that are there."""

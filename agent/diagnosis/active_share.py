@@ -184,15 +184,15 @@ def _useful(second: ActiveSecond, peer: ActiveSecond) -> float | None:
     if not peer.activity:
         return None
     pairs = ((second.dram, peer.dram, NO_DRAM), (second.tensor, peer.tensor, NO_TENSOR))
-    told = [
+    bounds = [
         min(1.0, mine * peer.activity / theirs)
         for mine, theirs, least in pairs
         if mine is not None and theirs is not None and theirs >= least
     ]
-    if not told:
+    if not bounds:
         return None
-    if max(told) - min(told) <= DIFFERENT_WORK or second.sm is None or peer.sm is None:
-        return told[0]
+    if max(bounds) - min(bounds) <= DIFFERENT_WORK or second.sm is None or peer.sm is None:
+        return bounds[0]
     spinning, working = sum(SPINNING_SM) / 2, peer.sm / peer.activity
     works = (second.sm - second.activity * spinning) / max(working - spinning, spinning)
     return min(1.0, max(0.0, works) + (second.payload or 0.0) / TRANSFER_RATE)

@@ -20,8 +20,8 @@ SUMMARIES: dict[Pair, str] = {
     (State.STARVED, Cause.DISK): "starved by disk",
     (State.STARVED, Cause.NETWORK): "starved by the network",
     (State.STARVED, Cause.CPU): "starved by the CPU",
-    (State.STARVED, Cause.HOST_THREAD): "limited by one launch thread",
-    (State.STARVED, Cause.UNKNOWN): "waiting, cause unknown",
+    (State.STARVED, Cause.HOST_THREAD): "starved by one host thread",
+    (State.STARVED, Cause.UNKNOWN): "starved, cause unknown",
     (State.COMMUNICATING, Cause.NVLINK): "communicating over NVLink",
     (State.COMMUNICATING, Cause.INFINIBAND): "communicating over InfiniBand",
     (State.COMMUNICATING, Cause.PCIE): "communicating with its peers over PCIe",
@@ -58,7 +58,7 @@ ADVICE: dict[Pair, str] = {
     "a notebook is as it should be. A job that should be at work waits for something that the host "
     "does not show, such as a service or a lock: profile it (py-spy, Nsight Systems).",
     (State.COMMUNICATING, Cause.NVLINK): "Overlap communication with work, send fewer or smaller "
-    "gradients, or accept it: the wire is at work.",
+    "gradients, or accept it: the links do what they can.",
     (State.COMMUNICATING, Cause.INFINIBAND): "Overlap communication with work, check that every "
     "port runs at its rate and that GPUDirect is in use.",
     (State.COMMUNICATING, Cause.PCIE): "Place the ranks of a job on GPUs that share NVLink or a "
@@ -66,7 +66,7 @@ ADVICE: dict[Pair, str] = {
 }
 """Nothing is said of pairs that are as they should be."""
 
-LET_IT = "let it finish, then write less often, in parts, beside the work, "
+LET_IT = "let it finish; then write less often, in parts, asynchronously, "
 
 BY_FACT: dict[FactKind, str] = {
     FactKind.JOB_MEMORY_PRESSURE: "Give the job more memory, or let it use less: fewer loaders, "
@@ -103,7 +103,7 @@ XID_ADVICE: dict[XidAction, str] = {
     XidAction.IGNORE: "Nothing needs to be done.",
     XidAction.WATCH: "Nothing at once: if it comes back within days, ask for service.",
     XidAction.RESTART_JOB: "Restart the job and tell its owner: most likely its program is at "
-    "fault, and the GPU only if the code follows it through several programs.",
+    "fault; suspect the GPU only if other programs on it end with the same code.",
     XidAction.RESTART_THEN_RESET: "Restart the job that was hit; reset the GPU when it is free.",
     XidAction.RESET_LATER: "Let jobs end, then reset the GPU (before Ampere, reload the driver).",
     XidAction.RESET: "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU); if it "

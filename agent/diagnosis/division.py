@@ -11,7 +11,7 @@ from agent.diagnosis.active_share import (
     not_computing,
 )
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, ratio, traffic
+from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, Grounds, ratio, traffic
 from agent.diagnosis.power_levels import low_together
 from agent.diagnosis.rules import cause_of, pageable
 from agent.diagnosis.tick_context import PathUse
@@ -28,7 +28,7 @@ HUNG_AFTER = 20.0
 STILL_AFTER = 5.0
 """The same where NCCL's counts stand still too."""
 
-TOGETHER = 0.75
+LOW_TOGETHER = 0.75
 """Share of the time at low power, for which another GPU's power is low too, from which they do the
 same: stages of a pipeline wait in turns."""
 
@@ -56,41 +56,44 @@ class Division:
     """
 
     parts: dict[Pair, float]
-    found: dict[Pair, Found] = field(default_factory=dict)
+    found: dict[Pair, Grounds] = field(default_factory=dict)
     spun: float = 0.0
     waits_for: GpuKey | None = None
 
 
 def divide_second(e: Evidence) -> Division:
     """Where the second of a GPU goes; its activity must be known."""
-    whole = _without_process(e) or _hung(e) or _held(e)
+    whole = without_process(e) or hung(e) or held(e)
     if whole is not None:
         return whole
     return _with_work(e)
 
 
-def _without_process(e: Evidence) -> Division | None:
+def without_process(e: Evidence) -> Division | None:
     """Without a process; what works all the same (graphics, another PID namespace) is busy."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
-    rests = (Fact(FactKind.NO_PROCESS if e.processes == 0 else FactKind.AT_REST),)
+    kind = FactKind.NO_PROCESS if e.processes == 0 else FactKind.AT_REST
+    rests = Grounds(without_process, (Fact(kind),))
     if active < e.context.thresholds.quiet:
         return Division({IDLE: 1.0}, {IDLE: rests})
     works = Fact(FactKind.WITHOUT_PROCESS, (ratio("activity", active),))
-    return Division({BUSY: active, IDLE: 1.0 - active}, {BUSY: (works,), IDLE: rests})
+    found = {BUSY: Grounds(without_process, (works,)), IDLE: rests}
+    return Division({BUSY: active, IDLE: 1.0 - active}, found)
 
 
-def _held(e: Evidence) -> Division | None:
+def held(e: Evidence) -> Division | None:
     held_after = e.context.thresholds.held_after
     if e.history.idle_for < held_after:
         return None
     there = () if e.processes is None else (Figure("processes", e.processes, None, COUNT),)
     quiet_for = Figure("quiet_for", e.history.idle_for, held_after, SECONDS)
-    return Division({HELD: 1.0}, {HELD: (Fact(FactKind.HOLDING, (*there, quiet_for)),)})
+    holding = Fact(FactKind.HOLDING, (*there, quiet_for))
+    return Division({HELD: 1.0}, {HELD: Grounds(held, (holding,))})
 
 
-def _hung(e: Evidence) -> Division | None:
+def hung(e: Evidence) -> Division | None:
     """A job of several GPUs of which each waits: nobody of them is left to wait for."""
     job = [e, *e.peers]
     if len(job) < 2 or len(job) < len(e.job):
@@ -103,68 +106,68 @@ def _hung(e: Evidence) -> Division | None:
         return None  # nothing ever joined them: a notebook on two GPUs, at rest
     kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
     time = Figure("time", e.history.waits_for, hung_after, SECONDS)
-    if e.gpu.uuid in standings.elsewhere:  # that host decides whether the rank works
-        return Division({PEER: 1.0}, {PEER: (Fact(kind, (time,)),)})
-    return Division({HUNG: 1.0}, {HUNG: (Fact(kind, (time,)),)})
+    # with a rank on another host, that host decides whether it works
+    pair = PEER if e.gpu.uuid in standings.elsewhere else HUNG
+    return Division({pair: 1.0}, {pair: Grounds(hung, (Fact(kind, (time,)),))})
 
 
 def _with_work(e: Evidence) -> Division:
     active = min(1.0, e.activity or 0.0)
-    copies = _host_copies(e)
+    copies = host_copies(e)
     if copies:
         pair = State.STARVED, Cause.PCIE
         lost = 1.0 - active if e.quality is SignalQuality.GPM else _at_lower_power(e)
-        of_copies = {pair: copies, BUSY: _works(e)}
+        of_copies = {pair: Grounds(host_copies, copies), BUSY: own_work(e)}
         return Division({pair: lost, BUSY: 1.0 - lost}, of_copies)
-    found: dict[Pair, Found] = {}
+    found: dict[Pair, Grounds] = {}
     parts: dict[Pair, float] = {}
     shares = _active(e)
     scale = active / shares.total if shares.total else 0.0
     own = shares.busy * scale
     transfers, waiting = shares.communicating * scale, shares.waiting * scale
     if transfers:
-        pair, facts = _transfers(e)
-        parts[pair], found[pair] = transfers, facts
-    elsewhere = _other_path(e) if waiting and shares.waits_for is None else None
+        pair, facts = communicates(e)
+        parts[pair], found[pair] = transfers, Grounds(communicates, facts)
+    elsewhere = communicates_elsewhere(e) if waiting and shares.waits_for is None else None
     if elsewhere is not None:
         pair, facts = elsewhere
         parts[pair] = parts.get(pair, 0.0) + waiting
-        found[pair] = facts
+        found[pair] = Grounds(communicates_elsewhere, facts)
         waiting = 0.0
     waits_for = shares.waits_for if waiting else None
     if waiting:
         parts[PEER] = waiting
-        found[PEER] = tuple(_waiting(e, shares))
-    for pair, share, facts in _throttled(e, own):
+        found[PEER] = Grounds(waits_for_peer, tuple(waits_for_peer(e, shares)))
+    for pair, share, facts in throttled(e, own):
         own -= share
-        parts[pair], found[pair] = share, facts
-    found[BUSY] = _works(e)
+        parts[pair], found[pair] = share, Grounds(throttled, facts)
+    found[BUSY] = own_work(e)
     parts[BUSY] = own
     if active < 1.0:
-        cause, facts = _lacks(e)
+        cause, grounds = _lacks(e)
         if cause is Cause.PEER:
-            waits_for = facts[0].gpu
+            waits_for = grounds.facts[0].gpu
         pair = State.STARVED, cause
         parts[pair] = parts.get(pair, 0.0) + 1.0 - active
-        found.setdefault(pair, facts)
+        found.setdefault(pair, grounds)
     return Division(parts, found, waiting, waits_for)
 
 
-def _works(e: Evidence) -> Found:
-    """What shows its own work; low clocks that somebody set are no loss, and are told."""
-    active = Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),))
-    if e.clock is None or e.clock >= e.context.thresholds.clock_low:
-        return (active,)
-    if e.clocks_set < e.context.thresholds.throttled:
-        return (active,)
-    return (active, Fact(FactKind.CLOCKS_SET, (ratio("sm_clock", e.clock),)))
+def own_work(e: Evidence) -> Grounds:
+    """What shows its own work; low clocks that somebody set are no loss, but are reported."""
+    facts: Found = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
+    limits = e.context.thresholds
+    low = e.clock is not None and e.clock < limits.clock_low
+    if low and e.clocks_set >= limits.throttled:
+        facts += (Fact(FactKind.CLOCKS_SET, (ratio("sm_clock", e.clock or 0.0),)),)
+    return Grounds(own_work, facts)
 
 
-def _lacks(e: Evidence) -> tuple[Cause, Found]:
+def _lacks(e: Evidence) -> tuple[Cause, Grounds]:
     """What the inactive share lacks: something of the host, or a peer in lock-step."""
-    cause, facts = cause_of(e)
-    late = _idle_for_peer(e) if cause is Cause.UNKNOWN else None
-    return (cause, facts) if late is None else (Cause.PEER, (late,))
+    cause, grounds = cause_of(e)
+    late = idle_for_peer(e) if cause is Cause.UNKNOWN else None
+    return (cause, grounds) if late is None else (Cause.PEER, Grounds(idle_for_peer, (late,)))
 
 
 def _active(e: Evidence) -> ActiveShares:
@@ -174,7 +177,7 @@ def _active(e: Evidence) -> ActiveShares:
     shares = _by_links(e)
     if shares.waiting or shares.communicating or (e.peers and e.history.nvlink_seen):
         return shares
-    without_work = not_computing(e.second) if _other_path(e) is not None else 0.0
+    without_work = not_computing(e.second) if communicates_elsewhere(e) is not None else 0.0
     return ActiveShares(shares.busy - without_work, 0.0, without_work)
 
 
@@ -201,7 +204,9 @@ def _by_power(e: Evidence) -> ActiveShares | None:
     that says nothing."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
-    if e.sm_underutilised and (payload >= limits.communicating or _other_path(e) is not None):
+    if e.sm_underutilised and (
+        payload >= limits.communicating or communicates_elsewhere(e) is not None
+    ):
         return ActiveShares(0.0, second.activity, 0.0)
     if not e.history.nvlink_seen:
         return None
@@ -234,7 +239,7 @@ def _slow_transfers(e: Evidence, shares: ActiveShares) -> ActiveShares:
             return shares
         cuts = mine.power.middle, theirs.power.middle
         together = low_together(mine.samples, theirs.samples, *cuts)
-        if together is None or together < TOGETHER:
+        if together is None or together < LOW_TOGETHER:
             return shares
     return ActiveShares(shares.busy, shares.communicating + shares.waiting, 0.0)
 
@@ -246,7 +251,7 @@ def _together(e: Evidence, peer: Evidence) -> bool:
     return in_lock_step(e.second, peer.second)
 
 
-def _host_copies(e: Evidence) -> Found:
+def host_copies(e: Evidence) -> Found:
     """Copies between host and GPU fill PCIe while next to no arithmetic is done."""
     wire = e.fullest("pcie")
     if wire is None or not e.sm_underutilised or e.pcie_peer_traffic:
@@ -270,10 +275,10 @@ def _at_lower_power(e: Evidence) -> float:
     return levels.lower_share if levels is not None and levels.distinct else 1.0
 
 
-def _transfers(e: Evidence) -> tuple[Pair, Found]:
+def communicates(e: Evidence) -> tuple[Pair, Found]:
     """Over which path the GPU transfers while it does nothing else."""
     pair, wire = (State.COMMUNICATING, Cause.NVLINK), e.nvlink
-    other = _other_path(e)
+    other = communicates_elsewhere(e)
     if other is not None and (wire is None or wire.ratio < e.context.thresholds.communicating):
         return other
     if wire is None:
@@ -282,7 +287,7 @@ def _transfers(e: Evidence) -> tuple[Pair, Found]:
     return pair, (Fact(FactKind.NVLINK_TRAFFIC, figures, (wire.direction,)), _work(e))
 
 
-def _other_path(e: Evidence) -> tuple[Pair, Found] | None:
+def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
     """InfiniBand that carries data both ways, or PCIe between GPUs, beside a GPU that waits.
 
     The ports belong to no GPU; reads from storage come one way, and leave its engines idle.
@@ -306,7 +311,7 @@ def _other_path(e: Evidence) -> tuple[Pair, Found] | None:
     return (State.COMMUNICATING, Cause.INFINIBAND), (fact, _work(e))
 
 
-def _waiting(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
+def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
     """What shows that kernels spin for a peer."""
     peer = next((p for p in e.peers if p.gpu == shares.waits_for), None)
     if peer is not None and peer.mean_activity < e.mean_activity - LEAST_WAIT:
@@ -322,7 +327,7 @@ def _waiting(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
     yield _work(e)
 
 
-def _idle_for_peer(e: Evidence) -> Fact | None:
+def idle_for_peer(e: Evidence) -> Fact | None:
     """Whether it rests, without spinning, while a peer in lock-step really works."""
     best = e.best_peer if e.history.nvlink_seen else None
     if best is None or best.work is None or e.work is None or not best.looks_busy:
@@ -336,7 +341,7 @@ def _idle_for_peer(e: Evidence) -> Fact | None:
     return Fact(FactKind.BUSIER_PEER, figures, gpu=best.gpu)
 
 
-def _throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
+def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
     """What low clocks take of the GPU's own work: its active share times the clock lost."""
     if e.clock is None or not e.clock_reference:
         return

@@ -1,6 +1,8 @@
 """What rules find: the kinds of facts that decide a verdict, or that could not be seen."""
 
+from collections.abc import Callable
 from enum import StrEnum
+from typing import NamedTuple
 
 from agent.model import Fact, Figure
 
@@ -11,6 +13,18 @@ Found = tuple[Fact, ...]
 """What speaks for a cause, the weightiest first; empty where nothing does."""
 
 NOTHING: Found = ()
+
+
+class Grounds(NamedTuple):
+    """What decided a share: the rule, a function of this package, and the facts that it found."""
+
+    rule: Callable[..., object]
+    facts: Found
+
+    @property
+    def place(self) -> str:
+        """File and function of the rule: `rules.py:loaders_run`."""
+        return f"{self.rule.__module__.rpartition('.')[2]}.py:{self.rule.__name__}"
 
 
 class FactKind(StrEnum):

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from agent.diagnosis.account import SecondsByState
 from agent.diagnosis.pulses import GpuPulse
+from agent.diagnosis.state_seconds import SecondsByState
 from agent.jobs.cures import LOST, PEER, cures
 from agent.jobs.grouping import JobGroup
 from agent.jobs.identity import JobLabels
@@ -114,7 +114,7 @@ class JobRecord:
         self._pace = (self._wall - self.wall) / (now - self.began) if now > self.began else 1.0
         if self._older is None:
             self._older = self._age(samples, now)
-        drawn = self._told(samples, power.POWER)
+        drawn = self._values(samples, power.POWER)
         if drawn:
             self.joules = (self.joules or 0.0) + sum(drawn) * seconds
         mine = {g.uuid: pulses[g.uuid] for g in self.group.gpus if g.uuid in pulses}
@@ -130,23 +130,23 @@ class JobRecord:
         """For how long it had run when it was met. What was read before its own processes were is
         the age of others: of the step of a Slurm job that ran on these GPUs before."""
         read = {int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS)}
-        ages = self._told(samples, workload.LIVES) if read & self.group.pids else []
+        ages = self._values(samples, workload.LIVES) if read & self.group.pids else []
         return max(0.0, max(ages) - (now - self.began)) if ages else None
 
-    def _told(self, samples: SampleStore, metric: Metric, *labels: str) -> list[float]:
+    def _values(self, samples: SampleStore, metric: Metric, *labels: str) -> list[float]:
         """The values of its GPUs that are known."""
         values = (samples.value(metric, *gpu.labels, *labels) for gpu in self.group.gpus)
         return [value for value in values if value is not None]
 
     def _agree(self, pulses: Mapping[str, GpuPulse]) -> None:
         """The step on which most of its GPUs agree; those that tell another one stand apart."""
-        told = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
-        middle = median(told.values()) if told else 0.0
-        near = {uuid for uuid, step in told.items() if abs(step / middle - 1) <= AGREE}
-        if 2 * len(near) <= len(told):
+        steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
+        middle = median(steps.values()) if steps else 0.0
+        near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= AGREE}
+        if 2 * len(near) <= len(steps):
             near = set()
-        self.apart = frozenset(told.keys() - near)
-        self.step = fmean(told[uuid] for uuid in near) if near else None
+        self.apart = frozenset(steps.keys() - near)
+        self.step = fmean(steps[uuid] for uuid in near) if near else None
         sure = [p.reading.confidence for u, p in pulses.items() if u in near and p.reading]
         self.confidence = fmean(sure) if sure else 0.0
         self.missed = min((pulse.missed for pulse in pulses.values()), default=0)
@@ -168,8 +168,8 @@ class JobRecord:
         whole = sum(total.values())
         return JobBin(
             now,
-            min(self._told(samples, clocks.CLOCK, "sm"), default=None),
-            max(self._told(samples, temperature.TEMPERATURE), default=None),
+            min(self._values(samples, clocks.CLOCK, "sm"), default=None),
+            max(self._values(samples, temperature.TEMPERATURE), default=None),
             {pair: part / whole for pair, part in total.items()} if whole > 0 else {},
             waits,
             neighbours,

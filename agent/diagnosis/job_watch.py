@@ -18,10 +18,10 @@ from agent.jobs.cures import LOST
 from agent.jobs.grouping import JobGroup, JobMember, groups
 from agent.jobs.hangs import Standstill, standstill
 from agent.jobs.identity import JobLabels
-from agent.jobs.job import Hang, Job, JobStandings, JobsTold, Receipt
+from agent.jobs.job import Hang, Job, JobStandings, Receipt, WatchedJobs
 from agent.jobs.lock_step import LockSteps, SentBytes
+from agent.jobs.nccl_exchange import NcclExchange
 from agent.jobs.nccl_jobs import LocalJob
-from agent.jobs.nccl_told import NcclExchange
 from agent.jobs.speed import JobSpeed
 from agent.model import (
     GPU_LABELS,
@@ -61,7 +61,7 @@ REFERENCE = gauge(
 )
 HUNG = gauge(
     "dgx_gpu_hung_info",
-    "1 for each rank that a hung job waits for, with its process and host as NCCL tells them; gpu "
+    "1 for each rank that a hung job waits for, with its process and host as NCCL reports; gpu "
     "and uuid are empty where its GPU is on another host.",
     "NCCL's RAS service on localhost:28028",
     (*GPU_LABELS, "rank", "pid", "host"),
@@ -94,7 +94,7 @@ class JobWatch:
     exchange: NcclExchange
     standings: JobStandings
     configuration: Configuration
-    told: JobsTold = field(default_factory=JobsTold)
+    current: WatchedJobs = field(default_factory=WatchedJobs)
     _records: list[JobRecord] = field(default_factory=list)
     _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=KEPT))
     _keys: dict[int, tuple[int, str]] = field(default_factory=dict)  # by pid: inner pid, key
@@ -118,7 +118,7 @@ class JobWatch:
         )
         self._judge(snapshot)
         price = self.configuration.current[CostConfig].gpu_hour
-        self.told = JobsTold(
+        self.current = WatchedJobs(
             tuple(self._job(record, snapshot, price) for record in self._records),
             tuple(self._ended),
         )
@@ -127,7 +127,7 @@ class JobWatch:
     def report(self, snapshot: Snapshot) -> Reading:
         """The reference of each GPU's steps, and whom hung jobs wait for."""
         out = Out(snapshot.at)
-        for job in self.told.running:
+        for job in self.current.running:
             for gpu in job.receipt.gpus if job.reference else ():
                 out.add(REFERENCE, job.reference or 0.0, *gpu.labels)
             for culprit in job.hang.culprits if job.hang else ():
@@ -145,7 +145,7 @@ class JobWatch:
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
         """Every process on a GPU; what /proc does not tell at the moment, it told before."""
-        for _, _, pid, inner, key in samples.all(workload.JOB_PROCESS):
+        for _, _, pid, inner, key, _ in samples.all(workload.JOB_PROCESS):
             self._keys[int(pid)] = int(inner), key
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]
         alive = {pid for _, _, pid in there}
@@ -165,7 +165,7 @@ class JobWatch:
                 for rank in communicator.ranks
                 if rank.pid in inner
             }
-            for readings in self.exchange.told.readings.values()
+            for readings in self.exchange.latest.readings.values()
         ]
 
     def _grouped(self, members: list[JobMember], samples: SampleStore) -> list[JobGroup]:
@@ -239,7 +239,7 @@ class JobWatch:
 
     def _judge(self, snapshot: Snapshot) -> None:
         """Who may hang, what NCCL says of it, and whom to ask about."""
-        told, suspected = self.exchange.told, False
+        latest, suspected = self.exchange.latest, False
         still: set[str] = set()
         elsewhere: set[str] = set()
         self._hangs = {}
@@ -248,7 +248,7 @@ class JobWatch:
             stands = Standstill()
             if self._suspect(record):
                 suspected = True
-                stands = standstill(told.readings.get(record.id, ()), record.group)
+                stands = standstill(latest.readings.get(record.id, ()), record.group)
             if stands.still and stands.culprits:
                 still |= uuids
             if stands.elsewhere:
@@ -284,14 +284,14 @@ class JobWatch:
         verdicts = [snapshot.verdicts.get(gpu) for gpu in gpus]
         called = all(v is not None and v.state is State.HUNG for v in verdicts)
         stuck = bool(stands.still and stands.culprits) and not stands.elsewhere
-        told = stuck and waits >= STILL_AFTER
-        if len(record.group.gpus) < 2 or not waits or not (called or told):
+        counts_stand = stuck and waits >= STILL_AFTER
+        if len(record.group.gpus) < 2 or not waits or not (called or counts_stand):
             return None
         return record.wall_at(snapshot.at - waits)
 
     def _job(self, record: JobRecord, snapshot: Snapshot, price: float) -> Job:
         pulses = [self.pulses.pulses.get(gpu.uuid) for gpu in record.group.gpus]
-        unheard = self.exchange.told.unheard.get(record.id)
+        unheard = self.exchange.latest.unheard.get(record.id)
         return Job(
             receipt=record.receipt(snapshot.at, price),
             tie=record.group.tie,
@@ -333,8 +333,8 @@ def _names(group: JobGroup, samples: SampleStore) -> tuple[str, JobLabels] | Non
 
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
     """Why a job has no step: what most of its GPUs say."""
-    told = [p.reading.reason for p in pulses if p is not None and p.reading and p.reading.reason]
-    return REASONS[max(told, key=told.count)][0] if told else Reason.NOT_ENOUGH
+    reasons = [p.reading.reason for p in pulses if p is not None and p.reading and p.reading.reason]
+    return REASONS[max(reasons, key=reasons.count)][0] if reasons else Reason.NOT_ENOUGH
 
 
 def _hang(stands: Standstill, since: float) -> Hang:
@@ -349,7 +349,7 @@ def summary(receipt: Receipt) -> dict[str, str | float | None]:
     """A receipt in one line of the journal."""
     lost = {pair: part for pair, part in receipt.seconds.items() if pair[0] in LOST}
     worst = max(lost, key=lambda pair: lost[pair], default=None)
-    told: dict[str, str | float | None] = {
+    values: dict[str, str | float | None] = {
         "job": receipt.name or receipt.id,
         "gpus": ",".join(str(gpu.index) for gpu in receipt.gpus),
         "seconds": round(receipt.lasted),
@@ -363,4 +363,4 @@ def summary(receipt: Receipt) -> dict[str, str | float | None]:
         "joules": None if receipt.joules is None else round(receipt.joules),
         "cost": None if receipt.cost is None else round(receipt.cost, 2),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}

@@ -23,6 +23,7 @@ from agent.diagnosis.facts import (
     SECONDS,
     FactKind,
     Found,
+    Grounds,
     ratio,
     traffic,
 )
@@ -332,9 +333,11 @@ RULES = (
 )
 
 
-def cause_of(e: Evidence) -> tuple[Cause, Found]:
+def cause_of(e: Evidence) -> tuple[Cause, Grounds]:
     """What the inactive share of this GPU's second lacks, and what shows it."""
-    return next((rule.cause, found) for rule in RULES if (found := rule.find(e)))
+    return next(
+        (rule.cause, Grounds(rule.find, found)) for rule in RULES if (found := rule.find(e))
+    )
 
 
 def doubts(e: Evidence) -> Iterator[Fact]:

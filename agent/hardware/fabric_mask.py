@@ -18,7 +18,7 @@ CONFIGURATION_SHIFT, CONFIGURATION_RIGHT = 8, 1
 def health(mask: int) -> Iterator[tuple[str, bool]]:
     """What the mask tells, each kind with whether it holds."""
     for kind, shift in HEALTH_SHIFTS.items():
-        if told := mask >> shift & 0x3:
-            yield kind, told == 1
-    if told := mask >> CONFIGURATION_SHIFT & 0xF:
-        yield "incorrect_configuration", told != CONFIGURATION_RIGHT
+        if value := mask >> shift & 0x3:
+            yield kind, value == 1
+    if value := mask >> CONFIGURATION_SHIFT & 0xF:
+        yield "incorrect_configuration", value != CONFIGURATION_RIGHT

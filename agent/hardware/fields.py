@@ -14,17 +14,17 @@ MODULE = 1
 
 
 class FieldId(IntEnum):
-    """`nvmlDeviceGetFieldValues` ids with the unit that NVML gives."""
+    """`nvmlDeviceGetFieldValues` ids, in their order, with the unit that NVML gives."""
 
+    POWER_CAP_TIME = 74  # ns, as all times below
+    SYNC_BOOST_TIME = 76
+    BOARD_LIMIT_TIME = 77
+    RELIABILITY_TIME = 79
     MEMORY_TEMPERATURE = 82  # degrees Celsius
     NVLINK_DATA_TRANSMITTED = 138  # KiB of payload
     NVLINK_DATA_RECEIVED = 139
     NVLINK_RAW_TRANSMITTED = 140  # KiB on the wire: payload plus protocol
     NVLINK_RAW_RECEIVED = 141
-    POWER_CAP_TIME = 74  # ns, as all times below
-    SYNC_BOOST_TIME = 76
-    BOARD_LIMIT_TIME = 77
-    RELIABILITY_TIME = 79
     NVLINK_REPLAYS = 161  # scope: link
     NVLINK_RECOVERIES = 162
     NVLINK_CRC_ERRORS = 163
@@ -33,9 +33,7 @@ class FieldId(IntEnum):
     C2C_SPEED = 172  # MB/s
     POWER_NOW = 186  # mW; scope 1: the module with its CPU
     POWER_LIMIT = 190
-    NVLINK5_PACKETS_TRANSMITTED = 201  # scope: link, as up to 222
-    NVLINK5_TRANSMITTED = 202  # bytes
-    NVLINK5_PACKETS_RECEIVED = 203
+    NVLINK5_TRANSMITTED = 202  # bytes; scope: link, as up to 222
     NVLINK5_RECEIVED = 204
     NVLINK5_MALFORMED_PACKETS = 206
     NVLINK5_BUFFER_OVERRUNS = 207
@@ -50,10 +48,12 @@ class FieldId(IntEnum):
     NVLINK5_EFFECTIVE_BER = 220
     NVLINK5_SYMBOL_ERRORS = 221
     NVLINK5_SYMBOL_BER = 222
+    RECOVERY_ACTION = (
+        230  # 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 restart IMEX
+    )
     C2C_INTERRUPTS = 231
     C2C_REPLAYS = 232
     C2C_REPLAYS_AGAIN = 233
-    RECOVERY_ACTION = 230  # 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset
     SOFTWARE_THERMAL_TIME = 269
     HARDWARE_THERMAL_TIME = 270
     POWER_BRAKE_TIME = 271
@@ -62,7 +62,7 @@ class FieldId(IntEnum):
 # NVLink 5 in nvml.h of R610, id by id; each of one link.
 #
 # id        what                                   read by, or why not
-# 201, 203  packets sent, received                 nvlink_quality
+# 201, 203  packets sent, received                 no: their bytes are counted
 # 202, 204  bytes sent, received                   nvlink, where 138 and 139 are refused
 # 205       packets of management dropped          no: nothing of a job goes there
 # 206-212   malformed, overrun, receive, remote,   nvlink, dgx_nvlink_errors_total

@@ -147,10 +147,10 @@ class CommunicatorDraft:
     def count_rank(self, found: re.Match[str]) -> None:
         self._tell(found[1], found, self._counted(found[2], 1))
 
-    def _counted(self, told: str | None, ranks: int) -> Note:
+    def _counted(self, number: str | None, ranks: int) -> Note:
         if not self._kind:  # the line that says what is counted was lost
             return _nothing
-        tally = _Tally(self._kind, int(told or 0), ranks)
+        tally = _Tally(self._kind, int(number or 0), ranks)
         self._tallies.append(tally)
 
         def note(number: int, rank: _RankDraft) -> None:

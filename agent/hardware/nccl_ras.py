@@ -257,7 +257,7 @@ class RasReader:
                 failures.append(None)
                 if not any(same_job(reply, answer) for answer in answers):
                     answers.append(reply)
-                missing -= self._mark_told(reply, missing)
+                missing -= self._mark_answered(reply, missing)
                 if not missing or not reply.lists_all:
                     break
         self._choose_form(failures[-1])
@@ -275,14 +275,14 @@ class RasReader:
         self._failed_reads = {pid: n for pid, n in self._failed_reads.items() if pid in wanted}
         return {pid for pid in wanted if self._failed_reads.get(pid, 0) < MOST_FAILURES}
 
-    def _mark_told(self, answer: NcclAnswer, missing: set[int]) -> set[int]:
+    def _mark_answered(self, answer: NcclAnswer, missing: set[int]) -> set[int]:
         """The processes that an answer names; each other one has waited in vain once more."""
-        told = {process.pid for process in processes(answer)}
-        for pid in missing - told:
+        answered = {process.pid for process in processes(answer)}
+        for pid in missing - answered:
             self._failed_reads[pid] = self._failed_reads.get(pid, 0) + 1
-        for pid in told & self._failed_reads.keys():
+        for pid in answered & self._failed_reads.keys():
             del self._failed_reads[pid]
-        return told
+        return answered
 
     def _choose_form(self, failure: Unanswered | None) -> None:
         self._plain_rounds = max(self._plain_rounds - 1, 0)

@@ -63,9 +63,9 @@ class RealSchedulers:
         ids = _said("squeue", f"--nodelist={host}", *running).split()
         ids = [one for one in dict.fromkeys(ids) if one.isdecimal()][:MOST_JOBS]
         for new in set(ids) - self._known.keys():
-            told = _said("scontrol", "--details", "--oneliner", "show", "job", new).splitlines()
+            lines = _said("scontrol", "--details", "--oneliner", "show", "job", new).splitlines()
             # The first task of an array has the array's number, by which all tasks are shown.
-            self._known[new] = next((one for one in told if one.startswith(f"JobId={new} ")), "")
+            self._known[new] = next((one for one in lines if one.startswith(f"JobId={new} ")), "")
         self._known = {one: self._known[one] for one in ids}
         return list(self._known.values())
 

@@ -135,8 +135,8 @@ def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int]]:
                 places += numbers(part)
     user = keys.get("UserId", "").partition("(")[0]
     account = "" if keys.get("Account") == "(null)" else keys.get("Account", "")
-    told = (keys.get("JobId", ""), user, "slurm", keys.get("Partition", ""), account)
-    return JobLabels(*map(printable, told)), places
+    labels = (keys.get("JobId", ""), user, "slurm", keys.get("Partition", ""), account)
+    return JobLabels(*map(printable, labels)), places
 
 
 def of_pods(
@@ -162,7 +162,7 @@ def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
     same = next((one for one in alike if one.job_id == labels.job_id), None)
     if same is None:
         return labels
-    return JobLabels(*(told or own for told, own in zip(same, labels, strict=True)))
+    return JobLabels(*(known or own for known, own in zip(same, labels, strict=True)))
 
 
 def _names(labels: JobLabels) -> dict[str, str]:

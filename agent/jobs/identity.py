@@ -186,10 +186,10 @@ def called(origin: JobOrigin) -> tuple[str, str]:
     """What runs the process, and what that calls the job: its cgroup's word, else Slurm's or
     Apptainer's own in the environment."""
     kind, number = _runtime(origin)
-    told = origin.environment
-    if kind != "slurm" and told.get("SLURM_JOB_ID", "").isdecimal():
-        return "slurm", told["SLURM_JOB_ID"]
-    if kind == "process" and _image(told):
+    environment = origin.environment
+    if kind != "slurm" and environment.get("SLURM_JOB_ID", "").isdecimal():
+        return "slurm", environment["SLURM_JOB_ID"]
+    if kind == "process" and _image(environment):
         return "apptainer", ""
     return kind, number
 
@@ -197,25 +197,27 @@ def called(origin: JobOrigin) -> tuple[str, str]:
 def job_labels(origin: JobOrigin, title: str) -> JobLabels:
     """All that names the job of a process but its user; `title` where nothing else numbers it."""
     kind, number = called(origin)
-    told, found = origin.environment, _runtime(origin)
-    container = _image(told) or (found[1] if found[0] in CONTAINERS else "")
+    environment, found = origin.environment, _runtime(origin)
+    container = _image(environment) or (found[1] if found[0] in CONTAINERS else "")
     labels = JobLabels(job_id=number or title, runtime=kind, container=container)
     if kind == "slurm":
-        partition, account = (told.get(f"SLURM_JOB_{key}", "") for key in ("PARTITION", "ACCOUNT"))
+        partition, account = (
+            environment.get(f"SLURM_JOB_{key}", "") for key in ("PARTITION", "ACCOUNT")
+        )
         return labels._replace(partition=partition, account=account)
     if kind == "kubernetes":
         inside = IN_POD.search(origin.cgroup)
         return labels._replace(
-            pod=told.get("POD_NAME") or told.get("HOSTNAME") or number,
-            namespace=told.get("POD_NAMESPACE", ""),
+            pod=environment.get("POD_NAME") or environment.get("HOSTNAME") or number,
+            namespace=environment.get("POD_NAMESPACE", ""),
             container=inside[1] if inside else "",
         )
     return labels
 
 
-def _image(told: Mapping[str, str]) -> str:
+def _image(environment: Mapping[str, str]) -> str:
     """The image that Apptainer runs."""
-    return told.get("APPTAINER_NAME") or told.get("SINGULARITY_NAME") or ""
+    return environment.get("APPTAINER_NAME") or environment.get("SINGULARITY_NAME") or ""
 
 
 def title(origin: JobOrigin, command: Sequence[str]) -> str:

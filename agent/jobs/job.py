@@ -144,7 +144,7 @@ class Job:
     rates: tuple[float | None, ...] = ()
 
 
-class JobsTold(NamedTuple):
+class WatchedJobs(NamedTuple):
     """All jobs: running ones by their first GPU, ended ones the newest first."""
 
     running: tuple[Job, ...] = ()

@@ -60,18 +60,18 @@ UNNAMED = (
 )
 
 
-def match(jobs: Sequence[LocalJob], told: RasRound) -> MatchedJobs:
+def match(jobs: Sequence[LocalJob], ras: RasRound) -> MatchedJobs:
     """Say of each job which answer is its own: processes are known by their numbers."""
     matched: dict[str, NcclAnswer] = {}
     for job in jobs:
-        own = [a for a in told.answers if job.pids & {process.pid for process in processes(a)}]
+        own = [a for a in ras.answers if job.pids & {process.pid for process in processes(a)}]
         if not own and len(jobs) == 1:
-            own = [answer for answer in told.answers if _may_be(answer, job)]
+            own = [answer for answer in ras.answers if _may_be(answer, job)]
         if own:
             matched[job.key] = own[0]
     left = [job for job in jobs if job.key not in matched]
-    others = [answer for answer in told.answers if answer not in matched.values()]
-    return MatchedJobs(matched, tuple(_unmatched(job, told, others) for job in left))
+    others = [answer for answer in ras.answers if answer not in matched.values()]
+    return MatchedJobs(matched, tuple(_unmatched(job, ras, others) for job in left))
 
 
 def _may_be(answer: NcclAnswer, job: LocalJob) -> bool:
@@ -79,12 +79,12 @@ def _may_be(answer: NcclAnswer, job: LocalJob) -> bool:
     return not answer.lists_all and (answer.gpus is None or answer.gpus >= job.gpus)
 
 
-def _unmatched(job: LocalJob, told: RasRound, others: Sequence[NcclAnswer]) -> UnmatchedJob:
+def _unmatched(job: LocalJob, ras: RasRound, others: Sequence[NcclAnswer]) -> UnmatchedJob:
     if any(_may_be(answer, job) for answer in others):
         return UnmatchedJob(job.key, Unmatched.NOT_NAMED, UNNAMED)
-    if told.answers or told.failure is None:
+    if ras.answers or ras.failure is None:
         return UnmatchedJob(job.key, Unmatched.PORT_TAKEN, TAKEN)
-    return UnmatchedJob(job.key, told.failure.failure, told.failure.detail)
+    return UnmatchedJob(job.key, ras.failure.failure, ras.failure.detail)
 
 
 RETRY_AFTER = {
@@ -128,13 +128,13 @@ class RasSchedule:
         """Whether to ask now (monotonic seconds), with these jobs on the host."""
         return bool(self.worth_asking(jobs)) and now >= self._next[suspected]
 
-    def asked(self, began: float, told: RasRound) -> None:
+    def asked(self, began: float, ras: RasRound) -> None:
         """Note a round that began then, and let what failed have its rest."""
         self._next = {True: began + self._suspected, False: began + self._calm}
-        if told.failure is None or told.answers:
+        if ras.failure is None or ras.answers:
             return
-        failure = told.failure.failure
-        rested = began + told.seconds + RETRY_AFTER.get(failure, 0.0)
+        failure = ras.failure.failure
+        rested = began + ras.seconds + RETRY_AFTER.get(failure, 0.0)
         self._next[False] = max(self._next[False], rested)
         if failure in HOPELESS:
             self._next[True] = max(self._next[True], rested)

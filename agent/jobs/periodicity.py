@@ -173,18 +173,23 @@ class Peaks:
         ]
         for parts in range(int(period / 2), 1, -1):
             # Parts too short for the samples need only be possible: then nothing is told.
-            told = period / parts >= SHORTEST
-            if all(self._is_part(period, n / parts, wholes, told=told) for n in range(1, parts)):
+            long_enough = period / parts >= SHORTEST
+            if all(
+                self._is_part(period, n / parts, wholes, long_enough=long_enough)
+                for n in range(1, parts)
+            ):
                 return parts
         return 1
 
-    def _is_part(self, period: float, part: float, wholes: Sequence[float], *, told: bool) -> bool:
+    def _is_part(
+        self, period: float, part: float, wholes: Sequence[float], *, long_enough: bool
+    ) -> bool:
         """Whether the series is alike after this part of a period, wherever a lag shows it."""
         offs = []
         for number, whole in enumerate(wholes):
             place = period * (number + part)
             height = self.possible(place, self.near(place)[1])
-            if told:
+            if long_enough:
                 height = min(height, self.beside(place))
             offs.append((abs(place - int(place + 0.5)), height >= AS_HIGH_WITHIN * whole))
         return all(high for off, high in offs if off <= SHOWN) and min(offs)[1]

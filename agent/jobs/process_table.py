@@ -99,12 +99,12 @@ class ProcessTable:
         """Meet a process with its ancestors; raises OSError where it cannot be seen."""
         stat = processes.stat(self._files, pid)
         line = tuple(self._line(stat))
-        told = processes.environment(self._files, pid, identity.TOLD)
+        environment = processes.environment(self._files, pid, identity.TOLD)
         origin = identity.JobOrigin(
             line,
             self._leader(line[0]),
             processes.cgroup(self._files, pid),
-            {name: identity.printable(value) for name, value in told.items()},
+            {name: identity.printable(value) for name, value in environment.items()},
             next((processes.command(self._files, a.pid) for a in line if a.name == "conmon"), ()),
         )
         command = processes.command(self._files, identity.root(line).pid)

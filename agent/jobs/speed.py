@@ -70,9 +70,9 @@ class JobSpeed:
         if now - self._first <= HOUR:
             self._first_hour.append(rate)
         minute = list(self.rates)[-MINUTE_BINS:]
-        told = [one for one in minute if one is not None]
-        if len(told) == MINUTE_BINS:
-            self._best = max(self._best, sum(told) / MINUTE_BINS)
+        known = [one for one in minute if one is not None]
+        if len(known) == MINUTE_BINS:
+            self._best = max(self._best, sum(known) / MINUTE_BINS)
 
     def slower(self, step: float | None) -> bool:
         """Whether a step of this length is one of a job that has become slower."""

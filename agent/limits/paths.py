@@ -8,7 +8,7 @@ from typing import NamedTuple
 from agent.config.settings import Configuration, Settings
 from agent.errors import LogEvent
 from agent.limits.configured import LimitsConfig
-from agent.limits.resolution import LimitInputs, Limits, PathFigures, PathKey, resolve, survey
+from agent.limits.resolution import LimitInputs, Limits, PathFigures, PathKey, find_paths, resolve
 from agent.model import (
     EXPIRY_INTERVALS,
     Absent,
@@ -54,7 +54,7 @@ SPEC = gauge(
 RATIO = gauge(
     "dgx_bandwidth_ratio",
     "Traffic over the limit in this direction, a mean over the last reading; never clamped. NVLink "
-    "is judged by what is on the wire, where the GPU tells it.",
+    "is judged by payload plus protocol where the GPU counts both.",
     "the byte counters of the path; for hbm GPM's share of the memory bandwidth",
     PATH_LABELS,
 )
@@ -265,11 +265,11 @@ class PathMonitor:
             sheets = settings[MachineSpecs]
             system = sheets.system_of(self._inventory().gpus)
             machine = LimitInputs(samples, sheets.specs, system, configured)
-            found = survey(machine)
+            found = find_paths(machine)
             self._note(configured, found, snapshot)
-            told = [f for f in found if settings[NvlinkConfig].per_link or not f.key.is_link]
-            self.bandwidth.limits = resolve(machine, told)
-            self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in told if f.spec}
+            kept = [f for f in found if settings[NvlinkConfig].per_link or not f.key.is_link]
+            self.bandwidth.limits = resolve(machine, kept)
+            self.bandwidth.specs = {f.key: f.spec.bytes_per_second for f in kept if f.spec}
             self.bandwidth.unlimited.clear()
             self.bandwidth.forget(snapshot.at)
         self.bandwidth.observe(samples)
@@ -284,12 +284,12 @@ class PathMonitor:
         """See which limits name a device that is not here: a mistake, or it is plugged in later."""
         here = {(key.path, key.device, key.direction) for key, *_ in found}
         self._without = sorted(configured.keys() - here)
-        met = snapshot.tick >= REFRESH
-        for limit in self._without if met else ():
+        settled = snapshot.tick >= REFRESH
+        for limit in self._without if settled else ():
             if limit not in self._logged:
                 names = zip(("path", "device", "direction"), limit, strict=True)
                 log.warning(LogEvent("limit_without_device", **dict(names)))
-        self._logged = set(self._without) if met else set()
+        self._logged = set(self._without) if settled else set()
 
     def report(self, snapshot: Snapshot) -> Reading:
         """What is known of every path at this tick."""

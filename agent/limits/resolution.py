@@ -9,7 +9,7 @@ from agent.model import GpuKey
 from agent.series import SampleStore
 from agent.sources import clocks, disk, gpu, infiniband, memory, network, nvlink, pcie
 from agent.specs import GpuSpec, SpecBandwidth, Specs, SystemSpec
-from agent.specs.wires import PCIE_SOURCE, pcie_bytes_per_second
+from agent.specs.pcie_rates import PCIE_SOURCE, pcie_bytes_per_second
 
 BOTH = ("transmit", "receive")
 DOUBLE_RATE = 2  # HBM moves data on both edges of its clock
@@ -87,11 +87,20 @@ class PathFigures(NamedTuple):
     hardware: Limit | None
 
 
-def planned(bandwidth: SpecBandwidth | None, times: float = 1.0) -> Limit | None:
-    """A figure of a spec sheet, taken so many times, as a limit."""
+def of_sheet(bandwidth: SpecBandwidth | None) -> Limit | None:
+    """A figure of a spec sheet as a limit."""
     if bandwidth is None:
         return None
-    return Limit(bandwidth.bytes_per_second * times, "spec", bandwidth.source)
+    return Limit(bandwidth.bytes_per_second, "spec", bandwidth.source)
+
+
+def links_of_sheets(links: float, one: SpecBandwidth | None) -> Limit | None:
+    """So many links, by the system's sheet where it is known, each as the GPU's sheet says."""
+    if one is None:
+        return None
+    speed = one.bytes_per_second
+    source = f"{links:.0f} links of {speed / 1e9:g} GB/s: {one.source}"
+    return Limit(links * speed, "spec", source)
 
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -103,10 +112,11 @@ def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
             speed = spec.bytes_per_second if spec else nvlink.USUAL_LINK_SPEED
             source = f"{up:.0f} active links of {speed / 1e9:g} GB/s"
             key = PathKey("nvlink", f"gpu{index}", index, uuid, direction)
-            yield PathFigures(key, planned(spec, links), Limit(up * speed, "hardware", source))
+            hardware = Limit(up * speed, "hardware", source)
+            yield PathFigures(key, links_of_sheets(links, spec), hardware)
             for link in machine.links_to_gpus.get((index, uuid), ()):
                 one = key._replace(device=f"gpu{index}:{link}")
-                yield PathFigures(one, planned(spec), Limit(speed, "hardware", "one link"))
+                yield PathFigures(one, of_sheet(spec), Limit(speed, "hardware", "one link"))
 
 
 def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -123,7 +133,7 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
         for direction in BOTH:
             spec = sheet.bandwidth("pcie", direction) if sheet else None
             key = PathKey("pcie", f"gpu{index}", index, uuid, direction)
-            yield PathFigures(key, planned(spec), carries)
+            yield PathFigures(key, of_sheet(spec), carries)
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -138,7 +148,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
         sheet = machine.sheets.get((index, uuid))
         spec = sheet.bandwidth("hbm", "total") if sheet else None
         key = PathKey("hbm", f"gpu{index}", index, uuid, "total")
-        yield PathFigures(key, planned(spec), carries)
+        yield PathFigures(key, of_sheet(spec), carries)
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -149,7 +159,7 @@ def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
         for direction in ("read", "write"):
             spec = machine.system_bandwidth("disk", direction) if holds_data else None
             key = PathKey("disk", labels["device"], "", "", direction)
-            yield PathFigures(key, planned(spec), None)
+            yield PathFigures(key, of_sheet(spec), None)
 
 
 def _network(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -160,7 +170,7 @@ def _network(machine: LimitInputs) -> Iterator[PathFigures]:
         for direction in BOTH:
             spec = machine.system_bandwidth("network", direction) if carries else None
             key = PathKey("network", device, "", "", direction)
-            yield PathFigures(key, planned(spec), carries)
+            yield PathFigures(key, of_sheet(spec), carries)
 
 
 def _infiniband(machine: LimitInputs) -> Iterator[PathFigures]:
@@ -169,7 +179,7 @@ def _infiniband(machine: LimitInputs) -> Iterator[PathFigures]:
         for direction in BOTH:
             spec = machine.system_bandwidth("infiniband", direction)
             key = PathKey("infiniband", f"{device}:{port}", "", "", direction)
-            yield PathFigures(key, planned(spec), Limit(rate, "hardware", source))
+            yield PathFigures(key, of_sheet(spec), Limit(rate, "hardware", source))
 
 
 PATHS: tuple[Callable[[LimitInputs], Iterator[PathFigures]], ...] = (
@@ -182,7 +192,7 @@ PATHS: tuple[Callable[[LimitInputs], Iterator[PathFigures]], ...] = (
 )
 
 
-def survey(machine: LimitInputs) -> list[PathFigures]:
+def find_paths(machine: LimitInputs) -> list[PathFigures]:
     """Every path of the machine."""
     return [found for path in PATHS for found in path(machine)]
 

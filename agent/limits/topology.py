@@ -48,8 +48,8 @@ def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | 
     if spec is None or graph is None or not whole(samples, spec.gpus):
         return []
     ends = far_ends(samples)
-    told = {gpu: sum(end.remote != "unknown" for end in found) for gpu, found in ends.items()}
-    if any(told[_key(labels)] != up for labels, up in samples.all(nvlink.LINKS).items()):
+    counts = {gpu: sum(end.remote != "unknown" for end in found) for gpu, found in ends.items()}
+    if any(counts[_key(labels)] != up for labels, up in samples.all(nvlink.LINKS).items()):
         return []
     strays = list(_strays(ends, "gpu" if graph.pairs else "switch"))
     return strays if strays or not graph.pairs else _differences(ends, graph)
@@ -105,9 +105,9 @@ def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
     """The pairs that differ under the best matching. A link counts as often as both its ends tell
     of it."""
     indices = sorted(key.index for key in ends)
-    told = Counter((key.index, end.gpu) for key in ends for end in ends[key])
+    counts = Counter((key.index, end.gpu) for key in ends for end in ends[key])
     found = {
-        (a, b): min(told[one, other], told[other, one])
+        (a, b): min(counts[one, other], counts[other, one])
         for a, one in enumerate(indices)
         for b, other in enumerate(indices)
         if a < b

@@ -39,8 +39,8 @@ def as_csv(report: Report) -> str:
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for row in report.rows:
-        told = row_document(row, report.price)
-        writer.writerow({name: _safe(value) for name, value in told.items()})
+        cells = row_document(row, report.price)
+        writer.writerow({name: _safe(value) for name, value in cells.items()})
     return text.getvalue()
 
 

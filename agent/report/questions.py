@@ -54,12 +54,12 @@ def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
     not name jobs. Raises NoAnswer."""
     now = time.time()
     begun = now - int(since[:-1]) * SPANS[since[-1]]
-    told = _get(f"{url.rstrip('/')}/api/v1/hours")
+    answer = _get(f"{url.rstrip('/')}/api/v1/hours")
     node = urllib.parse.urlsplit(url).hostname or url
     names = LABELS | {"node": ""}
     found: list[GpuTime] = []
     try:
-        for hour in told.get("hours", ()):
+        for hour in answer.get("hours", ()):
             if not begun - HOUR < hour["hour"] * HOUR <= now:
                 continue
             for row in hour["rows"]:
@@ -76,9 +76,9 @@ def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
 
 def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
     """The jobs that one agent watches, and the last 50 that ended. Raises NoAnswer."""
-    told = _get(f"{url.rstrip('/')}/api/v1/jobs")
+    answer = _get(f"{url.rstrip('/')}/api/v1/jobs")
     try:
-        receipts: list[Document] = [*told["running"], *told["ended"]]
+        receipts: list[Document] = [*answer["running"], *answer["ended"]]
         node = urllib.parse.urlsplit(url).hostname or url
         rows = [_row(one, by, node) for one in receipts if not job or job in _ids(one)]
     except (KeyError, TypeError, ValueError) as error:
@@ -108,9 +108,9 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
     return GpuTime(name, parts, receipt["joules"])
 
 
-def _parts(told: Mapping[str, float]) -> dict[Pair, float]:
+def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
     """Seconds by pair, of those that are known here."""
-    pairs = ((pair_of(*name.split("/")), seconds) for name, seconds in told.items())
+    pairs = ((pair_of(*name.split("/")), seconds) for name, seconds in seconds_by_pair.items())
     return {pair: float(seconds) for pair, seconds in pairs if pair is not None}
 
 
@@ -143,7 +143,8 @@ def _place(address: str) -> str:
 def _get(address: str) -> Any:
     parts = urllib.parse.urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadInput(f"{address.rpartition('@')[2]!r} is no address, expected http://HOST:PORT")
+        given = address.partition("/api/v1/")[0].rpartition("@")[2]
+        raise BadInput(f"{given!r} is not an address, expected http://HOST:PORT")
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
     request = urllib.request.Request(bare.geturl())  # noqa: S310
     if parts.username is not None:

@@ -102,13 +102,9 @@ def _driver(system: SystemModel, wanted: str) -> str:
 def _scenario(system: SystemModel, name: str) -> str:
     if not scenarios.parts(name):
         wrong = next((part for part in name.split("+") if not scenarios.parts(part)), name)
-        possible = scenarios.possible(system)
-        if near := get_close_matches(wrong, (*possible, *FAULTS), 2):
-            raise SimulationError(f"There is no scenario {wrong!r}: is it {' or '.join(near)}?")
-        raise SimulationError(
-            f"There is no scenario {wrong!r}, expected one of {', '.join(possible)}; or faults, "
-            f"joined by a plus: {', '.join(FAULTS)}."
-        )
+        near = get_close_matches(wrong, (*scenarios.possible(system), *FAULTS), 2)
+        hint = f"is it {' or '.join(near)}?" if near else "--help lists all, and all faults."
+        raise SimulationError(f"There is no scenario {wrong!r}: {hint}")
     missing = scenarios.missing(system, name)
     if missing:
         raise SimulationError(

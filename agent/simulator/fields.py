@@ -21,7 +21,6 @@ WRAP = 1 << 32
 HBM_WARMER = 3  # degrees Celsius
 LINK_VERSIONS = {7: 5, 9: 7, 10: 8}  # by architecture
 LATENCY = 3  # us
-PACKET = 256.0  # bytes
 CPU = 135.0  # W of a Grace and its memory: nvidia-smi of a GB200, module less both GPUs
 HEALTHY_BER = 0x010F
 """A bit error rate of 1e-15: exponent in the lowest byte, mantissa above it."""
@@ -106,10 +105,6 @@ def _drawn(c: FieldContext, watts: float) -> float:
     return (2 * watts + CPU if c.of_module else watts) * 1000
 
 
-def _packets(name: str) -> FieldAnswer:
-    return FieldAnswer(ULL, lambda c: c.over_links(name) / PACKET)
-
-
 def _moved(name: str) -> FieldAnswer:
     return FieldAnswer(ULL, lambda c: int(c.over_links(name)))
 
@@ -138,6 +133,7 @@ def _switch_links(c: FieldContext) -> float:
 
 
 ANSWERS: dict[int, FieldAnswer] = {
+    # ECC errors and retired pages
     1: _const(ULL, 1),
     2: _const(ULL, 1),
     3: _ecc(0, 0),
@@ -146,6 +142,7 @@ ANSWERS: dict[int, FieldAnswer] = {
     6: _ecc(1, 1),
     **{i: _const(ULL, 0) for i in (29, 30, 31)},
     **_old_link_errors(),
+    # Times of low clocks, by reason; memory temperature, energy
     **{i: _const(ULL, 0) for i in (74, 76, 77, 79)},
     75: FieldAnswer(ULL, lambda c: c.total("thermal")),
     78: FieldAnswer(ULL, lambda c: c.total("low")),
@@ -153,16 +150,19 @@ ANSWERS: dict[int, FieldAnswer] = {
     81: FieldAnswer(ULL, lambda c: c.total("thermal")),
     82: FieldAnswer(UINT, lambda c: round(c.gpu.celsius(c.now)) + HBM_WARMER),
     83: FieldAnswer(ULL, lambda c: c.total("energy") * 1000),
+    # NVLink: speeds, number; PCIe replays
     **{84 + link: _speed(link) for link in range(6)},
     90: _speed(0),
     91: FieldAnswer(UINT, lambda c: len(c.gpu.links)),
     94: FieldAnswer(UINT, lambda c: c.total("pcie_replays")),
     95: _const(UINT, 0),
     **{132 + link: _speed(6 + link) for link in range(6)},
+    # NVLink: bytes of data and on the wire
     138: FieldAnswer(ULL, lambda c: c.over_links("tx") / KIB),
     139: FieldAnswer(ULL, lambda c: c.over_links("rx") / KIB),
     140: FieldAnswer(ULL, lambda c: c.over_links("tx") * c.gpu.wire_per_payload / KIB),
     141: FieldAnswer(ULL, lambda c: c.over_links("rx") * c.gpu.wire_per_payload / KIB),
+    # Remapped rows; ends, errors and states of NVLinks
     142: _const(ULL, 0),
     143: FieldAnswer(ULL, lambda c: c.gpu.remap_failed + c.gpu.health.rows),
     144: _const(ULL, 0),
@@ -175,10 +175,12 @@ ANSWERS: dict[int, FieldAnswer] = {
     164: FieldAnswer(UINT, lambda c: _reported(c.gpu)),
     165: FieldAnswer(UINT, lambda c: c.gpu.active(c.gpu.links[c.scope])),
     166: FieldAnswer(UINT, lambda c: LINK_VERSIONS[c.gpu.model.architecture]),
+    # NVLink to the CPU; 173-182 are PCIe errors by kind (PCIE_COUNT_...)
     **{i: _const(UINT, 0) for i in (169, *range(173, 183))},
     170: FieldAnswer(UINT, lambda c: _c2c(c).number),
     171: _const(UINT, 1),
     172: FieldAnswer(UINT, lambda c: _c2c(c).reported),
+    # Power and its limits, energy, thresholds of temperature, bytes of PCIe
     185: FieldAnswer(UINT, lambda c: _drawn(c, c.gpu.buffers.usage(c.now))),
     186: FieldAnswer(UINT, lambda c: _drawn(c, c.gpu.buffers.watts(c.now))),
     187: FieldAnswer(UINT, lambda c: _limit(c) / 3.5),
@@ -193,9 +195,8 @@ ANSWERS: dict[int, FieldAnswer] = {
     196: _below("gpu_max"),
     197: FieldAnswer(UINT, lambda c: c.total("pcie_tx") * PCIE_OVERHEAD % WRAP),
     198: FieldAnswer(UINT, lambda c: c.total("pcie_rx") * PCIE_OVERHEAD % WRAP),
-    201: _packets("tx"),
+    # NVLink 5
     202: _moved("tx"),
-    203: _packets("rx"),
     204: _moved("rx"),
     **{i: _const(ULL, 0) for i in (*range(206, 213), 214, 221)},
     213: FieldAnswer(ULL, lambda c: c.over_links("recovery")),
@@ -203,6 +204,7 @@ ANSWERS: dict[int, FieldAnswer] = {
     219: FieldAnswer(ULL, lambda c: c.over_links("replay")),
     220: _const(ULL, HEALTHY_BER),
     222: _const(ULL, HEALTHY_BER),
+    # Recovery action; errors of the links to the CPU; times of low clocks again
     230: FieldAnswer(UINT, lambda c: c.gpu.health.recovery),
     **{i: _const(ULL, 0) for i in (231, 232, 233)},
     234: _const(UINT, 0),

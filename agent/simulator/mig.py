@@ -58,9 +58,9 @@ class SimulatedInstance:
     @property
     def memory(self) -> int:
         """Bytes: less than its share, where somebody has published how much."""
-        told = self.gpu.model.instances
-        if told:
-            return int(told[self.profile.slices - 1] * GIB)
+        sizes = self.gpu.model.instances
+        if sizes:
+            return int(sizes[self.profile.slices - 1] * GIB)
         return self.gpu.model.memory * self.profile.eighths // 8
 
     @property

@@ -234,7 +234,7 @@ FIELDS: dict[int, FieldRule] = _rules(
     ((191,), (535,), _from(VOLTA)),
     (range(193, 197), (550,), _from(ADA)),
     ((197, 198), (555,), _from(HOPPER)),
-    ((*range(201, 205), *range(206, 216), *range(219, 223)), (560,), _fifth_links),
+    ((202, 204, *range(206, 216), *range(219, 223)), (560,), _fifth_links),
     ((230,), (570,), _from(PASCAL)),
     ((231, 232, 233, 234), (570,), _c2c),
     ((251, 252, 253), (575,), _moved_violations),

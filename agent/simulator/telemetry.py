@@ -190,8 +190,8 @@ class SimulatedTelemetry(NvmlPart):
             refuse(refusals.NOT_FOUND)
         share = busy // len(gpu.processes)
         stamp = self.machine.micros(now)
-        told = {"timeStamp": stamp, "smUtil": share, "memUtil": 0, "encUtil": 0, "decUtil": 0}
-        return [pynvml.nvmlFriendlyObject({"pid": one.pid, **told}) for one in gpu.processes]
+        sample = {"timeStamp": stamp, "smUtil": share, "memUtil": 0, "encUtil": 0, "decUtil": 0}
+        return [pynvml.nvmlFriendlyObject({"pid": one.pid, **sample}) for one in gpu.processes]
 
     @device_call
     def nvmlDeviceGetTotalEccErrors(self, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:

@@ -14,7 +14,7 @@ from agent.polling.reads import PERMANENT, Out, Read
 ACTIVITY = gauge(
     "dgx_gpu_activity_ratio",
     "Share of time, 0-1, in which the GPU's compute or graphics engine was active; a mean since "
-    "the last reading. Bare copies do not count where GPM answers.",
+    "the last reading. Copies alone do not count where GPM is there.",
     "GPM graphics activity; without GPM nvmlDeviceGetSamples(GPU_UTILIZATION)",
     GPU_LABELS,
 )

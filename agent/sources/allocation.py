@@ -32,7 +32,7 @@ class AllocationConfig(Section, frozen=True):
 ALLOCATED = gauge(
     "dgx_gpu_allocated",
     "1 while a job or a container was given the GPU, whether it uses it or not, 0 while none was; "
-    "only where Slurm or the kubelet tell of it.",
+    "only where Slurm or the kubelet reports it.",
     "devices.list of Slurm's cgroups (version 1), SLURM_JOB_GPUS of a job's processes, scontrol, "
     "or the kubelet's pod-resources socket; /proc/driver/nvidia/gpus/*/information",
     GPU_LABELS,
@@ -71,7 +71,7 @@ class AllocationRead:
         self._allocations = allocations
         self._spawn = spawn
         self._asking = self._news = False
-        self._told: Given | None = None
+        self._from_scheduler: Given | None = None
         self._failing: dict[str, str] = {}  # by who was asked
 
     def every(self) -> float:
@@ -83,8 +83,8 @@ class AllocationRead:
             self._asking = True
             self._spawn(self._ask)
         self._news = False  # before it is looked at: it may be told in between
-        told = self._told
-        given = told if told is not None else self._seen()
+        scheduled = self._from_scheduler
+        given = scheduled if scheduled is not None else self._seen()
         self._allocations.given = given
         if given.hidden is None:
             raise Absent(Reason.MISSING, NOBODY)
@@ -102,13 +102,15 @@ class AllocationRead:
         config = self._options.settings[AllocationConfig]
         if config.slurm or (config.kubelet and names_in(self._files, dirname(config.kubelet))):
             return True
-        self._told = None
+        self._from_scheduler = None
         return False
 
     def _ask(self) -> None:
         try:
             found = [one for one in (self._of_slurm(), self._of_kubelet()) if one is not None]
-            self._told = Given(tuple(one for jobs in found for one in jobs), "") if found else None
+            self._from_scheduler = (
+                Given(tuple(one for jobs in found for one in jobs), "") if found else None
+            )
             self._news = True
         finally:
             self._asking = False
@@ -154,9 +156,11 @@ class AllocationRead:
             return Given()
         jobs, hidden = [], ""
         for number, folder in folders[:MOST_JOBS]:
-            gpus, told = self._of_job(folder, minors)
-            partition, account = (told.get(f"SLURM_JOB_{k}", "") for k in ("PARTITION", "ACCOUNT"))
-            user = told.get("user", "")
+            gpus, environment = self._of_job(folder, minors)
+            partition, account = (
+                environment.get(f"SLURM_JOB_{k}", "") for k in ("PARTITION", "ACCOUNT")
+            )
+            user = environment.get("user", "")
             if gpus is None:
                 hidden = UNKNOWN.format(number)
             else:
@@ -184,28 +188,28 @@ class AllocationRead:
         self, folder: str, minors: dict[int, str]
     ) -> tuple[frozenset[str] | None, dict[str, str]]:
         """The GPUs of a job, None where they are hidden, and what its environment tells."""
-        told = self._environment(folder)
+        environment = self._environment(folder)
         try:
             listed = allocation.allowed(read_text(self._files, f"{folder}/devices.list"))
         except Absent:
             listed = None
         if listed is not None:
-            return frozenset(minors[minor] for minor in listed & minors.keys()), told
-        if "SLURM_JOB_ID" not in told:
-            return None, told
-        places = allocation.numbers(told.get("SLURM_JOB_GPUS", ""))
-        return allocation.uuids(places, self._order(minors), minors), told
+            return frozenset(minors[minor] for minor in listed & minors.keys()), environment
+        if "SLURM_JOB_ID" not in environment:
+            return None, environment
+        places = allocation.numbers(environment.get("SLURM_JOB_GPUS", ""))
+        return allocation.uuids(places, self._order(minors), minors), environment
 
     def _environment(self, folder: str) -> dict[str, str]:
         """Of the first process of the job whose environment may be read, and its `user`."""
         for pid in self._pids(folder):
-            told = processes.environment(self._files, pid, TOLD)
-            if "SLURM_JOB_ID" in told:
+            environment = processes.environment(self._files, pid, TOLD)
+            if "SLURM_JOB_ID" in environment:
                 try:
                     uid = processes.uid(processes.status(self._files, pid))
                 except OSError:
                     continue
-                return told | {"user": "" if uid is None else self._login(uid)}
+                return environment | {"user": "" if uid is None else self._login(uid)}
         return {}
 
     def _pids(self, folder: str) -> Iterator[int]:

@@ -20,7 +20,7 @@ ELAPSED = counter(
 ACTIVE = counter(
     "dgx_gpu_sm_active_cycles_total",
     "SM cycles in which a warp was resident; their growth over that of "
-    "dgx_gpu_sm_elapsed_cycles_total is the SM activity of any time, without a gap.",
+    "dgx_gpu_sm_elapsed_cycles_total is the SM activity over any range, without a gap.",
     _METRIC.format(" 249"),
     GPU_LABELS,
 )

@@ -38,11 +38,11 @@ class FabricServiceRead:
     def _runs(self) -> bool:
         if self._pid and self._is_program(self._pid):
             return True
-        pids = [self._told(), *names_in(self._files, "/proc")]
+        pids = [self._from_pid_file(), *names_in(self._files, "/proc")]
         self._pid = next((pid for pid in pids if pid.isdigit() and self._is_program(pid)), "")
         return bool(self._pid)
 
-    def _told(self) -> str:
+    def _from_pid_file(self) -> str:
         try:
             return read_text(self._files, PID_FILE)
         except Absent:

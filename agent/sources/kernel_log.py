@@ -49,7 +49,7 @@ class KernelLogRead:
         self._xid = xid
         self._answers = answers
         self._switches: Counter[tuple[str, str, str]] = Counter()
-        self._told: dict[tuple[str, str, str], float] = {}
+        self._logged: dict[tuple[str, str, str], float] = {}
 
     def read(self, out: Out) -> None:
         """Every new line once."""
@@ -74,8 +74,8 @@ class KernelLogRead:
         severity = "fatal" if error.fatal else "non_fatal"
         key = error.switch, severity, str(error.code)
         self._switches[key] += 1
-        if now - self._told.get(key, -BURST) >= BURST:
-            self._told[key] = now
+        if now - self._logged.get(key, -BURST) >= BURST:
+            self._logged[key] = now
             event = LogEvent("sxid", switch=error.switch, sxid=error.code, severity=severity)
             log.error(event)
 

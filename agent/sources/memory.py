@@ -92,5 +92,5 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     memory = MemoryUse(gpu_context)
     yield gpu_context.table("memory", "bus", BUS, intervals.TOPOLOGY)
-    told = (USED, TOTAL, FREE, RESERVED)
-    yield gpu_context.read("memory", "use", told, memory.read, intervals.TICK)
+    metrics = (USED, TOTAL, FREE, RESERVED)
+    yield gpu_context.read("memory", "use", metrics, memory.read, intervals.TICK)

@@ -16,8 +16,8 @@ from agent.hardware.nccl_answer import REASONS, RasFailure
 from agent.hardware.nccl_ras import RanksReader
 from agent.jobs.collectives import NcclReading
 from agent.jobs.gpu_processes import Labels
+from agent.jobs.nccl_exchange import NcclExchange, NcclReport
 from agent.jobs.nccl_jobs import NcclHistory, RasSchedule, UnmatchedJob, match
-from agent.jobs.nccl_told import NcclExchange, NcclTold
 from agent.model import GPU_LABELS, Absent, ReadKey, Reason, counter
 from agent.polling import intervals
 from agent.polling.reads import Out, Read, ReadCost, fixed
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 COLLECTIVES = counter(
     "dgx_gpu_collectives_total",
     "Collectives that the process on this GPU has launched since its job began, of all kinds and "
-    "communicators, as NCCL tells it each 30 s (each 5 s while a hang is suspected); only of jobs "
+    "communicators, as NCCL reports every 30 s (every 5 s while a hang is suspected); only of jobs "
     "on several GPUs.",
     "NCCL's RAS service on localhost:28028 (NCCL 2.24 or newer)",
     GPU_LABELS,
@@ -88,18 +88,18 @@ class NcclWatch:
         exchange, now = self._exchange, self._clock.monotonic()
         self._schedule.enabled = self._enabled()
         if not self._schedule.enabled:
-            exchange.told = NcclTold()
+            exchange.latest = NcclReport()
             return
         jobs = self._schedule.worth_asking(exchange.jobs)
         if not self._schedule.due(now, jobs, suspected=exchange.suspected):
             return
-        told = self._reader.read({pid for job in jobs for pid in job.pids})
-        self._schedule.asked(now, told)
-        self.wall, self.cpu = self.wall + told.seconds, self.cpu + told.cpu
+        ras = self._reader.read({pid for job in jobs for pid in job.pids})
+        self._schedule.asked(now, ras)
+        self.wall, self.cpu = self.wall + ras.seconds, self.cpu + ras.cpu
         at = self._clock.monotonic()
-        self._history.add(at, told.answers)
-        found = match(jobs, told)
-        exchange.told = NcclTold(
+        self._history.add(at, ras.answers)
+        found = match(jobs, ras)
+        exchange.latest = NcclReport(
             at,
             {key: self._history.readings(answer) for key, answer in found.matched.items()},
             {job.key: job for job in found.unmatched},
@@ -123,14 +123,14 @@ class NcclCounts:
         if self._watch.inline:
             self._watch.poll()
         self._pay()
-        told = self._exchange.told
+        latest = self._exchange.latest
         for job in self._exchange.jobs:
             gpus = self._exchange.gpus.get(job.key, {})
-            unheard, readings = told.unheard.get(job.key), told.readings.get(job.key)
+            unheard, readings = latest.unheard.get(job.key), latest.readings.get(job.key)
             if unheard is not None:
                 for one in sorted(set(gpus.values())):
                     out.absent(COLLECTIVES, reason(unheard), *one)
-            elif readings and out.at - told.at <= HOLDS:
+            elif readings and out.at - latest.at <= HOLDS:
                 for one, count in sorted(_counts(readings[-1], gpus).items()):
                     out.add(COLLECTIVES, count, *one)
 

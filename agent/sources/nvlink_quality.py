@@ -1,4 +1,4 @@
-"""NVLink 5 (Blackwell): packets, and how well each link carries bits."""
+"""NVLink 5 (Blackwell): how well each link carries bits."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,40 +14,23 @@ from agent.sources.options import NvlinkConfig
 
 _COUNT = "nvmlDeviceGetFieldValues {}, scope link (Blackwell and newer, driver 560 and newer)"
 
-TRANSMITTED_PACKETS = counter(
-    "dgx_nvlink_link_transmitted_packets_total",
-    "Packets sent over one NVLink.",
-    _COUNT.format(201),
-    LINK_LABELS,
-)
-RECEIVED_PACKETS = counter(
-    "dgx_nvlink_link_received_packets_total",
-    "Packets received over one NVLink.",
-    _COUNT.format(203),
-    LINK_LABELS,
-)
 EFFECTIVE_ERRORS = counter(
     "dgx_nvlink_effective_errors_total",
-    "Errors that forward error correction left over; what they hit is sent again, so that they "
-    "cost time and lose nothing. A link that has many is about to fail.",
+    "Errors that forward error correction could not correct; the data is sent again, which costs "
+    "time and loses nothing. A link that has many is about to fail.",
     _COUNT.format(219),
     LINK_LABELS,
 )
 BIT_ERRORS = gauge(
     "dgx_nvlink_bit_error_ratio",
     "Bit errors of one NVLink over the bits that it carried: effective, after forward error "
-    "correction; symbol, after what was hit was sent again too.",
+    "correction; symbol, after retransmission too.",
     _COUNT.format("220 and 222"),
     (*LINK_LABELS, "kind"),
 )
 
-COUNTERS = {
-    TRANSMITTED_PACKETS: FieldId.NVLINK5_PACKETS_TRANSMITTED,
-    RECEIVED_PACKETS: FieldId.NVLINK5_PACKETS_RECEIVED,
-    EFFECTIVE_ERRORS: FieldId.NVLINK5_EFFECTIVE_ERRORS,
-}
 RATIOS = {"effective": FieldId.NVLINK5_EFFECTIVE_BER, "symbol": FieldId.NVLINK5_SYMBOL_BER}
-ALL = (*COUNTERS, BIT_ERRORS)
+ALL = (EFFECTIVE_ERRORS, BIT_ERRORS)
 
 EXPONENT, MANTISSA = 0xFF, 0xF
 """Bits of a bit error rate as the driver packs it, the exponent lowest (nvml.h, NVLink BER)."""
@@ -67,9 +50,8 @@ class LinkQuality:
         self._counters = FieldCounters(
             gpu_context.device,
             [
-                FieldRow((field, link), metric, (str(link),))
+                FieldRow((FieldId.NVLINK5_EFFECTIVE_ERRORS, link), EFFECTIVE_ERRORS, (str(link),))
                 for link in links
-                for metric, field in COUNTERS.items()
             ],
         )
         self._ratios = [(link, kind, field) for link in links for kind, field in RATIOS.items()]

@@ -9,12 +9,12 @@ from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read, ValueRow
-from agent.specs.wires import pcie_bytes_per_second
+from agent.specs.pcie_rates import pcie_bytes_per_second
 
 _BYTES = (
     "Bytes {} by the GPU over PCIe since the agent started, protocol overhead included (5-7 % of "
     "large copies). Integrated from rates, for the GPU's own byte counters have 32 bits and wrap "
-    "in 78 ms at full speed: GPM means where there is GPM, else one 20 ms window a turn."
+    "in 78 ms at full speed: GPM means where there is GPM, else one 20 ms window per read."
 )
 _ORIGIN = "GPM metrics 20 and 21, else nvmlDeviceGetPcieThroughput"
 

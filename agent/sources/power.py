@@ -43,7 +43,7 @@ ENERGY = counter(
 MODULE_POWER = gauge(
     "dgx_gpu_module_power_watts",
     "Power drawn by the module that the GPU is on, in watts: all its GPUs, their CPU (Grace) and "
-    "its memory. Each GPU of a module tells the same.",
+    "its memory. Each GPU of a module has the same value.",
     "nvmlDeviceGetFieldValues 186, scope module",
     GPU_LABELS,
 )

@@ -150,16 +150,16 @@ class Processes:
     def _shares(self) -> dict[int, float]:
         """By pid, of who used the GPU since the last look; the driver repeats old figures."""
         try:
-            told = self._device.get("ProcessUtilization", self._seen)
+            samples = self._device.get("ProcessUtilization", self._seen)
         except Absent as absent:
             if absent.reason in FINAL:
                 raise
             return {}  # nobody did anything, or the driver does not tell
         parts: dict[int, list[int]] = {}
-        for one in told:
+        for one in samples:
             if one.timeStamp > self._seen:
                 parts.setdefault(one.pid, []).append(min(one.smUtil, 100))
-        self._seen = max((one.timeStamp for one in told), default=self._seen)
+        self._seen = max((one.timeStamp for one in samples), default=self._seen)
         return {pid: sum(some) / len(some) / 100 for pid, some in parts.items()}
 
     def _name(self, pid: int) -> str:

@@ -12,7 +12,7 @@ from agent.specs.machine import MachineSpecs
 
 INFO = gauge(
     "dgx_system_info",
-    "1, with the system that the agent took this machine for, its product name and the versions "
+    "1, with the system that the agent recognised, its product name and the versions "
     "of driver and NVML in the labels; what is not known is empty.",
     "agent/specs, /sys/class/dmi/id/product_name, nvmlSystemGetDriverVersion, "
     "nvmlSystemGetNVMLVersion",
@@ -20,8 +20,7 @@ INFO = gauge(
 )
 GPUS = gauge(
     "dgx_system_gpus",
-    "GPUs that answered when they were last asked; dgx_agent_source_up tells of a driver that "
-    "hangs.",
+    "GPUs that answered when they were last asked; dgx_agent_source_up shows a driver that hangs.",
     "nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex",
 )
 GPUS_EXPECTED = gauge(

@@ -163,9 +163,9 @@ JOB = internal(
 JOB_PROCESS = internal(
     "dgx_workload_job_process",
     "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
-    "pid namespace, and the key of its job.",
-    "NSpid in /proc/PID/status",
-    (*GPU_LABELS, "pid", "inner_pid", "key"),
+    "pid namespace, the key of its job, and the number of its user.",
+    "NSpid and Uid in /proc/PID/status",
+    (*GPU_LABELS, "pid", "inner_pid", "key", "uid"),
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
@@ -246,7 +246,8 @@ class Workload:
                 key = self._process_table.key(pid)
                 named_job = completed(member.labels._replace(user=user), given)
                 found[member.job, *named_job, key] = None
-                out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key)
+                uid = "" if member.uid is None else str(member.uid)
+                out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key, uid)
         named = self._options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:

@@ -71,7 +71,7 @@ class XidBurst:
     times: Counter[str] = field(default_factory=Counter)  # by way
     processes: dict[str, None] = field(default_factory=dict)  # that the kernel's log named
     present: tuple[int, ...] = ()  # on the GPU when NVML, which names none, told
-    told: bool = False
+    logged: bool = False
 
     @property
     def count(self) -> int:
@@ -95,7 +95,7 @@ class XidCounts:
         self._known: dict[str, str] = {}
         self._places: dict[tuple[int, ...], str] = {}
         self.refused: Mapping[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
-        self._told: object = None  # what the samples below were made of: events are rare
+        self._sampled: object = None  # what the samples below were made of: events are rare
         self._samples: list[Sample] = []
         self._bursts: dict[tuple[str, int], XidBurst] = {}
         self._exceptions: dict[tuple[str, str], tuple[float, set[str]]] = {}  # when, and whose
@@ -166,11 +166,11 @@ class XidCounts:
             seen = self._together()
             last = {self._met(where): code for where, code in self._last.items()}
         state = (seen, dict(self._faults), dict(self._known), silent)
-        if state != self._told:
-            self._told = state
-            heard = {u: gpu for u, gpu in self._known.items() if u not in silent}
-            latest = [Sample(LAST, (g, u), float(last.get(u, 0))) for u, g in heard.items()]
-            self._samples = [*self._errors(seen, heard), *latest, *self._nvlink_faults()]
+        if state != self._sampled:
+            self._sampled = state
+            answering = {u: gpu for u, gpu in self._known.items() if u not in silent}
+            latest = [Sample(LAST, (g, u), float(last.get(u, 0))) for u, g in answering.items()]
+            self._samples = [*self._errors(seen, answering), *latest, *self._nvlink_faults()]
         out.samples.extend(self._samples)
         for uuid, absent in silent.items():
             out.absent(ERRORS, absent, self._known.get(uuid, ""), uuid)
@@ -188,12 +188,16 @@ class XidCounts:
 
     def _met(self, where: str) -> str:
         """The UUID of a GPU that was told by its address, once it is known."""
-        place, told, address = where.partition(":")
-        return self._places.get(pci_address(address), where) if told and place == PCI else where
+        place, separator, address = where.partition(":")
+        return (
+            self._places.get(pci_address(address), where) if separator and place == PCI else where
+        )
 
     @staticmethod
-    def _errors(seen: Mapping[tuple[str, int], int], heard: Mapping[str, str]) -> Iterator[Sample]:
-        for uuid, gpu in heard.items():
+    def _errors(
+        seen: Mapping[tuple[str, int], int], answering: Mapping[str, str]
+    ) -> Iterator[Sample]:
+        for uuid, gpu in answering.items():
             codes = set(xids.critical()) | {code for of, code in seen if of == uuid}
             for code in sorted(codes):
                 yield Sample(ERRORS, (gpu, uuid, str(code)), float(seen.get((uuid, code), 0)))
@@ -209,9 +213,9 @@ class XidCounts:
             bursts = dict(self._bursts)
             for key, burst in bursts.items():
                 over = now - burst.began >= BURST
-                if (not burst.told and now - burst.began >= GATHERED) or (over and burst.count):
+                if (not burst.logged and now - burst.began >= GATHERED) or (over and burst.count):
                     self._log(self._met(key[0]), key[1], burst)
-                    burst.told, burst.times = True, Counter()
+                    burst.logged, burst.times = True, Counter()
                     burst.processes, burst.present = {}, ()
                     burst.began = now if over else burst.began
                 elif over:

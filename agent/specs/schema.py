@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from agent.config.decoding import Mismatch, Share, shown
+from agent.specs.pcie_rates import PCIE_SOURCE, pcie_bytes_per_second
 from agent.specs.sheets import (
     UNITS,
     GpuSpec,
@@ -20,7 +21,6 @@ from agent.specs.sheets import (
     Text,
     Texts,
 )
-from agent.specs.wires import PCIE_SOURCE, pcie_bytes_per_second
 
 LARGE = 1e15
 """No figure of a spec sheet comes near; infinity, NaN and endless integers stay outside."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from agent.model import ranges
 from agent.stack.http import answer
-from exporters.words import ranges
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
 STATUS = "/api/v2/status"
@@ -32,7 +32,7 @@ async def report_arrivals(port: int, say: Callable[[str], None]) -> None:
     while True:
         status, alerts = await _asked(port, STATUS), await _asked(port, ACTIVE)
         if status is not None and alerts is not None:
-            now = told(alerts)
+            now = by_name(alerts)
             same = status["uptime"] == since  # one that was started anew knows of nothing yet
             for line in lines(now[one] for one in now.keys() - before.keys()):
                 say(f"alert: {line}")
@@ -52,7 +52,7 @@ async def _asked(port: int, path: str) -> Any:
         return None
 
 
-def told(alerts: Iterable[Alert]) -> dict[str, Alert]:
+def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
     """Those that are news, by their fingerprint."""
     return {a["fingerprint"]: a for a in alerts if a["labels"].get("severity") != QUIET}
 

@@ -113,9 +113,9 @@ def _listed(
         yield name, FleetNode(name, name, racks.get(name, ""))
 
 
-def slurm_nodes(told: str) -> Iterator[FleetNode]:
+def slurm_nodes(listing: str) -> Iterator[FleetNode]:
     """The nodes with GPUs of `scontrol --oneliner show nodes`, but those that are switched off."""
-    for line in told.splitlines():
+    for line in listing.splitlines():
         _, *parts = SLURM_KEY.split(line)
         of = dict(zip(parts[::2], parts[1::2], strict=True))
         first = {key: value.partition(" ")[0] for key, value in of.items()}

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from agent.diagnosis.advice import SUMMARIES
 from agent.diagnosis.findings import FindingKind
 from agent.limits.resolution import PathKey
-from agent.model import Cause, Finding, Metric, Pair, Severity, State
+from agent.model import Cause, Finding, Metric, Pair, Severity, State, consecutive
 from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection
 from exporters.remedies import REMEDIES, remedy
-from exporters.words import PATHS, consecutive, finding_text
+from exporters.words import PATHS, finding_text
 
 GOOD, COSTLY, WRONG, UNKNOWN = "good", "costly", "wrong", "unknown"
 
@@ -75,7 +75,7 @@ class HeadlineFacts:
 
     ticked: bool = True
     why_not: str = ""  # why there is no driver; empty while there is one
-    met: bool = True  # whether a driver has ever answered
+    driver_known: bool = True  # whether a driver has ever answered
     silence: float = 0.0  # s for which the driver has not answered
     gpus: Sequence[GpuSummary] = ()
     full: Sequence[PathFullness] = ()  # in any order
@@ -123,7 +123,7 @@ def _broken(facts: HeadlineFacts) -> list[str]:
     if facts.silence:
         return [f"the NVIDIA driver has not answered for {duration(facts.silence)}"]
     if facts.why_not:
-        return [f"no GPU is watched: {facts.why_not}"] if facts.met else []
+        return [f"no GPU is watched: {facts.why_not}"] if facts.driver_known else []
     lost = [gpu.number for gpu in facts.gpus if gpu.lost]
     if lost:
         left = len(facts.gpus) - len(lost)
@@ -159,7 +159,7 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[str]:
             yield f"nothing is known of {_gpus_named(facts.gpus, facts.gpus)}"
         return
     if facts.why_not:
-        if not facts.met:
+        if not facts.driver_known:
             yield f"no GPU is watched: {facts.why_not}"
         return
     if not facts.gpus:

@@ -116,12 +116,12 @@ def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
         if (where := address(labels["pci_bus_id"]))
     }
     ends: dict[Labels, Remote] = {}
-    for told in samples.labelled(nvlink.LINK_INFO):
-        peer = by_address.get(address(told["remote_pci_bus_id"]))
-        kind = told["remote"]
+    for end in samples.labelled(nvlink.LINK_INFO):
+        peer = by_address.get(address(end["remote_pci_bus_id"]))
+        kind = end["remote"]
         if kind != "unknown":  # a guest may see addresses of its host
             known = kind != "gpu" or peer is not None
-            ends[told["gpu"], told["uuid"], told["link"]] = Remote(kind, peer) if known else UNKNOWN
+            ends[end["gpu"], end["uuid"], end["link"]] = Remote(kind, peer) if known else UNKNOWN
     return ends
 
 

@@ -34,7 +34,7 @@ class PageState:
         self._events: Set[Event] | None = None
         self._snapshot = Snapshot(-1, 0.0, 0.0)
         self._hot: list[bool] = []
-        self._told: dict[GpuKey, Pair] = {}  # by the headline
+        self._announced: dict[GpuKey, Pair] = {}  # by the headline
         self._silent = False
         self._began: float | None = None  # when the host did, on the agent's clock
         self._machine: Document = {}
@@ -128,7 +128,7 @@ class PageState:
             for one in inventory.gpus
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)
-        told = self._view.jobs()
+        jobs = self._view.jobs()
         facts = self._facts(paths)
         level, sentence = headline.headline(facts)
         return {
@@ -140,12 +140,12 @@ class PageState:
             "headline": sentence,
             "action": headline.action(facts, gpus),
             "uptime_seconds": None if self._began is None else int(snapshot.at - self._began),
-            "findings": self.known.told,
+            "findings": self.known.documents,
             "gpus": gpus,
             "paths": paths,
             "links": self._links.dynamic(samples),
-            "jobs": [row(job) for job in told.running],
-            "ended": [ended_row(receipt) for receipt in told.ended[:MOST_ENDED]],
+            "jobs": [row(job) for job in jobs.running],
+            "ended": [ended_row(receipt) for receipt in jobs.ended[:MOST_ENDED]],
         }
 
     def _facts(self, paths: Sequence[PathValues]) -> headline.HeadlineFacts:
@@ -153,7 +153,7 @@ class PageState:
         return headline.HeadlineFacts(
             ticked=snapshot.tick > 0,
             why_not=inventory.why_not,
-            met=inventory.most > 0,
+            driver_known=inventory.most > 0,
             silence=silence(snapshot),
             gpus=[self._gpu(one.key, inventory.lost) for one in inventory.gpus],
             full=[
@@ -172,13 +172,13 @@ class PageState:
         now = self._snapshot.at
         verdict = self._snapshot.verdicts.get(gpu)
         if gpu.uuid in lost or verdict is None:
-            self._told.pop(gpu, None)
+            self._announced.pop(gpu, None)
             since = lost.get(gpu.uuid, now)
             return headline.GpuSummary(gpu.index, None, now - since, gpu.uuid in lost)
-        before = self._told.get(gpu)
+        before = self._announced.get(gpu)
         if before and tiles.settles(verdict, now):
             return headline.GpuSummary(gpu.index, before, settling=True)
-        self._told[gpu] = pair = _worth_telling(verdict)
+        self._announced[gpu] = pair = _worth_telling(verdict)
         share = verdict.shares.get(pair)
         return headline.GpuSummary(gpu.index, pair, now - verdict.since, share=share)
 

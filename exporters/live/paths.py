@@ -82,13 +82,15 @@ class PathDirections:
         paths, now = self.bandwidth.paths, samples.now
         if silent:  # some figures have longer to live than the driver's answers
             paths = {key: path for key, path in paths.items() if not key.gpu}
-        told = self.path_directions
-        limited = any(d.limit for d in told if d.key.path == "disk")  # an array tells for its disks
+        directions = self.path_directions
+        limited = any(
+            d.limit for d in directions if d.key.path == "disk"
+        )  # an array tells for its disks
         return [
             _unlimited(d, samples, limited=limited)
             if d.metric is not None
             else _dynamic_of(d, paths.get(d.key), now)
-            for d in told
+            for d in directions
         ]
 
 

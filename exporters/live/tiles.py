@@ -50,6 +50,7 @@ UNKNOWN: Document = {
     "summary": "",
     "sentence": "",
     "evidence": [],
+    "rule": "",
     "doubts": [],
     "advice": "",
     "quality": None,
@@ -91,33 +92,34 @@ def dynamic(
     """What one GPU does at this tick, and who is on it; or since when it is lost."""
     values = [_value(meter, gpu, samples) for meter in METERS]
     verdict = snapshot.verdicts.get(gpu)
-    told = judged(gpu, snapshot, lost=lost_at is not None)
+    document = judged(gpu, snapshot, lost=lost_at is not None)
     if lost_at is not None:
-        told["seconds"] = round(snapshot.at - lost_at)
-    told["processes"] = [] if lost_at is not None else processes
+        document["seconds"] = round(snapshot.at - lost_at)
+    document["processes"] = [] if lost_at is not None else processes
     settling = lost_at is None and verdict is not None and settles(verdict, snapshot.at)
-    return {**told, "lost": lost_at is not None, "settling": settling, "values": values}
+    return {**document, "lost": lost_at is not None, "settling": settling, "values": values}
 
 
 def processes(samples: SampleStore) -> dict[str, list[Document]]:
-    """Who is on each GPU, by its UUID, the largest first; the user only where the configuration
-    lets jobs be named."""
+    """Who is on each GPU, by its UUID, the largest first; the user by name only where the
+    configuration lets jobs be named, else by number."""
     users = {(job["uuid"], job["key"]): job["user"] for job in samples.labelled(workload.JOB)}
     user_of = {
-        (one["uuid"], one["pid"]): users.get((one["uuid"], one["key"]), "")
+        (one["uuid"], one["pid"]): users.get((one["uuid"], one["key"]))
+        or (one["uid"] and f"uid {one['uid']}")
         for one in samples.labelled(workload.JOB_PROCESS)
     }
     found: dict[str, list[Document]] = {}
     for one in samples.labelled(process.PROGRAM):
         gpu, uuid, pid = one["gpu"], one["uuid"], one["pid"]
-        told = {
+        entry = {
             "pid": int(pid),
             "program": one["name"],
             "bytes": samples.value(process.HELD, gpu, uuid, pid),
             "share": samples.value(process.SHARE, gpu, uuid, pid),
             "user": user_of.get((uuid, pid), ""),
         }
-        found.setdefault(uuid, []).append(told)
+        found.setdefault(uuid, []).append(entry)
     for listed in found.values():
         listed.sort(key=lambda one: (-(one["bytes"] or 0.0), one["pid"]))
     return found

@@ -21,7 +21,7 @@ class Understanding:
     findings: tuple[Finding, ...] = ()
     asked: frozenset[str] = frozenset()  # metrics of which a change is news to the findings
     absent: list[Document] = field(default_factory=list)
-    told: list[Document] = field(default_factory=list)  # the findings in words
+    documents: list[Document] = field(default_factory=list)  # the findings in words
 
 
 def understand(view: View) -> Understanding:

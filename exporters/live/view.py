@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agent import __version__
 from agent.clock import Clock
 from agent.diagnosis.accounting import Diagnosis
-from agent.jobs.job import JobsTold
+from agent.jobs.job import WatchedJobs
 from agent.limits.paths import PathAccounts
 from agent.model import ReadKey, Snapshot
 from agent.series import SampleStore
@@ -29,7 +29,7 @@ class View:
     system: Callable[[], SystemSpec | None]
     uptime: Callable[[], float | None]  # of the host, s
     clock: Clock
-    jobs: Callable[[], JobsTold] = JobsTold
+    jobs: Callable[[], WatchedJobs] = WatchedJobs
     simulated: bool = False
     host: str = ""  # the name of the host that the agent runs on
     version: str = __version__

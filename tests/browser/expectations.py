@@ -94,7 +94,7 @@ PAGE_MACHINES = {
     "dgx1": PageMachine("dgx-1-v100", 8, (
         Shown("starved-network", ("8 GPUs starved by the network",), "costly", "starved", "network",
               saturated=("network eno1 receive",)),
-        Shown("starved-host-thread", ("8 GPUs limited by one launch thread",), "costly", "starved",
+        Shown("starved-host-thread", ("8 GPUs starved by one host thread",), "costly", "starved",
               "host_thread"),
         Shown("starved-disk", ("8 GPUs starved by disk", "md0"), "costly", "starved", "disk",
               saturated=("disk md0 read",)),
@@ -128,7 +128,7 @@ PAGE_MACHINES = {
               saturated=("pcie gpu0 receive",)),
         Shown("gpu-hot", ("hotter than its operating range",), "wrong", "busy", ailing=(0,)),
         Shown("threads", ("starved by the CPU",), "costly", "starved", "cpu"),
-        Shown("no-demand", ("waiting, cause unknown",), "costly", "starved", "unknown"),
+        Shown("no-demand", ("starved, cause unknown",), "costly", "starved", "unknown"),
         Shown("xid", ("GPU 0: XID 62",), "wrong", "busy", ailing=(0,)),
     )),
     "h100": PageMachine("dgx-h100", 8, (

@@ -60,7 +60,7 @@ def ours(name: str, metric: Metric, **labels: str) -> dict[str, float]:
     return {labels[1]: value for labels, value in found.items()}
 
 
-NAMES = {one.name for field in table().field for one, _ in field.told("both")}
+NAMES = {one.name for field in table().field for one, _ in field.exported("both")}
 UNTOLD = {name for one in table().untold for name in one.names}
 
 
@@ -183,7 +183,7 @@ def test_a_generation_alone() -> None:
 def rates_of(told: DcgmExposition) -> set[str]:
     """Names that need a listener that heard the ticks."""
     rated = [field for field in table().field if field.rate]
-    return {name.name for field in rated for name, _ in field.told("both")}
+    return {name.name for field in rated for name, _ in field.exported("both")}
 
 
 def test_each_mig_instance_has_a_row() -> None:

@@ -2,14 +2,10 @@
 
 from dataclasses import replace
 
-from agent.model import (
-    Absence,
-    Metric,
-    Reason,
-    Sample,
-)
+from agent.model import BUSY as BUSY_PAIR
+from agent.model import Absence, GpuKey, Metric, Reason, Sample, SignalQuality, Verdict
 from exporters.reference import reference
-from exporters.snapshot_json import document
+from exporters.snapshot_json import document, instant
 from tests.support.exposition import (
     BUSY,
     CLOCK,
@@ -110,6 +106,14 @@ def test_a_gpu_whose_index_shifted_is_still_one() -> None:
         (gpu,) = document(snapshot(*order), 1.0)["gpus"]
         assert (gpu["gpu"], gpu["values"]["dgx_gpu_power_watts"]) == ("0", 2.0)
         assert gpu["values"]["dgx_gpu_clock_hertz"] == [{"clock": "sm", "value": 5.0}]
+
+
+def test_a_verdict_says_since_when() -> None:
+    verdict = Verdict(*BUSY_PAIR, SignalQuality.GPM, {BUSY_PAIR: 1.0}, since=-10.0)
+    told = replace(snapshot(reading("gpu0", power(A, 1.0))), verdicts={GpuKey(0, A[1]): verdict})
+    (gpu,) = document(told, 0.0)["gpus"]
+    assert gpu["verdict"]["seconds"] == told.at + 10.0
+    assert gpu["verdict"]["since"] == instant(told.wall - told.at - 10.0)
 
 
 def test_an_absence_without_labels_belongs_to_the_host() -> None:

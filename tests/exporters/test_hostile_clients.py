@@ -63,7 +63,7 @@ def test_who_never_ends_the_handshake_is_cut_off(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def coroutine() -> None:
-        connections = Connections(first=0.2, check_interval=0.05)
+        connections = Connections(first=0.2)
         async with served(web_file(folder, TLS), connections=connections) as at:
             hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 100
             for sent in (b"", hello):

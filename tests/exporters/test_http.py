@@ -123,8 +123,10 @@ def test_whoever_answers_lives() -> None:
 def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
     async def question(client: Client) -> None:
         unknown, method = await client.get("/nowhere"), await client.post("/metrics", data=b"x")
-        assert (unknown.status, method.status) == (404, 405)
-        for response in (unknown, method):
+        api = await client.get("/api/v1")
+        assert (unknown.status, method.status, api.status) == (404, 405, 404)
+        assert "/api/v1/hours, /api/v1/jobs, /api/v1/snapshot" in await api.text()
+        for response in (unknown, method, api):
             assert response.content_type == "text/plain"
             assert response.headers["Cache-Control"] == "no-store"
             assert response.headers["X-Content-Type-Options"] == "nosniff"

@@ -34,7 +34,7 @@ class Target:
         assert self._listens.wait(SECONDS)
 
     async def _serve(self) -> None:
-        async with served(connections=Connections(first=1.0, next=1.0, check_interval=0.1)) as at:
+        async with served(connections=Connections(first=1.0, next=1.0)) as at:
             self.port, self._loop, self._end = at.port, asyncio.get_running_loop(), asyncio.Event()
             self._listens.set()
             await self._end.wait()

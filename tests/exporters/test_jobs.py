@@ -16,7 +16,7 @@ from tests.support.machines import AgentBench, simulated
 async def asked(bench: AgentBench, coding: str) -> tuple[int, str, bytes]:
     poller = bench.agent.poller
     exposition = Exposition(lambda: poller.latest, bench.clock, process=False)
-    told = bench.agent.jobs.told
+    told = bench.agent.jobs.current
     app = application(exposition, lambda: poller.latest, bench.clock, jobs=lambda: told)
     async with TestClient(TestServer(app), auto_decompress=False) as client:
         headers = {"Accept-Encoding": coding}
@@ -32,7 +32,7 @@ def test_jobs_are_served_with_their_receipts(coding: str) -> None:
     status, kind, body = asyncio.run(asked(bench, coding))
     document = json.loads(gzip.decompress(body) if coding == "gzip" else body)
     assert (status, kind) == (200, "application/json; charset=utf-8")
-    assert document == json.loads(json.dumps(jobs_document(bench.agent.jobs.told)))
+    assert document == json.loads(json.dumps(jobs_document(bench.agent.jobs.current)))
     assert len(document["running"]) + len(document["ended"]) >= 1
     for receipt in document["ended"]:
-        assert receipt["receipt"] == receipt_text(bench.agent.jobs.told.ended[0])
+        assert receipt["receipt"] == receipt_text(bench.agent.jobs.current.ended[0])

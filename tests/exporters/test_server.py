@@ -19,7 +19,7 @@ GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def quick() -> Connections:
-    return Connections(first=0.2, next=0.3, check_interval=0.05)
+    return Connections(first=0.2, next=0.3)
 
 
 async def until(met: Callable[[], bool]) -> None:
@@ -74,7 +74,7 @@ def test_who_does_not_take_the_answer_is_cut_off() -> None:
 
 def test_a_request_that_is_worked_on_has_no_deadline() -> None:
     async def coroutine() -> None:
-        connections = Connections(first=0.05, next=0.05, check_interval=0.01)
+        connections = Connections(first=0.05, next=0.05)
         async with served(connections=connections) as at:
             at.bench.pause.clear()
             asked = asyncio.create_task(at.ask("/metrics"))

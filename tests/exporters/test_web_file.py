@@ -218,7 +218,7 @@ def test_a_reload_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.Monke
     quick = regular_file.in_time
     monkeypatch.setattr(web_file, "in_time", lambda work: quick(work, 0.05))
     with pytest.raises(BadInput, match=r"web\.yml: cannot be read: no answer within 0\.05 s"):
-        web.prepare(web.path)
+        web.prepare(web.now.path)
     assert web.now is before
     release()
 
@@ -231,4 +231,4 @@ def test_another_file_may_be_followed(folder: Path) -> None:
     web.follow()
     web.end()
     assert list(web.now.config.users) == ["alice"]
-    assert web.path.endswith("web.yml")
+    assert web.now.path.endswith("web.yml")

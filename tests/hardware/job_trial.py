@@ -104,7 +104,7 @@ def follow(load: PlayedLoad, watcher: Watcher) -> Iterator[Figure]:
         if hangs is None and truth.open is not None:
             hangs = truth.open[0]
             end = hangs + AFTER_HANG
-        for job in watcher.agent.jobs.told.running:
+        for job in watcher.agent.jobs.current.running:
             if len(job.receipt.gpus) == 2:
                 seen.look(job, changed, hangs)
         due += 1.0

@@ -215,7 +215,7 @@ SCENARIOS: dict[str, Scenario] = {
             Alert(
                 "DgxGpuStarved",
                 "info",
-                rf"{GPU} was waiting, cause unknown for {SHARE} 15m \(limit 25%\)\. \w+",
+                rf"{GPU} was starved, cause unknown for {SHARE} 15m \(limit 25%\)\. \w+",
                 ALL4,
                 cause="unknown",
             ),

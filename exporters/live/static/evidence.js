@@ -52,6 +52,7 @@ export class Evidence {
     say(lead.lastChild, `${stateOf(gpu)}${held}`);
     list(faults, findingsOf(frame, gpu));
     list(why, gpu.evidence);
+    say(why.querySelector("code"), gpu.rule ?? "");
     list(doubts, gpu.doubts);
     section(advice, gpu.advice);
     say(advice.lastChild, gpu.advice ?? "");
@@ -69,7 +70,7 @@ function makeParts() {
   return {
     lead: element("p", { class: "lead" }, element("span", { class: "badge" }, symbol("unknown")), element("span")),
     faults: element("section", {}, title("What is wrong"), element("ul", { class: "reasons" })),
-    why: element("section", {}, title("Why"), element("ul", { class: "reasons" })),
+    why: element("section", {}, title("Why"), element("ul", { class: "reasons" }), element("p", { class: "rule" }, "by the rule agent/diagnosis/", element("code"))),
     doubts: element("section", {}, title("What could not be seen"), element("ul", { class: "reasons" })),
     advice: element("section", {}, title("What to do"), element("p", { class: "advice" })),
     who: element("section", {}, title("Processes on it"), element("ul", { class: "reasons" })),
@@ -113,7 +114,7 @@ function section(node, content) {
 
 function list(node, texts) {
   section(node, texts);
-  sentences(node.lastChild, texts ?? []);
+  sentences(node.querySelector("ul"), texts ?? []);
 }
 
 /** The strip, and the share of the observed time that each state took. */

@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 
 from agent.diagnosis import accounting
-from agent.diagnosis.account import LAUNCH_PRICE
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.state_seconds import LAUNCH_PRICE
 from agent.model import PAIRS, Reason
 from agent.sources import activity
 from exporters.snapshot_json import document

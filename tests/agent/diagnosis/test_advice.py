@@ -32,7 +32,7 @@ def test_no_advice_harms(text: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_the_advice_fits_the_finding(name: str) -> None:
     row = ROWS[name]
-    cause, found = cause_of(evidence(row.figures, row.wires, row.history))
+    cause, (_, found) = cause_of(evidence(row.figures, row.wires, row.history))
     pair = State.STARVED, cause
     told = advice(Verdict(*pair, SignalQuality.GPM, {pair: 1.0}, evidence=found))
     assert told == BY_FACT.get(FactKind(found[0].kind), ADVICE[pair])
@@ -40,5 +40,5 @@ def test_the_advice_fits_the_finding(name: str) -> None:
 
 def test_a_checkpoint_is_left_to_finish() -> None:
     for name in ("writes a checkpoint", "copies and writes in turn"):
-        found = cause_of(evidence(ROWS[name].figures))[1]
+        found = cause_of(evidence(ROWS[name].figures))[1].facts
         assert "let it finish" in BY_FACT[FactKind(found[0].kind)]

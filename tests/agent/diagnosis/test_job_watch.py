@@ -20,7 +20,7 @@ SMALL = "dgx-station-v100"
 
 
 def only(bench: AgentBench) -> Job:
-    (job,) = bench.agent.jobs.told.running
+    (job,) = bench.agent.jobs.current.running
     return job
 
 
@@ -43,7 +43,7 @@ def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
         bench.machine.advance()
         for team in bench.machine.jobs.teams:  # as in a container each
             team.trainer.parent = 1
-    told = bench.run(20).agent.jobs.told.running
+    told = bench.run(20).agent.jobs.current.running
     assert [job.tie for job in told] == [Tie.ALONE] * 2
     job = only(bench.run(150))
     assert job.tie is Tie.LOCK_STEP
@@ -52,7 +52,7 @@ def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
 
 
 def test_servers_are_jobs_of_their_own() -> None:
-    jobs = simulated("dgx-h100:no-demand").run(20).agent.jobs.told.running
+    jobs = simulated("dgx-h100:no-demand").run(20).agent.jobs.current.running
     assert len(jobs) == 8
     assert {job.tie for job in jobs} == {Tie.ALONE}
 
@@ -99,7 +99,7 @@ def test_a_hang_is_told_within_15_s_with_its_rank() -> None:
 def test_what_works_or_waits_for_work_does_not_hang(name: str) -> None:
     bench = simulated(name, gpus=4)
     for _ in range(8):
-        assert all(job.hang is None for job in bench.run(10).agent.jobs.told.running)
+        assert all(job.hang is None for job in bench.run(10).agent.jobs.current.running)
     assert bench.samples.all(job_watch.HUNG) == {}
 
 
@@ -107,7 +107,7 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
     bench = simulated("dgx-h100:starved-disk", Settings(CostConfig(gpu_hour=3.6)), gpus=2).run(100)
     bench.machine.set_scenario("idle")
     with caplog.at_level("INFO"):
-        told = bench.run(10).agent.jobs.told
+        told = bench.run(10).agent.jobs.current
     assert told.running == ()
     (receipt,) = told.ended
     assert receipt.ended is not None
@@ -135,11 +135,11 @@ def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
         pid = start_process(bench.machine, 0)
         stop_process(bench.run(16).machine, 0, pid)
         bench.run(6)
-    assert len(bench.agent.jobs.told.ended) == 4
-    newest = bench.agent.jobs.told.ended[0]
+    assert len(bench.agent.jobs.current.ended) == 4
+    newest = bench.agent.jobs.current.ended[0]
     pid = start_process(bench.machine, 0)
     stop_process(bench.run(3).machine, 0, pid)
-    assert bench.run(6).agent.jobs.told.ended[0] == newest
+    assert bench.run(6).agent.jobs.current.ended[0] == newest
 
 
 def slowed(bench: AgentBench, factor: float, clock: float) -> None:
@@ -173,7 +173,7 @@ def test_a_job_that_becomes_slower_is_told_within_a_minute_with_the_time_and_wha
 @pytest.mark.parametrize("name", ["dgx-h100:late-rank", f"{SMALL}:hang", "titan-x-pascal:held"])
 def test_the_document_is_json_and_says_what_the_page_says(name: str) -> None:
     bench = simulated(name, gpus=4).run(45)
-    document = json.loads(json.dumps(jobs_document(bench.agent.jobs.told), allow_nan=False))
+    document = json.loads(json.dumps(jobs_document(bench.agent.jobs.current), allow_nan=False))
     (job,) = document["running"]
     assert job["sentence"] == row(only(bench))["sentence"]
     assert job["sentence"]

@@ -325,9 +325,10 @@ HOST_LOADS: dict[str, tuple[Figures, Wires]] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_row(name: str) -> None:
     row = ROWS[name]
-    cause, found = cause_of(evidence(row.figures, row.wires, row.history))
+    cause, (rule, found) = cause_of(evidence(row.figures, row.wires, row.history))
     assert (cause, found[0].kind) == (row.cause, row.fact)
     assert all(map(fact_text, found)), "each fact has the figures that its sentence asks for"
+    assert (cause, rule) in RULES
 
 
 def test_every_rule_is_found_by_a_row() -> None:
@@ -345,7 +346,7 @@ def test_what_the_job_shows_comes_before_what_the_host_shows(name: str, load: st
     """The rows of the host itself come after its own order, and are left out."""
     row, (figures, wires) = ROWS[name], HOST_LOADS[load]
     alone = evidence(row.figures, row.wires, row.history)
-    kind = cause_of(alone)[1][0].kind
+    kind = cause_of(alone)[1].facts[0].kind
     if kind in HOST_FACTS or (row.wires or MD0.items() <= row.figures.items()):
         pytest.skip("a row of the host")
     e = evidence({**figures, **row.figures}, wires, row.history)
@@ -369,8 +370,10 @@ def test_own_threads_come_before_the_cgroup_and_that_before_the_host() -> None:
 
 
 def test_what_was_found_has_its_figures_as_values() -> None:
-    cause, (reads, asleep) = cause_of(evidence({**WAITING, **READS}))
+    cause, grounds = cause_of(evidence({**WAITING, **READS}))
+    reads, asleep = grounds.facts
     assert cause is Cause.DISK
+    assert grounds.place == "rules.py:waits_for_disk"
     assert (reads.kind, reads.names) == (FactKind.DISK_READS, ("nvme0n1",))
     assert [f.name for f in reads.figures] == ["read", "busy"]
     assert [f.value for f in reads.figures] == pytest.approx([2.48e9, 0.99])
@@ -378,7 +381,7 @@ def test_what_was_found_has_its_figures_as_values() -> None:
     assert asleep.figures[0].value == 6
     assert asleep.figures[1][1:] == (0.94, 0.6 * Thresholds().waiting, "ratio")
     slept = {**WAITING, **READS, (work.LOADERS_WAITING, GPU): 0.1, (work.THREADS_WAITING, GPU): 0.8}
-    assert cause_of(evidence(slept))[1][1].figures[1][1] == 0.8, "the longest decided"
+    assert cause_of(evidence(slept))[1].facts[1].figures[1][1] == 0.8, "the longest decided"
 
 
 def test_thresholds_are_configuration() -> None:

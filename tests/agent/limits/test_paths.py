@@ -174,6 +174,7 @@ def test_limits_name_their_origin_and_source() -> None:
     assert told["disk", "md0", "read"][0] == "spec"
     assert "NVIDIA DGX-1" in told["disk", "md0", "read"][1]
     assert ("disk", "md0", "write") not in told
+    assert told["nvlink", "gpu0", "transmit"][1].startswith("4 links of 20 GB/s: ")
     assert told["network", "eno1", "receive"] == ("spec", told["network", "eno1", "receive"][1])
 
 

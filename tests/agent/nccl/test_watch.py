@@ -10,8 +10,8 @@ from agent.config.settings import Settings
 from agent.hardware.nccl_answer import RasFailure, Unanswered
 from agent.hardware.nccl_ras import RasReader, RasRound
 from agent.hardware.nccl_text import parse_text
+from agent.jobs.nccl_exchange import NcclExchange
 from agent.jobs.nccl_jobs import LocalJob
-from agent.jobs.nccl_told import NcclExchange
 from agent.model import Reason
 from agent.polling.reads import Out, ReadCost
 from agent.simulator import build, parse
@@ -69,7 +69,7 @@ def test_a_setting_switches_it_off() -> None:
     reader, exchange, out = watched(RasFailure.REFUSED, enabled=False)
     assert reader.times == []
     assert (out.samples, out.absences) == ([], [])
-    assert exchange.told.at == 0
+    assert exchange.latest.at == 0
 
 
 @pytest.mark.parametrize("failure", RasFailure)
@@ -88,7 +88,7 @@ def test_the_agent_asks_a_simulated_job() -> None:
 def test_the_agent_does_not_where_the_configuration_says_so() -> None:
     bench = simulated("dgx-station-v100:hang", Settings(JobConfig(nccl=False))).run(50)
     assert bench.samples.all(nccl.COLLECTIVES) == {}
-    (job,) = bench.agent.jobs.told.running
+    (job,) = bench.agent.jobs.current.running
     assert job.hang is not None
     assert job.hang.culprits == ()
 

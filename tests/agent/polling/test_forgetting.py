@@ -106,7 +106,7 @@ def test_fields_that_a_gpu_refused_for_a_moment_are_asked_at_the_next_turn() -> 
     """What the fields tell decides which links to a CPU and which counters of errors are read."""
     bench, found = (
         simulated("gb200-tray:idle", gpus=1),
-        (c2c.LINKS, nvlink.ERRORS, quality.TRANSMITTED_PACKETS),
+        (c2c.LINKS, nvlink.ERRORS, quality.EFFECTIVE_ERRORS),
     )
     bench.machine.driver.fail("nvmlDeviceGetFieldValues", 999)
     bench.run(2)

@@ -168,7 +168,7 @@ def test_what_is_no_answer_is_one_sentence(
 
 
 def test_one_agent_tells_of_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = jobs_document(simulated("gtx-1080:starved-disk").run(30).agent.jobs.told)
+    told = jobs_document(simulated("gtx-1080:starved-disk").run(30).agent.jobs.current)
     assert told["running"]
     number = told["running"][0]["id"]
     page = tmp_path / "report.html"

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.specs import SpecError, Specs, SystemSpec, _shipped, load
-from agent.specs.wires import pcie_bytes_per_second
+from agent.specs.pcie_rates import pcie_bytes_per_second
 from tests.support.call_count import calls_of
 
 SYSTEMS = {

@@ -1,8 +1,8 @@
-"""Alerts in the terminal of `up`: GPUs of which the same is told share a line."""
+"""Alerts in the terminal of `up`: GPUs of which the same is said share a line."""
 
 from typing import Any
 
-from agent.stack.arrivals import lines, told
+from agent.stack.arrivals import by_name, lines
 
 
 def starved(gpu: int, share: str = "75%", node: str = "dgx07", cause: str = "disk") -> Any:
@@ -44,7 +44,7 @@ def test_alerts_of_no_gpu_stay_apart_and_the_watchdog_is_no_news() -> None:
     }
     other = {**disk, "fingerprint": "b", "annotations": {"description": "Disk md0 is full."}}
     watchdog = {**disk, "fingerprint": "c", "labels": {"severity": "none"}}
-    news = told([disk, other, watchdog])
+    news = by_name([disk, other, watchdog])
     assert list(lines(news.values())) == [
         "DgxDiskSaturated (warning) Disk md1 is full.",
         "DgxDiskSaturated (warning) Disk md0 is full.",

@@ -10,7 +10,7 @@ from agent.cli.assembly import Hardware
 from agent.cli.view import view_of
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
-from agent.simulator import SYSTEMS
+from agent.simulator import SYSTEMS, jobs
 from agent.sources.workload import JobConfig
 from exporters.live.page_state import PageState
 from exporters.live.tiles import METERS
@@ -210,8 +210,8 @@ def test_a_second_says_how_long_a_verdict_stands() -> None:
 
 
 def test_who_is_on_a_gpu_is_named_with_the_user_where_jobs_may_be() -> None:
-    """The largest process of each GPU; by the names of labels, whatever their order."""
-    for sections, user in (((), ""), ((JobConfig(info=True),), "researcher")):
+    """The largest process of each GPU; its user is a number elsewhere."""
+    for sections, user in (((), f"uid {jobs.USER}"), ((JobConfig(info=True),), "researcher")):
         frame = watched("dgx-station-v100:training", *sections).run(7).frame()
         told = [(one["program"], one["user"]) for gpu in frame["gpus"] for one in gpu["processes"]]
         assert told == [("python3", user)] * 4

@@ -28,7 +28,7 @@ OF_FOUR = {
         rf"GPU 0 starved by PCIe{OF_TIME}; GPUs 1-3 idle; PCIe of GPU 0 at 9. % of its limit",
     ),
     "starved-cpu": ("costly", rf"4 GPUs starved by the CPU{OF_TIME}"),
-    "starved-host-thread": ("costly", rf"4 GPUs limited by one launch thread{OF_TIME}"),
+    "starved-host-thread": ("costly", rf"4 GPUs starved by one host thread{OF_TIME}"),
     "starved-peer": ("costly", rf"GPUs 1-3 starved by a slow peer{OF_TIME}; GPU 0 busy"),
     "nvlink-saturated": (
         "costly",
@@ -138,9 +138,11 @@ TOLD = {
         findings=[Finding(FindingKind.SOURCE_DOWN, WARNING, device="nvml")],
     ),
     "The NVIDIA driver has not answered for 2 min": HeadlineFacts(
-        silence=179.0, why_not="none", met=False
+        silence=179.0, why_not="none", driver_known=False
     ),
-    "No GPU is watched: no NVIDIA driver": HeadlineFacts(why_not="no NVIDIA driver", met=False),
+    "No GPU is watched: no NVIDIA driver": HeadlineFacts(
+        why_not="no NVIDIA driver", driver_known=False
+    ),
     "The NVIDIA driver sees no GPU": HeadlineFacts(),
     "GPU 3 starved by disk for 4 min; GPUs 0-2 busy; disk md0 at 31 % of its limit": HeadlineFacts(
         gpus=gpus(BUSY, BUSY, BUSY, STARVED, seconds=299.0), full=[full("disk", "md0", 0.31)]

@@ -9,7 +9,7 @@ from agent.jobs.nccl_jobs import LocalJob, UnmatchedJob
 
 
 @dataclass(frozen=True, slots=True)
-class NcclTold:
+class NcclReport:
     """The newest round: the readings of each job by its key, oldest first, and who was not told of.
 
     `at` is on the agent's monotonic clock.
@@ -32,4 +32,4 @@ class NcclExchange:
     jobs: tuple[LocalJob, ...] = ()
     gpus: Mapping[str, Mapping[int, Labels]] = field(default_factory=dict)
     suspected: bool = False
-    told: NcclTold = field(default_factory=NcclTold)
+    latest: NcclReport = field(default_factory=NcclReport)

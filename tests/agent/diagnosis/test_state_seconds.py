@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.diagnosis.account import (
+from agent.diagnosis.state_seconds import (
     LAUNCH_PRICE,
     LEADS_AFTER,
     MINUTE,
