@@ -140,7 +140,8 @@ RAID = Page(
 DISK = Page(
     "DgxDiskFailing",
     "A disk shows a sign of failing (`kind`): controller, the kernel has given it up; temperature, "
-    "it reports that it is too hot; file_system, its file system has recorded errors.",
+    "it reports that it is too hot; file_system, its file system has recorded errors; smart, the "
+    "disk itself says that it fails (told where udisks2 runs).",
     (
         "`sudo dmesg -T | grep -iE 'nvme|ata|ext4'`",
         "`smartctl -a /dev/DISK` or `nvme smart-log /dev/DISK` (as root)",
@@ -148,6 +149,7 @@ DISK = Page(
     (
         "controller: replace it. temperature: fans and air.",
         "file_system: unmount, `fsck`; if SMART tells of media errors, replace the disk.",
+        "smart: copy off what is needed, then replace the disk.",
     ),
     "An old error of a file system that was repaired: `fsck` clears its count.",
 )
