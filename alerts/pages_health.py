@@ -129,10 +129,18 @@ RAID = Page(
     "DgxRaidDegraded",
     "A software array lacks a member. A mirror works on without redundancy; a stripe (RAID 0) has "
     "lost its data, or will.",
-    ("`cat /proc/mdstat`, `mdadm --detail /dev/DEVICE`", "`nvme list`, `smartctl -a /dev/DISK`"),
     (
-        "Copy off what is needed from a stripe, if it can still be read.",
-        "Replace the disk; `mdadm --manage /dev/DEVICE --add /dev/DISK`, and watch /proc/mdstat.",
+        "`cat /proc/mdstat`, `sudo mdadm --detail /dev/DEVICE`: its level, and which member is gone.",
+        "`sudo dmesg -T | grep -iE 'nvme|ata|md'`, `lsblk -o NAME,MODEL,SERIAL`: the serial "
+        "number tells which disk to pull.",
+    ),
+    (
+        "`cat /proc/mdstat`: raid1, raid5, raid6, raid10 work on, and there is time until "
+        "tomorrow; but the next disk that fails may take the data along: see that there is a copy.",
+        "raid0 (the scratch space of a DGX, `/raid`): programs that use it fail. Drain the node, "
+        "copy off what can still be read, and make it anew when the disk is replaced.",
+        "Replace the disk; `sudo mdadm --manage /dev/DEVICE --add /dev/DISK`, and watch "
+        "/proc/mdstat.",
     ),
     "While the array is rebuilt.",
 )
