@@ -130,7 +130,7 @@ RAID = Page(
     "A software array lacks a member. A mirror works on without redundancy; a stripe (RAID 0) has "
     "lost its data, or will.",
     (
-        "`cat /proc/mdstat`, `sudo mdadm --detail /dev/DEVICE`: its level, and which member is gone.",
+        "`cat /proc/mdstat`, `sudo mdadm --detail /dev/DEVICE`: its level, which member is gone.",
         "`sudo dmesg -T | grep -iE 'nvme|ata|md'`, `lsblk -o NAME,MODEL,SERIAL`: the serial "
         "number tells which disk to pull.",
     ),
