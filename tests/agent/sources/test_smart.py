@@ -1,6 +1,7 @@
 """SMART without root: what udisks2 tells of disks, and why it tells nothing."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,19 @@ def test_every_disk_that_udisks_has_read_is_told(
     answer.write_text(json.dumps({"type": "a{oa{sa{sv}}}", "data": [OBJECTS]}))
     busctl(tmp_path, monkeypatch, f"cat {answer}")
     assert smart.UdisksSmart().failing() == KNOWN
+
+
+def test_what_the_service_has_asked_comes_first_while_it_is_fresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busctl(tmp_path, monkeypatch, "exit 1")
+    kept = tmp_path / "objects.json"
+    monkeypatch.setattr(smart, "KEPT", str(kept))
+    kept.write_text(json.dumps({"data": [OBJECTS]}))
+    assert smart.UdisksSmart().failing() == KNOWN
+    os.utime(kept, (0, 0))
+    with pytest.raises(Absent):
+        smart.UdisksSmart().failing()
 
 
 @pytest.mark.parametrize(
