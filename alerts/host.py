@@ -21,6 +21,8 @@ DISK_FAULTS = {
     "temperature": "it reports that it is too hot. Look at the fans and at the air",
     "file_system": "its file system has recorded errors. Check it (fsck) when it is not mounted, "
     "and look at SMART (smartctl -a)",
+    "smart": "SMART says that it fails. Copy off what is needed, see what is worn (smartctl -a), "
+    "and replace it",
 }
 CHASSIS_FAULTS = {
     "fan": "Replace the fan before GPUs get hot",

@@ -83,7 +83,10 @@ CLOCK = Page(
     "before and after do not fit each other; rates of the agent are not touched.",
     ("`timedatectl`, `chronyc tracking` or `ntpq -p`", "`journalctl -b | grep -i 'time has been'`"),
     (
-        "Start the time service, and see that it reaches its servers.",
+        "`timedatectl`: is the clock synchronized, and right? Then nothing is to be done now.",
+        "If not: `systemctl status chrony systemd-timesyncd ntpsec` shows which time service there "
+        "is; start it (`sudo timedatectl set-ntp true`), and see that it reaches its servers "
+        "(`chronyc sources`, `timedatectl timesync-status`).",
         "If the clock drifts though it runs: the battery of the board.",
     ),
     "Once, when a machine was set by hand.",

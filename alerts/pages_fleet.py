@@ -16,6 +16,10 @@ NODE_MISSING = Page(
         "Removed: the list that Prometheus reads (`file_sd`, `http_sd`), and who made it last.",
     ),
     (
+        "rack, cluster: ask one of the nodes (`ssh NODE uptime`) and its service processor "
+        "(`ipmitool -H BMC power status`). Neither answers: the switch, or power of the rack: call "
+        "who runs them. The processor alone: the node has no power, or no network. Both answer: "
+        "the agent, or the way from Prometheus to it.",
         "Repair the rack first. For each node that still does not answer DgxAgentDown fires.",
         "Jobs over these nodes hang or end: tell their owners, and drain the nodes.",
         "Removed by mistake: put it back; its series go on.",

@@ -137,11 +137,16 @@ PCIE = Page(
     "link at rest lowers its generation to save power; that does not alert.",
     (
         "`nvidia-smi -q -i GPU | grep -A8 'GPU Link Info'`",
-        "`lspci -vv -s BUS | grep -E 'LnkCap|LnkSta'`",
+        "`lspci -vv -s BUS | grep -E 'LnkCap|LnkSta'`; BUS by "
+        "`nvidia-smi --query-gpu=uuid,pci.bus_id --format=csv`.",
     ),
     (
-        "Reseat the GPU, the riser or the cable; look at the firmware's settings.",
-        "If it stays slow: open a support case.",
+        "Nothing is lost: jobs go on, and only copies to and from this GPU are slow. Keep what the "
+        "two commands below say.",
+        "When the job has ended: drain the node and reboot it; a link that was trained badly comes "
+        "back whole.",
+        "Not so, or it comes back: [open a support case](#case). GPU, riser or cable are to be "
+        "reseated, with the power off, by whoever may open the machine.",
     ),
     "Boards that share the lanes of a slot: then the limit that the driver states is wrong.",
 )
@@ -154,7 +159,13 @@ LINK = Page(
         "`ethtool DEVICE`, `ibstat`, `mlxlink -d DEVICE`.",
         "`dgx_bandwidth_limit_bytes_per_second` against `dgx_bandwidth_spec_bytes_per_second`.",
     ),
-    ("Look at cable or transceiver, at the port of the switch and at its settings.",),
+    (
+        "Jobs over this port go on, slower. See what both ends have agreed on (below): the port of "
+        "the switch, its settings and its cable are those of whoever runs the network. Ask them.",
+        "When the node is free: reseat the cable or transceiver at both ends, then replace it.",
+        "The other ports of the node are right, and this one stays slow at another port of the "
+        "switch: the adapter; [open a support case](#case).",
+    ),
     "Ports that are wired to a slower network on purpose: state it by a `[[limit]]` in the "
     "configuration.",
 )

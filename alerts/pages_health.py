@@ -129,10 +129,18 @@ RAID = Page(
     "DgxRaidDegraded",
     "A software array lacks a member. A mirror works on without redundancy; a stripe (RAID 0) has "
     "lost its data, or will.",
-    ("`cat /proc/mdstat`, `mdadm --detail /dev/DEVICE`", "`nvme list`, `smartctl -a /dev/DISK`"),
     (
-        "Copy off what is needed from a stripe, if it can still be read.",
-        "Replace the disk; `mdadm --manage /dev/DEVICE --add /dev/DISK`, and watch /proc/mdstat.",
+        "`cat /proc/mdstat`, `sudo mdadm --detail /dev/DEVICE`: its level, which member is gone.",
+        "`sudo dmesg -T | grep -iE 'nvme|ata|md'`, `lsblk -o NAME,MODEL,SERIAL`: the serial "
+        "number tells which disk to pull.",
+    ),
+    (
+        "`cat /proc/mdstat`: raid1, raid5, raid6, raid10 work on, and there is time until "
+        "tomorrow; but the next disk that fails may take the data along: see that there is a copy.",
+        "raid0 (the scratch space of a DGX, `/raid`): programs that use it fail. Drain the node, "
+        "copy off what can still be read, and make it anew when the disk is replaced.",
+        "Replace the disk; `sudo mdadm --manage /dev/DEVICE --add /dev/DISK`, and watch "
+        "/proc/mdstat.",
     ),
     "While the array is rebuilt.",
 )
@@ -140,7 +148,8 @@ RAID = Page(
 DISK = Page(
     "DgxDiskFailing",
     "A disk shows a sign of failing (`kind`): controller, the kernel has given it up; temperature, "
-    "it reports that it is too hot; file_system, its file system has recorded errors.",
+    "it reports that it is too hot; file_system, its file system has recorded errors; smart, the "
+    "disk itself says that it fails (told where udisks2 runs).",
     (
         "`sudo dmesg -T | grep -iE 'nvme|ata|ext4'`",
         "`smartctl -a /dev/DISK` or `nvme smart-log /dev/DISK` (as root)",
@@ -148,6 +157,7 @@ DISK = Page(
     (
         "controller: replace it. temperature: fans and air.",
         "file_system: unmount, `fsck`; if SMART reports media errors, replace the disk.",
+        "smart: copy off what is needed, then replace the disk.",
     ),
     "An old error of a file system that was repaired: `fsck` clears its count.",
 )

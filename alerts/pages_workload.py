@@ -147,7 +147,13 @@ THROTTLED = Page(
         "`nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE -i GPU`",
         "`rate(dgx_gpu_throttle_seconds_total[5m])` by reason.",
     ),
-    cures(State.THROTTLED),
+    (
+        "One GPU or all? `nvidia-smi --query-gpu=index,temperature.gpu,power.draw,clocks.sm "
+        "--format=csv`. All of a node, or of a rack: air or power of the room; call who runs it. "
+        "One: its own cooler or cable; drain the node when its job has ended, and [open a support "
+        "case](#case).",
+        *cures(State.THROTTLED),
+    ),
     "A power cap that you set yourself does what you asked for.",
 )
 

@@ -6,7 +6,21 @@ from agent.sources import ecc, gpu, temperature, xid
 from dashboards.board import Panel, Row
 from dashboards.colours import ANY, LOST
 from dashboards.kinds import graph
-from dashboards.queries import RATE, Query, Value, grown, grown_in_all, largest, now, over
+from dashboards.queries import (
+    RANGE,
+    RATE,
+    Labels,
+    Query,
+    Value,
+    grown,
+    grown_in_all,
+    largest,
+    now,
+    over,
+    select,
+    total,
+    unit_of,
+)
 from dashboards.shares import GPU
 from dashboards.tables import Column, table
 
@@ -14,12 +28,19 @@ NAME = "{{instance}} GPU {{gpu}}"
 ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 
 
-def errors(title: str, about: str, metric: Metric, by: str, legend: str, **match: str) -> Panel:
+def errors(title: str, about: str, metric: Metric, by: str, growth: Query) -> Panel:
     """How many errors all GPUs chosen had in each step of the graph, by a label."""
     seen = f"on ({by}) {grown_in_all(metric, (by,)).expr} > 0"
-    growth = grown(metric, (by,), RATE, **match)
-    query = Query(Value(f"{growth.expr} and {seen}", growth.unit), legend)
+    counted = Value(f"{growth.value.expr} and {seen}", growth.value.unit)
+    query = Query(counted, growth.legend)
     return graph(title, about, query, height=7, empty="while there are none")
+
+
+def ecc_errors(by: Labels = (), within: str = RANGE, **match: str) -> Value:
+    """How many ECC errors came: a GPU that MIG divides tells those of its whole life alone, so that
+    the larger growth of both lifetimes counts."""
+    growth = f"increase({select(ecc.ERRORS, **match)}[{within}])"
+    return total(Value(f"max without (lifetime) ({growth})", unit_of(ecc.ERRORS)), by)
 
 
 def remapped(severity: str) -> Value:
@@ -40,15 +61,14 @@ HARM = Row(
             "Errors that the driver reported on the GPUs chosen, by code.",
             xid.ERRORS,
             "xid",
-            "XID {{xid}}",
+            Query(grown(xid.ERRORS, ("xid",), RATE), "XID {{xid}}"),
         ),
         errors(
             "ECC errors",
             "Memory errors of the GPUs chosen, corrected and uncorrected.",
             ecc.ERRORS,
             "severity",
-            "{{severity}}",
-            lifetime="volatile",
+            Query(ecc_errors(("severity",), RATE), "{{severity}}"),
         ),
         table(
             "Errors and gaps",
@@ -58,7 +78,7 @@ HARM = Row(
                 Column("XID errors", grown(xid.ERRORS, GPU), ANY),
                 Column(
                     "ECC errors",
-                    grown(ecc.ERRORS, GPU, severity="uncorrected", lifetime="volatile"),
+                    ecc_errors(GPU, severity="uncorrected"),
                     ANY,
                 ),
                 Column(

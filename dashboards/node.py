@@ -7,7 +7,6 @@ from agent.sources import (
     chassis,
     cpu,
     disk,
-    ecc,
     host_memory,
     memory,
     network,
@@ -20,6 +19,7 @@ from agent.sources import (
 )
 from dashboards.board import Board, Row
 from dashboards.colours import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME
+from dashboards.gpu_health import ecc_errors
 from dashboards.jobs import JOBS
 from dashboards.kinds import bars, graph, stat
 from dashboards.queries import (
@@ -106,7 +106,7 @@ ERRORS = Row(
         stat(
             "Uncorrected ECC errors",
             "Uncorrected memory errors of the GPUs in this time range.",
-            grown(ecc.ERRORS, (), severity="uncorrected", lifetime="volatile"),
+            ecc_errors(severity="uncorrected"),
             ANY,
             width=6,
         ),

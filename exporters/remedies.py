@@ -49,6 +49,11 @@ REMEDIES: Mapping[FindingKind, Remedy] = {
     FindingKind.ECC_UNCORRECTED: Remedy(
         "DgxGpuEccUncorrected", f"Stop the job: its results are in doubt. {RESET}"
     ),
+    FindingKind.ECC_LIFETIME: Remedy(
+        "DgxGpuEccUncorrected",
+        "See dmesg for XID 48, 63, 64, 94 or 95 of this GPU: after one of late, stop its jobs "
+        "and reset it; else these errors are old.",
+    ),
     FindingKind.FABRIC_SERVICE: Remedy(
         "DgxFabricFault", "systemctl start nvidia-fabricmanager, of the driver's own version."
     ),

@@ -194,6 +194,10 @@ FINDINGS: Mapping[FindingKind, Parts] = {
     FindingKind.ECC_UNCORRECTED: (
         "{errors:uncorrected ECC error|uncorrected ECC errors} since the driver was loaded",
     ),
+    FindingKind.ECC_LIFETIME: (
+        "{errors:uncorrected ECC error|uncorrected ECC errors} over its life; those since "
+        "the driver was loaded are not told, as under MIG",
+    ),
     FindingKind.XID: ("XID {device}, {0}, seen {times:once|times}",),
     FindingKind.LINKS_DOWN: (
         "{links:.0f} of {links_limit:.0f} NVLinks are up",

@@ -131,6 +131,7 @@ LIBRARIES = {
         "agent/cli/",
         "agent/hardware/kernel_log.py",  # journalctl
         "agent/hardware/schedulers.py",  # squeue, scontrol
+        "agent/hardware/smart.py",  # busctl
     ),
 }
 """Each library has one place."""

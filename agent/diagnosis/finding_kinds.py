@@ -17,6 +17,7 @@ class FindingKind(StrEnum):
     ROWS_NEAR = "rows_near"  # rows
     PAGES_NEAR = "pages_near"  # pages
     ECC_UNCORRECTED = "ecc_uncorrected"  # errors
+    ECC_LIFETIME = "ecc_lifetime"  # errors
     XID = "xid"  # times; device: code; names: meaning
     FABRIC_SERVICE = "fabric_service"
     FABRIC_STATE = "fabric_state"  # state

@@ -140,15 +140,19 @@ def _gap(samples: SampleStore) -> tuple[str, ...]:
 
 
 def _memory(samples: SampleStore) -> Iterator[Finding]:
+    """Of uncorrected errors those since the driver was loaded; a GPU that MIG divides tells those
+    of its whole life alone, which may be long mended: a warning."""
     for metric, kind, severity in FLAGS:
         for key, flag in _per_gpu(samples, metric):
             if flag:
                 yield Finding(kind, severity, key)
-    wanted = samples.where(ecc.ERRORS, severity="uncorrected", lifetime="volatile")
-    for (index, uuid, *_), errors in sorted(wanted.items()):
-        if errors:
+    uncorrected = samples.where(ecc.ERRORS, severity="uncorrected")
+    for (index, uuid, what, lifetime), errors in sorted(uncorrected.items()):
+        fresh = lifetime == "volatile"
+        if errors and (fresh or (index, uuid, what, "volatile") not in uncorrected):
             figures, key = (_count("errors", errors),), GpuKey(int(index), uuid)
-            yield Finding(FindingKind.ECC_UNCORRECTED, CRITICAL, key, figures=figures)
+            kind = FindingKind.ECC_UNCORRECTED if fresh else FindingKind.ECC_LIFETIME
+            yield Finding(kind, CRITICAL if fresh else WARNING, key, figures=figures)
 
 
 def _events(samples: SampleStore) -> Iterator[Finding]:

@@ -14,9 +14,13 @@ SWITCH = re.compile(
     re.IGNORECASE,
 )
 FALLEN = re.compile(
-    r"NVRM: GPU (?:at )?(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+?):? (?:GPU )?"
-    r"has fallen off the bus"
+    r"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]*[0-9A-Fa-f])\b"
+    r".{0,150}\bfallen off the bus",
+    re.DOTALL,
 )
+"""Of a GPU at work in one line; of one that is gone when the driver is loaded in one record of
+three (issue 155 of NVIDIA/NVSentinel), and then no XID tells of it."""
+
 PROCESS = re.compile(r"pid=(\d+)(?:, name=([^,]*))?")
 NVLINK5 = re.compile(
     r"\b(\w{1,64})\s+(Fatal|Nonfatal)\s+XC\d+\s+i\d+\s+Link\s+-?\d+\s+"

@@ -9,6 +9,7 @@ from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
 from agent.hardware.logins import Logins
 from agent.hardware.nccl_ras import NoRanks, RanksReader, RasReader
 from agent.hardware.schedulers import NoSchedulers, RealSchedulers, Schedulers
+from agent.hardware.smart import NoSmart, SmartReader, UdisksSmart
 
 
 class Psutil(Protocol):
@@ -28,7 +29,7 @@ class Psutil(Protocol):
 class Host:
     """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
     the name (the number where there is none), `nccl` who tells of NCCL's ranks on it, the
-    kernel's log, and who gives GPUs to jobs."""
+    kernel's log, who gives GPUs to jobs, and who knows what SMART says of disks."""
 
     files: FileTree
     psutil: Psutil
@@ -36,6 +37,7 @@ class Host:
     nccl: RanksReader = field(default_factory=NoRanks)
     kernel_log: KernelLog = field(default_factory=NoKernelLog)
     schedulers: Schedulers = field(default_factory=NoSchedulers)
+    smart: SmartReader = field(default_factory=NoSmart)
 
 
 def real_host(history: float = 0.0) -> Host:
@@ -49,4 +51,5 @@ def real_host(history: float = 0.0) -> Host:
         kernel_log=RealKernelLog(history),
         nccl=RasReader(),
         schedulers=RealSchedulers(),
+        smart=UdisksSmart(),
     )

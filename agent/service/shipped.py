@@ -10,7 +10,13 @@ CONFIGURATION = "config.toml"
 KERNEL_LOG = "dgx-telemetry-kernel-log.conf"
 """The drop-in that hands /dev/kmsg to the service."""
 
-NAMES = (CONFIGURATION, "dgx-telemetry.service", "dgx-telemetry-devices.service", KERNEL_LOG)
+NAMES = (
+    CONFIGURATION,
+    "dgx-telemetry.service",
+    "dgx-telemetry-devices.service",
+    "dgx-telemetry-smart.service",
+    KERNEL_LOG,
+)
 
 
 def text(name: str) -> str:

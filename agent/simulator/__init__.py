@@ -12,6 +12,7 @@ from agent.errors import BadInput
 from agent.hardware.host import Host
 from agent.simulator import driver, fault_table, jobs, scenarios, system_models
 from agent.simulator.files import SimulatedFiles
+from agent.simulator.health_files import SimulatedSmart
 from agent.simulator.host import SimulatedPsutil
 from agent.simulator.machine import Machine
 from agent.simulator.nccl_ras import SimulatedRas
@@ -62,6 +63,7 @@ class SimulatedSystem(Machine):
             login=lambda uid: jobs.LOGIN if uid == jobs.USER else str(uid),
             nccl=SimulatedRas(self.ranks),
             schedulers=SimulatedSlurm(self),
+            smart=SimulatedSmart(self),
         )
 
 

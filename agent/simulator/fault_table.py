@@ -150,6 +150,7 @@ TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
         _once(_first_disk("hot_disks")),
     ),
     "disk-damaged": (ANY, _once(_first_disk("damaged"))),
+    "disk-smart": (ANY, _once(_first_disk("failing_disks"))),
     "fan-failed": (BOARD, _once(_host("fan_failed", True))),
     "supply-failed": (BOARD, _once(_host("supply_failed", True))),
     "log-flood": (ANY, (Fault(SOON, FLOOD_EVERY, _flood),)),

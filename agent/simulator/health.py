@@ -25,6 +25,7 @@ class HostHealth:
     fabric_service: bool = True
     dead_disks: set[str] = field(default_factory=set)
     hot_disks: set[str] = field(default_factory=set)
+    failing_disks: set[str] = field(default_factory=set)  # by SMART
     damaged: set[str] = field(default_factory=set)  # volumes with errors in their file systems
     lost_members: int = 0  # of the array that holds the data
     fan_failed: bool = False

@@ -49,6 +49,17 @@ def unlisted(machine: Machine) -> Tree:
     }
 
 
+class SimulatedSmart:
+    """What udisks2 would tell of the disks of a simulated machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def failing(self) -> dict[str, bool]:
+        broken = self._machine.host_health.failing_disks
+        return {disk.name: disk.name in broken for disk in self._machine.system.disks}
+
+
 def _disk(machine: Machine, disk: DiskModel) -> Tree:
     host = machine.host_health
     nvme = disk.name.startswith("nvme")

@@ -1,7 +1,8 @@
-"""Disks that fail, by what the kernel shows to everybody: SMART itself is for root alone."""
+"""Disks that fail, by what the kernel shows to everybody, and by SMART where udisks2 tells it."""
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from agent.clock import Clock
 from agent.hardware.files import FileTree, names_in, read_int, read_text
@@ -14,8 +15,10 @@ from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 FAULT = gauge(
     "dgx_disk_fault",
     "1 while the disk shows this sign of failing, 0 while it shows that all is well: its "
-    "controller is gone, it reports that it is too hot, its file system has recorded errors.",
-    "/sys/block/<device>/device/state, hwmon temp*_alarm; /sys/fs/ext4/<device>/errors_count",
+    "controller is gone, it reports that it is too hot, its file system has recorded errors, SMART "
+    "says that it fails.",
+    "/sys/block/<device>/device/state, hwmon temp*_alarm; /sys/fs/ext4/<device>/errors_count; "
+    "udisks2",
     ("device", "kind"),
 )
 
@@ -25,7 +28,16 @@ DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-
 """States of NVMe controllers and SCSI devices that do no work any more; others pass."""
 
 ALARM = re.compile(r"temp\d+_alarm")
-SMART = Absent(Reason.UNSUPPORTED, "SMART needs root: run smartd or nvme-cli beside this agent")
+SILENT = Absent(
+    Reason.UNSUPPORTED, "udisks2 does not tell SMART of it (of an NVMe disk since its version 2.10)"
+)
+
+
+def _disks(files: FileTree) -> list[str]:
+    disks = [name for name in names_in(files, BLOCK) if DISK.fullmatch(name)]
+    if not disks:
+        raise Absent(Reason.MISSING, f"{BLOCK} lists no disk")
+    return disks
 
 
 class DiskFaults:
@@ -35,13 +47,10 @@ class DiskFaults:
         self._files = files
 
     def read(self, out: Out) -> None:
-        disks = [name for name in names_in(self._files, BLOCK) if DISK.fullmatch(name)]
-        if not disks:
-            raise Absent(Reason.MISSING, f"{BLOCK} lists no disk")
+        disks = _disks(self._files)
         for disk in disks[:MOST_DEVICES]:
             self._controller(disk, out)
             self._heat(disk, out)
-            out.absent(FAULT, SMART, disk, "smart")
         volumes = names_in(self._files, EXT4)
         for volume in volumes[:MOST_DEVICES]:
             self._file_system(volume, out)
@@ -85,7 +94,20 @@ class DiskFaults:
             return None
 
 
+def _smart(host: Host, out: Out) -> None:
+    """What SMART says of every disk."""
+    disks = _disks(host.files)
+    failing = host.smart.failing()
+    for disk in disks[:MOST_DEVICES]:
+        if disk in failing:
+            out.add(FAULT, failing[disk], disk, "smart")
+        else:
+            out.absent(FAULT, SILENT, disk, "smart")
+
+
 def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
-    """The read of the disks' signs."""
+    """The reads of the disks' signs, and of SMART."""
     faults = DiskFaults(host.files)
     yield Read(ReadKey("disk_faults", "signs"), (FAULT,), faults.read, fixed(intervals.LINKS))
+    smart = partial(_smart, host)
+    yield Read(ReadKey("disk_faults", "smart"), (FAULT,), smart, fixed(intervals.SMART))

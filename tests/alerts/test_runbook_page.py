@@ -27,7 +27,7 @@ def test_it_is_well_formed_and_every_link_has_its_anchor(served: str) -> None:
     found = {node.get("id") for node in tree.iter() if node.get("id")}
     assert found == {*PAGES, *map(str.lower, PAGES), "drain", "reset", "fabric", "case"}
     links = {node.get("href", "") for node in tree.iter("a")}
-    assert {link.removeprefix("#") for link in links if link.startswith("#")} == {"reset"}
+    assert {link.removeprefix("#") for link in links if link.startswith("#")} == {"reset", "case"}
     assert "`" not in "".join(tree.itertext()).replace("promql", "")
 
 

@@ -130,14 +130,22 @@ def by_user(service: Service) -> dict[str, float]:
 
 CHECKED = """#!/bin/sh
 # This machine has no driver that could be looked at.
-[ "$1" = check ] && exec /usr/bin/dgx-telemetry "$@" --simulate "$(cat /run/simulated)"
-exec /usr/bin/dgx-telemetry "$@"
+[ "$1" = check ] || exec /usr/bin/dgx-telemetry "$@"
+what=$(cat /run/simulated) begun=$(date +%s.%N)
+/usr/bin/dgx-telemetry "$@" --simulate "$what"
+status=$?
+echo "$what $status $begun $(date +%s.%N)" >>/run/looks
+exit $status
 """
 RECEIPTS = "/var/spool/dgx-telemetry"
 
 
-def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, node: Service) -> None:
-    """The scripts of deploy/slurm, as slurmd starts them."""
+STATE = "sinfo -h -o '%T %E'"
+
+
+@pytest.fixture(scope="module")
+def scripts(node: Service) -> Service:
+    """The scripts of deploy/slurm, on a node that looks at a simulated machine."""
     for name in ("prolog", "epilog"):
         script = f"/etc/slurm/dgx-telemetry-{name}"
         node.container.write(script, (ROOT / "deploy/slurm" / name).read_text())
@@ -145,7 +153,18 @@ def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, node: Service
     node.container.write("/usr/local/bin/dgx-telemetry", CHECKED)
     node.run("chmod 755 /usr/local/bin/dgx-telemetry; echo dgx-station-v100:idle >/run/simulated")
     node.run("scontrol reconfigure")
+    return node
 
+
+def looks(service: Service, machine: str) -> list[tuple[int, float]]:
+    """Exit status and seconds of each look at this machine that is over."""
+    lines = [line.split() for line in service.run("cat /run/looks", check=False).splitlines()]
+    return [(int(s), float(to) - float(since)) for what, s, since, to in lines if what == machine]
+
+
+def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, scripts: Service) -> None:
+    """As slurmd starts them."""
+    node = scripts
     job = cluster.submit("ada", "--gres=gpu:1", "/srv/train", "15")
     receipt = f"{RECEIPTS}/{job}.json"
     written = f"test -e {receipt}"
@@ -157,11 +176,45 @@ def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, node: Service
 
     node.run("echo dgx-station-v100:ecc >/run/simulated")
     kept_off = cluster.submit("ada", "--gres=gpu:1", "/srv/train", "15")
-    state = "sinfo -h -o '%T %E'"
-    eventually(lambda: "drain" in node.run(state), TIMEOUT, "a node that takes no more jobs")
+    eventually(lambda: "drain" in node.run(STATE), TIMEOUT, "a node that takes no more jobs")
     eventually(lambda: "PENDING" in node.run("squeue -h -o %T"), TIMEOUT, "a job queued anew")
-    assert re.search("dgx-telemetry: .*ECC", node.run(state)), node.run(state)
+    assert re.search("dgx-telemetry: .*ECC", node.run(STATE)), node.run(STATE)
     node.run(f"scancel {kept_off}")
+
+
+def test_a_health_check_drains_what_is_broken_alone(scripts: Service) -> None:
+    """The same script as HealthCheckProgram, as slurmd starts it again and again: a healthy node
+    passes, a driver that hangs ends in time, and the reason of whoever drained a node stays."""
+    node = scripts
+    name = node.run("hostname")
+    program = "HealthCheckProgram=/etc/slurm/dgx-telemetry-prolog\\nHealthCheckInterval=3\\n"
+    node.run(f"printf '{program}' >>/etc/slurm/slurm.conf; scontrol reconfigure")
+
+    def looked_at(machine: str, status: int) -> None:
+        def looked() -> bool:
+            if looks(node, machine):
+                return True
+            node.run(f"scontrol update nodename={name} state=resume 2>/dev/null || true")
+            return False
+
+        node.run(f"echo {machine} >/run/simulated")
+        eventually(looked, TIMEOUT, f"a look at {machine}")
+        print(machine, looks(node, machine))
+        assert {found for found, _ in looks(node, machine)} == {status}
+
+    looked_at("dgx-a100:training", 0)
+    looked_at("dgx-a100:fan-failed", 1)
+    assert node.run("sinfo -h -o %t") == "idle", "neither of them is reason enough"
+    looked_at("dgx-station-v100:driver-hang", 3)
+    eventually(lambda: "drain" in node.run(STATE), TIMEOUT, "a node that takes no more jobs")
+    assert re.search("dgx-telemetry: .*driver", node.run(STATE)), node.run(STATE)
+    looked_at("dgx-station-v100:xid-79", 3)
+    eventually(lambda: "XID 79" in node.run(STATE), TIMEOUT, "the reason of the next fault")
+    node.run(f"scontrol update nodename={name} state=drain reason='board ordered'")
+    seen = len(looks(node, "dgx-station-v100:xid-79"))
+    node.run("sleep 7")  # two more turns of slurmd
+    assert "board ordered" in node.run(STATE)
+    assert len(looks(node, "dgx-station-v100:xid-79")) <= seen + 1, "one may have been under way"
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ async def obey(members: dict[str, Member]) -> None:
 async def serve_all(speed: float, held_after: float, specs: dict[str, str]) -> None:
     config = Settings(Thresholds(held_after=held_after))
     faster = held_after / Thresholds().held_after  # what is read seldom, as the rules are
-    for seldom in ("LINKS", "ECC", "MANAGER", "CHASSIS"):
+    for seldom in ("LINKS", "ECC", "MANAGER", "CHASSIS", "SMART"):
         setattr(intervals, seldom, getattr(intervals, seldom) * faster)
     members = {name: member(spec, speed, config) for name, spec in specs.items()}
     ticking = [await listen(name, entry.agent) for name, entry in members.items()]

@@ -67,6 +67,7 @@ MATRIX: Mapping[str, frozenset[str]] = {
     f"{STATION}:training+disk-dead": named("DiskFailing"),
     f"{A100}:training+disk-hot": named("DiskFailing"),
     f"{STATION}:training+disk-damaged": named("DiskFailing"),
+    f"{STATION}:training+disk-smart": named("DiskFailing"),
     f"{STATION}:training+fan-failed": named("ChassisFault"),
     f"{STATION}:training+supply-failed": named("ChassisFault"),
     # XIDs of each action

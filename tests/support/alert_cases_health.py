@@ -154,7 +154,7 @@ def storage(_: System) -> Iterator[Case]:
     whole: Series = {working: steady(4.0, 5), missing: steady(0.0, 5)}
     yield Case(name, "whole", whole)
     name = "DgxDiskFailing"
-    for kind in ("controller", "temperature", "file_system"):
+    for kind in ("controller", "temperature", "file_system", "smart"):
         one = {"device": "nvme0n1", "kind": kind}
         fires = ({"severity": "warning", **one},)
         yield Case(name, kind, {named(disk_faults.FAULT, **one): steady(1.0, 5.25)}, fires)

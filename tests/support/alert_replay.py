@@ -4,12 +4,13 @@ The rules are scaled down by thirty, so that a window of 15 minutes is 30 scrape
 else of them differs from what users get. The agent's clock runs at its usual speed.
 """
 
-import asyncio
 import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,15 +41,17 @@ def used() -> frozenset[str]:
 def record(bench: AgentBench, seconds: int, into: Series, wanted: frozenset[str]) -> None:
     """Tick, and append one value a second to each series; a gap where it has no value."""
     for _ in range(seconds):
-        at = len(into["up"])
-        asyncio.run(bench.agent.poller.tick())
-        bench.agent.watch.poll(0)
-        into["up"].append("1")
-        for name, value in _scraped(bench, wanted):
-            values = into.setdefault(name, [])
-            values += ["_"] * (at - len(values))
-            values.append(value)
-        bench.clock.advance(1.0)
+        scrape(bench.run(1), into, wanted)
+
+
+def scrape(bench: AgentBench | None, into: Series, wanted: frozenset[str]) -> None:
+    """Append one value to each series; of nobody, where the scrape fails, none but `up`."""
+    at = len(into["up"])
+    into["up"].append("1" if bench else "0")
+    for name, value in _scraped(bench, wanted) if bench else ():
+        values = into.setdefault(name, [])
+        values += ["_"] * (at - len(values))
+        values.append(value)
 
 
 def _scraped(bench: AgentBench, wanted: frozenset[str]) -> Iterator[tuple[str, str]]:
@@ -56,7 +59,7 @@ def _scraped(bench: AgentBench, wanted: frozenset[str]) -> Iterator[tuple[str, s
     for metric, labels, value in snapshot.samples(snapshot.at):
         if metric.name in wanted and metric.kind is not Kind.INTERNAL:
             named = zip(metric.labels, labels, strict=True)
-            yield notation(metric.name, *TARGET.items(), *named), repr(value)
+            yield notation(metric.name, *TARGET.items(), *named), sys.intern(repr(value))
 
 
 @cache
@@ -107,31 +110,44 @@ def faster(scale: float) -> Mapping[str, str]:
 
 def firing(series: Series, at: int, folder: Path, scale: float = SCALE) -> set[str]:
     """The names of the alerts that fire so many seconds after the start."""
-    for name, text in faster(scale).items():
-        (folder / name).write_text(text)
-    up = series["up"]
-    series = {notation("up", *TARGET.items()): up, **{n: v for n, v in series.items() if n != "up"}}
-    test = {
-        "rule_files": sorted(faster(scale)),
-        "evaluation_interval": "4s",  # two minutes of a user's
-        "tests": [
-            {
-                "interval": "1s",
-                "input_series": [
-                    {"series": name, "values": values(_stale_gaps(points), len(up))}
-                    for name, points in series.items()
-                ],
-                "promql_expr_test": [
-                    {
-                        "expr": 'group by (alertname) (ALERTS{alertstate="firing"})',
-                        "eval_time": f"{at}s",
-                        "exp_samples": [],
-                    }
-                ],
-            }
-        ],
-    }
-    return set(re.findall(r'alertname=\\?"(\w+)\\?"', run_promtool(folder, test)))
+    expr = 'group by (alertname) (ALERTS{alertstate="firing"})'
+    said = Replay(folder, faster(scale)).answer(series, expr, at)
+    return set(re.findall(r'alertname=\\?"(\w+)\\?"', said))
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Files of rules in a folder. Points are `every` seconds apart; rules are evaluated each
+    `evaluated` seconds: four are two minutes of a user's at the usual scale."""
+
+    folder: Path
+    files: Mapping[str, str]
+    every: int = 1
+    evaluated: int = 4
+
+    def answer(self, series: Series, expr: str, at: int) -> str:
+        """What promtool prints of a query so many seconds after the start; empty where it finds
+        nothing."""
+        for name, text in self.files.items():
+            (self.folder / name).write_text(text)
+        up = series["up"]
+        named = {notation("up", *TARGET.items()): up}
+        named |= {name: points for name, points in series.items() if name != "up"}
+        test = {
+            "rule_files": sorted(self.files),
+            "evaluation_interval": f"{self.evaluated}s",
+            "tests": [
+                {
+                    "interval": f"{self.every}s",
+                    "input_series": [
+                        {"series": name, "values": values(_stale_gaps(points), len(up))}
+                        for name, points in named.items()
+                    ],
+                    "promql_expr_test": [{"expr": expr, "eval_time": f"{at}s", "exp_samples": []}],
+                }
+            ],
+        }
+        return run_promtool(self.folder, test)
 
 
 def run_promtool(folder: Path, test: Mapping[str, object]) -> str:

@@ -27,11 +27,12 @@ WRONG = {
     "dgx-h100:gpu-hot": "hotter than its operating range",
     "dgx-a100:throttled": "clocks are held down by ",
     "dgx-1-v100:ecc": "uncorrected ECC errors since the driver was loaded",
+    "dgx-a100:ecc+mig": "uncorrected ECC errors over its life; those since",
     "dgx-h200:row-remap": "could not be remapped",
     "dgx-1-v100:port-degraded": "port mlx5_",
     "dgx-h100:xid": "XID 48, double-bit ECC error",
 }
-SLOWLY = ("dgx-h100:nvlink-errors", "dgx-1-v100:ecc")
+SLOWLY = ("dgx-h100:nvlink-errors", "dgx-1-v100:ecc", "dgx-a100:ecc+mig")
 """Errors that are counted once a minute."""
 
 FAULTS = {

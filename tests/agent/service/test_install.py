@@ -93,13 +93,14 @@ def test_a_dry_run_says_what_the_real_one_does_and_changes_nothing(
     *done, last = capsys.readouterr().out.splitlines()
     assert done == planned
     assert [line.split()[0] for line in done] == [
-        *("make", "link", "write", "write", "write"),
+        *("make", "link", "write", "write", "write", "write"),
         *("enable", "start"),
     ]
     assert "is active" in last
     assert machine.listed() == [
         "etc/dgx-telemetry/config.toml",
         "etc/systemd/system/dgx-telemetry-devices.service",
+        "etc/systemd/system/dgx-telemetry-smart.service",
         SERVICE,
         "usr/local/bin/dgx-telemetry",
     ]
@@ -277,9 +278,9 @@ def test_uninstall_leaves_settings_and_purge_leaves_nothing(
     capsys.readouterr()
     uninstall(machine.parts, purge=False)
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        *("stop", "disable", "remove", "remove", "remove", "remove"),
+        *("stop", "disable", "remove", "remove", "remove", "remove", "remove"),
     ]
-    assert machine.systemd.asked[-4:] == ["stop", "disable", "daemon-reload", "daemon-reload"]
+    assert machine.systemd.asked[-5:] == ["stop", "disable", *["daemon-reload"] * 3]
     assert not machine.places.home.exists()
     assert machine.listed() == [
         "etc/dgx-telemetry/config.toml",

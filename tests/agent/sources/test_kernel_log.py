@@ -26,6 +26,12 @@ LINES = {
     "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the "
     "bus.": (79, None, ""),
     "NVRM: Xid (PCI:0000:3b:00 GPU-I:03): 43, pid=77, name=train, Ch 00000008": (43, 77, "train"),
+    "NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000000 intr 00004000": (32, None, ""),
+    "NVRM: Xid (PCI:0000:01:00): 62, 323f0f30 0000c3d8 00000000 206dae68": (62, None, ""),
+    "NVRM: Xid (PCI:000f:01:00): 119, pid=3849, name=KMS thread, Timeout after 45s of waiting for "
+    "RPC response from GPU0 GSP!": (119, 3849, "KMS thread"),
+    "NVRM: Xid (PCI:0000:2a:00): 140, pid='<unknown>', name=<unknown>, An uncorrectable ECC error "
+    "detected (possible firmware handling failure) DRAM:0, LTC:0, MMU:0, PCIE:0": (140, None, ""),
 }
 
 
@@ -50,16 +56,48 @@ def test_a_long_line_costs_no_more_than_a_short_one() -> None:
     assert isinstance(found, KernelXid)
 
 
-def test_switches_and_lost_gpus_are_read() -> None:
+def test_switches_are_read() -> None:
     head = "nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, "
     told = parsed(head + "Non-fatal, Link 44 Minion Link DLREQ interrupt")
     assert told == SwitchError("nvidia-nvswitch3", 22013, False)
     assert parsed(head + "Data {0x0000002b, 0x0000002b}") is None
     assert parsed(head + "Severity 0 Engine instance 44 Sub-engine instance 00") is None
-    for place in ("0000:3b:00.0: GPU", "at 0000:3b:00.0", "at PCI:0000:3b:00.0"):
-        gone = parsed(f"NVRM: GPU {place} has fallen off the bus.")
-        assert isinstance(gone, BusLoss)
-        assert pci_address(gone.pci) == pci_address("00000000:3B:00.0") == (0, 0x3B, 0)
+
+
+LOSSES = (
+    "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.",
+    "NVRM: GPU at 0000:3b:00.0 has fallen off the bus.",
+    "NVRM: GPU at PCI:0000:3b:00.0 has fallen off the bus.",
+    "NVRM: The NVIDIA GPU 0000:3b:00.0\nNVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+    "NVRM: fallen off the bus and is not responding to commands.",
+    r"NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:1e07) installed in this\x0aNVRM: system has "
+    "fallen off the bus and is not responding to commands.",
+)
+"""At work; and when the driver was loaded: by the journal, and by /dev/kmsg, which escapes."""
+
+
+@pytest.mark.parametrize("text", LOSSES)
+def test_lost_gpus_are_read_with_their_address(text: str) -> None:
+    gone = parsed(text)
+    assert isinstance(gone, BusLoss)
+    assert pci_address(gone.pci) == pci_address("00000000:3B:00.0") == (0, 0x3B, 0)
+
+
+OTHERS = (
+    "NVRM: GPU at PCI:0000:00:05: GPU-efbdfde9-5798-a6e7-4c46-12518fa15375",
+    "NVRM: GPU 0000:91:00.0: GPU serial number is 1653723052734.",
+    "NVRM: GPU 0000:09:00.0: RmInitAdapter failed! (0x22:0x56:894)",
+    "NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 812751949 heartbeat "
+    "1899482 heartbeatWithOffsetMs 812745879 diff 6070 timeout 5200",
+    "NVRM: nvCheckOkFailedNoLog: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] "
+    "(0x0000000F) returned from nvdEngineDumpCallbackHelper(pGpu, pPrbEnc) @ nv_debug_dump.c:274",
+)
+"""What the driver writes besides."""
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_what_comes_besides_tells_of_no_error(text: str) -> None:
+    assert parsed(text) is None
 
 
 @pytest.mark.parametrize("text", GARBAGE)
