@@ -13,6 +13,12 @@ HEADER = ("path", "device", "in GB/s", "limit", "", "out GB/s", "limit", "", "")
 INWARD = ("receive", "read", "total")
 """Directions that stand on the left; those of disks are seen from the host."""
 
+ORIGINS = {
+    "configured": "from the configuration",
+    "spec": "from the spec sheet",
+    "hardware": "as the hardware tells now",
+}
+
 QUIET = 0.01
 """Ratio below which both directions go without a row."""
 
@@ -31,12 +37,24 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
     rows = [_row(pair) for pair in busy]
     if rows:
         yield from table(HEADER, rows, width=width)
+        yield from prose(f"limits: {'; '.join(_origins(busy))}", width, hanging="  ")
     unread = [pair for pair in pairs if pair not in busy and any(map(_unknown, pair.values()))]
     quiet = [pair for pair in pairs if pair not in busy and pair not in unread]
     at_rest = f"at rest (below {100 * QUIET:.0f} % of the limit)"
     for words, which in ((at_rest, quiet), ("traffic not read", unread)):
         if which:
             yield from prose(f"{words}: {_named(which)}", width, hanging="  ")
+
+
+def _origins(pairs: Iterable[dict[bool, Document]]) -> Iterator[str]:
+    """`nvlink, disk from the spec sheet; pcie from the hardware now`."""
+    ways = [way for pair in pairs for way in pair.values()]
+    for origin, words in ORIGINS.items():
+        found = {way["path"]: None for way in ways if way["origin"] == origin}
+        if found:
+            yield f"{', '.join(found)} {words}"
+    if any(way["limit"] is None for way in ways):
+        yield "- where none is known"
 
 
 def _moves(way: Document) -> bool:

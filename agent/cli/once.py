@@ -30,6 +30,7 @@ from exporters.words import ranges
 Document = dict[str, Any]
 
 GIB = 1 << 30
+HOUR = 3600.0
 MHZ = 1e6
 SEEN = 0.05
 """Share of the time from which something is told."""
@@ -87,7 +88,7 @@ def body(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
         yield ""
         yield from gpus(frame["gpus"], samples, width)
         yield from times(frame["gpus"], width)
-        yield from why(frame["gpus"], width)
+        yield from why(frame["gpus"], frame["action"], width)
     if frame["jobs"]:
         yield ""
         yield from jobs(frame["jobs"], width)
@@ -195,27 +196,30 @@ def _pair(state: str, cause: str) -> str:
     return state if cause == "none" else f"{state}: {cause}"
 
 
-def why(found: Iterable[Document], width: int) -> Iterator[str]:
-    """Each verdict that costs something, once: its GPUs, why, what to do."""
+def why(found: Iterable[Document], told: str, width: int) -> Iterator[str]:
+    """Each verdict that costs something, once: its GPUs, why, what to do where that is not `told`
+    above."""
     costly = sorted((gpu for gpu in found if gpu["advice"]), key=_verdict)
     for _, group in groupby(costly, key=_verdict):
         alike = list(group)
         first, several = alike[0], len(alike) > 1
         names = ranges(int(gpu["gpu"]) for gpu in alike)
         yield ""
-        words = f"GPU{'s' * several} {names} {first['sentence']}. {first['advice']}"
+        example = f" (GPU {first['gpu']})" * several
+        advice = f" {first['advice']}" * (first["advice"] != told)
+        words = f"GPU{'s' * several} {names} {first['sentence']}{example}.{advice}"
         yield from prose(words, width)
 
 
 def jobs(found: Iterable[Document], width: int) -> list[str]:
     """A row for each running job."""
-    header = ("job", "GPUs", "runs", "steps/s", "how it gets on")
+    header = ("job", "GPUs", "runs", "lost GPU-h", "how it gets on")
     rows = [
         [
             job["title"],
             job["gpus"],
             duration(job["seconds"]),
-            UNKNOWN if job["steps_per_second"] is None else f"{job['steps_per_second']:.3g}",
+            "{:.2f}/{:.2f}".format(job["lost"] / HOUR, job["gpu_seconds"] / HOUR),
             job["sentence"],
         ]
         for job in found
