@@ -68,10 +68,13 @@ def _unknown(way: Document) -> bool:
 
 
 def _fullness(pair: dict[bool, Document]) -> tuple[bool, float, float]:
-    """Whether it is full; how near the fuller direction is to its threshold; how much moves."""
+    """Whether it is full; how near the fuller direction is to its threshold; how much moves.
+
+    In tenths: neighbours that are alike keep their order."""
     ratios = [(way["ratio"] or 0.0) / way["threshold"] for way in pair.values()]
     full = any(way["saturated"] for way in pair.values())
-    return full, max(ratios), max(way["bytes_per_second"] or 0.0 for way in pair.values())
+    moved = max(way["bytes_per_second"] or 0.0 for way in pair.values())
+    return full, round(max(ratios), 1), round(moved / 1e9, 1)
 
 
 def _row(pair: dict[bool, Document]) -> tuple[str, ...]:

@@ -31,6 +31,9 @@ Document = dict[str, Any]
 
 GIB = 1 << 30
 HOUR = 3600.0
+TOLD = 36.0
+"""GPU-seconds from which what a job lost of them is told: a hundredth of an hour."""
+
 MHZ = 1e6
 SEEN = 0.05
 """Share of the time from which something is told."""
@@ -219,7 +222,7 @@ def jobs(found: Iterable[Document], width: int) -> list[str]:
             job["title"],
             job["gpus"],
             duration(job["seconds"]),
-            "{:.2f}/{:.2f}".format(job["lost"] / HOUR, job["gpu_seconds"] / HOUR),
+            of(job["lost"], job["gpu_seconds"], HOUR, 2) if job["gpu_seconds"] > TOLD else UNKNOWN,
             job["sentence"],
         ]
         for job in found
