@@ -119,7 +119,7 @@ function list(node, texts) {
 /** The strip, and the share of the observed time that each state took. */
 function showPast(node, gpu, history) {
   drawStates(node.children[1], history, gpu.uuid);
-  showShares(node.lastChild, history.totals([gpu.uuid]), (a, b) => b[1] - a[1],
+  showShares(node.lastChild, history.totals([gpu.uuid]), 0, (a, b) => b[1] - a[1],
     (seconds, share) => share);
 }
 

@@ -126,16 +126,19 @@ function sinceOf(run) {
   return seconds < 0 ? "" : `for ${span(seconds)}`;
 }
 
+const LEAST = 0.005; // share of the time below which a state cannot be seen in a strip
+
 /** The states of the last 15 minutes and what each took of all GPUs. */
 export function showLegend(list, history) {
-  showShares(list, history.totals(), (a, b) => b[0] - a[0],
+  showShares(list, history.totals(), LEAST, (a, b) => b[0] - a[0],
     (seconds, share) => `${gpuHours(seconds)} (${share})`);
 }
 
 /** Seconds by code as a list: sample, words, and `tell` of the seconds and their share. */
-export function showShares(list, totals, order, tell) {
+export function showShares(list, totals, least, order, tell) {
   const all = [...totals.values()].reduce((sum, seconds) => sum + seconds, 0);
-  keep(list, [...totals].sort(order), ([code]) => code, makeEntry, (entry, [code, seconds]) => {
+  const told = [...totals].filter(([, seconds]) => seconds >= least * all).sort(order);
+  keep(list, told, ([code]) => code, makeEntry, (entry, [code, seconds]) => {
     drawSample(entry.firstChild, code);
     say(entry.lastChild, tell(seconds, percent(seconds / all)));
   });
