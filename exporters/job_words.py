@@ -5,17 +5,27 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
-from agent.jobs.job import ChangeKind, Cure, Hang, Job, JobChange, Receipt, Slowdown, WatchedJobs
+from agent.jobs.job import (
+    ChangeKind,
+    Culprit,
+    Cure,
+    Hang,
+    Job,
+    JobChange,
+    Receipt,
+    Slowdown,
+    WatchedJobs,
+)
 from agent.model import BUSY, Pair, Reason, State, ranges
 from exporters.words import pair_name
 
 Document = dict[str, Any]
 
 NO_STEP = {
-    Reason.NOT_ENOUGH: "its steps are not known yet",
-    Reason.TOO_SHORT: "its steps are too short to be seen",
-    Reason.IRREGULAR: "its work has no rhythm",
-    Reason.FLAT: "its power hardly varies",
+    Reason.NOT_ENOUGH: "steps not known yet",
+    Reason.TOO_SHORT: "no steps seen: too short",
+    Reason.IRREGULAR: "no steps seen: its work does not repeat evenly",
+    Reason.FLAT: "no steps seen: its power hardly varies",
 }
 """Why a job has no steps per second."""
 
@@ -155,21 +165,15 @@ def sentence(job: Job) -> str:
 def _pace(job: Job) -> str:
     if job.step:
         return f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
-    return NO_STEP.get(job.why_not or Reason.UNKNOWN, "its steps are not known")
+    return NO_STEP.get(job.why_not or Reason.UNKNOWN, "steps not known")
 
 
 def _hang_text(hang: Hang) -> str:
     """Who waits for whom, as far as NCCL told."""
-    text = f"hangs since {clock_time(hang.since)}"
+    text = f"hung since {clock_time(hang.since)}"
     if not hang.culprits:
-        return f"{text}: every GPU waits, and who for is not known"
-    names = ", ".join(
-        (f"rank {one.rank}" if one.rank is not None else "a process")
-        + f" (pid {one.pid}"
-        + (f", GPU {one.gpu.index}" if one.gpu else "")
-        + (f", host {one.host})" if one.host else ")")
-        for one in hang.culprits
-    )
+        return f"{text}: every GPU waits, for whom is not known"
+    names = ", ".join(map(culprit_name, hang.culprits))
     if hang.launched is None:
         return f"{text}: it waits for {names}"
     several = "s" if len(hang.culprits) == 1 else ""
@@ -178,6 +182,13 @@ def _hang_text(hang: Hang) -> str:
         f"{text}: {names} {verb} launched {hang.launched} {hang.kind}, others "
         f"{hang.others_launched}"
     )
+
+
+def culprit_name(one: Culprit) -> str:
+    """`rank 1 (pid 20008, GPU 1, host dgx07)`, as far as it is known."""
+    who = f"rank {one.rank}" if one.rank is not None else "a process"
+    gpu, host = f", GPU {one.gpu.index}" if one.gpu else "", f", host {one.host}" * bool(one.host)
+    return f"{who} (pid {one.pid}{gpu}{host})"
 
 
 def _slower_text(slower: Slowdown) -> str:
@@ -203,11 +214,12 @@ def receipt_text(receipt: Receipt) -> str:
     parts = [f"{receipt.gpu_seconds / 3600:.3g} GPU-hours"]
     shares = list(worst(receipt.seconds))
     if shares:
-        lost = ", ".join(f"{percent(share)} {short(pair)}" for pair, share in shares[:3])
+        lost = ", ".join(f"{percent(share)} {SUMMARIES[pair]}" for pair, share in shares[:3])
         parts[0] += f" ({lost})"
     if receipt.steps and receipt.mean_rate:
-        best = f" (at best {receipt.best_rate:.3g})" if receipt.best_rate else ""
-        parts.append(f"{receipt.steps} steps, {receipt.mean_rate:.3g} a second{best}")
+        mean, best = f"{receipt.mean_rate:.3g}", f"{receipt.best_rate or receipt.mean_rate:.3g}"
+        better = f" (at best {best})" * (best != mean)
+        parts.append(f"{receipt.steps} steps, {mean} a second{better}")
     if receipt.joules is not None:
         parts.append(f"{receipt.joules / KWH:.3g} kWh")
     if receipt.cost is not None:
@@ -215,16 +227,13 @@ def receipt_text(receipt: Receipt) -> str:
     first = next(iter(receipt.cures), None)
     if first is not None and receipt.watched and first.saved >= LEAST * receipt.watched:
         faster = first.saved / receipt.watched
+        slowest = f"GPU {first.then_gpu.index}, {SUMMARIES[first.then]}"
+        then = f", and {slowest}, would then be the slowest" * (first.then != BUSY)
         parts.append(
-            f"without the time {short(first.pair)} it would have taken {percent(faster)} less, "
-            f"and GPU {first.then_gpu.index} ({short(first.then)}) would be the slowest"
+            f"without the time {SUMMARIES[first.pair]} it would have taken {percent(faster)} less"
+            f"{then}"
         )
     return "; ".join(parts)
-
-
-def short(pair: Pair) -> str:
-    """A verdict within a sentence: without what its own summary explains."""
-    return SUMMARIES[pair].partition(":")[0]
 
 
 def percent(share: float) -> str:
@@ -263,7 +272,6 @@ def row(job: Job) -> Document:
         "gpus": ranges(gpu.index for gpu in job.receipt.gpus),
         "level": level,
         "sentence": sentence(job),
-        "steps_per_second": 1 / job.step if job.step else None,
         "rates": [None if rate is None else round(rate, 3) for rate in job.rates],
         "shares": [
             [*(word.value for word in pair), round(part / whole, 3)]
@@ -271,6 +279,8 @@ def row(job: Job) -> Document:
             if whole and part >= LEAST * whole
         ],
         "seconds": job.receipt.lasted,
+        "gpu_seconds": round(whole),
+        "lost": round(lost),
     }
 
 

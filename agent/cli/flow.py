@@ -13,6 +13,12 @@ HEADER = ("path", "device", "in/read GB/s", "limit", "", "out/write GB/s", "limi
 INWARD = ("receive", "read", "total")
 """Directions that stand on the left; those of disks are seen from the host."""
 
+ORIGINS = {
+    "configured": "from the configuration",
+    "spec": "from the spec sheet",
+    "hardware": "as the hardware tells now",
+}
+
 QUIET = 0.01
 """Ratio below which both directions go without a row."""
 
@@ -31,12 +37,24 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
     rows = [_row(pair) for pair in busy]
     if rows:
         yield from table(HEADER, rows, width=width)
+        yield from prose(f"limits: {'; '.join(_origins(busy))}", width, hanging="  ")
     unread = [pair for pair in pairs if pair not in busy and any(map(_unknown, pair.values()))]
     quiet = [pair for pair in pairs if pair not in busy and pair not in unread]
     at_rest = f"at rest (below {100 * QUIET:.0f} % of the limit)"
     for words, which in ((at_rest, quiet), ("traffic not read", unread)):
         if which:
             yield from prose(f"{words}: {_named(which)}", width, hanging="  ")
+
+
+def _origins(pairs: Iterable[dict[bool, Document]]) -> Iterator[str]:
+    """`nvlink, disk from the spec sheet; pcie from the hardware now`."""
+    ways = [way for pair in pairs for way in pair.values()]
+    for origin, words in ORIGINS.items():
+        found = {way["path"]: None for way in ways if way["origin"] == origin}
+        if found:
+            yield f"{', '.join(found)} {words}"
+    if any(way["limit"] is None for way in ways):
+        yield "- where none is known"
 
 
 def _moves(way: Document) -> bool:
@@ -50,10 +68,13 @@ def _unknown(way: Document) -> bool:
 
 
 def _fullness(pair: dict[bool, Document]) -> tuple[bool, float, float]:
-    """Whether it is full; how near the fuller direction is to its threshold; how much moves."""
+    """Whether it is full; how near the fuller direction is to its threshold; how much moves.
+
+    In tenths: neighbours that are alike keep their order."""
     ratios = [(way["ratio"] or 0.0) / way["threshold"] for way in pair.values()]
     full = any(way["saturated"] for way in pair.values())
-    return full, max(ratios), max(way["bytes_per_second"] or 0.0 for way in pair.values())
+    moved = max(way["bytes_per_second"] or 0.0 for way in pair.values())
+    return full, round(max(ratios), 1), round(moved / 1e9, 1)
 
 
 def _row(pair: dict[bool, Document]) -> tuple[str, ...]:

@@ -29,6 +29,10 @@ from exporters.snapshot_json import document
 Document = dict[str, Any]
 
 GIB = 1 << 30
+HOUR = 3600.0
+TOLD = 36.0
+"""GPU-seconds from which what a job lost of them is told: a hundredth of an hour."""
+
 MHZ = 1e6
 SEEN = 0.05
 """Share of the time from which something is told."""
@@ -89,7 +93,7 @@ def body(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
         yield ""
         yield from gpus(frame["gpus"], samples, width)
         yield from times(frame["gpus"], width)
-        yield from why(frame["gpus"], width)
+        yield from why(frame["gpus"], frame["action"], width)
     if frame["jobs"]:
         yield ""
         yield from jobs(frame["jobs"], width)
@@ -199,8 +203,9 @@ def _pair(state: str, cause: str) -> str:
     return state if cause == "none" else f"{state}: {cause}"
 
 
-def why(found: Iterable[Document], width: int) -> Iterator[str]:
-    """Each verdict that costs something, once: its GPUs, why, what to do."""
+def why(found: Iterable[Document], told: str, width: int) -> Iterator[str]:
+    """Each verdict that costs something, once: its GPUs, why, what to do where that is not `told`
+    above."""
     costly = sorted((gpu for gpu in found if gpu["advice"]), key=_verdict)
     for _, group in groupby(costly, key=_verdict):
         alike = list(group)
@@ -210,19 +215,21 @@ def why(found: Iterable[Document], width: int) -> Iterator[str]:
         seconds = min(gpu["seconds"] for gpu in alike)
         stood = f" for {duration(seconds)}" if seconds >= LONG else ""
         reason = first["sentence"].removeprefix(first["summary"])
-        words = f"GPU{'s' * several} {names} {first['summary']}{stood}{reason}. {first['advice']}"
+        example = f" (GPU {first['gpu']})" * several
+        advice = f" {first['advice']}" * (first["advice"] != told)
+        words = f"GPU{'s' * several} {names} {first['summary']}{stood}{reason}{example}.{advice}"
         yield from prose(words, width)
 
 
 def jobs(found: Iterable[Document], width: int) -> list[str]:
     """A row for each running job."""
-    header = ("job", "GPUs", "runs", "steps/s", "progress")
+    header = ("job", "GPUs", "runs", "lost GPU-h", "progress")
     rows = [
         [
             job["title"],
             job["gpus"],
             duration(job["seconds"]),
-            UNKNOWN if job["steps_per_second"] is None else f"{job['steps_per_second']:.3g}",
+            of(job["lost"], job["gpu_seconds"], HOUR, 2) if job["gpu_seconds"] > TOLD else UNKNOWN,
             job["sentence"],
         ]
         for job in found

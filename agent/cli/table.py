@@ -85,6 +85,6 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value * 100:.0f} %"
 
 
-def of(value: float | None, limit: float | None, scale: float = 1.0) -> str:
+def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int = 0) -> str:
     """`now/limit` in one unit; what is absent is a dash."""
-    return f"{number(value, scale)}/{number(limit, scale)}"
+    return f"{number(value, scale, digits)}/{number(limit, scale, digits)}"

@@ -76,7 +76,7 @@ KEY = ReadKey("diagnosis", "verdicts")
 LONGEST = EXPIRY_INTERVALS * intervals.TICK
 """Seconds between two ticks that one verdict may stand for; what is longer was not observed."""
 
-NOT_KNOWN = "the activity of this GPU is not known"
+NOT_KNOWN = "activity not known"
 
 
 @dataclass(slots=True)

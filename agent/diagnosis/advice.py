@@ -11,7 +11,7 @@ from agent.specs.xids import XidAction
 SUMMARIES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): "idle",
     (State.HELD, Cause.NONE): "held by a process that does nothing",
-    (State.HUNG, Cause.NONE): "hung: the GPUs of its job wait for one another",
+    (State.HUNG, Cause.NONE): "hung",
     (State.THROTTLED, Cause.THERMAL): "slowed down by heat",
     (State.THROTTLED, Cause.POWER): "power-limited",
     (State.THROTTLED, Cause.RELIABILITY): "slowed down by its voltage limit",

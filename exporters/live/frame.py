@@ -27,7 +27,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
                 "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],
      "links": [[up, transmit, receive]],
-     "jobs":  [{"id", "title", "gpus", "level", "sentence", "steps_per_second", "rates": [steps a
+     "jobs":  [{"id", "title", "gpus", "level", "sentence", "gpu_seconds", "lost", "rates": [steps a
                 second each 10 s, oldest first], "shares": [[state, cause, share]], "seconds"}],
      "ended": [{"id", "title", "gpus", "ended", "seconds", "receipt"}], the newest first}
 

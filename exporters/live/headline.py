@@ -81,6 +81,7 @@ class HeadlineFacts:
     full: Sequence[PathFullness] = ()  # in any order
     findings: Sequence[Finding] = ()
     events: Set[Event] | None = None  # errors of late; None: all count as such
+    waited_for: Sequence[str] = ()  # who jobs that are hung wait for
 
 
 def headline(facts: HeadlineFacts) -> tuple[str, str]:
@@ -167,10 +168,17 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[str]:
     groups = _groups([gpu for gpu in facts.gpus if not gpu.lost])
     for pair, gpus in groups:
         who = _gpus_named(gpus, facts.gpus)
-        yield f"{who}{' is' * (who == ONLY and pair is not None)} {_words(pair, gpus)}"
+        hung = pair is not None and pair[0] is State.HUNG
+        waits = _waits(facts.waited_for) * hung
+        yield f"{who}{' is' * (who == ONLY and pair is not None)} {_words(pair, gpus)}{waits}"
     known = [pair for pair, _ in groups if pair]
     if known and (telling := _telling(facts.full, known[0], broken=broken)):
         yield telling
+
+
+def _waits(names: Sequence[str]) -> str:
+    first, more = names[:1], len(names) - 1
+    return "".join(f", waiting for {one}" for one in first) + f" and {more} more" * (more > 0)
 
 
 def _groups(gpus: Sequence[GpuSummary]) -> list[tuple[Pair | None, list[GpuSummary]]]:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from agent.jobs.job import WatchedJobs
 from agent.model import GpuKey, Pair, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import system, temperature
-from exporters.job_words import ended_row, row
+from exporters.job_words import culprit_name, ended_row, row
 from exporters.live import headline, tiles
 from exporters.live.events import Event
 from exporters.live.links import LinkStates
@@ -129,7 +130,7 @@ class PageState:
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)
         jobs = self._view.jobs()
-        facts = self._facts(paths)
+        facts = self._facts(paths, jobs)
         level, sentence = headline.headline(facts)
         return {
             "tick": snapshot.tick,
@@ -148,7 +149,7 @@ class PageState:
             "ended": [ended_row(receipt) for receipt in jobs.ended[:MOST_ENDED]],
         }
 
-    def _facts(self, paths: Sequence[PathValues]) -> headline.HeadlineFacts:
+    def _facts(self, paths: Sequence[PathValues], jobs: WatchedJobs) -> headline.HeadlineFacts:
         inventory, snapshot = self._view.diagnosis.inventory(), self._snapshot
         return headline.HeadlineFacts(
             ticked=snapshot.tick > 0,
@@ -165,6 +166,9 @@ class PageState:
             ],
             findings=self.known.findings,
             events=self._events,
+            waited_for=[
+                culprit_name(one) for job in jobs.running if job.hang for one in job.hang.culprits
+            ],
         )
 
     def _gpu(self, gpu: GpuKey, lost: Mapping[str, float]) -> headline.GpuSummary:

@@ -56,8 +56,8 @@ UNKNOWN: Document = {
     "quality": None,
     "shares": {},
 }
-UNJUDGED = "its activity is not known"
-LOST = "lost: it no longer answers"
+UNJUDGED = "activity not known"
+LOST, SILENT = "lost", "it no longer answers"
 LOST_ADVICE = (
     "Drain the node, read the XID of the GPU in the kernel's log (dmesg), and reboot. If it is "
     "lost again, open a support case with the output of nvidia-bug-report.sh."
@@ -142,7 +142,8 @@ def judged(gpu: GpuKey, snapshot: Snapshot, *, lost: bool) -> Document:
     if verdict is None or lost:
         unjudged = snapshot.unjudged.get(gpu)
         why = LOST if lost else unjudged.detail if unjudged else UNJUDGED
-        return {**UNKNOWN, "summary": why, "sentence": why, "advice": LOST_ADVICE if lost else ""}
+        told = {**UNKNOWN, "summary": why, "sentence": why}
+        return told | {"evidence": [SILENT], "advice": LOST_ADVICE} if lost else told
     document = verdict_document(verdict, snapshot.at)
     shares = shares_document(verdict.shares)
     return {**document, "seconds": round(document["seconds"]), "shares": shares}

@@ -46,6 +46,11 @@ def test_states_are_those_of_the_agent() -> None:
     assert told == [*pairs, ("lost", "none")]
 
 
+def test_every_state_has_a_symbol() -> None:
+    drawn = set(re.findall(r'<symbol id="(\w+)"', text("index.html")))
+    assert {state.value for state, _ in PAIRS} | {"lost", "unknown"} <= drawn
+
+
 def test_colours_of_states_are_those_of_the_boards() -> None:
     told = dict(re.findall(r"--([a-z_-]+): (#[0-9A-F]{6});", text("style.css").split("}")[0]))
     for (state, cause), colour in STATES.items():

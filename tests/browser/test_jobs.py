@@ -19,7 +19,7 @@ def test_a_job_is_shown_with_its_steps_and_then_its_receipt(
     fleet = machines(4.0, one="dgx-station-v100:training")
     with Page(chromium) as page:
         page.go(fleet.page("one"))
-        page.until(lambda p: "steps/s" in text(p, ".job-rate"), PATIENCE, "steps per second")
+        page.until(lambda p: "steps/s" in text(p, ".job p"), PATIENCE, "steps per second")
         page.until(lambda p: points(p) >= 2, PATIENCE, "a curve")
         assert "GPUs 0-3" in text(page, ".job strong")
         assert "busy" in text(page, ".job-shares")

@@ -96,6 +96,16 @@ def test_nobody_is_shut_out(page: Page, fleet: Machines, name: str, theme: str) 
     assert grave(page) == []
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_runbook_is_read_on_a_phone(page: Page, fleet: Machines, theme: str) -> None:
+    page.use_theme(theme)
+    page.resize(PHONE)
+    page.go(f"{fleet.page('mesh')}runbook.html")
+    page.until(lambda p: p.run("document.querySelectorAll('h2').length > 5"), 10, "the runbook")
+    assert grave(page) == []
+    assert page.run("document.documentElement.scrollWidth") == PHONE[0]
+
+
 def test_a_keyboard_is_enough(page: Page, fleet: Machines) -> None:
     arrive(page, fleet.page("mesh"))
     for _ in range(3):

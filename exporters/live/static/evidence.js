@@ -1,13 +1,13 @@
 // Why a GPU is judged as it is: the dialog behind each tile.
 
 import { element, keep, point, put, say, sentences, symbol } from "./dom.js";
-import { percent, span } from "./figures.js";
+import { span } from "./figures.js";
 import { meterList, showMeters } from "./meters.js";
 import { deviceName, makeFlow, showFlow } from "./paths.js";
 import { findingsOf } from "./problems.js";
 import { nameOf } from "./states.js";
-import { canvas, drawSample, drawStates } from "./strip.js";
-import { makeEntry, putState, stateOf, symbolOf } from "./tiles.js";
+import { canvas, drawStates } from "./strip.js";
+import { putState, showShares, stateOf, symbolOf } from "./tiles.js";
 
 const QUALITIES = {
   gpm: "Judged by GPM: activity of the engines and of the multiprocessors.",
@@ -120,17 +120,8 @@ function list(node, texts) {
 /** The strip, and the share of the observed time that each state took. */
 function showPast(node, gpu, history) {
   drawStates(node.children[1], history, gpu.uuid);
-  const totals = history.totals([gpu.uuid]);
-  const all = [...totals.values()].reduce((sum, seconds) => sum + seconds, 0);
-  const shares = [...totals].sort((a, b) => b[1] - a[1]);
-  keep(node.lastChild, shares, ([code]) => code, ([code]) => {
-    const entry = makeEntry(code);
-    entry.append(element("span", { class: "figure" }));
-    return entry;
-  }, (entry, [code, seconds]) => {
-    drawSample(entry.firstChild, code);
-    say(entry.lastChild, percent(seconds / all));
-  });
+  showShares(node.lastChild, history.totals([gpu.uuid]), 0, (a, b) => b[1] - a[1],
+    (seconds, share) => share);
 }
 
 function showFlows(node, flows) {

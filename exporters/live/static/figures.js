@@ -51,6 +51,12 @@ export function span(seconds) {
   return `${whole} s`;
 }
 
+/** Seconds of GPUs as GPU-hours; more than none is never 0. */
+export function gpuHours(seconds) {
+  const hours = seconds / 3600;
+  return `${hours < 0.01 ? "< 0.01" : hours.toFixed(2)} GPU-h`;
+}
+
 /** Time of day of a moment in milliseconds since the epoch, as this browser's user writes it. */
 export function timeOfDay(milliseconds) {
   return new Date(milliseconds).toLocaleTimeString();

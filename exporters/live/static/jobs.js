@@ -1,7 +1,7 @@
 // A row for each job: how fast it is and was, its GPUs, where their time goes; receipts below.
 
 import { bound, drawing, element, keep, point, put, say, symbol } from "./dom.js";
-import { percent, span, timeOfDay } from "./figures.js";
+import { gpuHours, percent, span, timeOfDay } from "./figures.js";
 
 const SLOTS = 90; // of ten seconds: the last quarter of an hour
 const WIDTH = 180;
@@ -10,7 +10,7 @@ const MOST_SHARES = 4;
 
 export function showJobs(list, jobs) {
   keep(list, jobs, (job) => job.id, makeJob, (node, job) => {
-    const [mark, words, curve, figure, shares] = node.children;
+    const [mark, words, curve, shares] = node.children;
     put(node, "data-level", job.level);
     point(mark, job.level);
     const [name, sentence] = words.children;
@@ -19,8 +19,8 @@ export function showJobs(list, jobs) {
     const points = pointsOf(job.rates);
     put(curve, "hidden", !points);
     put(curve.lastElementChild, "points", points);
-    say(figure, rateOf(job.steps_per_second));
-    say(shares, job.shares.slice(0, MOST_SHARES).map(shareOf).join(", "));
+    const told = job.shares.slice(0, MOST_SHARES).map(shareOf).join(", ");
+    say(shares, told && `${told} of ${gpuHours(job.gpu_seconds)}`);
   });
 }
 
@@ -45,7 +45,6 @@ function makeJob() {
       },
       drawing("polyline", { fill: "none", stroke: "currentColor" }),
     ),
-    element("span", { class: "job-rate" }),
     element("span", { class: "muted job-shares" }),
   );
 }
@@ -63,10 +62,6 @@ function pointsOf(rates) {
       return `${x.toFixed(1)},${(HEIGHT - 1 - (HEIGHT - 2) * (rate / top)).toFixed(1)}`;
     })
     .join(" ");
-}
-
-function rateOf(rate) {
-  return rate === null ? "no steps seen" : `${rate.toPrecision(3)} steps/s`;
 }
 
 function shareOf([state, cause, share]) {

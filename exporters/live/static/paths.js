@@ -58,7 +58,7 @@ function fold(panel, group, faults) {
   const ratios = group.flows.map((flow) => flow.ratio).filter((ratio) => ratio !== null);
   const peak = Math.max(...ratios, 0);
   const rates = group.flows.map((flow) => flow.bytes_per_second).filter((found) => found !== null);
-  const most = ratios.length ? `at most ${percent(peak)}` : `at most ${rate(Math.max(...rates, 0))}`;
+  const most = ratios.length ? `highest ${percent(peak)}` : `highest ${rate(Math.max(...rates, 0))}`;
   const full = group.flows.some((flow) => flow.saturated);
   const busy = full && !ratios.length ? ", nearly always busy" : "";
   say(panel.querySelector(".peak"), rates.length ? `${most}${busy}` : "not known");

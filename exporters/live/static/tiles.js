@@ -1,7 +1,7 @@
 // A row for each GPU. What GPUs below one another have in common is said once, above the first.
 
 import { bound, element, keep, point, put, say, symbol } from "./dom.js";
-import { span } from "./figures.js";
+import { gpuHours, percent, span } from "./figures.js";
 import { cellList, showCells } from "./meters.js";
 import { findingsOf } from "./problems.js";
 import { wordsOf } from "./states.js";
@@ -126,14 +126,30 @@ function sinceOf(run) {
   return seconds < 0 ? "" : `for ${span(seconds)}`;
 }
 
-/** The states that occurred in the last 15 minutes. */
+const LEAST = 0.005; // share of the time below which a state cannot be seen in a strip
+
+/** The states of the last 15 minutes and what each took of all GPUs. */
 export function showLegend(list, history) {
-  const codes = [...history.totals().keys()].sort((a, b) => b - a);
-  keep(list, codes, (code) => code, makeEntry, (entry, code) => {
+  showShares(list, history.totals(), LEAST, (a, b) => b[0] - a[0],
+    (seconds, share) => `${gpuHours(seconds)} (${share})`);
+}
+
+/** Seconds by code as a list: sample, words, and `tell` of the seconds and their share. */
+export function showShares(list, totals, least, order, tell) {
+  const all = [...totals.values()].reduce((sum, seconds) => sum + seconds, 0);
+  const told = [...totals].filter(([, seconds]) => seconds >= least * all).sort(order);
+  keep(list, told, ([code]) => code, makeEntry, (entry, [code, seconds]) => {
     drawSample(entry.firstChild, code);
+    say(entry.lastChild, tell(seconds, percent(seconds / all)));
   });
 }
 
-export function makeEntry(code) {
-  return element("li", {}, canvas("sample"), element("span", {}, wordsOf(code)));
+function makeEntry([code]) {
+  return element(
+    "li",
+    {},
+    canvas("sample"),
+    element("span", {}, wordsOf(code)),
+    element("span", { class: "figure" }),
+  );
 }

@@ -118,6 +118,7 @@ GPU, WARNING = GpuKey(0, "GPU-0"), Severity.WARNING
 BUSY: Pair = (State.BUSY, Cause.NONE)
 IDLE: Pair = (State.IDLE, Cause.NONE)
 STARVED: Pair = (State.STARVED, Cause.DISK)
+HUNG: Pair = (State.HUNG, Cause.NONE)
 TALKING: Pair = (State.COMMUNICATING, Cause.NVLINK)
 
 
@@ -157,6 +158,9 @@ TOLD = {
     "2 GPUs busy; PCIe of GPU 1 at 90 % of its limit": HeadlineFacts(
         gpus=gpus(BUSY, BUSY), full=[full("pcie", "gpu1", 0.9, "1"), full("disk", "a", 0.5)]
     ),
+    "2 GPUs hung for 4 min, waiting for rank 1 (pid 7) and 1 more": HeadlineFacts(
+        gpus=gpus(HUNG, HUNG, seconds=240.0), waited_for=["rank 1 (pid 7)", "rank 3 (pid 9)"]
+    ),
     "2 GPUs cannot be judged": HeadlineFacts(gpus=gpus(None, None), full=[full("disk", "a", 1.0)]),
 }
 LEVELS = [
@@ -169,6 +173,7 @@ LEVELS = [
     "costly",
     "good",
     "good",
+    "costly",
     "unknown",
 ]
 
