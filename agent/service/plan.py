@@ -7,7 +7,7 @@ from agent.service import shipped
 from agent.service.environment import COMMAND, CurrentEnvironment, OwnEnvironment, current
 from agent.service.part import InstalledFile, InstalledLink, InstallPart, UserSettings
 from agent.service.places import HOME, InstallPaths
-from agent.service.units import HELPERS, SERVICE, Enabled, Running, Systemctl
+from agent.service.units import SERVICE, WANTED, Enabled, Running, Systemctl
 
 Environment = OwnEnvironment | CurrentEnvironment
 
@@ -36,12 +36,12 @@ def files(
         return InstalledFile(places.units / name, text, lambda: systemctl("daemon-reload"))
 
     kernel_log = unit(f"{SERVICE}.d/10-kernel-log.conf", shipped.text(shipped.KERNEL_LOG))
-    drop_ins = tuple(places.units / f"{unit}.d" for unit in (SERVICE, *HELPERS))
+    drop_ins = tuple(places.units / f"{unit}.d" for unit in (SERVICE, *WANTED))
     return [
         environment,
         InstalledLink(places.command, environment.home / COMMAND, (HOME / COMMAND,)),
         UserSettings(configuration, (*drop_ins, *places.state)),
-        *(unit(name, unit_text(name, environment.home)) for name in (*HELPERS, SERVICE)),
+        *(unit(name, unit_text(name, environment.home)) for name in (*WANTED, SERVICE)),
         *([kernel_log] if places.kernel_log.is_char_device() else []),
     ]
 

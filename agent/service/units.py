@@ -9,8 +9,10 @@ Systemctl = Callable[..., str]
 """Runs systemctl with these words and returns what it says; raises BadInput where it fails."""
 
 SERVICE = "dgx-telemetry.service"
-HELPERS = ("dgx-telemetry-devices.service", "dgx-telemetry-smart.service")
-"""Units that the service wants."""
+DEVICES = "dgx-telemetry-devices.service"
+SMART = "dgx-telemetry-smart.service"
+WANTED = (DEVICES, SMART)
+"""Units that start with the service."""
 
 
 def property_of(systemctl: Systemctl, unit: str, name: str) -> str:
@@ -19,8 +21,8 @@ def property_of(systemctl: Systemctl, unit: str, name: str) -> str:
 
 
 def check_unmasked(systemctl: Systemctl) -> None:
-    """Raise BadInput where an administrator has forbidden a unit that is about to be enabled."""
-    for unit in (SERVICE, *HELPERS):
+    """Raise BadInput where an administrator has forbidden a unit that the agent needs."""
+    for unit in (SERVICE, DEVICES):
         if property_of(systemctl, unit, "UnitFileState").startswith("masked"):
             raise BadInput(f"{unit} is masked: `systemctl unmask {unit}` permits it again")
 
@@ -64,7 +66,7 @@ class Running:
         return self._state() == "active" and not self.renewed()
 
     def there(self) -> bool:
-        return any(self._state(unit) not in ("", "inactive") for unit in (SERVICE, *HELPERS))
+        return any(self._state(unit) not in ("", "inactive") for unit in (SERVICE, *WANTED))
 
     def putting(self) -> str:
         return f"{'start' if self._state() in RESTING else 'restart'} {SERVICE}"
@@ -76,8 +78,8 @@ class Running:
         return f"stop {SERVICE}"
 
     def remove(self) -> None:
-        self.systemctl("stop", SERVICE, *HELPERS)
-        for unit in (SERVICE, *HELPERS):
+        self.systemctl("stop", SERVICE, *WANTED)
+        for unit in (SERVICE, *WANTED):
             if self._state(unit) == "failed":  # or systemd remembers a unit that is no more
                 self.systemctl("reset-failed", unit)
 
