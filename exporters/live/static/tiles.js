@@ -93,9 +93,10 @@ function showRow(tile, row, gpu, history) {
 /** The largest process, and how many more. */
 function whoOf([first, ...rest]) {
   if (!first) return "";
-  const name = [first.user, first.program || "process"].filter(Boolean).join(": ");
   const held = first.bytes === null ? "" : ` ${(first.bytes / 1024 ** 3).toFixed(1)} GiB`;
-  return `${name} (${first.pid})${held}${rest.length ? ` and ${rest.length} more` : ""}`;
+  const more = rest.length ? ` and ${rest.length} more` : "";
+  // The user last: it is what a narrow column may cut off.
+  return `${first.program || "process"} (${first.pid})${held}${more}${first.user && `, ${first.user}`}`;
 }
 
 /** What is wrong with it, the worst in words. */
