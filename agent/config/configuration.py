@@ -54,7 +54,8 @@ def load(
         try:
             values[section][field.name] = decode(value, field.type, key, strict=not text)
         except Mismatch as wrong:
-            raise ConfigError(f"{where}: {wrong.demand}") from wrong
+            named = "--" if where == f"--{key}" else f"{where}: "  # a flag has the key's name
+            raise ConfigError(f"{named}{wrong.demand}") from wrong
         places[section] = where
     return Settings(*(_made(section, values[section], places) for section in sections))
 

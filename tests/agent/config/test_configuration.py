@@ -170,7 +170,7 @@ def test_a_bad_variable_is_named(name: str, text: str, said: str) -> None:
 
 
 def test_a_bad_flag_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"--log\.level: log\.level must be one of debug"):
+    with pytest.raises(ConfigError, match=r"^--log\.level must be one of debug"):
         load(SECTIONS, None, {}, {"log.level": "loud"})
 
 
