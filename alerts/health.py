@@ -167,8 +167,7 @@ def fabric_fault(_: Terms) -> tuple[Alert, ...]:
             f"{nvlink.FABRIC_HEALTH} == 1",
             "warning",
             "fabric reports a fault",
-            f"The fabric reports {COUNT} trouble of {ONE_GPU} (limit 0): {by_label('kind', HEALTH)}"
-            ".",
+            f"The fabric reports {COUNT} fault of {ONE_GPU} (limit 0): {by_label('kind', HEALTH)}.",
             hold="5m",
             labels={"sign": "health"},
         ),

@@ -95,7 +95,9 @@ REMEDIES: Mapping[FindingKind, Remedy] = {
     ),
     FindingKind.CLOCK_STEPPED: Remedy("DgxClockStepped", "Look at timedatectl."),
     FindingKind.LIMIT_UNUSED: Remedy("", "Mend the [[limit]] in the configuration."),
-    FindingKind.LOG_CLOSED: Remedy("", "Run this as root, or give the service the log."),
+    FindingKind.LOG_CLOSED: Remedy(
+        "", "Run this as root, or add its user to the group systemd-journal."
+    ),
     FindingKind.VALUES_ABSENT: Remedy(
         "DgxAgentBlind", "See which, and why, under `Absent values`."
     ),

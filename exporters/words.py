@@ -185,7 +185,7 @@ FINDINGS: Mapping[FindingKind, Parts] = {
     FindingKind.FABRIC_STATE: (
         "it has not joined the NVSwitch fabric (state {state:.0f} of {state_limit:.0f})",
     ),
-    FindingKind.FABRIC_HEALTH: ("the fabric reports trouble: {device}",),
+    FindingKind.FABRIC_HEALTH: ("the fabric reports a fault: {device}",),
     FindingKind.SWITCH_ERROR: ("{device} had fatal SXid {0}, seen {times:once|times}",),
     FindingKind.DISK_FAULT: ("disk {device} shows a sign of failing: {0}",),
     FindingKind.CHASSIS_FAULT: ("{device} raises its alarm ({0})",),
