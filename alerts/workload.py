@@ -78,7 +78,7 @@ def starved_by_nobody_knows(terms: Terms) -> Alert:
         expr=f"{waits} >= {limits.starved_share:g}",
         severity="info",
         hold="1m",
-        summary="waits, cause unknown",
+        summary="starved, cause unknown",
         description=f"{GPU} was {SUMMARIES[State.STARVED, Cause.UNKNOWN]} for {SHARE} of the last "
         f"{limits.starved_window} (limit {limits.starved_share:.0%}). "
         f"{ADVICE[State.STARVED, Cause.UNKNOWN]}",
