@@ -10,7 +10,8 @@ MISSING = Page(
     "driver.",
     (
         "`nvidia-smi -L` and `dgx-telemetry check` list what answers.",
-        "`sudo dmesg -T | grep -i xid`: 79 means that the GPU fell off the bus.",
+        "`sudo dmesg -T | grep -iE 'xid|fallen off|RmInitAdapter'`: XID 79 means that the GPU fell "
+        "off the bus; `RmInitAdapter failed` names one that the driver could not start.",
         "`lspci -d 10de:` shows whether it is still on the bus.",
     ),
     (
