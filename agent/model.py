@@ -51,7 +51,7 @@ class Absent(Exception):
         super().__init__(detail or reason.value)
         self.reason = reason
 
-    def kept(self) -> "Absent":
+    def without_traceback(self) -> "Absent":
         """The same to keep: an error that was raised holds on to every frame that it came by."""
         return Absent(self.reason, str(self))
 

@@ -69,7 +69,7 @@ def _sentence(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def starved_by_nobody_knows(terms: Terms) -> Alert:
+def starved_cause_unknown(terms: Terms) -> Alert:
     """A GPU waits, and nothing explains it: a notebook waits too."""
     limits = terms.thresholds
     waits = pick(gpu_time(terms), state=State.STARVED, cause=Cause.UNKNOWN)
@@ -193,7 +193,7 @@ def workload(terms: Terms) -> Group:
             starved(quarter, "warning"),
             starved(hours, "warning"),
             starved(day, "info", f" and on ({NODE}, gpu, uuid) {activity.SM_ACTIVE}"),
-            starved_by_nobody_knows(terms),
+            starved_cause_unknown(terms),
             straggler(terms, quarter),
             straggler(terms, hours),
             unnamed_straggler(terms, quarter),

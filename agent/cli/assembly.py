@@ -15,7 +15,7 @@ from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
 from agent.jobs.gpu_processes import GpuProcesses
-from agent.jobs.job import JobStandings
+from agent.jobs.job import JobStatus
 from agent.jobs.nccl_exchange import NcclExchange
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent
@@ -147,9 +147,9 @@ def _observers(
         return configuration.current[JobConfig].nccl
 
     paths, pulses = PathMonitor(configuration, inventory), GpuPulses(inventory)
-    exchange, standings = NcclExchange(), JobStandings()
-    diagnosis = Diagnosis(inventory, paths.bandwidth, configuration, standings)
-    jobs = JobWatch(inventory, diagnosis.accounts, pulses, exchange, standings, configuration)
+    exchange, job_status = NcclExchange(), JobStatus()
+    diagnosis = Diagnosis(inventory, paths.bandwidth, configuration, job_status)
+    jobs = JobWatch(inventory, diagnosis.accounts, pulses, exchange, job_status, configuration)
     ranks = nccl.NcclWatch(exchange, host.nccl, clock, enabled, inline=inline)
     return _Observers(paths, pulses, diagnosis, jobs, exchange, ranks)
 

@@ -20,10 +20,10 @@ from agent.errors import printable
 from agent.model import Reason, ranges
 from agent.series import SampleStore
 from agent.sources import cpu, nvlink, pressure, system
+from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.headline import duration
 from exporters.live.page_state import PageState
-from exporters.live.understanding import understand
 from exporters.snapshot_json import document
 
 Document = dict[str, Any]
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     last = first_snapshot_now(agent)
     view = view_of(agent, hardware)
     page_state = PageState(view)
-    page_state.take(last, understand(view))
+    page_state.take(last, findings_document(view))
     frame = whole(page_state.machine(), page_state.tick())
     if arguments.json:
         wrong = tuple(findings(last, agent.recognise(agent.gpus.inventory)))

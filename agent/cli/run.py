@@ -65,7 +65,7 @@ class TapeEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class BackgroundTask:
+class RunningServices:
     """Everything that serves until the end."""
 
     agent: Agent
@@ -110,31 +110,31 @@ def run(arguments: argparse.Namespace) -> int:
     kept = None if arguments.simulate or arguments.replay else state_folder()
     hours = HourlySums(agent.diagnosis.accounts, kept)
     try:
-        asyncio.run(_serve(BackgroundTask(agent, web, reload, notify_socket, feed, hours)))
+        asyncio.run(_serve(RunningServices(agent, web, reload, notify_socket, feed, hours)))
     finally:
         hours.close()
     return 0
 
 
-async def _serve(duty: BackgroundTask) -> None:
-    agent, poller = duty.agent, duty.agent.poller
-    poller.config_ok = lambda: duty.reload.good and duty.web.good
+async def _serve(services: RunningServices) -> None:
+    agent, poller = services.agent, services.agent.poller
+    poller.config_ok = lambda: services.reload.good and services.web.good
     poller.listeners += [
-        StatusNotifier(duty.notify_socket, lambda: condition_of(agent)),
-        duty.feed,
-        duty.hours,
+        StatusNotifier(services.notify_socket, lambda: condition_of(agent)),
+        services.feed,
+        services.hours,
         settle,
     ]
-    server = await _listen(duty)
+    server = await _listen(services)
     agent.start()
     ticking = asyncio.create_task(poller.run())
-    reloading = asyncio.create_task(duty.reload.run())
+    reloading = asyncio.create_task(services.reload.run())
     stop = asked_to_end()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, duty.reload.ask)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, services.reload.ask)
     tasks = ticking, reloading
-    duty.web.watch()
+    services.web.watch()
     await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-    duty.notify_socket.send(STOPPING)
+    services.notify_socket.send(STOPPING)
     for task in tasks:
         task.cancel()
     await server.cleanup()
@@ -144,9 +144,9 @@ async def _serve(duty: BackgroundTask) -> None:
             await task  # what broke is told, not swallowed
 
 
-async def _listen(duty: BackgroundTask) -> Server:
+async def _listen(services: RunningServices) -> Server:
     """Serve HTTP; raises ConfigError where that cannot be."""
-    agent, poller, web = duty.agent, duty.agent.poller, duty.web
+    agent, poller, web = services.agent, services.agent.poller, services.web
     exposition = Exposition(
         lambda: poller.latest, agent.clock, selected=lambda: agent.settings[MetricsConfig]
     )
@@ -161,9 +161,9 @@ async def _listen(duty: BackgroundTask) -> Server:
         lambda: poller.latest,
         agent.clock,
         awaited=poller.waiting_for,
-        feed=duty.feed,
+        feed=services.feed,
         jobs=lambda: agent.jobs.current,
-        hours=duty.hours.document,
+        hours=services.hours.document,
         dcgm=dcgm,
         middlewares=(access.admit,),
     )

@@ -23,9 +23,9 @@ from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.model import Snapshot
 from agent.series import SampleStore
+from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.page_state import PageState
-from exporters.live.understanding import understand
 from exporters.live.view import View
 
 Document = dict[str, Any]
@@ -122,7 +122,7 @@ async def _show(view: View, page_state: PageState, choice: ViewChoice, screen: "
     snapshot: Snapshot = view.latest()
     known = page_state.known
     if snapshot.tick - known.tick >= AFRESH or known.tick < 0:
-        known = await asyncio.to_thread(understand, view)
+        known = await asyncio.to_thread(findings_document, view)
     page_state.take(snapshot, known)
     frame = whole(page_state.machine(), page_state.tick())
     screen.draw(frame, choice, SampleStore.of(snapshot))

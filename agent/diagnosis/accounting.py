@@ -8,13 +8,13 @@ from agent.config.settings import Configuration
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import Grounds
-from agent.diagnosis.gpu_memory import GpuMemory
+from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
 from agent.diagnosis.rules import WORKS_AT_ALL, doubts
-from agent.diagnosis.state_seconds import DiskPauses, LaunchPrice, SecondsByState
+from agent.diagnosis.state_seconds import DiskPauseAttribution, LaunchAllowance, SecondsByState
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
 from agent.errors import LogEvent
-from agent.jobs.job import JobStandings
+from agent.jobs.job import JobStatus
 from agent.limits.paths import PathAccounts
 from agent.model import (
     EXPIRY_INTERVALS,
@@ -84,9 +84,9 @@ class Account:
     """One GPU: its seconds by state and cause, what is remembered of it, what it does now."""
 
     booked: SecondsByState = field(default_factory=SecondsByState)
-    launching: LaunchPrice = field(default_factory=LaunchPrice)
-    pauses: DiskPauses = field(default_factory=DiskPauses)
-    memory: GpuMemory = field(default_factory=GpuMemory)
+    launching: LaunchAllowance = field(default_factory=LaunchAllowance)
+    pauses: DiskPauseAttribution = field(default_factory=DiskPauseAttribution)
+    memory: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
     waits: dict[str, float] = field(default_factory=dict)  # s of waiting by UUID of the culprit
     verdict: Verdict | None = None
     at: float | None = None  # of the last tick
@@ -105,8 +105,8 @@ class Account:
             if e is None or division is None:
                 return
         works = e.mean_activity >= WORKS_AT_ALL and not e.at_rest
-        explained = self.pauses.explain(division.parts, seconds, works=works)
-        parts = self.launching.forgive(explained, seconds, division.spun)
+        explained = self.pauses.attribute(division.parts, seconds, works=works)
+        parts = self.launching.allow(explained, seconds, division.spun)
         if seconds <= LONGEST:
             self.booked.enter(parts, seconds, now)
         self._found.update(division.found)
@@ -142,7 +142,7 @@ class Diagnosis:
     inventory: Callable[[], GpuInventory]
     bandwidth: PathAccounts
     configuration: Configuration
-    standings: JobStandings = field(default_factory=JobStandings)
+    job_status: JobStatus = field(default_factory=JobStatus)
     accounts: dict[str, Account] = field(default_factory=dict)  # by UUID: a lost GPU may return
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
@@ -152,7 +152,7 @@ class Diagnosis:
             if (account := self.accounts.get(series.labels[1])) is not None:
                 account.memory.sample_power(series, now)
         thresholds = self.configuration.current[Thresholds]
-        context = TickContext(samples, self.bandwidth, thresholds, self.standings)
+        context = TickContext(samples, self.bandwidth, thresholds, self.job_status)
         evidence: dict[GpuKey, Evidence] = {}
         for identity in inventory.gpus:
             account = self.accounts.setdefault(identity.uuid, Account())

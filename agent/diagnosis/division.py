@@ -98,8 +98,8 @@ def hung(e: Evidence) -> Division | None:
     job = [e, *e.peers]
     if len(job) < 2 or len(job) < len(e.job):
         return None
-    standings = e.context.standings
-    hung_after = STILL_AFTER if e.gpu.uuid in standings.still else HUNG_AFTER
+    job_status = e.context.job_status
+    hung_after = STILL_AFTER if e.gpu.uuid in job_status.nccl_stalled else HUNG_AFTER
     if min(one.history.waits_for for one in job) < hung_after:
         return None
     if not any(one.spins for one in job) and not any(one.history.nvlink_seen for one in job):
@@ -107,7 +107,7 @@ def hung(e: Evidence) -> Division | None:
     kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
     time = Figure("time", e.history.waits_for, hung_after, SECONDS)
     # with a rank on another host, that host decides whether it works
-    pair = PEER if e.gpu.uuid in standings.elsewhere else HUNG
+    pair = PEER if e.gpu.uuid in job_status.waits_on_remote else HUNG
     return Division({pair: 1.0}, {pair: Grounds(hung, (Fact(kind, (time,)),))})
 
 
@@ -230,7 +230,7 @@ def _slow_transfers(e: Evidence, shares: ActiveShares) -> ActiveShares:
     if not shares.communicating or shares.waiting < LEAST_WAIT or shares.waits_for is not None:
         return shares
     abroad = any(port.ratio >= PORT_AT_REST for port in e.context.wires("infiniband"))
-    if abroad or e.gpu.uuid in e.context.standings.elsewhere:
+    if abroad or e.gpu.uuid in e.context.job_status.waits_on_remote:
         return shares  # they may all wait for a rank of another host
     mine = e.history
     for peer in e.peers:

@@ -18,7 +18,7 @@ from agent.jobs.cures import LOST
 from agent.jobs.grouping import JobGroup, JobMember, groups
 from agent.jobs.hangs import Standstill, standstill
 from agent.jobs.identity import JobLabels
-from agent.jobs.job import Hang, Job, JobStandings, Receipt, WatchedJobs
+from agent.jobs.job import Hang, Job, JobStatus, Receipt, WatchedJobs
 from agent.jobs.lock_step import LockSteps, SentBytes
 from agent.jobs.nccl_exchange import NcclExchange
 from agent.jobs.nccl_jobs import LocalJob
@@ -92,7 +92,7 @@ class JobWatch:
     accounts: Mapping[str, Account]
     pulses: GpuPulses
     exchange: NcclExchange
-    standings: JobStandings
+    job_status: JobStatus
     configuration: Configuration
     current: WatchedJobs = field(default_factory=WatchedJobs)
     _records: list[JobRecord] = field(default_factory=list)
@@ -256,8 +256,9 @@ class JobWatch:
             since = self._hung_since(record, stands, snapshot)
             if since is not None:
                 self._hangs[record.id] = _hang(stands, since)
-        self.standings.together = tuple(frozenset(r.group.gpus) for r in self._records)
-        self.standings.still, self.standings.elsewhere = frozenset(still), frozenset(elsewhere)
+        self.job_status.together = tuple(frozenset(r.group.gpus) for r in self._records)
+        self.job_status.nccl_stalled = frozenset(still)
+        self.job_status.waits_on_remote = frozenset(elsewhere)
         self.exchange.suspected = suspected
         self.exchange.jobs = tuple(
             LocalJob(r.id, frozenset(m.inner_pid for m in r.group.members), len(r.group.gpus))

@@ -13,11 +13,11 @@ LEADER_WINDOW = 10.0
 LEADS_AFTER = 3.0
 """Seconds for which a pair must lead before it is told: no state flaps at any threshold."""
 
-LAUNCH_PRICE = 0.03
+LAUNCH_ALLOWANCE = 0.03
 """Share of each minute for which an inactive GPU counts as busy: launching work costs so much."""
 
 MINUTE = 60.0
-NO_EXCEPTION = 0.5
+LEAST_DISK_TO_UNKNOWN = 0.5
 """Seconds of pauses for the disk over those without a cause, at least, to stand for these too."""
 
 UNKNOWN: Pair = (State.STARVED, Cause.UNKNOWN)
@@ -28,17 +28,17 @@ Parts = Mapping[Pair, float]
 
 
 @dataclass(slots=True)
-class LaunchPrice:
-    """Inactive seconds that are still the price of launching: 3 % of any minute."""
+class LaunchAllowance:
+    """Inactive seconds that launching work still excuses: 3 % of any minute."""
 
     left: float = 0.0
 
-    def forgive(self, parts: Parts, seconds: float, spun: float) -> Parts:
+    def allow(self, parts: Parts, seconds: float, spun: float) -> Parts:
         """The parts with what is left of the price taken from the starved ones and added to busy.
 
         `spun` is the part of starving that kernels spent spinning for a peer: no launching.
         """
-        self.left = min(LAUNCH_PRICE * MINUTE, self.left + LAUNCH_PRICE * seconds)
+        self.left = min(LAUNCH_ALLOWANCE * MINUTE, self.left + LAUNCH_ALLOWANCE * seconds)
         inactive = {
             pair: part - spun * (pair[1] is Cause.PEER)
             for pair, part in parts.items()
@@ -55,7 +55,7 @@ class LaunchPrice:
 
 
 @dataclass(slots=True)
-class DiskPauses:
+class DiskPauseAttribution:
     """Pauses for the disk of late, and pauses that nothing explained, in seconds.
 
     Whether a process sleeps uninterruptibly is looked at once a second, and a short wait may be
@@ -66,7 +66,7 @@ class DiskPauses:
     disk: float = 0.0
     unknown: float = 0.0
 
-    def explain(self, parts: Parts, seconds: float, *, works: bool) -> Parts:
+    def attribute(self, parts: Parts, seconds: float, *, works: bool) -> Parts:
         """The parts with what nothing explains added to the disk's.
 
         `works`: the GPU works between its pauses, and its processes do something: it is neither
@@ -76,7 +76,7 @@ class DiskPauses:
         unknown = parts.get(UNKNOWN, 0.0)
         self.disk = self.disk * kept + (parts.get(DISK, 0.0) * seconds if works else 0.0)
         self.unknown = self.unknown * kept + unknown * seconds
-        if not unknown or not works or self.disk < NO_EXCEPTION * self.unknown:
+        if not unknown or not works or self.disk < LEAST_DISK_TO_UNKNOWN * self.unknown:
             return parts
         rest = {pair: part for pair, part in parts.items() if pair != UNKNOWN}
         return {**rest, DISK: rest.get(DISK, 0.0) + unknown}
@@ -94,8 +94,8 @@ class SecondsByState:
     """Shares of the last ten seconds by pair, those above 0; empty where nothing is known."""
 
     _recent: deque[tuple[float, float, Parts]] = field(default_factory=deque)
-    _challenger: Pair | None = None
-    _challenged: float = 0.0
+    _candidate: Pair | None = None
+    _candidate_since: float = 0.0
 
     def enter(self, parts: Parts, seconds: float, now: float) -> None:
         """Count one tick of so many seconds that ended at `now`."""
@@ -112,7 +112,7 @@ class SecondsByState:
         self.unobserved += seconds
         self._recent.clear()
         self.shares = {}
-        self.leader = self._challenger = None
+        self.leader = self._candidate = None
 
     def _shares(self) -> Parts:
         whole = sum(seconds for _, seconds, _ in self._recent)
@@ -130,11 +130,11 @@ class SecondsByState:
             return
         largest = max(self.shares, key=self.shares.__getitem__)
         if largest == self.leader:
-            self._challenger = None
+            self._candidate = None
         elif self.leader is None:
             self.leader, self.since = largest, now
-        elif largest != self._challenger:
-            self._challenger, self._challenged = largest, now - seconds
-        if self._challenger is not None and now - self._challenged >= LEADS_AFTER:
-            self.leader, self.since = self._challenger, self._challenged
-            self._challenger = None
+        elif largest != self._candidate:
+            self._candidate, self._candidate_since = largest, now - seconds
+        if self._candidate is not None and now - self._candidate_since >= LEADS_AFTER:
+            self.leader, self.since = self._candidate, self._candidate_since
+            self._candidate = None

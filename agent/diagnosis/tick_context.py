@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from agent.diagnosis.power_levels import PowerLevels
 from agent.diagnosis.thresholds import Thresholds
-from agent.jobs.job import JobStandings
+from agent.jobs.job import JobStatus
 from agent.limits.paths import PathAccounts
 from agent.model import GpuKey
 from agent.series import SampleStore
@@ -43,7 +43,7 @@ class TickContext:
     samples: SampleStore
     bandwidth: PathAccounts
     thresholds: Thresholds
-    standings: JobStandings = field(default_factory=JobStandings)
+    job_status: JobStatus = field(default_factory=JobStatus)
 
     def saturation(self, path: str) -> float:
         """The share of its limit at which a path counts as saturated."""
@@ -77,7 +77,7 @@ class TickContext:
         for job in self.samples.labelled(workload.JOB):
             members.setdefault(job["key"], set()).add(GpuKey(int(job["gpu"]), job["uuid"]))
         found: dict[GpuKey, frozenset[GpuKey]] = {}
-        for gpus in (*members.values(), *self.standings.together):
+        for gpus in (*members.values(), *self.job_status.together):
             for one in gpus:
                 found[one] = found.get(one, frozenset()) | gpus
         return found

@@ -153,7 +153,7 @@ class Gpm:
             self._take(self._newer)
             values = self._means()
         except Absent as absent:
-            self.latest, self.failure = None, absent.kept()
+            self.latest, self.failure = None, absent.without_traceback()
             raise
         measurement = Measurement(now, now - self._since, values)
         self._older, self._newer = self._newer, self._older

@@ -187,13 +187,13 @@ class RealKernelLog:
         if self._log is None:
             now = self._clock()
             if now < self._again:
-                raise self._absent.kept()
+                raise self._absent.without_traceback()
             self._again = now + AGAIN
             self._log = self._opened(now)
         try:
             return self._log.lines()
         except Absent as absent:
-            self._log, self._absent = None, absent.kept()
+            self._log, self._absent = None, absent.without_traceback()
             raise
 
     def _opened(self, now: float) -> KernelLog:
@@ -206,7 +206,7 @@ class RealKernelLog:
             self._absent = Absent(Reason.MISSING if missing else Reason.DENIED, why)
         program = shutil.which("journalctl")
         if program is None or not _journal_readable():
-            raise self._absent.kept()
+            raise self._absent.without_traceback()
         return JournalLog(program, since)
 
 

@@ -152,11 +152,11 @@ class WatchedJobs(NamedTuple):
 
 
 @dataclass(slots=True)
-class JobStandings:
+class JobStatus:
     """What is known of jobs beyond their processes. Written by who watches jobs, a tick before it
-    is read. By UUID: `still` where NCCL launches nothing more, `elsewhere` where the rank that all
-    wait for is on another host; `together` the GPUs of each job."""
+    is read. By UUID: `nccl_stalled` where NCCL launches nothing more, `waits_on_remote` where the
+    rank that all wait for is on another host; `together` the GPUs of each job."""
 
     together: tuple[frozenset[GpuKey], ...] = ()
-    still: frozenset[str] = frozenset()
-    elsewhere: frozenset[str] = frozenset()
+    nccl_stalled: frozenset[str] = frozenset()
+    waits_on_remote: frozenset[str] = frozenset()

@@ -121,7 +121,7 @@ class ValueRows(Generic[T]):
             raise absent
         if absent.reason in PERMANENT:
             self._asked.remove(row)
-            self._refused.append((row, absent.kept()))
+            self._refused.append((row, absent.without_traceback()))
         else:
             out.absent(row.metric, absent, *row.labels)
 
@@ -141,12 +141,12 @@ class FoundRun:
     def run(self, out: Out) -> None:
         """Find it, unless it is found or was refused for good, and read. Raises Absent."""
         if self._refusal is not None:
-            raise self._refusal.kept()
+            raise self._refusal.without_traceback()
         if self._found is None:
             try:
                 self._found = self._find()
             except Absent as absent:
-                self._refusal = absent.kept() if absent.reason in PERMANENT else None
+                self._refusal = absent.without_traceback() if absent.reason in PERMANENT else None
                 raise
         self._found(out)
 
@@ -263,6 +263,6 @@ def refused_read(why: Absent) -> Callable[[Out], None]:
     """The run of a read of what is not there."""
 
     def read(_: Out) -> None:
-        raise why.kept()
+        raise why.without_traceback()
 
     return read

@@ -95,13 +95,13 @@ class XidWatch:
         try:
             events = nvml.call("nvmlEventSetCreate")
         except Absent as absent:
-            self._counts.refused = dict.fromkeys(handles, absent.kept())
+            self._counts.refused = dict.fromkeys(handles, absent.without_traceback())
             return False
         for uuid, handle in handles.items():
             try:
                 nvml.call("nvmlDeviceRegisterEvents", handle, XID_EVENT, events)
             except Absent as absent:
-                refused[uuid] = absent.kept()
+                refused[uuid] = absent.without_traceback()
         lost = {uuid for uuid, absent in refused.items() if absent.reason is Reason.LOST}
         self._counts.refused = {u: a for u, a in refused.items() if u not in lost}
         if len(refused) == len(handles):

@@ -91,10 +91,10 @@ def _links(device: NvmlDevice) -> int:
         links = int(device.field(FieldId.C2C_LINKS))
     except Absent as absent:
         if absent.reason in PERMANENT and absent.reason is not Reason.DRIVER:
-            raise NO_C2C.kept() from absent
+            raise NO_C2C.without_traceback() from absent
         raise
     if not links:
-        raise NO_C2C.kept()
+        raise NO_C2C.without_traceback()
     return links
 
 

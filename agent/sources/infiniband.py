@@ -191,12 +191,12 @@ class PortCounters:
             try:
                 value = _value(self._files, path)
             except Absent as absent:
-                self._refused.setdefault((port, row), absent.kept())
+                self._refused.setdefault((port, row), absent.without_traceback())
             else:
                 self._refused.pop((port, row), None)
                 self._paths[port, row] = path
                 return value
-        raise self._refused[port, row].kept()
+        raise self._refused[port, row].without_traceback()
 
 
 def _value(files: FileTree, path: str) -> int:

@@ -81,8 +81,9 @@ class MemoryUse:
     def _why(self, absent: Absent) -> Absent:
         """A GPU that is known to have no memory of its own refuses for that reason."""
         sheet = self._configuration.current[MachineSpecs].specs.gpu(self._device.identity.model)
-        known = sheet is not None and sheet.integrated
-        return SHARED.kept() if known and absent.reason is Reason.UNSUPPORTED else absent
+        shared = sheet is not None and sheet.integrated
+        refused = absent.reason is Reason.UNSUPPORTED
+        return SHARED.without_traceback() if shared and refused else absent
 
 
 BUS = (ValueRow[NvmlDevice](BUS_WIDTH, lambda d: d.get("MemoryBusWidth")),)

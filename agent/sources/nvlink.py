@@ -368,7 +368,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     except Absent as absent:
         if absent.reason in FINAL:
             raise
-        device.unsure, refused = True, absent.kept()
+        device.unsure, refused = True, absent.without_traceback()
     state, fabric = (LINK_UP, LINKS, LINKS_EXPECTED), (FABRIC_STATE, FABRIC_HEALTH)
     everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, *fabric)
     if not links:

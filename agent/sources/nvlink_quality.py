@@ -76,7 +76,7 @@ def _links(device: NvmlDevice) -> tuple[int, ...]:
     answers = device.fields(questions)
     refusals = [answer for answer in answers if isinstance(answer, Absent)]
     if not links:
-        raise NO_NVLINK.kept()
+        raise NO_NVLINK.without_traceback()
     if len(refusals) == len(links) and all(one.reason in PERMANENT for one in refusals):
         raise refusals[0]
     return links

@@ -74,7 +74,7 @@ class PcieFromGpm:
     def read(self, out: Out) -> None:
         latest = self._gpm.latest
         if self._gpm.failure is not None:
-            raise self._gpm.failure.kept()
+            raise self._gpm.failure.without_traceback()
         if latest is None:
             out.pending = True
             return

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
 from agent.model import Snapshot
+from exporters.live.findings_document import FindingsDocument, findings_document
 from exporters.live.history import History
 from exporters.live.page_state import PageState
-from exporters.live.understanding import Understanding, understand
 from exporters.live.view import View
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Feed:
     _clients: set[Client] = field(default_factory=set)
     _page_state: PageState | None = None
     _snapshot: Snapshot | None = None
-    _known: Understanding = field(default_factory=Understanding)
+    _known: FindingsDocument = field(default_factory=FindingsDocument)
     _events: int = 0  # that the last refresh knew of
     _refreshing: asyncio.Task[None] | None = None
     _ticked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -112,10 +112,10 @@ class Feed:
     async def _refresh(self) -> None:
         self.refreshes += 1
         try:
-            self._known = await asyncio.to_thread(understand, self.view)
+            self._known = await asyncio.to_thread(findings_document, self.view)
         except Exception:  # what is wrong with the machine must not stop the page
             log.exception(LogEvent("look_failed"))
-            self._known = Understanding(self._snapshot.tick if self._snapshot else -1)
+            self._known = FindingsDocument(self._snapshot.tick if self._snapshot else -1)
 
     async def join(self, client: Client) -> None:
         """A page opens: make what is known now ready for it, unless it was for another."""

@@ -10,9 +10,9 @@ from agent.sources import system, temperature
 from exporters.job_words import culprit_name, ended_row, row
 from exporters.live import headline, tiles
 from exporters.live.events import Event
+from exporters.live.findings_document import FindingsDocument
 from exporters.live.links import LinkStates
 from exporters.live.paths import PathDirections, PathValues
-from exporters.live.understanding import Understanding
 from exporters.live.view import View, silence
 
 Document = dict[str, Any]
@@ -29,7 +29,7 @@ class PageState:
         self._directions = PathDirections(view.bandwidth)
         self._links = LinkStates(view.bandwidth)
         self._inventory: object = None
-        self.known = Understanding()
+        self.known = FindingsDocument()
         self._asked: frozenset[str] = frozenset()  # metrics that what seldom changes is made of
         self._samples_turn = 0  # of the samples, up to which they have been looked through
         self._events: Set[Event] | None = None
@@ -45,7 +45,7 @@ class PageState:
     def take(
         self,
         snapshot: Snapshot,
-        known: Understanding,
+        known: FindingsDocument,
         events: Set[Event] | None = None,
     ) -> None:
         """Take in a tick, what was understood of it or of one before, and errors of late."""

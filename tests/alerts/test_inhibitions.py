@@ -8,7 +8,17 @@ import pytest
 from agent.config.settings import Settings
 from agent.polling import intervals
 from alerts.build import groups
-from alerts.inhibitions import BLIND, DOWN, ECC, FLAPPING, GONE, MISSING, REMAP, RULES, XID
+from alerts.inhibitions import (
+    AGENT_BLIND,
+    AGENT_DOWN,
+    ECC,
+    FLAPPING,
+    GPU_MISSING,
+    NODE_MISSING,
+    REMAP_FAILURE,
+    RULES,
+    XID,
+)
 from alerts.model import Alert
 from alerts.routing import ROUTES
 from alerts.values import seconds
@@ -19,8 +29,8 @@ WAIT = {route.severity: seconds(route.wait) for route in ROUTES}
 
 READ = {
     XID: 0.0,
-    MISSING: 0.0,
-    GONE: 0.0,
+    GPU_MISSING: 0.0,
+    NODE_MISSING: 0.0,
     "DgxFabricFault switch": 0.0,
     "DgxFabricFault manager": intervals.MANAGER,
     "DgxPcieDegraded": intervals.PCIE_LINK,
@@ -29,7 +39,7 @@ READ = {
 is read each minute."""
 
 TOGETHER = {
-    (REMAP, ECC),  # of one read
+    (REMAP_FAILURE, ECC),  # of one read
     (FLAPPING, "DgxInfinibandErrors"),  # of one read; a port must flap for hours to be told
     ("DgxGpuHot", "DgxGpuThrottled"),  # told for the share of a quarter of an hour
 }
@@ -58,10 +68,12 @@ def pairs() -> Iterator[tuple[Alert, Alert]]:
     """Each alert that silences another; where a node or its driver is gone nothing is read."""
     for sources, targets, _ in RULES:
         for source in ALERTS:
-            gone = source.name in (DOWN, BLIND) or source.labels.get("sign") == "no_driver"
+            gone = (
+                source.name in (AGENT_DOWN, AGENT_BLIND) or source.labels.get("sign") == "no_driver"
+            )
             if gone or not all(matches(m, source) for m in sources):
                 continue
-            if source.name == MISSING and any("alertname!=" in m for m in targets):
+            if source.name == GPU_MISSING and any("alertname!=" in m for m in targets):
                 continue  # of one GPU, whatever it was
             for target in ALERTS:
                 if target is not source and all(matches(m, target) for m in targets):

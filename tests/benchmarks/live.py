@@ -22,7 +22,7 @@ from agent.cli.view import view_of
 from agent.model import Snapshot
 from exporters.live import stream
 from exporters.live.feed import Feed
-from exporters.live.understanding import understand
+from exporters.live.findings_document import findings_document
 from tests.support import machines
 from tests.support.machines import AgentBench
 
@@ -149,7 +149,7 @@ def look_cost(feed: Feed) -> float:
     costs = []
     for _ in range(10):
         began = time.thread_time()
-        understand(feed.view)
+        findings_document(feed.view)
         costs.append((time.thread_time() - began) * 1e3)
     return median(costs)
 

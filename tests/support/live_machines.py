@@ -11,9 +11,9 @@ from agent.diagnosis.thresholds import Thresholds
 from agent.model import Snapshot
 from agent.simulator import system_models
 from exporters.live.feed import Feed
+from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.page_state import PageState
-from exporters.live.understanding import understand
 from exporters.live.view import View
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import AgentBench
@@ -63,7 +63,7 @@ class Watched:
     def frame(self) -> Document:
         """What a page shows of the last tick, everything understood."""
         snapshot = self.page_state._snapshot
-        self.page_state.take(snapshot, understand(self.view))
+        self.page_state.take(snapshot, findings_document(self.view))
         return whole(self.page_state.machine(), self.page_state.tick())
 
 

@@ -8,7 +8,7 @@ import pytest
 from agent.diagnosis import accounting
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
-from agent.diagnosis.state_seconds import LAUNCH_PRICE
+from agent.diagnosis.state_seconds import LAUNCH_ALLOWANCE
 from agent.model import PAIRS, Reason
 from agent.sources import activity
 from exporters.snapshot_json import document
@@ -138,7 +138,7 @@ def test_the_account_grows_by_a_second_a_second() -> None:
     account = seconds(bench)
     uuid = bench.agent.gpus.inventory.gpus[0].uuid
     busy = bench.samples.value(activity.ACTIVE_SECONDS, "0", uuid) or 0.0
-    forgiven = LAUNCH_PRICE * 30
+    forgiven = LAUNCH_ALLOWANCE * 30
     assert account["busy/none"] == pytest.approx(busy + forgiven, abs=0.3)
     assert account["busy/none"] == pytest.approx(0.178 * 30 + forgiven, abs=1.0)
 

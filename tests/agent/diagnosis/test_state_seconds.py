@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.diagnosis.state_seconds import (
-    LAUNCH_PRICE,
+    LAUNCH_ALLOWANCE,
     LEADS_AFTER,
     MINUTE,
-    DiskPauses,
-    LaunchPrice,
+    DiskPauseAttribution,
+    LaunchAllowance,
     SecondsByState,
 )
 from agent.model import BUSY, PAIRS, Cause, Pair, State
@@ -20,13 +20,13 @@ from agent.model import BUSY, PAIRS, Cause, Pair, State
 DISK: Pair = (State.STARVED, Cause.DISK)
 CPU: Pair = (State.STARVED, Cause.CPU)
 PEER: Pair = (State.STARVED, Cause.PEER)
-WHOLE = LAUNCH_PRICE * MINUTE
+WHOLE = LAUNCH_ALLOWANCE * MINUTE
 
 
 def lost_over(share: float, seconds: int, spun: float = 0.0, pair: Pair = DISK) -> float:
     """Seconds still lost of so many in which the GPU was inactive for this share."""
-    price = LaunchPrice()
-    told = [price.forgive({pair: share, BUSY: 1 - share}, 1.0, spun) for _ in range(seconds)]
+    price = LaunchAllowance()
+    told = [price.allow({pair: share, BUSY: 1 - share}, 1.0, spun) for _ in range(seconds)]
     assert all(sum(parts.values()) == pytest.approx(1.0) for parts in told)
     return sum(parts[pair] for parts in told)
 
@@ -39,22 +39,22 @@ def test_three_percent_of_every_minute_are_the_price_of_launching() -> None:
 
 def test_what_kernels_spin_for_a_peer_is_no_launching() -> None:
     assert lost_over(0.20, 60, spun=0.20, pair=PEER) == pytest.approx(12.0)
-    assert lost_over(0.20, 1, spun=0.10, pair=PEER) == pytest.approx(0.20 - LAUNCH_PRICE)
+    assert lost_over(0.20, 1, spun=0.10, pair=PEER) == pytest.approx(0.20 - LAUNCH_ALLOWANCE)
 
 
 def test_a_stall_costs_no_more_than_the_minute_holds() -> None:
-    price = LaunchPrice()
-    kept = [price.forgive({DISK: 1.0}, 1.0, 0.0)[DISK] for _ in range(10)]
-    assert sum(kept) == pytest.approx(10 - 10 * LAUNCH_PRICE)
+    price = LaunchAllowance()
+    kept = [price.allow({DISK: 1.0}, 1.0, 0.0)[DISK] for _ in range(10)]
+    assert sum(kept) == pytest.approx(10 - 10 * LAUNCH_ALLOWANCE)
     for _ in range(600):
-        price.forgive({BUSY: 1.0}, 1.0, 0.0)
+        price.allow({BUSY: 1.0}, 1.0, 0.0)
     assert price.left == pytest.approx(WHOLE), "what was not needed is not saved for longer"
 
 
 def test_nothing_but_starving_is_forgiven() -> None:
     parts = {(State.HELD, Cause.NONE): 0.5, (State.COMMUNICATING, Cause.NVLINK): 0.5}
-    assert LaunchPrice().forgive(parts, 1.0, 0.0) == parts
-    two = LaunchPrice(left=0.2).forgive({DISK: 0.6, CPU: 0.2, BUSY: 0.2}, 1.0, 0.0)
+    assert LaunchAllowance().allow(parts, 1.0, 0.0) == parts
+    two = LaunchAllowance(left=0.2).allow({DISK: 0.6, CPU: 0.2, BUSY: 0.2}, 1.0, 0.0)
     assert two[DISK] / two[CPU] == pytest.approx(3.0), "of several causes each has its part"
 
 
@@ -63,8 +63,8 @@ UNKNOWN: Pair = (State.STARVED, Cause.UNKNOWN)
 
 def explained(pauses: list[Pair], *, works: bool = True) -> list[Pair]:
     """What pauses of a second each are taken for."""
-    causes = DiskPauses()
-    told = [causes.explain({pair: 1.0}, 1.0, works=works) for pair in pauses]
+    causes = DiskPauseAttribution()
+    told = [causes.attribute({pair: 1.0}, 1.0, works=works) for pair in pauses]
     return [next(iter(parts)) for parts in told]
 
 
@@ -137,14 +137,14 @@ ticks = st.lists(st.tuples(st.floats(0.1, 2.5), shares, st.booleans()), max_size
 
 @given(ticks)
 def test_every_second_is_counted_once(found: list[tuple[float, dict[Pair, float], bool]]) -> None:
-    account, price, now = SecondsByState(), LaunchPrice(), 0.0
+    account, price, now = SecondsByState(), LaunchAllowance(), 0.0
     for seconds, weights, missed in found:
         now += seconds
         parts = {pair: weight / sum(weights.values()) for pair, weight in weights.items()}
         if missed:
             account.miss(seconds)
         else:
-            account.enter(price.forgive(parts, seconds, 0.0), seconds, now)
+            account.enter(price.allow(parts, seconds, 0.0), seconds, now)
             assert sum(account.shares.values()) == pytest.approx(1.0)
         assert (account.leader is None) == missed
     assert sum(account.seconds.values()) + account.unobserved == pytest.approx(now)

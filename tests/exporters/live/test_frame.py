@@ -12,9 +12,9 @@ from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.simulator import SYSTEMS, jobs
 from agent.sources.workload import JobConfig
+from exporters.live.findings_document import FindingsDocument, findings_document
 from exporters.live.page_state import PageState
 from exporters.live.tiles import METERS
-from exporters.live.understanding import Understanding, understand
 from tests.support import machines
 from tests.support.live_machines import Document, watched
 from tests.support.machine_controls import cut_link
@@ -164,7 +164,7 @@ def test_a_driver_that_fell_silent_leaves_nothing_known() -> None:
     last = machine.tick()
     later = replace(last, tick=last.tick + 1, at=last.at + 20, wall=last.wall + 20, verdicts={})
     machine.view.samples.take(later.at, ())
-    machine.page_state.take(later, understand(machine.view))
+    machine.page_state.take(later, findings_document(machine.view))
     tick = machine.page_state.tick()
     assert tick["gpus"][0]["state"] is None
     assert set(tick["gpus"][0]["values"]) == {None}
@@ -178,7 +178,7 @@ def test_a_machine_without_a_driver_is_told_too(tmp_path: Path) -> None:
     hardware = Hardware(machines.no_driver, host)
     view = view_of(bench.agent, hardware)
     page_state = PageState(view)
-    page_state.take(bench.agent.poller.latest, understand(view))
+    page_state.take(bench.agent.poller.latest, findings_document(view))
     tick, machine = page_state.tick(), page_state.machine()
     assert (tick["level"], tick["gpus"], tick["uptime_seconds"]) == ("unknown", [], None)
     assert tick["headline"].startswith("No GPU is watched: ")
@@ -188,7 +188,7 @@ def test_a_machine_without_a_driver_is_told_too(tmp_path: Path) -> None:
 
 def test_an_edition_lasts_until_something_seldom_changes() -> None:
     machine = watched("dgx-1-v100:training").run(6)
-    known = understand(machine.view)
+    known = findings_document(machine.view)
     machine.page_state.take(machine.page_state._snapshot, known)
     edition = machine.page_state.edition
     for _ in range(30):  # limits are worked out anew meanwhile
@@ -198,7 +198,7 @@ def test_an_edition_lasts_until_something_seldom_changes() -> None:
     cut_link(machine.bench.machine, 0, 2)
     machine.hurry().tick()
     assert machine.page_state.has_news
-    machine.page_state.take(machine.page_state._snapshot, Understanding(absent=[]))
+    machine.page_state.take(machine.page_state._snapshot, FindingsDocument(absent=[]))
     assert machine.page_state.edition > edition
 
 

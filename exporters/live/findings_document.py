@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Understanding:
+class FindingsDocument:
     """As of one tick; replaced whole."""
 
     tick: int = -1
@@ -24,14 +24,14 @@ class Understanding:
     documents: list[Document] = field(default_factory=list)  # the findings in words
 
 
-def understand(view: View) -> Understanding:
+def findings_document(view: View) -> FindingsDocument:
     """Look through everything; for any thread."""
     snapshot = view.latest()
     samples = SampleStore.of(snapshot).watched()
     wrong = tuple(findings(snapshot, view.system(), samples))
     asked = frozenset(samples.asked)
     absent = _grouped(snapshot.absences(snapshot.at))
-    return Understanding(snapshot.tick, wrong, asked, absent, list(map(finding_document, wrong)))
+    return FindingsDocument(snapshot.tick, wrong, asked, absent, list(map(finding_document, wrong)))
 
 
 @dataclass(slots=True)

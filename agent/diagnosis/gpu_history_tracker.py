@@ -1,4 +1,4 @@
-"""What must be remembered of one GPU for longer than the samples are kept."""
+"""What one GPU did before the samples that are kept: power levels, clocks, how long it rests."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ network that take 5 % of a step are 0.012."""
 
 
 @dataclass(slots=True)
-class GpuMemory:
+class GpuHistoryTracker:
     """Kept up tick by tick; `seen` is what rules may ask of it."""
 
     seen: GpuHistory = field(default_factory=lambda: GpuHistory(nvlink_seen=False))

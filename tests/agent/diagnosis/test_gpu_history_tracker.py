@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.diagnosis.gpu_memory import GpuMemory
+from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
 from agent.sources import activity, process
 from agent.sources import workload as work
 from tests.agent.diagnosis.test_division import OTHERS, PEER_LABELS, job, links
@@ -27,7 +27,7 @@ def waited(cores: float, *, peer_stopped: bool) -> float:
     }
     figures: Figures = {**job(mine, theirs, 0.0), **pids}
     rest: dict[str, Any] = {"others": OTHERS, "wires": links(0.0)}
-    memory = GpuMemory()
+    memory = GpuHistoryTracker()
     for now in (0.0, 60.0):
         memory.update(evidence(figures, **rest), now)
     return memory.seen.waits_for
@@ -35,7 +35,7 @@ def waited(cores: float, *, peer_stopped: bool) -> float:
 
 def test_what_others_moved_before_is_not_theirs() -> None:
     """The readings of a job's first seconds are means that begin before it."""
-    memory = GpuMemory()
+    memory = GpuHistoryTracker()
     memory.update(evidence({**job({}, {}, 3e9), (process.PROCESSES, GPU): 0}), -1.0)
     seen = []
     for now, sent in ((0.0, 3e9), (1.0, 3e9), (10.0, 0.0), (20.0, 3e9)):
