@@ -74,6 +74,14 @@ def part(state: str, by: Labels) -> Value:
     return over(summed(NODE_SECONDS, by, state=state), summed(NODE_SECONDS, by))
 
 
+LOST_BY_CAUSE = summed(NODE_SECONDS, (*NODE, *CAUSE), state=LOSING)
+
+
+def named(value: Value, state: State) -> Value:
+    """A state without causes as a cause of its own name."""
+    return labelled(value, "cause", state.value, "state", state.value)
+
+
 def in_all(state: str) -> Value:
     """The same of all GPUs together; 0 where there is none of it."""
     return over(or_zero(summed(NODE_SECONDS, (), state=state)), summed(NODE_SECONDS, ()))
@@ -181,10 +189,7 @@ LOSSES = Row(
             "reliability), held or hung.",
             of_worst(
                 over(
-                    labelled(
-                        summed(NODE_SECONDS, (*NODE, *CAUSE), state=LOSING),
-                        *("cause", "$1", "state", f"({State.HELD}|{State.HUNG})"),
-                    ),
+                    named(named(LOST_BY_CAUSE, State.HELD), State.HUNG),
                     summed(NODE_SECONDS, NODE),
                     on=NODE,
                 )
