@@ -25,6 +25,7 @@ from dashboards.queries import (
     among,
     counted,
     either,
+    labelled,
     least,
     less,
     linked,
@@ -73,6 +74,14 @@ def part(state: str, by: Labels) -> Value:
     return over(summed(NODE_SECONDS, by, state=state), summed(NODE_SECONDS, by))
 
 
+LOST_BY_CAUSE = summed(NODE_SECONDS, (*NODE, *CAUSE), state=LOSING)
+
+
+def named(value: Value, state: State) -> Value:
+    """A state without causes as a cause of its own name."""
+    return labelled(value, "cause", state.value, "state", state.value)
+
+
 def in_all(state: str) -> Value:
     """The same of all GPUs together; 0 where there is none of it."""
     return over(or_zero(summed(NODE_SECONDS, (), state=state)), summed(NODE_SECONDS, ()))
@@ -102,7 +111,7 @@ HEALTH = Row(
     (
         stat("Nodes", "Agents that answer.", counted(where(now(UP), "== 1")), width=3),
         stat(
-            "Nodes that do not answer",
+            "Nodes silent",
             "Agents whose last scrape failed. Nodes that were taken out of the inventory are not "
             "among them: an alert tells of those for an hour.",
             or_zero(counted(where(now(UP), "== 0"))),
@@ -177,10 +186,10 @@ LOSSES = Row(
             "Time lost, by node and cause",
             f"Share of the GPU time of the {SHOWN} nodes that lose the most, by cause: starved "
             "(disk, network, pcie, cpu, host_thread, peer, unknown), throttled (thermal, power, "
-            "reliability), or, as none, held and hung.",
+            "reliability), held or hung.",
             of_worst(
                 over(
-                    summed(NODE_SECONDS, (*NODE, "cause"), state=LOSING),
+                    named(named(LOST_BY_CAUSE, State.HELD), State.HUNG),
                     summed(NODE_SECONDS, NODE),
                     on=NODE,
                 )
@@ -259,7 +268,7 @@ PATHS_FULL = Row(
             (
                 Column(
                     "Of spec",
-                    least(smallest(now(OF_SPEC), DEVICE), WORST),
+                    Value(least(smallest(now(OF_SPEC), DEVICE), WORST).expr, "percentunit"),
                     SHORT,
                 ),
             ),
@@ -272,7 +281,7 @@ PATHS_FULL = Row(
             "What all ports of each cluster send. The dashed line is what its network carries "
             "between its halves, both directions together, where the configuration says so "
             "([[cluster]]): no more than what is sent can cross it.",
-            Query(of_cluster(CLUSTER_INFINIBAND, "Bps"), "{{cluster}}"),
+            Query(of_cluster(CLUSTER_INFINIBAND, "Bps"), "{{cluster}} sent"),
             Query(of_cluster(BISECTION, "Bps"), "{{cluster}} bisection", limit=True),
             empty="without InfiniBand",
         ),
@@ -280,7 +289,7 @@ PATHS_FULL = Row(
             "NVLink payload sent",
             "Payload that all GPUs of each cluster sent over NVLink. Where a driver refuses the "
             "counters (V100 from driver 580 on) there is no line.",
-            Query(of_cluster(CLUSTER_NVLINK, "Bps"), "{{cluster}}"),
+            Query(of_cluster(CLUSTER_NVLINK, "Bps"), "{{cluster}} sent"),
         ),
     ),
 )

@@ -25,6 +25,7 @@ from dashboards.queries import (
     counted,
     descending,
     largest,
+    mean,
     now,
     rate,
     smallest,
@@ -86,11 +87,11 @@ WORK = Row(
         ),
         graph(
             "Multiprocessors and tensor cores",
-            "Share of the multiprocessors with work on them, of the warps that they could hold, "
-            "and of time in which tensor cores worked.",
-            Query(now(activity.SM_ACTIVE), f"{NAME} SM active"),
-            Query(now(activity.SM_OCCUPANCY), f"{NAME} occupancy"),
-            Query(now(activity.TENSOR_ACTIVE), f"{NAME} tensor"),
+            "Share of the multiprocessors with work on them (least, mean, most), of the warps that "
+            "they could hold, and of time in which tensor cores worked.",
+            *spread(now(activity.SM_ACTIVE), f"{NAME} SM active"),
+            Query(mean(now(activity.SM_OCCUPANCY)), "mean occupancy"),
+            Query(mean(now(activity.TENSOR_ACTIVE)), "mean tensor"),
             whole=True,
             width=16,
             height=7,

@@ -111,19 +111,26 @@ def _merged(columns: Sequence[Column], hidden: Sequence[str]) -> list[Json]:
 
 
 def _column(column: Column) -> Json:
-    steps = [
-        {"color": PAINTLESS if step.colour == GOOD else step.colour, "value": step.value}
-        for step in column.steps
-    ]
-    coloured = {"type": "color-background", "mode": "basic"} if len(steps) > 1 else {"type": "auto"}
     properties = {
         "unit": column.value.unit,
         "noValue": "-",
         **decimals(column.value),
-        "thresholds": {"mode": "absolute", "steps": steps},
-        "custom.cellOptions": coloured,
+        "thresholds": {"mode": "absolute", "steps": _painted(column.steps)},
+        "custom.cellOptions": _cells(column.steps),
     }
     return override(column.title, properties)
+
+
+def _painted(steps: Steps) -> list[Json]:
+    """What is good has no colour in a table."""
+    return [
+        {"color": PAINTLESS if step.colour == GOOD else step.colour, "value": step.value}
+        for step in steps
+    ]
+
+
+def _cells(steps: Steps) -> Json:
+    return {"type": "color-background", "mode": "basic"} if len(steps) > 1 else {"type": "auto"}
 
 
 def wide(label: str, pixels: int) -> Json:
@@ -157,9 +164,10 @@ def matrix(
     width: int = 12,
     height: int = 12,
 ) -> Panel:
-    """A table of two labels: one down, one across, the value where they meet, on its colour."""
-    coloured = {"type": "color-background", "mode": "basic"} if len(steps) > 1 else {"type": "auto"}
-    grouped = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "empty"}
+    """A table of two labels: one down, one across, the value where they meet, on its colour; 0
+    where there is none."""
+    grouped = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "zero"}
+    first = {"renameByName": {f"{row}\\{column}": row}}
     return Panel(
         "table",
         title,
@@ -174,8 +182,12 @@ def matrix(
         defaults={
             "color": {"mode": "thresholds"},
             **decimals(value),
-            "custom": {"align": "center", "cellOptions": coloured},
+            "thresholds": {"mode": "absolute", "steps": _painted(steps)},
+            "custom": {"align": "center", "cellOptions": _cells(steps)},
         },
         options={"showHeader": True, "cellHeight": "sm"},
-        transformations=[{"id": "groupingToMatrix", "options": grouped}],
+        transformations=[
+            {"id": "groupingToMatrix", "options": grouped},
+            {"id": "organize", "options": first},
+        ],
     )

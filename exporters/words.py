@@ -39,7 +39,7 @@ ACTIONS = {
 """What the driver may ask for a GPU, by `dgx_gpu_recovery_action`."""
 
 WHY_ABSENT = {
-    Reason.STALLED: "the read of it hangs",
+    Reason.STALLED: "the read has not come back",
     Reason.FAILED: "its read failed",
     Reason.LOST: "a GPU is lost",
     Reason.DENIED: "this user may not read it",

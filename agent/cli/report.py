@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         since, source = f"last {arguments.since}", "Prometheus"
     else:
         url = arguments.agent or f"http://{settings[HttpConfig].listen}"
-        since, source = f"last {arguments.since}, 7d at most", "one agent's hourly sums"
+        since, source = f"last {arguments.since}", "one agent's hourly sums of the last 7d"
         rows = () if arguments.job else from_hours(url, arguments.since, by, "")
         if not rows:  # the receipt of a job says more; and nameless jobs are in no hour
             rows = from_agent(url, by, arguments.job)
@@ -73,18 +73,18 @@ def overview(report: Report, width: int) -> Iterator[str]:
         yield f"  and {len(report.rows) - MOST} more: --csv, --json or --html has all"
     total, lost = (sum(r.total for r in report.rows), sum(r.lost for r in report.rows))
     price = f", {lost / HOUR * report.price:.2f} of the price" if report.price else ""
-    lost_text = f"{lost / HOUR:.1f} lost ({share(lost / total)})"
-    yield f"together {total / HOUR:.1f} GPU-hours, {lost_text}{price}"
+    lost_text = f"{lost / HOUR:.2f} lost ({share(lost / total)})"
+    yield f"together {total / HOUR:.2f} GPU-hours, {lost_text}{price}"
 
 
 def _row(row: GpuTime, price: float) -> tuple[str, ...]:
     shares = (row.of(State.BUSY), row.lost, row.of(State.IDLE))
     return (
         row.name,
-        f"{row.total / HOUR:.1f}",
+        f"{row.total / HOUR:.2f}",
         *(share(part / row.total) for part in shares),
         words(row.worst),
-        number(row.joules, KWH, 1),
+        number(row.joules, KWH, 2),
         f"{row.total / HOUR * price:.2f}" if price else UNKNOWN,
     )
 

@@ -71,9 +71,9 @@ def as_html(report: Report) -> str:
 def _row(row: GpuTime, price: float) -> str:
     about = " ".join(value for value in row.about.values() if value)
     name = escape(row.name) + (f"<br><small>{escape(about)}</small>" if about else "")
-    energy = "-" if row.joules is None else f"{row.joules / KWH:.1f}"
+    energy = "-" if row.joules is None else f"{row.joules / KWH:.2f}"
     cost = f"{row.total / HOUR * price:.2f}" if price else "-"
-    figures = (f"{row.total / HOUR:.1f}", f"{row.lost / HOUR:.1f}")
+    figures = (f"{row.total / HOUR:.2f}", f"{row.lost / HOUR:.2f}")
     cells = [f"<td>{name}</td><td>{_bar(row)}</td>"]
     cells += (f'<td class="n">{figure}</td>' for figure in figures)
     cells += [f"<td>{escape(words(row.worst))}</td>"]

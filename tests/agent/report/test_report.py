@@ -122,7 +122,7 @@ def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None
         ("n1", 0.5, None),
         ("n2", 0.0, 2.0),
     ]
-    assert "together 4.0 GPU-hours, 0.5 lost (12 %)" in table
+    assert "together 4.00 GPU-hours, 0.50 lost (12 %)" in table
     assert all("[24h]" in query for query, _ in asked[:2])
     assert {word for _, word in asked} == {"Basic bWU6cEBzcw=="}
 
