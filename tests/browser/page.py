@@ -123,10 +123,11 @@ class Page:
         return int(self.run("document.getElementsByTagName('*').length"))
 
     def picture(self, file: Path, *, whole: bool = False) -> None:
-        """What is seen, or the whole page, as PNG."""
-        clip: Json = {}
+        """What is seen, or the whole page, as PNG: in a window as tall as it, drawn anew, for a
+        capture beyond the window stretches canvases."""
         if whole:
             size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-            clip = {"clip": {**size, "x": 0, "y": 0, "scale": 1}, "captureBeyondViewport": True}
-        shot = self.ask("Page.captureScreenshot", format="png", **clip)
+            self.resize((size["width"], size["height"]))
+            self.run("new Promise((done) => setTimeout(done, 1200))")
+        shot = self.ask("Page.captureScreenshot", format="png")
         file.write_bytes(base64.b64decode(shot["data"]))
