@@ -86,11 +86,11 @@ class Account:
     booked: SecondsByState = field(default_factory=SecondsByState)
     launching: LaunchAllowance = field(default_factory=LaunchAllowance)
     pauses: DiskPauseAttribution = field(default_factory=DiskPauseAttribution)
-    memory: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
+    history: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
     waits: dict[str, float] = field(default_factory=dict)  # s of waiting by UUID of the culprit
     verdict: Verdict | None = None
     at: float | None = None  # of the last tick
-    failure_logged: bool = False  # whether its failure was logged
+    failure_logged: bool = False
     failure: Failure | None = None  # why its second could not be divided, where a rule failed
     _found: dict[Pair, Grounds] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
@@ -150,7 +150,7 @@ class Diagnosis:
         inventory, now = self.inventory(), snapshot.at
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:
-                account.memory.sample_power(series, now)
+                account.history.sample_power(series, now)
         thresholds = self.configuration.current[Thresholds]
         context = TickContext(samples, self.bandwidth, thresholds, self.job_status)
         evidence: dict[GpuKey, Evidence] = {}
@@ -182,13 +182,13 @@ class Diagnosis:
         e = Evidence(gpu, context, others=evidence)
         try:
             if e.activity is None:
-                account.memory.forget()
+                account.history.forget()
                 return
-            account.memory.update(e, now)
+            account.history.update(e, now)
         except Exception as error:
             self._fail(account, gpu, failure_of(error))
             return
-        e.history = account.memory.seen
+        e.history = account.history.seen
         e.__dict__.pop("second", None)  # it was drawn with the history of the tick before
         evidence[gpu] = e
 

@@ -139,7 +139,7 @@ class JobWatch:
     def _exchanges(self, record: JobRecord) -> bool:
         """Whether NVLink ever carried anything between the GPUs of a job, or that is not known."""
         known = [self.accounts[gpu.uuid] for gpu in record.group.gpus if gpu.uuid in self.accounts]
-        return any(account.memory.seen.nvlink_seen for account in known)
+        return any(account.history.seen.nvlink_seen for account in known)
 
     # Who is there
 
@@ -272,7 +272,7 @@ class JobWatch:
         if len(record.group.gpus) < 2:
             return False
         known = [self.accounts[g.uuid] for g in record.group.gpus if g.uuid in self.accounts]
-        waits = min((one.memory.seen.waits_for for one in known), default=0.0)
+        waits = min((one.history.seen.waits_for for one in known), default=0.0)
         return waits >= SUSPECT or record.missed >= MISSED
 
     def _hung_since(
@@ -281,7 +281,7 @@ class JobWatch:
         """Wall time since when the last of its GPUs has waited: where they are called hung, and
         before that where NCCL says that nothing is launched any more."""
         gpus = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
-        waits = min((self.accounts[g.uuid].memory.seen.waits_for for g in gpus), default=0.0)
+        waits = min((self.accounts[g.uuid].history.seen.waits_for for g in gpus), default=0.0)
         verdicts = [snapshot.verdicts.get(gpu) for gpu in gpus]
         called = all(v is not None and v.state is State.HUNG for v in verdicts)
         stuck = bool(stands.still and stands.culprits) and not stands.elsewhere

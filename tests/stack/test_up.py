@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.up import plan_of, programs_of
+from agent.cli.up import plan_of, programs_of, write_files
 from agent.errors import BadInput
 from agent.stack.folder import LOCK, PREFIX, SETTLED, data_folder, sweep
 from agent.stack.ports import USUAL, FreePorts, choose
@@ -199,6 +199,13 @@ def test_what_is_not_installed_is_not_started(tmp_path: Path) -> None:
     lacking = replace(plan, binaries=replace(plan.binaries, prometheus=None, grafana=None))
     names = [program.name for program in programs_of(tmp_path, lacking, USUAL)]
     assert names == ["agent", "alertmanager"]
+
+
+def test_a_machine_that_lives_fast_is_scraped_each_second_at_most(tmp_path: Path) -> None:
+    """A quarter of a second to answer made false DgxAgentDown on a busy machine."""
+    plan = plan_of(Namespace(config=None, simulate="k40:idle", simulate_speed=20.0, fleet=0))
+    write_files(tmp_path, plan, USUAL)
+    assert "scrape_interval: 1000ms" in (tmp_path / "prometheus.yaml").read_text()
 
 
 def test_what_is_missing_is_named_with_its_package() -> None:

@@ -230,4 +230,4 @@ def test_a_rule_that_fails_on_one_gpu_costs_the_others_nothing(
 def test_only_traffic_that_was_seen_is_remembered() -> None:
     bench = simulated("dgx-h100:held", gpus=2).run(40)
     accounts = bench.agent.diagnosis.accounts.values()
-    assert {account.memory.seen.nvlink_seen for account in accounts} == {False}
+    assert {account.history.seen.nvlink_seen for account in accounts} == {False}

@@ -54,6 +54,7 @@ def busctl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setattr(smart, "DAEMONS", (program,))
 
 
 def test_every_disk_that_udisks_has_read_is_told(
@@ -76,6 +77,16 @@ def test_what_the_service_has_asked_comes_first_while_it_is_fresh(
     os.utime(kept, (0, 0))
     with pytest.raises(Absent):
         smart.UdisksSmart().failing()
+
+
+def test_nobody_is_asked_where_udisks_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busctl(tmp_path, monkeypatch, f"touch {tmp_path}/asked")
+    monkeypatch.setattr(smart, "DAEMONS", (tmp_path / "udisksd",))
+    with pytest.raises(Absent, match="udisks2"):
+        smart.UdisksSmart().failing()
+    assert not (tmp_path / "asked").exists()
 
 
 @pytest.mark.parametrize(
