@@ -165,7 +165,7 @@ def worse_port(terms: Terms) -> Alert:
         f"Port {{{{ $labels.device }}}}:{{{{ $labels.port }}}} of {MACHINE} had {COUNT} errors in "
         f"the last 1h (limit {LEAST_ERRORS}, and {WORSE} times those of the middle port of "
         "the cluster). Plan to clean or replace its cable.",
-        hold="5m",
+        hold="10m",
         labels={"sign": "peers"},
     )
 

@@ -49,6 +49,7 @@ def infiniband_errors(terms: Terms) -> tuple[Alert, Alert]:
             "InfiniBand errors",
             f"Port {PORT} of {NODE} had {COUNT} errors ({{{{ $labels.kind }}}}) in the last 1h "
             f"(limit {limits}). {cure}",
+            hold="5m",  # a port that flaps makes errors as well, and is told as that
             labels={"sign": "errors"},
         ),
         Alert(

@@ -40,7 +40,6 @@ is read each minute."""
 
 TOGETHER = {
     (REMAP_FAILURE, ECC),  # of one read
-    (FLAPPING, "DgxInfinibandErrors"),  # of one read; a port must flap for hours to be told
     ("DgxGpuHot", "DgxGpuThrottled"),  # told for the share of a quarter of an hour
 }
 """Pairs that keep their order by themselves."""

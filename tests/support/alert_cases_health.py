@@ -124,12 +124,12 @@ def ports(_: System) -> Iterator[Case]:
     for kind, few, many in (
         ("local_link_integrity_errors", 0.0, 1 / 120),
         ("excessive_buffer_overrun_errors", 0.0, 1 / 120),
-        ("symbol_error", 100 / 300, 140 / 300),
-        ("link_error_recovery", 200 / 300, 400 / 300),
+        ("symbol_error", 100 / 615, 140 / 300),
+        ("link_error_recovery", 200 / 615, 400 / 300),
     ):
-        yield Case(name, f"{kind}, many", errors(kind, growing((5, many))), told(kind))
-        yield Case(name, f"{kind}, few", errors(kind, growing((5, few))))
-    yield Case(name, "of another kind", errors("port_rcv_errors", growing((5, 1.0))))
+        yield Case(name, f"{kind}, many", errors(kind, growing((10.25, many))), told(kind))
+        yield Case(name, f"{kind}, few", errors(kind, growing((10.25, few))))
+    yield Case(name, "of another kind", errors("port_rcv_errors", growing((10.25, 1.0))))
     state = named(infiniband.LINK_UP, **PORT)
     down = ({"severity": "warning", "sign": "down", **PORT},)
     yield Case(name, "went down", {state: [*steady(1.0, 5), *steady(0.0, 5.25)]}, down)
