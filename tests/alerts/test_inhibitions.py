@@ -12,7 +12,6 @@ from alerts.inhibitions import (
     AGENT_BLIND,
     AGENT_DOWN,
     ECC,
-    FLAPPING,
     GPU_MISSING,
     NODE_MISSING,
     REMAP_FAILURE,
