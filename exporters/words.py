@@ -58,6 +58,11 @@ OF_TRAFFIC = "{traffic:.2f} of {traffic_limit:.2f} GB/s"
 OF_TIME = "{time:.0f} % of the time"
 AT_CLOCK = ", SM clock at {sm_clock:.0f} % of its maximum"
 
+SINCE = ", {times:~|last }{ago:duration} ago"
+
+SOON = 10.0
+"""Seconds from which it is told for how long: a sentence that changes each second is not read."""
+
 FACTS: Mapping[FactKind, Parts] = {
     FactKind.NO_PROCESS: ("no compute process is on it",),
     FactKind.AT_REST: ("no activity; its processes are not known",),
@@ -198,7 +203,7 @@ FINDINGS: Mapping[FindingKind, Parts] = {
         "{errors:uncorrected ECC error|uncorrected ECC errors} over its life; those since "
         "the driver was loaded are not told, as under MIG",
     ),
-    FindingKind.XID: ("XID {device}, {0}, seen {times:once|times}",),
+    FindingKind.XID: ("XID {device}, {0}, seen {times:once|times}", SINCE),
     FindingKind.LINKS_DOWN: (
         "{links:.0f} of {links_limit:.0f} NVLinks are up",
         " (down: {names})",
@@ -229,10 +234,21 @@ FINDINGS: Mapping[FindingKind, Parts] = {
 }
 
 
+def duration(seconds: float) -> str:
+    """As coarse as it may be: it stands in sentences that are written each second."""
+    if seconds < SOON:
+        return f"{seconds:.0f} s"
+    if seconds < 60:
+        return f"{seconds // 10 * 10:.0f} s"
+    return f"{seconds // 60:.0f} min" if seconds < 3600 else f"{seconds // 3600:.0f} h"
+
+
 class _Amount(float):
     """A number that a word after it agrees with."""
 
     def __format__(self, spec: str) -> str:
+        if spec == "duration":
+            return duration(self)
         one, bar, many = spec.removeprefix("~").partition("|")
         if not bar:
             return super().__format__(spec)

@@ -22,9 +22,9 @@ from agent.series import SampleStore
 from agent.sources import cpu, nvlink, pressure, system
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
-from exporters.live.headline import duration
 from exporters.live.page_state import PageState
 from exporters.snapshot_json import document
+from exporters.words import duration
 
 Document = dict[str, Any]
 

@@ -161,10 +161,13 @@ def _events(samples: SampleStore) -> Iterator[Finding]:
     }
     for (index, uuid, code), count in sorted(samples.all(xid.ERRORS).items()):
         if count:
-            key, figures = GpuKey(int(index), uuid), (_count("times", count),)
+            key, at = GpuKey(int(index), uuid), samples.value(xid.AT, index, uuid, code)
+            figures = [_count("times", count)]
+            if at is not None:
+                figures.append(Figure("ago", max(0.0, samples.now - at), None, "seconds"))
             severity = xids.meaning(int(code)).severity
             name = xids.name(int(code), architectures.get(uuid, ""))
-            yield Finding(FindingKind.XID, severity, key, code, figures, (name,))
+            yield Finding(FindingKind.XID, severity, key, code, tuple(figures), (name,))
 
 
 def _links(samples: SampleStore) -> Iterator[Finding]:

@@ -34,6 +34,12 @@ LAST = internal(
     "as dgx_gpu_xid_errors_total",
     GPU_LABELS,
 )
+AT = internal(
+    "dgx_gpu_xid_time",
+    "When the newest XID error of the code was reported, in seconds of the agent's clock.",
+    "as dgx_gpu_xid_errors_total",
+    (*GPU_LABELS, "xid"),
+)
 NVLINK_FAULTS = counter(
     "dgx_gpu_nvlink_faults_total",
     "XID errors 144 to 150 (NVLink 5) since the agent started, by the unit that reported them and "
@@ -92,6 +98,7 @@ class XidCounts:
         self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log", "fallen")}
         self._faults: Counter[tuple[str, str, str, str]] = Counter()
         self._last: dict[str, int] = {}  # code, by UUID or address; the newest last
+        self._at: dict[tuple[str, int], float] = {}  # of the newest, by the same and the code
         self._known: dict[str, str] = {}
         self._places: dict[tuple[int, ...], str] = {}
         self.refused: Mapping[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
@@ -130,6 +137,7 @@ class XidCounts:
             self._ways[way][uuid, code] += 1
             self._last.pop(uuid, None)
             self._last[uuid] = code  # behind those of all others
+            self._at[uuid, code] = self._now
             burst = self._bursts.setdefault((uuid, code), XidBurst(self._now))
             burst.times[way] += 1
             if who and len(burst.processes) < NAMED:
@@ -165,12 +173,20 @@ class XidCounts:
         with self._lock:
             seen = self._together()
             last = {self._met(where): code for where, code in self._last.items()}
+            came = sorted((self._met(where), code, at) for (where, code), at in self._at.items())
         state = (seen, dict(self._faults), dict(self._known), silent)
         if state != self._sampled:
             self._sampled = state
             answering = {u: gpu for u, gpu in self._known.items() if u not in silent}
             latest = [Sample(LAST, (g, u), float(last.get(u, 0))) for u, g in answering.items()]
-            self._samples = [*self._errors(seen, answering), *latest, *self._nvlink_faults()]
+            newest = {(u, str(code)): at for u, code, at in came if u in answering}  # of both ways
+            times = [Sample(AT, (answering[u], u, code), at) for (u, code), at in newest.items()]
+            self._samples = [
+                *self._errors(seen, answering),
+                *latest,
+                *times,
+                *self._nvlink_faults(),
+            ]
         out.samples.extend(self._samples)
         for uuid, absent in silent.items():
             out.absent(ERRORS, absent, self._known.get(uuid, ""), uuid)
@@ -242,5 +258,5 @@ class XidCounts:
 
 def reads(counts: XidCounts) -> Iterator[Read]:
     """One read for all GPUs: the counts are in memory, and stay when a GPU is lost."""
-    metrics = (ERRORS, LAST, NVLINK_FAULTS)
+    metrics = (ERRORS, LAST, AT, NVLINK_FAULTS)
     yield Read(ReadKey("xid", "counts"), metrics, counts.read, fixed(intervals.TICK))

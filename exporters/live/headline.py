@@ -13,7 +13,7 @@ from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection
 from exporters.remedies import REMEDIES, remedy
-from exporters.words import PATHS, finding_text
+from exporters.words import PATHS, SOON, duration, finding_text
 
 GOOD, COSTLY, WRONG, UNKNOWN = "good", "costly", "wrong", "unknown"
 
@@ -30,9 +30,6 @@ PATH_OF = {
 """Which data path a verdict speaks of."""
 
 ONLY = "the GPU"
-
-SOON = 10.0
-"""Seconds from which it is told for how long: a sentence that changes each second is not read."""
 
 ALIKE = 0.9
 """GPUs whose path carries so much of what the fullest does are not told apart."""
@@ -258,12 +255,3 @@ def _listed(indices: Sequence[int]) -> str:
 
 def _run(run: Sequence[int]) -> list[str]:
     return [f"{run[0]}-{run[-1]}"] if len(run) > 2 else [str(index) for index in run]
-
-
-def duration(seconds: float) -> str:
-    """As coarse as it may be, for the same reason."""
-    if seconds < SOON:
-        return f"{seconds:.0f} s"
-    if seconds < 60:
-        return f"{seconds // 10 * 10:.0f} s"
-    return f"{seconds // 60:.0f} min" if seconds < 3600 else f"{seconds // 3600:.0f} h"

@@ -117,6 +117,22 @@ FINDING_TEXTS = {
     "GPU 3: XID 48, double-bit ECC error, seen 2 times": Finding(
         FindingKind.XID, WARNING, GPU, "48", (count("times", 2),), ("double-bit ECC error",)
     ),
+    "GPU 3: XID 48, double-bit ECC error, seen once, 3 min ago": Finding(
+        FindingKind.XID,
+        WARNING,
+        GPU,
+        "48",
+        (count("times", 1), Figure("ago", 200.0, None, "seconds")),
+        ("double-bit ECC error",),
+    ),
+    "GPU 3: XID 48, double-bit ECC error, seen 2 times, last 2 h ago": Finding(
+        FindingKind.XID,
+        WARNING,
+        GPU,
+        "48",
+        (count("times", 2), Figure("ago", 7300.0, None, "seconds")),
+        ("double-bit ECC error",),
+    ),
     "GPU 3: 1 degree hotter than its operating range": Finding(
         FindingKind.TOO_HOT, WARNING, GPU, figures=(Figure("beyond", 1.2, None, "celsius"),)
     ),

@@ -75,6 +75,15 @@ def test_a_nic_with_carrier_below_its_rate_is_named() -> None:
     assert told(bench.run(12)) == ["network port eno1 runs at 0.125 of 1.25 GB/s"]
 
 
+def test_an_xid_is_told_with_how_long_ago_it_came() -> None:
+    bench = simulated("gtx-1080:training").run(12)
+    bench.machine.driver.xid(0, 62)
+    bench.run(8)
+    assert told(bench) == ["GPU 0: XID 62, internal micro-controller halt, seen once, 8 s ago"]
+    (later,) = told(bench.run(120))
+    assert later.endswith("seen once, 2 min ago")
+
+
 def test_a_member_that_an_array_lost_is_told() -> None:
     bench = simulated("dgx-a100:training")
     bench.machine.host.files._files["/sys/block/md0/md/degraded"] = lambda: "1\n"

@@ -50,7 +50,10 @@ OF_FOUR = {
         "wrong",
         "Network port enp1s0f0 runs at 0.125 of 1.25 GB/s; 4 GPUs busy",
     ),
-    "xid": ("wrong", "GPU 0: XID 48, double-bit ECC error; its page .*, seen once; 4 GPUs busy"),
+    "xid": (
+        "wrong",
+        "GPU 0: XID 48, double-bit ECC error; its page .*, seen once, [0-9]+ s ago; 4 GPUs busy",
+    ),
     "ecc": (
         "wrong",
         r"GPU 0: \d+ uncorrected ECC errors? since the driver was loaded; 4 GPUs busy",
@@ -80,7 +83,7 @@ OF_OTHERS = {
     "k40:gpu-lost": ("wrong", "GPU 0 lost, none answers"),
     "titan-x-maxwell:xid": (
         "wrong",
-        "GPU 0: XID 62, internal micro-controller halt, seen once; the GPU is busy",
+        "GPU 0: XID 62, internal micro-controller halt, seen once, [0-9]+ s ago; the GPU is busy",
     ),
 }
 SCENARIOS = {f"dgx-station-v100:{name}": said for name, said in OF_FOUR.items()} | OF_OTHERS
