@@ -38,6 +38,17 @@ OF_VARIABLE = {
 }
 """What Grafana reads of each; the rest of grafanalib's keys it has given up."""
 
+LIMIT_LINE: Json = {
+    "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
+    "custom.fillOpacity": 0,
+    "custom.lineWidth": 1,
+    "custom.stacking": {"mode": "none", "group": "limit"},
+    "color": {"mode": "fixed", "fixedColor": DASHED},
+}
+"""No area, no stack, out of the way of the palette."""
+
+SINGLE_POINTS: Json = {"custom.drawStyle": "points", "custom.pointSize": 4}
+
 
 class _Frame(core.Panel):  # type: ignore[misc]
     """A panel of today within grafanalib's frame."""
@@ -133,7 +144,7 @@ def _frame(panel: Panel, grid: core.GridPos) -> core.Panel:
                     "noValue": panel.without_data,
                     **panel.defaults,
                 },
-                "overrides": [*panel.overrides, *_dashed(panel)],
+                "overrides": [*panel.overrides, *_drawn(panel)],
             },
         },
     )
@@ -151,20 +162,17 @@ def _target(panel: Panel, query: Query, name: str) -> Json:
     return {**_kept(made, OF_TARGET), "range": not panel.instant, "editorMode": "code"}
 
 
-def _dashed(panel: Panel) -> list[Json]:
-    """A limit is a thin dashed line: no area, no stack, out of the way of the palette."""
-    look = {
-        "custom.lineStyle": {"fill": "dash", "dash": [8, 8]},
-        "custom.fillOpacity": 0,
-        "custom.lineWidth": 1,
-        "custom.stacking": {"mode": "none", "group": "limit"},
-        "color": {"mode": "fixed", "fixedColor": DASHED},
-    }
-    properties = [{"id": key, "value": value} for key, value in look.items()]
+def _drawn(panel: Panel) -> list[Json]:
+    """What is drawn in a way of its own, by the name of its query."""
+    named = list(zip(panel.queries, panel.names, strict=False))
+    looks = [(name, LIMIT_LINE) for query, name in named if query.limit]
+    looks += [(name, SINGLE_POINTS) for query, name in named if query.points]
     return [
-        {"matcher": {"id": "byFrameRefID", "options": name}, "properties": properties}
-        for query, name in zip(panel.queries, panel.names, strict=False)
-        if query.limit
+        {
+            "matcher": {"id": "byFrameRefID", "options": name},
+            "properties": [{"id": key, "value": value} for key, value in look.items()],
+        }
+        for name, look in looks
     ]
 
 

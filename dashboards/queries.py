@@ -56,11 +56,13 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A value on a panel; a limit is drawn as a dashed line that nothing is stacked on."""
+    """A value on a panel; a limit is drawn as a dashed line that nothing is stacked on, and what
+    is there at times only as points: Grafana would draw a line across the gap."""
 
     value: Value
     legend: str = ""
     limit: bool = False
+    points: bool = False
 
 
 def unit_of(metric: Metric, units: Mapping[str, str] = UNITS) -> str:

@@ -102,7 +102,7 @@ def spread(value: Value, name: str) -> list[Query]:
         Query(of_several(smallest(value), value), "least"),
         Query(mean(value), "mean"),
         Query(of_several(largest(value), value), "most"),
-        Query(apart(value, NODE), name),
+        Query(apart(value, NODE), name, points=True),
     ]
 
 
