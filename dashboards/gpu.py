@@ -165,8 +165,26 @@ BRAKES = Row(
 )
 
 
+WHO = Row(
+    "Who is on it?",
+    (
+        table(
+            "Jobs",
+            workload.JOB_INFO.meaning,
+            (Column("GPUs", counted(now(workload.JOB_INFO), JOB)),),
+            empty="unless job.info in the agent's configuration is on",
+        ),
+        graph(
+            "Memory of each process",
+            process.PROCESS_MEMORY.meaning,
+            Query(now(process.PROCESS_MEMORY), NAME + " {{name}} ({{pid}})"),
+            empty="unless process.series in the agent's configuration is above 0",
+        ),
+    ),
+)
+
 IDENTITY = Row(
-    "Which GPU is it, and who is on it?",
+    "Which GPU is it, and is it used?",
     (
         table(
             "Identity",
@@ -206,18 +224,6 @@ IDENTITY = Row(
             whole=True,
             width=6,
         ),
-        graph(
-            "Memory of each process",
-            process.PROCESS_MEMORY.meaning,
-            Query(now(process.PROCESS_MEMORY), NAME + " {{name}} ({{pid}})"),
-            empty="unless process.series in the agent's configuration is above 0",
-        ),
-        table(
-            "Jobs",
-            workload.JOB_INFO.meaning,
-            (Column("GPUs", counted(now(workload.JOB_INFO), JOB)),),
-            empty="unless job.info in the agent's configuration is on",
-        ),
     ),
     collapsed=True,
 )
@@ -225,4 +231,4 @@ IDENTITY = Row(
 
 def gpu_board() -> Board:
     about = "Where each GPU's time goes, what it computes, what holds it down, what is broken."
-    return board("dgx-gpu", about, TIME, WORK, STEPS, BRAKES, HARM, MEMORY_HEALTH, IDENTITY)
+    return board("dgx-gpu", about, TIME, WORK, STEPS, BRAKES, HARM, WHO, MEMORY_HEALTH, IDENTITY)

@@ -259,8 +259,15 @@ SINGLE = Row(
             height=8,
             empty="on systems without NVSwitch, or whose driver does not tell",
         ),
+    ),
+    collapsed=True,
+)
+
+ORIGINS = Row(
+    "Where do the limits come from?",
+    (
         table(
-            "Where the limits come from",
+            "Limits and their sources",
             LIMIT_INFO.meaning,
             (
                 Column(
@@ -272,10 +279,9 @@ SINGLE = Row(
             width=24,
         ),
     ),
-    collapsed=True,
 )
 
 
 def links_board() -> Board:
     about = "How full NVLink, PCIe and InfiniBand are, their errors, and who is joined to whom."
-    return board("dgx-links", about, HEALTH, NVLINK, OTHERS, TOPOLOGY, SINGLE)
+    return board("dgx-links", about, HEALTH, NVLINK, OTHERS, ORIGINS, TOPOLOGY, SINGLE)
