@@ -12,6 +12,7 @@ no component for is left blank, and says so.
 """
 
 import argparse
+import json
 import re
 import sys
 import tempfile
@@ -19,6 +20,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 from tests.pictures.draw import Drawn, Missing, Picture, draw, workshop
 from tests.pictures.node import SCRAPE
@@ -65,6 +68,14 @@ def source(address: str | None) -> Iterator[Machine]:
         yield made
 
 
+def jobs(prometheus: str) -> list[str]:
+    """The jobs of agents, which are what All stands for in Grafana."""
+    query = urlencode({"match[]": "dgx_agent_build_info"})
+    with urlopen(f"{prometheus}/api/v1/label/job/values?{query}", timeout=30) as answer:  # noqa: S310
+        found: list[str] = json.load(answer)["data"]
+    return found
+
+
 def picture(name: str, given: argparse.Namespace, made: Machine) -> Picture:
     """`BOARD@NODE` as it is to be drawn."""
     uid, _, node = name.partition("@")
@@ -77,7 +88,7 @@ def picture(name: str, given: argparse.Namespace, made: Machine) -> Picture:
         prometheus=made.address,
         variables={
             "datasource": "prometheus",
-            "job": ".+",
+            "job": "|".join(jobs(made.address)) or ".+",
             "cluster": ".*",
             "rack": ".*",
             "instance": node or everyone,

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.browser.chromium import NAMES as BROWSERS
+
 HERE = Path(__file__).parent
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SOURCES = ("package.json", "reads.json", "shoot.mjs", "page")
 
 
