@@ -27,7 +27,7 @@ from alerts.spans import Terms
 from alerts.words import COUNT, WHOLE, look_up, sum_of
 from alerts.words import GPU as ONE_GPU
 from alerts.words import NODE as MACHINE
-from alerts.xids import xid_error
+from alerts.xids import HAD, xid_error
 
 LOST_DATA, TOLD = "=~48|95|140", "40m"
 """XIDs that tell of lost data, and for how long they do: longer than the counters' own window."""
@@ -83,7 +83,7 @@ def ecc_uncorrected(terms: Terms) -> Alert:
     """Data was lost, and no XID error of late has told so."""
     window = terms.thresholds.event_window
     grown = ecc_growth(terms.over(window), "uncorrected")
-    seen_before = events(xid.ERRORS, terms.over(TOLD), terms.over(REMEMBERED), xid=LOST_DATA)
+    seen_before = events(xid.ERRORS, terms.over(TOLD), terms.over(REMEMBERED), HAD, xid=LOST_DATA)
     return Alert(
         "DgxGpuEccUncorrected",
         f"{grown} > 0 unless on ({NODE}, uuid) ({seen_before})",

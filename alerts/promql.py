@@ -13,7 +13,7 @@ GPU = f"{NODE}, gpu, uuid"
 
 
 LOST = (
-    f"(group by ({GPU}) ({accounting.STATE_SECONDS}) unless on ({NODE}, uuid) {gpu.INFO}"
+    f"(group by ({GPU}) ({accounting.UNOBSERVED_SECONDS}) unless on ({NODE}, uuid) {gpu.INFO}"
     f" and on ({NODE}) ({system.GPUS} < {system.GPUS_EXPECTED}))"
 )
 """GPUs that are known and gone: their accounts stay, what describes them has no value. Of a driver
@@ -65,17 +65,22 @@ def observed_share(part: str, whole: str, but: str) -> str:
     return f"{part} / ignoring ({but}) group_left () ({whole} >= 0.5)"
 
 
-def events(counter: Metric, over: str, memory: str, /, **labels: str) -> str:
+def events(
+    counter: Metric, over: str, memory: str, /, had: Recording | None = None, **labels: str
+) -> str:
     """Growth of a counter whose series may begin with its first event, which no increase shows.
 
     A series is new when `memory` before the window knew nothing of it under any number of its GPU,
     and the agent was scraped within the window without it: one look back would take each old event
     for new whenever half an hour after a gap between two scrapes, after a GPU was lost and others
-    moved up, or where Prometheus has just begun.
+    moved up, or where Prometheus has just begun. `had` records the series above 0: where most are
+    at 0, to look through all of them over a day each time takes Prometheus longer than the time
+    between two evaluations.
     """
     series = pick(counter, **labels)
-    old = f"last_over_time({series}[{memory}] offset {over})"
-    scrapes = f"sum without (gpu) (count_over_time({series}[{over}]))"
+    old = f"last_over_time({pick(had or counter, **labels)}[{memory}] offset {over})"
+    counted = f"(count_over_time({series}[{over}]) and ignoring (gpu) {series} > 0)"
+    scrapes = f"sum without (gpu) {counted}"
     always = f"({scrapes} >= on ({NODE}) group_left () count_over_time({LAST_TICK}[{over}]))"
-    born = f"({series} unless ignoring (gpu) {old} unless ignoring (gpu) {always})"
-    return f"({increase(counter, over, **labels)} > 0) or ({born} > 0)"
+    born = f"({series} > 0 unless ignoring (gpu) {old} unless ignoring (gpu) {always})"
+    return f"({increase(counter, over, **labels)} > 0) or {born}"

@@ -10,7 +10,7 @@ from alerts.jobs import hung, slower
 from alerts.model import Alert, Group, Recording
 from alerts.paths import disk_saturated, link_saturated
 from alerts.promql import NODE, pick, rate, share
-from alerts.records import VERDICT, gpu_time, starved_time, waits_time
+from alerts.records import OFTEN, VERDICT, gpu_time, starved_time, waits_time
 from alerts.spans import Terms
 from alerts.words import COUNT, GPU, SHARE, by_label, for_each, list_of, series
 from alerts.words import NODE as MACHINE
@@ -206,4 +206,5 @@ def workload(terms: Terms) -> Group:
             link_saturated(terms),
             disk_saturated(terms),
         ),
+        every=OFTEN,
     )

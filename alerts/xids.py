@@ -26,6 +26,10 @@ UNUSED = "a code that NVIDIA does not use"
 """What the catalogue calls those."""
 
 
+HAD = Recording("instance_gpu_xid:dgx_gpu_xid_errors:above0", f"{xid.ERRORS} > 0")
+"""Codes that a GPU had at all: most of the forty counters of each GPU stand at 0."""
+
+
 class XidRule(NamedTuple):
     """The codes that matter alike and want the same first."""
 
@@ -68,7 +72,7 @@ def _meanings(meanings: Iterable[XidMeaning]) -> str:
 def recent(terms: Terms) -> Recording:
     """Errors of each code within the window, of GPUs that are still there; asked by every rule."""
     window = terms.thresholds.event_window
-    grown = events(xid.ERRORS, terms.over(window), terms.over(REMEMBERED))
+    grown = events(xid.ERRORS, terms.over(window), terms.over(REMEMBERED), had=HAD)
     return Recording(f"instance_gpu_xid:dgx_gpu_xid_errors:events{window}", f"({grown}) {THERE}")
 
 
@@ -76,6 +80,7 @@ def xid_error(terms: Terms) -> Iterator[Alert | Recording]:
     """One rule for each severity and action, and one for codes that the catalogue lacks."""
     window = terms.thresholds.event_window
     happened = recent(terms)
+    yield HAD
     yield happened
 
     def alert(

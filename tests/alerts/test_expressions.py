@@ -89,7 +89,8 @@ FROM_SAMPLE_TO_SAMPLE = re.compile(r"^(\w+)\{\} - last_over_time\(\1\{\}\[\w+\] 
 
 @every_rule
 def test_a_counter_is_read_as_growth(rule: Alert | Recording) -> None:
-    """Or asked only whether it is there: by group, and by unless with an offset. Records of reports
+    """Or asked only whether it is there, or above 0: by group, by `> 0`, and by unless with an
+    offset. Records of reports
     take the growth since the sample before: what increase tells at the ends of a window is a guess.
     """
     for selector, above in selectors(rule):
@@ -108,6 +109,7 @@ def test_a_counter_is_read_as_growth(rule: Alert | Recording) -> None:
                 metric.name in FOR_LIFE
                 or " unless " in str(nearest)
                 or str(nearest).startswith("group by")
+                or str(nearest).endswith(" > 0")
                 or FROM_SAMPLE_TO_SAMPLE.search(str(nearest))
             )
 
@@ -119,6 +121,9 @@ def test_growth_is_asked_of_counters_only(rule: Alert | Recording) -> None:
             call = next(n for n in above if isinstance(n, promql.Call))
             name = str(node.vector_selector.name)
             if name in OF_TARGETS:
+                assert call.func.name == "last_over_time"
+                continue
+            if name in RECORDED:
                 assert call.func.name == "last_over_time"
                 continue
             metric = METRICS[name]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from agent.diagnosis.accounting import STATE_SECONDS
+from agent.diagnosis.accounting import UNOBSERVED_SECONDS
 from agent.limits import paths
 from agent.polling.health import ABSENT_VALUES
 from agent.sources import activity, ecc, gpu, nvlink, pcie, system, temperature, xid
@@ -38,12 +38,11 @@ def lost(s: System, minutes: float, *, then: float | None = None) -> Series:
     away = steady(s.gpus - 1.0, minutes)
     back = [] if then is None else steady(float(s.gpus), then)
     present = [1.0] * len(there) + [None] * len(away) + [1.0] * len(back)
-    busy = {"state": "busy", "cause": "none"}
     series = counted([*there, *away, *back], s.gpus)
     for number in range(s.gpus):
         known: list[float | None] = [*present] if number == 1 else [1.0] * len(present)
         series[of_gpu(gpu.INFO, s, number, **MODEL)] = known
-        series[of_gpu(STATE_SECONDS, s, number, **busy)] = [30.0] * len(present)
+        series[of_gpu(UNOBSERVED_SECONDS, s, number)] = [30.0] * len(present)
     return series
 
 
@@ -103,7 +102,7 @@ def error(s: System) -> Iterator[Case]:
     yield Case(name, "an old one", seen(48, events([5], 42)))
     yield Case(name, "one that is long over", seen(13, steady(2.0, 42)))
     gone = seen(79, once, present=False) | counted([s.gpus - 1.0] * len(once), s.gpus)
-    gone[of_gpu(STATE_SECONDS, s, state="busy", cause="none")] = [30.0] * len(once)
+    gone[of_gpu(UNOBSERVED_SECONDS, s)] = [30.0] * len(once)
     yield Case(name, "of a GPU that is lost", gone)
     hangs = seen(119, once, present=False)
     yield Case(
