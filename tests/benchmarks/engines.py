@@ -97,12 +97,15 @@ def metric(address: str, name: str) -> dict[str, float]:
     return {labels: float(value) for labels, value in found}
 
 
-def board_queries(span: str) -> Iterator[tuple[str, str]]:
-    """Every query of every board, for all nodes."""
+def board_queries(span: str, node: str) -> Iterator[tuple[str, str]]:
+    """Every query of every board, as it opens: the board of the fleet for all nodes, the others
+    for one."""
     for name, text in boards().items():
         for query in queries(json.loads(text)):
             if query.startswith(("label_values", "query_result")):
                 continue
+            if Path(name).stem != "dgx-fleet":
+                query = query.replace("$instance", node)  # noqa: PLW2901
             for variable, value in VARIABLES:
                 query = variable.sub(value.format(range=span), query)  # noqa: PLW2901
             yield Path(name).stem, query
@@ -113,7 +116,9 @@ def slowest(api: str, minutes: float) -> list[tuple[float, str, str]]:
     end = time.time()
     start, step = end - minutes * 60, max(15.0, minutes * 60 / 200)
     found = []
-    for board, query in board_queries(f"{minutes:g}m"):
+    nodes = get(f"{api}/query", query="up{job='dgx-telemetry'}")["data"]["result"]
+    node = nodes[0]["metric"]["instance"]
+    for board, query in board_queries(f"{minutes:g}m", node):
         began = time.monotonic()
         try:
             get(f"{api}/query_range", query=query, start=str(start), end=str(end), step=str(step))
@@ -272,8 +277,9 @@ class Engines:
     def _tell_queries(self, name: str, api: str, minutes: float) -> None:
         took = slowest(api, minutes)
         print(f"{name}: {len(took)} queries of boards, {sum(t for t, *_ in took):.1f} s together")
-        for seconds, board, query in took[:5]:
-            print(f"{name}: {seconds:.2f} s {board}: {query}")
+        for asked in sorted({board for _, board, _ in took}):
+            seconds, query = next((s, q) for s, board, q in took if board == asked)
+            print(f"{name}: {asked}: at most {seconds:.2f} s, {query}")
 
 
 def size_of(folder: Path) -> int:
