@@ -238,7 +238,6 @@ def podman(node: Service) -> Service:
     [
         ("root", "cpu"),
         ("ada", "cpu"),
-        # On a busy machine it waits for a core first, and that is told.
         pytest.param("root", "network", marks=NIGHTLY),
         pytest.param("ada", "network", marks=NIGHTLY),
     ],
@@ -262,6 +261,8 @@ def test_a_container_is_named_and_its_cause_is_found(
                 f"readlink /proc/{pid}/ns/{kind} /proc/1/ns/{kind}"
             ).split()
             assert inside != outside
+        if cause == "network":  # on a busy machine it waits for a core first, and that is told
+            podman.run(f"renice -n -20 -p {pid} $(pgrep -P {pid})")
         podman.run(f"echo {pid} >/run/gpus/2")
         number = podman.run(f"pgrep -u {user} -a conmon").split(" -c ")[1][:12]
 
