@@ -54,27 +54,27 @@ COPIES = 0.50
 PAGEABLE_IN_PAUSES = 5e9
 """The same over the time for which the GPU rests, where it rests and works in turns."""
 
-COMMANDS = 0.50
+COMMANDS_SHARE = 0.50
 """Share of the inactive time for which short-lived commands must run to be what it waits for."""
 
-PAGEABLE = 2.5e9
+PAGEABLE_RATE = 2.5e9
 """Bytes a second that show copies from memory that is not pinned, made by one thread through a
 buffer: 3 GB/s on PCIe 3.0, 6 to 13 GB/s on 5.0 while they go on. Batches of images that are
 decoded as they come make 0.2 to 0.5 GB/s, those of a small network in memory up to 2.1 (H100)."""
 
-MOVES = 5e6
+DATA_RATE = 5e6
 """Bytes a second that count as data on its way to the GPU."""
 
-WRITES = 20e6
+CHECKPOINT_RATE = 20e6
 """Bytes a second written by a job whose process waits for them: a checkpoint."""
 
-IDLE_LOADER = 0.50
+IDLE_LOADER_CORES = 0.50
 """Cores of one loader below which it mostly waits."""
 
-RUNS = 0.30
+RUNNING_CORES = 0.30
 """Cores from which a process does more than wait."""
 
-COMPILES = 1.15
+COMPILING_CORES = 1.15
 """Cores that a process does not use which only spins: compiling used 1.1 to 1.5 (JAX)."""
 
 COMPILING_AT_FIRST = 180.0
@@ -84,18 +84,21 @@ several threads that spin."""
 LOADER_CORES = 1.0
 """Cores of all loaders together, from which their computing takes time that batches wait for."""
 
-ALTERNATING = 0.10
+TURN_SHARE = 0.10
 """Share of the time for which GPU and process must each work, at least, to take turns."""
 
-IN_TURN = 0.15
+TURNS_TOLERANCE = 0.15
 """They take turns where |cores - inactive share| is at most this share of the inactive share."""
 
-RESTS = 0.50
+BURST_REST_SHARE = 0.50
 """Share of its inactive time in rests that are long enough to be seen in 20 ms power samples, from
 which a GPU works in bursts; one that waits for launches rests for less than a millisecond each."""
 
 LEAST_REST = 0.05
 """Share of time below which such rests say nothing of who causes them."""
+
+LOADERS_SLEEP_LESS = 0.6
+"""Of the threshold of a process that waits for a disk: a loader also decodes what it has read."""
 
 WORKS_AT_ALL = 0.05
 """Activity below which a process at one core may be a server that spins for requests."""
@@ -113,7 +116,7 @@ def waits_for_disk(e: Evidence) -> Found:
         return (disk_fact(active), _asleep(e))
     written = e.job_rate(workload.CGROUP_WRITTEN) or 0.0
     read = e.job_rate(workload.CGROUP_READ) or 0.0
-    if max(written, read) < MOVES or e.context.network_mounts:
+    if max(written, read) < DATA_RATE or e.context.network_mounts:
         return NOTHING
     moved = Fact(FactKind.JOB_WRITES, (Figure("rate", max(written, read), None, RATE),))
     return (moved, _asleep(e))
@@ -122,7 +125,7 @@ def waits_for_disk(e: Evidence) -> Found:
 def writes_what_it_waits_for(e: Evidence) -> Found:
     """A checkpoint: the process copies and waits in turn while its cgroup writes."""
     written = e.job_rate(workload.CGROUP_WRITTEN)
-    if written is None or written < WRITES or e.loaders or not e.waiting:
+    if written is None or written < CHECKPOINT_RATE or e.loaders or not e.waiting:
         return NOTHING
     return (Fact(FactKind.JOB_WRITES, (Figure("rate", written, None, RATE),)), _asleep(e))
 
@@ -147,7 +150,7 @@ def loaders_run(e: Evidence) -> Found:
 def commands_run(e: Evidence) -> Found:
     """Commands that end after each file (a decoder, a converter): seldom met while they run, but
     their CPU time is counted when they end."""
-    if e.children_cores < max(RUNS, COMMANDS * (1.0 - e.mean_activity)):
+    if e.children_cores < max(RUNNING_CORES, COMMANDS_SHARE * (1.0 - e.mean_activity)):
         return NOTHING
     return (Fact(FactKind.COMMANDS_RUNNING, (Figure("cores", e.children_cores, None, CORES),)),)
 
@@ -168,7 +171,7 @@ def pageable(e: Evidence, share: float) -> Found:
     if not one or used > share:  # more than fits into the pauses
         return NOTHING
     in_pauses = used * wire.limit / share if _in_bursts(e) else 0.0
-    if used * wire.limit < PAGEABLE and in_pauses < PAGEABLE_IN_PAUSES:
+    if used * wire.limit < PAGEABLE_RATE and in_pauses < PAGEABLE_IN_PAUSES:
         return NOTHING
     figures = traffic("traffic", used, wire.limit), Figure("cores", cores, None, CORES)
     return (Fact(FactKind.PAGEABLE_COPIES, figures),)
@@ -224,7 +227,12 @@ def receives(e: Evidence) -> Found:
     whoever lacks cores does not sleep."""
     received = e.job_rate(workload.RECEIVED)
     each = e.loader_cores / e.loaders if e.loaders else 0.0
-    if received is None or received < MOVES or each >= IDLE_LOADER or not _sleep_mostly(e):
+    if (
+        received is None
+        or received < DATA_RATE
+        or each >= IDLE_LOADER_CORES
+        or not _sleep_mostly(e)
+    ):
         return NOTHING
     if not e.host_sensitive:
         return NOTHING
@@ -238,17 +246,17 @@ def _sleep_mostly(e: Evidence) -> bool:
     if (e.launcher_cores or 0.0) < e.context.thresholds.thread_least:
         return True
     busiest = 1.0 if e.busiest_thread is None else e.busiest_thread
-    pool = e.threads > CHAIN and (e.launcher_cores or 0.0) / e.threads < IDLE_LOADER
+    pool = e.threads > CHAIN and (e.launcher_cores or 0.0) / e.threads < IDLE_LOADER_CORES
     return pool and busiest < e.context.thresholds.thread_least
 
 
 def one_compiles(e: Evidence) -> Found:
     """Processes at a core or more below the launching one, or more than a core of a new one, and a
     GPU that does nothing: they build or compile its work."""
-    below = e.loaders and e.loader_cores >= RUNS and (e.cores or 0.0) >= 2 * RUNS
+    below = e.loaders and e.loader_cores >= RUNNING_CORES and (e.cores or 0.0) >= 2 * RUNNING_CORES
     age = e.context.samples.last(workload.LIVES, *e.labels)
     new = age is not None and age < COMPILING_AT_FIRST
-    works = below or (new and (e.cores or 0.0) >= COMPILES)
+    works = below or (new and (e.cores or 0.0) >= COMPILING_CORES)
     if not works or e.mean_activity >= WORKS_AT_ALL:
         return NOTHING
     return (Fact(FactKind.COMPILING, (Figure("cores", e.cores or 0.0, None, CORES),)),)
@@ -268,10 +276,10 @@ def alternates(e: Evidence) -> Found:
     """The launching process runs for as long as the GPU rests, and sleeps while it works: it
     prepares the next step itself."""
     inactive, cores = 1.0 - e.second.activity, e.launcher_cores
-    if cores is None or not ALTERNATING <= inactive <= 1.0 - ALTERNATING or not _in_bursts(e):
+    if cores is None or not TURN_SHARE <= inactive <= 1.0 - TURN_SHARE or not _in_bursts(e):
         return NOTHING
     now = 1.0 - (e.activity or 0.0)
-    if max(abs(cores - inactive), abs(cores - now)) > IN_TURN * inactive:
+    if max(abs(cores - inactive), abs(cores - now)) > TURNS_TOLERANCE * inactive:
         return NOTHING
     figures = Figure("cores", cores, None, CORES), ratio("rest", inactive)
     return (Fact(FactKind.PREPARES_ITSELF, figures),)
@@ -369,12 +377,12 @@ def _blocked(e: Evidence) -> bool:
 
 def _least_asleep(e: Evidence) -> float:
     least = e.context.thresholds.waiting
-    return 0.6 * least if e.loaders else least
+    return LOADERS_SLEEP_LESS * least if e.loaders else least
 
 
 def _in_bursts(e: Evidence) -> bool:
     inactive = 1.0 - e.mean_activity
-    return _rest(e) >= max(LEAST_REST, RESTS * inactive)
+    return _rest(e) >= max(LEAST_REST, BURST_REST_SHARE * inactive)
 
 
 def _rest(e: Evidence) -> float:
