@@ -40,7 +40,11 @@ TOLD = frozenset(
 )
 """The variables of an environment that are looked at; all others may hold secrets."""
 
-SLURM = re.compile(r"slurm[^\n]*/job_(\d+)(?:/|$)|/slurm-(\d+)(?:[./]|$)", re.MULTILINE)
+SLURM = re.compile(
+    r"(?:/slurm[^/\n]*/uid_\d+|slurmstepd\.scope)/job_(\d+)(?:/|$)|/slurm-(\d+)(?:[./]|$)",
+    re.MULTILINE,
+)
+"""Versions 1 and 2; a user's own unit below which somebody makes a `job_7` is neither."""
 POD = re.compile(
     r"(?:kubepods|/\.\.)[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 )
