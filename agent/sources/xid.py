@@ -35,7 +35,7 @@ LAST = internal(
     GPU_LABELS,
 )
 AT = internal(
-    "dgx_gpu_xid_time",
+    "dgx_gpu_last_xid_seconds",
     "When the newest XID error of the code was reported, in seconds of the agent's clock.",
     "as dgx_gpu_xid_errors_total",
     (*GPU_LABELS, "xid"),
