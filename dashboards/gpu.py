@@ -168,16 +168,22 @@ BRAKES = Row(
 WHO = Row(
     "Who is on it?",
     (
+        graph("Processes", process.PROCESSES.meaning, Query(now(process.PROCESSES), NAME), width=6),
+        graph(
+            "Memory of processes", process.MEMORY.meaning, Query(now(process.MEMORY), NAME), width=6
+        ),
         table(
             "Jobs",
             workload.JOB_INFO.meaning,
             (Column("GPUs", counted(now(workload.JOB_INFO), JOB)),),
+            width=6,
             empty="unless job.info in the agent's configuration is on",
         ),
         graph(
             "Memory of each process",
             process.PROCESS_MEMORY.meaning,
             Query(now(process.PROCESS_MEMORY), NAME + " {{name}} ({{pid}})"),
+            width=6,
             empty="unless process.series in the agent's configuration is above 0",
         ),
     ),
@@ -203,7 +209,6 @@ IDENTITY = Row(
             overrides=[wide("uuid", 350), wide("model", 240)],
             width=24,
         ),
-        graph("Processes", process.PROCESSES.meaning, Query(now(process.PROCESSES), NAME), width=6),
         graph(
             "Given to a job and not used",
             "1 while a job was given the GPU and has no process on it.",
@@ -213,9 +218,6 @@ IDENTITY = Row(
             ),
             width=6,
             empty="unless Slurm or the kubelet tell what jobs were given",
-        ),
-        graph(
-            "Memory of processes", process.MEMORY.meaning, Query(now(process.MEMORY), NAME), width=6
         ),
         graph(
             "NVML's utilisation",

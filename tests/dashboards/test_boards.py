@@ -371,3 +371,27 @@ def test_a_wrong_query_is_refused_while_it_is_written() -> None:
         select(power.POWER, state="busy")
     with pytest.raises(ValueError, match="one unit"):
         graph("t", "a", Query(now(power.POWER)), Query(now(process.PROCESSES)))
+
+
+@every_board
+def test_what_is_there_at_times_is_drawn_as_points(board: Json) -> None:
+    """Grafana draws a line across the time in which a GPU was no outlier."""
+    for panel in panels(board):
+        names = [target.get("legendFormat") for target in panel.get("targets", [])]
+        if {"least", "mean", "most"} <= set(names):
+            outliers = panel["targets"][3]["refId"]
+            (found,) = (
+                override["properties"]
+                for override in panel["fieldConfig"]["overrides"]
+                if override["matcher"]["options"] == outliers
+            )
+            assert {"id": "custom.drawStyle", "value": "points"} in found
+
+
+@pytest.mark.parametrize(
+    ("uid", "question"),
+    [("dgx-gpu", "Who is on it?"), ("dgx-links", "Where do the limits come from?")],
+)
+def test_what_people_ask_first_is_open(uid: str, question: str) -> None:
+    board = next(board for board in boards().values() if board["uid"] == uid)
+    assert [row["collapsed"] for row in rows(board) if row["title"] == question] == [False]
