@@ -38,7 +38,7 @@ from dashboards.tables import Column, table, wide
 
 NAME = "{{instance}} GPU {{gpu}}"
 JOB: Labels = ("instance", "gpu", *JobLabels._fields)
-GPM = "on GPUs before Hopper, which have no GPM"
+GPM = "on GPUs before Hopper, which do not count it"
 ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 
 TIME = Row(
