@@ -143,7 +143,7 @@ class JobRecord:
         steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
         middle = median(steps.values()) if steps else 0.0
         near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= AGREE}
-        if 2 * len(near) <= len(steps):
+        if 2 * len(near) <= len(steps) or any(p.ambiguous for p in pulses.values()):
             near = set()
         self.apart = frozenset(steps.keys() - near)
         self.step = fmean(steps[uuid] for uuid in near) if near else None

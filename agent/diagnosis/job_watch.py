@@ -334,7 +334,7 @@ def _names(group: JobGroup, samples: SampleStore) -> tuple[str, JobLabels] | Non
 
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
     """Why a job has no step: what most of its GPUs say."""
-    reasons = [p.reading.reason for p in pulses if p is not None and p.reading and p.reading.reason]
+    reasons = [one.reason for one in pulses if one is not None and one.reason]
     return REASONS[max(reasons, key=reasons.count)][0] if reasons else Reason.NOT_ENOUGH
 
 

@@ -23,7 +23,7 @@ from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
 from agent.polling.reads import Out
 from agent.series import SampleStore
-from agent.sources import power, process
+from agent.sources import activity, power, process, workload
 
 STEP = gauge(
     "dgx_gpu_step_seconds",
@@ -50,6 +50,23 @@ KEY = ReadKey("pulse", "steps")
 EXPIRES = EXPIRY_INTERVALS * 2 * intervals.POWER_BUFFER
 """Seconds without a sample after which the last ones say nothing of now."""
 
+WAITS_FOR_DATA = 0.9
+"""Activity below which a GPU may wait for those who bring its batches."""
+
+BRING_AT_ONCE = 0.4
+"""Share of the time for which each loader runs or waits for a disk, at least, where it is loaders
+that hold the GPU up."""
+
+PREPARING_CORES = 1.6
+"""Cores of the launching processes above which their threads prepare data, as in `rules`; of
+short-lived commands below them, above which more than one runs at a time."""
+
+NEWEST_TICK = 0.2
+"""Part that a tick has in whether several bring batches: it must hold for some four."""
+
+SEVERAL_STEPS = 1.9
+"""Times as long as a step was before that period at least is where it may be several steps."""
+
 REASONS = {
     NoPulse.NOT_ENOUGH: (Reason.NOT_ENOUGH, "too few samples of its power so far"),
     NoPulse.TOO_SHORT: (Reason.TOO_SHORT, "its steps are too short for the samples of its power"),
@@ -73,6 +90,8 @@ class GpuPulse:
     lag: float = 0.0
     missed: int = 0
     occupied: bool = False
+    _several: float = 0.0  # share of the latest ticks at which several brought its batches
+    _known: float | None = None  # s of a step when it was last sure
     _before: int = 0
     _pids: frozenset[str] = frozenset()
 
@@ -84,7 +103,27 @@ class GpuPulse:
     @property
     def step(self) -> float | None:
         """Seconds of a step."""
-        return self.reading.step_seconds if self.reading else None
+        return self.reading.step_seconds if self.reading and not self.ambiguous else None
+
+    @property
+    def reason(self) -> NoPulse | None:
+        """Why it has no step; None where it has one, or where nothing has been read."""
+        if self.reading is None:
+            return None
+        return NoPulse.IRREGULAR if self.ambiguous else self.reading.reason
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether its period may be several steps: several loaders or threads bring the batches
+        that it waits for, and its steps were not nearly as long when they did not."""
+        period = self.reading.step_seconds if self.reading else None
+        if period is None or self._several <= 0.5:
+            return False
+        return self._known is None or period >= SEVERAL_STEPS * self._known
+
+    def note_feeding(self, several: bool) -> None:
+        """Whether several bring its batches at this tick."""
+        self._several += NEWEST_TICK * (several - self._several)
 
     @property
     def since(self) -> float | None:
@@ -103,13 +142,19 @@ class GpuPulse:
         """Samples that came since the last tick."""
         if not series.times:
             return
+        before = self.steps
         self.reading = self.pulse.feed(zip(series.times, series.values, strict=True))
+        if self.ambiguous:
+            self._before -= self.steps - before
+        elif self._several < 0.5:
+            self._known = self.reading.step_seconds or self._known
         self.missed = self.pulse.missed_beats(series.times[-1])
         self.at, self.lag = now, now - series.times[-1]
 
     def _end(self) -> None:
         self._before = self.steps
         self.pulse, self.reading, self.missed = Pulse(), None, 0
+        self._several, self._known = 0.0, None
 
 
 @dataclass(slots=True)
@@ -138,6 +183,8 @@ class GpuPulses:
                 one = self._pulses[identity.uuid] = GpuPulse()
             if samples.value(process.PROCESSES, *identity.key.labels) is not None:
                 one.settle(frozenset(pids.get(identity.uuid, ())))
+            if one.occupied:
+                one.note_feeding(_fed_by_several(samples, identity.key))
         for series in samples.fresh_series(power.SAMPLES):
             known = self._pulses.get(series.labels[1])
             if known is not None and known.occupied:
@@ -166,14 +213,29 @@ class GpuPulses:
                     absence = Absence(STEP, gpu.labels, Reason.IRREGULAR, APART)
             else:
                 out.absences.append(absence._replace(metric=STEPS))
-            if absence is None and one.reading and one.reading.step_seconds:
-                out.add(STEP, one.reading.step_seconds)
+            if absence is None and one.reading and one.step:
+                out.add(STEP, one.step)
                 out.add(CONFIDENCE, max(0.0, min(1.0, one.reading.confidence)))
             elif absence is not None and one.occupied:
                 out.absences += [absence._replace(metric=metric) for metric in OF_PERIOD]
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
 
+def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
+    """Whether a GPU waits for batches that several loaders or threads prepare at once."""
+    active = samples.mean(activity.ACTIVITY, *gpu.labels)
+    if active is None or active >= WAITS_FOR_DATA:
+        return False
+    own = (workload.LAUNCHER_CORES, workload.CHILDREN_CORES)
+    if max(samples.last(one, *gpu.labels) or 0.0 for one in own) >= PREPARING_CORES:
+        return True
+    if (samples.last(workload.LOADERS, *gpu.labels) or 0.0) < 2:
+        return False
+    shares = (workload.LOADERS_RUNNING, workload.LOADERS_WAITING)
+    return max(samples.last(one, *gpu.labels) or 0.0 for one in shares) >= BRING_AT_ONCE
+
+
+SEVERAL = "several loaders bring its batches: what its power repeats may be several steps"
 APART = "its rhythm is not that of the other GPUs of its job"
 OF_PERIOD: tuple[Metric, ...] = (STEP, CONFIDENCE)
 
@@ -185,4 +247,7 @@ def _why_not(gpu: GpuKey, one: GpuPulse, now: float) -> Absence | None:
         return Absence(STEP, gpu.labels, *REASONS[NoPulse.NOT_ENOUGH])
     if now - one.at > EXPIRES:
         return Absence(STEP, gpu.labels, Reason.STALLED, "no sample of its power has come lately")
-    return Absence(STEP, gpu.labels, *REASONS[reading.reason]) if reading.reason else None
+    if one.reason is None:
+        return None
+    reason, detail = REASONS[one.reason]
+    return Absence(STEP, gpu.labels, reason, SEVERAL if one.ambiguous else detail)

@@ -28,7 +28,10 @@ from tests.hardware.share_comparison import Told, TrueSpan, booked, summary, tol
 from tests.hardware.without_gpm import without_gpm
 
 SECONDS = 12.0
-"""Seconds of the steady phase that count."""
+"""Seconds of the steady phase that count, where no others are asked for."""
+
+LATEST = 15.0
+"""Seconds at the end of a span whose steps are compared with the step told last."""
 
 AHEAD = 3
 
@@ -36,11 +39,6 @@ AHEAD = 3
 def _settled(slot: str) -> float:
     """Seconds of the steady phase of a slot that do not count."""
     return max(LOADS[name].settles for name in slot.split("+"))
-
-
-def _seconds(slot: str) -> float:
-    """Seconds of its steady phase."""
-    return max(_settled(slot) + SECONDS, *(LOADS[name].seconds for name in slot.split("+")))
 
 
 async def _tick(watchers: Sequence[Watcher], until: float) -> None:
@@ -55,9 +53,10 @@ async def _tick(watchers: Sequence[Watcher], until: float) -> None:
 class Trials:
     """All slots of one call; two agents live through all of them."""
 
-    def __init__(self, until: float, gpus: int = 2) -> None:
-        """Loads of several GPUs get all of `gpus`, or each of those of one slot its part."""
-        self._gpus = gpus
+    def __init__(self, until: float, gpus: int = 2, seconds: float = SECONDS) -> None:
+        """Loads of several GPUs get all of `gpus`, or each of those of one slot its part; of each
+        so many `seconds` count at least."""
+        self._gpus, self._least = gpus, seconds
         clock = MachineClock()
         hardware, self._recorder = recorded(real_hardware(), clock)
         self._start = time.monotonic()  # the first question comes now: the tape's time begins
@@ -75,7 +74,7 @@ class Trials:
         for place, slot in enumerate(slots):
             for later in slots[place : place + AHEAD]:
                 self._prepare(later)
-            if self._end - time.monotonic() < _seconds(slot) + 10:
+            if self._end - time.monotonic() < self._seconds(slot) + 10:
                 print(f"no time left for {slot}", flush=True)
                 continue
             try:
@@ -99,12 +98,16 @@ class Trials:
             (replace(s, since=s.since - start, until=s.until - start) for s in self.spans),
         )
 
+    def _seconds(self, slot: str) -> float:
+        """Seconds of its steady phase."""
+        return max(_settled(slot) + self._least, *(LOADS[n].seconds for n in slot.split("+")))
+
     def _prepare(self, slot: str) -> None:
         if slot not in self._ready:
             names = slot.split("+")
             part = max(1, self._gpus // len(names))
             self._ready[slot] = [
-                PlayedLoad(name, _seconds(slot) + 60, number * part % self._gpus, part)
+                PlayedLoad(name, self._seconds(slot) + 60, number * part % self._gpus, part)
                 for number, name in enumerate(names)
             ]
 
@@ -118,7 +121,7 @@ class Trials:
                 raise Failed(f"{slot}: {[load.errors() for load in loads]}")
             asyncio.run(_tick(watchers, time.monotonic() + 1.0))
         settled = _settled(slot)
-        seconds = _seconds(slot) - settled
+        seconds = self._seconds(slot) - settled
         asyncio.run(_tick(watchers, time.monotonic() + settled))
         since = time.monotonic()
         before = {signals: booked(w) for signals, w in self.watchers.items()}
@@ -129,8 +132,10 @@ class Trials:
             load.await_truth(until, 5.0)
         for load in loads:
             for truth in load.truths().values():
-                lengths = truth.lengths(since, until) if load.load.pulse else ()
-                step = statistics.fmean(lengths) if lengths else None
+                latest = max(since, until - LATEST)
+                lengths = truth.lengths(latest, until) if load.load.pulse else ()
+                # A validation or a checkpoint between two steps is no part of one.
+                step = statistics.median(lengths) if lengths else None
                 shares = truth.shares(since, until)
                 span = TrueSpan(load.name, truth.gpu, since, until, shares, step)
                 self.spans.append(span)
@@ -143,13 +148,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("slots", nargs="*", default=[s for s in SLOTS if s != "ras"])
     parser.add_argument("--until", type=float, default=520.0)
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each that count")
     parser.add_argument("--tape", type=Path, metavar="STEM")
     given = parser.parse_args(arguments)
     unknown = [n for slot in given.slots for n in slot.split("+") if n not in LOADS]
     if unknown:
         parser.error(f"no such load: {', '.join(unknown)}")
     found = []
-    trials = Trials(given.until)
+    trials = Trials(given.until, given.gpus, given.seconds)
     try:
         for one in trials.run(given.slots):
             print(one, flush=True)

@@ -118,12 +118,12 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
     assert receipt.cost == pytest.approx(2 * receipt.watched / 1000, rel=0.01)
     assert receipt.cures[0].pair == (State.STARVED, Cause.DISK)
     assert receipt.cures[0].saved == pytest.approx(disk / 2, rel=0.05)
-    assert receipt.mean_rate == pytest.approx(1 / 0.23, rel=0.02)
+    assert receipt.mean_rate is None  # of eight loaders it is not known how many make a period
     assert receipt.joules is not None
     assert 2 * 100 * 100 < receipt.joules < 2 * 110 * 700
     (line,) = [str(r.msg) for r in caplog.records if "job_ended" in str(r.msg)]
     assert "worst=starved/disk" in line
-    assert "steps_per_second=4.3" in line
+    assert "steps_per_second" not in line
 
 
 def test_receipts_are_bounded_and_tests_of_a_moment_have_none(

@@ -4,8 +4,10 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.diagnosis import pulses
-from agent.model import Reason
+from agent.jobs.pulse import NoPulse
+from agent.model import Reason, TimedSeries
 from agent.simulator import build, parse
+from agent.sources import power
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import shortly
 from tests.support.simulated_machine import gpu
@@ -25,12 +27,12 @@ def true_step(bench: AgentBench, index: int) -> float:
     shortly(
         [
             *("dgx-h100:training", "dgx-a100:training", "dgx-station-v100:training"),
-            *("dgx-1-p100:training", "dgx-h100:starved-disk", "dgx-h100:starved-peer"),
-            *("dgx-h100:late-rank", "dgx-h100:threads", "dgx-station-v100:throttled"),
+            *("dgx-1-p100:training", "dgx-h100:starved-peer"),
+            *("dgx-h100:late-rank", "dgx-station-v100:throttled"),
             "dgx-h100:exposed-communication",
         ],
         {
-            *("dgx-h100:training", "dgx-a100:training", "dgx-h100:starved-disk"),
+            *("dgx-h100:training", "dgx-a100:training"),
             *("dgx-h100:late-rank", "dgx-station-v100:throttled"),
         },
     ),
@@ -49,7 +51,11 @@ def test_every_gpu_of_a_training_has_its_step_and_its_steps(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("scenario", "reason"),
-    [("held", Reason.FLAT), ("no-demand", Reason.IRREGULAR), ("nvlink-saturated", Reason.FLAT)],
+    [
+        *(("held", Reason.FLAT), ("no-demand", Reason.IRREGULAR)),
+        *(("nvlink-saturated", Reason.FLAT), ("threads", Reason.IRREGULAR)),
+        ("starved-disk", Reason.IRREGULAR),
+    ],
 )
 def test_what_has_no_rhythm_has_a_reason_and_no_step(scenario: str, reason: Reason) -> None:
     bench = simulated(f"dgx-h100:{scenario}", gpus=2).run(ENDS)
@@ -62,6 +68,44 @@ def test_what_has_no_rhythm_has_a_reason_and_no_step(scenario: str, reason: Reas
         assert absence is not None
         assert absence.reason in (reason, Reason.IRREGULAR)
         assert absence.detail
+
+
+def stepping(one: pulses.GpuPulse, begin: float, step: float) -> float:
+    """A minute of steps, of which three fifths are work; when it ends."""
+    times = tuple(begin + 0.02 * number for number in range(3000))
+    watts = tuple(
+        (600.0 if (at % step) < 0.6 * step else 200.0) + number * 37 % 11  # no two are equal
+        for number, at in enumerate(times)
+    )
+    one.feed(TimedSeries(power.SAMPLES, ("0", "GPU-0"), times, watts), times[-1])
+    return times[-1] + 0.02
+
+
+@pytest.mark.parametrize(("later", "believed"), [(0.31, True), (0.43, False)])
+def test_of_several_loaders_only_steps_near_the_known_ones_are_believed(
+    later: float, believed: bool
+) -> None:
+    """Three loaders bring three batches a period, whose length is then no step's."""
+    one = pulses.GpuPulse(occupied=True)
+    end = stepping(one, 0.0, 0.21)
+    assert one.step == pytest.approx(0.21, rel=0.01)
+    for _ in range(10):
+        one.note_feeding(several=True)
+    before = one.steps
+    stepping(one, end, later)
+    assert one.step == (pytest.approx(later, rel=0.01) if believed else None)
+    assert one.reason is (None if believed else NoPulse.IRREGULAR)
+    assert one.steps - before > 100 if believed else one.steps == before
+
+
+def test_of_several_loaders_no_step_is_believed_where_none_was_known() -> None:
+    one = pulses.GpuPulse(occupied=True)
+    for _ in range(10):
+        one.note_feeding(several=True)
+    stepping(one, 0.0, 0.21)
+    assert one.step is None
+    assert one.reason is NoPulse.IRREGULAR
+    assert one.steps == 0
 
 
 def test_a_gpu_without_a_process_lacks_no_step() -> None:

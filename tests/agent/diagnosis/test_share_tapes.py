@@ -21,18 +21,21 @@ class Reached(NamedTuple):
 
     gpus: int
     steps: int
+    wrong_steps: int  # GPUs whose step is off by more
     right_cause: float  # of what was told as lost
 
 
 REACHED = {
-    ("two-h200", "gpm"): Reached(40, 12, 0.90),
-    ("two-h200", "nvml"): Reached(31, 12, 0.89),
-    ("two-h200-blind", "gpm"): Reached(34, 7, 0.91),
-    ("two-h200-blind", "nvml"): Reached(25, 7, 0.85),
-    ("two-h200-third", "gpm"): Reached(26, 7, 0.79),
-    ("two-h200-third", "nvml"): Reached(21, 7, 0.82),
+    ("two-h200", "gpm"): Reached(40, 12, 1, 0.90),
+    ("two-h200", "nvml"): Reached(31, 12, 1, 0.89),
+    ("two-h200-blind", "gpm"): Reached(34, 6, 1, 0.91),
+    ("two-h200-blind", "nvml"): Reached(25, 6, 1, 0.85),
+    ("two-h200-third", "gpm"): Reached(26, 7, 1, 0.79),
+    ("two-h200-third", "nvml"): Reached(21, 7, 1, 0.82),
 }
-"""Of 46 GPUs under 30 loads that the rules were made with, of 40 under 27 and of 36 under 27 that
+"""A wrong step each: between two checkpoints it was right, and its mean is not; one of four equal
+batches that are accumulated; one that pageable copies make longer and shorter for seconds. Of 46
+GPUs under 30 loads that the rules were made with, of 40 under 27 and of 36 under 27 that
 were played blind; some rules were changed after each."""
 
 LONG = [pytest.param(*case, marks=pytest.mark.nightly) for case in list(REACHED)[1:]]
@@ -45,6 +48,9 @@ def test_shares_are_as_near_to_the_truth_as_they_were(tape: str, signals: str) -
     off = "\n".join(str(told) for told in found if not told.is_within)
     assert sum(told.is_within for told in found) >= reached.gpus, off
     steps = [told.step_error for told in found if told.step_error is not None]
-    assert sum(abs(error) <= 0.01 for error in steps) >= reached.steps
+    right = sum(abs(error) <= 0.01 for error in steps)
+    assert right >= reached.steps
+    assert len(steps) - right <= reached.wrong_steps
+    assert [told.span.load for told in found if told.steps and told.span.step is None] == []
     causes = [told.right_cause for told in found if told.right_cause is not None]
     assert sum(causes) / len(causes) >= reached.right_cause
