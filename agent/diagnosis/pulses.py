@@ -110,16 +110,17 @@ class GpuPulse:
         """Why it has no step; None where it has one, or where nothing has been read."""
         if self.reading is None:
             return None
-        return NoPulse.IRREGULAR if self.ambiguous else self.reading.reason
+        several = NoPulse.IRREGULAR if self.ambiguous else None
+        return self.reading.reason or several
 
     @property
     def ambiguous(self) -> bool:
-        """Whether its period may be several steps: several loaders or threads bring the batches
+        """Whether its period, once it is found, may be several steps: several loaders or threads bring the batches
         that it waits for, and its steps were not nearly as long when they did not."""
-        period = self.reading.step_seconds if self.reading else None
-        if period is None or self._several <= 0.5:
+        if self._several <= 0.5:
             return False
-        return self._known is None or period >= SEVERAL_STEPS * self._known
+        period = self.reading.step_seconds if self.reading else None
+        return self._known is None or (period or 0.0) >= SEVERAL_STEPS * self._known
 
     def note_feeding(self, several: bool) -> None:
         """Whether several bring its batches at this tick."""
@@ -250,4 +251,4 @@ def _why_not(gpu: GpuKey, one: GpuPulse, now: float) -> Absence | None:
     if one.reason is None:
         return None
     reason, detail = REASONS[one.reason]
-    return Absence(STEP, gpu.labels, reason, SEVERAL if one.ambiguous else detail)
+    return Absence(STEP, gpu.labels, reason, detail if reading.reason else SEVERAL)

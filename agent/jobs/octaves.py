@@ -14,7 +14,7 @@ from statistics import median
 from typing import NamedTuple
 
 from agent.jobs.autocorrelation import autocorrelation
-from agent.jobs.periodicity import MOST_PARTS, Lag, Peaks
+from agent.jobs.periodicity import FEW, MOST_PARTS, Lag, Peaks
 
 BLOCK = 32
 """Samples that are taken in at once: two values at the last resolution."""
@@ -36,6 +36,10 @@ STRONG = 0.6
 
 WEAKEST = 0.4
 """Autocorrelation in windows that count beside stronger ones: a pause of 0.3 s leaves so much."""
+
+STEADY, STEADY_ALIKE = 0.4, 0.01
+"""Mean autocorrelation from which a period counts that every remembered window shows, and how far
+it may then differ from window to window. Chance does not repeat itself to one part in a hundred."""
 
 FAINT = 0.3
 """Autocorrelation that the newest samples must have at a period that coarser ones show."""
@@ -108,7 +112,7 @@ class Octave:
         lag = None if depth < FLAT else peaks.lag()
         newest = WindowResult(self.arrived // STRIDE, peaks, lag, depth)
         self.results.append(newest)
-        self.agreed = self._agreed(newest, lag) if lag else None
+        self.agreed = (self._agreed(newest, lag) or self._steady(lag)) if lag else None
         if self.agreed and self.agreed.resolved:
             self.shown = ShownPeriod(self, self.agreed)
             self.shown_at = self.arrived * self.step
@@ -129,6 +133,15 @@ class Octave:
         if lag.resolved and (max(strengths) < STRONG or sum(strengths) < 3 * STRONG):
             return None
         return Lag(lag.samples, sum(strengths) / len(strengths), lag.resolved)
+
+    def _steady(self, lag: Lag) -> Lag | None:
+        """A period that every remembered window shows, if only weakly."""
+        lags = [result.lag for result in self.results if result.lag and result.lag.resolved]
+        if len(lags) < REMEMBERED or lag.samples < FEW:
+            return None
+        near = [one for one in lags if abs(one.samples / lag.samples - 1) <= STEADY_ALIKE]
+        strength = sum(one.strength for one in lags) / REMEMBERED
+        return Lag(lag.samples, strength, True) if near == lags and strength >= STEADY else None
 
 
 def alike(one: float, other: float, strength: float) -> bool:

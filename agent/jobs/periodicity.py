@@ -50,11 +50,11 @@ TRIED = 4
 UNDERSAMPLED = 0.2
 """Autocorrelation from one sample to the next below which what varies is narrower than a sample."""
 
-PART_SHOWN, PART_SHOWN_AT_LEAST = 0.35, 0.15
+PART_SHOWN, PART_SHOWN_AT_LEAST = 0.2, 0.1
 """Part of a period's autocorrelation that such a series shows after each part of the period, in the
 mean and at least, where the part is the period: samples meet the narrow peak of one step and miss
-that of the next. Steps of 69 ms read as five and as seven of them, steps of 155 ms as eight; the
-mean was 0.44 to 0.8 of it, and at most 0.27 where the period was right."""
+that of the next. Steps of 69 ms read as five and as seven of them, of 85 ms as two, of 155 ms as
+eight; the mean was 0.25 to 0.8 of it, and at most 0.1 where the period was right."""
 
 SHOWN = 0.3
 """Samples from a place to a lag that shows how high the autocorrelation is there."""
@@ -246,12 +246,12 @@ class Peaks:
         wave = 2 * sum([r * cos(turn * lag) for lag, r in enumerate(shown, 1)]) / len(shown)
         return wave < PURE * strength
 
-
     def _may_be_several(self, period: float, strength: float) -> bool:
         """Whether some part of a period is seen as far as narrow peaks between lags can be."""
         for parts in range(2, int(period / 2) + 1):
             places = [period * number / parts for number in range(1, parts)]
-            heights = [self.near(p)[1] for p in places if abs(p - int(p + 0.5)) <= SHOWN]
+            beside = [(place, int(place + 0.5)) for place in places]
+            heights = [self.at_lag[lag] for place, lag in beside if abs(place - lag) <= SHOWN]
             if (
                 heights
                 and min(heights) >= PART_SHOWN_AT_LEAST * strength

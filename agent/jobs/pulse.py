@@ -27,8 +27,9 @@ from agent.jobs.periodicity import SHORTEST, Lag
 from agent.jobs.sample_grid import SampleGrid
 from agent.jobs.step_count import StepCount
 
-HELD = 0.45
-"""Autocorrelation at the period that keeps a pulse; to begin with it takes more."""
+HELD, HELD_PART = 0.45, 0.6
+"""Autocorrelation at the period that keeps a pulse; to begin with it takes more. Of one that began
+weaker, part of what it began with."""
 
 CHANGED = 0.03
 """A step longer or shorter by this part in two windows running is another speed."""
@@ -74,6 +75,7 @@ class _Claim:
         self.octave = found.octave
         self.samples = self.speed = found.samples
         self.strength = found.lag.strength
+        self.held = min(HELD, HELD_PART * self.strength)
         self.confirmed = now
         self.since = 0.0
         self._recent: deque[Lag] = deque(maxlen=3)
@@ -240,4 +242,4 @@ def _shown_again(claim: _Claim) -> Lag | None:
         return None
     samples = claim.samples / claim.octave.step
     lag = newest.peaks.lag_near(samples)
-    return lag if lag.strength >= HELD and alike(lag.samples, samples, 1.0) else None
+    return lag if lag.strength >= claim.held and alike(lag.samples, samples, 1.0) else None

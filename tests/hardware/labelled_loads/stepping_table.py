@@ -27,4 +27,21 @@ STEPPING = (
     _job("any-passes", "sampling", batch=256, most=40, healthy=True, pulse=False),
     _job("notebook", "notebook", longest=2.0, pause=2.0, pulse=False),
 )
-"""The twelve have steps, the four have none; none of the agent's rules was made with them."""
+"""The twelve have steps, the four have none; the agent told them once without having been made
+with them, and two rules were changed after that."""
+
+STEPPING_AGAIN = (
+    _job("again-language", "training", task="language", batch=64, layers=8, width=1024),
+    _job("again-images", "training", task="images", batch=384),
+    _job("again-graphs", "training", task="graphs", nodes=100_000, edges=9_000_000, spread=0.0),
+    _job("again-diffusion", "averaging", batch=448, share=0.01),
+    _job("again-half", "scaled_half", batch=56),
+    _job("again-adversarial", "adversarial", batch=160, rounds=1),
+    _job("again-recurrent", "recurrent", batch=256, length=384, width=1536, layers=6),
+    _job("again-validating", "validating", batch=320, every=30, passes=20),
+    _job("again-jittering", "jittering", batch=160, pause=0.12, spread=0.1),
+    _job("again-towers", "towers", batch=768, width=1024, layers=10),
+    _job("other-batch", "batches", most=256, pulse=False),
+    _job("other-passes", "sampling", batch=128, most=90, pulse=False),
+)
+"""The same with other sizes, after those rules were frozen."""

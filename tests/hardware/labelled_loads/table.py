@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.hardware.labelled_loads.fresh_table import FRESH
 from tests.hardware.labelled_loads.load import ALONE, ARRIVAL, EVENTS, LabelledLoad
-from tests.hardware.labelled_loads.stepping_table import STEPPING
+from tests.hardware.labelled_loads.stepping_table import STEPPING, STEPPING_AGAIN
 from tests.hardware.labelled_loads.third_table import THIRD
 
 
@@ -293,4 +293,7 @@ CHANGING = LabelledLoad(
 )
 """For `tests.hardware.job_trial`: a job over minutes."""
 
-LOADS = {load.name: load for load in (*_ALL, *BLIND, *FRESH, *THIRD, *STEPPING, CHANGING)}
+LOADS = {
+    load.name: load
+    for load in (*_ALL, *BLIND, *FRESH, *THIRD, *STEPPING, *STEPPING_AGAIN, CHANGING)
+}
