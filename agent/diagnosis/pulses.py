@@ -64,6 +64,10 @@ short-lived commands below them, above which more than one runs at a time."""
 NEWEST_TICK = 0.2
 """Part that a tick has in whether several bring batches: it must hold for some four."""
 
+COMPUTES = 0.1
+"""Share of the time for which a process has kernels on the GPU from which it computes there: the
+notebook beside a training does not."""
+
 SEVERAL_STEPS = 1.9
 """Times as long as a step was before that period at least is where it may be several steps."""
 
@@ -90,6 +94,8 @@ class GpuPulse:
     lag: float = 0.0
     missed: int = 0
     occupied: bool = False
+    shared: bool = False
+    """Whether several processes compute on it at once: its power is that of all of them."""
     _several: float = 0.0  # share of the latest ticks at which several brought its batches
     _known: float | None = None  # s of a step when it was last sure
     _before: int = 0
@@ -115,10 +121,11 @@ class GpuPulse:
 
     @property
     def ambiguous(self) -> bool:
-        """Whether its period, once it is found, may be several steps: several loaders or threads bring the batches
-        that it waits for, and its steps were not nearly as long when they did not."""
-        if self._several <= 0.5:
-            return False
+        """Whether its period, once it is found, may be no step: of several processes, or of several
+        loaders or threads that bring the batches it waits for, where its steps were not nearly as
+        long when they did not."""
+        if self.shared or self._several <= 0.5:
+            return self.shared
         period = self.reading.step_seconds if self.reading else None
         return self._known is None or (period or 0.0) >= SEVERAL_STEPS * self._known
 
@@ -155,7 +162,7 @@ class GpuPulse:
     def _end(self) -> None:
         self._before = self.steps
         self.pulse, self.reading, self.missed = Pulse(), None, 0
-        self._several, self._known = 0.0, None
+        self._several, self._known, self.shared = 0.0, None, False
 
 
 @dataclass(slots=True)
@@ -175,6 +182,7 @@ class GpuPulses:
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
         """Take in the samples of a tick."""
+        shared = _shared_gpus(samples)
         pids: dict[str, set[str]] = {}
         for _, uuid, pid in samples.all(process.PROCESS):
             pids.setdefault(uuid, set()).add(pid)
@@ -186,6 +194,7 @@ class GpuPulses:
                 one.settle(frozenset(pids.get(identity.uuid, ())))
             if one.occupied:
                 one.note_feeding(_fed_by_several(samples, identity.key))
+                one.shared = identity.uuid in shared
         for series in samples.fresh_series(power.SAMPLES):
             known = self._pulses.get(series.labels[1])
             if known is not None and known.occupied:
@@ -222,6 +231,17 @@ class GpuPulses:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
 
+def _shared_gpus(samples: SampleStore) -> frozenset[str]:
+    """UUIDs of GPUs on which several processes compute: those that take turns, by the driver's
+    word, and clients of MPS, of which it tells no share."""
+    turns = [uuid for (_, uuid, _), part in samples.all(process.SHARE).items() if part >= COMPUTES]
+    programs = samples.all(process.PROGRAM)
+    clients = [uuid for _, uuid, _, name in programs if name != process.MPS_SERVER]
+    served = {uuid for _, uuid, _, name in programs if name == process.MPS_SERVER}
+    of_mps = {uuid for uuid in served if clients.count(uuid) > 1}
+    return frozenset(of_mps | {uuid for uuid in turns if turns.count(uuid) > 1})
+
+
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
     """Whether a GPU waits for batches that several loaders or threads prepare at once."""
     active = samples.mean(activity.ACTIVITY, *gpu.labels)
@@ -237,6 +257,7 @@ def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
 
 
 SEVERAL = "several loaders bring its batches: what its power repeats may be several steps"
+SHARED = "several processes share it: what its power repeats is no step of any one of them"
 APART = "its rhythm is not that of the other GPUs of its job"
 OF_PERIOD: tuple[Metric, ...] = (STEP, CONFIDENCE)
 
@@ -251,4 +272,5 @@ def _why_not(gpu: GpuKey, one: GpuPulse, now: float) -> Absence | None:
     if one.reason is None:
         return None
     reason, detail = REASONS[one.reason]
-    return Absence(STEP, gpu.labels, reason, detail if reading.reason else SEVERAL)
+    ambiguous = SHARED if one.shared else SEVERAL
+    return Absence(STEP, gpu.labels, reason, detail if reading.reason else ambiguous)

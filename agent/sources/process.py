@@ -66,7 +66,8 @@ HELD = internal(
 PROCESS_SM = gauge(
     "dgx_gpu_process_sm_ratio",
     "Share of time, 0-1, in which kernels of one compute process were on the GPU, while several "
-    "share it (by time-slicing or MPS). Only with process.series above 0 in the configuration.",
+    "take turns on it (clients of MPS are not told apart). Only with process.series above 0 in the "
+    "configuration.",
     "nvmlDeviceGetProcessUtilization (not under MIG), /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),
 )
@@ -142,7 +143,8 @@ class Processes:
                 out.add(HELD, held, pid)
                 if place < series:
                     out.add(PROCESS_MEMORY, held, pid, name)
-            if (part := shares.get(process.pid)) is not None:
+            part = shares.get(process.pid)
+            if part is not None and name != MPS_SERVER:  # which is told what its clients did
                 out.add(SHARE, part, pid)
                 if place < series:
                     out.add(PROCESS_SM, part, pid, name)

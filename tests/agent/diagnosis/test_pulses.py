@@ -7,7 +7,8 @@ from agent.diagnosis import pulses
 from agent.jobs.pulse import NoPulse
 from agent.model import Reason, TimedSeries
 from agent.simulator import build, parse
-from agent.sources import power
+from agent.sources import power, process
+from tests.support.machine_controls import start_process
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import shortly
 from tests.support.simulated_machine import gpu
@@ -106,6 +107,26 @@ def test_of_several_loaders_no_step_is_believed_where_none_was_known() -> None:
     assert one.step is None
     assert one.reason is NoPulse.IRREGULAR
     assert one.steps == 0
+
+
+@pytest.mark.parametrize("by_mps", [True, False])
+def test_no_step_is_told_of_several_processes_on_one_gpu(by_mps: bool) -> None:
+    """Two clients of MPS on an H200, with steps of 115 and 126 ms, read as one of 122 ms."""
+    bench = simulated("dgx-h100:training", gpus=1).run(ENDS)
+    (identity,) = bench.agent.gpus.inventory.gpus
+    labels = identity.key.labels
+    assert bench.samples.value(pulses.STEP, *labels) is not None
+    if by_mps:
+        server = start_process(bench.machine, 0)
+        bench.machine.jobs.processes[server].name = process.MPS_SERVER
+    start_process(bench.machine, 0)
+    look = bench.run(10).samples
+    assert look.value(pulses.STEP, *labels) is None
+    absence = look.absence(pulses.STEP, *labels)
+    assert absence is not None
+    assert (absence.reason, absence.detail) == (Reason.IRREGULAR, pulses.SHARED)
+    named = {pid for *_, pid in look.all(process.SHARE)}
+    assert not by_mps or str(server) not in named
 
 
 def test_a_gpu_without_a_process_lacks_no_step() -> None:

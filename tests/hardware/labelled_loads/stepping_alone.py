@@ -1,4 +1,8 @@
-"""One-GPU jobs of different make whose steps are to be read, and work that has no steps."""
+"""One-GPU jobs of different make whose steps are to be read, and work that has no steps.
+
+Their clocks tell steps; shares only of those that the host never holds up: each size of batch
+that is new costs it time, of which events on the GPU know nothing.
+"""
 
 import itertools
 import random

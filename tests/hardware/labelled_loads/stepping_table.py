@@ -22,8 +22,8 @@ STEPPING = (
     _job("step-validating", "validating", batch=256, every=50, passes=12, healthy=True),
     _job("step-jittering", "jittering", batch=256, pause=0.06, spread=0.25),
     _job("step-towers", "towers", batch=1024, width=768, layers=8, healthy=True),
-    _job("any-length", "lengths", batch=24, healthy=True, pulse=False),
-    _job("any-batch", "batches", most=512, healthy=True, pulse=False),
+    _job("any-length", "lengths", batch=24, pulse=False),
+    _job("any-batch", "batches", most=512, pulse=False),
     _job("any-passes", "sampling", batch=256, most=40, healthy=True, pulse=False),
     _job("notebook", "notebook", longest=2.0, pause=2.0, pulse=False),
 )
