@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from agent.cli.options import settings_of
 from agent.cli.table import UNKNOWN, number, prose, share, table, terminal_width
+from agent.config.whole_file import write_whole
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
@@ -40,10 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput(_nothing(arguments))
     report = Report(by, since, source, settings[CostConfig].gpu_hour, rows)
     if arguments.html:
-        try:
-            arguments.html.write_text(as_html(report))
-        except OSError as error:
-            raise BadInput(f"{arguments.html}: {error.strerror}") from error
+        write_whole(arguments.html, as_html(report).encode(), 0o644)
     elif arguments.json:
         print(json.dumps(document(report), indent=2))
     elif arguments.csv:

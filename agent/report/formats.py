@@ -4,6 +4,7 @@ import csv
 import io
 from html import escape
 
+from agent.diagnosis.advice import ADVICE
 from agent.model import State
 from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, row_document, words
 
@@ -49,7 +50,8 @@ def _safe(value: object) -> object:
 
 
 def as_html(report: Report) -> str:
-    """The page: a bar of states for each row, its figures beside it."""
+    """The page: a bar of states for each row, its figures beside it. Of a single row each cause
+    too, and what to do about the worst."""
     title = f"GPU-hours by {report.by}, {report.since}"
     heads = (report.by, "where its time went", "GPU-hours", "lost", "worst", "kWh", "cost")
     key = "".join(
@@ -58,13 +60,18 @@ def as_html(report: Report) -> str:
     )
     cells = "".join(f"<th>{escape(head)}</th>" for head in heads)
     rows = "\n".join(_row(row, report.price) for row in report.rows)
+    total, lost = (sum(r.total for r in report.rows), sum(r.lost for r in report.rows))
+    together = f"Together {total / HOUR:.2f} GPU-hours, {lost / HOUR:.2f} lost ({lost / total:.0%})"
+    if report.price:
+        together += f", {lost / HOUR * report.price:.2f} of the price"
+    more = _causes(report.rows[0]) if len(report.rows) == 1 else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
         f"<h1>{escape(title)}</h1><p>From {escape(report.source)}, most lost first.</p>"
         f"<p>{key}</p><table><thead><tr>{cells}</tr></thead><tbody>\n{rows}\n</tbody></table>"
-        "</body></html>\n"
+        f"<p>{together}.</p>{more}</body></html>\n"
     )
 
 
@@ -79,6 +86,21 @@ def _row(row: GpuTime, price: float) -> str:
     cells += [f"<td>{escape(words(row.worst))}</td>"]
     cells += (f'<td class="n">{figure}</td>' for figure in (energy, cost))
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def _causes(row: GpuTime) -> str:
+    """Where the time of one row went, most first, and the advice for the worst."""
+    spent = sorted(row.seconds.items(), key=lambda item: -item[1])
+    rows = "".join(
+        f'<tr><td>{escape(words(pair))}</td><td class="n">{seconds / HOUR:.2f}</td>'
+        f'<td class="n">{seconds / row.total:.0%}</td></tr>'
+        for pair, seconds in spent
+        if seconds > 0
+    )
+    heads = "".join(f"<th>{head}</th>" for head in ("state", "GPU-hours", "share"))
+    advice = ADVICE.get(row.worst) if row.worst else None
+    told = f"<p>What to do: {escape(advice)}</p>" if advice else ""
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{told}"
 
 
 def _bar(row: GpuTime) -> str:

@@ -109,6 +109,15 @@ def test_the_page_needs_nothing_else_and_runs_no_name() -> None:
     assert "http" not in page
     assert "<script" not in page
     assert "starved 75%" in page
+    assert "Together" in page
+    assert "What to do" not in page
+
+
+def test_the_page_of_one_row_has_each_cause_and_what_to_do() -> None:
+    page = as_html(REPORT._replace(rows=REPORT.rows[:1]))
+    assert page.count("<table>") == 2
+    assert "<td>starved by disk</td>" in page
+    assert "What to do: " in page
 
 
 def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None:
