@@ -122,6 +122,29 @@ def test_jobs_of_two_users_by_name_and_second(cluster: Cluster, node: Service) -
     assert by_user(node) == pytest.approx(remembered), "the hourly sums outlast the agent"
 
 
+@NIGHTLY
+def test_a_job_that_is_cancelled_or_requeued(cluster: Cluster, node: Service) -> None:
+    """Its names go with it, and come again under the same number."""
+
+    def is_told(number: int, there: bool) -> bool:
+        return any(one[0] == str(number) for one in names(node)) == there
+
+    number = cluster.submit("ada", "--gres=gpu:1", "--requeue", "/srv/train", "600")
+    eventually(lambda: is_told(number, True), TIMEOUT, "its names")
+    time.sleep(12)  # what lasts less leaves no receipt
+    cluster.run(f"scontrol requeue {number}")
+    eventually(lambda: is_told(number, False), GONE, "none while it waits")
+    cluster.run(f"scontrol update JobId={number} StartTime=now", check=False)
+    eventually(lambda: is_told(number, True), 240, "its names again")
+    time.sleep(12)
+    cluster.run(f"scancel {number}")
+    eventually(lambda: is_told(number, False), GONE, "nothing left of it")
+    ended = json.loads(node.fetch("/api/v1/jobs"))["ended"]
+    runs = [job["seconds"] for job in ended if job["job_id"] == str(number)]
+    assert len(runs) == 2, ended
+    assert min(runs) >= 10
+
+
 def by_user(service: Service) -> dict[str, float]:
     """GPU-seconds of each user, as `report` tells them of the agent's hourly sums."""
     told = json.loads(service.run("dgx-telemetry report --by user --json"))
