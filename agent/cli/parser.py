@@ -151,7 +151,7 @@ def _report_flags(parser: argparse.ArgumentParser) -> None:
         "--since", type=_span, default="7d", metavar="SPAN", help="how far back; default 7d"
     )
     parser.add_argument("--by", choices=("node", "job", "user", "account"), default="node")
-    parser.add_argument("--job", default="", metavar="ID", help="only this job, with its history")
+    parser.add_argument("--job", type=_job, metavar="ID", help="only this job, with its history")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="JSON instead of a table")
     form.add_argument("--csv", action="store_true", help="CSV instead of a table")
@@ -212,6 +212,12 @@ def _span(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a span of time, expected one like 24h or 7d"
         )
+    return text
+
+
+def _job(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("is empty, expected the number or name of a job")
     return text
 
 

@@ -24,19 +24,20 @@ MOST = 40
 def run(arguments: argparse.Namespace) -> int:
     """Ask, print or write, end."""
     settings = settings_of(arguments)
-    by = "job" if arguments.job else arguments.by
+    job = arguments.job or ""
+    by = "job" if job else arguments.by
     if arguments.prometheus:
-        rows = from_prometheus(arguments.prometheus, arguments.since, by, arguments.job)
+        rows = from_prometheus(arguments.prometheus, arguments.since, by, job)
         since, source = f"last {arguments.since}", "Prometheus"
     else:
         url = arguments.agent or f"http://{settings[HttpConfig].listen}"
         since, source = f"last {arguments.since}", "one agent's hourly sums of the last 7d"
-        rows = () if arguments.job else from_hours(url, arguments.since, by, "")
+        rows = () if job else from_hours(url, arguments.since, by, "")
         if not rows:  # the receipt of a job says more; and nameless jobs are in no hour
-            rows = from_agent(url, by, arguments.job)
+            rows = from_agent(url, by, job)
             since, source = "jobs that this agent remembers", "one agent"
         if not rows:
-            rows = from_hours(url, "7d", by, arguments.job)
+            rows = from_hours(url, "7d", by, job)
     if not rows:
         raise BadInput(_nothing(arguments))
     report = Report(by, since, source, settings[CostConfig].gpu_hour, rows)
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(document(report), indent=2))
     elif arguments.csv:
         print(as_csv(report), end="")
-    elif arguments.job:
+    elif job:
         print("\n".join(efficiency(rows[0], report.price, terminal_width())))
     else:
         print("\n".join(overview(report, terminal_width())))

@@ -141,8 +141,12 @@ def _place(address: str) -> str:
 
 
 def _get(address: str) -> Any:
-    parts = urllib.parse.urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urllib.parse.urlsplit(address)
+        right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets, or a port beyond 65535
+        right = False
+    if not right or not (address.isascii() and address.isprintable() and " " not in address):
         given = address.partition("/api/v1/")[0].rpartition("@")[2]
         raise BadInput(f"{given!r} is not an address, expected http://HOST:PORT")
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])

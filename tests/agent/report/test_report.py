@@ -191,3 +191,28 @@ def test_one_agent_tells_of_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "Its receipt: " in said.out
     assert "starved by disk" in page.read_text()
     assert "nothing is known of job 99" in said.err
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["http://[::1", "http://a:99999", "http://a:b", "http://a b", "http://\u00e9:1", "file:///etc"],
+)
+def test_what_is_no_address_is_told_in_one_sentence(
+    given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for asked in ("--prometheus", "--agent"):
+        assert report(asked, given) == 2
+        told = capsys.readouterr().err
+        assert told == f"dgx-telemetry: {given!r} is not an address, expected http://HOST:PORT\n"
+
+
+def test_an_address_may_be_of_ipv6(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report("--prometheus", "http://me:secret@[::1]:1") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("dgx-telemetry: http://[::1]:1 does not answer: ")
+    assert "secret" not in told
+
+
+def test_an_empty_job_is_no_job(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report("--job", "") == 2
+    assert "argument --job: is empty" in capsys.readouterr().err
