@@ -75,7 +75,7 @@ STEPS_TOLD = {
     "one-h200-steps": StepsTold(10, 7, 0, 0),
     "one-h200-irregular": StepsTold(0, 0, 0, 11),
 }
-"""The first was played after the rules were frozen: 1.03 % off is a job whose steps became shorter
+"""The first was played after the rules were frozen: 1.01 % off is a job whose steps became shorter
 while they were watched. Of the second three have steps that power does not show: gradients of
 equal batches that are added up, and moves of bodies that are all alike. The third is ten loads of
 irregular work, 53 s each."""
