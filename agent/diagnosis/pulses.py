@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from agent.diagnosis.rules import MANY_THREADS
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading
 from agent.model import (
     EXPIRY_INTERVALS,
@@ -56,10 +57,6 @@ WAITS_FOR_DATA = 0.9
 BRING_AT_ONCE = 0.4
 """Share of the time for which each loader runs or waits for a disk, at least, where it is loaders
 that hold the GPU up."""
-
-PREPARING_CORES = 1.6
-"""Cores of the launching processes above which their threads prepare data, as in `rules`; of
-short-lived commands below them, above which more than one runs at a time."""
 
 NEWEST_TICK = 0.2
 """Part that a tick has in whether several bring batches: it must hold for some four."""
@@ -182,10 +179,11 @@ class GpuPulses:
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
         """Take in the samples of a tick."""
-        shared = _shared_gpus(samples)
         pids: dict[str, set[str]] = {}
         for _, uuid, pid in samples.all(process.PROCESS):
             pids.setdefault(uuid, set()).add(pid)
+        several = any(len(working) > 1 for working in pids.values())
+        shared = _shared_gpus(samples) if several else frozenset()
         for identity in self.inventory().gpus:
             one = self._pulses.get(identity.uuid)
             if one is None:
@@ -248,7 +246,7 @@ def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
     if active is None or active >= WAITS_FOR_DATA:
         return False
     own = (workload.LAUNCHER_CORES, workload.CHILDREN_CORES)
-    if max(samples.last(one, *gpu.labels) or 0.0 for one in own) >= PREPARING_CORES:
+    if max(samples.last(one, *gpu.labels) or 0.0 for one in own) >= MANY_THREADS:
         return True
     if (samples.last(workload.LOADERS, *gpu.labels) or 0.0) < 2:
         return False

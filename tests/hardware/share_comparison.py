@@ -31,7 +31,7 @@ class TrueSpan:
     since: float
     until: float
     shares: Mapping[str, float]
-    step: float | None = None  # mean seconds of a step; None where steps are not regular
+    step: float | None = None  # usual seconds of a step; None where steps are not regular
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.labels import BUSY, CPU, UNKNOWN
 from tests.hardware.labelled_loads.models import Denoiser, LanguageModel, TransformerBlock
 from tests.hardware.labelled_loads.tasks import Loss, Trainer, diffusion, graphs, images, language
-from tests.hardware.labelled_loads.third_alone import Mark, steadily
+from tests.hardware.labelled_loads.third_alone import Mark, busily, steadily
 from tests.hardware.labelled_loads.work import Products, sized
 from tests.hardware.training import DEVICE, IMAGE, synchronize
 
@@ -31,17 +31,9 @@ TASKS: dict[str, Callable[..., tuple[Any, Loss]]] = {
 }
 
 
-def _busy(seconds: float, step: Callable[[], Any]) -> None:
-    def marked(mark: Mark) -> None:
-        step()
-        mark(BUSY)
-
-    steadily(seconds, marked)
-
-
 def training(seconds: float, *, task: str, accumulate: int = 1, **sizes: Any) -> None:
     """One of the tasks; so many batches a step."""
-    _busy(seconds, Trainer(*TASKS[task](**sizes), accumulate).step)
+    busily(seconds, Trainer(*TASKS[task](**sizes), accumulate).step)
 
 
 def averaging(seconds: float, *, batch: int, share: float) -> None:
@@ -55,7 +47,7 @@ def averaging(seconds: float, *, batch: int, share: float) -> None:
         with torch.no_grad():
             torch._foreach_lerp_(means, weights, share)
 
-    _busy(seconds, step)
+    busily(seconds, step)
 
 
 def scaled_half(seconds: float, *, batch: int) -> None:
@@ -72,7 +64,7 @@ def scaled_half(seconds: float, *, batch: int) -> None:
         scaler.update()
         optimiser.zero_grad()
 
-    _busy(seconds, step)
+    busily(seconds, step)
 
 
 def adversarial(seconds: float, *, batch: int, rounds: int) -> None:
@@ -96,7 +88,7 @@ def adversarial(seconds: float, *, batch: int, rounds: int) -> None:
             draws.step()
             draws.zero_grad()
 
-    _busy(seconds, step)
+    busily(seconds, step)
 
 
 def recurrent(seconds: float, *, batch: int, length: int, width: int, layers: int) -> None:
@@ -112,7 +104,7 @@ def recurrent(seconds: float, *, batch: int, length: int, width: int, layers: in
         optimiser.step()
         optimiser.zero_grad()
 
-    _busy(seconds, step)
+    busily(seconds, step)
 
 
 def bodies(seconds: float, *, count: int, moves: int) -> None:
@@ -128,7 +120,7 @@ def bodies(seconds: float, *, count: int, moves: int) -> None:
             places.add_(speeds, alpha=1e-3)
         places.sub_(places.mean(0))
 
-    _busy(seconds, step)
+    busily(seconds, step)
 
 
 def validating(seconds: float, *, batch: int, every: int, passes: int) -> None:
@@ -143,7 +135,7 @@ def validating(seconds: float, *, batch: int, every: int, passes: int) -> None:
                     trainer.loss()
         trainer.step()
 
-    _busy(seconds, step)
+    busily(seconds, step)
 
 
 def jittering(seconds: float, *, batch: int, pause: float, spread: float) -> None:
@@ -178,7 +170,7 @@ def towers(seconds: float, *, batch: int, width: int, layers: int) -> None:
         alike = functional.normalize(left, dim=1) @ functional.normalize(right, dim=1).T
         return functional.cross_entropy(alike * 10, torch.arange(batch, device=DEVICE))
 
-    _busy(seconds, Trainer(both, loss).step)
+    busily(seconds, Trainer(both, loss).step)
 
 
 # Work without steps
@@ -194,7 +186,7 @@ def lengths(seconds: float, *, batch: int) -> None:
         tokens = torch.randint(0, sized(50304, 512), shape, device=DEVICE)
         return network(tokens).float().square().mean()
 
-    _busy(seconds, Trainer(network, loss).step)
+    busily(seconds, Trainer(network, loss).step)
 
 
 def batches(seconds: float, *, most: int) -> None:
@@ -203,7 +195,7 @@ def batches(seconds: float, *, most: int) -> None:
     seen = torch.rand(sized(most, 4), *sized(IMAGE, (3, 32, 32)), device=DEVICE)
     numbers = random.Random(0)
     trainer = Trainer(network, lambda network: network(seen[: numbers.randint(2, len(seen))]).sum())
-    _busy(seconds, trainer.step)
+    busily(seconds, trainer.step)
 
 
 def sampling(seconds: float, *, batch: int, most: int) -> None:
@@ -218,7 +210,7 @@ def sampling(seconds: float, *, batch: int, most: int) -> None:
             for _ in range(numbers.randint(3, most)):
                 values = values - 0.01 * network(values)
 
-    _busy(seconds, step)
+    busily(seconds, step)
 
 
 def notebook(seconds: float, *, longest: float, pause: float) -> None:

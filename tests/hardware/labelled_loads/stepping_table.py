@@ -38,10 +38,7 @@ STEPPING_AGAIN = (
     _job("again-half", "scaled_half", batch=56),
     _job("again-adversarial", "adversarial", batch=160, rounds=1),
     _job("again-recurrent", "recurrent", batch=256, length=384, width=1536, layers=6),
-    _job("again-validating", "validating", batch=320, every=30, passes=20),
-    _job("again-jittering", "jittering", batch=160, pause=0.12, spread=0.1),
     _job("again-towers", "towers", batch=768, width=1024, layers=10),
-    _job("other-batch", "batches", most=256, pulse=False),
     _job("other-passes", "sampling", batch=128, most=90, pulse=False),
 )
 """The same with other sizes, after those rules were frozen."""

@@ -52,7 +52,7 @@ def steadily(
         clock.step()
 
 
-def _busy(seconds: float, step: Callable[[], Any]) -> None:
+def busily(seconds: float, step: Callable[[], Any]) -> None:
     """Steps that lose nothing."""
 
     def marked(mark: Mark) -> None:
@@ -79,12 +79,12 @@ def unet_resolutions(seconds: float, *, batch: int, sides: Sequence[tuple[int, i
     trainer = Trainer(network, loss)
     for _ in range(2 * len(clean) - WARM_UP):
         trainer.step()
-    _busy(seconds, trainer.step)
+    busily(seconds, trainer.step)
 
 
 def selective_scan(seconds: float, *, batch: int, length: int, width: int, layers: int) -> None:
     """Healthy: limited by the GPU's memory."""
-    _busy(seconds, Trainer(*scanning(batch, length, width, layers)).step)
+    busily(seconds, Trainer(*scanning(batch, length, width, layers)).step)
 
 
 def recommender(
@@ -104,7 +104,7 @@ def recommender(
         optimiser.step()
         optimiser.zero_grad()
 
-    _busy(seconds, step)
+    busily(seconds, step)
 
 
 def adapters(
@@ -127,7 +127,7 @@ def adapters(
                     trainer.loss()
         trainer.step()
 
-    _busy(seconds, step)
+    busily(seconds, step)
 
 
 class Waves:
@@ -174,7 +174,7 @@ def wave_inversion(seconds: float, *, side: int, times: int, smoothing: int) -> 
             waves.advance()
         waves.learn(smoothing)
 
-    _busy(seconds, step)
+    busily(seconds, step)
 
 
 def phase_retrieval(seconds: float, *, views: int, side: int, rounds: int, sharpening: int) -> None:
