@@ -24,6 +24,7 @@ from dashboards.queries import (
     Value,
     among,
     counted,
+    descending,
     either,
     labelled,
     least,
@@ -50,7 +51,7 @@ from dashboards.records import (
     PATH_SECONDS,
 )
 from dashboards.scope import OF_FLEET, TO_GPU, TO_LINKS, TO_NODE, board
-from dashboards.shares import CAUSE, DEVICE, GPU, NODE, alerts, since
+from dashboards.shares import CAUSE, DEVICE, GPU, NODE, PLACES_OF_FLEET, alerts, since
 from dashboards.states import of_states
 from dashboards.tables import Column, coloured_words, matrix, table
 
@@ -58,7 +59,7 @@ QUIET = "when no alerts are firing"
 WORST = 20
 """Rows of a worst-first table."""
 
-BY_NODE = ("alertname", "severity", "instance")
+BY_PLACE = ("alertname", "severity", "rack", "instance")
 SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
 """The worst first, as the table lists them."""
 
@@ -184,14 +185,17 @@ LOSSES = Row(
         ),
         matrix(
             "Time lost, by node and cause",
-            f"Share of the GPU time of the {SHOWN} nodes that lose the most, by cause: starved "
+            f"Share of the GPU time of the {SHOWN} nodes that lose the most, by cause, the largest "
+            "single loss first: starved "
             "(disk, network, pcie, cpu, host_thread, peer, unknown), throttled (thermal, power, "
             "reliability), held or hung.",
-            of_worst(
-                over(
-                    named(named(LOST_BY_CAUSE, State.HELD), State.HUNG),
-                    summed(NODE_SECONDS, NODE),
-                    on=NODE,
+            descending(
+                of_worst(
+                    over(
+                        named(named(LOST_BY_CAUSE, State.HELD), State.HUNG),
+                        summed(NODE_SECONDS, NODE),
+                        on=NODE,
+                    )
                 )
             ),
             "instance",
@@ -202,8 +206,8 @@ LOSSES = Row(
         ),
         graph(
             "Where the fleet's GPU time goes",
-            "Share of all GPU time by state and cause. The active share of a starved second counts "
-            "as busy.",
+            "Share of all GPU time by state and cause, each five minutes. The active share of a "
+            "starved second counts as busy.",
             Query(
                 linked(
                     over(
@@ -304,12 +308,15 @@ def firing(address: str) -> Row:
             table(
                 "Firing alerts",
                 "What fires now on each node, for how many GPUs and devices, and since when. "
-                "RUNBOOK.md says what to do about each.",
+                "What is of a rack as a whole has no node. RUNBOOK.md says what to do about each.",
                 (
                     Column(
-                        "Alerts", either(*(alerts(BY_NODE, severity) for severity in SEVERITIES))
+                        "Alerts",
+                        either(
+                            *(alerts(BY_PLACE, one, places=PLACES_OF_FLEET) for one in SEVERITIES)
+                        ),
                     ),
-                    Column("Began", either(*(since(BY_NODE, severity) for severity in SEVERITIES))),
+                    Column("Began", either(*(since(BY_PLACE, one) for one in SEVERITIES))),
                 ),
                 links={"instance": TO_NODE, **runbook},
                 overrides=[coloured_words("severity", SEVERITIES)],

@@ -53,7 +53,7 @@ RACKS = Row(
                 Column(
                     "Behind",
                     less(
-                        largest(now(OWN_TIME), OF_JOB),
+                        Value(largest(now(OWN_TIME), OF_JOB).expr, "percentunit"),
                         Value(f"quantile by (job_id) (0.5, {select(OWN_TIME)})", "percentunit"),
                     ),
                     BEHIND,

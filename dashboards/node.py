@@ -133,7 +133,7 @@ STATES = Row(
                 )
             ),
             links={"gpu": TO_GPU},
-            overrides=[wide("gpu", 50), wide("Communicating", 122)],
+            overrides=[wide("instance", 150), wide("gpu", 50), wide("Communicating", 122)],
             as_asked=True,
             height=10,
         ),

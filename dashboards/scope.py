@@ -5,7 +5,7 @@ from agent.polling.health import BUILD_INFO
 from agent.sources import gpu
 from dashboards.board import Board, Row, Variable
 from dashboards.queries import UP
-from dashboards.shares import alerts
+from dashboards.shares import PLACES_OF_FLEET, PLACES_OF_NODES, alerts
 
 TITLES = {
     "dgx-fleet": "DGX Fleet",
@@ -50,7 +50,8 @@ OF_AGENTS = (JOB, *PLACES, NODES)
 
 
 def board(uid: str, about: str, *rows: Row, choices: tuple[Variable, ...] = OF_NODE) -> Board:
-    return Board(TITLES[uid], uid, about, rows, choices, alerts())
+    places = PLACES_OF_FLEET if choices is OF_FLEET else PLACES_OF_NODES
+    return Board(TITLES[uid], uid, about, rows, choices, alerts(places=places))
 
 
 def link_to(uid: str, *labels: str) -> str:

@@ -106,24 +106,28 @@ def spread(value: Value, name: str) -> list[Query]:
     ]
 
 
+PLACES_OF_NODES = 'instance=~"$instance"'
+PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
+"""Also what is said of a rack or a cluster: such an alert has no instance."""
+
+
 def since(by: Labels, severity: str) -> Value:
-    """When the first of those alerts began to hold, in milliseconds since the epoch."""
-    began = _of_ours(ALERTS_SINCE.name, severity)
-    firing = f"ignoring (alertstate) {alerts(None, severity).expr}"
+    """When the first of those alerts of a fleet began to hold, in milliseconds since the epoch."""
+    began = _of_ours(ALERTS_SINCE.name, severity, places=PLACES_OF_FLEET)
+    firing = f"ignoring (alertstate) {alerts(None, severity, places=PLACES_OF_FLEET).expr}"
     expr = f"min by ({', '.join(by)}) ({began} and {firing}) * 1000"
     return Value(expr, "dateTimeFromNow")
 
 
-def _of_ours(name: str, severity: str = "", state: str = "") -> str:
-    """Alerts of ours, without the one that always fires; not every alert has an instance."""
+def _of_ours(name: str, severity: str = "", state: str = "", places: str = PLACES_OF_NODES) -> str:
+    """Alerts of ours, without the one that always fires."""
     which = f'severity=~"{severity}",' if severity else ""
     return (
-        f'{name}{{{state}alertname=~"Dgx.+",alertname!="DgxWatchdog",{which}'
-        'job=~"$job|",instance=~"$instance|"}'
+        f'{name}{{{state}alertname=~"Dgx.+",alertname!="DgxWatchdog",{which}job=~"$job|",{places}}}'
     )
 
 
-def alerts(by: Labels | None = None, severity: str = "") -> Value:
+def alerts(by: Labels | None = None, severity: str = "", *, places: str = PLACES_OF_NODES) -> Value:
     """Firing alerts, with a severity or any."""
-    expr = _of_ours(ALERTS.name, severity, 'alertstate="firing",')
+    expr = _of_ours(ALERTS.name, severity, 'alertstate="firing",', places)
     return Value(expr if by is None else f"count by ({', '.join(by)}) ({expr})", "none")

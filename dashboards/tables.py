@@ -42,6 +42,13 @@ CELLS: Json = {
 }
 
 
+BLANK: Json = {
+    "matcher": {"id": "byType", "options": "string"},
+    "properties": [{"id": "noValue", "value": " "}],
+}
+"""A label that a row does not have: else its cell shows what is said of an empty panel."""
+
+
 class Column(NamedTuple):
     """A column of a table: a figure with its own unit and colours."""
 
@@ -87,6 +94,7 @@ def table(
             "sortBy": [] if as_asked else [worst],
         },
         overrides=[
+            BLANK,
             *map(_column, columns),
             *(_link(label, url) for label, url in (links or {}).items()),
             *overrides,

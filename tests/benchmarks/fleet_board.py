@@ -23,7 +23,7 @@ from alerts.values import seconds
 from tests.support.boards import EVERYTHING, Asked, queries, substituted
 from tests.support.prometheus import Prometheus
 
-NAMES = re.compile(r"\b[a-z_]+:dgx_[\w:]+|(?<!:)\bdgx_\w+|\bup\b")
+NAMES = re.compile(r"\b[a-z_]+:dgx_[\w:]+|(?<!:)\bdgx_\w+|\b(?:up|ALERTS)\b")
 FIVE, ONE = 300, 60
 END = 120
 """Seconds of the end in which what is asked for now has samples."""

@@ -272,7 +272,7 @@ def test_a_query_names_what_the_agent_exports(asked: Asked) -> None:
         )
         of_cluster = metric.name.startswith(("cluster:", "rack:"))
         assert matchers(selector) >= ({"cluster"} if of_cluster else TARGET_LABELS)
-        assert matchers(selector) <= own | TARGET_LABELS | {"cluster"}
+        assert matchers(selector) <= own | TARGET_LABELS | {"cluster", "rack"}
 
 
 @every_query
