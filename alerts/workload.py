@@ -17,6 +17,9 @@ from alerts.words import NODE as MACHINE
 
 ONE = ("instance", "job", "uuid")
 JOINED = ("instance", "job", "culprit")
+WORTH_NAMING = 0.01
+"""Share of the time below which a cause is none to work on."""
+
 KNOWN = {"state": State.STARVED.value, "cause": f"!={Cause.UNKNOWN.value}"}
 
 
@@ -55,7 +58,7 @@ def starved(spans: Span, severity: str, only: str = "") -> Alert:
 
 def _first_causes(record: Recording) -> str:
     """The two causes that take most, each with what to do about it."""
-    query = f"sort_desc(topk(2, {series(record, ONE, KNOWN)} > 0))"
+    query = f"sort_desc(topk(2, {series(record, ONE, KNOWN)} >= {WORTH_NAMING:g}))"
     texts = {
         cause.value: f" {_sentence(SUMMARIES[State.STARVED, cause])} for "
         f"{{{{ .Value | humanizePercentage }}}}: {ADVICE[State.STARVED, cause]}"

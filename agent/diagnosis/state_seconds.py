@@ -17,6 +17,9 @@ LAUNCH_ALLOWANCE = 0.03
 """Share of each minute for which an inactive GPU counts as busy: launching work costs so much."""
 
 MINUTE = 60.0
+ROUNDING = 1e-9
+"""Share that sums of floating-point numbers may miss: no second is starved for it."""
+
 LEAST_DISK_TO_UNKNOWN = 0.5
 """Seconds of pauses for the disk over those without a cause, at least, to stand for these too."""
 
@@ -47,7 +50,7 @@ class LaunchAllowance:
         lost = sum(inactive.values())
         if lost <= 0 or seconds <= 0:
             return parts
-        forgiven = min(lost, self.left / seconds)
+        forgiven = min(lost, self.left / seconds + ROUNDING)
         self.left -= forgiven * seconds
         taken = forgiven / lost
         changed = {pair: parts[pair] - part * taken for pair, part in inactive.items()}

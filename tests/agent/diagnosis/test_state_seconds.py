@@ -33,6 +33,7 @@ def lost_over(share: float, seconds: int, spun: float = 0.0, pair: Pair = DISK) 
 
 def test_three_percent_of_every_minute_are_the_price_of_launching() -> None:
     assert lost_over(0.03, 600) == 0.0
+    assert lost_over(1 - 0.97, 600) == 0.0, "1 - 0.97 is a little more than 0.03"
     assert lost_over(0.04, 3600) == pytest.approx(0.01 * 3600, abs=0.1)
     assert lost_over(0.50, 3600) == pytest.approx(0.47 * 3600, abs=0.1)
 
