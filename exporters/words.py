@@ -16,8 +16,8 @@ from exporters.remedies import remedy
 
 Document = dict[str, Any]
 
-SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9}
-"""From base units to those of sentences: per cent, GB/s."""
+SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9, "per_second": 1e-3}
+"""From base units to those of sentences: per cent, GB/s, thousands a second."""
 
 PATHS = {
     "nvlink": "NVLink",
@@ -122,7 +122,10 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.JOB_CORES: ("the job uses {cores:.1f} of the {cores_limit:g} cores that it may use",),
     FactKind.IO_PRESSURE: (f"tasks wait for I/O {OF_TIME}",),
     FactKind.CPU_PRESSURE: (f"tasks wait for a core {OF_TIME}",),
-    FactKind.ONE_THREAD: ("one launch thread uses {cores:.2f} cores while other cores are free",),
+    FactKind.ONE_THREAD: (
+        "one launch thread uses {cores:.2f} cores while other cores are free",
+        " and launches about {launches:.0f} thousand kernels a second",
+    ),
     FactKind.WITHOUT_PROCESS: (
         "active {activity:.0f} % of the time without a listed compute process",
     ),

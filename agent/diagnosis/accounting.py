@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
+from agent.diagnosis.bursts import WORKS_AT_ALL
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import Grounds
 from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
-from agent.diagnosis.rules import WORKS_AT_ALL, doubts
+from agent.diagnosis.rules import doubts
 from agent.diagnosis.state_seconds import DiskPauseAttribution, LaunchAllowance, SecondsByState
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
@@ -38,7 +39,7 @@ from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
 from agent.polling.reads import Out, failure_of
 from agent.series import SampleStore
-from agent.sources import power
+from agent.sources import power, workload
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class Account:
     booked: SecondsByState = field(default_factory=SecondsByState)
     launching: LaunchAllowance = field(default_factory=LaunchAllowance)
     pauses: DiskPauseAttribution = field(default_factory=DiskPauseAttribution)
+    lives: float = 0.0  # s since its newest process came
     history: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
     waits: dict[str, float] = field(default_factory=dict)  # s of waiting by UUID of the culprit
     verdict: Verdict | None = None
@@ -104,6 +106,10 @@ class Account:
             self.verdict = None
             if e is None or division is None:
                 return
+        lives = e.context.samples.last(workload.LIVES, *e.labels)
+        if lives is None or lives < self.lives:
+            self.pauses = DiskPauseAttribution()  # what the job before waited for says nothing
+        self.lives = lives or 0.0
         works = e.mean_activity >= WORKS_AT_ALL and not e.at_rest
         explained = self.pauses.attribute(division.parts, seconds, works=works)
         parts = self.launching.allow(explained, seconds, division.spun)

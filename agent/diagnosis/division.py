@@ -12,6 +12,7 @@ from agent.diagnosis.active_share import (
 )
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, Grounds, ratio, traffic
+from agent.diagnosis.launches import launch_overhead
 from agent.diagnosis.power_levels import low_together
 from agent.diagnosis.rules import cause_of, pageable
 from agent.diagnosis.tick_context import PathUse
@@ -148,7 +149,10 @@ def _with_work(e: Evidence) -> Division:
         if cause is Cause.PEER:
             waits_for = grounds.facts[0].gpu
         pair = State.STARVED, cause
-        parts[pair] = parts.get(pair, 0.0) + 1.0 - active
+        alone = cause is Cause.HOST_THREAD and not transfers and not waiting
+        launching = min(own, launch_overhead(e, 1.0 - active)) if alone else 0.0
+        parts[BUSY] = own - launching
+        parts[pair] = parts.get(pair, 0.0) + 1.0 - active + launching
         found.setdefault(pair, grounds)
     return Division(parts, found, waiting, waits_for)
 

@@ -141,14 +141,16 @@ class Evidence:
         return next(iter(self.wires(path)), None)
 
     @cached_property
+    def pcie_rates(self) -> tuple[float | None, float | None]:
+        """Bytes a second sent and received, over seconds: one reading may be of 20 ms alone."""
+        rate = self.context.samples.rate
+        sent = rate(pcie.TRANSMITTED, *self.labels, seconds=SPAN)
+        return sent, rate(pcie.RECEIVED, *self.labels, seconds=SPAN)
+
+    @cached_property
     def mean_pcie_ratio(self) -> float:
-        """PCIe traffic of the fuller direction over its limit, of the last seconds: one reading
-        may be of 20 ms alone."""
-        rates = [
-            self.context.samples.rate(metric, *self.labels, seconds=SPAN)
-            for metric in (pcie.TRANSMITTED, pcie.RECEIVED)
-        ]
-        wire, known = self.fullest("pcie"), [rate for rate in rates if rate is not None]
+        """PCIe traffic of the fuller direction over its limit, of the last seconds."""
+        wire, known = self.fullest("pcie"), [r for r in self.pcie_rates if r is not None]
         if wire is None:
             return 0.0
         return max(known) / wire.limit if known else wire.ratio

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from agent.model import Fact, Figure
 
 RATIO, RATE, SECONDS, CORES, COUNT = "ratio", "bytes_per_second", "seconds", "cores", "count"
+A_SECOND = "per_second"
 """Units of figures."""
 
 Found = tuple[Fact, ...]
@@ -65,7 +66,7 @@ class FactKind(StrEnum):
     JOB_CORES = "job_cores"  # cores, of those allowed
     IO_PRESSURE = "io_pressure"  # time
     CPU_PRESSURE = "cpu_pressure"
-    ONE_THREAD = "one_thread"  # cores
+    ONE_THREAD = "one_thread"  # cores, launches: a second
     PREPARES_ITSELF = "prepares_itself"  # cores, rest: the launching process, between bursts
     THREADS_RUNNING = "threads_running"  # threads, cores
     COMMANDS_RUNNING = "commands_running"  # cores: short-lived commands below its processes

@@ -8,6 +8,7 @@ everything else waits for it. Pure functions.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from agent.diagnosis.bursts import WORKS_AT_ALL, in_bursts, rest_share
 from agent.diagnosis.cgroup_rules import (
     STALLED,
     cgroup_waits_for_cores,
@@ -35,6 +36,7 @@ from agent.diagnosis.host_rules import (
     network_at_limit,
     port_facts,
 )
+from agent.diagnosis.launches import launches
 from agent.model import Cause, Fact, Figure, SignalQuality
 from agent.sources import workload
 
@@ -90,18 +92,8 @@ TURN_SHARE = 0.10
 TURNS_TOLERANCE = 0.15
 """They take turns where |cores - inactive share| is at most this share of the inactive share."""
 
-BURST_REST_SHARE = 0.50
-"""Share of its inactive time in rests that are long enough to be seen in 20 ms power samples, from
-which a GPU works in bursts; one that waits for launches rests for less than a millisecond each."""
-
-LEAST_REST = 0.05
-"""Share of time below which such rests say nothing of who causes them."""
-
 LOADERS_SLEEP_LESS = 0.6
 """Of the threshold of a process that waits for a disk: a loader also decodes what it has read."""
-
-WORKS_AT_ALL = 0.05
-"""Activity below which a process at one core may be a server that spins for requests."""
 
 
 # What the job's own processes and threads show
@@ -170,7 +162,7 @@ def pageable(e: Evidence, share: float) -> Found:
     used = e.mean_pcie_ratio
     if not one or used > share:  # more than fits into the pauses
         return NOTHING
-    in_pauses = used * wire.limit / share if _in_bursts(e) else 0.0
+    in_pauses = used * wire.limit / share if in_bursts(e) else 0.0
     if used * wire.limit < PAGEABLE_RATE and in_pauses < PAGEABLE_IN_PAUSES:
         return NOTHING
     figures = traffic("traffic", used, wire.limit), Figure("cores", cores, None, CORES)
@@ -205,21 +197,10 @@ def prepares_itself(e: Evidence) -> Found:
     limits = e.context.thresholds
     if e.launcher_cores is None or not limits.thread_least <= e.launcher_cores <= MANY_THREADS:
         return NOTHING
-    if not _in_bursts(e) or e.mean_activity < WORKS_AT_ALL:
+    if not in_bursts(e) or e.mean_activity < WORKS_AT_ALL:
         return NOTHING
-    figures = Figure("cores", e.launcher_cores, None, CORES), ratio("rest", _rest(e))
+    figures = Figure("cores", e.launcher_cores, None, CORES), ratio("rest", rest_share(e))
     return (Fact(FactKind.PREPARES_ITSELF, figures),)
-
-
-def launches(e: Evidence) -> Found:
-    """One core without a rest, and a GPU that works a little all the time."""
-    limits = e.context.thresholds
-    if e.launcher_cores is None or e.mean_activity < WORKS_AT_ALL or _in_bursts(e):
-        return NOTHING
-    if not limits.thread_least <= e.launcher_cores <= limits.thread_most:
-        return NOTHING
-    cores = Figure("cores", e.launcher_cores, limits.thread_most, CORES)
-    return (Fact(FactKind.ONE_THREAD, (cores,)),)
 
 
 def receives(e: Evidence) -> Found:
@@ -276,7 +257,7 @@ def alternates(e: Evidence) -> Found:
     """The launching process runs for as long as the GPU rests, and sleeps while it works: it
     prepares the next step itself."""
     inactive, cores = 1.0 - e.second.activity, e.launcher_cores
-    if cores is None or not TURN_SHARE <= inactive <= 1.0 - TURN_SHARE or not _in_bursts(e):
+    if cores is None or not TURN_SHARE <= inactive <= 1.0 - TURN_SHARE or not in_bursts(e):
         return NOTHING
     now = 1.0 - (e.activity or 0.0)
     if max(abs(cores - inactive), abs(cores - now)) > TURNS_TOLERANCE * inactive:
@@ -378,18 +359,6 @@ def _blocked(e: Evidence) -> bool:
 def _least_asleep(e: Evidence) -> float:
     least = e.context.thresholds.waiting
     return LOADERS_SLEEP_LESS * least if e.loaders else least
-
-
-def _in_bursts(e: Evidence) -> bool:
-    inactive = 1.0 - e.mean_activity
-    return _rest(e) >= max(LEAST_REST, BURST_REST_SHARE * inactive)
-
-
-def _rest(e: Evidence) -> float:
-    """Share of the time that the GPU is inactive, with its power at the lower of two levels."""
-    levels = e.history.power
-    rest = levels.lower_share if levels is not None and levels.distinct else 0.0
-    return min(rest, 1.0 - e.mean_activity)
 
 
 def _asleep(e: Evidence) -> Fact:

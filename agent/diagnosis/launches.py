@@ -1,0 +1,65 @@
+"""Kernels that one thread launches one by one: how many a second, and what that costs.
+
+The GPU fetches each launch from the host over PCIe, which nothing else does at these sizes. On an
+H200 a kernel launched by itself makes it send 200 to 270 bytes (ten kinds of kernels at 8,000 to
+225,000 a second; those with long lists of arguments 360 to 440) and receive eight to thirteen times
+as many, a node of a CUDA graph 1.3. And each launch counts as active for 1.18 us longer than its
+kernel takes in a graph (1.13 to 1.25 of kernels of 0.8 to 11 us).
+"""
+
+from agent.diagnosis.bursts import WORKS_AT_ALL, in_bursts
+from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.facts import A_SECOND, CORES, NOTHING, FactKind, Found
+from agent.model import Fact, Figure
+
+SENT_BY_LAUNCH = 240.0
+"""Bytes of PCIe traffic that a GPU sends for one launch."""
+
+RECEIVED_OVER_SENT = 5.0, 14.0
+"""What it receives over what it sends, where launches are most of its traffic; copies to the GPU
+are above, copies from it below."""
+
+ACTIVE_BY_LAUNCH = 1.18e-6
+"""Seconds for which a launch counts as active beside its kernel."""
+
+MOST_OF_INACTIVE = 0.25
+"""That over the time for which the GPU has nothing to do, at most: launches that wait in a queue
+cost none, and of a GPU that is nearly always active most do."""
+
+MANY = 20_000.0
+"""Launches a second that keep a thread of Python, or two that take turns, from doing much else."""
+
+LAUNCHING_CORES = 0.85
+"""Cores that these then use at least: forward and backward pass hand over to each other."""
+
+
+def launch_rate(e: Evidence) -> float | None:
+    """Kernels launched a second, of the last seconds; None where PCIe is not read or carries more
+    than launches."""
+    sent, received = e.pcie_rates
+    least, most = RECEIVED_OVER_SENT
+    if not sent or received is None or not least <= received / sent <= most:
+        return None
+    return sent / SENT_BY_LAUNCH
+
+
+def launch_overhead(e: Evidence, inactive: float) -> float:
+    """What launching takes of the active share of a second of which this share is inactive."""
+    rate = launch_rate(e)
+    return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)
+
+
+def launches(e: Evidence) -> Found:
+    """One core without a rest, and a GPU that works a little all the time."""
+    limits = e.context.thresholds
+    if e.launcher_cores is None or e.mean_activity < WORKS_AT_ALL or in_bursts(e):
+        return NOTHING
+    rate = launch_rate(e)
+    least = limits.thread_least
+    if rate is not None and rate >= MANY:
+        least = min(least, LAUNCHING_CORES)
+    if not least <= e.launcher_cores <= limits.thread_most:
+        return NOTHING
+    cores = Figure("cores", e.launcher_cores, limits.thread_most, CORES)
+    told = () if rate is None else (Figure("launches", rate, None, A_SECOND),)
+    return (Fact(FactKind.ONE_THREAD, (cores, *told)),)
