@@ -35,7 +35,7 @@ WRITTEN = 16 << 20
 """Bytes written at once."""
 
 
-def _against_its_graph(seconds: float, step: Callable[[], None]) -> None:
+def against_its_graph(seconds: float, step: Callable[[], None]) -> None:
     """The same step as a CUDA graph is what it would take if launching cost nothing."""
     kernels = length_of(recorded(step), at_once=sized(8, 2))
     length_of(step, at_once=sized(8, 2))
@@ -71,7 +71,7 @@ def burgers_equation(seconds: float, *, points: int, width: int, layers: int, ro
         for _ in range(rounds):
             learn()
 
-    _against_its_graph(seconds, step)
+    against_its_graph(seconds, step)
 
 
 def hamiltonian(
@@ -108,7 +108,7 @@ def hamiltonian(
             move()
 
     with torch.no_grad():
-        _against_its_graph(seconds, step)
+        against_its_graph(seconds, step)
 
 
 def _ask(

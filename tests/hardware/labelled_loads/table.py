@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.hardware.labelled_loads.fourth_table import FOURTH
 from tests.hardware.labelled_loads.fresh_table import FRESH
+from tests.hardware.labelled_loads.launching_table import LAUNCHING
 from tests.hardware.labelled_loads.load import ALONE, ARRIVAL, EVENTS, LabelledLoad
 from tests.hardware.labelled_loads.stepping_table import STEPPING, STEPPING_AGAIN
 from tests.hardware.labelled_loads.third_table import THIRD
@@ -296,5 +297,15 @@ CHANGING = LabelledLoad(
 
 LOADS = {
     load.name: load
-    for load in (*_ALL, *BLIND, *FRESH, *THIRD, *FOURTH, *STEPPING, *STEPPING_AGAIN, CHANGING)
+    for load in (
+        *_ALL,
+        *BLIND,
+        *FRESH,
+        *THIRD,
+        *FOURTH,
+        *LAUNCHING,
+        *STEPPING,
+        *STEPPING_AGAIN,
+        CHANGING,
+    )
 }
