@@ -151,9 +151,7 @@ class Evidence:
     def mean_pcie_ratio(self) -> float:
         """PCIe traffic of the fuller direction over its limit, of the last seconds."""
         wire, known = self.fullest("pcie"), [r for r in self.pcie_rates if r is not None]
-        if wire is None:
-            return 0.0
-        return max(known) / wire.limit if known else wire.ratio
+        return 0.0 if wire is None else max(known) / wire.limit if known else wire.ratio
 
     def share_of_slot(self, wire: PathUse) -> float:
         """What PCIe carries of what it can carry now: a slot that is stuck at a lower generation

@@ -65,6 +65,13 @@ COMPUTES = 0.1
 """Share of the time for which a process has kernels on the GPU from which it computes there: the
 notebook beside a training does not."""
 
+AT_LIMIT = 0.97
+"""Mean power over the limit from which the board holds it there."""
+
+CONTROL_DEPTH = 0.12
+"""Range of power samples over their mean that this control makes by itself, in swings of some
+0.95 s (an H200 under nothing but matrix products: 0.06 to 0.11; jobs with steps: from 0.18)."""
+
 SEVERAL_STEPS = 1.9
 """Times as long as a step was before that period at least is where it may be several steps."""
 
@@ -93,6 +100,7 @@ class GpuPulse:
     occupied: bool = False
     shared: bool = False
     """Whether several processes compute on it at once: its power is that of all of them."""
+    at_limit: bool = False  # its power is held at the board's limit
     _several: float = 0.0  # share of the latest ticks at which several brought its batches
     _known: float | None = None  # s of a step when it was last sure
     _before: int = 0
@@ -113,16 +121,23 @@ class GpuPulse:
         """Why it has no step; None where it has one, or where nothing has been read."""
         if self.reading is None:
             return None
+        if self.controlled:
+            return self.reading.reason or NoPulse.FLAT
         several = NoPulse.IRREGULAR if self.ambiguous else None
         return self.reading.reason or several
 
     @property
+    def controlled(self) -> bool:
+        """Whether its power varies no more than where the board alone controls it."""
+        return self.at_limit and self.pulse.depth < CONTROL_DEPTH
+
+    @property
     def ambiguous(self) -> bool:
-        """Whether its period, once it is found, may be no step: of several processes, or of several
-        loaders or threads that bring the batches it waits for, where its steps were not nearly as
-        long when they did not."""
-        if self.shared or self._several <= 0.5:
-            return self.shared
+        """Whether its period, once it is found, may be no step: of the board's own control, of
+        several processes, or of several loaders or threads that bring the batches it waits for,
+        where its steps were not nearly as long when they did not."""
+        if self.controlled or self.shared or self._several <= 0.5:
+            return self.controlled or self.shared
         period = self.reading.step_seconds if self.reading else None
         return self._known is None or (period or 0.0) >= SEVERAL_STEPS * self._known
 
@@ -193,6 +208,7 @@ class GpuPulses:
             if one.occupied:
                 one.note_feeding(_fed_by_several(samples, identity.key))
                 one.shared = identity.uuid in shared
+                one.at_limit = _held_at_limit(samples, identity.key)
         for series in samples.fresh_series(power.SAMPLES):
             known = self._pulses.get(series.labels[1])
             if known is not None and known.occupied:
@@ -240,6 +256,13 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
     return frozenset(of_mps | {uuid for uuid in turns if turns.count(uuid) > 1})
 
 
+def _held_at_limit(samples: SampleStore, gpu: GpuKey) -> bool:
+    """Whether a GPU draws all that its board lets it."""
+    drawn = samples.mean(power.POWER, *gpu.labels)
+    limit = samples.value(power.POWER_LIMIT, *gpu.labels)
+    return drawn is not None and limit is not None and drawn >= AT_LIMIT * limit
+
+
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
     """Whether a GPU waits for batches that several loaders or threads prepare at once."""
     active = samples.mean(activity.ACTIVITY, *gpu.labels)
@@ -256,6 +279,7 @@ def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
 
 SEVERAL = "several loaders bring its batches: what its power repeats may be several steps"
 SHARED = "several processes share it: what its power repeats is no step of any one of them"
+CONTROLLED = "its power is held at its limit, and varies no more than that alone makes it"
 APART = "its rhythm is not that of the other GPUs of its job"
 OF_PERIOD: tuple[Metric, ...] = (STEP, CONFIDENCE)
 
@@ -270,5 +294,7 @@ def _why_not(gpu: GpuKey, one: GpuPulse, now: float) -> Absence | None:
     if one.reason is None:
         return None
     reason, detail = REASONS[one.reason]
+    if one.controlled:
+        return Absence(STEP, gpu.labels, Reason.FLAT, CONTROLLED)
     ambiguous = SHARED if one.shared else SEVERAL
     return Absence(STEP, gpu.labels, reason, detail if reading.reason else ambiguous)

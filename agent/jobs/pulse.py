@@ -133,6 +133,12 @@ class Pulse:
         sample = self._sample(min(now, self._grid.latest))
         return self._count.missed((sample - self._counted.offset) / self._counted.step)
 
+    @property
+    def depth(self) -> float:
+        """The range of the newest window's samples over their mean; 0 before the first."""
+        results = self._octaves.first.results
+        return results[-1].depth if results else 0.0
+
     def _begin(self) -> None:
         """Nothing before a gap says how steps go on after it."""
         self._waiting.clear()

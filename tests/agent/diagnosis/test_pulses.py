@@ -71,11 +71,13 @@ def test_what_has_no_rhythm_has_a_reason_and_no_step(scenario: str, reason: Reas
         assert absence.detail
 
 
-def stepping(one: pulses.GpuPulse, begin: float, step: float) -> float:
+def stepping(
+    one: pulses.GpuPulse, begin: float, step: float, high: float = 600.0, low: float = 200.0
+) -> float:
     """A minute of steps, of which three fifths are work; when it ends."""
     times = tuple(begin + 0.02 * number for number in range(3000))
     watts = tuple(
-        (600.0 if (at % step) < 0.6 * step else 200.0) + number * 37 % 11  # no two are equal
+        (high if (at % step) < 0.6 * step else low) + number * 37 % 11  # no two are equal
         for number, at in enumerate(times)
     )
     one.feed(TimedSeries(power.SAMPLES, ("0", "GPU-0"), times, watts), times[-1])
@@ -107,6 +109,16 @@ def test_of_several_loaders_no_step_is_believed_where_none_was_known() -> None:
     assert one.step is None
     assert one.reason is NoPulse.IRREGULAR
     assert one.steps == 0
+
+
+@pytest.mark.parametrize(("swing", "told"), [(30.0, False), (70.0, True)])
+def test_the_rhythm_of_a_power_limit_is_no_step(swing: float, told: bool) -> None:
+    """An H200 that multiplies matrices at 692 of 700 W has swings of 0.95 s and 60 W."""
+    one = pulses.GpuPulse(occupied=True, at_limit=True)
+    stepping(one, 0.0, 0.95, 692 + swing, 692 - swing)
+    assert one.step == (pytest.approx(0.95, rel=0.01) if told else None)
+    assert one.reason is (None if told else NoPulse.FLAT)
+    assert one.steps > 50 if told else one.steps == 0
 
 
 @pytest.mark.parametrize("by_mps", [True, False])

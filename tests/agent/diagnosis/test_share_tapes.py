@@ -26,24 +26,30 @@ class Reached(NamedTuple):
 
 
 REACHED = {
-    ("two-h200", "gpm"): Reached(40, 12, 1, 0.90),
-    ("two-h200", "nvml"): Reached(31, 12, 1, 0.89),
-    ("two-h200-blind", "gpm"): Reached(34, 6, 1, 0.91),
+    ("two-h200", "gpm"): Reached(41, 12, 1, 0.90),
+    ("two-h200", "nvml"): Reached(32, 12, 1, 0.88),
+    ("two-h200-blind", "gpm"): Reached(35, 6, 1, 0.91),
     ("two-h200-blind", "nvml"): Reached(25, 6, 1, 0.85),
-    ("two-h200-third", "gpm"): Reached(26, 7, 1, 0.79),
-    ("two-h200-third", "nvml"): Reached(21, 7, 1, 0.82),
+    ("two-h200-third", "gpm"): Reached(27, 7, 1, 0.79),
+    ("two-h200-third", "nvml"): Reached(22, 7, 1, 0.80),
+    ("one-h200-fourth", "gpm"): Reached(16, 2, 0, 0.91),
+    ("one-h200-fourth", "nvml"): Reached(17, 2, 0, 0.90),
+    ("one-h200-launching", "gpm"): Reached(3, 0, 0, 1.0),
+    ("one-h200-launching", "nvml"): Reached(5, 0, 0, 1.0),
 }
 """A wrong step each: between two checkpoints it was right, and its mean is not; one of four equal
 batches that are accumulated; one that pageable copies make longer and shorter for seconds. Of 46
-GPUs under 30 loads that the rules were made with, of 40 under 27 and of 36 under 27 that
-were played blind; some rules were changed after each."""
+GPUs under 30 loads that the rules were made with, of 40 under 27 and of 36 under 27 that were
+played blind, as were 19 on one GPU; some rules were changed after each. Of the last five, which
+launch small kernels one by one, two keep their GPU always active."""
 
 WAITS = "starved-rank"
 
-LONG = [pytest.param(*case, marks=pytest.mark.nightly) for case in list(REACHED)[1:]]
+SHORT = [case for case in REACHED if case in {("two-h200", "gpm"), ("one-h200-launching", "gpm")}]
+LONG = [pytest.param(*case, marks=pytest.mark.nightly) for case in REACHED if case not in SHORT]
 
 
-@pytest.mark.parametrize(("tape", "signals"), [("two-h200", "gpm"), *LONG])
+@pytest.mark.parametrize(("tape", "signals"), [*SHORT, *LONG])
 def test_shares_are_as_near_to_the_truth_as_they_were(tape: str, signals: str) -> None:
     found: list[Told] = list(replayed(SHARES / tape, signals))
     reached = REACHED[tape, signals]
@@ -73,12 +79,14 @@ class StepsTold(NamedTuple):
 STEPS_TOLD = {
     "one-h200-again": StepsTold(8, 6, 1, 0),
     "one-h200-steps": StepsTold(10, 7, 0, 0),
-    "one-h200-irregular": StepsTold(0, 0, 0, 11),
+    "one-h200-irregular": StepsTold(0, 0, 0, 0),
+    "one-h200-limit": StepsTold(5, 0, 0, 0),
 }
 """The first was played after the rules were frozen: 1.01 % off is a job whose steps became shorter
 while they were watched. Of the second three have steps that power does not show: gradients of
 equal batches that are added up, and moves of bodies that are all alike. The third is ten loads of
-irregular work, 53 s each."""
+irregular work, 53 s each. Of the last, three are held at the limit of their power, whose control
+has a rhythm of its own, and two have steps that power hardly shows."""
 
 
 @pytest.mark.parametrize("tape", STEPS_TOLD)
