@@ -4,6 +4,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -281,6 +282,22 @@ def test_what_is_wrong_is_told_in_one_sentence(case: str, file: Path) -> None:
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+NINE = ", ".join(9 * ["*{0}"])
+HUGE = {
+    "lists in lists": "basic_auth_users: " + "[" * 60_000,
+    "references to references": "rate_limit:\n  a: &a [x]\n"
+    + "".join(f"  {b}: &{b} [{NINE.format(a)}]\n" for a, b in pairwise("abcdefghijkl")),
+    "more than fits": "# " + "x" * LARGEST,
+}
+
+
+@pytest.mark.parametrize("case", HUGE)
+def test_what_has_no_end_is_refused_in_one_sentence(case: str, file: Path) -> None:
+    with pytest.raises(WebConfigError) as caught:
+        WebFile(str(written(file, HUGE[case])))
+    assert len(str(caught.value)) < 200
 
 
 def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:

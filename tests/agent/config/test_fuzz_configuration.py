@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import fields
 
 from agent.cli.sections import SECTIONS
-from agent.config.configuration import LARGEST, ConfigError, load
+from agent.config.configuration import LARGEST, LONGEST_LINE, ConfigError, load
 from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.limits.configured import DIRECTIONS, LimitConfig
@@ -170,8 +170,17 @@ def test_a_file_without_end_is_refused() -> None:
 
 def test_a_file_of_the_largest_size_is_read(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
-    file.write_text("#" * LARGEST)
+    line = "#" * (LONGEST_LINE - 1) + "\n"
+    file.write_text(line * (LARGEST // LONGEST_LINE))
     assert load(SECTIONS, file, {}).sections == {}
+
+
+def test_a_line_without_end_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    """A name of 20,000 parts, 40 KB, took 7 s and 1.6 GB."""
+    file = tmp_path / "config.toml"
+    file.write_text("\n" + "a." * 20_000 + "b = 1\n")
+    with pytest.raises(ConfigError, match=r"config.toml: is not valid TOML: line 2 has more than"):
+        load(SECTIONS, file, {})
 
 
 DEEP: dict[str, Any] = {
