@@ -111,14 +111,17 @@ def read_toml(path: Path) -> dict[str, Any]:
     """What stands in a file; raises ConfigError."""
     try:
         content = in_time(partial(read_regular, path, LARGEST))
-        text = content.decode()
-        for number, line in enumerate(text.splitlines(), 1):
-            if len(line) > LONGEST_LINE:
-                raise ValueError(f"line {number} has more than {LONGEST_LINE} letters")
-        return tomllib.loads(text)
+        return _parsed(content.decode())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text, expected a TOML file") from error
     except (ValueError, RecursionError) as error:  # its own errors, or Python's limits
         raise ConfigError(f"{path}: is not valid TOML: {error}") from error
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"line {number} has more than {LONGEST_LINE} letters")
+    return tomllib.loads(text)

@@ -116,10 +116,7 @@ def _with_work(e: Evidence) -> Division:
     active = min(1.0, e.activity or 0.0)
     copies = host_copies(e)
     if copies:
-        pair = State.STARVED, Cause.PCIE
-        lost = 1.0 - active if e.quality is SignalQuality.GPM else _at_lower_power(e)
-        of_copies = {pair: Grounds(host_copies, copies), BUSY: own_work(e)}
-        return Division({pair: lost, BUSY: 1.0 - lost}, of_copies)
+        return _with_copies(e, active, copies)
     found: dict[Pair, Grounds] = {}
     parts: dict[Pair, float] = {}
     shares = _active(e)
@@ -142,19 +139,26 @@ def _with_work(e: Evidence) -> Division:
     for pair, share, facts in throttled(e, own):
         own -= share
         parts[pair], found[pair] = share, Grounds(throttled, facts)
-    found[BUSY] = own_work(e)
-    parts[BUSY] = own
-    if active < 1.0:
+    inactive = 1.0 - active
+    if inactive:
         cause, grounds = _lacks(e)
         if cause is Cause.PEER:
             waits_for = grounds.facts[0].gpu
+        if cause is Cause.HOST_THREAD and not transfers and not waiting:
+            launching = min(own, launch_overhead(e, inactive))
+            own, inactive = own - launching, inactive + launching
         pair = State.STARVED, cause
-        alone = cause is Cause.HOST_THREAD and not transfers and not waiting
-        launching = min(own, launch_overhead(e, 1.0 - active)) if alone else 0.0
-        parts[BUSY] = own - launching
-        parts[pair] = parts.get(pair, 0.0) + 1.0 - active + launching
+        parts[pair] = parts.get(pair, 0.0) + inactive
         found.setdefault(pair, grounds)
+    found[BUSY], parts[BUSY] = own_work(e), own
     return Division(parts, found, waiting, waits_for)
+
+
+def _with_copies(e: Evidence, active: float, copies: Found) -> Division:
+    pair = State.STARVED, Cause.PCIE
+    lost = 1.0 - active if e.quality is SignalQuality.GPM else _at_lower_power(e)
+    found = {pair: Grounds(host_copies, copies), BUSY: own_work(e)}
+    return Division({pair: lost, BUSY: 1.0 - lost}, found)
 
 
 def own_work(e: Evidence) -> Grounds:
