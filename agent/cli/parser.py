@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from agent import __version__
 from agent.cli.doctor import TIMEOUT
@@ -25,6 +25,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.prog} --help shows what is possible")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What nobody knows is refused by the subcommand itself, whose help lists what there is."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
 
     def format_help(self) -> str:
         text = super().format_help()

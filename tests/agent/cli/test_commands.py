@@ -83,7 +83,7 @@ BAD_FILES = {
 ERRORS = {
     "": "required: command",
     "walk": "invalid choice: 'walk'",
-    "run --bogus": "unrecognized arguments: --bogus",
+    "run --bogus": "unrecognized arguments: --bogus; dgx-telemetry run --help shows",
     "run --simulate-speed fast --simulate k40": "'fast' is not a number, expected a number above 0",
     "run --simulate-speed 0 --simulate k40": "'0' is out of range",
     "run --simulate-speed nan --simulate k40": "'nan' is out of range",
