@@ -33,6 +33,13 @@ MANY = 20_000.0
 LAUNCHING_CORES = 0.85
 """Cores that these then use at least: forward and backward pass hand over to each other."""
 
+SLEEPS = 0.5
+"""Part of the time for which the GPU is inactive that a launching thread sleeps for at most: one
+that sleeps for as long as the GPU rests waits too, and not for its own launches."""
+
+LEAST_SLEEP = 0.02
+"""Share of the time below which CPU time, counted in ticks of 10 ms, shows no sleep."""
+
 
 def launch_rate(e: Evidence) -> float | None:
     """Kernels launched a second, of the last seconds; None where PCIe is not read or carries more
@@ -60,6 +67,8 @@ def launches(e: Evidence) -> Found:
     if rate is not None and rate >= MANY:
         least = min(least, LAUNCHING_CORES)
     if not least <= e.launcher_cores <= limits.thread_most:
+        return NOTHING
+    if 1.0 - e.launcher_cores >= max(LEAST_SLEEP, SLEEPS * (1.0 - e.mean_activity)):
         return NOTHING
     cores = Figure("cores", e.launcher_cores, limits.thread_most, CORES)
     told = () if rate is None else (Figure("launches", rate, None, A_SECOND),)

@@ -50,6 +50,19 @@ def test_what_launching_takes_is_no_work() -> None:
     assert divided.found[HOST_THREAD].place == "launches.py:launches"
 
 
+@pytest.mark.parametrize(("active", "cause"), [(0.89, HOST_THREAD), (0.94, UNKNOWN)])
+def test_who_sleeps_for_as_long_as_the_gpu_rests_does_not_launch(
+    active: float, cause: Pair
+) -> None:
+    """A rank that sleeps for 5 % of its step, beside one that does not (two H200)."""
+    figures = {
+        **with_traffic(12.1e6, 52.5e6),
+        (activity.ACTIVITY, GPU): active,
+        (work.LAUNCHER_CORES, GPU): 0.95,
+    }
+    assert cause in divide_second(evidence(figures)).parts
+
+
 @pytest.mark.parametrize(
     ("rate", "cores", "found"), [(RATE, 0.87, True), (RATE, 0.84, False), (15e3, 0.87, False)]
 )

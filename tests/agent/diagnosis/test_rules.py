@@ -246,7 +246,10 @@ ROWS: dict[str, Row] = {
     ),
     "late by rests, asleep": Row(UNKNOWN, UNEXPLAINED, {**SOME, (ACTIVE, GPU): 0.89}, history=LATE),
     "at low power, and active": Row(
-        Cause.HOST_THREAD, FactKind.ONE_THREAD, {**ALONE, (ACTIVE, GPU): 0.98}, history=SPINS
+        Cause.HOST_THREAD,
+        FactKind.ONE_THREAD,
+        {**ALONE, (work.LAUNCHER_CORES, GPU): 1.0, (ACTIVE, GPU): 0.98},
+        history=SPINS,
     ),
     "one level of power": Row(
         Cause.HOST_THREAD,
