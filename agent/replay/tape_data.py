@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import sub
 from typing import NamedTuple, TypeGuard
 
 import pynvml
@@ -34,19 +35,24 @@ class TapedBuffer:
     taped: list[int] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
     values: list[int | float] = field(default_factory=list)
+    _delay: int | None = None  # us from a sample's timestamp to when the driver had it, on the tape
 
     def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
         """One batch, taped at `at`; raises ValueError where it is older than what is there."""
         if any(later < earlier for earlier, later in pairwise([*self.stamps[-1:], *stamps])):
             raise ValueError("samples are not in the order of time")
-        self.kind = kind
+        self.kind, self._delay = kind, None
         self.taped += [at] * len(stamps)
         self.stamps += stamps
         self.values += values
 
     def newer(self, last_seen: int, now: int) -> list[tuple[int, int | float]]:
-        """Samples after `last_seen` that were taped by `now`."""
-        window = slice(bisect_right(self.stamps, last_seen), bisect_right(self.taped, now))
+        """Samples after `last_seen` that the driver had by `now`, also where nobody asked for them
+        until later: how often a reading comes is not the tape's to say."""
+        if self._delay is None:
+            self._delay = min(map(sub, (at * 1000 for at in self.taped), self.stamps), default=0)
+        had = bisect_right(self.stamps, now * 1000 - self._delay)
+        window = slice(bisect_right(self.stamps, last_seen), had)
         return list(zip(self.stamps[window], self.values[window], strict=True))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.replay.tape import Tape, TapePlayer, TapeRecorder
+from agent.replay.tape_data import TapedBuffer
 from tests.support.frozen_clock import FrozenClock
 from tests.support.tape_lines import lines_of
 from tests.support.taped_machine import (
@@ -277,3 +278,15 @@ def test_a_minute_of_eight_gpus_is_small(tmp_path: Path) -> None:
     path = tmp_path / "x.tape"
     record(path, ticks=60, count=8)
     assert path.stat().st_size < 400_000
+
+
+def test_a_buffer_gives_each_sample_when_the_driver_had_it() -> None:
+    """A tape whose readings came each 5 s answers readings of each second."""
+    buffer = TapedBuffer()
+    stamps = [1_000_000 * n for n in range(11)]
+    buffer.extend(5_250, 1, stamps[:6], [0.0] * 6)
+    buffer.extend(10_250, 1, stamps[6:], [100.0] * 5)
+    assert [stamp for stamp, _ in buffer.newer(5_000_000, 7_250)] == stamps[6:8]
+    assert buffer.newer(7_000_000, 8_249) == []
+    assert [stamp for stamp, _ in buffer.newer(-1, 10_250)] == stamps
+    assert TapedBuffer().newer(0, 10) == []
