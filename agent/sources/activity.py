@@ -1,6 +1,7 @@
 """GPU activity: from GPM where there is one, else from the driver's 5 Hz utilisation samples."""
 
 from collections.abc import Iterator
+from math import inf
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
 from agent.hardware.device import NvmlDevice
@@ -103,6 +104,7 @@ class ActivityFromBuffer:
         self._device = device
         self._buffer = SampleBuffer(device, UTILISATION_SAMPLES)
         self._seconds = 0.0
+        self._activity, self._at = 0.0, -inf  # of the latest samples
         self._buffer.take()  # sets the mark, and raises where there is no buffer
 
     def read(self, out: Out) -> None:
@@ -110,7 +112,11 @@ class ActivityFromBuffer:
         observed = sum(sample.seconds for sample in samples)
         active = sum(sample.value / 100 * sample.seconds for sample in samples)
         self._seconds += active
-        out.add(ACTIVITY, active / observed if observed else utilization(self._device))
+        if observed:
+            self._activity, self._at = active / observed, out.at
+        elif out.at - self._at > intervals.UTILISATION_IDLE:
+            self._activity = utilization(self._device)
+        out.add(ACTIVITY, self._activity)
         out.add(ACTIVE_SECONDS, self._seconds)
         without_gpm(out)
 
@@ -148,8 +154,12 @@ def _without_gpm(gpu_context: GpuContext) -> Read:
             raise
         gauge_ = ActivityFromGauge(gpu_context.device)
         return gpu_context.read("activity", "gauge", ALL, gauge_.read, intervals.TICK)
-    every = intervals.UTILISATION_BUFFER
-    return gpu_context.read("activity", "buffer", ALL, buffer.read, every, run_on_wake=True)
+
+    def interval() -> float:
+        busy = gpu_context.device.has_processes
+        return intervals.UTILISATION_BUSY if busy else intervals.UTILISATION_IDLE
+
+    return gpu_context.read("activity", "buffer", ALL, buffer.read, interval, run_on_wake=True)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:

@@ -66,6 +66,20 @@ def test_the_utilisation_buffer_gives_a_duty_cycle_its_share() -> None:
     assert 0.2 <= bench.values(activity.ACTIVITY)["0", "GPU-0"] <= 0.4
 
 
+@pytest.mark.parametrize(("pids", "seen"), [([77], True), ([], False)])
+def test_activity_is_that_of_the_last_second_while_somebody_is_there(
+    pids: list[int], seen: bool
+) -> None:
+    """Read each 5 s, a change was told up to 5 s late, and of each GPU at another moment."""
+    bench = GpuBench(gpus=1)
+    gpu = bench.nvml.gpus[0]
+    gpu.answers["ComputeRunningProcesses"] = [SimpleNamespace(pid=pid) for pid in pids]
+    bench.run(11)
+    gpu.duty = 1.0
+    bench.run(2)
+    assert (bench.values(activity.ACTIVITY)["0", "GPU-0"] == 1.0) is seen
+
+
 def test_without_the_buffer_the_gauge_is_integrated() -> None:
     bench = GpuBench(gpus=1)
     bench.nvml.gpus[0].errors["Samples"] = NOT_SUPPORTED
