@@ -48,6 +48,18 @@ LEAST_TRANSFER = 0.01
 LEAST_WAIT = 0.03
 """Share of a second below which ranks are taken to be even."""
 
+LEAST_EXPOSED = 0.05
+"""Share of a second in transfers that power samples can show without GPM."""
+
+RARE = 0.20
+"""Share of the samples up to which a lower level is too rare to be told from what work varies by;
+one that is not says itself how much of the time it takes."""
+
+DIP = 0.78
+"""The lowest power samples over the others, below which a GPU does not work meanwhile. On H200s
+0.48 to 0.75 where transfers stand alone for 10 ms or longer, 0.81 to 0.96 where they are shorter or
+go beside work."""
+
 DIFFERENT_WORK = 0.15
 """Difference of the useful share by DRAM and by tensor activity, above which two ranks do not do
 the same."""
@@ -105,7 +117,9 @@ def not_computing(second: ActiveSecond) -> float:
     if second.power is not None and second.power.distinct:
         inactive = 1.0 - second.activity
         at_lower_power = min(second.activity, max(0.0, second.power.lower_share - inactive))
-    if second.sm is None or not second.activity:
+    if second.sm is None:
+        return max(at_lower_power, _transfers_in_dips(second))
+    if not second.activity:
         return at_lower_power
     most = max(0.0, second.activity - second.sm) / (1.0 - MOST_SPINNING_SM)
     at_lower_power = min(at_lower_power, most)
@@ -115,6 +129,18 @@ def not_computing(second: ActiveSecond) -> float:
     share = (working - second.sm / second.activity) / (working - TRANSFERRING_SM)
     exposed = second.activity * min(1.0, max(0.0, share))
     return max(at_lower_power, min(exposed, second.payload / TRANSFER_RATE))
+
+
+def _transfers_in_dips(second: ActiveSecond) -> float:
+    """Without GPM: the time that the payload takes at most, where the lowest power samples, as many
+    as that, lie clearly below the others; beside work they do not."""
+    exposed = min(1.0, (second.payload or 0.0) / TRANSFER_RATE)
+    if exposed < LEAST_EXPOSED or second.power is None:
+        return 0.0
+    if second.power.distinct and exposed > RARE:
+        return 0.0
+    depth = second.power.depth(exposed, 1.0 - second.activity)
+    return exposed if depth is not None and depth < DIP else 0.0
 
 
 def only_spins(second: ActiveSecond) -> bool:

@@ -156,7 +156,7 @@ def _with_work(e: Evidence) -> Division:
 
 def _with_copies(e: Evidence, active: float, copies: Found) -> Division:
     pair = State.STARVED, Cause.PCIE
-    lost = 1.0 - active if e.quality is SignalQuality.GPM else _at_lower_power(e)
+    lost = 1.0 - active if e.quality is SignalQuality.GPM else _between_bursts(e)
     found = {pair: Grounds(host_copies, copies), BUSY: own_work(e)}
     return Division({pair: lost, BUSY: 1.0 - lost}, found)
 
@@ -270,17 +270,17 @@ def host_copies(e: Evidence) -> Found:
         return Fact(FactKind.UPLINK_FULL, figures, (uplink.device,)), _work(e)
     if e.share_of_slot(wire) < e.context.saturation("pcie"):
         without_gpm = e.quality is SignalQuality.NVML
-        return pageable(e, _at_lower_power(e)) if without_gpm else ()
+        return pageable(e, _between_bursts(e)) if without_gpm else ()
     out = wire.direction == "transmit"
     kind = FactKind.COPIES_FROM_GPU if out else FactKind.COPIES_TO_GPU
     return Fact(kind, (traffic("traffic", wire.ratio, wire.limit),)), _work(e)
 
 
-def _at_lower_power(e: Evidence) -> float:
-    """Share of the time that power stands at the lower of two levels; all of it where it has one
-    level."""
+def _between_bursts(e: Evidence) -> float:
+    """Share of the time that a GPU rests or copies between bursts of work, by its power; all of it
+    where its power has one level."""
     levels = e.history.power
-    return levels.lower_share if levels is not None and levels.distinct else 1.0
+    return levels.between_bursts if levels is not None and levels.distinct else 1.0
 
 
 def communicates(e: Evidence) -> tuple[Pair, Found]:

@@ -7,7 +7,7 @@ one broad level, whose lower part stays above 0.7 of the upper.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 
@@ -22,6 +22,9 @@ SHARPNESS = 0.70
 """Share of the variance, at least, that two levels must explain."""
 
 
+HIGHEST = 0.97
+"""The quantile of the samples at which a GPU works throughout, where it works in bursts."""
+
 TOLERANCE = 0.025
 """Seconds between two samples of the same moment: GPUs are sampled 20 ms apart, not together."""
 
@@ -31,12 +34,28 @@ class PowerLevels:
     """Two levels of power (W), and the share of the time spent at the lower one, 0-1.
 
     `distinct` says whether they are two: otherwise the samples are one level, cut in the middle.
+    `between_bursts` is the share below the middle of the lower level and the highest samples: the
+    mean of the upper level counts samples that bursts of 20 ms or less fill in part.
     """
 
     lower: float
     upper: float
     lower_share: float
     distinct: bool
+    between_bursts: float = 0.0
+    sums: Sequence[float] = field(default=(0.0,), repr=False, compare=False)
+    """Of the samples in order of size: none of them, the least, the two least, and so on."""
+
+    def depth(self, share: float, rests: float) -> float | None:
+        """The mean of this share of the samples, the lowest but for those of the rests, over the
+        median of those above; None where these or those are none."""
+        count = len(self.sums) - 1
+        start, end = round(rests * count), round((rests + share) * count)
+        if not start < end < count:
+            return None
+        middle = (end + count) // 2
+        mean = (self.sums[end] - self.sums[start]) / (end - start)
+        return mean / (self.sums[middle + 1] - self.sums[middle])
 
     @property
     def middle(self) -> float:
@@ -93,4 +112,5 @@ def power_levels(watts: Sequence[float]) -> PowerLevels | None:
     variance = sum(map(mul, ordered, ordered)) / count - mean**2
     explained = share * (1 - share) * (upper - lower) ** 2
     distinct = lower <= APART * upper and explained >= SHARPNESS * variance
-    return PowerLevels(lower, upper, share, distinct)
+    between = bisect_left(ordered, (lower + ordered[int(HIGHEST * count)]) / 2) / count
+    return PowerLevels(lower, upper, share, distinct, between, sums)

@@ -1,5 +1,6 @@
 """How the active share divides, by figures that were measured on H100s and H200s."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from agent.diagnosis.active_share import (
     not_computing,
     only_spins,
 )
-from agent.diagnosis.power_levels import PowerLevels
+from agent.diagnosis.power_levels import PowerLevels, power_levels
 from agent.model import GpuKey
 
 PEER = GpuKey(1, "GPU-1")
@@ -180,3 +181,30 @@ def test_exposed_communication_that_power_shows_unevenly_names_nobody(apart: flo
     one = ActiveSecond(1.0, payload=0.27, sent=0.27, power=PowerLevels(296, 750, 0.39, True))
     other = replace(one, power=PowerLevels(296, 750, 0.39 + apart, True))
     assert divide(one, {PEER: other}).waits_for is None
+
+
+def without_gpm(payload: float, watts: list[float], activity: float = 1.0) -> ActiveSecond:
+    """A GPU whose utilisation counts transfers; `payload` over the limit."""
+    return ActiveSecond(activity, payload=payload, sent=payload, power=power_levels(watts))
+
+
+def dipping(share: float, low: float, rests: float = 0.0) -> list[float]:
+    """300 samples around 600 W, some of them at `low`, and some at rest."""
+    dice = random.Random(7)
+    levels = [125.0] * round(300 * rests) + [low] * round(300 * share)
+    return [dice.gauss(w, 20) for w in levels + [600.0] * (300 - len(levels))]
+
+
+@pytest.mark.parametrize(("low", "told"), [(300, 0.1), (420, 0.1), (540, 0.0), (600, 0.0)])
+@pytest.mark.parametrize("rests", [0.0, 0.25])
+def test_without_gpm_transfers_show_in_dips_of_power(low: float, told: float, rests: float) -> None:
+    """A tenth of the time, for 10 ms or longer each (0.58 and 0.73 measured); beside work none."""
+    mine = without_gpm(0.05, dipping(0.1, low, rests), 1.0 - rests)
+    found = divide(mine, {PEER: mine})
+    assert found.communicating == pytest.approx(told, abs=0.02)
+    assert found.waiting == pytest.approx(0.0, abs=0.03)
+
+
+def test_without_gpm_a_lower_level_that_is_not_rare_tells_its_own_time() -> None:
+    mine = without_gpm(0.33, dipping(0.5, 250))
+    assert divide(mine, {PEER: mine}).communicating == pytest.approx(0.5, abs=0.02)

@@ -188,7 +188,7 @@ ROWS: dict[str, Row] = {
         },
         {
             "wires": {TO_GPU: (0.11, 63e9)},
-            "history": GpuHistory(power=PowerLevels(130, 600, 0.83, distinct=True)),
+            "history": GpuHistory(power=PowerLevels(130, 600, 0.75, True, between_bursts=0.83)),
         },
     ),
     "all-reduce": (

@@ -70,6 +70,31 @@ def test_the_order_of_samples_is_of_no_account() -> None:
     assert power_levels(watts) == power_levels(watts[::-1])
 
 
+def test_short_bursts_are_not_counted_longer_than_they_are() -> None:
+    """14 ms of work each 74 ms; power follows within 6 ms, and never comes to rest at a level."""
+    watts, each_millisecond = 130.0, []
+    for n in range(6000):
+        watts += ((650.0 if n % 74 < 14 else 130.0) - watts) / 6
+        each_millisecond.append(watts)
+    found = power_levels(each_millisecond[::20])
+    assert found is not None
+    assert found.lower_share < 0.79, "the mean of the upper level is low, and so is the cut"
+    assert found.between_bursts == pytest.approx(60 / 74, abs=0.01)
+
+
+@pytest.mark.parametrize(("low", "rests"), [(0.10, 0.0), (0.10, 0.25), (0.3, 0.0)])
+def test_how_low_the_lowest_samples_lie_beside_the_others(low: float, rests: float) -> None:
+    count = [round(300 * share) for share in (rests, low)]
+    watts = [*[120.0] * count[0], *[300.0] * count[1]]
+    watts += [600.0] * (300 - len(watts))
+    found = power_levels(watts)
+    assert found is not None
+    assert found.depth(low, rests) == pytest.approx(0.5)
+    assert found.depth(low + rests, 0.0) == pytest.approx(0.5 if not rests else 0.286, abs=0.001)
+    assert found.depth(0.0, rests) is None
+    assert found.depth(1.0, rests) is None
+
+
 def square(phase: float, seconds: float = 6.0) -> list[tuple[float, float]]:
     """Samples 20 ms apart of steps of 0.1 s that are at low power for 0.4 of the time."""
     count = round(seconds / 0.02)
