@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from agent.diagnosis.advice import SUMMARIES
+from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.diagnosis.findings import FindingKind
 from agent.limits.resolution import PathKey
 from agent.model import Cause, Finding, Metric, Pair, Severity, State, consecutive
@@ -56,6 +56,8 @@ class GpuSummary(NamedTuple):
     lost: bool = False
     settling: bool = False  # it does something else since a moment ago: `pair` is of before
     share: float | None = None  # of the last seconds that went to `pair`
+    beside: tuple[Pair, float] | None = None
+    """What costs a GPU that works most, and how much of the last seconds; None if not worth it."""
 
 
 class PathFullness(NamedTuple):
@@ -100,7 +102,9 @@ def action(facts: HeadlineFacts, gpus: Sequence[Mapping[str, Any]]) -> str:
     found = next((remedy(f).action for f in facts.findings if _counts(f, facts)), "")
     costly = [gpu for gpu in gpus if gpu["advice"] and not gpu["lost"]]
     costly.sort(key=lambda gpu: -sum(gpu["state"] == other["state"] for other in costly))
-    return lost or found or next((gpu["advice"] for gpu in costly), "")
+    beside = _beside(facts.gpus)
+    of_work = "" if beside is None else ADVICE.get(beside[0], "")
+    return lost or found or next((gpu["advice"] for gpu in costly), of_work)
 
 
 def _level(facts: HeadlineFacts) -> str:
@@ -109,10 +113,11 @@ def _level(facts: HeadlineFacts) -> str:
         return UNKNOWN
     waits = any(state is State.COMMUNICATING for state, _ in pairs)
     full = any(f.saturated and f.path_direction.key.path != "hbm" for f in facts.full)
-    return COSTLY if any(map(_costs, pairs)) or (waits and full) else GOOD
+    return COSTLY if any(map(costs, pairs)) or (waits and full) else GOOD
 
 
-def _costs(pair: Pair) -> bool:
+def costs(pair: Pair) -> bool:
+    """Whether a GPU in this state does not do the work that it could."""
     return pair[0] in SEVERITY
 
 
@@ -168,9 +173,28 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[str]:
         hung = pair is not None and pair[0] is State.HUNG
         waits = _waits(facts.waited_for) * hung
         yield f"{who}{' is' * (who == ONLY and pair is not None)} {_words(pair, gpus)}{waits}"
+    beside = _beside(facts.gpus)
+    if beside is not None:
+        pair, share, gpus = beside
+        who, are = _gpus_named(gpus, facts.gpus), "is" if len(gpus) == 1 else "are"
+        yield f"{100 * share:.0f} % of the time {who} {are} {SUMMARIES[pair]}"
+        return
     known = [pair for pair, _ in groups if pair]
     if known and (telling := _telling(facts.full, known[0], broken=broken)):
         yield telling
+
+
+def _beside(gpus: Iterable[GpuSummary]) -> tuple[Pair, float, list[GpuSummary]] | None:
+    """What costs the GPUs that work most of all, their mean share of it, and which GPUs."""
+    by_pair: dict[Pair, list[tuple[float, GpuSummary]]] = {}
+    for gpu in gpus:
+        if gpu.beside is not None and not gpu.settling:
+            by_pair.setdefault(gpu.beside[0], []).append((gpu.beside[1], gpu))
+    if not by_pair:
+        return None
+    pair = max(by_pair, key=lambda pair: sum(share for share, _ in by_pair[pair]))
+    shares, costly = zip(*by_pair[pair], strict=True)
+    return pair, sum(shares) / len(shares), list(costly)
 
 
 def _waits(names: Sequence[str]) -> str:
@@ -188,9 +212,9 @@ def _groups(gpus: Sequence[GpuSummary]) -> list[tuple[Pair | None, list[GpuSumma
 
 def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, int, int]:
     pair, gpus = group
-    costs = pair is not None and _costs(pair)
-    rank = SEVERITY.index(pair[0]) if pair and costs else 0
-    return not costs, -len(gpus), rank
+    costly = pair is not None and costs(pair)
+    rank = SEVERITY.index(pair[0]) if pair and costly else 0
+    return not costly, -len(gpus), rank
 
 
 def _words(pair: Pair | None, gpus: Sequence[GpuSummary]) -> str:
@@ -223,7 +247,7 @@ def _telling(full: Iterable[PathFullness], pair: Pair, *, broken: bool) -> str:
     paths = sorted(full, key=lambda f: f.ratio / f.path_direction.threshold, reverse=True)
     named = PATH_OF.get(pair[1])
     of_verdict = [f for f in paths if f.path_direction.key.path == named]
-    others = [f for f in paths if f.saturated or not (broken or _costs(pair))]
+    others = [f for f in paths if f.saturated or not (broken or costs(pair))]
     chosen = next(iter(of_verdict or others), None)
     if chosen is None or chosen.ratio < WORTH_TELLING:
         return ""

@@ -36,6 +36,7 @@ class PageState:
         self._snapshot = Snapshot(-1, 0.0, 0.0)
         self._hot: list[bool] = []
         self._announced: dict[GpuKey, Pair] = {}  # by the headline
+        self._beside: set[GpuKey] = set()  # of which it told what they lose though they work
         self._silent = False
         self._began: float | None = None  # when the host did, on the agent's clock
         self._machine: Document = {}
@@ -183,12 +184,28 @@ class PageState:
         if before and tiles.settles(verdict, now):
             return headline.GpuSummary(gpu.index, before, settling=True)
         self._announced[gpu] = pair = _worth_telling(verdict)
-        share = verdict.shares.get(pair)
-        return headline.GpuSummary(gpu.index, pair, now - verdict.since, share=share)
+        share, beside = verdict.shares.get(pair), None
+        if not headline.costs(pair):
+            beside = _costly(verdict, BESIDE_UNTIL if gpu in self._beside else BESIDE_FROM)
+        (self._beside.add if beside else self._beside.discard)(gpu)
+        lasted = now - verdict.since
+        return headline.GpuSummary(gpu.index, pair, lasted, share=share, beside=beside)
 
 
 COSTS = 0.25
 """Share of the time that low clocks take, from which they are told though work takes more."""
+
+
+BESIDE_FROM, BESIDE_UNTIL = 0.10, 0.05
+"""Share of the time that a GPU at work loses to one cause, from which the headline tells it, and
+below which it no longer does."""
+
+
+def _costly(verdict: Verdict, least: float) -> tuple[Pair, float] | None:
+    """What costs most of the time, and how much."""
+    lost = [(share, pair) for pair, share in verdict.shares.items() if headline.costs(pair)]
+    share, pair = max(lost, default=(0.0, verdict.pair))
+    return (pair, share) if share >= least else None
 
 
 def _worth_telling(verdict: Verdict) -> Pair:

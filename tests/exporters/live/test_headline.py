@@ -8,7 +8,7 @@ from agent.diagnosis.findings import FindingKind
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Cause, Figure, Finding, GpuKey, Pair, Severity, State
 from agent.sources import xid
-from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, headline
+from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, action, headline
 from exporters.live.paths import PathDirection
 from tests.support.live_machines import watched
 
@@ -184,6 +184,33 @@ LEVELS = [
 @pytest.mark.parametrize(("sentence", "level"), [*zip(TOLD, LEVELS, strict=True)])
 def test_what_no_scenario_plays_is_said_too(sentence: str, level: str) -> None:
     assert headline(TOLD[sentence]) == (level, sentence)
+
+
+def test_what_gpus_at_work_lose_is_said_before_what_is_full() -> None:
+    peer: Pair = (State.STARVED, Cause.PEER)
+    lose = [GpuSummary(n, BUSY, beside=(peer, 0.10 + n / 100)) for n in range(3)]
+    late = GpuSummary(3, BUSY, beside=((State.STARVED, Cause.CPU), 0.12))
+    facts = HeadlineFacts(gpus=[*lose, late], full=[full("disk", "md0", 0.5)])
+    sentence = "4 GPUs busy; 11 % of the time GPUs 0-2 are starved by a slow peer"
+    assert headline(facts) == ("good", sentence)
+    assert action(facts, []).startswith("Look at the GPU that it waits for")
+    alone = HeadlineFacts(gpus=[late._replace(number=0)])
+    assert headline(alone)[1] == "The GPU is busy; 12 % of the time the GPU is starved by the CPU"
+    settling = HeadlineFacts(gpus=[one._replace(settling=True) for one in lose])
+    assert headline(settling)[1] == "3 GPUs busy until now, settling"
+
+
+def test_a_late_rank_is_said_though_every_gpu_is_busy() -> None:
+    machine = watched("dgx-h200:late-rank").run(60)
+    frame = machine.frame()
+    assert re.fullmatch(
+        r"8 GPUs busy; 1\d % of the time GPUs 0 and 2-7 are starved by a slow peer",
+        frame["headline"],
+    )
+    assert frame["level"] == "good"
+    assert frame["action"].startswith("Look at the GPU that it waits for")
+    machine.bench.machine.set_scenario("training")
+    assert machine.run(60).frame()["headline"].startswith("8 GPUs busy; HBM at")
 
 
 def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
