@@ -113,11 +113,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         content = in_time(partial(read_regular, path, LARGEST))
         return _parsed(content.decode())
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        message = f"{path}: cannot be read: {error.strerror}, expected a TOML file"
+        raise ConfigError(message) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text, expected a TOML file") from error
     except (ValueError, RecursionError) as error:  # its own errors, or Python's limits
-        raise ConfigError(f"{path}: is not valid TOML: {error}") from error
+        why = " ".join(str(error).split())
+        raise ConfigError(f"{path}: is not valid TOML: {why}, expected a TOML file") from error
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -11,8 +11,11 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from agent.config.configuration import ConfigError, read_toml
 from agent.config.decoding import Mismatch, decode, fields_of
+from agent.config.regular_file import in_time
 from agent.specs.recognition import Specs
 from agent.specs.schema import SheetFile
 from agent.specs.sheets import (
@@ -38,6 +41,8 @@ __all__ = [
 ]
 
 SUFFIX = ".toml"
+MOST_SHEETS = 256
+"""Files of a directory of the user's own."""
 
 
 def load(extra: Path | None = None) -> Specs:
@@ -74,40 +79,36 @@ Found = tuple[str, str, SheetFile]
 def _shipped() -> tuple[Found, ...]:
     sheets = [entry for entry in files(__name__).iterdir() if entry.name.endswith(SUFFIX)]
     return tuple(
-        (entry.name.removesuffix(SUFFIX), entry.name, _sheet(entry.name, entry.read_bytes()))
+        (
+            entry.name.removesuffix(SUFFIX),
+            entry.name,
+            _sheet(entry.name, tomllib.loads(entry.read_text(encoding="utf-8"))),
+        )
         for entry in sorted(sheets, key=lambda entry: entry.name)
     )
 
 
 def _own(directory: Path) -> Iterator[Found]:
     try:
-        entries = sorted(directory.iterdir())
-    except OSError as error:
-        why = error.strerror or error
+        entries = sorted(in_time(lambda: list(directory.iterdir())))
+    except (OSError, ValueError) as error:  # ValueError: no folder can have this name
+        why = getattr(error, "strerror", None) or error
         message = f"{directory}: cannot be listed ({why}), expected a directory of TOML files."
         raise SpecError(message) from error
     sheets = [p for p in entries if p.suffix == SUFFIX and not p.name.startswith(".")]
-    if not sheets:
-        raise SpecError(f"{directory}: holds no *{SUFFIX}, expected spec sheets.")
+    if not 0 < len(sheets) <= MOST_SHEETS:
+        expected = f"expected spec sheets, {MOST_SHEETS} at most"
+        raise SpecError(f"{directory}: holds {len(sheets) or 'no'} *{SUFFIX}, {expected}.")
     for path in sheets:
-        yield path.stem, str(path), _sheet(str(path), _read(path))
+        try:
+            content = read_toml(path)
+        except ConfigError as wrong:
+            raise SpecError(f"{wrong}.") from wrong
+        yield path.stem, str(path), _sheet(str(path), content)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        why = error.strerror or error
-        raise SpecError(f"{path}: cannot be read ({why}), expected a TOML file.") from error
-
-
-def _sheet(file: str, raw: bytes) -> SheetFile:
+def _sheet(file: str, content: dict[str, Any]) -> SheetFile:
     """What stands in one file; `file` is its name in messages."""
-    try:
-        content = tomllib.loads(raw.decode())
-    except (ValueError, RecursionError) as error:
-        why = " ".join(str(error).split())
-        raise SpecError(f"{file}: is not readable ({why}), expected TOML in UTF-8.") from error
     if not content:
         raise SpecError(f"{file}: is empty, expected a table of {', '.join(fields_of(SheetFile))}.")
     for table in content.values():

@@ -1,5 +1,6 @@
 """Files of spec sheets: a user's own, bad ones, and that the shipped ones are all read."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,27 @@ def test_a_users_threshold_leaves_the_others(tmp_path: Path) -> None:
     assert {path: specs.threshold(path) for path in before} == before | {"disk": 0.5}
 
 
+@pytest.mark.parametrize("name", ["\0", "a" * 5000, "half \udc80 a character"])
+def test_a_directory_that_cannot_be_is_told(name: str) -> None:
+    with pytest.raises(SpecError, match="expected a directory of TOML files"):
+        load(Path(name))
+
+
+def test_what_a_users_directory_holds_is_bounded(tmp_path: Path) -> None:
+    """A pipe would wait for a writer, and the parser may take a gigabyte for a megabyte."""
+    os.mkfifo(tmp_path / "a.toml")
+    with pytest.raises(SpecError, match=r"a\.toml: cannot be read: it is not a regular file"):
+        load(tmp_path)
+    (tmp_path / "a.toml").unlink()
+    (tmp_path / "a.toml").write_text("#" * 70_000)
+    with pytest.raises(SpecError, match=r"a\.toml: cannot be read: it has more than 65536 bytes"):
+        load(tmp_path)
+    for number in range(300):
+        (tmp_path / f"{number}.toml").touch()
+    with pytest.raises(SpecError, match=r"holds 301 \*\.toml, expected spec sheets, 256 at most"):
+        load(tmp_path)
+
+
 def test_other_files_in_a_users_directory_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("no TOML")
     (tmp_path / ".half-written.toml").write_text("no TOML")
@@ -120,9 +142,9 @@ DISK = OWN_SYSTEM.replace("our-gpu", "k40")
 GPU = OWN_GPU
 
 BAD = (
-    ("title = ", "is not readable"),
+    ("title = ", "is not valid TOML"),
     ("", "is empty, expected a table of system, gpu, thresholds"),
-    ("a = " + "[" * 5000, "is not readable"),
+    ("a = " + "[" * 5000, "is not valid TOML"),
     ('[sytem]\ntitle = "A box"', "sytem is not a known key, expected one of system, gpu"),
     ("system = 1", "system is 1, expected a table"),
     (SYSTEM, "system.gpu_count is missing, expected a table"),
@@ -144,7 +166,7 @@ BAD = (
     (SYSTEM + TWO.replace("2", "nan"), "gpu_count.value is nan"),
     (SYSTEM + TWO.replace("2", "inf"), "gpu_count.value is inf"),
     (SYSTEM + TWO.replace("2", "9" * 400), "gpu_count.value is 9999"),
-    (SYSTEM + TWO.replace("2", "9" * 5000), "is not readable"),
+    (SYSTEM + TWO.replace("2", "9" * 5000), "is not valid TOML"),
     (SYSTEM + TWO.replace('"GPUs"', '"furlongs"'), "unit is 'furlongs', expected GPUs"),
     (SYSTEM + TWO.replace('unit = "GPUs", ', ""), "gpu_count.unit is missing, expected GPUs"),
     (SYSTEM + TWO.replace(', source = "counted"', ""), "gpu_count.source is missing"),
@@ -204,7 +226,7 @@ def test_a_bad_file_is_told_in_one_sentence(tmp_path: Path, text: str, error: st
 
 def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SpecError, match=r"bad\.toml: is not readable") as told:
+    with pytest.raises(SpecError, match=r"bad\.toml: is not UTF-8 text") as told:
         load(tmp_path)
     assert one_sentence(str(told.value))
 
