@@ -99,8 +99,12 @@ def test_who_listens_wide_and_unguarded_is_warned_once(
     assert "".join(agent.said).count("event=listening_unguarded") == warns
 
 
-@pytest.mark.parametrize("key", ["config", "web.config.file"])
-def test_a_file_that_is_not_regular_ends_the_start_in_one_sentence(folder: Path, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "ending"), [("config", ", expected a TOML file"), ("web.config.file", "")]
+)
+def test_a_file_that_is_not_regular_ends_the_start_in_one_sentence(
+    folder: Path, key: str, ending: str
+) -> None:
     os.mkfifo(folder / "fifo")
     done = subprocess.run(
         [sys.executable, "-m", *RUN, "127.0.0.1:0", f"--{key}", str(folder / "fifo")],
@@ -112,7 +116,7 @@ def test_a_file_that_is_not_regular_ends_the_start_in_one_sentence(folder: Path,
         timeout=60,
     )
     assert done.returncode == 2
-    assert done.stderr.endswith("/fifo: cannot be read: it is not a regular file\n")
+    assert done.stderr.endswith(f"/fifo: cannot be read: it is not a regular file{ending}\n")
     assert done.stderr.count("\n") == 1
 
 
