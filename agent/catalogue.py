@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from agent.diagnosis import accounting, job_watch, pulses
 from agent.limits import paths
 from agent.model import Kind, Metric
-from agent.polling import health
+from agent.sources import agent_health
 from agent.sources.table import SOURCES, declared
 
 NAME = re.compile(r"dgx_[a-z0-9]+(_[a-z0-9]+)+")
@@ -29,5 +29,5 @@ def catalogue(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
     return found
 
 
-METRICS = catalogue(declared((*SOURCES, paths, pulses, accounting, job_watch, health)))
+METRICS = catalogue(declared((*SOURCES, paths, pulses, accounting, job_watch, agent_health)))
 EXPORTED = tuple(metric for metric in METRICS.values() if metric.kind is not Kind.INTERNAL)

@@ -1,8 +1,8 @@
 """Alerts for whoever runs the monitoring: missing data is news too."""
 
 from agent.model import Reason
-from agent.polling.health import ABSENT_VALUES, CLOCK_STEPS, CONFIG_OK, LAST_TICK, SOURCE_UP
 from agent.sources import system
+from agent.sources.agent_health import ABSENT_VALUES, CLOCK_STEPS, CONFIG_OK, LAST_TICK, SOURCE_UP
 from alerts.model import Alert, Group
 from alerts.promql import NODE, increase, pick
 from alerts.spans import Terms

@@ -1,8 +1,8 @@
 """Alerts of fleets: nodes that are gone, a node slower than its like, the odd one out."""
 
 from agent.model import Metric, gauge
-from agent.polling.health import BUILD_INFO
 from agent.sources import activity, infiniband, temperature
+from agent.sources.agent_health import BUILD_INFO
 from alerts.agent import IN_SERVICE, JOB, UP
 from alerts.fleet_records import OWN_TIME, PLACE, median, of_job, several
 from alerts.model import Alert, Group, Recording

@@ -1,8 +1,8 @@
 """Alerts for those who look after the hardware: GPUs and their memory."""
 
 from agent.model import Metric, Reason
-from agent.polling.health import ABSENT_VALUES
 from agent.sources import ecc, system, temperature, xid
+from agent.sources.agent_health import ABSENT_VALUES
 from alerts.health import (
     ecc_growth,
     ecc_rising,

@@ -3,8 +3,8 @@ the owner adds) are kept everywhere."""
 
 from agent.diagnosis import accounting
 from agent.model import Kind, Metric
-from agent.polling.health import LAST_TICK
 from agent.sources import gpu, system
+from agent.sources.agent_health import LAST_TICK
 from alerts.model import Recording
 
 NODE = "instance, job"

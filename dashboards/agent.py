@@ -1,6 +1,6 @@
 """The agent itself: whether it answers, what it costs, which values are absent and why."""
 
-from agent.polling import health
+from agent.sources import agent_health
 from dashboards.board import Board, Json, Row
 from dashboards.colours import BAD, GOOD, NEUTRAL, SHORT
 from dashboards.kinds import graph, stat, words
@@ -44,7 +44,7 @@ ANSWER = Row(
             "Seconds since the last tick",
             "How old the agent's newest look at the machine is, by Prometheus' clock: a few "
             "seconds, plus the time since the last scrape.",
-            Value(f"time() - {select(health.LAST_TICK)}", "s"),
+            Value(f"time() - {select(agent_health.LAST_TICK)}", "s"),
             NEUTRAL,
             legend="{{instance}}",
             width=8,
@@ -52,8 +52,8 @@ ANSWER = Row(
         ),
         stat(
             "Configuration accepted",
-            health.CONFIG_OK.meaning,
-            now(health.CONFIG_OK),
+            agent_health.CONFIG_OK.meaning,
+            now(agent_health.CONFIG_OK),
             SHORT,
             legend="{{instance}}",
             fields=YES_OR_NO,
@@ -62,15 +62,15 @@ ANSWER = Row(
         ),
         graph(
             "Sources that do not answer",
-            f"Of how many agents. {health.SOURCE_UP.meaning}",
-            Query(counted(where(now(health.SOURCE_UP), "== 0"), ("source",)), "{{source}}"),
+            f"Of how many agents. {agent_health.SOURCE_UP.meaning}",
+            Query(counted(where(now(agent_health.SOURCE_UP), "== 0"), ("source",)), "{{source}}"),
             empty="while every source answers",
             height=7,
         ),
         table(
             "Sources",
-            f"{health.SOURCE_UP.meaning} Those that do not answer first.",
-            (Column("Up", smallest(now(health.SOURCE_UP), ("instance", "source")), SHORT),),
+            f"{agent_health.SOURCE_UP.meaning} Those that do not answer first.",
+            (Column("Up", smallest(now(agent_health.SOURCE_UP), ("instance", "source")), SHORT),),
             ascending=True,
             height=7,
         ),
@@ -88,8 +88,8 @@ COST = Row(
         ),
         graph(
             "CPU of reads",
-            health.READ_CPU_SECONDS.meaning,
-            Query(rate(health.READ_CPU_SECONDS, ("source",)), "{{source}}"),
+            agent_health.READ_CPU_SECONDS.meaning,
+            Query(rate(agent_health.READ_CPU_SECONDS, ("source",)), "{{source}}"),
             stacked=True,
             named=False,
             width=8,
@@ -97,7 +97,7 @@ COST = Row(
         graph(
             "Time in reads",
             "Share of time spent in the reads of each source.",
-            Query(rate(health.READ_SECONDS, ("source",)), "{{source}}"),
+            Query(rate(agent_health.READ_SECONDS, ("source",)), "{{source}}"),
             stacked=True,
             named=False,
             width=8,
@@ -130,13 +130,18 @@ ABSENT = Row(
             "Absent values by reason",
             "What the hardware or its driver refuses is unsupported for good; stalled and lost "
             "values are not.",
-            Query(total(now(health.ABSENT_VALUES), ("reason",)), "{{reason}}"),
+            Query(total(now(agent_health.ABSENT_VALUES), ("reason",)), "{{reason}}"),
             stacked=True,
         ),
         table(
             "Absent values",
-            health.ABSENT_VALUES.meaning.replace("`", ""),
-            (Column("Values", total(now(health.ABSENT_VALUES), ("instance", "metric", "reason"))),),
+            agent_health.ABSENT_VALUES.meaning.replace("`", ""),
+            (
+                Column(
+                    "Values",
+                    total(now(agent_health.ABSENT_VALUES), ("instance", "metric", "reason")),
+                ),
+            ),
             overrides=[wide("metric", 330)],
         ),
     ),
@@ -151,7 +156,7 @@ VERSIONS = Row(
             (
                 Column(
                     "Agents",
-                    counted(now(health.BUILD_INFO), ("instance", "version", "python")),
+                    counted(now(agent_health.BUILD_INFO), ("instance", "version", "python")),
                 ),
             ),
             hidden=("Value",),

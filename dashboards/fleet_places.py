@@ -1,8 +1,7 @@
 """The fleet by its places: racks, jobs over several nodes, what is in it and what that draws."""
 
 from agent.diagnosis import job_watch
-from agent.polling import health
-from agent.sources import gpu, system, workload
+from agent.sources import agent_health, gpu, system, workload
 from dashboards.board import Row
 from dashboards.colours import ANY, GOOD, WARNING, Step
 from dashboards.kinds import graph
@@ -102,7 +101,7 @@ INVENTORY = Row(
         table(
             "Versions of the agent",
             "Agents by version. More than one for six hours is told as an alert.",
-            (Column("Agents", counted(now(health.BUILD_INFO), ("version",))),),
+            (Column("Agents", counted(now(agent_health.BUILD_INFO), ("version",))),),
             width=10,
         ),
         graph(

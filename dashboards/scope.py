@@ -1,8 +1,8 @@
 """What boards share besides panels: their variables, and links that keep time and choice."""
 
 from agent.model import Metric
-from agent.polling.health import BUILD_INFO
 from agent.sources import gpu
+from agent.sources.agent_health import BUILD_INFO
 from dashboards.board import Board, Row, Variable
 from dashboards.queries import UP
 from dashboards.shares import PLACES_OF_FLEET, PLACES_OF_NODES, alerts

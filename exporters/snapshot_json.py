@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 
 from agent.diagnosis.accounting import LONGEST
 from agent.model import GPU_LABELS, Absence, Metric, Sample, Snapshot
-from agent.polling import health
 from agent.series import SampleStore
-from agent.sources import gpu, system
+from agent.sources import agent_health, gpu, system
 from exporters.words import finding_document, verdict_document, verdict_figures
 
 Entry = TypeVar("Entry", Sample, Absence)
@@ -20,9 +19,9 @@ Labels = dict[str, str]
 GPU_INFO = gpu.INFO.name
 SYSTEM_INFO = system.INFO.name
 SOURCE_KEYS = {
-    health.SOURCE_UP: "up",
-    health.READ_SECONDS: "read_seconds",
-    health.READ_CPU_SECONDS: "read_cpu_seconds",
+    agent_health.SOURCE_UP: "up",
+    agent_health.READ_SECONDS: "read_seconds",
+    agent_health.READ_CPU_SECONDS: "read_cpu_seconds",
 }
 """The metrics that describe a source, and what they are called in its entry."""
 
@@ -191,6 +190,6 @@ def sources_of(samples: SampleStore) -> list[Document]:
     entries: dict[str, Document] = {}
     for metric, key in SOURCE_KEYS.items():
         for (source,), value in samples.all(metric).items():
-            shown = bool(value) if metric is health.SOURCE_UP else value
+            shown = bool(value) if metric is agent_health.SOURCE_UP else value
             entries.setdefault(source, {"source": source})[key] = shown
     return [entries[name] for name in sorted(entries)]

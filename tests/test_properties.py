@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families as text
 
 from agent.catalogue import METRICS
 from agent.model import Reason
-from agent.polling.health import ABSENT_VALUES, SOURCE_UP
 from agent.sources import gpu, power
+from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
 from tests.support.machine_controls import lose, reload_driver, restore
 from tests.support.machines import OPENMETRICS, AgentBench, simulated
 

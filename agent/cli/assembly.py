@@ -29,7 +29,7 @@ from agent.polling.reads import PERMANENT, Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_watch import XidWatch
-from agent.sources import kernel_log, nccl, system, xid
+from agent.sources import agent_health, kernel_log, nccl, system, xid
 from agent.sources.options import HostOptions
 from agent.sources.table import gpu_reads, host_reads
 from agent.sources.workload import JobConfig
@@ -221,6 +221,7 @@ def _poller(
         read_costs=(gpus.read_costs, schedule.read_costs, known.read_costs),
         clock=clock,
         observers=seen.guarded(),
+        report_health=agent_health.reading,
     )
 
 

@@ -24,9 +24,9 @@ from agent.errors import printable
 from agent.hardware.kernel_log import RealKernelLog
 from agent.limits.paths import LIMIT, LIMIT_INFO
 from agent.model import Absence, Absent, Finding, Reason, Severity, Snapshot
-from agent.polling.health import SOURCE_UP
 from agent.series import SampleStore
 from agent.sources import chassis, power, system
+from agent.sources.agent_health import SOURCE_UP
 from agent.specs import SystemSpec
 from exporters.remedies import remedy
 from exporters.snapshot_json import document

@@ -8,7 +8,6 @@ from agent.limits import paths
 from agent.limits.resolution import PathKey
 from agent.limits.topology import StrayLinks, wiring
 from agent.model import Figure, Finding, GpuKey, Metric, Reason, Severity, Snapshot
-from agent.polling.health import SOURCE_UP
 from agent.series import SampleStore
 from agent.sources import (
     activity,
@@ -26,6 +25,7 @@ from agent.sources import (
     temperature,
     xid,
 )
+from agent.sources.agent_health import SOURCE_UP
 from agent.specs import SystemSpec, xids
 
 __all__ = ["FindingKind", "findings"]

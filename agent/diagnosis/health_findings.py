@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from agent.diagnosis.finding_kinds import FindingKind
 from agent.model import Figure, Finding, GpuKey, Severity
-from agent.polling.health import CLOCK_STEPS
 from agent.series import SampleStore
 from agent.sources import chassis_faults, disk_faults, ecc, fabric_service, kernel_log, nvlink
+from agent.sources.agent_health import CLOCK_STEPS
 
 MOST_ROWS, MOST_PAGES, NEAR = 512, 63, 0.8
 """What has a GPU replaced (DCGM 4.6), and the share of it that is told."""

@@ -9,8 +9,9 @@ from functools import partial
 from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.model import Failure, Reading, ReadKey, Snapshot
-from agent.polling import health, intervals
+from agent.polling import intervals
 from agent.polling.clock_steps import ClockSteps
+from agent.polling.health import HEALTH, AgentHealth, HealthReport, no_report, sources_up
 from agent.polling.observers import Observer
 from agent.polling.reads import ReadCosts
 from agent.polling.worker import Finished, Worker
@@ -45,6 +46,7 @@ class Poller:
     read_costs: Sequence[ReadCosts]
     clock: Clock
     observers: Sequence[Observer] = ()
+    report_health: HealthReport = no_report
     config_ok: Callable[[], bool] = lambda: True
     listeners: list[Listener] = field(default_factory=list)
     samples: SampleStore = field(default_factory=SampleStore)
@@ -168,13 +170,13 @@ class Poller:
     def _with_health(self, data: Snapshot) -> Snapshot:
         understood = {r.key: r for r in (observer.report(data) for observer in self.observers)}
         readings = {**data.readings, **understood}
-        up = health.sources_up(readings, self._stalled)
-        out = health.report(replace(data, readings=readings), up, self.read_costs)
-        out.add(health.CONFIG_OK, self.config_ok())
-        out.add(health.CLOCK_STEPS, self._clock_steps.count)
-        readings[health.HEALTH] = Reading(
-            health.HEALTH, data.at, intervals.TICK, tuple(out.samples)
+        health = AgentHealth(
+            sources_up=sources_up(readings, self._stalled),
+            read_costs=self.read_costs,
+            config_ok=self.config_ok(),
+            clock_steps=self._clock_steps.count,
         )
+        readings[HEALTH] = self.report_health(replace(data, readings=dict(readings)), health)
         return replace(data, readings=readings)
 
 

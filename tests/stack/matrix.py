@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
-from agent.polling.health import LAST_TICK
 from agent.simulator import parse
+from agent.sources.agent_health import LAST_TICK
 from tests.stack.daemons import monitoring
 from tests.stack.receivers import Inbox, webhook
 from tests.stack.running import eventually

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from agent.polling.health import ABSENT_VALUES, CLOCK_STEPS, CONFIG_OK, LAST_TICK, SOURCE_UP
 from agent.sources import system
+from agent.sources.agent_health import ABSENT_VALUES, CLOCK_STEPS, CONFIG_OK, LAST_TICK, SOURCE_UP
 from tests.support.alert_input import Case, Series, System, events, growing, named, steady
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.diagnosis.pulses import STEPS
-from agent.polling.health import BUILD_INFO
 from agent.sources import activity, infiniband, temperature
+from agent.sources.agent_health import BUILD_INFO
 from agent.sources.workload import JOB_INFO
 from tests.support.alert_input import (
     TARGET,

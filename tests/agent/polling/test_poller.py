@@ -15,21 +15,22 @@ import pytest
 
 from agent.model import GPU_LABELS, Metric, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling import intervals
-from agent.polling.health import (
-    ABSENT_VALUES,
-    CONFIG_OK,
-    HEALTH,
-    LAST_TICK,
-    READ_CPU_SECONDS,
-    READ_SECONDS,
-    SOURCE_UP,
-)
+from agent.polling.health import HEALTH
 from agent.polling.observers import GuardedObserver
 from agent.polling.poller import STALL, TURN_SHARE, Poller
 from agent.polling.reads import Out, Read, ReadCosts, fixed
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
+from agent.sources.agent_health import (
+    ABSENT_VALUES,
+    CONFIG_OK,
+    LAST_TICK,
+    READ_CPU_SECONDS,
+    READ_SECONDS,
+    SOURCE_UP,
+    reading,
+)
 from tests.support.frozen_clock import FrozenClock
 from tests.support.run_async import run_async
 
@@ -69,6 +70,7 @@ class Machine:
             workers=[worker(n, a.run, a.complete, self.clock) for n, a in self.agendas.items()],
             read_costs=[schedule.read_costs for schedule in self.agendas.values()],
             clock=self.clock,
+            report_health=reading,
         )
         self.clock.settled = self._settled
 
@@ -376,7 +378,13 @@ class FailingObserver:
 def test_an_observer_that_fails_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = FrozenClock()
-    poller = Poller((), (), clock, observers=(GuardedObserver("failing", FailingObserver()),))
+    poller = Poller(
+        (),
+        (),
+        clock,
+        observers=(GuardedObserver("failing", FailingObserver()),),
+        report_health=reading,
+    )
     up = []
     for _ in range(4):
         asyncio.run(poller.tick())

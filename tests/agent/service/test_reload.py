@@ -19,8 +19,8 @@ from agent.config.reload import Reload
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.limits.configured import LimitConfig, LimitsConfig
-from agent.polling.health import CONFIG_OK
 from agent.service.journal import LogConfig, start_logging
+from agent.sources.agent_health import CONFIG_OK
 from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig
 from agent.sources.process import ProcessConfig

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from agent.model import Metric, Reason
-from agent.polling.health import SOURCE_UP
 from agent.sources import activity, nvlink, pcie, power, xid
+from agent.sources.agent_health import SOURCE_UP
 from agent.specs import xids
 from tests.support.machine_controls import lose, restore
 from tests.support.machines import AgentBench, simulated

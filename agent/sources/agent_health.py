@@ -1,0 +1,80 @@
+"""What the agent says of itself: which sources are up, what they cost, what is absent and why."""
+
+import platform
+from collections import Counter
+
+from agent import __version__
+from agent.model import Kind, Reading, Snapshot, counter, gauge
+from agent.polling import intervals
+from agent.polling.health import HEALTH, AgentHealth
+from agent.polling.reads import Out
+
+BUILD_INFO = gauge(
+    "dgx_agent_build_info",
+    "1, with the version of the agent and of its Python in the labels.",
+    "the agent",
+    ("version", "python"),
+)
+SOURCE_UP = gauge(
+    "dgx_agent_source_up",
+    "1 while the source delivers; 0 while its call hangs, it failed, or there is no driver.",
+    "the agent",
+    ("source",),
+)
+READ_SECONDS = counter(
+    "dgx_agent_read_seconds_total",
+    "Wall seconds spent in the reads of the source.",
+    "the agent's monotonic clock",
+    ("source",),
+)
+READ_CPU_SECONDS = counter(
+    "dgx_agent_read_cpu_seconds_total",
+    "CPU seconds that the reads of the source used; driver calls use CPU even while they wait.",
+    "CLOCK_THREAD_CPUTIME_ID",
+    ("source",),
+)
+ABSENT_VALUES = gauge(
+    "dgx_agent_absent_values",
+    "Values of the metric that are absent, by reason; `dgx-telemetry check` prints the details.",
+    "the agent",
+    ("metric", "reason"),
+)
+LAST_TICK = gauge(
+    "dgx_agent_last_tick_timestamp_seconds",
+    "Wall time of the agent's last tick, in seconds since the epoch.",
+    "the agent",
+)
+CONFIG_OK = gauge(
+    "dgx_agent_config_last_reload_successful",
+    "1 if the configuration was good when it was last read.",
+    "the agent",
+)
+CLOCK_STEPS = counter(
+    "dgx_agent_clock_steps_total",
+    "How often the machine's wall clock was set by a second or more since the agent started; what "
+    "happens in the first ten minutes after boot does not count.",
+    "CLOCK_REALTIME against CLOCK_BOOTTIME",
+)
+
+
+def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
+    """Samples of all metrics of this file; `snapshot` has the absences to count."""
+    out = Out(snapshot.at)
+    out.add(BUILD_INFO, 1, __version__, platform.python_version())
+    out.add(LAST_TICK, snapshot.wall)
+    for source, delivers in sorted(health.sources_up.items()):
+        out.add(SOURCE_UP, delivers, source)
+    for read_costs in health.read_costs:
+        for source, cost in sorted(read_costs.by_source.items()):
+            out.add(READ_SECONDS, cost.wall, source)
+            out.add(READ_CPU_SECONDS, cost.cpu, source)
+    absent = Counter(
+        (absence.metric.name, absence.reason.value)
+        for absence in snapshot.absences(snapshot.at)
+        if absence.metric.kind is not Kind.INTERNAL
+    )
+    for (metric, reason), count in sorted(absent.items()):
+        out.add(ABSENT_VALUES, count, metric, reason)
+    out.add(CONFIG_OK, health.config_ok)
+    out.add(CLOCK_STEPS, health.clock_steps)
+    return Reading(HEALTH, snapshot.at, intervals.TICK, tuple(out.samples))
