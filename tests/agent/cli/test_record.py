@@ -38,8 +38,9 @@ def room_for(size: int) -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whatever_ends_a_recording_keeps_it(number: int, tmp_path: Path) -> None:
     line = f"record {tmp_path}/x.tape --seconds 6000 --simulate k40:idle"
+    plain = ("env", "--default-signal")  # under nohup it would ignore SIGHUP, as it should
     recording = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "agent", *line.split()],
+        [*plain, sys.executable, "-W", "error", "-m", "agent", *line.split()],
         cwd=ROOT,
         stderr=subprocess.PIPE,
     )
