@@ -1,7 +1,6 @@
 """What an agent tells of a load against what the load's own clock knows."""
 
 import json
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +15,9 @@ WITHIN = {"gpm": 0.05, "nvml": 0.10}
 
 STEP_WITHIN = 0.01
 LOST = ("starved", "hung", "throttled")
+HUNG = "hung"
+"""Told after 20 s, 5 s with NCCL's word; seconds before count as waiting for a peer."""
+
 SLACK = 0.03
 """Share of the time by which a true cause may be exceeded and is still the right one."""
 
@@ -50,12 +52,18 @@ class Told:
         return max(abs(true.get(n, 0.0) - self.shares.get(n, 0.0)) for n in {*true, *self.shares})
 
     @property
-    def right_cause(self) -> float | None:
-        """Of the time told as lost the part with a true cause; None where next to none is lost."""
+    def lost(self) -> tuple[float, float]:
+        """Seconds told as lost, and those of them that carry a true cause."""
         lost = {n: s for n, s in self.shares.items() if n.split("/")[0] in LOST}
         right = sum(min(s, self.span.shares.get(n, 0.0) + SLACK) for n, s in lost.items())
-        whole = sum(lost.values())
-        return right / whole if whole > 0.05 else None
+        seconds = self.span.until - self.span.since
+        return seconds * sum(lost.values()), seconds * right
+
+    @property
+    def right_cause(self) -> float | None:
+        """Of the time told as lost the part with a true cause; None where next to none is lost."""
+        lost, right = self.lost
+        return right / lost if lost > 0.05 * (self.span.until - self.span.since) else None
 
     @property
     def is_within(self) -> bool:
@@ -142,11 +150,10 @@ def summary(found: Iterable[Told]) -> str:
         if not mine:
             continue
         within = sum(t.is_within for t in mine)
-        causes = [t.right_cause for t in mine if t.right_cause is not None]
-        right = f"{statistics.fmean(causes):.3f}" if causes else "-"
         lines.append(
             f"{signals}: {within} of {len(mine)} GPUs within {WITHIN[signals]:.0%}; right cause "
-            f"of what was told as lost {right}"
+            f"of what was told as lost: {_right(mine)}, where nothing hangs "
+            f"{_right([t for t in mine if HUNG not in t.span.shares])}"
         )
         stepping = [t for t in mine if t.span.step]
         claimed = [t for t in stepping if t.step_error is not None]
@@ -157,6 +164,11 @@ def summary(found: Iterable[Told]) -> str:
             f"{STEP_WITHIN:.0%}; {irregular} ticks with a step where there is none"
         )
     return "\n".join(lines)
+
+
+def _right(found: Sequence[Told]) -> str:
+    lost = sum(t.lost[0] for t in found)
+    return f"{sum(t.lost[1] for t in found) / lost:.3f} of {lost:.0f} s" if lost else "none"
 
 
 def write_truth(path: Path, spans: Iterable[TrueSpan]) -> None:
