@@ -6,6 +6,9 @@ from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
 
+Labels = tuple[str, ...]
+"""The labels of a series: their values, or their names where a metric is declared."""
+
 GPU_LABELS = ("gpu", "uuid")
 EXPIRY_INTERVALS = 3
 """Data older than this many intervals of its read is no longer exported."""
@@ -64,7 +67,7 @@ class Metric:
     kind: Kind
     meaning: str
     origin: str
-    labels: tuple[str, ...] = ()
+    labels: Labels = ()
 
     def __str__(self) -> str:
         return self.name
@@ -75,15 +78,15 @@ class Metric:
         return f"{self.meaning} Origin: {self.origin}."
 
 
-def gauge(name: str, meaning: str, origin: str, labels: tuple[str, ...] = ()) -> Metric:
+def gauge(name: str, meaning: str, origin: str, labels: Labels = ()) -> Metric:
     return Metric(name, Kind.GAUGE, meaning, origin, labels)
 
 
-def counter(name: str, meaning: str, origin: str, labels: tuple[str, ...] = ()) -> Metric:
+def counter(name: str, meaning: str, origin: str, labels: Labels = ()) -> Metric:
     return Metric(name, Kind.COUNTER, meaning, origin, labels)
 
 
-def internal(name: str, meaning: str, origin: str, labels: tuple[str, ...] = ()) -> Metric:
+def internal(name: str, meaning: str, origin: str, labels: Labels = ()) -> Metric:
     return Metric(name, Kind.INTERNAL, meaning, origin, labels)
 
 
@@ -91,7 +94,7 @@ class Sample(NamedTuple):
     """One value of one metric; `labels` in the order of `metric.labels`."""
 
     metric: Metric
-    labels: tuple[str, ...]
+    labels: Labels
     value: float
 
 
@@ -102,7 +105,7 @@ class TimedSeries(NamedTuple):
     """
 
     metric: Metric
-    labels: tuple[str, ...]
+    labels: Labels
     times: tuple[float, ...]
     values: tuple[float, ...]
 
@@ -111,7 +114,7 @@ class Absence(NamedTuple):
     """One value that is not there; `labels` as far as they are known (often GPU and UUID)."""
 
     metric: Metric
-    labels: tuple[str, ...]
+    labels: Labels
     reason: Reason
     detail: str
 
@@ -127,6 +130,24 @@ class GpuKey:
     def labels(self) -> tuple[str, str]:
         """The labels `gpu` and `uuid`."""
         return str(self.index), self.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class GpuIdentity:
+    """Who a GPU is; `index` may shift when another GPU is lost, `uuid` never."""
+
+    index: int
+    uuid: str
+    model: str
+    architecture: str
+    pci_bus_id: str
+    serial: str
+    vbios_version: str
+    racked: bool = False  # its place tells a rack, by the serial number of the chassis
+
+    @property
+    def key(self) -> GpuKey:
+        return GpuKey(self.index, self.uuid)
 
 
 def consecutive(indices: Iterable[int]) -> list[list[int]]:
@@ -242,6 +263,8 @@ CAUSES: dict[State, tuple[Cause, ...]] = {
 Pair = tuple[State, Cause]
 PAIRS: tuple[Pair, ...] = tuple((state, cause) for state, its in CAUSES.items() for cause in its)
 BUSY: Pair = (State.BUSY, Cause.NONE)
+LOST_STATES = (State.STARVED, State.THROTTLED, State.COMMUNICATING, State.HELD, State.HUNG)
+"""States whose time a job could do without."""
 
 
 class SignalQuality(StrEnum):

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.model import Absence, Metric, Reading, ReadKey, Snapshot, TimedSeries
-
-Labels = tuple[str, ...]
+from agent.model import Absence, Labels, Metric, Reading, ReadKey, Snapshot, TimedSeries
 
 WINDOW = 3.0
 """Seconds that a mean or a rate looks back unless told otherwise."""

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from agent.errors import BadInput
+from agent.config.configuration import ConfigError
 from alerts.inhibitions import inhibitions
 from alerts.receivers import Receivers, missing, ways, webhook
 from alerts.spans import Terms
@@ -50,10 +50,10 @@ def _receivers(r: Receivers) -> list[dict[str, Any]]:
 
 
 def configuration(r: Receivers, terms: Terms) -> str:
-    """The text of alertmanager.yaml; raises BadInput for a receiver that is half configured."""
+    """The text of alertmanager.yaml; raises ConfigError for a receiver that is half configured."""
     wrong = missing(r)
     if wrong:
-        raise BadInput(wrong)
+        raise ConfigError(wrong)
     routes = [_route(WATCHDOG, "watchdog", terms)]
     routes += [_route(route, route.severity, terms) for route in ROUTES]
     content = {

@@ -1,6 +1,5 @@
 """The GPU: where its time goes, what it computes, what holds it down, what is broken."""
 
-from agent.jobs.identity import JobLabels
 from agent.model import State
 from agent.sources import (
     activity,
@@ -37,7 +36,7 @@ from dashboards.states import of_states, time_graph
 from dashboards.tables import Column, table, wide
 
 NAME = "{{instance}} GPU {{gpu}}"
-JOB: Labels = ("instance", "gpu", *JobLabels._fields)
+JOB: Labels = ("instance", *(name for name in workload.JOB_INFO.labels if name != "uuid"))
 GPM = "on GPUs before Hopper, which do not count it"
 ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
 

@@ -13,7 +13,6 @@ from socket import gethostname
 from typing import NamedTuple, Protocol
 
 from agent.catalogue import METRICS
-from agent.clock import Clock
 from agent.model import Kind, Metric, Snapshot
 from agent.series import SampleStore
 from agent.sources import gpu, instances, system, xid
@@ -65,9 +64,9 @@ class DcgmExposition(Exposition):
     """Renders the newest snapshot under these names, at most once a tick."""
 
     def __init__(
-        self, poller: SampledSnapshots, clock: Clock, config: Callable[[], DcgmConfig]
+        self, poller: SampledSnapshots, now: Callable[[], float], config: Callable[[], DcgmConfig]
     ) -> None:
-        super().__init__(lambda: poller.latest, clock, process=False)
+        super().__init__(lambda: poller.latest, now, process=False)
         self._samples = poller.samples
         self._config = config
         self._host = os.environ.get("NODE_NAME") or gethostname()

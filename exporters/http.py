@@ -9,7 +9,6 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
 from agent import __version__
-from agent.clock import Clock
 from agent.jobs.job import WatchedJobs
 from agent.model import Snapshot
 from exporters.dcgm import OFF, DcgmExposition
@@ -34,7 +33,6 @@ class AgentView:
 
     scrapes: Scrapes
     latest: Callable[[], Snapshot]
-    clock: Clock
     awaited: Callable[[], str]
     jobs: Callable[[], WatchedJobs]
     hours: Callable[[], bytes]
@@ -47,7 +45,6 @@ AGENT = web.AppKey("agent", AgentView)
 def application(
     exposition: Exposition,
     latest: Callable[[], Snapshot],
-    clock: Clock,
     *,
     awaited: Callable[[], str] = str,
     feed: Feed | None = None,
@@ -59,7 +56,7 @@ def application(
     """All routes. `awaited` names what is missing until ready."""
     app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
     others = Scrapes(dcgm) if dcgm else None
-    app[AGENT] = AgentView(Scrapes(exposition), latest, clock, awaited, jobs, hours, others)
+    app[AGENT] = AgentView(Scrapes(exposition), latest, awaited, jobs, hours, others)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/metrics/dcgm", dcgm_handler)
@@ -121,9 +118,8 @@ async def ready(request: web.Request) -> web.Response:
 
 async def snapshot(request: web.Request) -> web.Response:
     agent = request.app[AGENT]
-    return await answered(
-        request, "snapshot", lambda: as_json(document(agent.latest(), agent.clock.monotonic()))
-    )
+    now = agent.scrapes.exposition.now
+    return await answered(request, "snapshot", lambda: as_json(document(agent.latest(), now())))
 
 
 async def jobs_handler(request: web.Request) -> web.Response:

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from agent.clock import Clock
 from agent.model import Snapshot
 from exporters.guard import Guard
 from exporters.negotiation import Format, negotiate
@@ -57,14 +56,14 @@ class Exposition:
     def __init__(
         self,
         latest: Callable[[], Snapshot],
-        clock: Clock,
+        now: Callable[[], float],
         *,
         process: bool = True,
         extras: Iterable[Collector] = (),
         selected: Callable[[], MetricsConfig] = MetricsConfig,
     ) -> None:
         self._latest = latest
-        self._clock = clock
+        self.now = now
         self._selected = selected
         self._selection = selected()
         self._pages: dict[str, RenderedPage] = {}
@@ -103,17 +102,17 @@ class Exposition:
         page = self._pages.get(negotiate(accept).content_type)
         if page is None or page.tick < self._latest().tick - 1:
             return None
-        return page if self._clock.monotonic() - page.at <= 2 * LONGEST else None
+        return page if self.now() - page.at <= 2 * LONGEST else None
 
     def _fresh(self, form: Format) -> RenderedPage | None:
         page = self._pages.get(form.content_type)
         if page is None or page.tick != self._latest().tick:
             return None
-        return page if self._clock.monotonic() - page.at <= LONGEST else None
+        return page if self.now() - page.at <= LONGEST else None
 
     def _build(self, form: Format) -> RenderedPage:
         snapshot = self._latest()
-        at = self._clock.monotonic()
+        at = self.now()
         plain = self.write(snapshot, at, form)
         zipped = compress(plain, GZIP_LEVEL, mtime=0)
         page = self._pages[form.content_type] = RenderedPage(snapshot.tick, at, plain, zipped)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from agent.catalogue import EXPORTED
 from agent.model import Kind, Metric
 
 OPENING = """\
@@ -80,7 +81,7 @@ def node_series() -> list[NodeSeries]:
         return [NodeSeries(name, *map(int, counts)) for name, *counts in csv.reader(file)]
 
 
-def reference(metrics: Iterable[Metric]) -> str:
+def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
     """The whole page: one table a subsystem, metrics in the order of their names."""
     known = {metric.name: metric for metric in metrics}
     groups: dict[str, list[Metric]] = {}

@@ -129,7 +129,9 @@ def test_a_machine_scrapes_as_it_did(name: str, request: pytest.FixtureRequest) 
     scrape = bench.scrape()
     latest, now = bench.agent.poller.latest, bench.clock.monotonic()
     for accept in (TEXT, OPENMETRICS):
-        rendered = Exposition(lambda: latest, bench.clock, process=False).render(accept)[0]
+        rendered = Exposition(lambda: latest, bench.clock.monotonic, process=False).render(accept)[
+            0
+        ]
         assert rendered == of_the_library(latest, now, accept)
     path = GOLDEN / f"{name}.prom"
     if request.config.getoption("--update-golden"):

@@ -101,7 +101,7 @@ def test_the_model_stands_on_the_standard_library_alone() -> None:
     assert modules <= sys.stdlib_module_names
 
 
-SHARED_SOURCES = {"agent.sources", "agent.sources.options"}
+SHARED_SOURCES = {"agent.sources", "agent.sources.options", "agent.sources.gpu_context"}
 
 
 def test_a_source_imports_no_other() -> None:

@@ -37,7 +37,9 @@ def counted(system: str) -> NodeSeries:
 def told(bench: AgentBench, config: MetricsConfig) -> tuple[int, int]:
     """Series and kB of a scrape."""
     latest = bench.agent.poller.latest
-    selected = Exposition(lambda: latest, bench.clock, process=False, selected=lambda: config)
+    selected = Exposition(
+        lambda: latest, bench.clock.monotonic, process=False, selected=lambda: config
+    )
     text = selected.render(TEXT)[0].decode()
     return len(re.findall("^[^#]", text, re.MULTILINE)), round(len(text) / 1000)
 

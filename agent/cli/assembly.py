@@ -10,17 +10,14 @@ from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
 from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses
-from agent.hardware.device import GpuIdentity, NvmlDevice
+from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
-from agent.jobs.gpu_processes import GpuProcesses
-from agent.jobs.job import JobStatus
-from agent.jobs.nccl_exchange import NcclExchange
 from agent.limits.paths import PathMonitor
-from agent.model import FINAL, Absent
+from agent.model import FINAL, Absent, GpuIdentity
 from agent.polling import intervals
-from agent.polling.gpu_context import GpuContext
+from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.inventory import GpuInventory
 from agent.polling.observers import GuardedObserver, Observer
@@ -30,6 +27,7 @@ from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_watch import XidWatch
 from agent.sources import agent_health, kernel_log, nccl, system, xid
+from agent.sources.gpu_context import GpuContext
 from agent.sources.options import HostOptions
 from agent.sources.table import gpu_reads, host_reads
 from agent.sources.workload import JobConfig
@@ -124,7 +122,6 @@ class _Observers:
     pulses: GpuPulses
     diagnosis: Diagnosis
     jobs: JobWatch
-    exchange: NcclExchange
     nccl: nccl.NcclWatch
 
     def guarded(self) -> Sequence[Observer]:
@@ -147,11 +144,17 @@ def _observers(
         return configuration.current[JobConfig].nccl
 
     paths, pulses = PathMonitor(configuration, inventory), GpuPulses(inventory)
-    exchange, job_status = NcclExchange(), JobStatus()
-    diagnosis = Diagnosis(inventory, paths.bandwidth, configuration, job_status)
-    jobs = JobWatch(inventory, diagnosis.accounts, pulses, exchange, job_status, configuration)
-    ranks = nccl.NcclWatch(exchange, host.nccl, clock, enabled, inline=inline)
-    return _Observers(paths, pulses, diagnosis, jobs, exchange, ranks)
+    diagnosis = Diagnosis(inventory, paths.bandwidth, configuration)
+    ranks = nccl.NcclWatch(host.nccl, clock, enabled, inline=inline)
+    jobs = JobWatch(
+        inventory,
+        diagnosis.accounts,
+        pulses,
+        ranks.exchange,
+        diagnosis.job_status,
+        configuration,
+    )
+    return _Observers(paths, pulses, diagnosis, jobs, ranks)
 
 
 def build_agent(
@@ -209,7 +212,7 @@ def _poller(
     )
     whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
     costs = ReadCosts()
-    ranks = nccl.NcclCounts(seen.exchange, seen.nccl, costs.of(nccl.SOURCE))
+    ranks = nccl.NcclCounts(seen.nccl, costs.of(nccl.SOURCE))
     in_memory = [*system.reads(whole), *xid.reads(counts), *nccl.reads(ranks)]
     known = ReadSchedule(in_memory, clock, costs)
     return Poller(
@@ -247,7 +250,7 @@ def _gpu_builder(
 def gpm_of(device: NvmlDevice, clock: Clock) -> Gpm | None:
     """The GPU's performance monitor, or None where it has none that answers."""
     try:
-        return Gpm(device, clock)
+        return Gpm(device, clock.monotonic)
     except Absent as absent:
         if absent.reason in FINAL:
             raise

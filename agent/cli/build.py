@@ -5,7 +5,6 @@ import json
 import re
 from pathlib import Path
 
-from agent.catalogue import EXPORTED
 from agent.cli.options import settings_of
 from agent.config.settings import Settings
 from agent.config.whole_file import write_whole
@@ -40,7 +39,7 @@ def generated(settings: Settings) -> dict[str, str]:
     return {
         **shown,
         **alerting(settings),
-        "METRICS.md": reference(EXPORTED),
+        "METRICS.md": reference(),
         "DCGM.md": page(),
         "small_set.txt": listed(needs(asked)),
     }

@@ -113,7 +113,7 @@ def bundled(
     """The masked texts of the bundle."""
     from exporters.prometheus import Exposition  # its library reads /proc when it is imported
 
-    exposition = Exposition(lambda: last, SystemClock(), process=False)
+    exposition = Exposition(lambda: last, SystemClock().monotonic, process=False)
     own = RealKernelLog(DAY) if not hardware.simulated else hardware.host.kernel_log
     try:
         lines = bundle.kernel_lines(own.lines())

@@ -15,18 +15,18 @@ from agent import __version__
 from agent.cli.assembly import Agent, build_agent
 from agent.cli.ending import asked_to_end
 from agent.cli.options import hardware_of, settings_of
+from agent.cli.status_notifier import StatusNotifier, condition
 from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.config.configuration import ConfigError
 from agent.config.reload import Reload
 from agent.config.settings import Settings
+from agent.diagnosis.hours import HourlySums, state_folder
 from agent.errors import LogEvent
 from agent.model import Snapshot
 from agent.polling.intervals import TICK
-from agent.report.hours import HourlySums, state_folder
 from agent.service.journal import LogConfig, start_logging
 from agent.service.sd_notify import STOPPING, NotifySocket
-from agent.service.status_notifier import StatusNotifier, condition
 from exporters.access_control import AccessControl
 from exporters.dcgm import DcgmExposition
 from exporters.dcgm_names import DcgmConfig
@@ -148,9 +148,9 @@ async def _listen(services: RunningServices) -> Server:
     """Serve HTTP; raises ConfigError where that cannot be."""
     agent, poller, web = services.agent, services.agent.poller, services.web
     exposition = Exposition(
-        lambda: poller.latest, agent.clock, selected=lambda: agent.settings[MetricsConfig]
+        lambda: poller.latest, agent.clock.monotonic, selected=lambda: agent.settings[MetricsConfig]
     )
-    dcgm = DcgmExposition(poller, agent.clock, lambda: agent.settings[DcgmConfig])
+    dcgm = DcgmExposition(poller, agent.clock.monotonic, lambda: agent.settings[DcgmConfig])
     access = AccessControl(
         lambda: web.now.config,
         asyncio.get_running_loop().time,
@@ -159,7 +159,6 @@ async def _listen(services: RunningServices) -> Server:
     app = application(
         exposition,
         lambda: poller.latest,
-        agent.clock,
         awaited=poller.waiting_for,
         feed=services.feed,
         jobs=lambda: agent.jobs.current,

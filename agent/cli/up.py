@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from agent.cli.arrivals import report_arrivals
 from agent.cli.options import config_path, settings_of
 from agent.cli.progress import progress
 from agent.cli.table import table
@@ -22,7 +23,6 @@ from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
 from agent.specs.clusters import ClusterConfig, ClustersConfig, sheets
 from agent.stack import files, programs
-from agent.stack.arrivals import report_arrivals
 from agent.stack.child import ChildProcess
 from agent.stack.folder import data_folder
 from agent.stack.ports import LOOPBACK, USUAL, FreePorts, choose

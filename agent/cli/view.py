@@ -15,7 +15,7 @@ def view_of(agent: Agent, hardware: Hardware) -> View:
         latest=lambda: agent.poller.latest,
         system=lambda: agent.recognise(agent.gpus.inventory),
         uptime=lambda: uptime(hardware.host.files),
-        clock=agent.clock,
+        now=agent.clock.monotonic,
         jobs=lambda: agent.jobs.current,
         simulated=hardware.simulated,
         host=gethostname(),

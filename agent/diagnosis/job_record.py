@@ -7,12 +7,12 @@ from statistics import fmean, median
 
 from agent.diagnosis.pulses import GpuPulse
 from agent.diagnosis.state_seconds import SecondsByState
-from agent.jobs.cures import LOST, PEER, cures
+from agent.jobs.cures import PEER, cures
 from agent.jobs.grouping import JobGroup
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import ChangeKind, JobChange, Receipt, Slowdown
 from agent.jobs.speed import BIN, KEPT, JobSpeed
-from agent.model import GpuKey, Metric, Pair, Snapshot
+from agent.model import LOST_STATES, GpuKey, Metric, Pair, Snapshot
 from agent.series import SampleStore
 from agent.sources import clocks, power, temperature, workload
 
@@ -249,7 +249,7 @@ def _changes(before: Sequence[JobBin], after: Sequence[JobBin]) -> Iterable[JobC
     heat = _mean(one.temperature for one in before), _mean(one.temperature for one in after)
     if heat[0] is not None and heat[1] is not None and heat[1] >= heat[0] + WARMER:
         yield JobChange(ChangeKind.TEMPERATURE, heat[0], heat[1])
-    pairs = {pair for one in after for pair in one.shares if pair[0] in LOST}
+    pairs = {pair for one in after for pair in one.shares if pair[0] in LOST_STATES}
     for pair in sorted(pairs):
         then = fmean(one.shares.get(pair, 0.0) for one in before)
         now = fmean(one.shares.get(pair, 0.0) for one in after)

@@ -14,7 +14,6 @@ from agent.diagnosis.division import STILL_AFTER
 from agent.diagnosis.job_record import GpuUse, JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
 from agent.errors import LogEvent
-from agent.jobs.cures import LOST
 from agent.jobs.grouping import JobGroup, JobMember, groups
 from agent.jobs.hangs import Standstill, standstill
 from agent.jobs.identity import JobLabels
@@ -25,6 +24,7 @@ from agent.jobs.nccl_jobs import LocalJob
 from agent.jobs.speed import JobSpeed
 from agent.model import (
     GPU_LABELS,
+    LOST_STATES,
     GpuKey,
     Reading,
     ReadKey,
@@ -179,7 +179,7 @@ class JobWatch:
             point = samples.point(nvlink.TRANSMITTED, *gpu.labels)
             if point is not None:
                 pids = {member.pid for member in members if member.gpu == gpu}
-                sent[gpu] = SentBytes(pids, point)
+                sent[gpu] = SentBytes(pids, point.at, point.value)
         together = list(self._lock_steps.take(sent))
         return groups(members, ranks, together) if together else found
 
@@ -348,7 +348,7 @@ def _hang(stands: Standstill, since: float) -> Hang:
 
 def summary(receipt: Receipt) -> dict[str, str | float | None]:
     """A receipt in one line of the journal."""
-    lost = {pair: part for pair, part in receipt.seconds.items() if pair[0] in LOST}
+    lost = {pair: part for pair, part in receipt.seconds.items() if pair[0] in LOST_STATES}
     worst = max(lost, key=lambda pair: lost[pair], default=None)
     values: dict[str, str | float | None] = {
         "job": receipt.name or receipt.id,

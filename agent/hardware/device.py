@@ -2,32 +2,13 @@
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agent.hardware.fields import FieldId, may_ask
 from agent.hardware.nvml import Nvml, reason_of
-from agent.model import FINAL, Absent, GpuKey, Reason
+from agent.model import FINAL, Absent, GpuIdentity, Reason
 
 Scope = tuple[FieldId, int]
-
-
-@dataclass(frozen=True, slots=True)
-class GpuIdentity:
-    """Who a GPU is; `index` may shift when another GPU is lost, `uuid` never."""
-
-    index: int
-    uuid: str
-    model: str
-    architecture: str
-    pci_bus_id: str
-    serial: str
-    vbios_version: str
-    racked: bool = False  # its place tells a rack, by the serial number of the chassis
-
-    @property
-    def key(self) -> GpuKey:
-        return GpuKey(self.index, self.uuid)
 
 
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")

@@ -1,11 +1,11 @@
 """GPM, the GPU performance monitor of Hopper and newer: means between two samples."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from agent.clock import Clock
 from agent.hardware.device import NvmlDevice
 from agent.model import Absent, Reason
 
@@ -108,9 +108,11 @@ class Gpm:
     """The two samples of one GPU, or of one of its GPU instances under MIG, taken in turns. Raises
     Absent where GPM does not answer."""
 
-    def __init__(self, device: NvmlDevice, clock: Clock, instance: int | None = None) -> None:
+    def __init__(
+        self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
+    ) -> None:
         self._device = device
-        self._clock = clock
+        self._now = now
         if not device.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
         self._question = _question(device.nvml.library, GpmId)
@@ -127,7 +129,7 @@ class Gpm:
         except Absent:
             self.close()
             raise
-        self._since = clock.monotonic()
+        self._since = now()
         self.latest: Measurement | None = None
         self.failure: Absent | None = None  # why the last attempt gave nothing
 
@@ -146,7 +148,7 @@ class Gpm:
 
     def measure(self) -> Measurement | None:
         """Means since the last call; None where that was too short ago."""
-        now = self._clock.monotonic()
+        now = self._now()
         if now - self._since < SHORTEST:
             return None
         try:

@@ -8,12 +8,9 @@ no more than until another one is the slowest.
 from collections.abc import Mapping
 
 from agent.jobs.job import Cure
-from agent.model import BUSY, Cause, GpuKey, Pair, State
+from agent.model import BUSY, LOST_STATES, Cause, GpuKey, Pair, State
 
 PEER: Pair = (State.STARVED, Cause.PEER)
-LOST = (State.STARVED, State.THROTTLED, State.COMMUNICATING, State.HELD, State.HUNG)
-"""States whose time the job could do without."""
-
 LEAST = 0.01
 """Share of the GPU-seconds from which a cause is worth a line."""
 
@@ -28,7 +25,7 @@ def cures(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Cure, ...]:
     lost: dict[Pair, float] = {}
     for seconds in by_gpu.values():
         for pair, part in seconds.items():
-            if pair[0] in LOST:
+            if pair[0] in LOST_STATES:
                 lost[pair] = lost.get(pair, 0.0) + part
     found = [_cure(pair, part, by_gpu) for pair, part in lost.items() if part >= LEAST * whole]
     return tuple(sorted(found, key=lambda cure: (-cure.saved, -cure.lost, cure.pair)))
@@ -45,7 +42,7 @@ def _cure(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Cure:
     rest = [
         (part, of)
         for of, part in by_gpu[slowest].items()
-        if of[0] in LOST and of not in (pair, PEER) and part >= LEAST * own[slowest]
+        if of[0] in LOST_STATES and of not in (pair, PEER) and part >= LEAST * own[slowest]
     ]
     return Cure(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest)
 

@@ -11,7 +11,6 @@ from itertools import combinations
 from typing import NamedTuple
 
 from agent.model import GpuKey
-from agent.series import Point
 
 LONGEST = 300.0
 """Seconds of bytes that are compared."""
@@ -29,10 +28,12 @@ TOGETHER = 0.2
 
 
 class SentBytes(NamedTuple):
-    """The processes on a GPU, and the bytes that it had sent over NVLink when it was last read."""
+    """The processes on a GPU, and the bytes that it had sent over NVLink when it was last read, at
+    this monotonic second."""
 
     pids: Set[int]
-    sent: Point
+    at: float
+    sent: float
 
 
 class _Both(NamedTuple):
@@ -48,18 +49,18 @@ class _Pair:
         self.in_lock_step = False
         self._sent: deque[_Both] = deque()
 
-    def take(self, one: Point, other: Point) -> None:
+    def take(self, one: SentBytes, other: SentBytes) -> None:
         """What both had sent when they were last read; nothing that is new where neither sends: a
         job that hangs is still one."""
         sent = self._sent
         if abs(one.at - other.at) > TOGETHER or (sent and one.at <= sent[-1].at):
             return
-        if sent and (one.value < sent[-1].one or other.value < sent[-1].other):
+        if sent and (one.sent < sent[-1].one or other.sent < sent[-1].other):
             sent.clear()  # counted from 0 again
-        sent.append(_Both(one.at, one.value, other.value))
+        sent.append(_Both(one.at, one.sent, other.sent))
         while one.at - sent[0].at > LONGEST:
             sent.popleft()
-        grown = one.value - sent[0].one, other.value - sent[0].other
+        grown = one.sent - sent[0].one, other.sent - sent[0].other
         if one.at - sent[0].at >= LEAST and max(grown) > 0:
             self.in_lock_step = max(grown) - min(grown) <= EQUAL * max(grown)
 
@@ -80,6 +81,6 @@ class LockSteps:
             del self._pairs[gone]
         for one, other in combinations(sorted(now), 2):
             pair = self._pairs.setdefault((one, other), _Pair())
-            pair.take(now[one].sent, now[other].sent)
+            pair.take(now[one], now[other])
             if pair.in_lock_step:
                 yield frozenset((one, other))

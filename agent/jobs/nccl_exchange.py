@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agent.jobs.collectives import NcclReading
-from agent.jobs.gpu_processes import Labels
 from agent.jobs.nccl_jobs import LocalJob, UnmatchedJob
+from agent.model import Labels
 
 
 @dataclass(frozen=True, slots=True)

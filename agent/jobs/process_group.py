@@ -8,7 +8,7 @@ from agent.hardware import processes
 from agent.hardware.files import FileTree
 from agent.jobs.cores import Allowance
 from agent.jobs.follow import WINDOW, ProcessActivity
-from agent.jobs.gpu_processes import Labels
+from agent.model import Labels
 
 SEARCH_EVERY = 2.0
 """Seconds between two searches for the loaders of one GPU."""

@@ -1,15 +1,13 @@
 """The process table: every process on a GPU, met once, with its job and its start."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.clock import Clock
 from agent.hardware import processes
 from agent.hardware.files import FileTree
 from agent.jobs import identity
-from agent.jobs.gpu_processes import Labels
-from agent.model import Absent, Reason
+from agent.model import Absent, Labels, Reason
 
 HIGHEST = 64
 """Ancestors that are looked at: more than any job has, fewer than a loop of reused pids."""
@@ -31,9 +29,9 @@ class TrackedProcess:
 class ProcessTable:
     """Who is on the GPUs; a process that cannot be seen stands here with the reason."""
 
-    def __init__(self, files: FileTree, clock: Clock) -> None:
+    def __init__(self, files: FileTree, now: Callable[[], float]) -> None:
         self._files = files
-        self._clock = clock
+        self._now = now
         self._met: dict[int, TrackedProcess | Absent] = {}
         self._gpus: frozenset[Labels] = frozenset()
         self._keys: dict[int, str] = {}
@@ -71,7 +69,7 @@ class ProcessTable:
     def age(self, pids: Iterable[int]) -> float | None:
         """Seconds since the newest of these came."""
         arrivals = [m.arrived for pid in pids if (m := self.member(pid)) is not None]
-        return self._clock.monotonic() - max(arrivals) if arrivals else None
+        return self._now() - max(arrivals) if arrivals else None
 
     def verify(self, pid: int, started: float) -> None:
         """Where the pid belongs to another process now, that one is met at the next update."""
@@ -113,7 +111,7 @@ class ProcessTable:
         age = 0.0 if now or uptime is None else max(0.0, uptime - stat.started)
         return TrackedProcess(
             started=stat.started,
-            arrived=self._clock.monotonic() - age,
+            arrived=self._now() - age,
             uid=line[0].uid,
             job=title,
             labels=identity.job_labels(origin, title),

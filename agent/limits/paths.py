@@ -12,6 +12,7 @@ from agent.limits.resolution import LimitInputs, Limits, PathFigures, PathKey, f
 from agent.model import (
     EXPIRY_INTERVALS,
     Absent,
+    Labels,
     Metric,
     Reading,
     ReadKey,
@@ -23,7 +24,7 @@ from agent.model import (
 from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
 from agent.polling.reads import Out
-from agent.series import Labels, Point, SampleStore
+from agent.series import Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
 from agent.sources.options import NvlinkConfig
 from agent.specs.machine import MachineSpecs

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from agent.model import GpuKey
-from agent.series import Labels, SampleStore
+from agent.model import GpuKey, Labels
+from agent.series import SampleStore
 from agent.sources import gpu, nvlink, system
 from agent.specs import LinkGraph, SystemSpec
 from agent.specs.graph import differences, weights

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
-from agent.hardware.device import GpuIdentity, NvmlDevice
+from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import Nvml
-from agent.model import Absent, Reason
+from agent.model import Absent, GpuIdentity, Reason
 from agent.polling.reads import Read, failure_of
 
 log = logging.getLogger(__name__)

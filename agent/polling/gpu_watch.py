@@ -8,9 +8,9 @@ from typing import Any
 from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.hardware.nvml import Nvml
-from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import Absent, Failure, Reading, ReadKey, Reason
 from agent.polling import intervals
+from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.gpu_queries import BuildReads, GpuQueries, WatchedGpu, count_of
 from agent.polling.inventory import EventSubscription, GpuInventory
 from agent.polling.reads import Read, ReadCosts, is_due, is_pending, perform

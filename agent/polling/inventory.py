@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.hardware.device import GpuIdentity
 from agent.hardware.nvml import Nvml
+from agent.model import GpuIdentity
 
 NO_ANSWER_YET = "the driver has not answered yet"
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from agent.clock import Clock
 from agent.errors import LogEvent
-from agent.hardware.device import GpuIdentity
 from agent.hardware.nvml import Nvml
-from agent.model import Absent, Reason
+from agent.model import Absent, GpuIdentity, Reason
 from agent.polling import intervals
 from agent.polling.gpu_queries import GpuQueries, WatchedGpu, count_of
 from agent.polling.reads import Read, everything_absent

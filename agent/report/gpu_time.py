@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
-from agent.jobs.cures import LOST
-from agent.model import Cause, Pair, State
+from agent.model import LOST_STATES, Cause, Pair, State
 
 Document = dict[str, Any]
 
@@ -33,7 +32,7 @@ class GpuTime(NamedTuple):
     @property
     def lost(self) -> float:
         """GPU-seconds in which a job did not get on."""
-        return sum(part for pair, part in self.seconds.items() if pair[0] in LOST)
+        return sum(part for pair, part in self.seconds.items() if pair[0] in LOST_STATES)
 
     def of(self, state: State) -> float:
         return sum(part for pair, part in self.seconds.items() if pair[0] is state)
@@ -41,7 +40,9 @@ class GpuTime(NamedTuple):
     @property
     def worst(self) -> Pair | None:
         """What took most of the time that was lost."""
-        lost = {pair: part for pair, part in self.seconds.items() if pair[0] in LOST and part > 0}
+        lost = {
+            pair: part for pair, part in self.seconds.items() if pair[0] in LOST_STATES and part > 0
+        }
         return max(lost, key=lambda pair: lost[pair], default=None)
 
 

@@ -9,8 +9,8 @@ from agent.hardware.gpm import NO_GPM, NVLINK_UNIT, Gpm, GpmId
 from agent.model import GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import PERMANENT, Out, Read
+from agent.sources.gpu_context import GpuContext
 
 ACTIVITY = gauge(
     "dgx_gpu_activity_ratio",

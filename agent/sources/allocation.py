@@ -12,10 +12,10 @@ from agent.hardware.files import names_in, read_text
 from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Allocations, Given
-from agent.jobs.gpu_processes import GpuProcesses
 from agent.jobs.identity import TOLD, JobLabels, printable
 from agent.model import GPU_LABELS, Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
+from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Out, Read
 from agent.sources.options import HostOptions
 

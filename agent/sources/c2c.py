@@ -7,9 +7,9 @@ from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
-from agent.polling.gpu_context import GpuContext
 from agent.polling.nvlinks import LINK_LABELS
 from agent.polling.reads import PERMANENT, Out, Read
+from agent.sources.gpu_context import GpuContext
 
 _FIELD = "nvmlDeviceGetFieldValues {}, scope link"
 

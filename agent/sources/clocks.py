@@ -10,8 +10,8 @@ from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.field_counters import FieldCounters, FieldRow
-from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import PERMANENT, Out, Read, ValueRow
+from agent.sources.gpu_context import GpuContext
 
 CLOCK = gauge(
     "dgx_gpu_clock_hertz",

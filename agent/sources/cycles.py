@@ -6,8 +6,8 @@ from agent.hardware.gpm import NO_GPM, Cycles, Gpm
 from agent.model import GPU_LABELS, Absent, Reason, counter
 from agent.polling import intervals
 from agent.polling.counter_filters import CounterFilters
-from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read, refused_read
+from agent.sources.gpu_context import GpuContext
 
 _METRIC = "nvmlGpmMetricsGet, metric{} (driver 610 and newer)"
 

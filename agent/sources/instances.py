@@ -7,11 +7,11 @@ from agent.clock import Clock
 from agent.hardware import mig
 from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm, GpmId
-from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import FINAL, GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
-from agent.polling.gpu_context import GpuContext
+from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Out, Read
+from agent.sources.gpu_context import GpuContext
 
 LABELS = (*GPU_LABELS, "gpu_instance")
 INFO = gauge(
@@ -89,7 +89,7 @@ class InstanceActivity:
     """GPM of one GPU instance, and the integral of its activity (s)."""
 
     def __init__(self, device: NvmlDevice, clock: Clock, number: int) -> None:
-        self.gpm = Gpm(device, clock, number)
+        self.gpm = Gpm(device, clock.monotonic, number)
         self._seconds = 0.0
 
     def read(self, out: Out, labels: tuple[str, ...]) -> None:

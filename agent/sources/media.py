@@ -6,8 +6,8 @@ from functools import partial
 from agent.hardware.device import NvmlDevice
 from agent.model import GPU_LABELS, gauge
 from agent.polling import intervals
-from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Read, ValueRow
+from agent.sources.gpu_context import GpuContext
 
 DECODER = gauge(
     "dgx_gpu_decoder_utilization_ratio",

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from agent.hardware.device import NvmlDevice
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
-from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read, ValueRow
+from agent.sources.gpu_context import GpuContext
 from agent.specs.machine import MachineSpecs
 
 USED = gauge(

@@ -15,10 +15,9 @@ from agent.errors import LogEvent
 from agent.hardware.nccl_answer import REASONS, RasFailure
 from agent.hardware.nccl_ras import RanksReader
 from agent.jobs.collectives import NcclReading
-from agent.jobs.gpu_processes import Labels
 from agent.jobs.nccl_exchange import NcclExchange, NcclReport
 from agent.jobs.nccl_jobs import NcclHistory, RasSchedule, UnmatchedJob, match
-from agent.model import GPU_LABELS, Absent, ReadKey, Reason, counter
+from agent.model import GPU_LABELS, Absent, Labels, ReadKey, Reason, counter
 from agent.polling import intervals
 from agent.polling.reads import Out, Read, ReadCost, fixed
 
@@ -51,14 +50,14 @@ class NcclWatch:
 
     def __init__(
         self,
-        exchange: NcclExchange,
         reader: RanksReader,
         clock: Clock,
         enabled: Callable[[], bool],
         *,
         inline: bool = False,
+        exchange: NcclExchange | None = None,
     ) -> None:
-        self._exchange = exchange
+        self.exchange = exchange or NcclExchange()  # with who follows the jobs
         self._reader = reader
         self._clock = clock
         self._enabled = enabled
@@ -85,7 +84,7 @@ class NcclWatch:
 
     def poll(self) -> None:
         """Ask if it is time."""
-        exchange, now = self._exchange, self._clock.monotonic()
+        exchange, now = self.exchange, self._clock.monotonic()
         self._schedule.enabled = self._enabled()
         if not self._schedule.enabled:
             exchange.latest = NcclReport()
@@ -112,8 +111,8 @@ class NcclCounts:
     `cost` is where the price of asking is kept, which another thread pays.
     """
 
-    def __init__(self, exchange: NcclExchange, watch: NcclWatch, cost: ReadCost) -> None:
-        self._exchange = exchange
+    def __init__(self, watch: NcclWatch, cost: ReadCost) -> None:
+        self._exchange = watch.exchange
         self._watch = watch
         self._cost = cost
         self._paid = (0.0, 0.0)

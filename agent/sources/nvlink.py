@@ -11,9 +11,9 @@ from agent.hardware.gpm import NVLINK_UNIT, Gpm, GpmId
 from agent.model import FINAL, GPU_LABELS, Absent, Metric, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
-from agent.polling.gpu_context import GpuContext
 from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
 from agent.polling.reads import PERMANENT, Out, Read, ValueRow, ValueRows, refused_read
+from agent.sources.gpu_context import GpuContext
 from agent.sources.options import NvlinkConfig
 from agent.specs.machine import MachineSpecs
 

@@ -7,9 +7,9 @@ from agent.hardware.fields import FieldId
 from agent.model import Absent, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
-from agent.polling.gpu_context import GpuContext
 from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
 from agent.polling.reads import PERMANENT, Out, Read
+from agent.sources.gpu_context import GpuContext
 from agent.sources.options import NvlinkConfig
 
 _COUNT = "nvmlDeviceGetFieldValues {}, scope link (Blackwell and newer, driver 560 and newer)"

@@ -7,8 +7,8 @@ from agent.hardware.gpm import PCIE_UNIT, Gpm, GpmId, Measurement
 from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read, ValueRow
+from agent.sources.gpu_context import GpuContext
 from agent.specs.pcie_rates import pcie_bytes_per_second
 
 _BYTES = (

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from agent.hardware.files import FileTree, read_int, read_text
 from agent.model import GPU_LABELS, Absent, Reason, internal
 from agent.polling import intervals
-from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read
+from agent.sources.gpu_context import GpuContext
 from agent.specs.pcie_rates import pcie_bytes_per_second
 
 DEVICES = "/sys/bus/pci/devices"

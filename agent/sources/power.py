@@ -9,8 +9,8 @@ from agent.hardware.fields import MODULE, FieldId
 from agent.model import GPU_LABELS, Absent, TimedSeries, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counter_filters import CounterFilters
-from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import PERMANENT, Out, Read, ValueRow
+from agent.sources.gpu_context import GpuContext
 
 POWER = gauge(
     "dgx_gpu_power_watts",

@@ -11,8 +11,8 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.files import read_text
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
-from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read
+from agent.sources.gpu_context import GpuContext
 
 Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
 

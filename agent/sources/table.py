@@ -6,9 +6,8 @@ from types import ModuleType
 from agent.clock import Clock
 from agent.hardware.host import Host
 from agent.jobs.allocation import Allocations
-from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import Metric
-from agent.polling.gpu_context import GpuContext
+from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Read
 from agent.sources import (
     activity,
@@ -45,6 +44,7 @@ from agent.sources import (
     workload,
     xid,
 )
+from agent.sources.gpu_context import GpuContext
 from agent.sources.options import HostOptions
 
 GPU_SOURCES = (

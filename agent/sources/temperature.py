@@ -7,8 +7,8 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge
 from agent.polling import intervals
-from agent.polling.gpu_context import GpuContext
 from agent.polling.reads import Out, Read, ValueRow
+from agent.sources.gpu_context import GpuContext
 
 TEMPERATURE = gauge(
     "dgx_gpu_temperature_celsius",

@@ -11,13 +11,13 @@ from agent.config.settings import Section
 from agent.hardware.host import Host
 from agent.jobs import cgroup, follow
 from agent.jobs.allocation import Allocations, completed
-from agent.jobs.gpu_processes import GpuProcesses, Labels
 from agent.jobs.identity import JobLabels
 from agent.jobs.process_group import GpuProcessGroup, GpuProcessGroups
 from agent.jobs.process_table import ProcessTable
 from agent.jobs.threads import Threads
-from agent.model import GPU_LABELS, Metric, ReadKey, gauge, internal
+from agent.model import GPU_LABELS, Labels, Metric, ReadKey, gauge, internal
 from agent.polling import intervals
+from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Out, Read, fixed
 from agent.sources.options import HostOptions
 
@@ -205,7 +205,7 @@ class Workload:
         self._login = host.login
         self._gpu_processes = gpu_processes
         self._options = options
-        self._process_table = ProcessTable(host.files, clock)
+        self._process_table = ProcessTable(host.files, clock.monotonic)
         self._groups = GpuProcessGroups(host.files)
         self._threads = Threads(host.files)
         self._files = host.files

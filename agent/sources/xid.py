@@ -11,10 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from agent.errors import LogEvent
-from agent.hardware.device import GpuIdentity
 from agent.hardware.driver_log import BusLoss, KernelXid, pci_address
-from agent.jobs.gpu_processes import Labels
-from agent.model import GPU_LABELS, Absent, ReadKey, Reason, Sample, counter, internal
+from agent.model import (
+    GPU_LABELS,
+    Absent,
+    GpuIdentity,
+    Labels,
+    ReadKey,
+    Reason,
+    Sample,
+    counter,
+    internal,
+)
 from agent.polling import intervals
 from agent.polling.reads import Out, Read, fixed
 from agent.specs import xids

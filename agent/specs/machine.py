@@ -9,7 +9,7 @@ import msgspec
 
 from agent.config.decoding import Share
 from agent.config.settings import Section, Settings
-from agent.hardware.device import GpuIdentity
+from agent.model import GpuIdentity
 from agent.specs import load
 from agent.specs.recognition import Specs
 from agent.specs.sheets import SystemSpec

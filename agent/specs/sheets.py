@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from agent.errors import BadInput
+from agent.config.configuration import ConfigError
 
 UNITS: Mapping[str, float] = MappingProxyType(
     {
@@ -34,7 +34,7 @@ UNITS: Mapping[str, float] = MappingProxyType(
 """How much of the base unit (bytes, bytes per second, watts, or itself) each unit is."""
 
 
-class SpecError(BadInput):
+class SpecError(ConfigError):
     """A spec sheet, or a system asked for by name, is wrong; the message is one sentence."""
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from agent.model import GpuKey
-from agent.series import Labels, SampleStore
+from agent.model import GpuKey, Labels
+from agent.series import SampleStore
 from agent.sources import nvlink, xid
 
 Event = tuple[str, GpuKey, str]

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from agent.limits.paths import PathAccounts
 from agent.limits.resolution import PathKey
 from agent.limits.topology import address
-from agent.series import Labels, SampleStore
+from agent.model import Labels
+from agent.series import SampleStore
 from agent.sources import gpu, nvlink
 from agent.specs import LinkGraph, SystemSpec
 from exporters.live.paths import DIGITS

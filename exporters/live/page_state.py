@@ -77,7 +77,7 @@ class PageState:
         view, samples = self._view, self._view.samples.watched()
         self._links.survey(samples, view.system())
         uptime = view.uptime()
-        self._began = None if uptime is None else view.clock.monotonic() - uptime
+        self._began = None if uptime is None else view.now() - uptime
         machine = {
             "machine": self._identity(samples),
             "gpus": [

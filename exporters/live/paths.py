@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from agent.limits.paths import BY_METRIC, TRAFFIC, PathAccount, PathAccounts, key_of
 from agent.limits.resolution import Limit, Limits, PathKey
-from agent.model import Metric
-from agent.series import Labels, SampleStore
+from agent.model import Labels, Metric
+from agent.series import SampleStore
 from agent.sources import disk
 
 Document = dict[str, Any]

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent import __version__
-from agent.clock import Clock
 from agent.diagnosis.accounting import Diagnosis
 from agent.jobs.job import WatchedJobs
 from agent.limits.paths import PathAccounts
@@ -28,7 +27,7 @@ class View:
     latest: Callable[[], Snapshot]  # with health and reports: milliseconds, for any thread
     system: Callable[[], SystemSpec | None]
     uptime: Callable[[], float | None]  # of the host, s
-    clock: Clock
+    now: Callable[[], float]  # monotonic seconds, as those of the snapshots
     jobs: Callable[[], WatchedJobs] = WatchedJobs
     simulated: bool = False
     host: str = ""  # the name of the host that the agent runs on

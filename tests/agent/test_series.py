@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agent.model import (
     Absence,
+    Labels,
     Metric,
     Reading,
     ReadKey,
@@ -18,7 +19,7 @@ from agent.model import (
     counter,
     gauge,
 )
-from agent.series import KEPT, WINDOW, Labels, Point, SampleStore
+from agent.series import KEPT, WINDOW, Point, SampleStore
 
 POWER = gauge("dgx_power_watts", "Power.", "x", ("gpu", "uuid"))
 BYTES = counter("dgx_moved_bytes_total", "Bytes.", "x", ("gpu", "uuid"))

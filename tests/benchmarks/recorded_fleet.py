@@ -81,7 +81,10 @@ def record(spec: str, *, small: bool) -> Recording:
     config = MetricsConfig(set="small" if small else "full")
     bench = simulated(spec, Settings(NvlinkConfig(per_link=not small))).run(SETTLED)
     exposition = Exposition(
-        lambda: bench.agent.poller.latest, bench.clock, process=False, selected=lambda: config
+        lambda: bench.agent.poller.latest,
+        bench.clock.monotonic,
+        process=False,
+        selected=lambda: config,
     )
     pages = []
     for _ in range(PAGES):

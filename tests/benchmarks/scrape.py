@@ -26,7 +26,7 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 def main() -> None:
     bench = simulated(sys.argv[1] if len(sys.argv) > 1 else "dgx-h100:training")
-    exposition = Exposition(lambda: bench.agent.poller.latest, bench.clock, process=False)
+    exposition = Exposition(lambda: bench.agent.poller.latest, bench.clock.monotonic, process=False)
     own, library = [], []
     for _ in range(TICKS):
         bench.run(1)

@@ -76,10 +76,8 @@ async def listen(name: str, one: Member) -> asyncio.Task[None]:
     """Serve and tick as `run` does."""
     agent = one.played.agent
     poller, clock = agent.poller, agent.clock
-    exposition = Exposition(lambda: poller.latest, clock, process=False)
-    app = application(
-        exposition, lambda: poller.latest, clock, awaited=poller.waiting_for, feed=one.feed
-    )
+    exposition = Exposition(lambda: poller.latest, clock.monotonic, process=False)
+    app = application(exposition, lambda: poller.latest, awaited=poller.waiting_for, feed=one.feed)
     server = await serve(app, "127.0.0.1", 0)
     agent.start()
     if one.lived:

@@ -28,7 +28,7 @@ Series = tuple[dict[str, str], float]
 
 
 def exposition(bench: AgentBench, config: DcgmConfig = BOTH) -> DcgmExposition:
-    return DcgmExposition(bench.agent.poller, bench.clock, lambda: config)
+    return DcgmExposition(bench.agent.poller, bench.clock.monotonic, lambda: config)
 
 
 @cache
@@ -240,11 +240,11 @@ def test_promtool_objects_to_what_is_dcgm_exporters_alone() -> None:
 def test_over_http_and_off_until_configured(name: str) -> None:
     bench, _ = ran(name)
     config = [DcgmConfig()]
-    told = DcgmExposition(bench.agent.poller, bench.clock, lambda: config[0])
+    told = DcgmExposition(bench.agent.poller, bench.clock.monotonic, lambda: config[0])
 
     async def session() -> None:
         poller = bench.agent.poller
-        app = application(told, lambda: poller.latest, bench.clock, dcgm=told)
+        app = application(told, lambda: poller.latest, dcgm=told)
         async with TestClient(TestServer(app), auto_decompress=False) as client:
             refused = await client.get("/metrics/dcgm")
             assert (refused.status, await refused.text()) == (404, OFF)

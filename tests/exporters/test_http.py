@@ -34,7 +34,7 @@ def ask(bench: ExpositionBench, ask: Ask, **options: Any) -> None:
     """Serve the bench and put the question."""
 
     async def session() -> None:
-        app = application(bench.exposition, bench.latest, bench.clock, **options)
+        app = application(bench.exposition, bench.latest, **options)
         async with TestClient(TestServer(app), auto_decompress=False) as client:
             await ask(client)
 
@@ -187,7 +187,7 @@ def test_a_taken_port_is_an_oserror() -> None:
 
     def app() -> web.Application:
         bench = ExpositionBench()
-        made = application(bench.exposition, bench.latest, bench.clock)
+        made = application(bench.exposition, bench.latest)
         made.on_cleanup.append(note)
         return made
 

@@ -181,7 +181,9 @@ def test_the_global_registry_is_left_alone() -> None:
 
 def test_a_failing_collector_costs_only_its_own(caplog: pytest.LogCaptureFixture) -> None:
     bench, breaking = ExpositionBench(), Breaking()
-    bench.exposition = Exposition(bench.latest, bench.clock, process=False, extras=[breaking])
+    bench.exposition = Exposition(
+        bench.latest, bench.clock.monotonic, process=False, extras=[breaking]
+    )
     caplog.set_level(logging.INFO)
 
     def text(tick: int) -> str:

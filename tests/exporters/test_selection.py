@@ -32,7 +32,9 @@ def machine() -> AgentBench:
 
 def told(machine: AgentBench, config: MetricsConfig) -> str:
     latest = machine.agent.poller.latest
-    selected = Exposition(lambda: latest, machine.clock, process=False, selected=lambda: config)
+    selected = Exposition(
+        lambda: latest, machine.clock.monotonic, process=False, selected=lambda: config
+    )
     return selected.render(TEXT)[0].decode()
 
 
@@ -60,7 +62,7 @@ def test_a_family_without_series_has_no_head(machine: AgentBench) -> None:
 def test_a_reload_counts_at_the_next_page(machine: AgentBench) -> None:
     chosen = [MetricsConfig()]
     exposition = Exposition(
-        lambda: machine.agent.poller.latest, machine.clock, selected=lambda: chosen[0]
+        lambda: machine.agent.poller.latest, machine.clock.monotonic, selected=lambda: chosen[0]
     )
     before = exposition.render(TEXT)[0]
     chosen[0] = SMALL

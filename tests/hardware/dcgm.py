@@ -55,7 +55,7 @@ Ask = Callable[[list[str], str], dict[str, str]]
 def measure(watcher: Watcher, ask: Ask = smi) -> Iterator[Figure]:
     """One figure a name: whether it stood between two readings once, of the tries that it got."""
     poller = watcher.agent.poller
-    told = DcgmExposition(poller, watcher.clock, lambda: DcgmConfig(enabled=True))
+    told = DcgmExposition(poller, watcher.clock.monotonic, lambda: DcgmConfig(enabled=True))
     poller.listeners.append(told.tick)
     watcher.ticks(2.5)
     fields = [pair.reference for pair in PAIRS]

@@ -84,7 +84,7 @@ def watcher_gpm(device: NvmlDevice, watcher: Watcher):  # type: ignore[no-untype
     """A GPM of our own, beside the agent's."""
     from agent.hardware.gpm import Gpm
 
-    return Gpm(device, watcher.clock)
+    return Gpm(device, watcher.clock.monotonic)
 
 
 def energy(watcher: Watcher, seconds: float = 64.0) -> Iterator[Figure]:

@@ -35,7 +35,9 @@ class Node:
         made = simulation.build(simulation.parse(machine), clock)
         hardware = Hardware(lambda: made.nvml, made.host, simulated=True)
         self.bench = AgentBench(build_agent(Settings(), hardware, clock, inline=True), clock, made)
-        self.exposition = Exposition(lambda: self.bench.agent.poller.latest, clock, process=False)
+        self.exposition = Exposition(
+            lambda: self.bench.agent.poller.latest, clock.monotonic, process=False
+        )
         self.lock = Lock()
 
     @property

@@ -40,8 +40,8 @@ def member(spec: str, speed: float, config: Settings) -> Member:
 async def listen(name: str, agent: Agent) -> asyncio.Task[None]:
     """Serve and tick as `run` does."""
     poller = agent.poller
-    exposition = Exposition(lambda: poller.latest, agent.clock, process=False)
-    app = application(exposition, lambda: poller.latest, agent.clock, awaited=poller.waiting_for)
+    exposition = Exposition(lambda: poller.latest, agent.clock.monotonic, process=False)
+    app = application(exposition, lambda: poller.latest, awaited=poller.waiting_for)
     runner = await serve(app, "127.0.0.1", 0)
     agent.start()
     print(name, runner.addresses[0][1], flush=True)

@@ -145,7 +145,9 @@ class ExpositionBench:
         self.pause = threading.Event()
         self.pause.set()
         self.building = threading.Event()
-        self.exposition = Exposition(self.latest, self.clock, process=process, extras=[self])
+        self.exposition = Exposition(
+            self.latest, self.clock.monotonic, process=process, extras=[self]
+        )
 
     def latest(self) -> Snapshot:
         return self.snapshot

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.cli.assembly import gpm_of
-from agent.hardware.device import GpuIdentity, NvmlDevice
+from agent.hardware.device import NvmlDevice
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
-from agent.model import Metric, Reading, ReadKey, Reason, Snapshot
-from agent.polling.gpu_context import GpuContext
+from agent.model import GpuIdentity, Metric, Reading, ReadKey, Reason, Snapshot
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.reads import Out, Read, ReadCosts
 from agent.polling.worker import Finished
 from agent.polling.xid_watch import XidWatch
 from agent.sources import power, xid
+from agent.sources.gpu_context import GpuContext
 from agent.sources.table import gpu_reads
 from tests.support.fake_nvml import FakeNvml
 from tests.support.frozen_clock import FrozenClock

@@ -53,7 +53,7 @@ class AgentBench:
 
     @cached_property
     def _exposition(self) -> Exposition:
-        return Exposition(lambda: self.agent.poller.latest, self.clock, process=False)
+        return Exposition(lambda: self.agent.poller.latest, self.clock.monotonic, process=False)
 
 
 def simulated(name: str, config: Settings | None = None, gpus: int | None = None) -> AgentBench:

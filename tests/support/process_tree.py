@@ -7,8 +7,8 @@ from pathlib import Path
 from agent.config.settings import Configuration, Settings
 from agent.hardware.host import Host
 from agent.jobs.allocation import Allocations
-from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import Metric, Reading
+from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import workload
 from agent.sources.options import HostOptions

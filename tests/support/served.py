@@ -85,7 +85,7 @@ async def served(
     web = WebFile(web_file)
     now = asyncio.get_running_loop().time
     access = AccessControl(lambda: web.now.config, now, lambda: names)
-    app = application(bench.exposition, bench.latest, bench.clock, middlewares=[access.admit])
+    app = application(bench.exposition, bench.latest, middlewares=[access.admit])
     app.on_response_prepare.append(access.add_headers)
     server = await serve(app, "127.0.0.1", 0, context=web.context, connections=connections)
     try:

@@ -6,7 +6,6 @@ import pytest
 
 from agent.jobs.lock_step import LEAST, LockSteps, SentBytes
 from agent.model import GpuKey
-from agent.series import Point
 
 ONE, OTHER = GpuKey(0, "GPU-0"), GpuKey(1, "GPU-1")
 RATE = 3e10
@@ -25,8 +24,8 @@ def joined(
     found: list[frozenset[GpuKey]] = []
     for at in range(0, seconds + 1, 10):
         now = {
-            ONE: SentBytes({10}, Point(at, one(at), at + 30)),
-            OTHER: SentBytes({20}, Point(at + apart, other(at + apart), at + 30)),
+            ONE: SentBytes({10}, at, one(at)),
+            OTHER: SentBytes({20}, at + apart, other(at + apart)),
         }
         found = list(steps.take(now))
     return found == [frozenset((ONE, OTHER))]
@@ -64,5 +63,5 @@ def test_a_job_that_hangs_is_still_one() -> None:
 def test_another_process_is_another_job() -> None:
     steps = LockSteps()
     assert joined(same, same, steps=steps)
-    point = Point(190, same(190), 220)
-    assert list(steps.take({ONE: SentBytes({10}, point), OTHER: SentBytes({21}, point)})) == []
+    now = {ONE: SentBytes({10}, 190, same(190)), OTHER: SentBytes({21}, 190, same(190))}
+    assert list(steps.take(now)) == []

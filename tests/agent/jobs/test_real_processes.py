@@ -17,8 +17,8 @@ from agent.hardware.host import real_host
 from agent.hardware.logins import Logins
 from agent.jobs import follow
 from agent.jobs.allocation import Allocations
-from agent.jobs.gpu_processes import GpuProcesses
 from agent.model import Reading
+from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import workload as work
 from agent.sources.options import HostOptions

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.hardware.device import GpuIdentity, NvmlDevice
-from agent.model import Reason
+from agent.hardware.device import NvmlDevice
+from agent.model import GpuIdentity, Reason
 from agent.polling import intervals
 from agent.polling.gpu_watch import CONNECTION
 from agent.polling.reads import Out, Read

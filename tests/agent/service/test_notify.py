@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from agent.cli.run import condition_of
+from agent.cli.status_notifier import StatusNotifier
 from agent.polling.poller import Poller
 from agent.polling.worker import InlineWorker
 from agent.service.sd_notify import NotifySocket, status
-from agent.service.status_notifier import StatusNotifier
 from tests.stack.running import Running, eventually
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated

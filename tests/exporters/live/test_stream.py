@@ -105,8 +105,8 @@ async def bench(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[Liv
     last = await asyncio.to_thread(machine.tick)
     feed = Feed(machine.view, **{"keepalive": 0.1, **feed_of})  # who is gone is found by writing
     poller, clock = machine.bench.agent.poller, machine.bench.clock
-    exposition = Exposition(lambda: poller.latest, clock, process=False)
-    app = application(exposition, lambda: poller.latest, clock, feed=feed)
+    exposition = Exposition(lambda: poller.latest, clock.monotonic, process=False)
+    app = application(exposition, lambda: poller.latest, feed=feed)
     server = await serve(app, "127.0.0.1", 0)
     port = server.addresses[0][1]
     try:
@@ -383,8 +383,8 @@ def test_asking_for_the_head_opens_nothing() -> None:
 def test_without_a_feed_there_is_no_stream() -> None:
     async def act(there: LivePageBench) -> None:
         poller, clock = there.machine.bench.agent.poller, there.machine.bench.clock
-        exposition = Exposition(lambda: poller.latest, clock, process=False)
-        app = application(exposition, lambda: poller.latest, clock)
+        exposition = Exposition(lambda: poller.latest, clock.monotonic, process=False)
+        app = application(exposition, lambda: poller.latest)
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)

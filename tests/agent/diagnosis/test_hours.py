@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agent.config.settings import Settings
+from agent.diagnosis import hours
+from agent.diagnosis.hours import HourlySums
 from agent.model import Reading, Sample
-from agent.report import hours
-from agent.report.hours import HourlySums
 from agent.sources import power, workload
 from agent.sources.workload import JobConfig
 from tests.agent.report.test_report import report, server

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from agent.clock import Clock
 from agent.config.settings import Configuration
-from agent.hardware.device import GpuIdentity, NvmlDevice
+from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
-from agent.jobs.gpu_processes import GpuProcesses
-from agent.model import Metric, ReadKey
+from agent.model import GpuIdentity, Metric, ReadKey
+from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import FoundRun, Out, Read, ValueRow, ValueRows, fixed
 
 

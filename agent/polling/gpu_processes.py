@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-Labels = tuple[str, ...]
+from agent.model import Labels
 
 
 @dataclass(slots=True)
