@@ -3,9 +3,10 @@
 from agent.model import Reason
 from agent.sources import system
 from agent.sources.agent_health import ABSENT_VALUES, CLOCK_STEPS, CONFIG_OK, LAST_TICK, SOURCE_UP
+from alerts import places
 from alerts.model import Alert, Group
+from alerts.parameters import RuleParameters
 from alerts.promql import NODE, increase, pick
-from alerts.spans import Terms
 from alerts.words import COUNT, list_of
 from alerts.words import NODE as MACHINE
 
@@ -24,9 +25,9 @@ NVML = "nvml"
 LOG = "Look at journalctl -u dgx-telemetry and at dgx-telemetry check on the machine."
 
 
-def agent_down(terms: Terms) -> tuple[Alert, Alert]:
+def agent_down(parameters: RuleParameters) -> tuple[Alert, Alert]:
     """The agent, or its machine, does not answer; or nobody asks any."""
-    hold = terms.thresholds.silent_for
+    hold = parameters.thresholds.silent_for
     return (
         Alert(
             "DgxAgentDown",
@@ -38,6 +39,7 @@ def agent_down(terms: Terms) -> tuple[Alert, Alert]:
             "dgx-telemetry.",
             hold=hold,
             labels={"sign": "silence"},
+            place=places.NODE,
         ),
         Alert(
             "DgxAgentDown",
@@ -52,20 +54,21 @@ def agent_down(terms: Terms) -> tuple[Alert, Alert]:
     )
 
 
-def agent_blind(terms: Terms) -> tuple[Alert, ...]:
+def agent_blind(parameters: RuleParameters) -> tuple[Alert, ...]:
     """The agent answers, and knows nothing new. A machine without a driver has nothing to see."""
-    name, summary, hold = "DgxAgentBlind", "agent reads nothing new", terms.thresholds.silent_for
+    name, summary = "DgxAgentBlind", "agent reads nothing new"
+    hold = parameters.thresholds.silent_for
     no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
     nvml = f'label_replace({no_driver}, "source", "{NVML}", "", "")'
     down = f"({SOURCE_UP} == 0) unless on ({NODE}, source) {nvml}"
     sources = f"count by ({NODE}) ({down})"
     expired = f"sum by ({NODE}) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
     names = list_of(SOURCE_UP, "source", "== 0", "instance", "job")
-    before = f"{LAST_TICK} offset {terms.over(hold)}"
+    before = f"{LAST_TICK} offset {parameters.over(hold)}"
     hang = f"A hung driver needs a reboot; see dmesg. {LOG}"
 
     def alert(sign: str, expr: str, text: str) -> Alert:
-        return Alert(name, expr, "warning", summary, text, hold=hold, labels={"sign": sign})
+        return Alert(name, expr, "warning", summary, text, hold, {"sign": sign}, places.NODE)
 
     return (
         alert(
@@ -89,7 +92,7 @@ def agent_blind(terms: Terms) -> tuple[Alert, ...]:
     )
 
 
-def reload_failed(_: Terms) -> Alert:
+def reload_failed(_: RuleParameters) -> Alert:
     """The agent goes on with its old configuration."""
     return Alert(
         "DgxAgentReloadFailed",
@@ -100,24 +103,26 @@ def reload_failed(_: Terms) -> Alert:
         "limit 1), and goes on with the old one. journalctl -u dgx-telemetry names key and line; "
         "mend it, and systemctl reload dgx-telemetry.",
         hold="1m",
+        place=places.NODE,
     )
 
 
-def clock_stepped(terms: Terms) -> Alert:
+def clock_stepped(parameters: RuleParameters) -> Alert:
     """Timestamps before and after do not fit each other."""
-    window = terms.thresholds.event_window
+    window = parameters.thresholds.event_window
     return Alert(
         "DgxClockStepped",
-        f"round({increase(CLOCK_STEPS, terms.over(window))}) > 0",
+        f"round({increase(CLOCK_STEPS, parameters.over(window))}) > 0",
         "warning",
         "clock was set",
         f"The clock of {MACHINE} was set {COUNT} times in the last {window} (limit 0): timestamps "
         "before and after do not fit. Look with timedatectl and chronyc tracking whether the time "
         "service runs and reaches its servers.",
+        place=places.NODE,
     )
 
 
-def watchdog(_: Terms) -> Alert:
+def watchdog(_: RuleParameters) -> Alert:
     """Always fires: where it stops arriving, the way of all alerts is broken."""
     return Alert(
         "DgxWatchdog",
@@ -128,15 +133,15 @@ def watchdog(_: Terms) -> Alert:
     )
 
 
-def monitoring(terms: Terms) -> Group:
+def monitoring(parameters: RuleParameters) -> Group:
     """What must work for any alert to be believed."""
     return Group(
         "dgx-agent",
         (
-            *agent_down(terms),
-            *agent_blind(terms),
-            reload_failed(terms),
-            clock_stepped(terms),
-            watchdog(terms),
+            *agent_down(parameters),
+            *agent_blind(parameters),
+            reload_failed(parameters),
+            clock_stepped(parameters),
+            watchdog(parameters),
         ),
     )

@@ -3,12 +3,13 @@
 from agent.model import Metric, gauge
 from agent.sources import activity, infiniband, temperature
 from agent.sources.agent_health import BUILD_INFO
+from alerts import places
 from alerts.agent import IN_SERVICE, JOB, UP
 from alerts.fleet_records import OWN_TIME, PLACE, median, of_job, several
 from alerts.model import Alert, Group, Recording
+from alerts.parameters import RuleParameters, span
 from alerts.promql import NODE, increase, pick
 from alerts.records import job_steps
-from alerts.spans import Terms, span
 from alerts.values import seconds
 from alerts.words import COUNT, GPU, SHARE, list_of
 from alerts.words import NODE as MACHINE
@@ -36,9 +37,9 @@ WORSE, LEAST_ERRORS = 10, 10
 WHERE = "{{ with $labels.cluster }} of cluster {{ . }}{{ end }}"
 
 
-def nodes_missing(terms: Terms) -> tuple[Alert, Alert]:
+def nodes_missing(parameters: RuleParameters) -> tuple[Alert, Alert]:
     """Half of a rack, or of a cluster of several racks, does not answer: one fault, not many."""
-    silent_for = terms.thresholds.silent_for
+    silent_for = parameters.thresholds.silent_for
     hold, first = (span(seconds(silent_for) - n * SOONER) for n in (1, 2))
     names = list_of(SCRAPED, "instance", "== 0", "cluster", "rack", job=JOB, drained="")
     in_rack, in_cluster = f"count by ({OF_RACK})", f"count by ({OF_CLUSTER})"
@@ -58,6 +59,7 @@ def nodes_missing(terms: Terms) -> tuple[Alert, Alert]:
             f"(limit half of the rack):{names}. {look}",
             hold=hold,
             labels={"sign": "rack"},
+            place=places.RACK,
         ),
         Alert(
             "DgxNodeMissing",
@@ -72,10 +74,10 @@ def nodes_missing(terms: Terms) -> tuple[Alert, Alert]:
     )
 
 
-def node_removed(terms: Terms) -> Alert:
+def node_removed(parameters: RuleParameters) -> Alert:
     """A node that was asked within the hour, and is no target any more: somebody took it out."""
     window = "1h"
-    known = f"group by ({PLACE}, {NODE}) (last_over_time({UP}[{terms.over(window)}]))"
+    known = f"group by ({PLACE}, {NODE}) (last_over_time({UP}[{parameters.over(window)}]))"
     return Alert(
         "DgxNodeMissing",
         f"{known} unless on ({NODE}) {UP}",
@@ -86,14 +88,15 @@ def node_removed(terms: Terms) -> Alert:
         "did, check what generates the list.",
         hold="2m",
         labels={"sign": "removed"},
+        place=places.NODE,
     )
 
 
-def node_slow(terms: Terms) -> tuple[Alert, Alert]:
+def node_slow(parameters: RuleParameters) -> tuple[Alert, Alert]:
     """A node slower than its like under the same job: the others wait for it, or make more
     steps."""
-    share, job = terms.thresholds.slower_node_share, "{{ $labels.job_id }}"
-    steps = pick(job_steps(terms), job_id="!=")
+    share, job = parameters.thresholds.slower_node_share, "{{ $labels.job_id }}"
+    steps = pick(job_steps(parameters), job_id="!=")
     joined = "on (cluster, job_id) group_left ()"
     own = f"{OWN_TIME} - {joined} {median(OWN_TIME)}"
     fewer = f"1 - {steps} / {joined} ({median(steps)} > 0)"
@@ -112,6 +115,7 @@ def node_slow(terms: Terms) -> tuple[Alert, Alert]:
             f"{share:.0%}); the others wait for it meanwhile. {cure}",
             hold="2m",
             labels={"sign": "waited_for"},
+            place=places.NODE,
         ),
         Alert(
             "DgxNodeSlow",
@@ -122,6 +126,7 @@ def node_slow(terms: Terms) -> tuple[Alert, Alert]:
             f"job's nodes (limit {share:.0%}). {cure}",
             hold="2m",
             labels={"sign": "steps"},
+            place=places.NODE,
         ),
     )
 
@@ -131,9 +136,9 @@ def several_on(record: str) -> str:
     return f"on (cluster, job_id) {several(record, LEAST_NODES)}"
 
 
-def warmer(terms: Terms) -> Alert:
+def warmer(parameters: RuleParameters) -> Alert:
     """A GPU at work, warmer than those at its place in the other nodes of its job."""
-    busy = f"{activity.ACTIVITY} >= {terms.thresholds.loaded_share:g}"
+    busy = f"{activity.ACTIVITY} >= {parameters.thresholds.loaded_share:g}"
     working = f"({temperature.TEMPERATURE} and on ({NODE}, gpu, uuid) ({busy}))"
     degrees, like = of_job(working), "cluster, job_id, gpu"
     middle = f"quantile by ({like}) (0.5, {degrees})"
@@ -148,12 +153,13 @@ def warmer(terms: Terms) -> Alert:
         "before it has to slow down.",
         hold="5m",
         labels={"sign": "peers"},
+        place=places.GPU,
     )
 
 
-def worse_port(terms: Terms) -> Alert:
+def worse_port(parameters: RuleParameters) -> Alert:
     """A port with more errors than its peers, long before it has too many."""
-    hourly = f"round(sum by ({PLACE}, {NODE}, device, port) ({_errors(terms)}))"
+    hourly = f"round(sum by ({PLACE}, {NODE}, device, port) ({_errors(parameters)}))"
     usual = f"quantile by (cluster) (0.5, {hourly})"
     many = f"count by (cluster) ({hourly}) >= {LEAST_GPUS}"
     return Alert(
@@ -167,15 +173,16 @@ def worse_port(terms: Terms) -> Alert:
         "the cluster). Plan to clean or replace its cable.",
         hold="10m",
         labels={"sign": "peers"},
+        place=places.PORT,
     )
 
 
-def _errors(terms: Terms) -> str:
+def _errors(parameters: RuleParameters) -> str:
     kinds = "=~symbol_error|link_error_recovery|local_link_integrity_errors"
-    return increase(infiniband.ERRORS, terms.over("1h"), kind=kinds)
+    return increase(infiniband.ERRORS, parameters.over("1h"), kind=kinds)
 
 
-def versions(_: Terms) -> Alert:
+def versions(_: RuleParameters) -> Alert:
     """Agents of several versions for so long that it is no upgrade any more."""
     kinds = f"count by (cluster, version) ({BUILD_INFO})"
     names = list_of(Recording(str(BUILD_INFO), ""), "version", "", "cluster", job=JOB)
@@ -190,16 +197,16 @@ def versions(_: Terms) -> Alert:
     )
 
 
-def fleet(terms: Terms) -> Group:
+def fleet(parameters: RuleParameters) -> Group:
     """What only many nodes together show."""
     return Group(
         "dgx-fleet",
         (
-            *nodes_missing(terms),
-            node_removed(terms),
-            *node_slow(terms),
-            warmer(terms),
-            worse_port(terms),
-            versions(terms),
+            *nodes_missing(parameters),
+            node_removed(parameters),
+            *node_slow(parameters),
+            warmer(parameters),
+            worse_port(parameters),
+            versions(parameters),
         ),
     )

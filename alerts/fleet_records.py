@@ -10,8 +10,8 @@ from agent.limits import paths
 from agent.model import Cause, State
 from agent.sources import disk, infiniband, nvlink, power, workload
 from alerts.model import Group, Recording
+from alerts.parameters import RuleParameters
 from alerts.promql import GPU, NODE, increase, pick, rate
-from alerts.spans import Terms
 
 PLACE = "cluster, rack, node"
 EVERY = "5m"
@@ -29,15 +29,15 @@ INFINIBAND = "cluster:dgx_infiniband_transmitted_bytes:rate5m"
 BISECTION = "cluster:dgx_infiniband_bisection_bytes_per_second"
 
 
-def lost_by_gpu(terms: Terms) -> Recording:
+def lost_by_gpu(parameters: RuleParameters) -> Recording:
     """GPU-seconds in which each GPU got on with nothing, by cause; only where there are any."""
-    grown = increase(accounting.STATE_SECONDS, terms.over(EVERY), state=f"=~{LOST}")
+    grown = increase(accounting.STATE_SECONDS, parameters.over(EVERY), state=f"=~{LOST}")
     return Recording(GPU_LOST, f"{grown} > 0")
 
 
-def time_of_node(terms: Terms) -> Recording:
+def time_of_node(parameters: RuleParameters) -> Recording:
     """GPU-seconds of each node by state and cause; only where there are any."""
-    grown = increase(accounting.STATE_SECONDS, terms.over(EVERY))
+    grown = increase(accounting.STATE_SECONDS, parameters.over(EVERY))
     return Recording(NODE_SECONDS, f"sum without (gpu, uuid) ({grown}) > 0")
 
 
@@ -45,10 +45,10 @@ BUSY_DISK = 0.9
 """Share of the time with a request in flight from which a disk without a limit counts as full."""
 
 
-def saturated_paths(terms: Terms) -> Recording:
+def saturated_paths(parameters: RuleParameters) -> Recording:
     """Seconds for which each data path was full; only where there are any. Disks without a known
     limit are paths of the direction `busy`."""
-    over = terms.over(EVERY)
+    over = parameters.over(EVERY)
     full = f"{increase(paths.SATURATED, over)} > 0"
     busy = f"({increase(disk.BUSY, over)} and {rate(disk.BUSY, over)} >= {BUSY_DISK:g})"
     limited = f"on ({NODE}, device) {pick(paths.LIMIT, path='disk')}"
@@ -56,11 +56,11 @@ def saturated_paths(terms: Terms) -> Recording:
     return Recording(PATH_SECONDS, f'{full} or label_replace({path}, "direction", "busy", "", "")')
 
 
-def own_time(terms: Terms) -> Recording:
+def own_time(parameters: RuleParameters) -> Recording:
     """Share of the time for which the GPUs of a node worked for their job, or waited for what is
     the node's own (disk, CPU, clocks): not for other GPUs, and not idle. In a job in which all
     wait for all, the node that the others wait for has the most."""
-    over = terms.over(WINDOW)
+    over = parameters.over(WINDOW)
     own = " or ".join(
         rate(accounting.STATE_SECONDS, over, state=state, **cause)
         for state, cause in (
@@ -81,23 +81,23 @@ def of_job(value: str) -> str:
     return f"{value} * on ({GPU}) group_left (job_id) ({named} and on ({GPU}) {alone})"
 
 
-def of_spec(_: Terms) -> Recording:
+def of_spec(_: RuleParameters) -> Recording:
     """What a data path can carry over what its spec sheet says; only where it is less."""
     return Recording(OF_SPEC, f"{paths.LIMIT} / {paths.SPEC} < 1")
 
 
-def power_of_rack(terms: Terms) -> Recording:
+def power_of_rack(parameters: RuleParameters) -> Recording:
     """Watts of all GPUs of a rack."""
-    grown = rate(power.ENERGY, terms.over(WINDOW))
+    grown = rate(power.ENERGY, parameters.over(WINDOW))
     return Recording(POWER, f"sum by (cluster, rack) ({grown})")
 
 
-def of_network(terms: Terms) -> tuple[Recording, ...]:
+def of_network(parameters: RuleParameters) -> tuple[Recording, ...]:
     """What all nodes send, and what the cluster's network carries where that is known."""
-    over = terms.over(WINDOW)
+    over = parameters.over(WINDOW)
     known = [
         f'label_replace(vector({figure:.10g}), "cluster", "{name}", "", "")'
-        for name, figure in terms.bisections.items()
+        for name, figure in parameters.bisections.items()
     ]
     return (
         Recording(NVLINK, f"sum by (cluster) ({rate(nvlink.TRANSMITTED, over)})"),
@@ -106,15 +106,20 @@ def of_network(terms: Terms) -> tuple[Recording, ...]:
     )
 
 
-def fleet_records(terms: Terms) -> Group:
+def fleet_records(parameters: RuleParameters) -> Group:
     """What follows on each other each five minutes."""
-    rules = lost_by_gpu(terms), time_of_node(terms), saturated_paths(terms)
+    rules = lost_by_gpu(parameters), time_of_node(parameters), saturated_paths(parameters)
     return Group("dgx-fleet-records", rules, every=EVERY)
 
 
-def node_records(terms: Terms) -> Group:
+def node_records(parameters: RuleParameters) -> Group:
     """What alerts and graphs of fleets need each minute."""
-    rules = own_time(terms), of_spec(terms), power_of_rack(terms), *of_network(terms)
+    rules = (
+        own_time(parameters),
+        of_spec(parameters),
+        power_of_rack(parameters),
+        *of_network(parameters),
+    )
     return Group("dgx-fleet-nodes", rules, every="1m")
 
 

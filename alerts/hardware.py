@@ -3,6 +3,7 @@
 from agent.model import Metric, Reason
 from agent.sources import ecc, system, temperature, xid
 from agent.sources.agent_health import ABSENT_VALUES
+from alerts import places
 from alerts.health import (
     ecc_growth,
     ecc_rising,
@@ -22,8 +23,8 @@ from alerts.host import (
 )
 from alerts.links import link_degraded, nvlink_down, nvlink_errors, pcie_degraded
 from alerts.model import Alert, Group
+from alerts.parameters import RuleParameters
 from alerts.promql import LOST, NODE, REMEMBERED, events, pick
-from alerts.spans import Terms
 from alerts.words import COUNT, WHOLE, look_up, sum_of
 from alerts.words import GPU as ONE_GPU
 from alerts.words import NODE as MACHINE
@@ -39,7 +40,7 @@ REPLACE = (
 ONE = ("instance", "job", "uuid")
 
 
-def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
+def gpu_missing(parameters: RuleParameters) -> tuple[Alert, ...]:
     """Named, where the agent saw it go; counted, where it never saw it; all, without a driver."""
     name = "DgxGpuMissing"
     no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
@@ -55,6 +56,7 @@ def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
             f"{ONE_GPU} is gone: {answer} {REPLACE}",
             hold="1m",
             labels={"sign": "lost"},
+            place=places.GPU,
         ),
         Alert(
             name,
@@ -64,26 +66,30 @@ def gpu_missing(terms: Terms) -> tuple[Alert, ...]:
             f"{COUNT} GPUs of {MACHINE} are missing: {answer} {REPLACE}",
             hold="1m",
             labels={"sign": "fewer"},
+            place=places.NODE,
         ),
         Alert(
             name,
-            f"last_over_time({system.GPUS_EXPECTED}[{terms.over(REMEMBERED)}]) > 0 and on ({NODE}) "
-            f"{no_driver}",
+            f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}]) > 0 "
+            f"and on ({NODE}) {no_driver}",
             "critical",
             "no GPU answers",
             f"0 of {COUNT} GPUs of {MACHINE} answer: there is no driver any more. Look at "
             "nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
             hold="5m",
             labels={"sign": "no_driver"},
+            place=places.NODE,
         ),
     )
 
 
-def ecc_uncorrected(terms: Terms) -> Alert:
+def ecc_uncorrected(parameters: RuleParameters) -> Alert:
     """Data was lost, and no XID error of late has told so."""
-    window = terms.thresholds.event_window
-    grown = ecc_growth(terms.over(window), "uncorrected")
-    seen_before = events(xid.ERRORS, terms.over(TOLD), terms.over(REMEMBERED), HAD, xid=LOST_DATA)
+    window = parameters.thresholds.event_window
+    grown = ecc_growth(parameters.over(window), "uncorrected")
+    seen_before = events(
+        xid.ERRORS, parameters.over(TOLD), parameters.over(REMEMBERED), HAD, xid=LOST_DATA
+    )
     return Alert(
         "DgxGpuEccUncorrected",
         f"{grown} > 0 unless on ({NODE}, uuid) ({seen_before})",
@@ -91,10 +97,11 @@ def ecc_uncorrected(terms: Terms) -> Alert:
         "uncorrected memory errors, data lost",
         f"{ONE_GPU} had {COUNT} uncorrected ECC errors in the last {window} (limit 0). Results of "
         "the job are in doubt: stop it, reset the GPU; if errors come back, open a support case.",
+        place=places.GPU,
     )
 
 
-def row_remap_failure(_: Terms) -> Alert:
+def row_remap_failure(_: RuleParameters) -> Alert:
     """The spare rows are used up."""
     return Alert(
         "DgxGpuRowRemapFailure",
@@ -103,12 +110,13 @@ def row_remap_failure(_: Terms) -> Alert:
         "a broken memory row cannot be replaced",
         f"{ONE_GPU} reports {COUNT} failure to replace a broken row by a spare one (limit 0). "
         "Drain the node and open a support case: the GPU qualifies for replacement.",
+        place=places.GPU,
     )
 
 
-def gpu_hot(terms: Terms) -> tuple[Alert, Alert]:
+def gpu_hot(parameters: RuleParameters) -> tuple[Alert, Alert]:
     """Core or memory at the limit that the GPU itself states."""
-    margin = terms.thresholds.hot_margin
+    margin = parameters.thresholds.hot_margin
     memory, most = temperature.MEMORY_TEMPERATURE, pick(temperature.LIMIT, limit="memory")
     limits = {
         "core": sum_of(temperature.TEMPERATURE, temperature.MARGIN, WHOLE, *ONE),
@@ -126,6 +134,7 @@ def gpu_hot(terms: Terms) -> tuple[Alert, Alert]:
             "with its neighbours.",
             hold="2m",
             labels={"sensor": sensor},
+            place=places.GPU,
         )
 
     return (
@@ -134,31 +143,31 @@ def gpu_hot(terms: Terms) -> tuple[Alert, Alert]:
     )
 
 
-def hardware(terms: Terms) -> Group:
+def hardware(parameters: RuleParameters) -> Group:
     """What somebody must repair, reset or cool."""
     return Group(
         "dgx-hardware",
         (
-            *gpu_missing(terms),
-            *xid_error(terms),
-            *nvlink_fault(terms),
-            ecc_uncorrected(terms),
-            row_remap_failure(terms),
-            recovery_needed(terms),
-            pages_pending(terms),
-            *ecc_rising(terms),
-            *gpu_hot(terms),
-            *fabric_fault(terms),
-            switch_fault(terms),
-            nvlink_down(terms),
-            nvlink_errors(terms),
-            *pcie_degraded(terms),
-            pcie_replays(terms),
-            link_degraded(terms),
-            *infiniband_errors(terms),
-            infiniband_flapping(terms),
-            raid_degraded(terms),
-            disk_failing(terms),
-            chassis_fault(terms),
+            *gpu_missing(parameters),
+            *xid_error(parameters),
+            *nvlink_fault(parameters),
+            ecc_uncorrected(parameters),
+            row_remap_failure(parameters),
+            recovery_needed(parameters),
+            pages_pending(parameters),
+            *ecc_rising(parameters),
+            *gpu_hot(parameters),
+            *fabric_fault(parameters),
+            switch_fault(parameters),
+            nvlink_down(parameters),
+            nvlink_errors(parameters),
+            *pcie_degraded(parameters),
+            pcie_replays(parameters),
+            link_degraded(parameters),
+            *infiniband_errors(parameters),
+            infiniband_flapping(parameters),
+            raid_degraded(parameters),
+            disk_failing(parameters),
+            chassis_fault(parameters),
         ),
     )

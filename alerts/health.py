@@ -2,9 +2,10 @@
 
 from agent.sources import ecc, fabric_service, gpu, kernel_log, nvlink, pcie, xid
 from agent.specs.xids import XidAction
+from alerts import places
 from alerts.model import Alert
+from alerts.parameters import RuleParameters
 from alerts.promql import GPU, NODE, REMEMBERED, events, increase, pick
-from alerts.spans import Terms
 from alerts.words import COUNT, WHOLE, by_label, by_value, list_of, look_up
 from alerts.words import GPU as ONE_GPU
 from alerts.words import NODE as MACHINE
@@ -41,7 +42,7 @@ HEALTH = {
 }
 
 
-def recovery_needed(_: Terms) -> Alert:
+def recovery_needed(_: RuleParameters) -> Alert:
     """The driver's own word, where it has one (R570 and newer)."""
     needs = by_value({number: f": {text}" for number, text in NEEDS.items()})
     return Alert(
@@ -52,10 +53,11 @@ def recovery_needed(_: Terms) -> Alert:
         f"The driver asks for action {COUNT} on {ONE_GPU} (limit 0){needs}. The XID errors of the "
         "last minutes say why (dgx-telemetry check).",
         hold="3m",
+        place=places.GPU,
     )
 
 
-def pages_pending(_: Terms) -> Alert:
+def pages_pending(_: RuleParameters) -> Alert:
     """Broken memory that is still in use."""
     return Alert(
         "DgxGpuPagesPending",
@@ -66,6 +68,7 @@ def pages_pending(_: Terms) -> Alert:
         "memory is still in use. Let jobs end, then reset the GPU (before Ampere: load the driver "
         "again).",
         hold="8m",
+        place=places.GPU,
     )
 
 
@@ -74,17 +77,18 @@ def ecc_growth(over: str, severity: str) -> str:
     return f"max without (lifetime) ({increase(ecc.ERRORS, over, severity=severity)})"
 
 
-def ecc_rising(terms: Terms) -> tuple[Alert, ...]:
+def ecc_rising(parameters: RuleParameters) -> tuple[Alert, ...]:
     """Memory that wears out, before it costs a job."""
     name, summary = "DgxGpuEccRising", "memory wears out"
-    limits = terms.thresholds
-    grown = ecc_growth(terms.over(limits.ecc_corrected_window), "corrected")
+    limits = parameters.thresholds
+    grown = ecc_growth(parameters.over(limits.ecc_corrected_window), "corrected")
     rows = pick(ecc.REMAPPED_ROWS, severity="uncorrected")
     watch = "Run dcgmi diag -r 3 when the node is free, and open a support case."
 
     def alert(sign: str, expr: str, text: str) -> Alert:
         description = f"{text} {watch}"
-        return Alert(name, expr, "warning", summary, description, hold="3m", labels={"sign": sign})
+        labels = {"sign": sign}
+        return Alert(name, expr, "warning", summary, description, "3m", labels, places.GPU)
 
     return (
         alert(
@@ -107,9 +111,9 @@ def ecc_rising(terms: Terms) -> tuple[Alert, ...]:
     )
 
 
-def nvlink_fault(terms: Terms) -> tuple[Alert, ...]:
+def nvlink_fault(parameters: RuleParameters) -> tuple[Alert, ...]:
     """XID 144 to 150, by what their unit wants: told as XID errors."""
-    window = terms.thresholds.event_window
+    window = parameters.thresholds.event_window
     rows = (("critical", XidAction.RESET), ("info", XidAction.IGNORE))
     cures = {
         XidAction.RESET: "Drain the node and reset the GPU; if it comes back, open a support case.",
@@ -117,7 +121,7 @@ def nvlink_fault(terms: Terms) -> tuple[Alert, ...]:
     }
 
     def alert(severity: str, action: XidAction) -> Alert:
-        over, memory = terms.over(window), terms.over(REMEMBERED)
+        over, memory = parameters.over(window), parameters.over(REMEMBERED)
         grown = events(xid.NVLINK_FAULTS, over, memory, action=action.value)
         return Alert(
             "DgxGpuXid",
@@ -128,6 +132,7 @@ def nvlink_fault(terms: Terms) -> tuple[Alert, ...]:
             f"{{{{ $labels.unit }}}} in the last {window} (limit 0). {cures[action]}",
             hold="2m" if severity == "critical" else "5m",
             labels={"sign": "nvlink5"},
+            place=places.GPU,
         )
 
     return tuple(alert(*row) for row in rows)
@@ -137,7 +142,7 @@ FABRIC = "DgxFabricFault"
 FABRIC_LOG = "Look at systemctl status nvidia-fabricmanager and /var/log/fabricmanager.log."
 
 
-def fabric_fault(_: Terms) -> tuple[Alert, ...]:
+def fabric_fault(_: RuleParameters) -> tuple[Alert, ...]:
     """Who manages the NVSwitches, and whether GPUs have joined."""
     waiting = list_of(nvlink.FABRIC_STATE, "gpu", f"< {REGISTERED}", "instance", "job")
     return (
@@ -151,6 +156,7 @@ def fabric_fault(_: Terms) -> tuple[Alert, ...]:
             f"nvidia-fabricmanager. {FABRIC_LOG}",
             hold="2m",
             labels={"sign": "manager"},
+            place=places.NODE,
         ),
         Alert(
             FABRIC,
@@ -161,6 +167,7 @@ def fabric_fault(_: Terms) -> tuple[Alert, ...]:
             f"CUDA does not start on them. Restart the Fabric Manager. {FABRIC_LOG}",
             hold="5m",
             labels={"sign": "state"},
+            place=places.NODE,
         ),
         Alert(
             FABRIC,
@@ -170,14 +177,15 @@ def fabric_fault(_: Terms) -> tuple[Alert, ...]:
             f"The fabric reports {COUNT} fault of {ONE_GPU} (limit 0): {by_label('kind', HEALTH)}.",
             hold="5m",
             labels={"sign": "health"},
+            place=places.GPU,
         ),
     )
 
 
-def switch_fault(terms: Terms) -> Alert:
+def switch_fault(parameters: RuleParameters) -> Alert:
     """What an NVSwitch itself reports."""
-    window = terms.thresholds.event_window
-    over, memory = terms.over(window), terms.over(REMEMBERED)
+    window = parameters.thresholds.event_window
+    over, memory = parameters.over(window), parameters.over(REMEMBERED)
     return Alert(
         FABRIC,
         events(kernel_log.SWITCH_ERRORS, over, memory, severity="fatal"),
@@ -188,12 +196,13 @@ def switch_fault(terms: Terms) -> Alert:
         "reset all GPUs and switches (nvidia-smi --gpu-reset), or reboot; if it comes back, open "
         "a support case.",
         labels={"sign": "switch"},
+        place=places.SWITCH,
     )
 
 
-def pcie_replays(terms: Terms) -> Alert:
+def pcie_replays(parameters: RuleParameters) -> Alert:
     """Packets sent again, against what a link of its generation may have."""
-    over = terms.over("15m")
+    over = parameters.over("15m")
     each = f"rate({pcie.REPLAYS}[{over}]) * 60 / {pcie.WIDTH}"
     many = " or ".join(
         f"label_replace({each} > {limit:g} and on ({GPU}) ({pcie.GENERATION_LIMIT} == {generation})"
@@ -211,4 +220,5 @@ def pcie_replays(terms: Terms) -> Alert:
         f"{limits} at generation {{{{ $labels.generation }}}}; {lanes} lanes). Reseat the GPU or "
         "its riser, look at lspci -vv and dmesg (AER), and open a support case.",
         hold="10m",
+        place=places.GPU,
     )

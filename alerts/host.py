@@ -1,9 +1,10 @@
 """Alerts on the rest of the box: InfiniBand ports, arrays, disks, fans and power supplies."""
 
 from agent.sources import chassis_faults, disk, disk_faults, infiniband
+from alerts import places
 from alerts.model import Alert
+from alerts.parameters import RuleParameters
 from alerts.promql import increase, pick
-from alerts.spans import Terms
 from alerts.words import COUNT, NODE, WHOLE, by_label, for_each, look_up, series
 
 PORT = "{{ $labels.device }}:{{ $labels.port }}"
@@ -31,16 +32,16 @@ CHASSIS_FAULTS = {
 }
 
 
-def infiniband_errors(terms: Terms) -> tuple[Alert, Alert]:
+def infiniband_errors(parameters: RuleParameters) -> tuple[Alert, Alert]:
     """More errors than a sound port has; or a port that was up, and is down."""
-    name, over = "DgxInfinibandErrors", terms.over("1h")
+    name, over = "DgxInfinibandErrors", parameters.over("1h")
     many = " or ".join(
         f"(round({increase(infiniband.ERRORS, over, kind=kind)}) >= {limit})"
         for kind, limit in HOURLY.items()
     )
     limits = by_label("kind", {kind: str(limit) for kind, limit in HOURLY.items()})
     cure = "Look at cable and transceiver, then at the port of the switch; ibstat, mlxlink -d."
-    was_up = f"max_over_time({infiniband.LINK_UP}[{terms.over('1d')}]) == 1"
+    was_up = f"max_over_time({infiniband.LINK_UP}[{parameters.over('1d')}]) == 1"
     return (
         Alert(
             name,
@@ -51,6 +52,7 @@ def infiniband_errors(terms: Terms) -> tuple[Alert, Alert]:
             f"(limit {limits}). {cure}",
             hold="5m",  # a port that flaps makes errors as well, and is told as that
             labels={"sign": "errors"},
+            place=places.PORT,
         ),
         Alert(
             name,
@@ -61,14 +63,15 @@ def infiniband_errors(terms: Terms) -> tuple[Alert, Alert]:
             f"{cure}",
             hold="5m",
             labels={"sign": "down"},
+            place=places.PORT,
         ),
     )
 
 
-def infiniband_flapping(terms: Terms) -> Alert:
+def infiniband_flapping(parameters: RuleParameters) -> Alert:
     """Down and up again: by the port's own counter, or as it was seen."""
-    limits = terms.thresholds
-    over = terms.over(limits.infiniband_downs_window)
+    limits = parameters.thresholds
+    over = parameters.over(limits.infiniband_downs_window)
     counted = increase(infiniband.ERRORS, over, kind="link_downed")
     seen = f"ceil(changes({infiniband.LINK_UP}[{over}]) / 2)"
     most = limits.infiniband_downs
@@ -80,10 +83,11 @@ def infiniband_flapping(terms: Terms) -> Alert:
         f"Port {PORT} of {NODE} went down {COUNT} times in the last "
         f"{limits.infiniband_downs_window} (limit {most}). Replace its cable or transceiver; then "
         "look at the port of the switch.",
+        place=places.PORT,
     )
 
 
-def raid_degraded(_: Terms) -> Alert:
+def raid_degraded(_: RuleParameters) -> Alert:
     """An array without a member."""
     working = look_up(disk.MEMBERS, WHOLE, "instance", "job", "device", state="working")
     node = ("instance", "job")
@@ -101,10 +105,11 @@ def raid_degraded(_: Terms) -> Alert:
         f"work{ill}; see cat /proc/mdstat). Save what is on it if it is a "
         "RAID 0; replace the disk, and add it again (mdadm --add).",
         hold="1m",
+        place=places.DEVICE,
     )
 
 
-def disk_failing(_: Terms) -> Alert:
+def disk_failing(_: RuleParameters) -> Alert:
     """A sign of a failing disk."""
     return Alert(
         "DgxDiskFailing",
@@ -114,10 +119,11 @@ def disk_failing(_: Terms) -> Alert:
         f"Disk {{{{ $labels.device }}}} of {NODE} shows {COUNT} sign of failing (limit 0): "
         f"{by_label('kind', DISK_FAULTS)}.",
         hold="5m",
+        place=places.DEVICE,
     )
 
 
-def chassis_fault(_: Terms) -> Alert:
+def chassis_fault(_: RuleParameters) -> Alert:
     """A fan, a power supply, the air."""
     return Alert(
         "DgxChassisFault",
@@ -127,4 +133,5 @@ def chassis_fault(_: Terms) -> Alert:
         f"{{{{ $labels.sensor }}}} of {NODE} raises {COUNT} alarm (limit 0). "
         f"{by_label('kind', CHASSIS_FAULTS)}.",
         hold="2m",
+        place=places.SENSOR,
     )

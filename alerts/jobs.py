@@ -4,10 +4,11 @@ from agent.diagnosis import accounting, job_watch
 from agent.diagnosis.advice import ADVICE
 from agent.model import Cause, State
 from agent.sources import nccl
+from alerts import places
 from alerts.model import Alert
+from alerts.parameters import RuleParameters
 from alerts.promql import NODE, pick
 from alerts.records import slowdown
-from alerts.spans import Terms
 from alerts.words import COUNT, GPU, WHOLE, for_each, list_of, series
 from alerts.words import NODE as MACHINE
 
@@ -36,6 +37,7 @@ def hung() -> tuple[Alert, Alert]:
                 f"collectives{launched} than the others, or does not answer. {cure}"
             ),
             labels={"sign": "named"},
+            place=places.GPU,
         ),
         Alert(
             name="DgxJobHung",
@@ -48,13 +50,14 @@ def hung() -> tuple[Alert, Alert]:
                 f" Which rank they wait for is not known: NCCL does not report it. {cure}"
             ),
             labels={"sign": "unnamed"},
+            place=places.NODE,
         ),
     )
 
 
-def slower(terms: Terms) -> Alert:
+def slower(parameters: RuleParameters) -> Alert:
     """Steps that take longer than in the job's own first hour."""
-    limits, record = terms.thresholds, slowdown(terms)
+    limits, record = parameters.thresholds, slowdown(parameters)
     names = list_of(record, "gpu", f">= {limits.slower_share:g}", "instance", "job")
     return Alert(
         name="DgxJobSlower",
@@ -68,4 +71,5 @@ def slower(terms: Terms) -> Alert:
             f"{limits.slower_share:.0%} for {limits.slower_window}):{names}. `/api/v1/jobs` of the "
             "agent says since when, and what changed then."
         ),
+        place=places.NODE,
     )

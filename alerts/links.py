@@ -2,9 +2,10 @@
 
 from agent.limits import paths
 from agent.sources import activity, nvlink, pcie, system
+from alerts import places
 from alerts.model import Alert
+from alerts.parameters import RuleParameters
 from alerts.promql import GPU, NODE, increase, pick
-from alerts.spans import Terms
 from alerts.words import COUNT, WHOLE, list_of, look_up
 from alerts.words import GPU as ONE_GPU
 
@@ -14,7 +15,7 @@ COSTLY = "!~crc_data|ecc_data"
 ONE = ("instance", "job", "uuid")
 
 
-def nvlink_down(_: Terms) -> Alert:
+def nvlink_down(_: RuleParameters) -> Alert:
     """While a GPU is missing, links to it are down too: then the GPU is what is told. Where no link
     tells its state, because the driver answers no more, the agent is blind."""
     down = list_of(nvlink.LINK_UP, "link", "== 0", *ONE)
@@ -30,13 +31,14 @@ def nvlink_down(_: Terms) -> Alert:
         "GPU; if the links stay down, look at the NVSwitches and the Fabric Manager, and open a "
         "support case.",
         hold="3m",
+        place=places.GPU,
     )
 
 
-def nvlink_errors(terms: Terms) -> Alert:
+def nvlink_errors(parameters: RuleParameters) -> Alert:
     """A link that replays and recovers over and over dies in the end."""
-    limits = terms.thresholds
-    grown = increase(nvlink.ERRORS, terms.over(limits.nvlink_errors_window), kind=COSTLY)
+    limits = parameters.thresholds
+    grown = increase(nvlink.ERRORS, parameters.over(limits.nvlink_errors_window), kind=COSTLY)
     return Alert(
         "DgxNvlinkErrors",
         f"sum without (kind) ({grown}) >= {limits.nvlink_errors}",
@@ -47,18 +49,19 @@ def nvlink_errors(terms: Terms) -> Alert:
         "that goes on like this fails in the end. Look at nvidia-smi nvlink -e, plan a reset of "
         "the GPU, and open a support case if the errors come back.",
         hold="5m",
+        place=places.NVLINK,
     )
 
 
-def pcie_degraded(terms: Terms) -> tuple[Alert, Alert]:
+def pcie_degraded(parameters: RuleParameters) -> tuple[Alert, Alert]:
     """Fewer lanes than the slot has; or a lower generation all the while under load: the GPU works,
     or its data fill what the slower link can carry (each generation carries twice the one before).
     """
     name, summary = "DgxPcieDegraded", "PCIe link slower than its slot"
     cure = "Reseat the GPU or its riser; look at lspci -vv (LnkSta), and open a support case."
-    over = terms.over("15m")
+    over = parameters.over("15m")
     fastest = f"max_over_time({pcie.GENERATION}[{over}])"
-    least = terms.thresholds.loaded_share
+    least = parameters.thresholds.loaded_share
     loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {least:g}"
     moved = f"avg_over_time({pick(paths.RATIO, path='pcie')}[{over}])"
     slower = f"2 ^ ({pcie.GENERATION_LIMIT} - {pcie.GENERATION})"
@@ -76,6 +79,7 @@ def pcie_degraded(terms: Terms) -> tuple[Alert, Alert]:
             f"{ONE_GPU} uses {COUNT} of {lanes} PCIe lanes. {cure}",
             hold="5m",
             labels={"sign": "width"},
+            place=places.GPU,
         ),
         Alert(
             name,
@@ -85,11 +89,12 @@ def pcie_degraded(terms: Terms) -> tuple[Alert, Alert]:
             f"{ONE_GPU} runs PCIe at generation {COUNT} of {most}, under load. {cure}",
             hold="5m",
             labels={"sign": "generation"},
+            place=places.GPU,
         ),
     )
 
 
-def link_degraded(_: Terms) -> Alert:
+def link_degraded(_: RuleParameters) -> Alert:
     """A port that carries less than its sheet says; a limit that its owner set is no fault."""
     labels = {"path": "=~network|infiniband", "direction": "receive"}
     keys = f"{NODE}, path, device, direction"
@@ -105,4 +110,5 @@ def link_degraded(_: Terms) -> Alert:
         f"{{{{ $value | humanize }}}}B/s of {most}B/s. Look at its cable or transceiver, at the "
         "switch's port, and at ethtool or ibstat for the rate.",
         hold="5m",
+        place=places.PATH,
     )

@@ -6,32 +6,17 @@ from typing import Any
 
 import yaml
 
-from alerts.spans import Terms
+from alerts.parameters import RuleParameters
+from alerts.places import FLEET_BOARD, Place
 
 SEVERITIES = ("critical", "warning", "info", "none")
 """For a person now; for somebody soon, for it costs work; good to know; for no person."""
 
 
-ON = "{{ $labels.instance }}"
-GPU = f"GPU {{{{ $labels.gpu }}}} of {ON}"
-PLACES = (
-    ("link", f"NVLink {{{{ $labels.link }}}} of {GPU}"),
-    ("path", f"{{{{ $labels.path }}}} {{{{ $labels.device }}}} of {ON}"),
-    ("gpu", GPU),
-    ("port", f"{{{{ $labels.device }}}}:{{{{ $labels.port }}}} of {ON}"),
-    ("device", f"{{{{ $labels.device }}}} of {ON}"),
-    ("switch", f"{{{{ $labels.switch }}}} of {ON}"),
-    ("sensor", f"{{{{ $labels.sensor }}}} of {ON}"),
-    ("instance", ON),
-    ("rack", "Rack {{ $labels.rack }}"),
-)
-"""What an alert is about, by the label that its description names: the narrowest first."""
-
-
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alerting rule; `summary` says what is wrong in a few words, `hold` for how long `expr`
-    must hold, as Prometheus writes it.
+    """One alerting rule; `summary` says what is wrong in a few words, after the name of the `place`
+    (None: no place in particular), `hold` for how long `expr` must hold, as Prometheus writes it.
 
     Several rules may share a name: they are one alert to those who receive it.
     """
@@ -43,41 +28,30 @@ class Alert:
     description: str
     hold: str = "0s"
     labels: Mapping[str, str] = field(default_factory=dict)
+    place: Place | None = None
 
-    @property
-    def where(self) -> str:
-        """What the summary begins with: the first of PLACES that the description names."""
-        text = self.description
-        return next((f"{place}: " for label, place in PLACES if f"$labels.{label} " in text), "")
-
-    @property
-    def dashboard(self) -> str:
-        """The board of what it is about, below the address of Grafana."""
-        if "$labels.gpu " in self.description:
-            return f"/d/dgx-gpu?var-instance={ON}&var-gpu={{{{ $labels.gpu }}}}"
-        if "$labels.instance " in self.description:
-            return f"/d/dgx-node?var-instance={ON}"
-        return "/d/dgx-fleet?var-rack={{ $labels.rack }}"
-
-    def book(self, terms: Terms) -> str:
+    def book(self, parameters: RuleParameters) -> str:
         """Where the runbook is; an alert of no node cannot lead to that of its agent."""
-        place = terms.thresholds.runbook
-        return place if ON in self.where or "{{" not in place else "RUNBOOK.md"
+        book = parameters.thresholds.runbook
+        of_node = self.place is not None and self.place.board != FLEET_BOARD
+        return book if of_node or "{{" not in book else "RUNBOOK.md"
 
-    def rule(self, terms: Terms) -> dict[str, Any]:
+    def rule(self, parameters: RuleParameters) -> dict[str, Any]:
         """As Prometheus reads it."""
-        grafana = terms.thresholds.grafana.rstrip("/")
-        hold = {} if self.hold == "0s" else {"for": terms.over(self.hold)}
+        grafana = parameters.thresholds.grafana.rstrip("/")
+        hold = {} if self.hold == "0s" else {"for": parameters.over(self.hold)}
+        where = f"{self.place.text}: " if self.place else ""
+        board = {"dashboard": f"{grafana}{self.place.board}"} if self.place and grafana else {}
         return {
             "alert": self.name,
             "expr": self.expr,
             **hold,
             "labels": {"severity": self.severity, **self.labels},
             "annotations": {
-                "summary": f"{self.where}{self.summary}",
+                "summary": f"{where}{self.summary}",
                 "description": self.description,
-                "runbook_url": f"{self.book(terms)}#{self.name.lower()}",
-                **({"dashboard": f"{grafana}{self.dashboard}"} if self.where and grafana else {}),
+                "runbook_url": f"{self.book(parameters)}#{self.name.lower()}",
+                **board,
             },
         }
 
@@ -89,7 +63,7 @@ class Recording:
     record: str
     expr: str
 
-    def rule(self, _: Terms) -> dict[str, Any]:
+    def rule(self, _: RuleParameters) -> dict[str, Any]:
         """As Prometheus reads it."""
         return {"record": self.record, "expr": self.expr}
 
@@ -106,9 +80,9 @@ class Group:
     every: str = ""  # between two evaluations; empty: as Prometheus is configured
 
 
-def rule_file(group: Group, terms: Terms) -> str:
+def rule_file(group: Group, parameters: RuleParameters) -> str:
     """The text of a Prometheus rule file."""
-    every = {"interval": terms.over(group.every)} if group.every else {}
-    rules = [rule.rule(terms) for rule in group.rules]
+    every = {"interval": parameters.over(group.every)} if group.every else {}
+    rules = [rule.rule(parameters) for rule in group.rules]
     content = {"groups": [{"name": group.name, **every, "rules": rules}]}
     return yaml.safe_dump(content, sort_keys=False, width=100, allow_unicode=True)

@@ -3,10 +3,11 @@
 from agent.diagnosis.advice import ADVICE
 from agent.limits import paths
 from agent.model import Cause, State
+from alerts import places
 from alerts.model import Alert
+from alerts.parameters import RuleParameters
 from alerts.promql import GPU, pick
 from alerts.records import gpu_time, saturation
-from alerts.spans import Terms
 from alerts.words import SHARE, by_label, look_up
 
 LINKS = "=~nvlink|pcie|infiniband|network"
@@ -26,8 +27,8 @@ LIMIT = look_up(
 )
 
 
-def _text(terms: Terms, what: str) -> str:
-    limits = terms.thresholds
+def _text(parameters: RuleParameters, what: str) -> str:
+    limits = parameters.thresholds
     return (
         f"{what} of {{{{ $labels.instance }}}} was full for {SHARE} of the last "
         f"{limits.saturated_window} (limit {limits.saturated_share:.0%} of the time; it can carry "
@@ -35,16 +36,18 @@ def _text(terms: Terms, what: str) -> str:
     )
 
 
-def link_saturated(terms: Terms) -> Alert:
+def link_saturated(parameters: RuleParameters) -> Alert:
     """A wire is full. NVLink only where communication takes time: an all-reduce behind the kernels
     costs nothing. Where all NVLinks of a GPU together are full, each of them is not told."""
-    full = terms.thresholds.saturated_share
-    every = pick(saturation(terms), path=LINKS)
-    nvlink = pick(saturation(terms), path="nvlink")
+    full = parameters.thresholds.saturated_share
+    every = pick(saturation(parameters), path=LINKS)
+    nvlink = pick(saturation(parameters), path="nvlink")
     sending = {"state": State.COMMUNICATING, "cause": Cause.NVLINK}
-    costs = f"{pick(gpu_time(terms), **sending)} >= {terms.thresholds.starved_hours_share:g}"
-    together = pick(saturation(terms), path="nvlink", device="!~.+:.+")
-    alone = pick(saturation(terms), path="nvlink", device=ONE_LINK)
+    costs = (
+        f"{pick(gpu_time(parameters), **sending)} >= {parameters.thresholds.starved_hours_share:g}"
+    )
+    together = pick(saturation(parameters), path="nvlink", device="!~.+:.+")
+    alone = pick(saturation(parameters), path="nvlink", device=ONE_LINK)
     join = "instance, job, uuid, direction"
     return Alert(
         name="DgxLinkSaturated",
@@ -54,24 +57,26 @@ def link_saturated(terms: Terms) -> Alert:
         hold="1m",
         summary="link at its limit",
         description=_text(
-            terms,
+            parameters,
             "{{ $labels.path }} {{ $labels.device }} ({{ $labels.direction }})"
             "{{ with $labels.uuid }} of {{ . }}{{ end }}",
         )
         + " "
         + by_label("path", CURES),
+        place=places.PATH,
     )
 
 
-def disk_saturated(terms: Terms) -> Alert:
+def disk_saturated(parameters: RuleParameters) -> Alert:
     """A disk or array is full."""
-    full = terms.thresholds.saturated_share
+    full = parameters.thresholds.saturated_share
     return Alert(
         name="DgxDiskSaturated",
-        expr=f"{pick(saturation(terms), path='disk')} >= {full:g}",
+        expr=f"{pick(saturation(parameters), path='disk')} >= {full:g}",
         severity="warning",
         hold="1m",
         summary="disk at its limit",
-        description=_text(terms, "Disk {{ $labels.device }} ({{ $labels.direction }})")
+        description=_text(parameters, "Disk {{ $labels.device }} ({{ $labels.direction }})")
         + f" {ADVICE[State.STARVED, Cause.DISK]}",
+        place=places.PATH,
     )

@@ -5,8 +5,8 @@ from agent.limits import paths
 from agent.model import Metric, State
 from agent.sources import power, workload
 from alerts.model import Group, Recording
+from alerts.parameters import RuleParameters, span
 from alerts.promql import GPU, NODE, observed_share, rate, share
-from alerts.spans import Terms, span
 from alerts.values import seconds
 
 SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
@@ -27,19 +27,19 @@ def _whole(over: str) -> str:
     return f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
 
 
-def gpu_time(terms: Terms) -> Recording:
+def gpu_time(parameters: RuleParameters) -> Recording:
     """Where the time of each GPU went: the share of every state and cause."""
-    window = terms.thresholds.starved_window
-    over = terms.over(window)
+    window = parameters.thresholds.starved_window
+    over = parameters.over(window)
     return Recording(
         f"instance_gpu_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
         observed_share(rate(accounting.STATE_SECONDS, over), _whole(over), VERDICT),
     )
 
 
-def starved_time(terms: Terms, window: str) -> Recording:
+def starved_time(parameters: RuleParameters, window: str) -> Recording:
     """The share of each cause of starving over a long window."""
-    over = terms.over(window)
+    over = parameters.over(window)
     part = rate(accounting.STATE_SECONDS, over, state=State.STARVED)
     return Recording(
         f"instance_gpu_cause:dgx_gpu_starved_seconds:ratio_rate{window}",
@@ -47,52 +47,52 @@ def starved_time(terms: Terms, window: str) -> Recording:
     )
 
 
-def waits_time(terms: Terms, window: str) -> Recording:
+def waits_time(parameters: RuleParameters, window: str) -> Recording:
     """The share of time for which each GPU waits for each other of the machine."""
-    over = terms.over(window)
+    over = parameters.over(window)
     return Recording(
         f"instance_gpu_culprit:dgx_gpu_waits_for_seconds:ratio_rate{window}",
         observed_share(rate(accounting.WAITS_FOR, over), _whole(over), "culprit"),
     )
 
 
-def node_time(terms: Terms) -> Recording:
+def node_time(parameters: RuleParameters) -> Recording:
     """The time of all GPUs of a machine together."""
-    window = terms.thresholds.starved_window
+    window = parameters.thresholds.starved_window
     return Recording(
         f"instance_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
-        f"avg without (gpu, uuid) ({gpu_time(terms)})",
+        f"avg without (gpu, uuid) ({gpu_time(parameters)})",
     )
 
 
-def saturation(terms: Terms) -> Recording:
+def saturation(parameters: RuleParameters) -> Recording:
     """The share of the time for which each data path was saturated."""
-    window = terms.thresholds.saturated_window
-    over = terms.over(window)
+    window = parameters.thresholds.saturated_window
+    over = parameters.over(window)
     return Recording(
         f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}",
         share(rate(paths.SATURATED, over), rate(paths.OBSERVED, over)),
     )
 
 
-def steps(terms: Terms) -> Recording:
+def steps(parameters: RuleParameters) -> Recording:
     """Steps a second of each GPU, as they were counted."""
     return Recording(
         f"instance_gpu:dgx_gpu_steps:rate{STEPS_WINDOW}",
-        rate(pulses.STEPS, terms.over(STEPS_WINDOW)),
+        rate(pulses.STEPS, parameters.over(STEPS_WINDOW)),
     )
 
 
-def job_steps(terms: Terms) -> Recording:
+def job_steps(parameters: RuleParameters) -> Recording:
     """The same of each job by name, the mean of its GPUs; only where job.info is on."""
-    of_job = f"{steps(terms)} * on ({GPU}) group_right () {workload.JOB_INFO}"
+    of_job = f"{steps(parameters)} * on ({GPU}) group_right () {workload.JOB_INFO}"
     return Recording(
         f"instance_job:dgx_gpu_steps:rate{STEPS_WINDOW}",
         f"avg without (gpu, uuid) ({of_job})",
     )
 
 
-def slowdown(_: Terms) -> Recording:
+def slowdown(_: RuleParameters) -> Recording:
     """By what share steps take longer than in the first hour of their job."""
     return Recording(
         "instance_gpu:dgx_gpu_step_seconds:slowdown", f"{pulses.STEP} / {job_watch.REFERENCE} - 1"
@@ -104,19 +104,19 @@ OFTEN = "1m"
 times as much, and nothing is told earlier that matters."""
 
 
-def records(terms: Terms) -> Group:
+def records(parameters: RuleParameters) -> Group:
     """Evaluated for all who ask."""
-    short = terms.thresholds.starved_window
+    short = parameters.thresholds.starved_window
     return Group(
         "dgx-records",
         (
-            gpu_time(terms),
-            node_time(terms),
-            waits_time(terms, short),
-            saturation(terms),
-            steps(terms),
-            job_steps(terms),
-            slowdown(terms),
+            gpu_time(parameters),
+            node_time(parameters),
+            waits_time(parameters, short),
+            saturation(parameters),
+            steps(parameters),
+            job_steps(parameters),
+            slowdown(parameters),
         ),
         every=OFTEN,
     )
@@ -126,7 +126,7 @@ ONE_JOB = f"{workload.JOB_INFO} and on ({GPU}) count by ({GPU}) ({workload.JOB_I
 OF_JOB = "job_id, user, partition, account"
 
 
-def by_job(counter: Metric, terms: Terms, record: str, *more: str) -> Recording:
+def by_job(counter: Metric, parameters: RuleParameters, record: str, *more: str) -> Recording:
     """Growth of a counter of GPUs by node and job; that of a GPU which several jobs share, or none
     has, goes to no job.
 
@@ -135,33 +135,37 @@ def by_job(counter: Metric, terms: Terms, record: str, *more: str) -> Recording:
     overlap, wherever they begin: Prometheus 2 counts a sample at both ends. Of sixteen pairs of
     state and cause few ever grow: what did not is left out, for a report reads all there is.
     """
-    step, memory = terms.over(REPORT_STEP), terms.over(REPORT_MEMORY)
+    step, memory = parameters.over(REPORT_STEP), parameters.over(REPORT_MEMORY)
     grown = f"clamp_min({counter} - last_over_time({counter}[{memory}] offset {step}), 0)"
     mine = f"{grown} * on ({GPU}) group_left ({OF_JOB}) ({ONE_JOB})"
     rest = f"{grown} unless on ({GPU}) ({ONE_JOB})"
     inside = ", ".join((NODE, OF_JOB, *more))
-    window = span(seconds(terms.over(REPORT_EVERY)) - 0.001)
+    window = span(seconds(parameters.over(REPORT_EVERY)) - 0.001)
     summed = f"sum_over_time(sum by ({inside}) ({mine} or {rest})[{window}:{step}])"
     return Recording(record, f"{summed} > 0")
 
 
-def report_records(terms: Terms) -> Group:
+def report_records(parameters: RuleParameters) -> Group:
     """What `dgx-telemetry report` sums up; each window follows on the last one."""
     return Group(
         "dgx-report",
         (
-            by_job(accounting.STATE_SECONDS, terms, SECONDS_RECORD, "state", "cause"),
-            by_job(power.ENERGY, terms, JOULES_RECORD),
+            by_job(accounting.STATE_SECONDS, parameters, SECONDS_RECORD, "state", "cause"),
+            by_job(power.ENERGY, parameters, JOULES_RECORD),
         ),
         every=REPORT_EVERY,
     )
 
 
-def long_records(terms: Terms) -> Group:
+def long_records(parameters: RuleParameters) -> Group:
     """Those over hours: a day of samples is not read each 15 s."""
-    hours, day = terms.thresholds.starved_hours, terms.thresholds.starved_day
+    hours, day = parameters.thresholds.starved_hours, parameters.thresholds.starved_day
     return Group(
         "dgx-long-records",
-        (starved_time(terms, hours), starved_time(terms, day), waits_time(terms, hours)),
+        (
+            starved_time(parameters, hours),
+            starved_time(parameters, day),
+            waits_time(parameters, hours),
+        ),
         every="2m",
     )

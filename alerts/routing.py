@@ -6,8 +6,8 @@ import yaml
 
 from agent.config.configuration import ConfigError
 from alerts.inhibitions import inhibitions
+from alerts.parameters import RuleParameters
 from alerts.receivers import Receivers, missing, ways, webhook
-from alerts.spans import Terms
 
 
 class Route(NamedTuple):
@@ -30,13 +30,13 @@ GROUPED = ["cluster", "rack", "alertname"]
 WATCHDOG = Route("none", "1s", "1m", "1m")
 
 
-def _route(route: Route, receiver: str, terms: Terms) -> dict[str, Any]:
+def _route(route: Route, receiver: str, parameters: RuleParameters) -> dict[str, Any]:
     return {
         "receiver": receiver,
         "matchers": [f'severity="{route.severity}"'],
-        "group_wait": terms.over(route.wait),
-        "group_interval": terms.over(route.interval),
-        "repeat_interval": terms.over(route.repeat),
+        "group_wait": parameters.over(route.wait),
+        "group_interval": parameters.over(route.interval),
+        "repeat_interval": parameters.over(route.repeat),
     }
 
 
@@ -49,13 +49,13 @@ def _receivers(r: Receivers) -> list[dict[str, Any]]:
     return [*receivers, {"name": "watchdog", **target}]
 
 
-def configuration(r: Receivers, terms: Terms) -> str:
+def configuration(r: Receivers, parameters: RuleParameters) -> str:
     """The text of alertmanager.yaml; raises ConfigError for a receiver that is half configured."""
     wrong = missing(r)
     if wrong:
         raise ConfigError(wrong)
-    routes = [_route(WATCHDOG, "watchdog", terms)]
-    routes += [_route(route, route.severity, terms) for route in ROUTES]
+    routes = [_route(WATCHDOG, "watchdog", parameters)]
+    routes += [_route(route, route.severity, parameters) for route in ROUTES]
     content = {
         "route": {"receiver": "warning", "group_by": GROUPED, "routes": routes},
         "inhibit_rules": inhibitions(),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from alerts import pages_agent, pages_fleet, pages_hardware, pages_health, pages_workload
 from alerts.model import Alert, Group
 from alerts.page import Page
-from alerts.spans import Terms
+from alerts.parameters import RuleParameters
 
 PARTS = (
     ("Hardware: repair, reset, cool", (*pages_hardware.PAGES, *pages_health.PAGES)),
@@ -55,18 +55,18 @@ Run `sudo nvidia-bug-report.sh` while the fault is there and before any reset (i
 alert to the case at NVIDIA's enterprise support, or at your vendor's."""
 
 
-def runbook(terms: Terms, groups: Sequence[Group]) -> str:
+def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
     """The whole text."""
     rules = [r for group in groups for r in group.rules if isinstance(r, Alert)]
     lines = [HEAD]
     for title, pages in PARTS:
         lines += ["", f"# {title}"]
         for page in pages:
-            lines += _section(page, [rule for rule in rules if rule.name == page.alert], terms)
+            lines += _section(page, [rule for rule in rules if rule.name == page.alert], parameters)
     return "\n".join(lines) + "\n"
 
 
-def _section(page: Page, rules: Sequence[Alert], terms: Terms) -> Iterator[str]:
+def _section(page: Page, rules: Sequence[Alert], parameters: RuleParameters) -> Iterator[str]:
     yield from ("", f'## <a id="{page.alert}"></a>{page.alert}', "", page.meaning)
     yield from ("", "Do now:", "")
     yield from (f"- {step}" for step in page.act)
@@ -77,13 +77,13 @@ def _section(page: Page, rules: Sequence[Alert], terms: Terms) -> Iterator[str]:
         yield from ("", *page.table)
     yield from ("", "<details><summary>When it fires</summary>", "")
     for rule in rules:
-        yield from _when(rule, terms)
+        yield from _when(rule, parameters)
     yield "</details>"
 
 
-def _when(rule: Alert, terms: Terms) -> Iterator[str]:
+def _when(rule: Alert, parameters: RuleParameters) -> Iterator[str]:
     """The expression as Prometheus has it."""
-    hold = "at once" if rule.hold == "0s" else f"for {terms.over(rule.hold)}"
+    hold = "at once" if rule.hold == "0s" else f"for {parameters.over(rule.hold)}"
     labels = ", ".join(f"{name} {value}" for name, value in rule.labels.items())
     yield f"- {rule.severity}, {hold}{f' ({labels})' if labels else ''}:"
     yield from ("", "  ```promql", f"  {rule.expr}", "  ```", "")

@@ -6,12 +6,13 @@ from agent.diagnosis import accounting
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.model import CAUSES, Cause, State
 from agent.sources import activity, allocation, gpu, process
+from alerts import places
 from alerts.jobs import hung, slower
 from alerts.model import Alert, Group, Recording
+from alerts.parameters import RuleParameters
 from alerts.paths import disk_saturated, link_saturated
 from alerts.promql import NODE, pick, rate, share
 from alerts.records import OFTEN, VERDICT, gpu_time, starved_time, waits_time
-from alerts.spans import Terms
 from alerts.words import COUNT, GPU, SHARE, by_label, for_each, list_of, series
 from alerts.words import NODE as MACHINE
 
@@ -53,6 +54,7 @@ def starved(spans: Span, severity: str, only: str = "") -> Alert:
         description=f"{GPU} waited for {SHARE} of the last {spans.window} (limit "
         f"{spans.share:.0%}).{_first_causes(spans.record)}",
         labels={"window": spans.window},
+        place=places.GPU,
     )
 
 
@@ -72,10 +74,10 @@ def _sentence(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def starved_cause_unknown(terms: Terms) -> Alert:
+def starved_cause_unknown(parameters: RuleParameters) -> Alert:
     """A GPU waits, and nothing explains it: a notebook waits too."""
-    limits = terms.thresholds
-    waits = pick(gpu_time(terms), state=State.STARVED, cause=Cause.UNKNOWN)
+    limits = parameters.thresholds
+    waits = pick(gpu_time(parameters), state=State.STARVED, cause=Cause.UNKNOWN)
     return Alert(
         name="DgxGpuStarved",
         expr=f"{waits} >= {limits.starved_share:g}",
@@ -86,12 +88,13 @@ def starved_cause_unknown(terms: Terms) -> Alert:
         f"{limits.starved_window} (limit {limits.starved_share:.0%}). "
         f"{ADVICE[State.STARVED, Cause.UNKNOWN]}",
         labels={"window": limits.starved_window},
+        place=places.GPU,
     )
 
 
-def held(terms: Terms) -> Alert:
+def held(parameters: RuleParameters) -> Alert:
     """A process keeps a GPU and does nothing."""
-    limits, over = terms.thresholds, terms.over(terms.thresholds.held_window)
+    limits, over = parameters.thresholds, parameters.over(parameters.thresholds.held_window)
     part = rate(accounting.STATE_SECONDS, over, state=State.HELD)
     whole = f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
     return Alert(
@@ -104,26 +107,28 @@ def held(terms: Terms) -> Alert:
             f"{limits.held_window} (limit {limits.held_share:.0%}). "
             f"{ADVICE[State.HELD, Cause.NONE]}"
         ),
+        place=places.GPU,
     )
 
 
-def unused(terms: Terms) -> Alert:
+def unused(parameters: RuleParameters) -> Alert:
     """A job was given a GPU and has no process on it."""
+    window = parameters.thresholds.unused_window
     return Alert(
         name="DgxGpuAllocatedUnused",
         expr=f"{process.PROCESSES} == 0 and on ({NODE}, gpu, uuid) {allocation.ALLOCATED} == 1",
         severity="info",
-        hold=terms.thresholds.unused_window,
+        hold=window,
         summary="given to a job that does not use it",
         description=f"{GPU} is given to a job that has had {{{{ $value }}}} processes on it for "
-        f"{terms.thresholds.unused_window} (limit {terms.thresholds.unused_window}). Ask the owner "
-        "of the job to request fewer GPUs.",
+        f"{window} (limit {window}). Ask the owner of the job to request fewer GPUs.",
+        place=places.GPU,
     )
 
 
-def throttled(terms: Terms) -> Alert:
+def throttled(parameters: RuleParameters) -> Alert:
     """Something holds the clocks down; running at the power limit at full clocks is not meant."""
-    limits, over = terms.thresholds, terms.over(terms.thresholds.throttled_window)
+    limits, over = parameters.thresholds, parameters.over(parameters.thresholds.throttled_window)
     part = rate(accounting.STATE_SECONDS, over, state=State.THROTTLED)
     whole = f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
     return Alert(
@@ -137,15 +142,16 @@ def throttled(terms: Terms) -> Alert:
             f"{limits.throttled_window} (limit {limits.throttled_share:.0%}). "
             f"{advice(State.THROTTLED)}"
         ),
+        place=places.GPU,
     )
 
 
-def straggler(terms: Terms, spans: Span) -> Alert:
+def straggler(parameters: RuleParameters, spans: Span) -> Alert:
     """The GPU that others of the machine wait for, as the agent names it."""
-    waits = f"{waits_time(terms, spans.window)} >= {spans.share:g}"
+    waits = f"{waits_time(parameters, spans.window)} >= {spans.share:g}"
     number = f"count without (gpu, uuid) ({waits})"
     named = f'label_replace({number}, "uuid", "$1", "culprit", "(.+)")'
-    names = list_of(waits_time(terms, spans.window), "gpu", f">= {spans.share:g}", *JOINED)
+    names = list_of(waits_time(parameters, spans.window), "gpu", f">= {spans.share:g}", *JOINED)
     return Alert(
         name="DgxGpuStraggler",
         expr=f"{named} * on ({NODE}, uuid) group_left (gpu) {gpu.INFO}",
@@ -156,14 +162,15 @@ def straggler(terms: Terms, spans: Span) -> Alert:
         f"{spans.share:.0%} of the last {spans.window}, each). "
         f"{ADVICE[State.STARVED, Cause.PEER]}",
         labels={"sign": "named", "window": spans.window},
+        place=places.GPU,
     )
 
 
-def unnamed_straggler(terms: Terms, spans: Span) -> Alert:
+def unnamed_straggler(parameters: RuleParameters, spans: Span) -> Alert:
     """GPUs wait for a peer that is not known, or is not here."""
     waiting = {"state": State.STARVED.value, "cause": Cause.PEER.value}
     whole = f"sum without ({VERDICT}) ({pick(spans.record, **waiting)})"
-    named = f"sum without (culprit) ({waits_time(terms, spans.window)})"
+    named = f"sum without (culprit) ({waits_time(parameters, spans.window)})"
     names = list_of(spans.record, "gpu", f">= {spans.share:g}", "instance", "job", **waiting)
     return Alert(
         name="DgxGpuStraggler",
@@ -176,15 +183,16 @@ def unnamed_straggler(terms: Terms, spans: Span) -> Alert:
         f"told from here: compare the GPUs of their job, on other hosts too. "
         f"{ADVICE[State.STARVED, Cause.PEER]}",
         labels={"sign": "unnamed", "window": spans.window},
+        place=places.NODE,
     )
 
 
-def workload(terms: Terms) -> Group:
+def workload(parameters: RuleParameters) -> Group:
     """What the owner of the job can change."""
-    limits = terms.thresholds
-    quarter = Span(gpu_time(terms), limits.starved_window, limits.starved_share)
+    limits = parameters.thresholds
+    quarter = Span(gpu_time(parameters), limits.starved_window, limits.starved_share)
     hours, day = (
-        Span(starved_time(terms, window), window, share)
+        Span(starved_time(parameters, window), window, share)
         for window, share in (
             (limits.starved_hours, limits.starved_hours_share),
             (limits.starved_day, limits.starved_day_share),
@@ -196,18 +204,18 @@ def workload(terms: Terms) -> Group:
             starved(quarter, "warning"),
             starved(hours, "warning"),
             starved(day, "info", f" and on ({NODE}, gpu, uuid) {activity.SM_ACTIVE}"),
-            starved_cause_unknown(terms),
-            straggler(terms, quarter),
-            straggler(terms, hours),
-            unnamed_straggler(terms, quarter),
-            unnamed_straggler(terms, hours),
+            starved_cause_unknown(parameters),
+            straggler(parameters, quarter),
+            straggler(parameters, hours),
+            unnamed_straggler(parameters, quarter),
+            unnamed_straggler(parameters, hours),
             *hung(),
-            slower(terms),
-            held(terms),
-            unused(terms),
-            throttled(terms),
-            link_saturated(terms),
-            disk_saturated(terms),
+            slower(parameters),
+            held(parameters),
+            unused(parameters),
+            throttled(parameters),
+            link_saturated(parameters),
+            disk_saturated(parameters),
         ),
         every=OFTEN,
     )

@@ -8,9 +8,10 @@ from agent.diagnosis.advice import XID_ADVICE
 from agent.model import Severity
 from agent.sources import xid
 from agent.specs.xids import XidAction, XidMeaning, catalogue, meaning
+from alerts import places
 from alerts.model import Alert, Recording
+from alerts.parameters import RuleParameters
 from alerts.promql import LOST, NODE, REMEMBERED, events, pick
-from alerts.spans import Terms
 from alerts.words import COUNT, GPU, by_label
 
 NAME = "DgxGpuXid"
@@ -69,17 +70,17 @@ def _meanings(meanings: Iterable[XidMeaning]) -> str:
     return next(iter(names.values())) if len(set(names.values())) == 1 else by_label("xid", names)
 
 
-def recent(terms: Terms) -> Recording:
+def recent(parameters: RuleParameters) -> Recording:
     """Errors of each code within the window, of GPUs that are still there; asked by every rule."""
-    window = terms.thresholds.event_window
-    grown = events(xid.ERRORS, terms.over(window), terms.over(REMEMBERED), had=HAD)
+    window = parameters.thresholds.event_window
+    grown = events(xid.ERRORS, parameters.over(window), parameters.over(REMEMBERED), had=HAD)
     return Recording(f"instance_gpu_xid:dgx_gpu_xid_errors:events{window}", f"({grown}) {THERE}")
 
 
-def xid_error(terms: Terms) -> Iterator[Alert | Recording]:
+def xid_error(parameters: RuleParameters) -> Iterator[Alert | Recording]:
     """One rule for each severity and action, and one for codes that the catalogue lacks."""
-    window = terms.thresholds.event_window
-    happened = recent(terms)
+    window = parameters.thresholds.event_window
+    happened = recent(parameters)
     yield HAD
     yield happened
 
@@ -99,6 +100,7 @@ def xid_error(terms: Terms) -> Iterator[Alert | Recording]:
             text,
             hold=_hold(severity, action),
             labels={"action": action.value, **labels},
+            place=places.GPU,
         )
 
     rules = xid_rules()

@@ -8,11 +8,11 @@ from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.jobs.job import (
     ChangeKind,
     Culprit,
-    Cure,
     Hang,
     Job,
     JobChange,
     Receipt,
+    Saving,
     Slowdown,
     WatchedJobs,
 )
@@ -87,7 +87,7 @@ def receipt_document(receipt: Receipt) -> Document:
         "best_steps_per_second": receipt.best_rate,
         "joules": receipt.joules,
         "cost": receipt.cost,
-        "cures": [_cure_document(cure, receipt) for cure in receipt.cures],
+        "savings": [_saving_document(saving, receipt) for saving in receipt.savings],
         "receipt": receipt_text(receipt),
     }
 
@@ -128,15 +128,15 @@ def _hang_document(hang: Hang) -> Document:
     }
 
 
-def _cure_document(cure: Cure, receipt: Receipt) -> Document:
+def _saving_document(saving: Saving, receipt: Receipt) -> Document:
     return {
-        "cause": pair_name(cure.pair),
-        "gpu_seconds_lost": cure.lost,
-        "seconds_saved": cure.saved,
-        "share_saved": cure.saved / receipt.watched if receipt.watched else None,
-        "then": pair_name(cure.then),
-        "then_gpu": cure.then_gpu.uuid,
-        "advice": ADVICE.get(cure.pair, ""),
+        "cause": pair_name(saving.pair),
+        "gpu_seconds_lost": saving.lost,
+        "seconds_saved": saving.saved,
+        "share_saved": saving.saved / receipt.watched if receipt.watched else None,
+        "then": pair_name(saving.then),
+        "then_gpu": saving.then_gpu.uuid,
+        "advice": ADVICE.get(saving.pair, ""),
     }
 
 
@@ -224,7 +224,7 @@ def receipt_text(receipt: Receipt) -> str:
         parts.append(f"{receipt.joules / KWH:.3g} kWh")
     if receipt.cost is not None:
         parts.append(f"cost {receipt.cost:.2f}")
-    first = next(iter(receipt.cures), None)
+    first = next(iter(receipt.savings), None)
     if first is not None and receipt.watched and first.saved >= LEAST * receipt.watched:
         faster = first.saved / receipt.watched
         slowest = f"GPU {first.then_gpu.index}, {SUMMARIES[first.then]}"

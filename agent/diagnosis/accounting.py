@@ -37,7 +37,7 @@ from agent.model import (
 )
 from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
-from agent.polling.reads import Out, failure_of
+from agent.polling.reads import ReadOutput, failure_of
 from agent.series import SampleStore
 from agent.sources import power, workload
 
@@ -215,7 +215,7 @@ class Diagnosis:
 
     def report(self, snapshot: Snapshot) -> Reading:
         """Accounts and verdicts of the GPUs that are there."""
-        out = Out(snapshot.at)
+        out = ReadOutput(snapshot.at)
         for identity in self.inventory().gpus:
             account = self.accounts.get(identity.uuid)
             if account is not None and account.at is not None:
@@ -236,7 +236,7 @@ def _why_not(gpu: GpuKey, account: Account, *, lost: bool) -> Absence:
     return Absence(STATE, gpu.labels, Reason.UNKNOWN, NOT_KNOWN)
 
 
-def _report(account: Account, out: Out, unjudged: Absence | None) -> None:
+def _report(account: Account, out: ReadOutput, unjudged: Absence | None) -> None:
     for pair, seconds in account.booked.seconds.items():
         out.add(STATE_SECONDS, seconds, *NAMES[pair])
     out.add(UNOBSERVED_SECONDS, account.booked.unobserved)

@@ -75,7 +75,7 @@ class ActiveSecond:
 
     `payload` is NVLink's payload of the fuller direction over its limit, `sent` the same of what it
     sends; `working_sm` the highest SM activity over activity that was seen of it while its links
-    were at rest; `power` the levels of its 20 ms samples, `watts` their mean.
+    were at rest; `power` the levels of its 20 ms samples.
     """
 
     activity: float
@@ -85,7 +85,6 @@ class ActiveSecond:
     payload: float | None = None
     sent: float | None = None
     power: PowerLevels | None = None
-    watts: float | None = None
     working_sm: float | None = None
 
 

@@ -155,8 +155,8 @@ class Evidence:
 
     def share_of_slot(self, wire: PathUse) -> float:
         """What PCIe carries of what it can carry now: a slot that is stuck at a lower generation
-        carries half as much for each. The generation is read once a minute: where it would mean
-        more than the whole, it is that of a rest before."""
+        carries half as much for each. Where the generation that was read would mean more than the
+        whole, it is that of a rest before."""
         now = self.context.samples.value(pcie.GENERATION, *self.labels)
         most = self.context.samples.value(pcie.GENERATION_LIMIT, *self.labels)
         if not now or not most or now >= most:

@@ -7,10 +7,10 @@ from statistics import fmean, median
 
 from agent.diagnosis.pulses import GpuPulse
 from agent.diagnosis.state_seconds import SecondsByState
-from agent.jobs.cures import PEER, cures
 from agent.jobs.grouping import JobGroup
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import ChangeKind, JobChange, Receipt, Slowdown
+from agent.jobs.savings import PEER, savings
 from agent.jobs.speed import BIN, KEPT, JobSpeed
 from agent.model import LOST_STATES, GpuKey, Metric, Pair, Snapshot
 from agent.series import SampleStore
@@ -238,7 +238,7 @@ class JobRecord:
             best_rate=self.speed.best,
             joules=self.joules,
             cost=hours * price if price else None,
-            cures=cures(by_gpu),
+            savings=savings(by_gpu),
         )
 
 

@@ -35,7 +35,7 @@ from agent.model import (
 )
 from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
-from agent.polling.reads import Out
+from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
 from agent.sources import nvlink, process, workload
 
@@ -126,7 +126,7 @@ class JobWatch:
 
     def report(self, snapshot: Snapshot) -> Reading:
         """The reference of each GPU's steps, and whom hung jobs wait for."""
-        out = Out(snapshot.at)
+        out = ReadOutput(snapshot.at)
         for job in self.current.running:
             for gpu in job.receipt.gpus if job.reference else ():
                 out.add(REFERENCE, job.reference or 0.0, *gpu.labels)
@@ -357,7 +357,7 @@ def summary(receipt: Receipt) -> dict[str, str | float | None]:
         "gpu_hours": round(receipt.gpu_seconds / 3600, 3),
         "lost_gpu_hours": round(sum(lost.values()) / 3600, 3),
         "worst": f"{worst[0]}/{worst[1]}" if worst else None,
-        "saved_seconds": round(receipt.cures[0].saved) if receipt.cures else None,
+        "saved_seconds": round(receipt.savings[0].saved) if receipt.savings else None,
         "steps": receipt.steps or None,
         "steps_per_second": receipt.mean_rate,
         "best_steps_per_second": receipt.best_rate,

@@ -22,7 +22,7 @@ from agent.model import (
 )
 from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
-from agent.polling.reads import Out
+from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
 from agent.sources import activity, power, process, workload
 
@@ -217,7 +217,7 @@ class GpuPulses:
 
     def report(self, snapshot: Snapshot) -> Reading:
         """The steps of every GPU that somebody works on, or why they are not known."""
-        out = Out(snapshot.at)
+        out = ReadOutput(snapshot.at)
         refused = {
             absence.labels: absence
             for reading in snapshot.readings.values()

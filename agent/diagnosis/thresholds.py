@@ -30,7 +30,7 @@ class Thresholds(Section, frozen=True):
     running: Share = 0.80  # share of time that loaders run
     cores_busy: Share = 0.90  # of the cores that the job may use
     cpu_pressure: Share = 0.30  # share of time that some task waited for a core
-    host_sensitive: Share = 0.20  # cores that a job uses at least where the host can hold it up
+    host_sensitive: Cores = 0.20  # cores that a job uses at least where the host can hold it up
     thread_least: Cores = 0.92  # cores of the launching process: about one is a chain of calls
     thread_most: Cores = 1.30  # ... and more than this is not one chain
 

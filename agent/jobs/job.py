@@ -75,7 +75,7 @@ class Hang:
     confirmed: bool = False  # NCCL's counts stand still
 
 
-class Cure(NamedTuple):
+class Saving(NamedTuple):
     """What ending one cause would win: `lost` GPU-seconds, `saved` seconds of the job; `then` is
     what would limit it next, on the GPU that would be the slowest."""
 
@@ -112,7 +112,7 @@ class Receipt:
     best_rate: float | None
     joules: float | None
     cost: float | None
-    cures: tuple[Cure, ...]
+    savings: tuple[Saving, ...]
 
     @property
     def gpu_seconds(self) -> float:

@@ -12,20 +12,20 @@ from enum import StrEnum
 from statistics import median
 from typing import NamedTuple
 
-from agent.jobs.octaves import (
+from agent.jobs.periodicity import SHORTEST, Lag
+from agent.jobs.sample_grid import SampleGrid
+from agent.jobs.step_count import StepCount
+from agent.jobs.timescales import (
     BLOCK,
     REMEMBERED,
     STRIDE,
     WEAKEST,
     WINDOW,
-    Octave,
-    Octaves,
     ShownPeriod,
+    Timescale,
+    Timescales,
     alike,
 )
-from agent.jobs.periodicity import SHORTEST, Lag
-from agent.jobs.sample_grid import SampleGrid
-from agent.jobs.step_count import StepCount
 
 HELD, HELD_PART = 0.45, 0.6
 """Autocorrelation at the period that keeps a pulse; to begin with it takes more. Of one that began
@@ -72,7 +72,7 @@ class _Claim:
     """A period that is told. Times are samples since the first."""
 
     def __init__(self, found: ShownPeriod, now: int) -> None:
-        self.octave = found.octave
+        self.timescale = found.timescale
         self.samples = self.speed = found.samples
         self.strength = found.lag.strength
         self.held = min(HELD, HELD_PART * self.strength)
@@ -91,7 +91,7 @@ class _Claim:
             self._deviating = None
             self.speed += 0.1 * (samples - self.speed)
         elif self._deviating is None:
-            self._deviating = now - WINDOW * self.octave.step / 2
+            self._deviating = now - WINDOW * self.timescale.step / 2
         else:
             self.since, self._deviating = self._deviating, None
             self.speed = samples
@@ -106,12 +106,12 @@ class Pulse:
     def __init__(self) -> None:
         self._grid = SampleGrid()
         self._waiting: list[float] = []
-        self._octaves = Octaves()
+        self._timescales = Timescales()
         self._claim: _Claim | None = None
         self._former: _Claim | None = None
         self._too_short = False
         self._count: StepCount | None = None
-        self._counted = self._octaves.first
+        self._counted = self._timescales.first
         self._before = 0  # steps of counts that ended
 
     def feed(self, samples: Iterable[tuple[float, float]]) -> PulseReading:
@@ -136,25 +136,25 @@ class Pulse:
     @property
     def depth(self) -> float:
         """The range of the newest window's samples over their mean; 0 before the first."""
-        results = self._octaves.first.results
+        results = self._timescales.first.results
         return results[-1].depth if results else 0.0
 
     def _begin(self) -> None:
         """Nothing before a gap says how steps go on after it."""
         self._waiting.clear()
-        self._octaves = Octaves()
+        self._timescales = Timescales()
         self._claim = self._former = None
         self._stop_counting()
-        self._counted = self._octaves.first
+        self._counted = self._timescales.first
 
     def _take(self, values: Sequence[float]) -> None:
         waiting = self._waiting
         waiting += values
         for start in range(0, len(waiting) - BLOCK + 1, BLOCK):
-            complete = list(self._octaves.extend(waiting[start : start + BLOCK]))
+            complete = list(self._timescales.extend(waiting[start : start + BLOCK]))
             self._follow()
-            for octave in complete:
-                self._judge(octave)
+            for timescale in complete:
+                self._judge(timescale)
         del waiting[: len(waiting) // BLOCK * BLOCK]
 
     def _follow(self) -> None:
@@ -162,26 +162,26 @@ class Pulse:
             new = self._counted.arrived - self._count.seen
             self._count.extend(list(self._counted.values)[-new:] if new else ())
 
-    def _judge(self, octave: Octave) -> None:
+    def _judge(self, timescale: Timescale) -> None:
         """After a window of one resolution: which period is told from now on."""
-        found, claim, now = self._octaves.period(), self._claim, self._octaves.first.arrived
+        found, claim, now = self._timescales.period(), self._claim, self._timescales.first.arrived
         self._too_short = found is not None and not self._resolves(found)
         if found and not self._too_short:
             if claim and alike(found.samples, claim.samples, 1.0):
-                claim.octave = found.octave
+                claim.timescale = found.timescale
             else:
                 claim = self._tell(found, now)
-        if claim and octave is claim.octave and (lag := _shown_again(claim)):
-            claim.confirm(lag.samples * octave.step, lag.strength, now)
+        if claim and timescale is claim.timescale and (lag := _shown_again(claim)):
+            claim.confirm(lag.samples * timescale.step, lag.strength, now)
             if self._count:
                 self._count.retime(claim.samples / self._counted.step)
-        if claim and now - claim.confirmed > WINDOW * claim.octave.step:
+        if claim and now - claim.confirmed > WINDOW * claim.timescale.step:
             self._claim = None
         if self._claim is None and self._count and self._count.strange:
             self._stop_counting()
 
     def _tell(self, found: ShownPeriod, now: int) -> _Claim:
-        claim, former, step = _Claim(found, now), self._former, found.octave.step
+        claim, former, step = _Claim(found, now), self._former, found.timescale.step
         if former and now - former.confirmed <= PAUSE and claim.same_speed(former):
             claim.since, claim.speed = former.since, former.speed
         else:
@@ -190,8 +190,8 @@ class Pulse:
             claim.since = max(0, now - seen * step)
         self._claim = self._former = claim
         self._stop_counting()
-        octave = self._counted = found.octave
-        self._count = StepCount(found.lag.samples, tuple(octave.values), octave.arrived)
+        timescale = self._counted = found.timescale
+        self._count = StepCount(found.lag.samples, tuple(timescale.values), timescale.arrived)
         return claim
 
     def _stop_counting(self) -> None:
@@ -200,15 +200,15 @@ class Pulse:
         self._count = None
 
     def _resolves(self, found: ShownPeriod) -> bool:
-        return found.lag.resolved and found.samples >= SHORTEST * self._octaves.alike_values()
+        return found.lag.resolved and found.samples >= SHORTEST * self._timescales.alike_values()
 
     def _time(self, sample: float) -> float:
         """When this sample was taken, counted from the first of the series."""
-        newest = self._octaves.first.arrived + len(self._waiting) - 1
+        newest = self._timescales.first.arrived + len(self._waiting) - 1
         return self._grid.latest - (newest - sample) * self._grid.spacing
 
     def _sample(self, time: float) -> float:
-        newest = self._octaves.first.arrived + len(self._waiting) - 1
+        newest = self._timescales.first.arrived + len(self._waiting) - 1
         return newest - (self._grid.latest - time) / self._grid.spacing
 
     def _reading(self) -> PulseReading:
@@ -224,28 +224,28 @@ class Pulse:
         return PulseReading(seconds, claim.strength, steps, None, since, last, None)
 
     def _reason(self) -> NoPulse:
-        newest = [octave.results[-1] for octave in self._octaves.all if octave.results]
+        newest = [timescale.results[-1] for timescale in self._timescales.all if timescale.results]
         if not newest:
             return NoPulse.NOT_ENOUGH
         if all(result.flat for result in newest):
             return NoPulse.FLAT
         if self._too_short or self._short_seconds() is not None:
             return NoPulse.TOO_SHORT
-        enough = self._octaves.first.arrived >= ENOUGH
+        enough = self._timescales.first.arrived >= ENOUGH
         return NoPulse.IRREGULAR if enough else NoPulse.NOT_ENOUGH
 
     def _short_seconds(self) -> float | None:
         """The period that most windows show and that has too few samples, as it reads."""
-        lags = [result.lag for result in self._octaves.first.results if result.lag]
+        lags = [result.lag for result in self._timescales.first.results if result.lag]
         short = [lag.samples for lag in lags if lag.strength >= WEAKEST and not lag.resolved]
         return median(short) * self._grid.spacing if len(short) > REMEMBERED / 2 else None
 
 
 def _shown_again(claim: _Claim) -> Lag | None:
     """The period that is told, in the newest window of its resolution."""
-    newest = claim.octave.results[-1]
+    newest = claim.timescale.results[-1]
     if newest.flat:
         return None
-    samples = claim.samples / claim.octave.step
+    samples = claim.samples / claim.timescale.step
     lag = newest.peaks.lag_near(samples)
     return lag if lag.strength >= claim.held and alike(lag.samples, samples, 1.0) else None

@@ -23,7 +23,7 @@ from agent.model import (
 )
 from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
-from agent.polling.reads import Out
+from agent.polling.reads import ReadOutput
 from agent.series import Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
 from agent.sources.options import NvlinkConfig
@@ -36,7 +36,7 @@ PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
 LIMIT = gauge(
     "dgx_bandwidth_limit_bytes_per_second",
     "What the data path can carry in this direction, in bytes per second: as configured, else the "
-    "smaller of the spec sheet and what the hardware has now.",
+    "smaller of the spec sheet and what the hardware says of itself.",
     "agent/specs and the hardware; dgx_bandwidth_limit_info tells which",
     PATH_LABELS,
 )
@@ -221,7 +221,7 @@ class PathAccounts:
         for key in gone:
             del self.paths[key]
 
-    def report(self, out: Out) -> None:
+    def report(self, out: ReadOutput) -> None:
         """Samples of every limit, and of the traffic where it is followed."""
         for key in self.unlimited:
             out.absent(RATIO, NO_LIMIT, *key)
@@ -294,7 +294,7 @@ class PathMonitor:
 
     def report(self, snapshot: Snapshot) -> Reading:
         """What is known of every path at this tick."""
-        out = Out(snapshot.at)
+        out = ReadOutput(snapshot.at)
         self.bandwidth.report(out)
         for path, device, direction in self._without:
             out.absent(LIMIT, NO_DEVICE, path, device, "", "", direction)

@@ -1,4 +1,5 @@
-"""What each data path can carry: the smaller of the spec sheet and what the hardware has now."""
+"""What each data path can carry: the smaller of the spec sheet and what the hardware says of itself
+(active NVLinks, the fastest generation and the present width of the slot, and so on)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

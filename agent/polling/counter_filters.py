@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from agent.model import Absent, Metric, Reason
 from agent.polling.counters import CounterFilter
-from agent.polling.reads import Out
+from agent.polling.reads import ReadOutput
 
 FASTEST_WIRE = 1e12
 """Bytes per second that no single disk, array, NIC or port can carry: more is a glitch."""
@@ -19,7 +19,12 @@ class CounterFilters:
         self._followed: dict[tuple[str, ...], CounterFilter] = {}
 
     def add(
-        self, out: Out, metric: Metric, raw: float, *labels: str, fastest: float | None = None
+        self,
+        out: ReadOutput,
+        metric: Metric,
+        raw: float,
+        *labels: str,
+        fastest: float | None = None,
     ) -> None:
         """Yield `raw` if it can follow what came before; `fastest` as of a CounterFilter."""
         series = (metric.name, *labels)

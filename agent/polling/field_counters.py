@@ -6,7 +6,7 @@ from typing import NamedTuple
 from agent.hardware.device import NvmlDevice, Scope
 from agent.model import FINAL, Absent, Metric
 from agent.polling.counter_filters import CounterFilters
-from agent.polling.reads import Out
+from agent.polling.reads import ReadOutput
 
 
 class FieldRow(NamedTuple):
@@ -31,7 +31,7 @@ class FieldCounters:
         self._filters = CounterFilters()
         self.answered = True  # whether the last read got any value
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         answers = self._device.fields([row.question for row in self._rows])
         self.answered = False
         for row, answer in zip(self._rows, answers, strict=True):

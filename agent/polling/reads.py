@@ -36,7 +36,7 @@ PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MIS
 
 
 @dataclass(slots=True)
-class Out:
+class ReadOutput:
     """Collects what one read yields; `labels` (often GPU and UUID) come first on every sample."""
 
     at: float
@@ -63,7 +63,7 @@ class Read:
 
     key: ReadKey
     metrics: tuple[Metric, ...]
-    run: Callable[[Out], None]
+    run: Callable[[ReadOutput], None]
     every: Callable[[], float]
     labels: tuple[str, ...] = ()
     run_on_wake: bool = False
@@ -101,7 +101,7 @@ class ValueRows(Generic[T]):
         self._asked = list(rows)
         self._refused: list[tuple[ValueRow[T], Absent]] = []
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         """Read every row; an absent value costs only itself, a lost GPU costs the rest."""
         for row in tuple(self._asked):
             try:
@@ -116,7 +116,7 @@ class ValueRows(Generic[T]):
         self._asked += [row for row, _ in self._refused]
         self._refused.clear()
 
-    def _note(self, row: ValueRow[T], absent: Absent, out: Out) -> None:
+    def _note(self, row: ValueRow[T], absent: Absent, out: ReadOutput) -> None:
         if absent.reason in FINAL:
             raise absent
         if absent.reason in PERMANENT:
@@ -131,14 +131,14 @@ class FoundRun:
     asked once a query."""
 
     def __init__(
-        self, find: Callable[[], Callable[[Out], None]], again: Callable[[], None]
+        self, find: Callable[[], Callable[[ReadOutput], None]], again: Callable[[], None]
     ) -> None:
         self._find = find
         self._again = again
-        self._found: Callable[[Out], None] | None = None
+        self._found: Callable[[ReadOutput], None] | None = None
         self._refusal: Absent | None = None
 
-    def run(self, out: Out) -> None:
+    def run(self, out: ReadOutput) -> None:
         """Find it, unless it is found or was refused for good, and read. Raises Absent."""
         if self._refusal is not None:
             raise self._refusal.without_traceback()
@@ -185,7 +185,7 @@ def everything_absent(
 def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, Absent | None]:
     """Run one read, timed; whatever it raises costs that read alone. Returns what it raised."""
     at = clock.monotonic()
-    out = Out(at, read.labels)
+    out = ReadOutput(at, read.labels)
     wall, cpu = clock.meter()
     raised: Absent | None = None
     failure: Failure | None = None
@@ -215,7 +215,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
     return reading, None
 
 
-def bound(out: Out) -> None:
+def bound(out: ReadOutput) -> None:
     """Leave out what is above MOST_SERIES of one metric, and say so."""
     if len(out.samples) <= MOST_SERIES:
         return
@@ -259,10 +259,10 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
             read.due += every
 
 
-def refused_read(why: Absent) -> Callable[[Out], None]:
+def refused_read(why: Absent) -> Callable[[ReadOutput], None]:
     """The run of a read of what is not there."""
 
-    def read(_: Out) -> None:
+    def read(_: ReadOutput) -> None:
         raise why.without_traceback()
 
     return read

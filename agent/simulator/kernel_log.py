@@ -15,7 +15,7 @@ BEFORE_PCI, BEFORE_NAMES = 440, 510
 UNKNOWN_PROCESS = "pid='<unknown>', name=<unknown>"
 
 WORDS: dict[int, str] = {
-    13: "Graphics SM Warp Exception on (GPC 0, TPC 0, SM 0): Out Of Range Address",
+    13: "Graphics SM Warp Exception on (GPC 0, TPC 0, SM 0): ReadOutput Of Range Address",
     31: "Ch 00000008, intr 10000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ "
     "0x7fd5_a8000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
     43: "Ch 00000008",

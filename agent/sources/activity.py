@@ -9,7 +9,7 @@ from agent.hardware.gpm import NO_GPM, NVLINK_UNIT, Gpm, GpmId
 from agent.model import GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.reads import PERMANENT, Out, Read
+from agent.polling.reads import PERMANENT, Read, ReadOutput
 from agent.sources.gpu_context import GpuContext
 
 ACTIVITY = gauge(
@@ -77,7 +77,7 @@ class ActivityFromGpm:
         self._gpm = gpm
         self._seconds = 0.0
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         measurement = self._gpm.measure()
         if measurement is None:
             out.pending = True
@@ -107,7 +107,7 @@ class ActivityFromBuffer:
         self._activity, self._at = 0.0, -inf  # of the latest samples
         self._buffer.take()  # sets the mark, and raises where there is no buffer
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         samples = self._buffer.take()
         observed = sum(sample.seconds for sample in samples)
         active = sum(sample.value / 100 * sample.seconds for sample in samples)
@@ -128,7 +128,7 @@ class ActivityFromGauge:
         self._device = device
         self._seconds = Integral(longest=3 * intervals.TICK)
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         activity = utilization(self._device)
         out.add(ACTIVITY, activity)
         out.add(ACTIVE_SECONDS, self._seconds.add(activity, out.at))
@@ -140,7 +140,7 @@ def utilization(device: NvmlDevice) -> float:
     return float(device.get("UtilizationRates").gpu) / 100
 
 
-def without_gpm(out: Out) -> None:
+def without_gpm(out: ReadOutput) -> None:
     """What only GPM could tell."""
     for metric in (SM_ACTIVE, SM_OCCUPANCY, TENSOR_ACTIVE, MEMORY_BANDWIDTH):
         out.absent(metric, NO_GPM)

@@ -7,7 +7,7 @@ from agent import __version__
 from agent.model import Kind, Reading, Snapshot, counter, gauge
 from agent.polling import intervals
 from agent.polling.health import HEALTH, AgentHealth
-from agent.polling.reads import Out
+from agent.polling.reads import ReadOutput
 
 BUILD_INFO = gauge(
     "dgx_agent_build_info",
@@ -59,7 +59,7 @@ CLOCK_STEPS = counter(
 
 def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
     """Samples of all metrics of this file; `snapshot` has the absences to count."""
-    out = Out(snapshot.at)
+    out = ReadOutput(snapshot.at)
     out.add(BUILD_INFO, 1, __version__, platform.python_version())
     out.add(LAST_TICK, snapshot.wall)
     for source, delivers in sorted(health.sources_up.items()):

@@ -16,7 +16,7 @@ from agent.jobs.identity import TOLD, JobLabels, printable
 from agent.model import GPU_LABELS, Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
-from agent.polling.reads import Out, Read
+from agent.polling.reads import Read, ReadOutput
 from agent.sources.options import HostOptions
 
 
@@ -78,7 +78,7 @@ class AllocationRead:
         """What was asked for is taken in as soon as it is told."""
         return intervals.TICK if self._news or self._asking else intervals.ALLOCATION
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         if not self._news and not self._asking and self._worth_asking():
             self._asking = True
             self._spawn(self._ask)

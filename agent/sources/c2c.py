@@ -8,7 +8,7 @@ from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
 from agent.polling.nvlinks import LINK_LABELS
-from agent.polling.reads import PERMANENT, Out, Read
+from agent.polling.reads import PERMANENT, Read, ReadOutput
 from agent.sources.gpu_context import GpuContext
 
 _FIELD = "nvmlDeviceGetFieldValues {}, scope link"
@@ -64,7 +64,7 @@ class C2cLinks:
             ],
         )
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         up = 0.0
         states = self._device.fields([(FieldId.C2C_STATUS, link) for link in self._links])
         speeds = self._device.fields([(FieldId.C2C_SPEED, link) for link in self._links])
@@ -101,7 +101,7 @@ def _links(device: NvmlDevice) -> int:
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The read of one GPU."""
 
-    def find() -> Callable[[Out], None]:
+    def find() -> Callable[[ReadOutput], None]:
         return C2cLinks(gpu_context.device, _links(gpu_context.device)).read
 
     yield gpu_context.found("nvlink", "c2c", ALL, find, intervals.LINKS)

@@ -9,7 +9,7 @@ from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, gauge
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 
 CLASS = "/sys/class/hwmon"
@@ -90,7 +90,7 @@ class Chassis:
         self._sensors: tuple[Sensor, ...] = ()
         self._left_out: Absent | None = None
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         chips = names_in(self._files, CLASS)
         if chips != self._chips:
             self._chips, found = chips, tuple(sensors(self._files, chips))

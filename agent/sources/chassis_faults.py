@@ -8,7 +8,7 @@ from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 
 CLASS = "/sys/class/hwmon"
@@ -37,7 +37,7 @@ class ChassisFaults:
     def __init__(self, files: FileTree) -> None:
         self._files = files
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         raised: dict[tuple[str, str], bool] = {}
         for chip in names_in(self._files, CLASS):
             folder = f"{CLASS}/{chip}"

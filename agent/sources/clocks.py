@@ -10,7 +10,7 @@ from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.field_counters import FieldCounters, FieldRow
-from agent.polling.reads import PERMANENT, Out, Read, ValueRow
+from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow
 from agent.sources.gpu_context import GpuContext
 
 CLOCK = gauge(
@@ -126,7 +126,7 @@ class ThrottleReasons:
         self._device = device
         self._integrals = {t: Integral(longest=3 * intervals.TICK) for t in integrated if t.bit}
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         mask = event_reasons(self._device)
         out.add(REASONS, mask)
         for throttle, integral in self._integrals.items():

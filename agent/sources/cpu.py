@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent.clock import Clock
 from agent.hardware.host import Host, Psutil
 from agent.model import Absent, ReadKey, Reason, gauge
-from agent.polling.reads import Out, Read
+from agent.polling.reads import Read, ReadOutput
 from agent.sources.options import HostOptions
 
 BUSY = gauge(
@@ -25,7 +25,7 @@ class CpuBusy:
         self._psutil = psutil
         self._before: tuple[float, float] | None = None
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         times = self._psutil.cpu_times()
         idle = sum(getattr(times, name, 0.0) for name in IDLE)
         active = sum(getattr(times, name, 0.0) for name in ACTIVE)

@@ -6,7 +6,7 @@ from agent.hardware.gpm import NO_GPM, Cycles, Gpm
 from agent.model import GPU_LABELS, Absent, Reason, counter
 from agent.polling import intervals
 from agent.polling.counter_filters import CounterFilters
-from agent.polling.reads import Out, Read, refused_read
+from agent.polling.reads import Read, ReadOutput, refused_read
 from agent.sources.gpu_context import GpuContext
 
 _METRIC = "nvmlGpmMetricsGet, metric{} (driver 610 and newer)"
@@ -44,7 +44,7 @@ class CycleRead:
         self._gpm = gpm
         self._filters = CounterFilters()
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         if self._gpm.latest is None:
             out.pending = True
             return

@@ -11,7 +11,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.options import MOST_DEVICES, HostOptions, bounded, left_out
 
 
@@ -101,7 +101,7 @@ class DiskCountersRead:
         self._list_at = 0.0
         self._filters = CounterFilters()
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         stats = self._host.psutil.disk_io_counters(perdisk=True, nowrap=False)
         ignored = self._options.settings[DiskConfig].ignore
         if out.at >= self._list_at or stats.keys() != self._seen or ignored != self._ignored:
@@ -122,7 +122,7 @@ class DiskCountersRead:
         self._devices, self._left_out = bounded(counted, "disk.ignore", "md")
         self._filters.keep(self._devices)
 
-    def _add(self, out: Out, device: str, of: Any) -> None:
+    def _add(self, out: ReadOutput, device: str, of: Any) -> None:
         add = self._filters.add
         add(out, READ_BYTES, of.read_bytes, device, fastest=FASTEST_WIRE)
         add(out, WRITTEN_BYTES, of.write_bytes, device, fastest=FASTEST_WIRE)
@@ -144,7 +144,7 @@ class DiskInfo:
         self._files = files
         self._options = options
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         disks = whole_disks(self._files, self._options.settings[DiskConfig].ignore)
         if not disks:
             raise Absent(Reason.MISSING, NO_DISK)
@@ -163,7 +163,7 @@ class Arrays:
         self._files = files
         self._options = options
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         blocks = names_in(self._files, BLOCK)
         ignored = self._options.settings[DiskConfig].ignore
         arrays = [a for a in arrays_among(self._files, blocks) if not ignored.search(a)]

@@ -9,7 +9,7 @@ from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 
 FAULT = gauge(
@@ -46,7 +46,7 @@ class DiskFaults:
     def __init__(self, files: FileTree) -> None:
         self._files = files
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         disks = _disks(self._files)
         for disk in disks[:MOST_DEVICES]:
             self._controller(disk, out)
@@ -57,7 +57,7 @@ class DiskFaults:
         if (more := left_out(max(len(disks), len(volumes)))) is not None:
             out.absent(FAULT, more)
 
-    def _controller(self, disk: str, out: Out) -> None:
+    def _controller(self, disk: str, out: ReadOutput) -> None:
         try:
             state = read_text(self._files, f"{BLOCK}/{disk}/device/state")
         except Absent as absent:
@@ -65,7 +65,7 @@ class DiskFaults:
         else:
             out.add(FAULT, state in DEAD, disk, "controller")
 
-    def _heat(self, disk: str, out: Out) -> None:
+    def _heat(self, disk: str, out: ReadOutput) -> None:
         device = f"{BLOCK}/{disk}/device"
         chips = [f"{device}/{name}" for name in names_in(self._files, device) if "hwmon" in name]
         chips += [f"{chip}/{name}" for chip in chips for name in names_in(self._files, chip)]
@@ -82,7 +82,7 @@ class DiskFaults:
             why = Absent(Reason.MISSING, f"{device} shows no alarm of its temperature")
             out.absent(FAULT, why, disk, "temperature")
 
-    def _file_system(self, volume: str, out: Out) -> None:
+    def _file_system(self, volume: str, out: ReadOutput) -> None:
         errors = self._flag(f"{EXT4}/{volume}/errors_count")
         if errors is not None:
             out.add(FAULT, errors, volume, "file_system")
@@ -94,7 +94,7 @@ class DiskFaults:
             return None
 
 
-def _smart(host: Host, out: Out) -> None:
+def _smart(host: Host, out: ReadOutput) -> None:
     """What SMART says of every disk."""
     disks = _disks(host.files)
     failing = host.smart.failing()

@@ -7,7 +7,7 @@ from agent.hardware.files import FileTree, names_in, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.options import HostOptions
 
 RUNNING = gauge(
@@ -30,7 +30,7 @@ class FabricServiceRead:
         self._files = files
         self._pid = ""
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         if not names_in(self._files, SWITCHES):
             raise Absent(Reason.MISSING, f"{SWITCHES} lists no NVSwitch")
         out.add(RUNNING, self._runs())

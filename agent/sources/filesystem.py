@@ -9,7 +9,7 @@ from agent.hardware.files import FileTree, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, internal
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.options import HostOptions
 
 MOUNTS = internal(
@@ -55,7 +55,7 @@ class Mounts:
     def __init__(self, files: FileTree) -> None:
         self._files = files
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         mounts = [fields for line in self._table() if len(fields := line.split()) > 2]
         out.add(MOUNTS, len(mounts))
         remote = Counter(kind for device, _, kind, *_ in mounts if over_network(device, kind))

@@ -7,7 +7,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, gauge, internal
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, ValueRow
+from agent.polling.reads import Read, ReadOutput, ValueRow
 from agent.sources.gpu_context import GpuContext
 
 INFO = gauge(
@@ -64,7 +64,7 @@ class Utilization:
         self._device = device
         self._awake = False
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         rates = self._device.get("UtilizationRates")
         out.add(UTILIZATION, rates.gpu / 100)
         out.add(MEMORY_CONTROLLER, rates.memory / 100)
@@ -73,12 +73,12 @@ class Utilization:
         self._awake = awake
 
 
-def _info(device: NvmlDevice, out: Out) -> None:
+def _info(device: NvmlDevice, out: ReadOutput) -> None:
     who = device.identity
     out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
 
 
-def _platform(device: NvmlDevice, out: Out) -> None:
+def _platform(device: NvmlDevice, out: ReadOutput) -> None:
     out.add(PLATFORM, 1, *device.platform())
 
 

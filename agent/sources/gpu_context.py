@@ -10,7 +10,7 @@ from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
 from agent.model import GpuIdentity, Metric, ReadKey
 from agent.polling.gpu_processes import GpuProcesses
-from agent.polling.reads import FoundRun, Out, Read, ValueRow, ValueRows, fixed
+from agent.polling.reads import FoundRun, Read, ReadOutput, ValueRow, ValueRows, fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class GpuContext:
         source: str,
         part: str,
         metrics: Iterable[Metric],
-        run: Callable[[Out], None],
+        run: Callable[[ReadOutput], None],
         every: float | Callable[[], float],
         *,
         run_on_wake: bool = False,
@@ -59,7 +59,7 @@ class GpuContext:
         source: str,
         part: str,
         metrics: Iterable[Metric],
-        find: Callable[[], Callable[[Out], None]],
+        find: Callable[[], Callable[[ReadOutput], None]],
         every: float,
         *,
         again: Callable[[], None] = lambda: None,

@@ -6,7 +6,7 @@ from agent.clock import Clock
 from agent.hardware.files import FileTree, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, gauge
-from agent.polling.reads import Out, Read
+from agent.polling.reads import Read, ReadOutput
 from agent.sources.options import HostOptions
 
 TOTAL = gauge(
@@ -33,7 +33,7 @@ class HostMemory:
     def __init__(self, files: FileTree) -> None:
         self._files = files
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         lines = read_text(self._files, MEMINFO).splitlines()
         found = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
         for name, metric in LINES.items():

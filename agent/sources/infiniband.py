@@ -10,7 +10,7 @@ from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 
 MOST_DIGITS = 9
@@ -148,7 +148,7 @@ class PortCounters:
         self._refused: dict[tuple[Port, PortCounter], Absent] = {}
         self._filters = CounterFilters()
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         ports = self._ports.at(out.at)
         if self._listed != self._ports.listed:
             self._begin_anew(ports)
@@ -164,7 +164,7 @@ class PortCounters:
         self._paths = {key: path for key, path in self._paths.items() if key[0] in ports}
         self._filters.keep({port.device for port in ports})
 
-    def _read_one(self, port: Port, row: PortCounter, out: Out) -> None:
+    def _read_one(self, port: Port, row: PortCounter, out: ReadOutput) -> None:
         refused = self._refused.get((port, row))
         if refused is None:
             try:
@@ -221,7 +221,7 @@ class PortFacts:
         self._metric = metric
         self._fact = fact
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         for port in self._ports.at(out.at):
             try:
                 out.add(self._metric, self._fact(self._files, port), *port)
@@ -261,7 +261,9 @@ def rate(files: FileTree, port: Port) -> float:
 def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's InfiniBand ports."""
     files, ports = host.files, InfinibandPorts(host.files)
-    plan: tuple[tuple[str, tuple[Metric, ...], Callable[[Out], None], Callable[[], float]], ...] = (
+    plan: tuple[
+        tuple[str, tuple[Metric, ...], Callable[[ReadOutput], None], Callable[[], float]], ...
+    ] = (
         (
             "counters",
             (RECEIVED, TRANSMITTED, WAIT),

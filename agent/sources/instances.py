@@ -10,7 +10,7 @@ from agent.hardware.gpm import Gpm, GpmId
 from agent.model import FINAL, GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
-from agent.polling.reads import Out, Read
+from agent.polling.reads import Read, ReadOutput
 from agent.sources.gpu_context import GpuContext
 
 LABELS = (*GPU_LABELS, "gpu_instance")
@@ -92,7 +92,7 @@ class InstanceActivity:
         self.gpm = Gpm(device, clock.monotonic, number)
         self._seconds = 0.0
 
-    def read(self, out: Out, labels: tuple[str, ...]) -> None:
+    def read(self, out: ReadOutput, labels: tuple[str, ...]) -> None:
         measured = self.gpm.measure()  # None right after it was made, or was woken
         if measured is not None:
             active = measured.values.get(GpmId.GRAPHICS, 0.0) / 100
@@ -113,7 +113,7 @@ class Instances:
         self._gpu_processes = gpu_processes
         self._activity: dict[tuple[int, str], InstanceActivity] = {}  # by number and first UUID
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         there: dict[int, list[mig.MigDevice]] = {}
         for one in mig.devices(self._device):
             there.setdefault(one.gpu_instance, []).append(one)
@@ -131,7 +131,7 @@ class Instances:
                     raise
                 out.absent(ACTIVITY, absent, str(number))
 
-    def _read_one(self, out: Out, number: int, parts: list[mig.MigDevice]) -> None:
+    def _read_one(self, out: ReadOutput, number: int, parts: list[mig.MigDevice]) -> None:
         label = str(number)
         for one in parts:
             out.add(INFO, 1, label, str(one.compute_instance), one.profile, one.uuid)

@@ -9,7 +9,7 @@ from agent.hardware.driver_log import BusLoss, KernelXid, SwitchError, parsed
 from agent.hardware.kernel_log import KernelLog
 from agent.model import Absent, ReadKey, counter, gauge
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class KernelLogRead:
         self._switches: Counter[tuple[str, str, str]] = Counter()
         self._logged: dict[tuple[str, str, str], float] = {}
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         """Every new line once."""
         try:
             lines = self._log.lines()

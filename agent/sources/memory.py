@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent.hardware.device import NvmlDevice
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, ValueRow
+from agent.polling.reads import Read, ReadOutput, ValueRow
 from agent.sources.gpu_context import GpuContext
 from agent.specs.machine import MachineSpecs
 
@@ -64,7 +64,7 @@ class MemoryUse:
                 raise
             self._options = {}
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         try:
             info = self._device.get("MemoryInfo", **self._options)
         except Absent as absent:

@@ -19,7 +19,7 @@ from agent.jobs.nccl_exchange import NcclExchange, NcclReport
 from agent.jobs.nccl_jobs import NcclHistory, RasSchedule, UnmatchedJob, match
 from agent.model import GPU_LABELS, Absent, Labels, ReadKey, Reason, counter
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, ReadCost, fixed
+from agent.polling.reads import Read, ReadCost, ReadOutput, fixed
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class NcclCounts:
         self._cost = cost
         self._paid = (0.0, 0.0)
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         """The counts, or why there are none, of each GPU of the jobs that are asked for."""
         if self._watch.inline:
             self._watch.poll()

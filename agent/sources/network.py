@@ -11,7 +11,7 @@ from agent.hardware.host import Host, Psutil
 from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.options import HostOptions, bounded
 
 
@@ -68,7 +68,7 @@ class InterfaceCounters:
         self._left_out: Absent | None = None
         self._filters = CounterFilters()
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         stats = self._psutil.net_io_counters(pernic=True, nowrap=False)
         ignored = self._options.settings[NetworkConfig].ignore
         if stats.keys() != self._seen or ignored != self._ignored:
@@ -83,7 +83,7 @@ class InterfaceCounters:
         if self._left_out is not None:
             out.absent(RECEIVED, self._left_out)
 
-    def _add(self, out: Out, metric: Metric, raw: float, device: str) -> None:
+    def _add(self, out: ReadOutput, metric: Metric, raw: float, device: str) -> None:
         self._filters.add(out, metric, raw, device, fastest=FASTEST_WIRE)
 
     def _meet(self, stats: Mapping[str, Any]) -> None:
@@ -108,7 +108,7 @@ class InterfaceFacts:
         self._metric = metric
         self._fact = fact
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         ignored = self._options.settings[NetworkConfig].ignore
         names = names_in(self._files, NET)
         devices = [d for d in names if d != NOT_A_DEVICE and not ignored.search(d)]

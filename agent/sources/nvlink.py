@@ -12,7 +12,7 @@ from agent.model import FINAL, GPU_LABELS, Absent, Metric, Reason, counter, gaug
 from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
 from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
-from agent.polling.reads import PERMANENT, Out, Read, ValueRow, ValueRows, refused_read
+from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow, ValueRows, refused_read
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import NvlinkConfig
 from agent.specs.machine import MachineSpecs
@@ -189,7 +189,7 @@ class LinkReads:
         self._down: set[int] = set()
         self._came_up = False  # a link that is down does not tell its far end
 
-    def read_states(self, out: Out) -> None:
+    def read_states(self, out: ReadOutput) -> None:
         up, unknown = 0, []
         for link in self._links:
             try:
@@ -220,7 +220,7 @@ class LinkReads:
         """Far ends stay, but those of links that were down when they were asked."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
-    def read_far_ends(self, out: Out) -> None:
+    def read_far_ends(self, out: ReadOutput) -> None:
         self._came_up = False
         for link in self._links:
             remote, address = far_end(self._device, link)
@@ -252,7 +252,7 @@ def _error_read(gpu_context: GpuContext, links: tuple[int, ...]) -> Read:
     """By field where any link answers so: the call costs 0.8 ms a counter on Hopper."""
     device, by_call = gpu_context.device, ValueRows(gpu_context.device, _by_call(links))
 
-    def find() -> Callable[[Out], None]:
+    def find() -> Callable[[ReadOutput], None]:
         for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
             rows = _by_field(links, kinds)
             answers = device.fields([row.question for row in rows])
@@ -314,7 +314,7 @@ class TotalsInterval:
         return max(latest.values.get(which, 0.0) for which in ids) * NVLINK_UNIT >= self._half
 
 
-def _fabric(device: NvmlDevice, out: Out) -> None:
+def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
     info = device.nvml.library.c_nvmlGpuFabricInfo_v2_t()
     device.get("GpuFabricInfoV", ctypes.byref(info))
     if not info.state:
@@ -384,7 +384,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         "nvlink", "totals", TOTALS, totals.read, interval, run_on_wake=True, together=True
     )
 
-    def read_links(out: Out) -> None:
+    def read_links(out: ReadOutput) -> None:
         if not gpu_context.configuration.current[NvlinkConfig].per_link:
             raise Absent(Reason.NOT_CONFIGURED, "nvlink.per_link is false")
         per_link.read(out)

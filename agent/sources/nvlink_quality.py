@@ -8,7 +8,7 @@ from agent.model import Absent, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
 from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
-from agent.polling.reads import PERMANENT, Out, Read
+from agent.polling.reads import PERMANENT, Read, ReadOutput
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import NvlinkConfig
 
@@ -56,7 +56,7 @@ class LinkQuality:
         )
         self._ratios = [(link, kind, field) for link in links for kind, field in RATIOS.items()]
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         if not self._gpu_context.configuration.current[NvlinkConfig].per_link:
             raise Absent(Reason.NOT_CONFIGURED, "nvlink.per_link is false")
         self._counters.read(out)
@@ -85,7 +85,7 @@ def _links(device: NvmlDevice) -> tuple[int, ...]:
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The read of one GPU."""
 
-    def find() -> Callable[[Out], None]:
+    def find() -> Callable[[ReadOutput], None]:
         return LinkQuality(gpu_context, _links(gpu_context.device)).read
 
     yield gpu_context.found("nvlink", "quality", ALL, find, intervals.LINKS)

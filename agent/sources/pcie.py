@@ -7,7 +7,7 @@ from agent.hardware.gpm import PCIE_UNIT, Gpm, GpmId, Measurement
 from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.reads import Out, Read, ValueRow
+from agent.polling.reads import Read, ReadOutput, ValueRow
 from agent.sources.gpu_context import GpuContext
 from agent.specs.pcie_rates import pcie_bytes_per_second
 
@@ -71,7 +71,7 @@ class PcieFromGpm:
         self._used: Measurement | None = None
         self._totals = {TRANSMITTED: 0.0, RECEIVED: 0.0}
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         latest = self._gpm.latest
         if self._gpm.failure is not None:
             raise self._gpm.failure.without_traceback()
@@ -99,7 +99,7 @@ class PcieFromCall:
         }
         self._fastest = _fastest(device)
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         for direction, (metric, integral) in enumerate(self._integrals.items()):
             rate = float(self._device.get("PcieThroughput", direction)) * 1e3
             if rate > self._fastest:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from agent.hardware.files import FileTree, read_int, read_text
 from agent.model import GPU_LABELS, Absent, Reason, internal
 from agent.polling import intervals
-from agent.polling.reads import Out, Read
+from agent.polling.reads import Read, ReadOutput
 from agent.sources.gpu_context import GpuContext
 from agent.specs.pcie_rates import pcie_bytes_per_second
 
@@ -59,7 +59,7 @@ class PcieSwitches:
         self._files = files
         self._device = f"{DEVICES}/{address_of(bus_id)}"
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         try:
             ports = upstream_ports(self._files.link(self._device))
         except OSError:

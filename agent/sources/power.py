@@ -9,7 +9,7 @@ from agent.hardware.fields import MODULE, FieldId
 from agent.model import GPU_LABELS, Absent, TimedSeries, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counter_filters import CounterFilters
-from agent.polling.reads import PERMANENT, Out, Read, ValueRow
+from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow
 from agent.sources.gpu_context import GpuContext
 
 POWER = gauge(
@@ -89,7 +89,7 @@ class EnergyCounter:
         self._device = device
         self._filters = CounterFilters()
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         joules = self._device.get("TotalEnergyConsumption") / 1e3
         self._filters.add(out, ENERGY, joules, fastest=MOST_WATTS)
 
@@ -109,7 +109,7 @@ class PowerSamples:
         wanted = self._integrate or self._device.has_processes
         return intervals.POWER_BUFFER if wanted else intervals.POWER_BUFFER_AT_REST
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         samples = self._buffer.take()
         if samples:
             times = tuple(sample.at for sample in samples)

@@ -8,7 +8,7 @@ from agent.hardware.files import FileTree, absent_from
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, counter
 from agent.polling.counter_filters import CounterFilters
-from agent.polling.reads import Out, Read
+from agent.polling.reads import Read, ReadOutput
 from agent.sources.options import HostOptions
 
 PRESSURE = counter(
@@ -29,7 +29,7 @@ class Pressure:
         self._files = files
         self._filters = CounterFilters()
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         refused = []
         for resource in KINDS:
             try:
@@ -40,7 +40,7 @@ class Pressure:
         if len(refused) == len(KINDS):
             raise refused[0]
 
-    def _read_one(self, resource: str, out: Out) -> None:
+    def _read_one(self, resource: str, out: ReadOutput) -> None:
         totals = _totals(self._files, f"/proc/pressure/{resource}")
         for kind in KINDS[resource]:
             if kind in totals:

@@ -11,7 +11,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.files import read_text
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
-from agent.polling.reads import Out, Read
+from agent.polling.reads import Read, ReadOutput
 from agent.sources.gpu_context import GpuContext
 
 Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
@@ -106,7 +106,7 @@ class Processes:
         self._names: dict[int, str] = {}  # of programs, by pid
         self._seen = 0  # the driver's time (us) of the newest share of a process
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         processes: list[Any] = []
         working: list[int] = []
         try:
@@ -131,7 +131,7 @@ class Processes:
         self._names = {pid: known.get(pid) or self._name(pid) for pid in pids}
         return [pid for pid in pids if self._names[pid] != MPS_SERVER]
 
-    def _list_largest(self, processes: list[Any], out: Out) -> None:
+    def _list_largest(self, processes: list[Any], out: ReadOutput) -> None:
         shares = self._shares() if len(processes) > 1 else {}
         ranked = sorted(processes, key=lambda p: (-(p.usedGpuMemory or 0), p.pid))
         series = self._configuration.current[ProcessConfig].series

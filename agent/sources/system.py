@@ -7,7 +7,7 @@ from agent.hardware.files import FileTree, read_text
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.inventory import NO_ANSWER_YET, GpuInventory
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.specs.machine import MachineSpecs
 
 INFO = gauge(
@@ -54,7 +54,7 @@ class SystemFacts:
         self._configuration = configuration
         self._product = product_name(files)
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         inventory = self._fleet()
         spec = self._configuration.current[MachineSpecs].system_of(inventory.gpus)
         name, title = (spec.name, spec.title) if spec else ("", "")

@@ -7,7 +7,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, ValueRow
+from agent.polling.reads import Read, ReadOutput, ValueRow
 from agent.sources.gpu_context import GpuContext
 
 TEMPERATURE = gauge(
@@ -82,7 +82,7 @@ class CoreTemperature:
                 if absent.reason in FINAL:
                     raise
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         celsius = float(self._device.get("Temperature", 0))
         out.add(TEMPERATURE, celsius)
         if isinstance(self._limit, Absent):

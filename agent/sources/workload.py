@@ -18,7 +18,7 @@ from agent.jobs.threads import Threads
 from agent.model import GPU_LABELS, Labels, Metric, ReadKey, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.options import HostOptions
 
 
@@ -212,7 +212,7 @@ class Workload:
         self._cgroups: dict[int, tuple[str | None, float]] = {}
         self._totals: dict[str, cgroup.CgroupTotals] = {}  # of this read: GPUs share a cgroup
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         now = dict(self._gpu_processes)
         self._process_table.update(now)
         all_pids = {pid for pids in now.values() for pid in pids}
@@ -236,7 +236,7 @@ class Workload:
         for pid in self._cgroups.keys() - all_pids:
             del self._cgroups[pid]
 
-    def _add_jobs(self, out: Out, gpu: Labels, pids: Iterable[int]) -> None:
+    def _add_jobs(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
         found: dict[tuple[str, ...], None] = {}
         given = self._allocations.of(gpu[1])
         for pid in pids:
@@ -258,7 +258,7 @@ class Workload:
             for names in list(jobs)[:MOST_JOBS]:
                 out.add(JOB_INFO, 1, *gpu, *names)
 
-    def _add_processes(self, out: Out, gpu: Labels, there: GpuProcessGroup) -> None:
+    def _add_processes(self, out: ReadOutput, gpu: Labels, there: GpuProcessGroup) -> None:
         """What the processes do; nothing before two readings: one has no rate."""
         launchers = there.launchers.values()
         for pid, launcher in there.launchers.items():
@@ -278,14 +278,14 @@ class Workload:
             if value is not None:
                 out.add(metric, value, *gpu)
 
-    def _add_threads(self, out: Out, gpu: Labels, pids: Iterable[int]) -> None:
+    def _add_threads(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
         found = self._threads.read(pids, out.at)
         if found is not None:
             values = found.number, found.busiest, found.queued, found.waiting
             for metric, value in zip(OF_THREADS, values, strict=True):
                 out.add(metric, value, *gpu)
 
-    def _add_cgroup(self, out: Out, gpu: Labels, pid: int) -> None:
+    def _add_cgroup(self, out: ReadOutput, gpu: Labels, pid: int) -> None:
         """What the job's own cgroup and network namespace count."""
         received = cgroup.received(self._files, pid)
         if received is not None:
@@ -334,5 +334,5 @@ def reads(
 ) -> Iterator[Read]:
     """The read of all processes on GPUs."""
     run = Workload(host, clock, gpu_processes, options, allocations).read
-    metrics = (*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, STOPPED, LIVES, JOB, JOB_INFO)
+    metrics = (*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, STOPPED, LIVES, JOB, JOB_INFO, JOB_PROCESS)
     yield Read(KEY, metrics, run, fixed(intervals.TICK))

@@ -24,7 +24,7 @@ from agent.model import (
     internal,
 )
 from agent.polling import intervals
-from agent.polling.reads import Out, Read, fixed
+from agent.polling.reads import Read, ReadOutput, fixed
 from agent.specs import xids
 
 log = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ class XidCounts:
             named.add(who)
         return not another
 
-    def read(self, out: Out) -> None:
+    def read(self, out: ReadOutput) -> None:
         """All counts; and tell of bursts."""
         for gpu in self._gpus():
             self._known[gpu.uuid] = str(gpu.index)

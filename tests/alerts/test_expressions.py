@@ -14,8 +14,8 @@ from agent.config.settings import Settings
 from agent.model import Kind
 from alerts.build import groups, rules
 from alerts.model import SEVERITIES, Alert, Recording
+from alerts.parameters import RuleParameters, span
 from alerts.runbook import PAGES
-from alerts.spans import Terms, span
 from alerts.thresholds import AlertThresholds
 from alerts.values import seconds
 from tests.alerts.test_rules import cases
@@ -166,7 +166,7 @@ def test_labels_in_texts_exist_in_what_fires(rule: Alert) -> None:
 @every_alert
 def test_a_text_says_where_how_much_and_what_to_do(rule: Alert) -> None:
     assert rule.severity in SEVERITIES
-    summary = rule.rule(Terms(AlertThresholds()))["annotations"]["summary"]
+    summary = rule.rule(RuleParameters(AlertThresholds()))["annotations"]["summary"]
     for label in ("instance", "gpu"):  # woken by one line, somebody knows where to look
         assert f"$labels.{label} " not in rule.description or f"$labels.{label} " in summary
     assert re.sub(r"{{.*?}}", "", rule.description).rstrip().endswith(".")
@@ -185,7 +185,9 @@ def test_a_text_says_where_how_much_and_what_to_do(rule: Alert) -> None:
 
 @every_alert
 def test_a_runbook_section_belongs_to_it(rule: Alert) -> None:
-    url = rule.rule(Terms(AlertThresholds(runbook="https://wiki/x")))["annotations"]["runbook_url"]
+    url = rule.rule(RuleParameters(AlertThresholds(runbook="https://wiki/x")))["annotations"][
+        "runbook_url"
+    ]
     assert url == f"https://wiki/x#{rule.name.lower()}"
     assert rule.name in PAGES
 

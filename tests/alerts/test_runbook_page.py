@@ -8,9 +8,9 @@ import pytest
 from agent.config.settings import Settings
 from alerts.build import files, groups
 from alerts.model import Alert
+from alerts.parameters import RuleParameters
 from alerts.runbook import PAGES
 from alerts.runbook_page import runbook_page
-from alerts.spans import Terms
 from alerts.thresholds import AlertThresholds
 
 BOARDS = "http://localhost:3000/d/"
@@ -48,14 +48,14 @@ def test_every_form_of_the_text() -> None:
 
 
 def test_links_are_whole_addresses_wherever_an_alert_has_a_node() -> None:
-    terms = Terms(AlertThresholds())
+    parameters = RuleParameters(AlertThresholds())
     rules = [r for group in groups(Settings()) for r in group.rules if isinstance(r, Alert)]
     for rule in rules:
-        told = rule.rule(terms)["annotations"]
+        told = rule.rule(parameters)["annotations"]
         of_node = "$labels.instance" in told["summary"]
         assert told["runbook_url"].startswith("http://{{$labels.instance}}/") == of_node
         assert told.get("dashboard", "http://localhost:3000/d/").startswith(
             "http://localhost:3000/d/"
         )
-    without = Terms(AlertThresholds(grafana="", runbook="https://wiki/x"))
+    without = RuleParameters(AlertThresholds(grafana="", runbook="https://wiki/x"))
     assert all("dashboard" not in rule.rule(without)["annotations"] for rule in rules)

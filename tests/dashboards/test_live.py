@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from alerts.fleet_records import fleet_records, node_records
-from alerts.spans import Terms
+from alerts.parameters import RuleParameters
 from alerts.thresholds import AlertThresholds
 from dashboards.colours import BAD
 from tests.support.board_data import agents
@@ -48,7 +48,7 @@ OF_RACK: dict[str, Any] = {
     "expr": "vector(1)",
     "labels": {"severity": "critical", "rack": "r31"},
 }
-FAST = Terms(AlertThresholds(), 1 / 60, {"": 6e12})
+FAST = RuleParameters(AlertThresholds(), 1 / 60, {"": 6e12})
 RECORDS = [
     rule.rule(FAST) for group in (fleet_records(FAST), node_records(FAST)) for rule in group.rules
 ]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.diagnosis.thresholds import Thresholds
 from agent.hardware.device import NvmlDevice
-from agent.polling.reads import Out
+from agent.polling.reads import ReadOutput
 from agent.sources import activity
 from agent.sources.activity import ActivityFromBuffer
 from tests.hardware.bench import Figure, Load, Watcher, running, slope
@@ -149,7 +149,7 @@ class DriverBuffer:
 
     def take(self) -> None:
         """Count the samples since the last read."""
-        out = Out(self._watcher.clock.monotonic())
+        out = ReadOutput(self._watcher.clock.monotonic())
         out.labels = self._labels
         self._source.read(out)
         counted = {metric.name: value for metric, _, value in out.samples}

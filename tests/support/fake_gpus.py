@@ -9,7 +9,7 @@ from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.model import GpuIdentity, Metric, Reading, ReadKey, Reason, Snapshot
 from agent.polling.gpu_watch import GpuWatch
-from agent.polling.reads import Out, Read, ReadCosts
+from agent.polling.reads import Read, ReadCosts, ReadOutput
 from agent.polling.worker import Finished
 from agent.polling.xid_watch import XidWatch
 from agent.sources import power, xid
@@ -69,6 +69,6 @@ class GpuBench:
         return sorted(uuid for _, uuid in self.values(metric))
 
     def xids(self) -> dict[tuple[str, ...], float]:
-        out = Out(self.now)
+        out = ReadOutput(self.now)
         self.counts.read(out)
         return {s.labels: s.value for s in out.samples if s.metric is xid.ERRORS}

@@ -116,8 +116,8 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
     disk = receipt.seconds[State.STARVED, Cause.DISK]
     assert disk / receipt.gpu_seconds == pytest.approx(0.72, abs=0.06)
     assert receipt.cost == pytest.approx(2 * receipt.watched / 1000, rel=0.01)
-    assert receipt.cures[0].pair == (State.STARVED, Cause.DISK)
-    assert receipt.cures[0].saved == pytest.approx(disk / 2, rel=0.05)
+    assert receipt.savings[0].pair == (State.STARVED, Cause.DISK)
+    assert receipt.savings[0].saved == pytest.approx(disk / 2, rel=0.05)
     assert receipt.mean_rate is None  # of eight loaders it is not known how many make a period
     assert receipt.joules is not None
     assert 2 * 100 * 100 < receipt.joules < 2 * 110 * 700

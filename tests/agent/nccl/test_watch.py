@@ -13,7 +13,7 @@ from agent.hardware.nccl_text import parse_text
 from agent.jobs.nccl_exchange import NcclExchange
 from agent.jobs.nccl_jobs import LocalJob
 from agent.model import Reason
-from agent.polling.reads import Out, ReadCost
+from agent.polling.reads import ReadCost, ReadOutput
 from agent.simulator import build, parse
 from agent.simulator.nccl_ras import SimulatedRas, answer_of
 from agent.sources import nccl
@@ -42,7 +42,7 @@ class Asked:
         return RasRound((), Unanswered(self._failure, "as the test wants it"), 0, 1, 2.0, 0.5)
 
 
-def watched(failure: RasFailure, *, enabled: bool = True) -> tuple[Asked, NcclExchange, Out]:
+def watched(failure: RasFailure, *, enabled: bool = True) -> tuple[Asked, NcclExchange, ReadOutput]:
     """Two minutes of a job that may hang in the second, and what is told at their end."""
     clock, exchange = FrozenClock(), NcclExchange(jobs=(JOB,), gpus={"job": GPUS})
     reader, cost = Asked(clock, failure), ReadCost()
@@ -50,7 +50,7 @@ def watched(failure: RasFailure, *, enabled: bool = True) -> tuple[Asked, NcclEx
     counts = nccl.NcclCounts(watch, cost)
     for second in range(120):
         exchange.suspected = second >= 60
-        out = Out(clock.monotonic())
+        out = ReadOutput(clock.monotonic())
         counts.read(out)
         clock.advance(1.0)
     assert cost.wall == 2.0 * len(reader.times)
@@ -121,7 +121,7 @@ def test_a_listener_that_never_answers_holds_up_nobody() -> None:
     clock, exchange = SystemClock(), NcclExchange(jobs=(JOB,), gpus={"job": GPUS})
     watch = nccl.NcclWatch(Stuck(), clock, lambda: True, exchange=exchange)
     watch.start()
-    out = Out(clock.monotonic())
+    out = ReadOutput(clock.monotonic())
     nccl.NcclCounts(watch, ReadCost()).read(out)
     release.set()
     assert (out.samples, out.absences) == ([], [])

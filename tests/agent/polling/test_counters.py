@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent.model import GPU_LABELS, Reason, counter
 from agent.polling.counter_filters import CounterFilters
 from agent.polling.counters import CounterFilter, Integral
-from agent.polling.reads import Out
+from agent.polling.reads import ReadOutput
 
 FASTEST = 100.0
 
@@ -103,7 +103,7 @@ def test_an_honest_counter_is_exported_as_it_is(start: float, growth: list[float
 
 def test_doubt_is_told_with_its_reason_and_series_end_with_their_device() -> None:
     total = counter("dgx_disk_read_bytes_total", "Bytes.", "a file", ("device",))
-    counter_filters, out = CounterFilters(), Out(0.0)
+    counter_filters, out = CounterFilters(), ReadOutput(0.0)
     counter_filters.add(out, total, 10, "sda")
     counter_filters.add(out, total, 0, "sda")
     assert [s.value for s in out.samples] == [10]
@@ -115,7 +115,7 @@ def test_doubt_is_told_with_its_reason_and_series_end_with_their_device() -> Non
 
 def test_a_series_of_a_gpu_is_known_by_the_labels_of_its_read() -> None:
     total = counter("dgx_gpu_energy_joules_total", "Joules.", "a call", GPU_LABELS)
-    counter_filters, out = CounterFilters(), Out(0.0, ("0", "GPU-0"))
+    counter_filters, out = CounterFilters(), ReadOutput(0.0, ("0", "GPU-0"))
     counter_filters.add(out, total, 10)
     assert out.samples[0].labels == ("0", "GPU-0")
 

@@ -8,7 +8,7 @@ from agent.limits.paths import KEPT, PathAccounts
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Absence, Absent, Reading, ReadKey, Reason, Sample
 from agent.polling.nvlinks import MOST_LINKS
-from agent.polling.reads import Out, ValueRow, ValueRows
+from agent.polling.reads import ReadOutput, ValueRow, ValueRows
 from agent.series import SampleStore
 from agent.sources import activity, c2c, disk, network, nvlink
 from agent.sources import nvlink_quality as quality
@@ -56,7 +56,7 @@ def refuse(_: object) -> float:
 
 def test_a_refusal_is_kept_without_the_frames_that_it_came_by() -> None:
     rows = ValueRows(object(), [ValueRow(disk.BUSY, refuse)])
-    out = Out(0.0)
+    out = ReadOutput(0.0)
     rows.read(out)
     ((_, kept),) = rows._refused
     assert (str(kept), kept.reason) == ("no such counter", Reason.UNSUPPORTED)

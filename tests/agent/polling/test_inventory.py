@@ -9,7 +9,7 @@ from agent.hardware.device import NvmlDevice
 from agent.model import GpuIdentity, Reason
 from agent.polling import intervals
 from agent.polling.gpu_watch import CONNECTION
-from agent.polling.reads import Out, Read
+from agent.polling.reads import Read, ReadOutput
 from agent.sources import activity, clocks, gpu, memory, nvlink, pcie, power
 from agent.specs import xids
 from tests.support.fake_gpus import GpuBench
@@ -261,7 +261,7 @@ def test_a_gpu_without_events_is_absent_and_costs_the_others_nothing(bench: GpuB
     bench.nvml.gpus[0].errors["RegisterEvents"] = NOT_SUPPORTED
     bench.run(2)
     bench.watch.poll(0)
-    out = Out(0.0)
+    out = ReadOutput(0.0)
     bench.counts.read(out)
     assert {s.labels[1] for s in out.samples} == {"GPU-1"}
     assert [(a.labels, a.reason) for a in out.absences] == [(("0", "GPU-0"), Reason.UNSUPPORTED)]

@@ -18,7 +18,7 @@ from agent.polling import intervals
 from agent.polling.health import HEALTH
 from agent.polling.observers import GuardedObserver
 from agent.polling.poller import STALL, TURN_SHARE, Poller
-from agent.polling.reads import Out, Read, ReadCosts, fixed
+from agent.polling.reads import Read, ReadCosts, ReadOutput, fixed
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
@@ -87,7 +87,7 @@ class Machine:
             reads.append(Read(key, (metric,), answer, fixed(intervals.TICK), labels))
         return ReadSchedule(reads, self.clock, ReadCosts())
 
-    def power(self, out: Out) -> None:
+    def power(self, out: ReadOutput) -> None:
         assert self.answers.wait(TEST_TIMEOUT)
         if self.error is not None:
             raise self.error

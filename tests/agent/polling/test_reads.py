@@ -7,9 +7,9 @@ from agent.model import GPU_LABELS, Absent, Failure, Reading, ReadKey, Reason, S
 from agent.polling.reads import (
     MOST_SERIES,
     PERMANENT,
-    Out,
     Read,
     ReadCosts,
+    ReadOutput,
     ValueRow,
     ValueRows,
     everything_absent,
@@ -50,8 +50,8 @@ ROWS = (
 )
 
 
-def turn(rows: ValueRows[Card]) -> Out:
-    out = Out(0.0, GPU)
+def turn(rows: ValueRows[Card]) -> ReadOutput:
+    out = ReadOutput(0.0, GPU)
     rows.read(out)
     return out
 
@@ -59,7 +59,7 @@ def turn(rows: ValueRows[Card]) -> Out:
 def test_what_grows_without_end_is_cut_and_told() -> None:
     """What nobody bounds at its source; other metrics of the read stay whole."""
 
-    def run(out: Out) -> None:
+    def run(out: ReadOutput) -> None:
         for number in range(MOST_SERIES + 7):
             out.add(CLOCK, number, str(number))
         out.add(POWER, 1)
@@ -134,7 +134,7 @@ def test_a_read_that_answers_becomes_a_reading() -> None:
 
 
 def test_what_a_read_raises_makes_all_of_it_absent() -> None:
-    def run(out: Out) -> None:
+    def run(out: ReadOutput) -> None:
         out.add(POWER, 250)
         raise Absent(Reason.LOST, "it fell off the bus")
 
@@ -150,7 +150,7 @@ def test_what_a_read_raises_makes_all_of_it_absent() -> None:
 
 
 def test_a_surprise_is_described_with_its_place_and_costs_that_read_alone() -> None:
-    def run(_: Out) -> None:
+    def run(_: ReadOutput) -> None:
         raise ZeroDivisionError("by nothing")
 
     reading, raised = perform(read_of(run), FrozenClock(), ReadCosts())
@@ -225,7 +225,7 @@ def test_a_read_keeps_its_beat_whether_its_tick_is_early_or_late(late: float) ->
 def test_a_pending_read_is_due_at_once_and_has_not_run() -> None:
     clock = FrozenClock()
 
-    def run(out: Out) -> None:
+    def run(out: ReadOutput) -> None:
         out.pending = True
 
     read = read_of(run, every=60.0)
@@ -249,7 +249,7 @@ def test_an_agenda_runs_what_is_due_and_keeps_what_a_pending_read_said() -> None
     clock = FrozenClock()
     silent = False
 
-    def run(out: Out) -> None:
+    def run(out: ReadOutput) -> None:
         out.pending = silent
         if not silent:
             out.add(POWER, 250)

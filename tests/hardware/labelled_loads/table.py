@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.hardware.labelled_loads.fifth_table import FIFTH
 from tests.hardware.labelled_loads.fourth_table import FOURTH
 from tests.hardware.labelled_loads.fresh_table import FRESH
 from tests.hardware.labelled_loads.launching_table import LAUNCHING
@@ -303,6 +304,7 @@ LOADS = {
         *FRESH,
         *THIRD,
         *FOURTH,
+        *FIFTH,
         *LAUNCHING,
         *STEPPING,
         *STEPPING_AGAIN,

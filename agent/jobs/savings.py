@@ -7,7 +7,7 @@ no more than until another one is the slowest.
 
 from collections.abc import Mapping
 
-from agent.jobs.job import Cure
+from agent.jobs.job import Saving
 from agent.model import BUSY, LOST_STATES, Cause, GpuKey, Pair, State
 
 PEER: Pair = (State.STARVED, Cause.PEER)
@@ -17,7 +17,7 @@ LEAST = 0.01
 Seconds = Mapping[Pair, float]
 
 
-def cures(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Cure, ...]:
+def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
     """For each cause what it lost and what its end would save, the most saved first."""
     whole = sum(sum(seconds.values()) for seconds in by_gpu.values())
     if whole <= 0:
@@ -27,11 +27,11 @@ def cures(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Cure, ...]:
         for pair, part in seconds.items():
             if pair[0] in LOST_STATES:
                 lost[pair] = lost.get(pair, 0.0) + part
-    found = [_cure(pair, part, by_gpu) for pair, part in lost.items() if part >= LEAST * whole]
-    return tuple(sorted(found, key=lambda cure: (-cure.saved, -cure.lost, cure.pair)))
+    found = [_saving(pair, part, by_gpu) for pair, part in lost.items() if part >= LEAST * whole]
+    return tuple(sorted(found, key=lambda saving: (-saving.saved, -saving.lost, saving.pair)))
 
 
-def _cure(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Cure:
+def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving:
     own = {gpu: _own(seconds) for gpu, seconds in by_gpu.items()}
     if pair == PEER:  # an even load: each GPU as long at work as all of them on average
         without = dict.fromkeys(own, sum(own.values()) / len(own))
@@ -44,7 +44,7 @@ def _cure(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Cure:
         for of, part in by_gpu[slowest].items()
         if of[0] in LOST_STATES and of not in (pair, PEER) and part >= LEAST * own[slowest]
     ]
-    return Cure(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest)
+    return Saving(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest)
 
 
 def _own(seconds: Seconds) -> float:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.jobs.cures import PEER, cures
+from agent.jobs.savings import PEER, savings
 from agent.model import BUSY, Cause, GpuKey, Pair, State
 
 A, B = GpuKey(0, "GPU-a"), GpuKey(1, "GPU-b")
@@ -12,30 +12,30 @@ HEAT: Pair = (State.THROTTLED, Cause.THERMAL)
 
 
 def test_one_gpu_wins_what_it_lost_and_the_second_cause_is_next() -> None:
-    first, second = cures({A: {BUSY: 50.0, DISK: 40.0, CPU: 10.0}})
+    first, second = savings({A: {BUSY: 50.0, DISK: 40.0, CPU: 10.0}})
     assert (first.pair, first.lost, first.saved, first.then) == (DISK, 40.0, 40.0, CPU)
     assert (second.pair, second.saved, second.then) == (CPU, 10.0, DISK)
 
 
 def test_a_cure_saves_no_more_than_the_other_gpu_allows() -> None:
     """B waits 30 s for A, but is slowed by heat itself: without A's disk, B sets the pace."""
-    found = cures({A: {BUSY: 60.0, DISK: 40.0}, B: {BUSY: 60.0, HEAT: 10.0, PEER: 30.0}})
-    disk = next(cure for cure in found if cure.pair == DISK)
+    found = savings({A: {BUSY: 60.0, DISK: 40.0}, B: {BUSY: 60.0, HEAT: 10.0, PEER: 30.0}})
+    disk = next(saving for saving in found if saving.pair == DISK)
     assert (disk.saved, disk.then, disk.then_gpu) == (30.0, HEAT, B)
 
 
 def test_a_cause_of_a_gpu_that_waits_anyway_saves_nothing() -> None:
-    found = cures({A: {BUSY: 100.0}, B: {BUSY: 50.0, CPU: 20.0, PEER: 30.0}})
-    cpu = next(cure for cure in found if cure.pair == CPU)
+    found = savings({A: {BUSY: 100.0}, B: {BUSY: 50.0, CPU: 20.0, PEER: 30.0}})
+    cpu = next(saving for saving in found if saving.pair == CPU)
     assert (cpu.lost, cpu.saved, cpu.then, cpu.then_gpu) == (20.0, 0.0, BUSY, A)
 
 
 def test_waiting_for_a_peer_is_cured_by_an_even_load() -> None:
-    (peer,) = cures({A: {BUSY: 100.0}, B: {BUSY: 60.0, PEER: 40.0}})
+    (peer,) = savings({A: {BUSY: 100.0}, B: {BUSY: 60.0, PEER: 40.0}})
     assert (peer.pair, peer.lost, peer.saved) == (PEER, 40.0, pytest.approx(20.0))
 
 
 @pytest.mark.parametrize("seconds", [{}, {BUSY: 100.0}, {BUSY: 99.5, DISK: 0.5}])
 def test_where_next_to_nothing_was_lost_nothing_is_to_win(seconds: dict[Pair, float]) -> None:
-    assert cures({A: seconds}) == ()
-    assert cures({}) == ()
+    assert savings({A: seconds}) == ()
+    assert savings({}) == ()

@@ -25,7 +25,7 @@ WINDOW = 256
 STRIDE = WINDOW // 2
 """Values from one window to the next: of three in a row the first and the last share none."""
 
-OCTAVES = 5
+TIMESCALES = 5
 """Resolutions: with samples 20 ms apart, periods of 0.1 to 20 s."""
 
 REMEMBERED = 5
@@ -68,7 +68,7 @@ class WindowResult(NamedTuple):
         return self.depth < FLAT
 
 
-class Octave:
+class Timescale:
     """One resolution of a series."""
 
     def __init__(self, number: int) -> None:
@@ -152,29 +152,29 @@ def alike(one: float, other: float, strength: float) -> bool:
 class ShownPeriod(NamedTuple):
     """A period, and the resolution that shows it."""
 
-    octave: Octave
+    timescale: Timescale
     lag: Lag
 
     @property
     def samples(self) -> float:
         """The period in samples of the series."""
-        return self.lag.samples * self.octave.step
+        return self.lag.samples * self.timescale.step
 
 
-class Octaves:
+class Timescales:
     """All resolutions of one series."""
 
     def __init__(self) -> None:
-        self.all = [Octave(number) for number in range(OCTAVES)]
+        self.all = [Timescale(number) for number in range(TIMESCALES)]
         self.first = self.all[0]
 
-    def extend(self, block: Sequence[float]) -> Iterator[Octave]:
+    def extend(self, block: Sequence[float]) -> Iterator[Timescale]:
         """Take a block of samples in; the resolutions at which that completed a window."""
         values = block
-        for octave in self.all:
-            if octave.extend(values):
-                yield octave
-            values = octave.halved(values)
+        for timescale in self.all:
+            if timescale.extend(values):
+                yield timescale
+            values = timescale.halved(values)
 
     def period(self) -> ShownPeriod | None:
         """The period of the series, resolved or not: the shortest shown, or a few of it.
@@ -184,12 +184,12 @@ class Octaves:
         events; what was seen during the longer one's window says so, too.
         """
         found = None
-        for octave in self.all:
-            lag = octave.agreed
-            if lag is None or not (lag.resolved or octave is self.first):
+        for timescale in self.all:
+            lag = timescale.agreed
+            if lag is None or not (lag.resolved or timescale is self.first):
                 continue
-            longer = ShownPeriod(octave, lag)
-            shorter = found or self._remembered(octave)
+            longer = ShownPeriod(timescale, lag)
+            shorter = found or self._remembered(timescale)
             if shorter is None or alike(longer.samples, shorter.samples, 1.0):
                 if found is None and self._is_present(longer):
                     found = longer
@@ -204,10 +204,10 @@ class Octaves:
             return 1.0
         return median(len(list(run)) for _, run in groupby(values))
 
-    def _remembered(self, octave: Octave) -> ShownPeriod | None:
+    def _remembered(self, timescale: Timescale) -> ShownPeriod | None:
         """What a finer resolution has shown within the window of this one."""
-        since = self.first.arrived - WINDOW * octave.step
-        finer = (o.shown for o in self.all if o.step < octave.step and o.shown_at > since)
+        since = self.first.arrived - WINDOW * timescale.step
+        finer = (o.shown for o in self.all if o.step < timescale.step and o.shown_at > since)
         return next((shown for shown in finer if shown), None)
 
     def _is_present(self, found: ShownPeriod) -> bool:

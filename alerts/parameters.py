@@ -18,7 +18,7 @@ def span(length: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RuleParameters:
     """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, less
     where a stack is tested on a faster clock. `bisections` are bytes per second by cluster."""
 

@@ -1,0 +1,28 @@
+"""What an alert is about: what its summary begins with, and the board that it leads to."""
+
+from typing import NamedTuple
+
+ON = "{{ $labels.instance }}"
+ONE_GPU = f"GPU {{{{ $labels.gpu }}}} of {ON}"
+
+GPU_BOARD = f"/d/dgx-gpu?var-instance={ON}&var-gpu={{{{ $labels.gpu }}}}"
+NODE_BOARD = f"/d/dgx-node?var-instance={ON}"
+FLEET_BOARD = "/d/dgx-fleet?var-rack={{ $labels.rack }}"
+
+
+class Place(NamedTuple):
+    """One kind of place: its name, of the alert's labels, and its board below Grafana's address."""
+
+    text: str
+    board: str
+
+
+GPU = Place(ONE_GPU, GPU_BOARD)
+NVLINK = Place(f"NVLink {{{{ $labels.link }}}} of {ONE_GPU}", GPU_BOARD)
+NODE = Place(ON, NODE_BOARD)
+PATH = Place(f"{{{{ $labels.path }}}} {{{{ $labels.device }}}} of {ON}", NODE_BOARD)
+PORT = Place(f"{{{{ $labels.device }}}}:{{{{ $labels.port }}}} of {ON}", NODE_BOARD)
+DEVICE = Place(f"{{{{ $labels.device }}}} of {ON}", NODE_BOARD)
+SWITCH = Place(f"{{{{ $labels.switch }}}} of {ON}", NODE_BOARD)
+SENSOR = Place(f"{{{{ $labels.sensor }}}} of {ON}", NODE_BOARD)
+RACK = Place("Rack {{ $labels.rack }}", FLEET_BOARD)
