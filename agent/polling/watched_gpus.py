@@ -110,9 +110,12 @@ class WatchedGpus:
             gpu.device.activity_changed = False
 
     def _unchanged(self, gpu: WatchedGpu) -> WatchedGpu | None:
-        """The GPU as it was, if it answers the same questions: its totals go on."""
+        """The GPU as it was, if it answers the same questions: its totals go on. What was decided
+        at an odd moment is decided anew, once that is over."""
         before = self._gpus.get(gpu.uuid)
         if before is None or not gpu.answers_like(before):
+            return None
+        if before.device.unsure and not gpu.device.unsure:
             return None
         gpu.device.close()
         for read in before.reads:

@@ -148,11 +148,9 @@ def _split(device: NvmlDevice) -> tuple[tuple[Throttle, ...], tuple[Throttle, ..
     """Reasons that the driver counts, and reasons that only the mask shows."""
     asked = [t for t in THROTTLES if t.field is not None]
     answers = device.fields([(t.field, 0) for t in asked if t.field is not None])
-    refused = {
-        t
-        for t, answer in zip(asked, answers, strict=True)
-        if isinstance(answer, Absent) and answer.reason in PERMANENT
-    }
+    reasons = {t: a.reason for t, a in zip(asked, answers, strict=True) if isinstance(a, Absent)}
+    refused = {t for t, reason in reasons.items() if reason in PERMANENT}
+    device.unsure = device.unsure or len(refused) < len(reasons)
     counted = tuple(t for t in asked if t not in refused or not t.bit)
     return counted, tuple(t for t in THROTTLES if t not in counted)
 

@@ -335,6 +335,8 @@ class ByteFields:
         asked = [(FieldId.NVLINK_DATA_TRANSMITTED, ALL_LINKS)]
         old, new = device.fields([*asked, (FieldId.NVLINK5_TRANSMITTED, ALL_LINKS)])
         self._newer = isinstance(old, Absent) and not isinstance(new, Absent)
+        if isinstance(old, Absent) and isinstance(new, Absent):
+            device.unsure = device.unsure or not {old.reason, new.reason} <= PERMANENT
 
     def row(
         self, metric: Metric, field: FieldId, link: int, labels: tuple[str, ...], speed: float

@@ -117,6 +117,27 @@ def test_fields_that_a_gpu_refused_for_a_moment_are_asked_at_the_next_turn() -> 
     assert [len(bench.samples.all(metric)) for metric in found] == [1, 180, 18]
 
 
+@pytest.mark.parametrize("code", [4, 10, 999])
+@pytest.mark.parametrize("function", ["nvmlDeviceGetNvLinkState", "nvmlDeviceGetFieldValues"])
+def test_what_an_odd_moment_decided_does_not_outlast_it(function: str, code: int) -> None:
+    """An old GPU, which has neither links nor counters of throttling, was asked at that moment."""
+    usual, bench = simulated("k40:training"), simulated("k40:training")
+    bench.machine.driver.fail(function, code)
+    bench.run(5)
+    bench.machine.driver.fail(function, None)
+    for one in (usual, bench):
+        one.run(75)
+    assert shown(bench) == shown(usual)
+    assert not any(gpu.device.unsure for gpu in bench.agent.gpus.watched.answering())
+
+
+def shown(bench: AgentBench) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
+    """Series, and absences with their reasons."""
+    latest = bench.agent.poller.latest
+    series = {(m.name, *labels) for m, labels, _ in latest.samples(latest.at)}
+    return series, {(a.metric.name, *a.labels, a.reason) for a in absences(bench)}
+
+
 def test_links_are_asked_once_for_all_who_read_them() -> None:
     bench = simulated("dgx-h100:idle", gpus=1)
     library = bench.machine.nvml
