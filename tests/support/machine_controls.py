@@ -1,7 +1,6 @@
 """What tests do to a simulated machine, and no scenario does: resets, MIG, processes of others."""
 
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
-from agent.simulator.gpu_models import AMPERE
 from agent.simulator.machine import Machine
 
 GIB = 1 << 30
@@ -54,7 +53,7 @@ def _reset(machine: Machine, gpu: SimulatedGpu) -> None:
 
 def set_mig(machine: Machine, index: int, *, on: bool) -> None:
     """Switch MIG; models without it stay as they are."""
-    machine.gpus[index].mig = on and machine.gpus[index].model.architecture >= AMPERE
+    machine.gpus[index].mig = on and machine.gpus[index].model.divides
 
 
 def start_process(machine: Machine, index: int, memory: int = GIB) -> int:
