@@ -36,6 +36,8 @@ REACHED = {
     ("one-h200-fourth", "nvml"): Reached(17, 2, 0, 0.91),
     ("one-h200-launching", "gpm"): Reached(3, 0, 0, 1.0),
     ("one-h200-launching", "nvml"): Reached(5, 0, 0, 1.0),
+    ("one-h200-fifth", "gpm"): Reached(12, 2, 0, 0.88),
+    ("one-h200-fifth", "nvml"): Reached(13, 2, 0, 0.88),
     ("one-h200-first", "gpm"): Reached(13, 2, 0, 0.99),
     ("one-h200-first", "nvml"): Reached(14, 2, 0, 0.99),
 }
@@ -43,10 +45,15 @@ REACHED = {
 four equal batches that are accumulated; one that pageable copies make longer and shorter for
 seconds. Of 46 GPUs under 30 loads that the rules were made with, of 40 under 27 and of 36 under 27
 that were played blind, as were 19 on one GPU; some rules were changed after each. Of the five that
-launch small kernels one by one, two keep their GPU always active. The last are those of the 30 that
-need one GPU, played anew."""
+launch small kernels one by one, two keep their GPU always active. The fifth set was played blind
+last of all. The last are those of the 30 that need one GPU, played anew."""
+
+FALSE_STEPS = {"streamed-records", "checkpoint-rounds", "trajectory-writing"}
+"""Two connections bring two batches a period; rounds with a checkpoint or a file each, written to
+the disk, are nearly as long for a while (one and two ticks)."""
 
 WAITS = "starved-rank"
+"""Without GPM a rank that waits looks active."""
 
 SHORT = [case for case in REACHED if case in {("two-h200", "gpm"), ("one-h200-launching", "gpm")}]
 LONG = [pytest.param(*case, marks=pytest.mark.nightly) for case in REACHED if case not in SHORT]
@@ -63,8 +70,7 @@ def test_shares_are_as_near_to_the_truth_as_they_were(tape: str, signals: str) -
     assert right >= reached.steps
     assert len(steps) - right <= reached.wrong_steps
     false = {told.span.load for told in found if told.steps and told.span.step is None}
-    # Two connections bring two batches a period; without GPM a rank that waits looks active.
-    assert false <= ({"streamed-records"} if signals == "gpm" else {"streamed-records", WAITS})
+    assert false <= FALSE_STEPS | ({WAITS} if signals == "nvml" else set())
     causes = [told.right_cause for told in found if told.right_cause is not None]
     assert sum(causes) / len(causes) >= reached.right_cause
 
