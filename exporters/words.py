@@ -112,6 +112,10 @@ FACTS: Mapping[FactKind, Parts] = {
         "{loaders:loader process|loader processes} together on {cores:.1f} cores, and each batch "
         "waits for the slowest of them",
     ),
+    FactKind.LOADERS_TAKE_TURNS: (
+        "{loaders:loader process|loader processes} at work while the launching process sleeps, "
+        "{asleep:.0f} % of the time, and both while the GPU rests",
+    ),
     FactKind.COMPILING: (
         "its processes use {cores:.1f} cores, and the GPU does nothing yet: they compile or build "
         "its work",

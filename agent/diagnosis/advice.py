@@ -85,6 +85,8 @@ BY_FACT: dict[FactKind, str] = {
     "stays.",
     FactKind.PREPARES_ITSELF: "Move the preparation of data out of the launching process: loader "
     "processes (num_workers), prefetching, or decode on the GPU.",
+    FactKind.LOADERS_TAKE_TURNS: "Let the loaders prepare the next step while the GPU works "
+    "(prefetching), and give them what the launching process computes between two steps.",
     FactKind.THREADS_QUEUED: "Give the job more cores, or let it use fewer threads: they wait for "
     "one another.",
 }

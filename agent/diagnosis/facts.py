@@ -59,6 +59,7 @@ class FactKind(StrEnum):
     PROCESS_ASLEEP = "process_asleep"  # time
     LOADERS_RUNNING = "loaders_running"  # loaders, time
     LOADERS_COMPUTE = "loaders_compute"  # loaders, cores: of all together
+    LOADERS_TAKE_TURNS = "loaders_take_turns"  # loaders, asleep: the launching process meanwhile
     COMPILING = "compiling"  # cores: of processes below the launching one, before the GPU works
     PORT_RECEIVES = "port_receives"  # traffic; names: device
     NETWORK_MOUNTED = "network_mounted"  # names: types of file systems; local disks are quiet

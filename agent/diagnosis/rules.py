@@ -266,6 +266,19 @@ def alternates(e: Evidence) -> Found:
     return (Fact(FactKind.PREPARES_ITSELF, figures),)
 
 
+def loaders_take_turns(e: Evidence) -> Found:
+    """The launching process runs for longer than the GPU works, and while it sleeps at least one
+    process below it runs: one after the other, they prepare what the GPU waits for."""
+    cores = e.launcher_cores
+    if cores is None or not e.loaders or cores <= e.second.activity or not in_bursts(e):
+        return NOTHING
+    asleep = 1.0 - cores
+    if asleep < TURN_SHARE or e.loader_cores < asleep:
+        return NOTHING
+    figures = Figure("loaders", e.loaders, None, COUNT), ratio("asleep", asleep)
+    return (Fact(FactKind.LOADERS_TAKE_TURNS, figures),)
+
+
 # What the job's cgroup shows
 
 
@@ -312,6 +325,7 @@ RULES = (
     Rule(Cause.HOST_THREAD, launches),
     Rule(Cause.CPU, loaders_compute),
     Rule(Cause.CPU, alternates),
+    Rule(Cause.CPU, loaders_take_turns),
     Rule(Cause.DISK, cgroup_waits_for_io),
     Rule(Cause.CPU, cgroup_waits_for_cores),
     Rule(Cause.CPU, cores_of_host_used_up),

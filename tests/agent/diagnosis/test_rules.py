@@ -41,6 +41,7 @@ RUNNING: Figures = {
     (work.LOADERS_CORES, GPU): 6.0,
 }
 IN_ORDER: Figures = {**RUNNING, (work.LOADERS_RUNNING, GPU): 0.7, (work.LOADERS_CORES, GPU): 1.0}
+IN_TURN: Figures = {**IN_ORDER, (work.LOADERS_CORES, GPU): 0.6, (work.LAUNCHER_CORES, GPU): 0.88}
 ALONE: Figures = {
     **INPUT_BOUND,
     (work.LAUNCHER_CORES, GPU): 0.98,
@@ -239,6 +240,7 @@ ROWS: dict[str, Row] = {
         {**SOME, (work.LAUNCHER_CORES, GPU): 0.7},
         history=TURNS,
     ),
+    "turns of loaders": Row(Cause.CPU, FactKind.LOADERS_TAKE_TURNS, IN_TURN, history=TURNS),
     "takes no turns": Row(UNKNOWN, UNEXPLAINED, SOME, history=TURNS),
     "rests a little less": Row(Cause.HOST_THREAD, FactKind.ONE_THREAD, ALONE, history=LESS),
     "late by rests of a tenth": Row(
@@ -348,8 +350,7 @@ def test_every_rule_is_found_by_a_row() -> None:
 def test_what_the_job_shows_comes_before_what_the_host_shows(name: str, load: str) -> None:
     """The rows of the host itself come after its own order, and are left out."""
     row, (figures, wires) = ROWS[name], HOST_LOADS[load]
-    alone = evidence(row.figures, row.wires, row.history)
-    kind = cause_of(alone)[1].facts[0].kind
+    kind = cause_of(evidence(row.figures, row.wires, row.history))[1].facts[0].kind
     if kind in HOST_FACTS or (row.wires or MD0.items() <= row.figures.items()):
         pytest.skip("a row of the host")
     e = evidence({**figures, **row.figures}, wires, row.history)
@@ -390,8 +391,7 @@ def test_what_was_found_has_its_figures_as_values() -> None:
 def test_thresholds_are_configuration() -> None:
     figures = {**IN_ORDER, (work.LOADERS_RUNNING, GPU): 0.5, (work.LOADERS_CORES, GPU): 0.9}
     assert cause_of(evidence(figures))[0] is UNKNOWN
-    lenient = Thresholds(running=0.5)
-    assert cause_of(evidence(figures, thresholds=lenient))[0] is Cause.CPU
+    assert cause_of(evidence(figures, thresholds=Thresholds(running=0.5)))[0] is Cause.CPU
 
 
 def test_doubts_say_what_was_not_seen() -> None:
