@@ -20,6 +20,7 @@ from tests.support.prometheus import Prometheus
 from tests.support.repository import ROOT
 
 HOUR, SCRAPE = 3600.0, 15.0
+BLOCK = 2 * HOUR
 NODES = 16
 USERS = ("ada", "bob", "eve")
 IDLE, BUSY, STARVED = "idle/none", "busy/none", "starved/disk"
@@ -116,7 +117,9 @@ def filled(folder: Path, machines: Mapping[str, list[Spell]], began: float) -> P
     promtool = shutil.which("promtool")
     assert promtool
     with database:
-        words = [f"--start={began:.0f}", f"--end={end:.0f}", "--eval-interval=5m"]
+        # promtool stops at the first block of two hours in which no evaluation is due.
+        start = began - began % BLOCK
+        words = [f"--start={start:.0f}", f"--end={end:.0f}", "--eval-interval=5m"]
         words += [f"--url={database.address}", f"--output-dir={database.data}", str(RULES)]
         command = [promtool, "tsdb", "create-blocks-from", "rules", *words]
         subprocess.run(command, check=True, capture_output=True)
