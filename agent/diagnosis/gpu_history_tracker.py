@@ -3,10 +3,12 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+from agent.diagnosis.active_share import ActiveSecond, only_spins
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.power_levels import PowerLevels, power_levels
 from agent.diagnosis.tick_context import GpuHistory
 from agent.model import TimedSeries
+from agent.sources import activity
 
 POWER_SAMPLES = 300
 """Newest power samples that levels are told from: 6 s of 20 ms each."""
@@ -40,6 +42,7 @@ class GpuHistoryTracker:
     _pids: frozenset[str] = frozenset()
     _idle_since: float | None = None
     _waits_since: float | None = None
+    _spins_since: float | None = None  # by single readings
     _nvlink_seen: bool = False
     _came: float | None = None  # when those that are there came; None: never looked
     _power: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
@@ -65,10 +68,7 @@ class GpuHistoryTracker:
             return
         idle = e.is_quiet and e.at_rest is not False
         self._idle_since = (now if self._idle_since is None else self._idle_since) if idle else None
-        waits = e.spins or (e.is_quiet and (e.at_rest is True or e.peer_is_stopped))
-        self._waits_since = (
-            (now if self._waits_since is None else self._waits_since) if waits else None
-        )
+        self._note_waiting(e, now)
         if self._came is None or now - self._came >= OF_BEFORE:
             self._nvlink_seen = self._nvlink_seen or e.nvlink_active is True
         if now - self._sampled > POWER_HOLDS:
@@ -86,9 +86,24 @@ class GpuHistoryTracker:
             clock=self._clock_at(e, now),
         )
 
+    def _note_waiting(self, e: Evidence, now: float) -> None:
+        """Since when it waits: once that is sure, from the first reading that showed it."""
+        if not _spins_now(e):
+            self._spins_since = None
+        elif self._spins_since is None:
+            self._spins_since = now
+        if e.spins:
+            begun = now if self._spins_since is None else self._spins_since
+        elif e.is_quiet and (e.at_rest is True or e.peer_is_stopped):
+            begun = now
+        else:
+            self._waits_since = None
+            return
+        self._waits_since = begun if self._waits_since is None else self._waits_since
+
     def forget(self) -> None:
         """Nobody is on the GPU: nothing of before counts for who comes next."""
-        self._idle_since = self._waits_since = None
+        self._idle_since = self._waits_since = self._spins_since = None
         self._nvlink_seen, self._levels, self._working_sm = False, None, None
         self._power.clear()
         self.seen = GpuHistory(nvlink_seen=False)
@@ -115,3 +130,18 @@ class GpuHistoryTracker:
         step = int(e.power / POWER_STEP)
         known = [self._clocks[s] for s in (step - 1, step, step + 1) if s in self._clocks]
         return max((clock for clock, at in known if now - at <= HOUR), default=None)
+
+
+OF_SPINNING = (
+    activity.ACTIVITY,
+    activity.SM_ACTIVE,
+    activity.TENSOR_ACTIVE,
+    activity.MEMORY_BANDWIDTH,
+)
+
+
+def _spins_now(e: Evidence) -> bool:
+    """Whether it only spins by the newest reading alone: means still hold what was before."""
+    newest = e.context.samples.value
+    active, sm, tensor, dram = (newest(metric, *e.labels) for metric in OF_SPINNING)
+    return only_spins(ActiveSecond(active or 0.0, sm, tensor, dram, payload=0.0))

@@ -12,6 +12,7 @@ from agent.jobs.identity import JobLabels
 from agent.jobs.job import ChangeKind, JobChange, Receipt, Slowdown
 from agent.jobs.savings import PEER, savings
 from agent.jobs.speed import BIN, KEPT, JobSpeed
+from agent.jobs.timescales import CERTAIN
 from agent.model import LOST_STATES, GpuKey, Metric, Pair, Snapshot
 from agent.series import SampleStore
 from agent.sources import clocks, power, temperature, workload
@@ -95,6 +96,8 @@ class JobRecord:
     _wall: float = 0.0
     _pace: float = 1.0  # wall seconds in a second of the agent's clock
     _slower_since: float | None = None
+    _even: float | None = None  # when its steps last were as short as in its first hour
+    _lag: float = 0.0  # s after which a change of its steps shows
     _older: float | None = None  # s for which it had run when the agent met it
 
     def __post_init__(self) -> None:
@@ -106,8 +109,10 @@ class JobRecord:
         samples: SampleStore,
         pulses: Mapping[str, GpuPulse],
         neighbours: int,
+        exchanges: bool,
     ) -> None:
-        """Take in a tick, on which so many other jobs are on this host."""
+        """Take in a tick, on which so many other jobs are on this host. GPUs that exchange data
+        take the same steps; others may be jobs of one sweep, each with its steps."""
         now = snapshot.at
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
@@ -121,7 +126,7 @@ class JobRecord:
         for uuid, pulse in mine.items():
             if uuid in self.uses:
                 self.uses[uuid].steps = pulse.steps - self.uses[uuid].steps_before
-        self._agree(mine)
+        self._agree(mine, exchanges)
         if self.speed.take(now, seconds, self.step):
             self._bins.append(self._bin(samples, now, neighbours))
         self._compare(now)
@@ -138,20 +143,23 @@ class JobRecord:
         values = (samples.value(metric, *gpu.labels, *labels) for gpu in self.group.gpus)
         return [value for value in values if value is not None]
 
-    def _agree(self, pulses: Mapping[str, GpuPulse]) -> None:
-        """The step on which most of its GPUs agree; those that tell another one stand apart."""
+    def _agree(self, pulses: Mapping[str, GpuPulse], exchanges: bool) -> None:
+        """The step on which most of its GPUs agree; those that tell another one stand apart. Where
+        they exchange data one GPU alone is believed if its rhythm is certain."""
         steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
         middle = median(steps.values()) if steps else 0.0
         near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= AGREE}
-        if 2 * len(near) <= len(steps) or any(p.ambiguous for p in pulses.values()):
-            near = set()
-        self.apart = frozenset(steps.keys() - near)
-        self.step = fmean(steps[uuid] for uuid in near) if near else None
         sure = [p.reading.confidence for u, p in pulses.items() if u in near and p.reading]
+        alone = exchanges and len(sure) == 1 < len(pulses) and sure[0] < CERTAIN
+        if 2 * len(near) <= len(steps) or alone or any(p.ambiguous for p in pulses.values()):
+            near, sure = set(), []
+        self.apart = frozenset(steps.keys() - near) if exchanges else frozenset()
+        self.step = fmean(steps[uuid] for uuid in near) if near else None
         self.confidence = fmean(sure) if sure else 0.0
         self.missed = min((pulse.missed for pulse in pulses.values()), default=0)
         since = [p.since for u, p in pulses.items() if u in near and p.since is not None]
         self._since = median(since) if since else None
+        self._lag = max((p.pulse.lag for u, p in pulses.items() if u in near), default=0.0)
 
     def _bin(self, samples: SampleStore, now: float, neighbours: int) -> JobBin:
         total: Parts = {}
@@ -182,8 +190,11 @@ class JobRecord:
         if not self.step or not reference or not self.speed.slower(self.step):
             if self.step:
                 self.slower = self._slower_since = None
+                self._even = now
             return
         since = self._since if self._since is not None else now
+        if self._even is not None:  # steps that grow little by little begin no new period
+            since = max(since, self._even - self._lag)
         if self._slower_since is not None:  # a pulse found anew does not know when it began
             since = min(since, self._slower_since)
         self._slower_since = since

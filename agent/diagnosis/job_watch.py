@@ -109,13 +109,9 @@ class JobWatch:
         for record in self._records:
             self._settle(record)
             neighbours = len(self._records) - 1
-            record.take(snapshot, samples, self.pulses.pulses, neighbours)
-        self.pulses.apart = frozenset(
-            uuid
-            for record in self._records
-            if self._exchanges(record)  # else they may be jobs of one sweep, each with its steps
-            for uuid in record.apart
-        )
+            exchanges = self._exchanges(record)
+            record.take(snapshot, samples, self.pulses.pulses, neighbours, exchanges)
+        self.pulses.apart = frozenset(uuid for record in self._records for uuid in record.apart)
         self._judge(snapshot)
         price = self.configuration.current[CostConfig].gpu_hour
         self.current = WatchedJobs(

@@ -22,6 +22,13 @@ SHARPNESS = 0.70
 """Share of the variance, at least, that two levels must explain."""
 
 
+STRETCH = 0.10
+"""Part of the distance between two levels that is looked at for samples between them."""
+
+CROWDED, CROWD = 3, 0.02
+"""Times as many samples in the middle as in the emptiest stretch, and their least share of all,
+from which there is a level."""
+
 HIGHEST = 0.97
 """The quantile of the samples at which a GPU works throughout, where it works in bursts."""
 
@@ -85,6 +92,22 @@ def low_together(
     return both / low if low else None
 
 
+def _between_levels(ordered: Sequence[float], lower: float, upper: float, below: int) -> int:
+    """How many samples lie below the emptiest stretch under the middle of two levels, where the
+    middle has several times as many: a board that works at its power limit dips for moments."""
+    width = STRETCH * (upper - lower)
+    middle = (lower + upper) / 2
+
+    def around(watts: float) -> int:
+        return bisect_left(ordered, watts + width / 2) - bisect_left(ordered, watts - width / 2)
+
+    stretches = [lower + width * (n + 0.5) for n in range(round(0.5 / STRETCH))]
+    emptiest = min(stretches, key=lambda watts: (around(watts), abs(watts - middle)))
+    if around(middle) < max(CROWDED * around(emptiest), CROWD * len(ordered)):
+        return below
+    return bisect_left(ordered, emptiest)
+
+
 def power_levels(watts: Sequence[float]) -> PowerLevels | None:
     """The two levels that explain most of the variance; None for too few samples.
 
@@ -108,6 +131,9 @@ def power_levels(watts: Sequence[float]) -> PowerLevels | None:
         if abs(moved - cut) < 1e-3 * upper:
             break
         cut = moved
+    below = _between_levels(ordered, lower, upper, below)
+    lower = sums[below] / below
+    upper = (sums[-1] - sums[below]) / (count - below)
     share = below / count
     variance = sum(map(mul, ordered, ordered)) / count - mean**2
     explained = share * (1 - share) * (upper - lower) ** 2

@@ -160,13 +160,21 @@ def pageable(e: Evidence, share: float) -> Found:
         return NOTHING
     one = COPIES * share <= cores < MANY_THREADS
     used = e.mean_pcie_ratio
-    if not one or used > share:  # more than fits into the pauses
+    if not one or used > share or _polls(e):  # more than fits into the pauses
         return NOTHING
     in_pauses = used * wire.limit / share if in_bursts(e) else 0.0
     if used * wire.limit < PAGEABLE_RATE and in_pauses < PAGEABLE_IN_PAUSES:
         return NOTHING
     figures = traffic("traffic", used, wire.limit), Figure("cores", cores, None, CORES)
     return (Fact(FactKind.PAGEABLE_COPIES, figures),)
+
+
+def _polls(e: Evidence) -> bool:
+    """Whether what PCIe carries is no copies: a GPU of the same job that hardly pauses receives
+    more than its pauses hold. Kernels of sharded training that wait for a peer read the host's
+    memory meanwhile, at up to 13 GB/s (H100 and H200, PyTorch 2.11)."""
+    peers = e.peers if e.history.nvlink_seen else []
+    return any(peer.mean_pcie_ratio > 1.0 - peer.mean_activity for peer in peers)
 
 
 def threads_prepare(e: Evidence) -> Found:
@@ -223,8 +231,12 @@ def receives(e: Evidence) -> Found:
 
 
 def _sleep_mostly(e: Evidence) -> bool:
-    """Whether the threads of the launching process do, beyond what launching takes."""
-    if (e.launcher_cores or 0.0) < e.context.thresholds.thread_least:
+    """Whether the threads of the launching process do, beyond what launching takes: next to nothing
+    while the GPU does nothing."""
+    launches = e.mean_activity >= WORKS_AT_ALL
+    if (e.launcher_cores or 0.0) < (
+        e.context.thresholds.thread_least if launches else IDLE_LOADER_CORES
+    ):
         return True
     busiest = 1.0 if e.busiest_thread is None else e.busiest_thread
     pool = e.threads > CHAIN and (e.launcher_cores or 0.0) / e.threads < IDLE_LOADER_CORES

@@ -37,6 +37,9 @@ CHANGED = 0.03
 ENOUGH = 8 * WINDOW
 """Samples without a period after which it is not for lack of samples: 41 s of 20 ms each."""
 
+SHOWN = 2 * STRIDE + WINDOW // 2
+"""Values after which a change shows: it must fill half of the first of three windows."""
+
 PAUSE = 12 * WINDOW
 """Samples after which steps of the same length are taken for another job's: a minute."""
 
@@ -139,6 +142,13 @@ class Pulse:
         results = self._timescales.first.results
         return results[-1].depth if results else 0.0
 
+    @property
+    def lag(self) -> float:
+        """Seconds after which a change of the period shows: it must fill half of the first of three
+        windows."""
+        step = self._claim.timescale.step if self._claim else 1
+        return SHOWN * step * self._grid.spacing
+
     def _begin(self) -> None:
         """Nothing before a gap says how steps go on after it."""
         self._waiting.clear()
@@ -185,8 +195,7 @@ class Pulse:
         if former and now - former.confirmed <= PAUSE and claim.same_speed(former):
             claim.since, claim.speed = former.since, former.speed
         else:
-            # A change shows once it fills half of the first of three windows.
-            seen = 2 * STRIDE + WINDOW // 2 if self._claim else 2 * WINDOW
+            seen = SHOWN if self._claim else 2 * WINDOW
             claim.since = max(0, now - seen * step)
         self._claim = self._former = claim
         self._stop_counting()

@@ -191,6 +191,15 @@ ROWS: dict[str, Row] = {
             "history": GpuHistory(power=PowerLevels(130, 600, 0.75, True, between_bursts=0.83)),
         },
     ),
+    "kernels of sharded training that poll the host's memory while they wait": (
+        {(STARVED, Cause.HOST_THREAD): 0.32, BUSY: 0.66, (State.COMMUNICATING, Cause.NVLINK): 0.02},
+        job(
+            {ACTIVE: 0.68, SM: 0.55, TENSOR: 0.2, DRAM: 0.32, work.LAUNCHER_CORES: 1.0},
+            {ACTIVE: 0.97, SM: 0.64, TENSOR: 0.2, DRAM: 0.32, work.LAUNCHER_CORES: 1.0},
+            sent=5e9,
+        ),
+        {"wires": {**links(5e9), TO_GPU: (0.05, 63e9), TO_PEER: (0.19, 63e9)}, "others": OTHERS},
+    ),
     "all-reduce": (
         {(State.COMMUNICATING, Cause.NVLINK): 0.994, UNKNOWN: 0.006, BUSY: 0.0},
         job(REDUCES, REDUCES, 328.5e9),

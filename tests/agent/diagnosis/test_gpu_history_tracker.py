@@ -4,11 +4,16 @@ from typing import Any
 
 import pytest
 
+from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
+from agent.diagnosis.thresholds import Thresholds
+from agent.diagnosis.tick_context import TickContext
+from agent.model import Reading, ReadKey, Sample
+from agent.series import SampleStore
 from agent.sources import activity, process
 from agent.sources import workload as work
 from tests.agent.diagnosis.test_division import OTHERS, PEER_LABELS, job, links
-from tests.support.evidence import GPU, Figures, evidence
+from tests.support.evidence import GPU, KEY, Figures, bandwidth, evidence
 
 QUIET = dict.fromkeys(
     (activity.ACTIVITY, activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH), 0.0
@@ -57,3 +62,21 @@ def test_a_gpu_waits_where_its_process_rests_or_the_other_is_stopped(
     cores: float, peer_stopped: bool, seconds: float
 ) -> None:
     assert waited(cores, peer_stopped=peer_stopped) == seconds
+
+
+def test_a_gpu_that_spins_has_waited_since_the_first_reading_that_showed_it() -> None:
+    """The means of six seconds still hold work when it begins to spin."""
+    spinning = {activity.SM_ACTIVE: 0.18, activity.TENSOR_ACTIVE: 0.0}
+    spinning[activity.MEMORY_BANDWIDTH] = 0.0
+    pids: Figures = {(process.PROCESS, (*GPU, "10")): 1}
+    memory, store = GpuHistoryTracker(), SampleStore()
+    wires = bandwidth(links(0.0))
+    for second in range(20):
+        figures = {**job(spinning if second >= 10 else {}, {}, 0.0), **pids}
+        samples = tuple(Sample(*series, value) for series, value in figures.items())
+        store.take(second, [Reading(ReadKey("all", "all"), second, 1.0, samples)])
+        memory.update(Evidence(KEY, TickContext(store, wires, Thresholds())), second)
+        if memory.seen.waits_for:
+            break
+    assert second > 12, "no sooner than the means tell it too"
+    assert memory.seen.waits_for == second - 10

@@ -35,6 +35,16 @@ def test_what_is_done_in_turn_has_two_levels(low: float, high: float, share: flo
     )
 
 
+def test_dips_of_a_board_at_its_limit_are_no_level_of_their_own() -> None:
+    """Transfers of 0.48 s, then 1.56 s of products during which an H100 falls to 510 W."""
+    dip = [634, 596, 553, 527, 514, 512, 519, 516, 523, 520, 527, 567, 585, 618, 650, 682]
+    work = [847, 850, 781, *[740] * 18, *[800] * 18, 686, 640, *dip, *[760] * 18]
+    found = power_levels([*[338] * 23, 375, *work] * 3)
+    assert found is not None
+    assert found.distinct
+    assert found.lower_share == pytest.approx(24 / (24 + len(work)), abs=0.01)
+
+
 def broad(least: float, most: float) -> list[float]:
     """Even between two figures."""
     return [least + (most - least) * n / 299 for n in range(300)]

@@ -54,6 +54,13 @@ SERVER: Figures = {**ALONE, (work.LAUNCHER_CORES, GPU): 0.1}
 """Nothing that the host could hold up."""
 
 NEW: Figures = {**ALONE, (ACTIVE, GPU): 0.01, (work.LAUNCHER_CORES, GPU): 1.3}
+OF_COMPILER: Figures = {
+    (work.LAUNCHER_CORES, GPU): 0.83,
+    (work.LOADERS, GPU): 18,
+    (work.LOADERS_CORES, GPU): 0.4,
+    (work.LOADERS_RUNNING, GPU): 0.02,
+    (work.LOADERS_WAITING, GPU): 0.0,
+}
 SOME: Figures = {**ALONE, (work.LAUNCHER_CORES, GPU): 0.5}
 """A process that does something, and shows nothing of what it lacks."""
 READS: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 2.48e9, (disk.BUSY, ("nvme0n1",)): 0.99}
@@ -274,6 +281,11 @@ ROWS: dict[str, Row] = {
     "receives": Row(Cause.NETWORK, FactKind.JOB_RECEIVES, {**SOME, (work.RECEIVED, GPU): 5e6}),
     "receives less": Row(UNKNOWN, UNEXPLAINED, {**SOME, (work.RECEIVED, GPU): 4.9e6}),
     "receives, and reads": Row(UNKNOWN, UNEXPLAINED, {**SOME, **READS, (work.RECEIVED, GPU): 90e6}),
+    "receives, while another compiles": Row(  # in the same network namespace
+        Cause.CPU,
+        FactKind.COMPILING,
+        {**NEW, **OF_COMPILER, (work.RECEIVED, GPU): 200e6},
+    ),
     "receives, and launches": Row(
         Cause.HOST_THREAD, FactKind.ONE_THREAD, {**ALONE, (work.RECEIVED, GPU): 90e6}
     ),

@@ -1,4 +1,4 @@
-"""Shares and steps of labelled loads on two H200 against what the loads' own clocks told.
+"""Shares and steps of labelled loads on H200s and H100s against what the loads' own clocks told.
 
 The tapes are of `python -m tests.hardware.share_trials --tape`. Told by the rules of now; what each
 load was told is printed by `python -m tests.hardware.share_replay tests/tapes/shares/NAME`. Of two
@@ -27,11 +27,15 @@ class Reached(NamedTuple):
 
 REACHED = {
     ("two-h200", "gpm"): Reached(42, 13, 2, 0.90),
-    ("two-h200", "nvml"): Reached(34, 13, 2, 0.89),
+    ("two-h200", "nvml"): Reached(34, 13, 2, 0.88),
     ("two-h200-blind", "gpm"): Reached(35, 6, 1, 0.91),
     ("two-h200-blind", "nvml"): Reached(29, 6, 1, 0.89),
-    ("two-h200-third", "gpm"): Reached(27, 7, 1, 0.79),
-    ("two-h200-third", "nvml"): Reached(27, 7, 1, 0.84),
+    ("two-h200-third", "gpm"): Reached(27, 6, 1, 0.79),
+    ("two-h200-third", "nvml"): Reached(27, 6, 1, 0.84),
+    ("two-h100", "gpm"): Reached(35, 8, 0, 0.83),
+    ("two-h100", "nvml"): Reached(32, 8, 0, 0.85),
+    ("two-h100-rest", "gpm"): Reached(10, 3, 0, 0.32),
+    ("two-h100-rest", "nvml"): Reached(7, 3, 0, 0.21),
     ("one-h200-fourth", "gpm"): Reached(16, 2, 0, 0.91),
     ("one-h200-fourth", "nvml"): Reached(17, 2, 0, 0.91),
     ("one-h200-launching", "gpm"): Reached(3, 0, 0, 1.0),
@@ -46,7 +50,9 @@ four equal batches that are accumulated; one that pageable copies make longer an
 seconds. Of 46 GPUs under 30 loads that the rules were made with, of 40 under 27 and of 36 under 27
 that were played blind, as were 19 on one GPU; some rules were changed after each. Of the five that
 launch small kernels one by one, two keep their GPU always active. The fifth set was played blind
-last of all. The last are those of the 30 that need one GPU, played anew."""
+last of all. The last are those of the 30 that need one GPU, played anew. On two H100 the first loads
+were played again, after all of this: six GPUs of ten under the loads that came last hang or are
+sharded, and what is lost there has few other causes."""
 
 FALSE_STEPS = {"streamed-records", "checkpoint-rounds", "trajectory-writing"}
 """Two connections bring two batches a period; rounds with a checkpoint or a file each, written to

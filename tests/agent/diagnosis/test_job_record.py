@@ -1,0 +1,54 @@
+"""What one job is told of: on whose steps its GPUs agree, and since when it is slower."""
+
+import pytest
+
+from agent.diagnosis.job_record import JobRecord
+from agent.diagnosis.pulses import GpuPulse
+from agent.jobs.grouping import JobGroup, JobMember
+from agent.jobs.job import Tie
+from agent.jobs.pulse import PulseReading
+from agent.jobs.speed import JobSpeed
+from agent.model import GpuKey, Snapshot
+from agent.series import SampleStore
+
+GPUS = [GpuKey(index, f"GPU-{index}") for index in range(2)]
+
+
+def record() -> JobRecord:
+    members = tuple(JobMember(gpu, 10 + gpu.index, 10 + gpu.index, "job") for gpu in GPUS)
+    return JobRecord("1", JobGroup(members, Tie.NCCL), wall=0.0, began=0.0, speed=JobSpeed(0.0))
+
+
+def pulse(step: float | None, confidence: float, since: float = 0.0) -> GpuPulse:
+    return GpuPulse(reading=PulseReading(step, confidence, 0, None, since, None), occupied=True)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "exchanges", "step"),
+    [
+        (pulse(0.25, 0.7), pulse(0.25, 0.7), True, 0.25),
+        (pulse(0.996, 0.7), pulse(None, 0.0), True, None),  # four steps of an H100 at its limit
+        (pulse(0.25, 0.86), pulse(None, 0.0), True, 0.25),  # the other is always at work
+        (pulse(0.25, 0.7), pulse(None, 0.0), False, 0.25),  # two jobs of one parent
+        (pulse(0.25, 0.9), pulse(0.5, 0.9), True, None),
+    ],
+)
+def test_one_gpu_alone_is_believed_if_its_rhythm_is_certain(
+    mine: GpuPulse, theirs: GpuPulse, exchanges: bool, step: float | None
+) -> None:
+    one = record()
+    pulses = {gpu.uuid: told for gpu, told in zip(GPUS, (mine, theirs), strict=True)}
+    one.take(Snapshot(1, 1.0, 1.0), SampleStore(), pulses, 0, exchanges)
+    assert one.step == step
+    assert (step is None and exchanges) == bool(one.apart)
+
+
+def test_steps_that_grow_little_by_little_are_slower_since_they_were_too_long() -> None:
+    """A pulse that follows them says that they are as long as ever since the job began."""
+    one = record()
+    for second in range(1, 200):
+        step = 0.2 if second < 120 else 0.2 * (1 + 0.001 * (second - 120))
+        pulses = {gpu.uuid: pulse(step, 0.9, since=20.0) for gpu in GPUS}
+        one.take(Snapshot(second, second, second), SampleStore(), pulses, 0, True)
+    assert one.slower is not None
+    assert one.slower.since == pytest.approx(150, abs=2)
