@@ -8,10 +8,11 @@ from dashboards.links import links_board
 from dashboards.node import node_board
 from dashboards.panels import text_of
 
-BOARDS = (node_board, gpu_board, links_board, input_pipeline_board, agent_board)
+WITH_ALERTS = (fleet_board, node_board, gpu_board, links_board)
+OTHERS = (input_pipeline_board, agent_board)
 
 
 def files(runbook: str = "") -> dict[str, str]:
     """Relative path to text of everything that this package generates; `runbook` is its address."""
-    boards = [fleet_board(runbook), *(build() for build in BOARDS)]
+    boards = [*(build(runbook) for build in WITH_ALERTS), *(build() for build in OTHERS)]
     return {f"grafana/dashboards/{board.uid}.json": text_of(board) for board in boards}

@@ -5,16 +5,14 @@ from agent.sources import process, system
 from dashboards.board import Board, Row
 from dashboards.colours import (
     ANY,
-    BAD,
     FULL,
     LOST,
     NEUTRAL,
-    PLAIN,
     SHORT,
     SOME,
-    WARNING,
     WELL,
 )
+from dashboards.firing import firing_alerts
 from dashboards.fleet_places import INVENTORY, RACKS
 from dashboards.kinds import graph, stat
 from dashboards.queries import (
@@ -51,17 +49,14 @@ from dashboards.records import (
     PATH_SECONDS,
 )
 from dashboards.scope import OF_FLEET, TO_GPU, TO_LINKS, TO_NODE, board
-from dashboards.shares import CAUSE, DEVICE, GPU, NODE, PLACES_OF_FLEET, alerts, since
+from dashboards.shares import CAUSE, DEVICE, GPU, NODE, PLACES_OF_FLEET, alerts
 from dashboards.states import of_states
-from dashboards.tables import Column, coloured_words, matrix, table
+from dashboards.tables import Column, matrix, table
 
-QUIET = "when no alerts are firing"
 WORST = 20
 """Rows of a worst-first table."""
 
-BY_PLACE = ("alertname", "severity", "rack", "instance")
-SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
-"""The worst first, as the table lists them."""
+OF_PLACES = ("alertname", "severity", "rack", "instance")
 
 MISSING = less(now(system.GPUS_EXPECTED), now(system.GPUS))
 
@@ -299,38 +294,9 @@ PATHS_FULL = Row(
 )
 
 
-def firing(address: str) -> Row:
-    """What fires, the worst first; a name leads to its page of the runbook."""
-    runbook = {"alertname": f"{address}#${{__data.fields.alertname}}"} if address else {}
-    return Row(
-        "Which alerts fire?",
-        (
-            table(
-                "Firing alerts",
-                "What fires now on each node, for how many GPUs and devices, and since when. "
-                "What is of a rack as a whole has no node. RUNBOOK.md says what to do about each.",
-                (
-                    Column(
-                        "Alerts",
-                        either(
-                            *(alerts(BY_PLACE, one, places=PLACES_OF_FLEET) for one in SEVERITIES)
-                        ),
-                    ),
-                    Column("Began", either(*(since(BY_PLACE, one) for one in SEVERITIES))),
-                ),
-                links={"instance": TO_NODE, **runbook},
-                overrides=[coloured_words("severity", SEVERITIES)],
-                as_asked=True,
-                empty=QUIET,
-                width=24,
-                height=6,
-            ),
-        ),
-    )
-
-
 def fleet_board(runbook: str = "") -> Board:
     """The alerts lead to the runbook, where it has an address."""
     about = "Which alerts fire, which nodes and GPUs lose time, and which data paths are full."
-    rows = HEALTH, firing(runbook), LOSSES, RACKS, PATHS_FULL, INVENTORY
+    fires = firing_alerts(runbook, OF_PLACES, PLACES_OF_FLEET)
+    rows = HEALTH, fires, LOSSES, RACKS, PATHS_FULL, INVENTORY
     return board("dgx-fleet", about, *rows, choices=OF_FLEET)

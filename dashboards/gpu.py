@@ -15,6 +15,7 @@ from agent.sources import (
 )
 from dashboards.board import Board, Row
 from dashboards.colours import LOST, NEUTRAL
+from dashboards.firing import firing_alerts
 from dashboards.gpu_health import HARM, MEMORY_HEALTH
 from dashboards.jobs import STEPS
 from dashboards.kinds import bars, graph
@@ -230,6 +231,9 @@ IDENTITY = Row(
 )
 
 
-def gpu_board() -> Board:
+def gpu_board(runbook: str = "") -> Board:
+    """The alerts lead to the runbook, where it has an address."""
     about = "Where each GPU's time goes, what it computes, what holds it down, what is broken."
-    return board("dgx-gpu", about, TIME, WORK, STEPS, BRAKES, HARM, WHO, MEMORY_HEALTH, IDENTITY)
+    fires = firing_alerts(runbook)
+    rows = TIME, fires, WORK, STEPS, BRAKES, HARM, WHO, MEMORY_HEALTH, IDENTITY
+    return board("dgx-gpu", about, *rows)

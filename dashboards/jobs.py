@@ -66,5 +66,4 @@ JOBS = Row(
             empty="while no job hangs, or where NCCL does not tell",
         ),
     ),
-    collapsed=True,
 )

@@ -4,6 +4,7 @@ from agent.limits.paths import LIMIT_INFO, RATIO
 from agent.sources import infiniband, nvlink, pcie
 from dashboards.board import Board, Json, Row
 from dashboards.colours import ANY, BAD, FULL, GOOD, SHORT, SOME, Step
+from dashboards.firing import firing_alerts
 from dashboards.kinds import bars, graph, stat, words
 from dashboards.queries import (
     RATE,
@@ -59,7 +60,7 @@ NVLINK = Row(
             whole=True,
         ),
         bars(
-            "NVLink saturation",
+            "NVLink, time at the limit",
             "Share of this time range for which the NVLinks of the GPU were at or above the "
             "threshold of saturation.",
             Query(saturated(GPU, path="nvlink", device=WHOLE_GPU), NAME),
@@ -93,14 +94,14 @@ OTHERS = Row(
             empty=NO_INFINIBAND,
         ),
         bars(
-            "PCIe saturation",
+            "PCIe, time at the limit",
             "Share of this time range for which the slot was at or above its threshold, the fuller "
             "direction.",
             Query(saturated(GPU, path="pcie"), NAME),
             FULL,
         ),
         bars(
-            "InfiniBand saturation",
+            "InfiniBand, time at the limit",
             "Share of this time range for which the port was at or above its threshold, the fuller "
             "direction.",
             Query(saturated(("instance", "device"), path="infiniband"), "{{instance}} {{device}}"),
@@ -144,11 +145,6 @@ HEALTH = Row(
             ANY,
         ),
         stat(
-            "PCIe packets sent again",
-            "Packets that had to be sent again in this time range.",
-            total(grown(pcie.REPLAYS)),
-        ),
-        stat(
             "InfiniBand ports down",
             "Ports that are not active.",
             or_zero(counted(where(now(infiniband.LINK_UP), "== 0"))),
@@ -159,12 +155,13 @@ HEALTH = Row(
             "Errors of the ports in this time range.",
             or_zero(total(grown(infiniband.ERRORS))),
             SOME,
+            width=8,
         ),
-        graph(
-            "NVLinks down by GPU",
-            "NVLinks that each GPU should have, less those that are up: only GPUs that lack one.",
-            Query(where(less(now(nvlink.LINKS_EXPECTED), now(nvlink.LINKS)), "> 0"), NAME),
-            height=8,
+        table(
+            "NVLinks that are down",
+            "Each link that is down now, by GPU and number.",
+            (Column("Up", where(now(nvlink.LINK_UP), "== 0"), SHORT),),
+            hidden=("uuid",),
             width=8,
             empty="while all NVLinks are up",
         ),
@@ -282,6 +279,8 @@ ORIGINS = Row(
 )
 
 
-def links_board() -> Board:
+def links_board(runbook: str = "") -> Board:
+    """The alerts lead to the runbook, where it has an address."""
     about = "How full NVLink, PCIe and InfiniBand are, their errors, and who is joined to whom."
-    return board("dgx-links", about, HEALTH, NVLINK, OTHERS, ORIGINS, TOPOLOGY, SINGLE)
+    rows = HEALTH, firing_alerts(runbook), NVLINK, OTHERS, ORIGINS, TOPOLOGY, SINGLE
+    return board("dgx-links", about, *rows)

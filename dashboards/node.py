@@ -19,6 +19,7 @@ from agent.sources import (
 )
 from dashboards.board import Board, Row
 from dashboards.colours import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME
+from dashboards.firing import firing_alerts
 from dashboards.gpu_health import ecc_errors
 from dashboards.jobs import JOBS
 from dashboards.kinds import bars, graph, stat
@@ -158,7 +159,7 @@ WORK = Row(
             width=8,
         ),
         bars(
-            "Thermal headroom",
+            "Thermal headroom (below slowdown)",
             temperature.MARGIN.meaning,
             Query(now(temperature.MARGIN), GPU_NAME),
             MARGIN,
@@ -182,12 +183,14 @@ PATHS = Row(
         graph(
             "Fullest of each kind of path",
             "Traffic over the limit, a mean over the agent's last reading; 1 is all that the path "
-            "can carry. NVLink is judged by what is on the wire.",
+            "can carry. NVLink is judged by what is on the wire. Of disks also the share of time "
+            "for which the busiest was busy: most have no known limit.",
+            Query(largest(rate(disk.BUSY)), "disk busy"),
             Query(fullness(("path", "direction")), "{{path}} {{direction}}"),
             whole=True,
         ),
         bars(
-            "Path saturation",
+            "Time at the limit, by path",
             "Share of this time range for which the fullest of each kind was at or above its "
             "threshold of saturation.",
             Query(descending(saturated(("path", "direction"))), "{{path}} {{direction}}"),
@@ -208,7 +211,7 @@ PATHS = Row(
             "Bytes through the NICs, and the smallest limit among them.",
             Query(rate(network.RECEIVED, ("device",)), "{{device}} received"),
             Query(rate(network.TRANSMITTED, ("device",)), "{{device}} sent"),
-            limit("limit", path="network", direction="receive"),
+            limit(path="network", direction="receive"),
             width=24,
             height=6,
         ),
@@ -278,6 +281,7 @@ HOST = Row(
 )
 
 
-def node_board() -> Board:
+def node_board(runbook: str = "") -> Board:
+    """The alerts lead to the runbook, where it has an address."""
     about = "Utilisation, saturation and errors of the GPUs, links, disks and network of a node."
-    return board("dgx-node", about, ERRORS, STATES, WORK, JOBS, PATHS, HOST)
+    return board("dgx-node", about, ERRORS, firing_alerts(runbook), STATES, WORK, JOBS, PATHS, HOST)

@@ -85,7 +85,7 @@ def fullness(by: Labels, **match: str) -> Value:
     return Value(f"max by ({', '.join(by)}) ({select(RATIO, **match)})", "percentunit")
 
 
-def limit(legend: str = "limit", **match: str) -> Query:
+def limit(legend: str = "smallest limit", **match: str) -> Query:
     """The limit of a path as a dashed line: the smallest of the devices shown."""
     return Query(smallest(now(LIMIT, **match)), legend, limit=True)
 
@@ -111,10 +111,10 @@ PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
 """Also what is said of a rack or a cluster: such an alert has no instance."""
 
 
-def since(by: Labels, severity: str) -> Value:
-    """When the first of those alerts of a fleet began to hold, in milliseconds since the epoch."""
-    began = _of_ours(ALERTS_SINCE.name, severity, places=PLACES_OF_FLEET)
-    firing = f"ignoring (alertstate) {alerts(None, severity, places=PLACES_OF_FLEET).expr}"
+def since(by: Labels, severity: str, places: str) -> Value:
+    """When the first of those alerts began to hold, in milliseconds since the epoch."""
+    began = _of_ours(ALERTS_SINCE.name, severity, places=places)
+    firing = f"ignoring (alertstate) {alerts(None, severity, places=places).expr}"
     expr = f"min by ({', '.join(by)}) ({began} and {firing}) * 1000"
     return Value(expr, "dateTimeFromNow")
 

@@ -20,6 +20,7 @@ LABELS = (
         "gpu",
         "path",
         "device",
+        "link",
         "direction",
         "port",
         "cause",

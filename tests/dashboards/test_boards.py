@@ -282,7 +282,7 @@ def test_labels_of_groups_and_legends_exist(asked: Asked) -> None:
         *(METRICS[str(s.name)].labels for s in selectors(expr))
     )
     if "ALERTS" in expr:
-        known |= {"gpu", "device"}
+        known |= {"gpu", "device", "link"}
     known |= set(re.findall(r'label_replace\(.*, "(\w+)", "\w+", "", ""\)', expr))
     grouped = re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expr)
     asked_for = {label for group in grouped for label in group.split(", ") if label}

@@ -94,8 +94,8 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-links", "InfiniBand", "A"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand", "B"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand", "C"): NO_INFINIBAND,
-    ("dgx-links", "InfiniBand saturation", "A"): NO_INFINIBAND,
-    ("dgx-links", "NVLinks down by GPU", "A"): NOWHERE,
+    ("dgx-links", "InfiniBand, time at the limit", "A"): NO_INFINIBAND,
+    ("dgx-links", "NVLinks that are down", "A"): NOWHERE,
     ("dgx-agent", "Sources that do not answer", "A"): NOWHERE,
     ("dgx-links", "InfiniBand ports", "A"): NO_INFINIBAND,
     ("dgx-links", "InfiniBand ports", "B"): NO_INFINIBAND,
@@ -166,7 +166,8 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
     off |= {("dgx-node", "Disk latency")}  # of arrays on old kernels
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
     all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", RACKS)}
-    assert told == all_but_columns | {("dgx-fleet", "Firing alerts")} | off
+    off |= {(board, "Firing alerts") for board in ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links")}
+    assert told == all_but_columns | off
 
 
 @pytest.mark.parametrize("system", shortly(SYSTEMS, SHORT))

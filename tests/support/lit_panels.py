@@ -24,7 +24,7 @@ STARVED = {**OF_SOME_GPUS, **red(*OF_ALL_GPUS)}
 FULL = red(
     "dgx-fleet/Nodes, most starved first: Fullest path",
     "dgx-fleet/Data paths, longest saturated first: Saturated",
-    "dgx-node/Path saturation",
+    "dgx-node/Time at the limit, by path",
 )
 FULL_IN = {**FULL, **red("dgx-input-pipeline/Inbound path saturation")}
 DEGRADED = red(
@@ -57,15 +57,15 @@ LIT: dict[str, Lit] = {
         **OF_SOME_GPUS,
         **dict.fromkeys((*OF_ALL_GPUS, "dgx-fleet/Time lost, by node and cause"), "yellow"),
         **FULL_IN,
-        **red("dgx-links/PCIe saturation"),
+        **red("dgx-links/PCIe, time at the limit"),
     },
     "dgx-h100:starved-cpu": STARVED,
     "dgx-h100:starved-host-thread": STARVED,
     "dgx-h100:starved-peer": STARVED,
-    "dgx-h100:nvlink-saturated": {**FULL, **red("dgx-links/NVLink saturation")},
+    "dgx-h100:nvlink-saturated": {**FULL, **red("dgx-links/NVLink, time at the limit")},
     "dgx-h100:infiniband-saturated": {
         **FULL,
-        **red("dgx-links/InfiniBand saturation"),
+        **red("dgx-links/InfiniBand, time at the limit"),
     },
     "dgx-h100:throttled": red(
         "dgx-fleet/Nodes, most starved first: Throttled",
@@ -73,7 +73,7 @@ LIT: dict[str, Lit] = {
         "dgx-node/Each GPU: Throttled",
         "dgx-gpu/Time lost by each GPU: Throttled",
     ),
-    "dgx-h100:gpu-hot": red("dgx-node/Thermal headroom"),
+    "dgx-h100:gpu-hot": red("dgx-node/Thermal headroom (below slowdown)"),
     "dgx-h100:gpu-lost": red(
         "dgx-fleet/GPUs missing",
         "dgx-fleet/Nodes, most starved first: GPUs missing",
@@ -83,6 +83,7 @@ LIT: dict[str, Lit] = {
     "dgx-h100:nvlink-down": {
         **DEGRADED,
         **red("dgx-node/NVLinks down", "dgx-links/NVLinks down"),
+        **red("dgx-links/NVLinks that are down: Up"),
     },
     "dgx-h100:nvlink-errors": dict.fromkeys(
         ("dgx-links/NVLinks with errors: Errors", "dgx-links/NVLink errors"), "yellow"
