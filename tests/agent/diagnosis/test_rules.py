@@ -50,17 +50,11 @@ ALONE: Figures = {
     (work.LOADERS_CORES, GPU): 0.0,
     (work.ALLOWED_CORES, GPU): 16,
 }
+LITTLE: Figures = {**ALONE, (ACTIVE, GPU): 0.17}
 SERVER: Figures = {**ALONE, (work.LAUNCHER_CORES, GPU): 0.1}
 """Nothing that the host could hold up."""
 
 NEW: Figures = {**ALONE, (ACTIVE, GPU): 0.01, (work.LAUNCHER_CORES, GPU): 1.3}
-OF_COMPILER: Figures = {
-    (work.LAUNCHER_CORES, GPU): 0.83,
-    (work.LOADERS, GPU): 18,
-    (work.LOADERS_CORES, GPU): 0.4,
-    (work.LOADERS_RUNNING, GPU): 0.02,
-    (work.LOADERS_WAITING, GPU): 0.0,
-}
 SOME: Figures = {**ALONE, (work.LAUNCHER_CORES, GPU): 0.5}
 """A process that does something, and shows nothing of what it lacks."""
 READS: Figures = {(disk.READ_BYTES, ("nvme0n1",)): 2.48e9, (disk.BUSY, ("nvme0n1",)): 0.99}
@@ -82,6 +76,7 @@ DOWNLOADING: Figures = {
     (work.LOADERS_CORES, GPU): 2.9,
     (work.RECEIVED, GPU): 60e6,
 }
+FETCHES: Figures = {(work.RECEIVED, GPU): 90e6}
 COPIES: Wires = {("pcie", "gpu0", GPU, "receive"): (0.11, 63e9)}
 FEWER: Wires = {("pcie", "gpu0", GPU, "receive"): (0.039, 63e9)}
 NFS: Figures = {(filesystem.NETWORK_MOUNTS, ("nfs4",)): 1}
@@ -168,15 +163,9 @@ ROWS: dict[str, Row] = {
     "its own disk works beside NFS": Row(
         Cause.DISK, FactKind.DISK_READS, {**WAITING, **READS, **NFS}
     ),
-    "pageable copies": Row(
-        Cause.PCIE, FactKind.PAGEABLE_COPIES, {**ALONE, (ACTIVE, GPU): 0.17}, COPIES
-    ),
-    "pageable copies, in bursts": Row(
-        Cause.PCIE, FactKind.PAGEABLE_COPIES, {**ALONE, (ACTIVE, GPU): 0.17}, COPIES, BURSTS
-    ),
-    "fewer bytes than pageable copies": Row(
-        Cause.HOST_THREAD, FactKind.ONE_THREAD, {**ALONE, (ACTIVE, GPU): 0.17}, FEWER
-    ),
+    "pageable copies": Row(Cause.PCIE, FactKind.PAGEABLE_COPIES, LITTLE, COPIES),
+    "pageable copies, in bursts": Row(Cause.PCIE, FactKind.PAGEABLE_COPIES, LITTLE, COPIES, BURSTS),
+    "fewer bytes than pageable copies": Row(Cause.HOST_THREAD, FactKind.ONE_THREAD, LITTLE, FEWER),
     "as few, all of them while the GPU rests": Row(
         Cause.PCIE, FactKind.PAGEABLE_COPIES, {**ALONE, (ACTIVE, GPU): 0.69}, FEWER, BURSTS
     ),
@@ -280,15 +269,13 @@ ROWS: dict[str, Row] = {
     ),
     "receives": Row(Cause.NETWORK, FactKind.JOB_RECEIVES, {**SOME, (work.RECEIVED, GPU): 5e6}),
     "receives less": Row(UNKNOWN, UNEXPLAINED, {**SOME, (work.RECEIVED, GPU): 4.9e6}),
-    "receives, and reads": Row(UNKNOWN, UNEXPLAINED, {**SOME, **READS, (work.RECEIVED, GPU): 90e6}),
+    "receives, and reads": Row(UNKNOWN, UNEXPLAINED, {**SOME, **READS, **FETCHES}),
     "receives, while another compiles": Row(  # in the same network namespace
         Cause.CPU,
         FactKind.COMPILING,
-        {**NEW, **OF_COMPILER, (work.RECEIVED, GPU): 200e6},
+        {**IN_TURN, (ACTIVE, GPU): 0.01, (work.LAUNCHER_CORES, GPU): 0.83, **FETCHES},
     ),
-    "receives, and launches": Row(
-        Cause.HOST_THREAD, FactKind.ONE_THREAD, {**ALONE, (work.RECEIVED, GPU): 90e6}
-    ),
+    "receives, and launches": Row(Cause.HOST_THREAD, FactKind.ONE_THREAD, {**ALONE, **FETCHES}),
     # its cgroup
     "cgroup waits for io": Row(
         Cause.DISK, FactKind.JOB_IO_PRESSURE, {**SOME, **stalled("io", 0.30)}
