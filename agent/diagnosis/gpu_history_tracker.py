@@ -132,16 +132,13 @@ class GpuHistoryTracker:
         return max((clock for clock, at in known if now - at <= HOUR), default=None)
 
 
-OF_SPINNING = (
-    activity.ACTIVITY,
-    activity.SM_ACTIVE,
-    activity.TENSOR_ACTIVE,
-    activity.MEMORY_BANDWIDTH,
-)
+OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH
 
 
 def _spins_now(e: Evidence) -> bool:
     """Whether it only spins by the newest reading alone: means still hold what was before."""
+    if not e.activity:
+        return False
     newest = e.context.samples.value
-    active, sm, tensor, dram = (newest(metric, *e.labels) for metric in OF_SPINNING)
-    return only_spins(ActiveSecond(active or 0.0, sm, tensor, dram, payload=0.0))
+    sm, tensor, dram = (newest(metric, *e.labels) for metric in OF_SPINNING)
+    return only_spins(ActiveSecond(e.activity, sm, tensor, dram, payload=0.0))
