@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from statistics import correlation, fmean, pstdev
 from typing import NamedTuple
@@ -40,24 +41,27 @@ def played(stem: Path) -> Iterator[Played]:
     clock = FrozenClock()
     watcher = Watcher(taped_hardware(stem.with_suffix(".tape"), clock), Settings(), clock)
     clock.advance(LATE)
-    for span in sorted(read_truth(stem.with_suffix(".json")), key=lambda one: one.since):
-        watts: list[float] = []
-        while clock.monotonic() <= span.until:
+    spans = sorted(read_truth(stem.with_suffix(".json")), key=lambda one: one.since)
+    for (since, until), beside in groupby(spans, key=lambda one: (one.since, one.until)):
+        watts: dict[int, list[float]] = {}
+        while clock.monotonic() <= until:
             asyncio.run(watcher.tick())
-            if clock.monotonic() >= span.since:
-                watts += newest(watcher, span.gpu)
+            if clock.monotonic() >= since:
+                for gpu, values in newest(watcher):
+                    watts.setdefault(gpu, []).extend(values)
             clock.advance(1.0)
-        if span.step and SHORTEST <= span.step <= LONGEST:
-            yield Played(span, watts)
+        for span in beside:
+            if span.step and SHORTEST <= span.step <= LONGEST:
+                yield Played(span, watts[span.gpu])
 
 
-def newest(watcher: Watcher, gpu: int) -> Iterator[float]:
-    """What the last tick read."""
+def newest(watcher: Watcher) -> Iterator[tuple[int, Sequence[float]]]:
+    """What the last tick read, by the number of the GPU."""
     snapshot = watcher.snapshots[-1]
     for reading in snapshot.readings.values():
         for series in reading.series:
             if reading.at == snapshot.at and series.metric is power.SAMPLES:
-                yield from series.values if series.labels[0] == str(gpu) else ()
+                yield int(series.labels[0]), series.values
 
 
 def alike(watts: Sequence[float], lag: int) -> float:
@@ -74,8 +78,9 @@ def described(one: Played) -> str:
         for lag in range(round(SHORTEST / SAMPLE), min(len(watts) // 3, round(LONGEST / SAMPLE)))
         if all(abs(lag * SAMPLE / (step * part) - 1) > NEAR for part in RELATED)
     ]
+    spread = pstdev(watts) / fmean(watts)
     return (
-        f"{one.span.load:24} {fmean(watts):4.0f} W, spread {pstdev(watts) / fmean(watts):.3f}; "
+        f"{one.span.load:24} gpu{one.span.gpu} {fmean(watts):4.0f} W, spread {spread:.3f}; "
         f"step {step:.3f} s: alike {at_step:5.2f}, elsewhere at most {max(others):5.2f}"
     )
 
