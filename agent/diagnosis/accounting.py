@@ -110,7 +110,7 @@ class Account:
         if lives is None or lives < self.lives:
             self.pauses = DiskPauseAttribution()  # what the job before waited for says nothing
         self.lives = lives or 0.0
-        works = e.mean_activity >= WORKS_AT_ALL and not e.at_rest
+        works = e.mean_activity >= WORKS_AT_ALL and not e.host.at_rest
         explained = self.pauses.attribute(division.parts, seconds, works=works)
         parts = self.launching.allow(explained, seconds, division.spun)
         if seconds <= LONGEST:

@@ -11,17 +11,17 @@ STALLED = 0.30
 
 
 def cgroup_waits_for_io(e: Evidence) -> Found:
-    share = e.stalled("io")
+    share = e.host.stalled("io")
     if share is None or share < STALLED:
         return NOTHING
     return (Fact(FactKind.JOB_IO_PRESSURE, (ratio("time", share, STALLED),)),)
 
 
 def cgroup_waits_for_cores(e: Evidence) -> Found:
-    throttled = e.job_rate(workload.CGROUP_THROTTLED)
+    throttled = e.host.job_rate(workload.CGROUP_THROTTLED)
     if throttled is not None and throttled >= STALLED:
         return (Fact(FactKind.QUOTA, (ratio("time", throttled, STALLED),)),)
-    share = e.stalled("cpu")
+    share = e.host.stalled("cpu")
     if share is None or share < STALLED:
         return NOTHING
     return (Fact(FactKind.JOB_CPU_PRESSURE, (ratio("time", share, STALLED),)),)
@@ -30,7 +30,7 @@ def cgroup_waits_for_cores(e: Evidence) -> Found:
 def memory_is_short(e: Evidence) -> Found:
     """Cores search for pages to throw out, or compress them. Whoever else waits in this cgroup
     waits for that: it comes before what threads show."""
-    share = e.stalled("memory")
+    share = e.host.stalled("memory")
     if share is None or share < STALLED:
         return NOTHING
     return (Fact(FactKind.JOB_MEMORY_PRESSURE, (ratio("time", share, STALLED),)),)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from agent.diagnosis.active_share import LEAST_RATE, ActiveSecond, only_spins
+from agent.diagnosis.process_evidence import ProcessEvidence
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.limits.resolution import BOTH
-from agent.model import GpuKey, Metric, SignalQuality
+from agent.model import GpuKey, SignalQuality
 from agent.sources import activity, clocks, nvlink, pcie, power, process, workload
 
 THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
@@ -23,9 +24,6 @@ SPINNING_POWER = 0.35
 
 LOWERED = 0.98
 """Enforced power limit over the board's own, below which somebody lowered it."""
-
-AT_REST = 0.05
-"""Cores below which processes do nothing."""
 
 MOST_OF_SLOT = 1.1
 """Share of what PCIe can carry above which its generation was not what was read."""
@@ -44,6 +42,11 @@ class Evidence:
 
     def __post_init__(self) -> None:
         self.labels = self.gpu.labels
+
+    @cached_property
+    def host(self) -> ProcessEvidence:
+        """What its processes do on the host."""
+        return ProcessEvidence(self.labels, self.context)
 
     @cached_property
     def processes(self) -> float | None:
@@ -258,15 +261,6 @@ class Evidence:
         return seen / len(masks) if masks else 0.0
 
     @property
-    def at_rest(self) -> bool | None:
-        """Whether its processes do nothing: next to no core, none in uninterruptible sleep; None
-        where they cannot be seen."""
-        if self.cores is None:
-            return None
-        waits = bool(self.waiting) or bool(self.threads_waiting)
-        return self.cores < AT_REST and not waits
-
-    @property
     def peer_is_stopped(self) -> bool:
         """Whether a process of another GPU of its job is stopped: who waits for it on the host may
         spin there, and gets no further."""
@@ -287,92 +281,6 @@ class Evidence:
         """Whether NVLink carries anything; None where that is not known."""
         wire = self.nvlink
         return None if wire is None else wire.ratio * wire.limit > NVLINK_ACTIVE
-
-    # the processes behind it
-
-    @cached_property
-    def launcher_cores(self) -> float | None:
-        """Cores that the GPU's own processes use."""
-        return self.context.samples.last(workload.LAUNCHER_CORES, *self.labels)
-
-    @cached_property
-    def loaders(self) -> int:
-        """Processes below them that do anything."""
-        return int(self.context.samples.last(workload.LOADERS, *self.labels) or 0)
-
-    @cached_property
-    def waiting(self) -> float | None:
-        """Share of time in uninterruptible sleep, of the loaders or of a process that has none."""
-        metric = workload.LOADERS_WAITING if self.loaders else workload.LAUNCHER_WAITING
-        return self.context.samples.last(metric, *self.labels)
-
-    @cached_property
-    def threads(self) -> int:
-        """Threads of its own processes that do anything."""
-        return int(self.context.samples.last(workload.THREADS, *self.labels) or 0)
-
-    @cached_property
-    def busiest_thread(self) -> float | None:
-        """Cores of the busiest thread of its own processes."""
-        return self.context.samples.last(workload.BUSIEST_THREAD, *self.labels)
-
-    @cached_property
-    def threads_queued(self) -> float | None:
-        """Share of the time in which its threads could have run and had no core."""
-        return self.context.samples.last(workload.THREADS_QUEUED, *self.labels)
-
-    @cached_property
-    def threads_waiting(self) -> float | None:
-        """Mean share of time that its active threads are in uninterruptible sleep."""
-        return self.context.samples.last(workload.THREADS_WAITING, *self.labels)
-
-    def stalled(self, resource: str) -> float | None:
-        """Share of time in which some task of the job's own cgroup waited for the resource."""
-        return self.context.samples.rate(workload.CGROUP_STALLED, *self.labels, resource)
-
-    def job_rate(self, metric: Metric) -> float | None:
-        """Growth a second of a counter of the job's cgroup or network namespace."""
-        return self.context.samples.rate(metric, *self.labels)
-
-    @cached_property
-    def running(self) -> float | None:
-        """Share of time for which each loader runs, or would."""
-        return self.context.samples.last(workload.LOADERS_RUNNING, *self.labels)
-
-    @cached_property
-    def cores(self) -> float | None:
-        """Cores that launchers, loaders and short-lived commands use together."""
-        if self.launcher_cores is None:
-            return None
-        return self.launcher_cores + self.loader_cores + self.children_cores
-
-    @cached_property
-    def children_cores(self) -> float:
-        """Cores that short-lived commands below its processes use together."""
-        return self.context.samples.last(workload.CHILDREN_CORES, *self.labels) or 0.0
-
-    @cached_property
-    def loader_cores(self) -> float:
-        """Cores that its loaders use together."""
-        return self.context.samples.last(workload.LOADERS_CORES, *self.labels) or 0.0
-
-    @property
-    def host_sensitive(self) -> bool:
-        """Whether its processes do anything that the host could hold up; true where they cannot
-        be seen. A server that waits for requests does not starve by somebody else's backup."""
-        least = self.context.thresholds.host_sensitive
-        return self.cores is None or self.cores >= least or bool(self.waiting)
-
-    @cached_property
-    def allowed_cores(self) -> float | None:
-        """Cores that they may use."""
-        return self.context.samples.last(workload.ALLOWED_CORES, *self.labels)
-
-    @cached_property
-    def hidden(self) -> str:
-        """Why the processes of this GPU cannot be seen; empty where they can."""
-        absence = self.context.samples.absence(workload.LAUNCHER_CORES, *self.labels)
-        return absence.detail if absence else ""
 
 
 @cache

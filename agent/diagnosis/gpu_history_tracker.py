@@ -66,7 +66,7 @@ class GpuHistoryTracker:
         self._pids = pids
         if e.processes == 0:
             return
-        idle = e.is_quiet and e.at_rest is not False
+        idle = e.is_quiet and e.host.at_rest is not False
         self._idle_since = (now if self._idle_since is None else self._idle_since) if idle else None
         self._note_waiting(e, now)
         if self._came is None or now - self._came >= OF_BEFORE:
@@ -94,7 +94,7 @@ class GpuHistoryTracker:
             self._spins_since = now
         if e.spins:
             begun = now if self._spins_since is None else self._spins_since
-        elif e.is_quiet and (e.at_rest is True or e.peer_is_stopped):
+        elif e.is_quiet and (e.host.at_rest is True or e.peer_is_stopped):
             begun = now
         else:
             self._waits_since = None

@@ -14,7 +14,7 @@ QUIET_CGROUP = 0.10
 
 def disk_at_limit(e: Evidence) -> Found:
     """A disk or array at its limit, or tasks that wait for I/O while a disk reads."""
-    if not e.host_sensitive or _cleared(e, "io"):
+    if not e.host.host_sensitive or _cleared(e, "io"):
         return NOTHING
     full = [
         d
@@ -31,19 +31,19 @@ def disk_at_limit(e: Evidence) -> Found:
 
 
 def network_at_limit(e: Evidence) -> Found:
-    return port_facts(e) if e.host_sensitive else NOTHING
+    return port_facts(e) if e.host.host_sensitive else NOTHING
 
 
 def cores_of_host_used_up(e: Evidence) -> Found:
     limit, host = e.context.thresholds.cores_busy, e.context.cpu_busy
-    if host is None or host < limit or not e.host_sensitive or _cleared(e, "cpu"):
+    if host is None or host < limit or not e.host.host_sensitive or _cleared(e, "cpu"):
         return NOTHING
     return (Fact(FactKind.HOST_CORES, (ratio("busy", host, limit),)),)
 
 
 def cpu_pressed(e: Evidence) -> Found:
     least, waits = e.context.thresholds.cpu_pressure, e.context.pressure("cpu")
-    if waits is None or waits < least or not e.host_sensitive or _cleared(e, "cpu"):
+    if waits is None or waits < least or not e.host.host_sensitive or _cleared(e, "cpu"):
         return NOTHING
     return (Fact(FactKind.CPU_PRESSURE, (ratio("time", waits, least),)),)
 
@@ -70,5 +70,5 @@ def port_facts(e: Evidence) -> Found:
 
 def _cleared(e: Evidence, resource: str) -> bool:
     """Whether the job's own cgroup says that its tasks do not wait for the resource."""
-    share = e.stalled(resource)
+    share = e.host.stalled(resource)
     return share is not None and share < QUIET_CGROUP

@@ -60,16 +60,16 @@ def launch_overhead(e: Evidence, inactive: float) -> float:
 def launches(e: Evidence) -> Found:
     """One core without a rest, and a GPU that works a little all the time."""
     limits = e.context.thresholds
-    if e.launcher_cores is None or e.mean_activity < WORKS_AT_ALL or in_bursts(e):
+    if e.host.launcher_cores is None or e.mean_activity < WORKS_AT_ALL or in_bursts(e):
         return NOTHING
     rate = launch_rate(e)
     least = limits.thread_least
     if rate is not None and rate >= MANY:
         least = min(least, LAUNCHING_CORES)
-    if not least <= e.launcher_cores <= limits.thread_most:
+    if not least <= e.host.launcher_cores <= limits.thread_most:
         return NOTHING
-    if 1.0 - e.launcher_cores >= max(LEAST_SLEEP, SLEEPS * (1.0 - e.mean_activity)):
+    if 1.0 - e.host.launcher_cores >= max(LEAST_SLEEP, SLEEPS * (1.0 - e.mean_activity)):
         return NOTHING
-    cores = Figure("cores", e.launcher_cores, limits.thread_most, CORES)
+    cores = Figure("cores", e.host.launcher_cores, limits.thread_most, CORES)
     told = () if rate is None else (Figure("launches", rate, None, A_SECOND),)
     return (Fact(FactKind.ONE_THREAD, (cores, *told)),)

@@ -103,11 +103,11 @@ def waits_for_disk(e: Evidence) -> Found:
     """Loaders, or the process itself, in uninterruptible sleep while a local disk works."""
     if not _blocked(e) or (_runs(e) or 0.0) > (_waits(e) or 0.0):
         return NOTHING
-    active = e.context.active_disk(written=not e.loaders)
+    active = e.context.active_disk(written=not e.host.loaders)
     if active is not None:
         return (disk_fact(active), _asleep(e))
-    written = e.job_rate(workload.CGROUP_WRITTEN) or 0.0
-    read = e.job_rate(workload.CGROUP_READ) or 0.0
+    written = e.host.job_rate(workload.CGROUP_WRITTEN) or 0.0
+    read = e.host.job_rate(workload.CGROUP_READ) or 0.0
     if max(written, read) < DATA_RATE or e.context.network_mounts:
         return NOTHING
     moved = Fact(FactKind.JOB_WRITES, (Figure("rate", max(written, read), None, RATE),))
@@ -116,15 +116,15 @@ def waits_for_disk(e: Evidence) -> Found:
 
 def writes_what_it_waits_for(e: Evidence) -> Found:
     """A checkpoint: the process copies and waits in turn while its cgroup writes."""
-    written = e.job_rate(workload.CGROUP_WRITTEN)
-    if written is None or written < CHECKPOINT_RATE or e.loaders or not e.waiting:
+    written = e.host.job_rate(workload.CGROUP_WRITTEN)
+    if written is None or written < CHECKPOINT_RATE or e.host.loaders or not e.host.waiting:
         return NOTHING
     return (Fact(FactKind.JOB_WRITES, (Figure("rate", written, None, RATE),)), _asleep(e))
 
 
 def waits_for_network(e: Evidence) -> Found:
     """The same sleep with quiet local disks, and file systems of the network mounted."""
-    local = e.context.active_disk(written=not e.loaders)
+    local = e.context.active_disk(written=not e.host.loaders)
     if not _blocked(e) or local or not e.context.network_mounts:
         return NOTHING
     mounted = Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts)
@@ -133,18 +133,19 @@ def waits_for_network(e: Evidence) -> Found:
 
 def loaders_run(e: Evidence) -> Found:
     least = e.context.thresholds.running
-    if not e.loaders or e.running is None or e.running < least:
+    if not e.host.loaders or e.host.running is None or e.host.running < least:
         return NOTHING
-    loaders = Figure("loaders", e.loaders, None, COUNT)
-    return (Fact(FactKind.LOADERS_RUNNING, (loaders, ratio("time", e.running, least))),)
+    loaders = Figure("loaders", e.host.loaders, None, COUNT)
+    return (Fact(FactKind.LOADERS_RUNNING, (loaders, ratio("time", e.host.running, least))),)
 
 
 def commands_run(e: Evidence) -> Found:
     """Commands that end after each file (a decoder, a converter): seldom met while they run, but
     their CPU time is counted when they end."""
-    if e.children_cores < max(RUNNING_CORES, COMMANDS_SHARE * (1.0 - e.mean_activity)):
+    cores = e.host.children_cores
+    if cores < max(RUNNING_CORES, COMMANDS_SHARE * (1.0 - e.mean_activity)):
         return NOTHING
-    return (Fact(FactKind.COMMANDS_RUNNING, (Figure("cores", e.children_cores, None, CORES),)),)
+    return (Fact(FactKind.COMMANDS_RUNNING, (Figure("cores", cores, None, CORES),)),)
 
 
 def copies_pageable(e: Evidence) -> Found:
@@ -155,7 +156,7 @@ def copies_pageable(e: Evidence) -> Found:
 
 def pageable(e: Evidence, share: float) -> Found:
     """Whether copies that take this share of the time, each by one thread, are not pinned."""
-    wire, cores = e.fullest("pcie"), e.launcher_cores
+    wire, cores = e.fullest("pcie"), e.host.launcher_cores
     if wire is None or cores is None or e.pcie_peer_traffic:
         return NOTHING
     one = COPIES * share <= cores < MANY_THREADS
@@ -179,43 +180,43 @@ def _polls(e: Evidence) -> bool:
 
 def threads_prepare(e: Evidence) -> Found:
     """The launching process uses more cores than launching takes: its threads prepare data."""
-    if e.launcher_cores is None or e.launcher_cores < MANY_THREADS:
+    if e.host.launcher_cores is None or e.host.launcher_cores < MANY_THREADS:
         return NOTHING
-    threads = Figure("threads", e.threads, None, COUNT)
-    cores = Figure("cores", e.launcher_cores, None, CORES)
+    threads = Figure("threads", e.host.threads, None, COUNT)
+    cores = Figure("cores", e.host.launcher_cores, None, CORES)
     return (Fact(FactKind.THREADS_RUNNING, (threads, cores)),)
 
 
 def threads_queue(e: Evidence) -> Found:
-    if e.threads_queued is None or e.threads_queued < QUEUED or not e.host_sensitive:
+    if e.host.threads_queued is None or e.host.threads_queued < QUEUED or not e.host.host_sensitive:
         return NOTHING
-    return (Fact(FactKind.THREADS_QUEUED, (ratio("time", e.threads_queued, QUEUED),)),)
+    return (Fact(FactKind.THREADS_QUEUED, (ratio("time", e.host.threads_queued, QUEUED),)),)
 
 
 def cores_used_up(e: Evidence) -> Found:
-    limit = e.context.thresholds.cores_busy
-    if e.cores is not None and e.allowed_cores and e.cores / e.allowed_cores >= limit:
-        return (Fact(FactKind.JOB_CORES, (Figure("cores", e.cores, e.allowed_cores, CORES),)),)
-    return NOTHING
+    used, allowed = e.host.cores, e.host.allowed_cores
+    if used is None or not allowed or used / allowed < e.context.thresholds.cores_busy:
+        return NOTHING
+    return (Fact(FactKind.JOB_CORES, (Figure("cores", used, allowed, CORES),)),)
 
 
 def prepares_itself(e: Evidence) -> Found:
     """One core, and the GPU rests and then works in bursts: the launching process prepares its
     data. A GPU that hardly works at all may as well wait for requests."""
-    limits = e.context.thresholds
-    if e.launcher_cores is None or not limits.thread_least <= e.launcher_cores <= MANY_THREADS:
+    least, cores = e.context.thresholds.thread_least, e.host.launcher_cores
+    if cores is None or not least <= cores <= MANY_THREADS:
         return NOTHING
     if not in_bursts(e) or e.mean_activity < WORKS_AT_ALL:
         return NOTHING
-    figures = Figure("cores", e.launcher_cores, None, CORES), ratio("rest", rest_share(e))
+    figures = Figure("cores", cores, None, CORES), ratio("rest", rest_share(e))
     return (Fact(FactKind.PREPARES_ITSELF, figures),)
 
 
 def receives(e: Evidence) -> Found:
     """Bytes arrive while the loaders, or a pool of threads, mostly sleep and local disks are quiet:
     whoever lacks cores does not sleep."""
-    received = e.job_rate(workload.RECEIVED)
-    each = e.loader_cores / e.loaders if e.loaders else 0.0
+    received = e.host.job_rate(workload.RECEIVED)
+    each = e.host.loader_cores / e.host.loaders if e.host.loaders else 0.0
     if (
         received is None
         or received < DATA_RATE
@@ -223,7 +224,7 @@ def receives(e: Evidence) -> Found:
         or not _sleep_mostly(e)
     ):
         return NOTHING
-    if not e.host_sensitive:
+    if not e.host.host_sensitive:
         return NOTHING
     if e.context.active_disk(written=False) is not None:
         return NOTHING
@@ -233,42 +234,41 @@ def receives(e: Evidence) -> Found:
 def _sleep_mostly(e: Evidence) -> bool:
     """Whether the threads of the launching process do, beyond what launching takes: next to nothing
     while the GPU does nothing."""
-    launches = e.mean_activity >= WORKS_AT_ALL
-    if (e.launcher_cores or 0.0) < (
-        e.context.thresholds.thread_least if launches else IDLE_LOADER_CORES
-    ):
+    host, launching = e.host, e.context.thresholds.thread_least
+    used = host.launcher_cores or 0.0
+    if used < (launching if e.mean_activity >= WORKS_AT_ALL else IDLE_LOADER_CORES):
         return True
-    busiest = 1.0 if e.busiest_thread is None else e.busiest_thread
-    pool = e.threads > CHAIN and (e.launcher_cores or 0.0) / e.threads < IDLE_LOADER_CORES
-    return pool and busiest < e.context.thresholds.thread_least
+    busiest = 1.0 if host.busiest_thread is None else host.busiest_thread
+    pool = host.threads > CHAIN and used / host.threads < IDLE_LOADER_CORES
+    return pool and busiest < launching
 
 
 def one_compiles(e: Evidence) -> Found:
     """Processes at a core or more below the launching one, or more than a core of a new one, and a
     GPU that does nothing: they build or compile its work."""
-    below = e.loaders and e.loader_cores >= RUNNING_CORES and (e.cores or 0.0) >= 2 * RUNNING_CORES
+    cores = e.host.cores or 0.0
+    below = e.host.loaders and e.host.loader_cores >= RUNNING_CORES and cores >= 2 * RUNNING_CORES
     age = e.context.samples.last(workload.LIVES, *e.labels)
     new = age is not None and age < COMPILING_AT_FIRST
-    works = below or (new and (e.cores or 0.0) >= COMPILING_CORES)
-    if not works or e.mean_activity >= WORKS_AT_ALL:
+    if not (below or (new and cores >= COMPILING_CORES)) or e.mean_activity >= WORKS_AT_ALL:
         return NOTHING
-    return (Fact(FactKind.COMPILING, (Figure("cores", e.cores or 0.0, None, CORES),)),)
+    return (Fact(FactKind.COMPILING, (Figure("cores", cores, None, CORES),)),)
 
 
 def loaders_compute(e: Evidence) -> Found:
     """Loaders that compute in part: where batches are handed over in order, all wait for the one
     that takes longest."""
-    if not e.loaders or e.loader_cores < LOADER_CORES:
+    if not e.host.loaders or e.host.loader_cores < LOADER_CORES:
         return NOTHING
-    loaders = Figure("loaders", e.loaders, None, COUNT)
-    cores = Figure("cores", e.loader_cores, LOADER_CORES, CORES)
+    loaders = Figure("loaders", e.host.loaders, None, COUNT)
+    cores = Figure("cores", e.host.loader_cores, LOADER_CORES, CORES)
     return (Fact(FactKind.LOADERS_COMPUTE, (loaders, cores)),)
 
 
 def alternates(e: Evidence) -> Found:
     """The launching process runs for as long as the GPU rests, and sleeps while it works: it
     prepares the next step itself."""
-    inactive, cores = 1.0 - e.second.activity, e.launcher_cores
+    inactive, cores = 1.0 - e.second.activity, e.host.launcher_cores
     if cores is None or not TURN_SHARE <= inactive <= 1.0 - TURN_SHARE or not in_bursts(e):
         return NOTHING
     now = 1.0 - (e.activity or 0.0)
@@ -281,13 +281,13 @@ def alternates(e: Evidence) -> Found:
 def loaders_take_turns(e: Evidence) -> Found:
     """The launching process runs for longer than the GPU works, and while it sleeps at least one
     process below it runs: one after the other, they prepare what the GPU waits for."""
-    cores = e.launcher_cores
-    if cores is None or not e.loaders or cores <= e.second.activity or not in_bursts(e):
+    cores = e.host.launcher_cores
+    if cores is None or not e.host.loaders or cores <= e.second.activity or not in_bursts(e):
         return NOTHING
     asleep = 1.0 - cores
-    if asleep < TURN_SHARE or e.loader_cores < asleep:
+    if asleep < TURN_SHARE or e.host.loader_cores < asleep:
         return NOTHING
-    figures = Figure("loaders", e.loaders, None, COUNT), ratio("asleep", asleep)
+    figures = Figure("loaders", e.host.loaders, None, COUNT), ratio("asleep", asleep)
     return (Fact(FactKind.LOADERS_TAKE_TURNS, figures),)
 
 
@@ -297,7 +297,7 @@ def loaders_take_turns(e: Evidence) -> Found:
 def memory_is_read_again(e: Evidence) -> Found:
     """What was thrown out of memory for want of it is read from the disk again."""
     found = memory_is_short(e)
-    waits = found and (_blocked(e) or (e.stalled("io") or 0.0) >= STALLED)
+    waits = found and (_blocked(e) or (e.host.stalled("io") or 0.0) >= STALLED)
     return found if waits else NOTHING
 
 
@@ -357,8 +357,8 @@ def cause_of(e: Evidence) -> tuple[Cause, Grounds]:
 
 def doubts(e: Evidence) -> Iterator[Fact]:
     """What was asked for and could not be seen."""
-    if e.hidden:
-        yield Fact(FactKind.PROCESSES_HIDDEN, names=(e.hidden,))
+    if e.host.hidden:
+        yield Fact(FactKind.PROCESSES_HIDDEN, names=(e.host.hidden,))
     if e.quality is SignalQuality.NVML:
         yield Fact(FactKind.WITHOUT_GPM)
 
@@ -368,12 +368,12 @@ def doubts(e: Evidence) -> Iterator[Fact]:
 
 def _waits(e: Evidence) -> float | None:
     """The longest share of time that loaders, the process or its threads sleep uninterruptibly."""
-    known = [share for share in (e.waiting, e.threads_waiting) if share is not None]
+    known = [share for share in (e.host.waiting, e.host.threads_waiting) if share is not None]
     return max(known, default=None)
 
 
 def _runs(e: Evidence) -> float | None:
-    return e.running if e.loaders else None
+    return e.host.running if e.host.loaders else None
 
 
 def _blocked(e: Evidence) -> bool:
@@ -384,11 +384,11 @@ def _blocked(e: Evidence) -> bool:
 
 def _least_asleep(e: Evidence) -> float:
     least = e.context.thresholds.waiting
-    return LOADERS_SLEEP_LESS * least if e.loaders else least
+    return LOADERS_SLEEP_LESS * least if e.host.loaders else least
 
 
 def _asleep(e: Evidence) -> Fact:
     time = ratio("time", _waits(e) or 0.0, _least_asleep(e))
-    if not e.loaders:
+    if not e.host.loaders:
         return Fact(FactKind.PROCESS_ASLEEP, (time,))
-    return Fact(FactKind.LOADERS_ASLEEP, (Figure("loaders", e.loaders, None, COUNT), time))
+    return Fact(FactKind.LOADERS_ASLEEP, (Figure("loaders", e.host.loaders, None, COUNT), time))
