@@ -160,8 +160,7 @@ HEALTH = Row(
         table(
             "NVLinks that are down",
             "Each link that is down now, by GPU and number.",
-            (Column("Up", where(now(nvlink.LINK_UP), "== 0"), SHORT),),
-            hidden=("uuid",),
+            (Column("Up", where(largest(now(nvlink.LINK_UP), (*GPU, "link")), "== 0"), SHORT),),
             width=8,
             empty="while all NVLinks are up",
         ),
