@@ -34,8 +34,9 @@ LOST_DATA, TOLD = "=~48|95|140", "40m"
 """XIDs that tell of lost data, and for how long they do: longer than the counters' own window."""
 
 REPLACE = (
-    "Drain the node, read its XID errors (dmesg -T | grep -i xid) and reboot it: a lost "
-    "GPU cannot be reset. If it does not come back, open a support case."
+    "Drain the node, read its XID errors (dmesg -T | grep -i xid) and reboot it after its jobs "
+    "have ended or saved a checkpoint: a lost GPU cannot be reset. If it does not come back, open "
+    "a support case."
 )
 ONE = ("instance", "job", "uuid")
 

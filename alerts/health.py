@@ -6,7 +6,7 @@ from alerts import places
 from alerts.model import Alert
 from alerts.parameters import RuleParameters
 from alerts.promql import GPU, NODE, REMEMBERED, events, increase, pick
-from alerts.words import COUNT, WHOLE, by_label, by_value, list_of, look_up
+from alerts.words import COUNT, GPU_ID, WHOLE, by_label, by_value, list_of, look_up
 from alerts.words import GPU as ONE_GPU
 from alerts.words import NODE as MACHINE
 from alerts.xids import THERE
@@ -26,7 +26,7 @@ REPLAYS = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 """PCIe replays a minute and lane that a sound link may have, by generation (DCGM 4.6)."""
 
 NEEDS = {
-    1: "drain the node and reset the GPU (nvidia-smi --gpu-reset -i {{ $labels.uuid }})",
+    1: f"drain the node and reset the GPU (nvidia-smi --gpu-reset -i {GPU_ID})",
     2: "drain the node and reboot it",
     3: "end the jobs that use peer-to-peer traffic of this GPU, then look again",
     4: "drain the node, end all peer-to-peer traffic and reset the GPU",

@@ -1,8 +1,8 @@
 """Alerts about whole jobs: one that hangs, one that has become slower."""
 
 from agent.diagnosis import accounting, job_watch
-from agent.diagnosis.advice import ADVICE
-from agent.model import Cause, State
+from agent.diagnosis.advice import hang_advice
+from agent.model import State
 from agent.sources import nccl
 from alerts import places
 from alerts.model import Alert
@@ -18,7 +18,7 @@ LASTS = "2m"
 
 def hung() -> tuple[Alert, Alert]:
     """A job that stands: with the rank that it waits for where NCCL tells it, else by its GPUs."""
-    cure = ADVICE[State.HUNG, Cause.NONE]
+    named = hang_advice("{{ with $labels.pid }}pid {{ . }}{{ else }}each rank{{ end }}")
     gpu = ("instance", "job", "gpu", "uuid")
     count = f" ({{{{ . | value | {WHOLE} }}}})"
     launched = for_each(series(nccl.COLLECTIVES, gpu, {}), gpu, count)
@@ -34,7 +34,7 @@ def hung() -> tuple[Alert, Alert]:
             description=(
                 f"{COUNT} rank holds up its job (limit 0): rank {{{{ $labels.rank }}}} (pid "
                 f"{{{{ $labels.pid }}}}, host {{{{ $labels.host }}}}) on {GPU} has launched fewer "
-                f"collectives{launched} than the others, or does not answer. {cure}"
+                f"collectives{launched} than the others, or does not answer. {named}"
             ),
             labels={"sign": "named"},
             place=places.GPU,
@@ -47,7 +47,7 @@ def hung() -> tuple[Alert, Alert]:
             summary="job hangs",
             description=(
                 f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):{names}."
-                f" Which rank they wait for is not known: NCCL does not report it. {cure}"
+                f" Which rank they wait for is not known: NCCL does not report it. {hang_advice()}"
             ),
             labels={"sign": "unnamed"},
             place=places.NODE,

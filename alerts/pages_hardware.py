@@ -15,7 +15,8 @@ MISSING = Page(
         "`lspci -d 10de:` shows whether it is still on the bus.",
     ),
     (
-        "Drain the node: jobs that use the GPU are dead already.",
+        "Drain the node: jobs that use the GPU are dead already. Let others end or save a "
+        "checkpoint before the reboot.",
         "Save a bug report: `sudo nvidia-bug-report.sh`.",
         "lost, fewer: reboot; a GPU that fell off the bus cannot be reset. If it does not come "
         "back, power cycle the machine through its service processor (BMC), off for 30 seconds.",

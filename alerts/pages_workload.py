@@ -65,14 +65,16 @@ HUNG = Page(
         "`py-spy dump --pid PID` of the rank that is named, and of one that waits: where in the "
         "program does each stand? `cat /proc/PID/stack` and `ps -o state,wchan -p PID` for one in "
         "the kernel.",
-        "`NCCL_DEBUG=INFO` in the log of the job: the last collective of each rank; "
-        "`echo verbose status | nc localhost 28028` is NCCL's own report.",
+        "`echo verbose status | nc localhost 28028` is NCCL's own report. `NCCL_DEBUG=INFO` cannot "
+        "be set on a job that runs; where it was, the log has the last collective of each rank.",
         "The node of that rank: `dmesg` (out of memory, XID), `nvidia-smi`, the state of its "
         "network and file systems.",
     ),
     (
         "Look before anybody ends the job, for afterwards nothing can be seen: `py-spy dump --pid "
-        "PID` of the rank that the alert names; keep what it prints. Tell the owner of the job.",
+        "PID` of the rank that the alert names first (stopped, waiting for input, or an "
+        "exception?); keep what it prints. Tell the owner of the job, and start the next run with "
+        "`NCCL_DEBUG=INFO`.",
         "A rank that called another collective, or none (a branch that not all ranks take, an "
         "exception that was swallowed, unequal numbers of batches): cure the program, and start "
         "from the last checkpoint.",

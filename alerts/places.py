@@ -3,7 +3,10 @@
 from typing import NamedTuple
 
 ON = "{{ $labels.instance }}"
-ONE_GPU = f"GPU {{{{ $labels.gpu }}}} of {ON}"
+GPU_NUMBER = "GPU{{ with $labels.gpu }} {{ . }}{{ end }}"
+"""Labels may have been dropped on the way: no blank is left of them."""
+
+ONE_GPU = f"{GPU_NUMBER} of {ON}"
 
 GPU_BOARD = f"/d/dgx-gpu?var-instance={ON}&var-gpu={{{{ $labels.gpu }}}}"
 NODE_BOARD = f"/d/dgx-node?var-instance={ON}"

@@ -4,8 +4,12 @@ from collections.abc import Mapping
 
 from agent.model import Metric
 from alerts.model import Recording
+from alerts.places import GPU_NUMBER, ON
 
-GPU = "GPU {{ $labels.gpu }} ({{ $labels.uuid }}) of {{ $labels.instance }}"
+GPU = f"{GPU_NUMBER}{{{{ with $labels.uuid }}}} ({{{{ . }}}}){{{{ end }}}} of {ON}"
+GPU_ID = '{{ or $labels.uuid $labels.gpu "GPU" }}'
+"""For `nvidia-smi -i`, which without a value would mean all GPUs."""
+
 NODE = "{{ $labels.instance }}"
 SHARE = "{{ $value | humanizePercentage }}"
 WHOLE = 'printf "%.0f"'
@@ -62,7 +66,8 @@ def _value(query: str, form: str) -> str:
 def list_of(metric: Asked, label: str, condition: str, *labels: str, **fixed: str) -> str:
     """A label of every series that meets a condition, such as the links that are down."""
     query = _query(f"{series(metric, labels, fixed)} {condition}", labels)
-    return f'{{{{ range {query} | sortByLabel "{label}" }}}} {{{{ .Labels.{label} }}}}{{{{ end }}}}'
+    one = f'{{{{ or .Labels.{label} "?" }}}}'
+    return f'{{{{ range {query} | sortByLabel "{label}" }}}} {one}{{{{ end }}}}'
 
 
 def for_each(expression: str, labels: tuple[str, ...], text: str) -> str:

@@ -12,7 +12,7 @@ from alerts import places
 from alerts.model import Alert, Recording
 from alerts.parameters import RuleParameters
 from alerts.promql import LOST, NODE, REMEMBERED, events, pick
-from alerts.words import COUNT, GPU, by_label
+from alerts.words import COUNT, GPU, GPU_ID, by_label
 
 NAME = "DgxGpuXid"
 SUMMARY = "XID {{ $labels.xid }}"
@@ -89,7 +89,7 @@ def xid_error(parameters: RuleParameters) -> Iterator[Alert | Recording]:
     ) -> Alert:
         text = (
             f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{names} in the last {window} "
-            f"(limit 0). {XID_ADVICE[action].replace('-i GPU', '-i {{ $labels.uuid }}')}"
+            f"(limit 0). {XID_ADVICE[action].replace('-i GPU', f'-i {GPU_ID}')}"
         )
         expr = f"{pick(happened, xid=codes)} > 0"
         return Alert(

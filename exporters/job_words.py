@@ -1,10 +1,10 @@
 """Jobs in words and as JSON, for `/api/v1/jobs`, the page and the terminal alike."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.diagnosis.advice import ADVICE, SUMMARIES, hang_advice
 from agent.jobs.job import (
     ChangeKind,
     Culprit,
@@ -16,8 +16,8 @@ from agent.jobs.job import (
     Slowdown,
     WatchedJobs,
 )
-from agent.model import BUSY, Pair, Reason, State, ranges
-from exporters.words import pair_name
+from agent.model import BUSY, GpuKey, Pair, Reason, State, ranges
+from exporters.words import duration, pair_name
 
 Document = dict[str, Any]
 
@@ -62,6 +62,7 @@ def job_document(job: Job) -> Document:
         "reference_step_seconds": job.reference,
         "steps_per_second_history": list(job.rates),
         "missed_steps": job.missed,
+        "lost_gpus": [str(gpu.index) for gpu in job.lost],
         "never_waits": job.never_waits.uuid if job.never_waits else None,
         "slower": None if slower is None else _slower_document(slower),
         "hang": None if hang is None else _hang_document(hang),
@@ -111,6 +112,7 @@ def _slower_document(slower: Slowdown) -> Document:
 def _hang_document(hang: Hang) -> Document:
     return {
         "since": instant(hang.since),
+        "seconds": hang.seconds,
         "confirmed_by_nccl": hang.confirmed,
         "kind": hang.kind or None,
         "launched": hang.launched,
@@ -144,12 +146,13 @@ def title(receipt: Receipt, pids: Iterable[int] = ()) -> str:
     """What people call the job: its name where it may be told, else its first process."""
     began, _, pid = receipt.id.rpartition("-")  # where no scheduler names it: when, and its first
     first = next(map(str, pids), pid if began.isdecimal() and pid.isdecimal() else "")
-    return receipt.name or (f"process {first}" if first else f"job {receipt.id}")
+    return receipt.name or (f"job of pid {first}" if first else f"job {receipt.id}")
 
 
 def sentence(job: Job) -> str:
     """How the job gets on: what is worst about it first."""
     parts = [
+        *([_lost_text(job.lost)] if job.lost else ()),
         *([_hang_text(job.hang)] if job.hang else ()),
         *([_slower_text(job.slower)] if job.slower else ()),
     ]
@@ -162,6 +165,11 @@ def sentence(job: Job) -> str:
     return "; ".join(parts)
 
 
+def _lost_text(gpus: Sequence[GpuKey]) -> str:
+    names, several = ranges(gpu.index for gpu in gpus), len(gpus) > 1
+    return f"its GPUs {names} are lost" if several else f"its GPU {names} is lost"
+
+
 def _pace(job: Job) -> str:
     if job.step:
         return f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
@@ -170,7 +178,7 @@ def _pace(job: Job) -> str:
 
 def _hang_text(hang: Hang) -> str:
     """Who waits for whom, as far as NCCL told."""
-    text = f"hung since {clock_time(hang.since)}"
+    text = f"hung for {duration(hang.seconds)}"
     if not hang.culprits:
         return f"{text}: every GPU waits, for whom is not known"
     names = ", ".join(map(culprit_name, hang.culprits))
@@ -189,6 +197,24 @@ def culprit_name(one: Culprit) -> str:
     who = f"rank {one.rank}" if one.rank is not None else "a process"
     gpu, host = f", GPU {one.gpu.index}" if one.gpu else "", f", host {one.host}" * bool(one.host)
     return f"{who} (pid {one.pid}{gpu}{host})"
+
+
+def hang_action(hang: Hang) -> str:
+    """What to do about it: with the process that holds up the others, where it is known."""
+    for one in hang.culprits:
+        if one.pid is not None:
+            elsewhere = f" on {one.host}" if one.host and not one.gpu else ""
+            return hang_advice(f"pid {one.pid}{elsewhere}")
+    return hang_advice()
+
+
+def waited_for(hang: Hang) -> dict[str, str]:
+    """What is said of each GPU of this host whose process the others wait for, by UUID."""
+    return {
+        one.gpu.uuid: f"the others wait for its process, pid {one.pid}"
+        for one in hang.culprits
+        if one.gpu
+    }
 
 
 def _slower_text(slower: Slowdown) -> str:
@@ -265,7 +291,7 @@ def row(job: Job) -> Document:
     whole = job.receipt.gpu_seconds
     lost = sum(part for pair, part in job.receipt.seconds.items() if pair[0] in COSTLY)
     costly = job.slower or job.missed or lost > MUCH * whole
-    level = "wrong" if job.hang else "costly" if costly else "good"
+    level = "wrong" if job.hang or job.lost else "costly" if costly else "good"
     return {
         "id": job.receipt.id,
         "title": title(job.receipt, job.pids),
@@ -279,18 +305,20 @@ def row(job: Job) -> Document:
             if whole and part >= LEAST * whole
         ],
         "seconds": job.receipt.lasted,
+        "watched": round(job.receipt.watched),
         "gpu_seconds": round(whole),
         "lost": round(lost),
     }
 
 
-def ended_row(receipt: Receipt) -> Document:
-    """A job that ended as the page shows it."""
+def ended_row(receipt: Receipt, now: float) -> Document:
+    """A job that ended as the page shows it at `now` (s of the agent's clock)."""
     return {
         "id": receipt.id,
         "title": title(receipt),
         "gpus": ranges(gpu.index for gpu in receipt.gpus),
         "ended": receipt.ended,
+        "ago": None if receipt.ended_at is None else round(now - receipt.ended_at),
         "seconds": receipt.lasted,
         "receipt": receipt_text(receipt),
     }

@@ -33,7 +33,8 @@ REMEDIES: Mapping[FindingKind, Remedy] = {
     ),
     FindingKind.GPUS_MISSING: Remedy(
         "DgxGpuMissing",
-        "Drain the node, see dmesg for XID 79, reboot it; then open a support case.",
+        "Drain the node, see dmesg for XID 79, and reboot it after its jobs have ended or saved a "
+        "checkpoint; then open a support case.",
     ),
     FindingKind.GPUS_UNEXPECTED: Remedy("", "Set `system` in the configuration."),
     FindingKind.RECOVERY_NEEDED: Remedy(

@@ -65,7 +65,7 @@ SOON = 10.0
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind.NO_PROCESS: ("no compute process is on it",),
-    FactKind.AT_REST: ("no activity; its processes are not known",),
+    FactKind.AT_REST: ("no activity; the processes are not known",),
     FactKind.HOLDING: (
         "{processes:process|processes} on it, ",
         "no activity for {quiet_for:.0f} s",
@@ -104,7 +104,7 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.LOADERS_ASLEEP: (
         f"{{loaders:loader process|loader processes}} in uninterruptible sleep {OF_TIME}",
     ),
-    FactKind.PROCESS_ASLEEP: (f"its process is in uninterruptible sleep {OF_TIME}",),
+    FactKind.PROCESS_ASLEEP: (f"the process is in uninterruptible sleep {OF_TIME}",),
     FactKind.LOADERS_RUNNING: (
         f"{{loaders:loader process|loader processes}} running {OF_TIME}: too few, or too slow",
     ),
@@ -117,8 +117,8 @@ FACTS: Mapping[FactKind, Parts] = {
         "{asleep:.0f} % of the time, and both while the GPU rests",
     ),
     FactKind.COMPILING: (
-        "its processes use {cores:.1f} cores, and the GPU does nothing yet: they compile or build "
-        "its work",
+        "the processes use {cores:.1f} cores, and the GPU does nothing yet: they compile or build "
+        "work for it",
     ),
     FactKind.PORT_RECEIVES: (f"{{0}} receives {OF_TRAFFIC}",),
     FactKind.NETWORK_MOUNTED: ("local disks are quiet, {names} is mounted",),
@@ -133,12 +133,8 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.WITHOUT_PROCESS: (
         "active {activity:.0f} % of the time without a listed compute process",
     ),
-    FactKind.HUNG_SPINNING: (
-        "its kernels have only waited for other GPUs of the job for {time:.0f} s",
-    ),
-    FactKind.HUNG_AT_REST: (
-        "no activity for {time:.0f} s while the other GPUs of the job wait for it",
-    ),
+    FactKind.HUNG_SPINNING: ("kernels have only waited for other GPUs of the job",),
+    FactKind.HUNG_AT_REST: ("no activity, and every GPU of the job waits",),
     FactKind.PREPARES_ITSELF: (
         "the launching process uses {cores:.2f} cores while the GPU rests {rest:.0f} % of the time",
     ),
@@ -152,25 +148,25 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.CLOCKS_SET: (
         "application or locked clocks keep the SM clock at {sm_clock:.0f} % of its highest",
     ),
-    FactKind.COMMANDS_RUNNING: ("short-lived commands of its processes use {cores:.1f} cores",),
+    FactKind.COMMANDS_RUNNING: ("short-lived commands of the processes use {cores:.1f} cores",),
     FactKind.PAGEABLE_COPIES: (
         "PCIe moves {traffic:.1f} GB/s at the rate of pageable copies, which one thread makes",
     ),
-    FactKind.THREADS_QUEUED: (f"its threads wait for a core {OF_TIME}",),
-    FactKind.QUOTA: (f"the CPU quota of its cgroup holds it up {OF_TIME}",),
-    FactKind.JOB_IO_PRESSURE: (f"tasks of its cgroup wait for I/O {OF_TIME}",),
-    FactKind.JOB_CPU_PRESSURE: (f"tasks of its cgroup wait for a core {OF_TIME}",),
-    FactKind.JOB_MEMORY_PRESSURE: (f"tasks of its cgroup wait for memory {OF_TIME}",),
-    FactKind.JOB_WRITES: ("its cgroup moves {rate:.2f} GB/s to or from disk",),
+    FactKind.THREADS_QUEUED: (f"the threads wait for a core {OF_TIME}",),
+    FactKind.QUOTA: (f"the CPU quota of the cgroup holds the job up {OF_TIME}",),
+    FactKind.JOB_IO_PRESSURE: (f"tasks of the job's cgroup wait for I/O {OF_TIME}",),
+    FactKind.JOB_CPU_PRESSURE: (f"tasks of the job's cgroup wait for a core {OF_TIME}",),
+    FactKind.JOB_MEMORY_PRESSURE: (f"tasks of the job's cgroup wait for memory {OF_TIME}",),
+    FactKind.JOB_WRITES: ("the job's cgroup moves {rate:.2f} GB/s to or from disk",),
     FactKind.JOB_RECEIVES: (
-        "{rate:.2f} GB/s arrive over the network while its loaders mostly sleep",
+        "{rate:.2f} GB/s arrive over the network while the loaders mostly sleep",
     ),
     FactKind.TWO_POWER_LEVELS: (
         f"power falls from {{lower_limit:.0f}} to {{lower:.0f}} W for {OF_TIME}",
     ),
     FactKind.QUIET: ("no activity; counted as held after {held_after:.0f} s",),
     FactKind.UNEXPLAINED: ("active {activity:.0f} % of the time; cause unknown",),
-    FactKind.PROCESSES_HIDDEN: ("its processes cannot be seen", " ({0})"),
+    FactKind.PROCESSES_HIDDEN: ("the processes cannot be seen", " ({0})"),
     FactKind.WITHOUT_GPM: ("judged without GPM: utilization counts copies and spinning too",),
 }
 

@@ -40,7 +40,9 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
         yield from prose(f"limits: {'; '.join(_origins(busy))}", width, hanging="  ")
     unread = [pair for pair in pairs if pair not in busy and any(map(_unknown, pair.values()))]
     quiet = [pair for pair in pairs if pair not in busy and pair not in unread]
-    at_rest = f"at rest (below {100 * QUIET:.0f} % of the limit)"
+    unlimited = any(way["limit"] is None for pair in quiet for way in pair.values())
+    or_less = f", or {QUIET_BYTES / 1e6:.0f} MB/s where none is known" * unlimited
+    at_rest = f"at rest (below {100 * QUIET:.0f} % of the limit{or_less})"
     for words, which in ((at_rest, quiet), ("traffic not read", unread)):
         if which:
             yield from prose(f"{words}: {_named(which)}", width, hanging="  ")
@@ -79,8 +81,10 @@ def _fullness(pair: dict[bool, Document]) -> tuple[bool, float, float]:
 
 def _row(pair: dict[bool, Document]) -> tuple[str, ...]:
     either = next(iter(pair.values()))
-    full = [way for way in pair.values() if way["saturated"]]
-    mark = "" if not full else "busy" if all(way["limit"] is None for way in full) else "full"
+    full = {inward: way for inward, way in pair.items() if way["saturated"]}
+    mark = "" if not full else "busy" if all(w["limit"] is None for w in full.values()) else "full"
+    if mark and len(full) < len(pair):
+        mark += " in" if True in full else " out"
     ways = (cell for inward in (True, False) for cell in _cells(pair.get(inward)))
     return (either["path"], either["device"], *ways, mark)
 
@@ -88,8 +92,13 @@ def _row(pair: dict[bool, Document]) -> tuple[str, ...]:
 def _cells(way: Document | None) -> tuple[str, str, str]:
     if way is None:
         return UNKNOWN, UNKNOWN, UNKNOWN
-    moved, limit = (number(way[key], 1e9, 2) for key in ("bytes_per_second", "limit"))
+    moved, limit = (_gigabytes(way[key]) for key in ("bytes_per_second", "limit"))
     return moved, limit, share(way["ratio"])
+
+
+def _gigabytes(value: float | None) -> str:
+    """With the digits that count."""
+    return number(value, 1e9, 2 if value is None or value < 1e11 else 1)
 
 
 def _named(pairs: Iterable[dict[bool, Document]]) -> str:

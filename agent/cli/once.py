@@ -20,6 +20,7 @@ from agent.errors import printable
 from agent.model import Reason, ranges
 from agent.series import SampleStore
 from agent.sources import cpu, nvlink, pressure, system
+from exporters.job_words import COSTLY
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.page_state import PageState
@@ -63,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         lead = {name: frame[name] for name in ("level", "headline", "action")}
         print(json.dumps(lead | document(replace(last, findings=wrong), last.at), indent=2))
         return 0
-    print(printable("\n".join(page(frame, SampleStore.of(last), terminal_width()))))
+    print(printable("\n".join(page(frame, view.samples, terminal_width()))))
     return 0
 
 
@@ -80,8 +81,10 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
     yield from prose(f"{frame['headline']}.", width, indent="")
     if frame["action"]:
         yield from prose(f"Do: {frame['action']}", width, indent="")
+    told = frame["headline"].lower()
     for finding in frame["findings"]:
-        yield from prose(finding["sentence"], width, hanging="  ")
+        if finding["sentence"].lower() not in told:
+            yield from prose(finding["sentence"], width, hanging="  ")
     if not frame["findings"]:
         yield "All expected hardware is present and at full speed."
 
@@ -152,10 +155,6 @@ def _state(gpu: Document) -> str:
     return _pair(gpu["state"], gpu["cause"])
 
 
-def _hottest(gpu: Document, _: SampleStore) -> str:
-    return number(_meters(gpu)["temperature"]["limit"])
-
-
 COLUMNS: tuple[tuple[str, Cell], ...] = (
     ("gpu", lambda gpu, _: gpu["gpu"]),
     ("state", lambda gpu, _: _state(gpu)),
@@ -163,7 +162,7 @@ COLUMNS: tuple[tuple[str, Cell], ...] = (
     ("SM", lambda gpu, _: share(_meters(gpu)["sm"]["value"])),
     ("mem GiB", _of("memory", GIB)),
     ("power W", _of("power")),
-    ("temp C", lambda gpu, _: number(_meters(gpu)["temperature"]["value"])),
+    ("temp C", _of("temperature")),
     ("links", _links),
 )
 
@@ -178,7 +177,6 @@ def _who(gpu: Document, _: SampleStore) -> str:
 
 MORE: tuple[tuple[str, Cell], ...] = (
     ("SM MHz", _of("clock", MHZ)),
-    ("limit C", _hottest),
     ("process", _who),
 )
 
@@ -215,26 +213,33 @@ def why(found: Iterable[Document], told: str, width: int) -> Iterator[str]:
         seconds = min(gpu["seconds"] for gpu in alike)
         stood = f" for {duration(seconds)}" if seconds >= LONG else ""
         reason = first["sentence"].removeprefix(first["summary"])
-        example = f" (GPU {first['gpu']})" * several
+        differ = len({gpu["sentence"] for gpu in alike}) > 1
+        example = f", for example GPU {first['gpu']}" * differ
         advice = f" {first['advice']}" * (first["advice"] != told)
-        words = f"GPU{'s' * several} {names} {first['summary']}{stood}{reason}{example}.{advice}"
+        words = f"GPU{'s' * several} {names} {first['summary']}{stood}{example}{reason}.{advice}"
         yield from prose(words, width)
+        for gpu in alike:
+            if gpu["note"]:
+                yield from prose(f"GPU {gpu['gpu']}: {gpu['note']}", width)
 
 
 def jobs(found: Iterable[Document], width: int) -> list[str]:
     """A row for each running job."""
-    header = ("job", "GPUs", "runs", "lost GPU-h", "progress")
+    header = ("job", "GPUs", "seen for", "lost of GPU-h", "progress")
     rows = [
-        [
-            job["title"],
-            job["gpus"],
-            duration(job["seconds"]),
-            of(job["lost"], job["gpu_seconds"], HOUR, 2) if job["gpu_seconds"] > TOLD else UNKNOWN,
-            job["sentence"],
-        ]
+        [job["title"], job["gpus"], duration(job["watched"]), _lost(job, width), job["sentence"]]
         for job in found
     ]
     return table(header, rows, width=width)
+
+
+def _lost(job: Document, width: int) -> str:
+    """`0.12 of 0.16`, and to what most of it where there is room."""
+    if job["gpu_seconds"] <= TOLD:
+        return UNKNOWN
+    worst = next((_pair(*pair) for *pair, _ in job["shares"] if pair[0] in COSTLY), "")
+    hours = (number(job[part], HOUR, 2) for part in ("lost", "gpu_seconds"))
+    return " of ".join(hours) + f", {worst}" * bool(worst and width >= WIDE)
 
 
 def _verdict(gpu: Document) -> tuple[str, str]:
@@ -243,9 +248,10 @@ def _verdict(gpu: Document) -> tuple[str, str]:
 
 def host(samples: SampleStore) -> str:
     """What the host's CPUs do, in one sentence."""
-    stalls = ", ".join(
-        f"{resource} {number(samples.value(pressure.PRESSURE, resource, 'some'))} s"
-        for resource in ("cpu", "io", "memory")
-    )
+    rates = {
+        resource: samples.rate(pressure.PRESSURE, resource, "some", seconds=LONG)
+        for resource in pressure.KINDS
+    }
+    stalls = ", ".join(f"{name} {share(min(r, 1.0))}" for name, r in rates.items() if r is not None)
     busy = share(samples.value(cpu.BUSY))
-    return f"CPUs busy {busy}; time since boot that some task waited: {stalls}"
+    return f"CPUs busy {busy}" + f"; some task waited: {stalls}" * bool(stalls)

@@ -11,6 +11,7 @@ import tty
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from agent.cli import once
@@ -125,7 +126,7 @@ async def _show(view: View, page_state: PageState, choice: ViewChoice, screen: "
         known = await asyncio.to_thread(findings_document, view)
     page_state.take(snapshot, known)
     frame = whole(page_state.machine(), page_state.tick())
-    screen.draw(frame, choice, SampleStore.of(snapshot))
+    screen.draw(frame, choice, view.samples)
 
 
 class Screen:
@@ -176,7 +177,9 @@ class Screen:
 def text(frame: Document, choice: ViewChoice, samples: SampleStore, width: int) -> Iterator[str]:
     """The lines of one frame: the machine, the verdict, what was chosen, the keys."""
     host = frame["machine"]["host"]
-    yield f"{host}  {once.machine(samples)}"[:width]
+    told = datetime.fromtimestamp(frame["timestamp"], UTC).astimezone().strftime("%H:%M:%S")
+    first = f"{host}  {once.machine(samples)}"[: width - len(told) - 2]
+    yield f"{first}{told:>{width - len(first)}}"
     yield from once.verdict(frame, width)
     yield ""
     if choice.shown == "h":
@@ -204,6 +207,7 @@ def _one(frame: Document, index: str, samples: SampleStore, width: int) -> Itera
     (gpu,) = found
     yield ""
     yield from prose(f"{gpu['sentence']}. {gpu['advice']}", width)
+    yield from prose(gpu["note"], width)
     for one in gpu["processes"]:
         held = "" if one["bytes"] is None else f", {one['bytes'] / once.GIB:.1f} GiB"
         held += "" if one["share"] is None else f", {one['share']:.0%} of the time"

@@ -28,11 +28,19 @@ SUMMARIES: dict[Pair, str] = {
     (State.BUSY, Cause.NONE): "busy",
 }
 
+
+def hang_advice(who: str = "each rank") -> str:
+    """Whom to look at in a job that hangs, before its end destroys what shows why."""
+    return (
+        f"Look at {who} first with py-spy dump (stopped, waiting for input, or an exception?), "
+        "before the job is ended; start the next run with NCCL_DEBUG=INFO."
+    )
+
+
 ADVICE: dict[Pair, str] = {
     (State.HELD, Cause.NONE): "Ask its owner whether the process is still needed: it holds memory "
     "and does no work.",
-    (State.HUNG, Cause.NONE): "Look at the ranks with py-spy dump and NCCL_DEBUG=INFO: one that "
-    "launched less, stopped or waits for input holds up all others.",
+    (State.HUNG, Cause.NONE): hang_advice(),
     (State.THROTTLED, Cause.THERMAL): "Look after the cooling: fans, inlet temperature, dust, "
     "neighbours in the rack.",
     (State.THROTTLED, Cause.POWER): "Look at the power supplies and at the power limit "

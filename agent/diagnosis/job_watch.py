@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from msgspec import Meta
@@ -228,7 +228,7 @@ class JobWatch:
             return
         price = self.configuration.current[CostConfig].gpu_hour
         receipt = record.receipt(snapshot.at, price, ended=snapshot.wall)
-        self._ended.appendleft(receipt)
+        self._ended.appendleft(replace(receipt, ended_at=snapshot.at))
         log.info(LogEvent("job_ended", **summary(receipt)))
 
     # How they get on
@@ -249,9 +249,10 @@ class JobWatch:
                 still |= uuids
             if stands.elsewhere:
                 elsewhere |= uuids
-            since = self._hung_since(record, stands, snapshot)
-            if since is not None:
-                self._hangs[record.id] = _hang(stands, since)
+            seconds = self._hung_for(record, stands, snapshot)
+            if seconds is not None:
+                since = record.wall_at(snapshot.at - seconds)
+                self._hangs[record.id] = _hang(stands, since, seconds)
         self.job_status.together = tuple(frozenset(r.group.gpus) for r in self._records)
         self.job_status.nccl_stalled = frozenset(still)
         self.job_status.waits_on_remote = frozenset(elsewhere)
@@ -271,11 +272,9 @@ class JobWatch:
         waits = min((one.history.seen.waits_for for one in known), default=0.0)
         return waits >= SUSPECT or record.missed >= MISSED
 
-    def _hung_since(
-        self, record: JobRecord, stands: Standstill, snapshot: Snapshot
-    ) -> float | None:
-        """Wall time since when the last of its GPUs has waited: where they are called hung, and
-        before that where NCCL says that nothing is launched any more."""
+    def _hung_for(self, record: JobRecord, stands: Standstill, snapshot: Snapshot) -> float | None:
+        """Seconds for which all of its GPUs have waited: where they are called hung, and before
+        that where NCCL says that nothing is launched any more."""
         gpus = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
         waits = min((self.accounts[g.uuid].history.seen.waits_for for g in gpus), default=0.0)
         verdicts = [snapshot.verdicts.get(gpu) for gpu in gpus]
@@ -284,13 +283,14 @@ class JobWatch:
         counts_stand = stuck and waits >= STILL_AFTER
         if len(record.group.gpus) < 2 or not waits or not (called or counts_stand):
             return None
-        return record.wall_at(snapshot.at - waits)
+        return waits
 
     def _job(self, record: JobRecord, snapshot: Snapshot, price: float) -> Job:
         pulses = [self.pulses.pulses.get(gpu.uuid) for gpu in record.group.gpus]
         unheard = self.exchange.latest.unheard.get(record.id)
+        receipt, lost = record.receipt(snapshot.at, price), self.inventory().lost
         return Job(
-            receipt=record.receipt(snapshot.at, price),
+            receipt=receipt,
             tie=record.group.tie,
             pids=tuple(sorted(record.group.pids)),
             step=record.step,
@@ -303,6 +303,7 @@ class JobWatch:
             hang=self._hangs.get(record.id),
             unheard=unheard.detail if unheard else "",
             rates=tuple(record.speed.rates),
+            lost=tuple(gpu for gpu in receipt.gpus if gpu.uuid in lost),
         )
 
 
@@ -334,12 +335,12 @@ def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
     return REASONS[max(reasons, key=reasons.count)][0] if reasons else Reason.NOT_ENOUGH
 
 
-def _hang(stands: Standstill, since: float) -> Hang:
-    behind = stands.behind
+def _hang(stands: Standstill, since: float, seconds: float) -> Hang:
+    behind, who = stands.behind, stands.culprits
     if behind is None:
-        return Hang(since, stands.culprits, confirmed=stands.still is True)
+        return Hang(since, who, confirmed=stands.still is True, seconds=seconds)
     counts = behind.launched, behind.others_launched
-    return Hang(since, stands.culprits, behind.kind, *counts, confirmed=True)
+    return Hang(since, who, behind.kind, *counts, confirmed=True, seconds=seconds)
 
 
 def summary(receipt: Receipt) -> dict[str, str | float | None]:

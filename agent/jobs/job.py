@@ -62,7 +62,8 @@ class Culprit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A job of which every GPU waits. `since` is when the last of them began to.
+    """A job of which every GPU waits. `since` is when the last of them began to, `seconds` of the
+    agent's clock ago.
 
     `launched` and `others_launched` are collectives of `kind`, where NCCL told them.
     """
@@ -73,6 +74,7 @@ class Hang:
     launched: int | None = None
     others_launched: int | None = None
     confirmed: bool = False  # NCCL's counts stand still
+    seconds: float = 0.0
 
 
 class Saving(NamedTuple):
@@ -94,7 +96,8 @@ class Receipt:
     GPU-seconds by state and cause, `unobserved` what nothing is known of. `steps` are counted
     from when the rhythm was first seen; rates are steps a second, None without a rhythm. `cost` in
     the currency of `cost.gpu_hour`, None without one. `lasted` is since its newest process came,
-    `watched` as long as the agent has followed it, both in seconds of the agent's clock.
+    `watched` as long as the agent has followed it, both in seconds of the agent's clock, of which
+    `ended_at` is the moment of its end.
     """
 
     id: str
@@ -113,6 +116,7 @@ class Receipt:
     joules: float | None
     cost: float | None
     savings: tuple[Saving, ...]
+    ended_at: float | None = None
 
     @property
     def gpu_seconds(self) -> float:
@@ -127,6 +131,7 @@ class Job:
     `step` in seconds with `confidence` 0-1, or `why_not`. `missed` are steps in a row that are
     missing on every GPU. `never_waits` is the GPU that the others wait for. `unheard` is why NCCL
     does not tell of it, a sentence. `rates` are steps a second each ten seconds, oldest first.
+    `lost` are those of its GPUs that no longer answer.
     """
 
     receipt: Receipt
@@ -142,6 +147,7 @@ class Job:
     hang: Hang | None = None
     unheard: str = ""
     rates: tuple[float | None, ...] = ()
+    lost: tuple[GpuKey, ...] = ()
 
 
 class WatchedJobs(NamedTuple):

@@ -287,7 +287,7 @@ PARTS: dict[str, tuple[ScenarioPart, ...]] = {
         "starved-network": ScenarioLoad(
             (_in_bursts(0.245),),
             STUCK,
-            HostLoad(disk=0.001, network=0.96, io_pressure=0.02, mounted=True),
+            HostLoad(disk=0.001, network=0.96, io_pressure=0.85, mounted=True),
         ),
         "starved-pcie": ScenarioLoad((GpuWork(((1.0, COPYING),), memory=0.2), IDLE), SPINNING),
         "starved-cpu": ScenarioLoad(

@@ -27,21 +27,23 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
                 "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],
      "links": [[up, transmit, receive]],
+     "notes": {uuid: what else is said of this GPU},
      "jobs":  [{"id", "title", "gpus", "level", "sentence", "gpu_seconds", "lost", "rates": [steps a
-                second each 10 s, oldest first], "shares": [[state, cause, share]], "seconds"}],
-     "ended": [{"id", "title", "gpus", "ended", "seconds", "receipt"}], the newest first}
+                second each 10 s, oldest first], "shares": [[state, cause, share]], "seconds",
+                "watched"}],
+     "ended": [{"id", "title", "gpus", "ended", "ago", "seconds", "receipt"}], the newest first}
 
 The lists of a tick have the order and length of those of the machine with the same `edition`:
 `whole` puts the two together, and so does the page. `seconds` is how long the verdict has stood, or
 the GPU has been lost; `settling` says that it changed a moment ago and means tell of before,
-`state` is null while nothing can be judged. Ratios are 0-1 of the limit (above 1 is told as it
-is); without a limit `ratio` is null and the bytes stand alone, and a disk is `saturated` while it
-has a request in flight nearly all of the time. NVLink is judged by what is on the
-wire. `links` have ratios where the driver counts link by link, read once a minute: colour an edge
-by its ends' totals (`paths`, device gpuN) until then. `remote.kind` is gpu, switch, npu or
-unknown; `up` is null where the link does not tell. `action` is the first
-thing to do, or empty. `level` is good, costly (work is lost), wrong
-(something is broken) or unknown. A finding's `text` is its sentence without the name of its GPU,
+`state` is null while nothing can be judged. Power is the mean of the last 10 s. Ratios are 0-1 of
+the limit (above 1 is told as it is); without a limit `ratio` is null and the bytes stand alone, and
+a disk is `saturated` while it has a request in flight nearly all of the time. NVLink is judged by
+what is on the wire. `links` have ratios where the driver counts link by link, read once a minute:
+colour an edge by its ends' totals (`paths`, device gpuN) until then. `remote.kind` is gpu, switch,
+npu or unknown; `up` is null where the link does not tell. `action` is the first thing to do, or
+empty. `level` is good, costly (work is lost), wrong (something is broken, or a job hangs) or
+unknown. A finding's `text` is its sentence without the name of its GPU,
 its `figures` are numbers by name: {"value", "limit": what was expected, "unit"}.
 
     history:
@@ -71,7 +73,12 @@ Document = dict[str, Any]
 def whole(machine: Document, tick: Document) -> Document:
     """Machine and tick of one edition put together, as a reader wants them."""
     gpus = [
-        {**static, **dynamic, "meters": _meters(static["meters"], dynamic["values"])}
+        {
+            **static,
+            **dynamic,
+            "meters": _meters(static["meters"], dynamic["values"]),
+            "note": tick["notes"].get(static["uuid"], ""),
+        }
         for static, dynamic in zip(machine["gpus"], tick["gpus"], strict=True)
     ]
     paths = [

@@ -111,6 +111,8 @@ def _level(facts: HeadlineFacts) -> str:
     pairs = {gpu.pair for gpu in facts.gpus if gpu.pair}
     if not pairs:
         return UNKNOWN
+    if any(state is State.HUNG for state, _ in pairs):
+        return WRONG  # critical, as its alert is: the job does not go on by itself
     waits = any(state is State.COMMUNICATING for state, _ in pairs)
     full = any(f.saturated and f.path_direction.key.path != "hbm" for f in facts.full)
     return COSTLY if any(map(costs, pairs)) or (waits and full) else GOOD

@@ -12,8 +12,8 @@ from agent.diagnosis.accounting import LONGEST
 from agent.limits.paths import PathAccount
 from agent.limits.resolution import Limits
 from agent.model import PAIRS, Pair, Snapshot
-from agent.sources import activity, memory, power, temperature
 from exporters.live.events import RecentEvents
+from exporters.live.tiles import METERS
 from exporters.live.view import View
 from exporters.words import pair_name
 
@@ -59,7 +59,8 @@ SERIES = (
     HistorySeries("power", "watts", 0.1, *TWO_BYTES),
     HistorySeries("temperature", "celsius", 1.0, *BYTE),
 )
-METRICS = (activity.ACTIVITY, memory.USED, power.POWER, temperature.TEMPERATURE)
+NAMED = {meter.name: meter for meter in METERS}
+SOURCES = tuple(NAMED[series.name] for series in SERIES)
 """What the series of a GPU are made of, one each."""
 
 SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
@@ -173,8 +174,8 @@ class History:
             gpu = there[uuid]
             verdict, labels = snapshot.verdicts.get(gpu), gpu.labels
             codes = [
-                series.code(samples.value(metric, *labels))
-                for series, metric in zip(SERIES, METRICS, strict=True)
+                series.code(samples.mean(meter.metric, *labels, seconds=meter.seconds))
+                for series, meter in zip(SERIES, SOURCES, strict=True)
             ]
             if verdict is None:
                 kept.put(slots, 0, codes)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from agent.jobs.job import WatchedJobs
+from agent.jobs.job import Hang, WatchedJobs
 from agent.model import GpuKey, Pair, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import system, temperature
-from exporters.job_words import culprit_name, ended_row, row
+from exporters.job_words import culprit_name, ended_row, row, waited_for
 from exporters.live import headline, tiles
 from exporters.live.events import Event
 from exporters.live.findings_document import FindingsDocument
@@ -118,7 +118,8 @@ class PageState:
         """This tick, as `frame` tells."""
         samples, snapshot = self._view.samples, self._snapshot
         inventory = self._view.diagnosis.inventory()
-        processes = tiles.processes(samples)
+        processes, jobs = tiles.processes(samples), self._view.jobs()
+        hangs = {gpu.uuid: j.hang for j in jobs.running if j.hang for gpu in j.receipt.gpus}
         gpus = [
             tiles.dynamic(
                 one.key,
@@ -126,12 +127,12 @@ class PageState:
                 samples,
                 lost_at=inventory.lost.get(one.uuid),
                 processes=processes.get(one.uuid, ()),
+                hang=hangs.get(one.uuid),
             )
             for one in inventory.gpus
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)
-        jobs = self._view.jobs()
-        facts = self._facts(paths, jobs)
+        facts = self._facts(paths, jobs, hangs)
         level, sentence = headline.headline(facts)
         return {
             "tick": snapshot.tick,
@@ -146,18 +147,21 @@ class PageState:
             "gpus": gpus,
             "paths": paths,
             "links": self._links.dynamic(samples),
+            "notes": {u: t for hang in hangs.values() for u, t in waited_for(hang).items()},
             "jobs": [row(job) for job in jobs.running],
-            "ended": [ended_row(receipt) for receipt in jobs.ended[:MOST_ENDED]],
+            "ended": [ended_row(one, snapshot.at) for one in jobs.ended[:MOST_ENDED]],
         }
 
-    def _facts(self, paths: Sequence[PathValues], jobs: WatchedJobs) -> headline.HeadlineFacts:
+    def _facts(
+        self, paths: Sequence[PathValues], jobs: WatchedJobs, hangs: Mapping[str, Hang]
+    ) -> headline.HeadlineFacts:
         inventory, snapshot = self._view.diagnosis.inventory(), self._snapshot
         return headline.HeadlineFacts(
             ticked=snapshot.tick > 0,
             why_not=inventory.why_not,
             driver_known=inventory.most > 0,
             silence=silence(snapshot),
-            gpus=[self._gpu(one.key, inventory.lost) for one in inventory.gpus],
+            gpus=[self._gpu(g.key, inventory.lost, hangs.get(g.uuid)) for g in inventory.gpus],
             full=[
                 headline.PathFullness(path_direction, ratio, saturated)
                 for path_direction, (ratio, _, saturated) in zip(
@@ -172,7 +176,9 @@ class PageState:
             ],
         )
 
-    def _gpu(self, gpu: GpuKey, lost: Mapping[str, float]) -> headline.GpuSummary:
+    def _gpu(
+        self, gpu: GpuKey, lost: Mapping[str, float], hang: Hang | None
+    ) -> headline.GpuSummary:
         """What the headline tells of a GPU: while it settles, what it did before."""
         now = self._snapshot.at
         verdict = self._snapshot.verdicts.get(gpu)
@@ -188,7 +194,7 @@ class PageState:
         if not headline.costs(pair):
             beside = _costly(verdict, BESIDE_UNTIL if gpu in self._beside else BESIDE_FROM)
         (self._beside.add if beside else self._beside.discard)(gpu)
-        lasted = now - verdict.since
+        lasted = hang.seconds if hang and pair[0] is State.HUNG else now - verdict.since
         return headline.GpuSummary(gpu.index, pair, lasted, share=share, beside=beside)
 
 

@@ -3,29 +3,37 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from agent.model import GpuKey, Metric, Snapshot, Verdict
+from agent.jobs.job import Hang
+from agent.model import GpuKey, Metric, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, power, process, temperature, workload
+from exporters.job_words import hang_action
 from exporters.words import shares_document, verdict_document
 
 Document = dict[str, Any]
 
 
 class MeterModel(NamedTuple):
-    """A figure of a GPU; `labels` are those beyond the GPU's, `digits` what a browser needs."""
+    """A figure of a GPU; `labels` are those beyond the GPU's, `digits` what a browser needs,
+    `seconds` those of which it is the mean: one sample of what swings with each step tells little.
+    """
 
     name: str
     unit: str
     digits: int
     metric: Metric
     labels: tuple[str, ...] = ()
+    seconds: float = 0.0
 
+
+SETTLED = 10.0
+"""Seconds: shares are those of so many, and no mean on a tile looks back farther."""
 
 METERS = (
     MeterModel("activity", "ratio", 3, activity.ACTIVITY),
     MeterModel("sm", "ratio", 3, activity.SM_ACTIVE),
     MeterModel("memory", "bytes", 0, memory.USED),
-    MeterModel("power", "watts", 1, power.POWER),
+    MeterModel("power", "watts", 1, power.POWER, seconds=SETTLED),
     MeterModel("temperature", "celsius", 0, temperature.TEMPERATURE),
     MeterModel("clock", "hertz", 0, clocks.CLOCK, ("sm",)),
 )
@@ -36,9 +44,6 @@ LIMITS: dict[str, tuple[Metric, tuple[tuple[str, ...], ...]]] = {
     "clock": (clocks.CLOCK_LIMIT, (("sm",),)),
 }
 """The limit of a meter: the first of these labels that answers. A ratio ends at 1."""
-
-SETTLED = 10.0
-"""Seconds: shares are those of so many, and no mean on a tile looks back farther."""
 
 UNSETTLED = 0.2
 """Share of those seconds that went elsewhere from which a new state settles."""
@@ -59,8 +64,9 @@ UNKNOWN: Document = {
 UNJUDGED = "activity not known"
 LOST, SILENT = "lost", "it no longer answers"
 LOST_ADVICE = (
-    "Drain the node, read the XID of the GPU in the kernel's log (dmesg), and reboot. If it is "
-    "lost again, open a support case with the output of nvidia-bug-report.sh."
+    "Drain the node, read the XID of the GPU in the kernel's log (dmesg), and reboot after its "
+    "jobs have ended or saved a checkpoint. If it is lost again, open a support case with the "
+    "output of nvidia-bug-report.sh."
 )
 
 
@@ -88,13 +94,17 @@ def dynamic(
     *,
     lost_at: float | None,
     processes: Sequence[Document],
+    hang: Hang | None = None,
 ) -> Document:
-    """What one GPU does at this tick, and who is on it; or since when it is lost."""
+    """What one GPU does at this tick, and who is on it; or since when it is lost. `hang` is that of
+    its job."""
     values = [_value(meter, gpu, samples) for meter in METERS]
     verdict = snapshot.verdicts.get(gpu)
     document = judged(gpu, snapshot, lost=lost_at is not None)
     if lost_at is not None:
         document["seconds"] = round(snapshot.at - lost_at)
+    elif hang and document["state"] == State.HUNG:
+        document |= {"seconds": round(hang.seconds), "advice": hang_action(hang)}
     document["processes"] = [] if lost_at is not None else processes
     settling = lost_at is None and verdict is not None and settles(verdict, snapshot.at)
     return {**document, "lost": lost_at is not None, "settling": settling, "values": values}
@@ -132,7 +142,7 @@ def settles(verdict: Verdict, now: float) -> bool:
 
 
 def _value(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None:
-    value = samples.value(meter.metric, *gpu.labels, *meter.labels)
+    value = samples.mean(meter.metric, *gpu.labels, *meter.labels, seconds=meter.seconds)
     return None if value is None else round(value, meter.digits or None)
 
 

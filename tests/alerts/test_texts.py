@@ -1,12 +1,13 @@
 """The texts that people read, as promtool renders them: what, where, how much, of what."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.alerts.test_rules import cases
-from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET, Case, group
+from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET, Case, Series, group
 from tests.support.alert_replay import rules_of, run_promtool
 
 pytestmark = pytest.mark.timeout(600)
@@ -19,18 +20,24 @@ LIMIT = re.compile(r"\(limit|, limit|its limit is|\d+[A-Za-z/]* of \d+")
 FIRING = [case for case in cases(SYSTEMS[0]) if case.fires]
 
 
-def rendered(folder: Path) -> dict[str, list[str]]:
-    """Descriptions by case: promtool shows them for an alert that a test did not expect."""
+def rendered(
+    folder: Path, cases: Iterable[Case], which: str = "description"
+) -> dict[str, list[str]]:
+    """Texts by case: promtool shows them for an alert that a test did not expect."""
     found: dict[str, list[str]] = {}
-    for alert, every in sorted({(case.alert, case.every) for case in FIRING}):
+    alike: dict[tuple[str, int], list[Case]] = {}
+    for case in cases:
+        alike.setdefault((case.alert, case.every), []).append(case)
+    for (alert, every), same in sorted(alike.items()):
         (folder / "rules.yaml").write_text(rules_of({alert}, texts=True))
-        alike = [case for case in FIRING if (case.alert, case.every) == (alert, every)]
-        tests = [group(case._replace(fires=())) for case in alike]
-        found |= _rendered(folder, tests, max(every, SCRAPE))
+        tests = [group(case._replace(fires=())) for case in same]
+        found |= _rendered(folder, tests, max(every, SCRAPE), rf"\b(?:{which})={QUOTED}")
     return found
 
 
-def _rendered(folder: Path, tests: list[dict[str, object]], evaluated: int) -> dict[str, list[str]]:
+def _rendered(
+    folder: Path, tests: list[dict[str, object]], evaluated: int, text: str
+) -> dict[str, list[str]]:
     content = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": f"{evaluated}s",
@@ -41,13 +48,13 @@ def _rendered(folder: Path, tests: list[dict[str, object]], evaluated: int) -> d
     for line in run_promtool(folder, content).splitlines():
         if named := re.match(r"\s*name: (.*),$", line):
             title = named[1]
-        found.setdefault(title, []).extend(re.findall(rf"description={QUOTED}", line))
+        found.setdefault(title, []).extend(re.findall(text, line))
     return {title: texts for title, texts in found.items() if texts}
 
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    return rendered(tmp_path_factory.mktemp("texts"))
+    return rendered(tmp_path_factory.mktemp("texts"), FIRING)
 
 
 @pytest.mark.promtool
@@ -64,6 +71,32 @@ def test_says_where_and_how_much(case: Case, texts: dict[str, list[str]]) -> Non
         if case.alert != "DgxWatchdog":
             assert re.search(r"\d", text.replace(TARGET["instance"], "")), text
             assert LIMIT.search(text), text
+
+
+OF_GPU = ("gpu", "uuid")
+BY_KIND = {
+    (case.alert, *sorted(pair for pair in case.fires[0].items() if pair[0] not in OF_GPU)): case
+    for case in sorted(FIRING, key=lambda case: -max(map(len, case.series.values())))
+}
+"""The shortest case of each rule that fires."""
+
+
+def without(case: Case, *labels: str) -> Case:
+    """The same as if these labels had been dropped on the way; of what is alike then, the first."""
+    named = re.compile(rf', (?:{"|".join(labels)})="[^"]*"')
+    series: Series = {}
+    for name, points in case.series.items():
+        series.setdefault(named.sub("", name), points)
+    return case._replace(series=series)
+
+
+@pytest.mark.promtool
+def test_says_it_where_labels_were_dropped(tmp_path: Path) -> None:
+    cases = [without(case, *OF_GPU) for case in BY_KIND.values()]
+    found = rendered(tmp_path, cases, "summary|description")
+    assert len(found) > 60
+    for text in (text for texts in found.values() for text in texts):
+        assert not re.search(r"<error|<no value>|%!|\{\{|  |\(\)|^ |: [.)]", text), text
 
 
 EXACT = {

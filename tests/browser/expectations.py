@@ -107,7 +107,7 @@ PAGE_MACHINES = {
     "a100": PageMachine("dgx-a100", 8, (
         Shown("starved-peer", ("GPUs 1-7 starved by a slow peer",), "costly", "starved", "peer",
               judged=tuple(range(1, 8))),
-        Shown("hang", ("8 GPUs hung",), "costly", "hung"),
+        Shown("hang", ("8 GPUs hung",), "wrong", "hung"),
         Shown("late-rank", ("8 GPUs busy",), "good", "busy"),
         Shown("port-degraded", ("InfiniBand port mlx5_0:1 runs at",), "wrong", "busy",
               port="mlx5_0:1"),

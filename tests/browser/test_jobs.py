@@ -25,8 +25,11 @@ def test_a_job_is_shown_with_its_steps_and_then_its_receipt(
         assert "busy" in text(page, ".job-shares")
         fleet.play("one", "hang")
         page.until(lambda p: "rank 1" in text(p, ".job p"), PATIENCE, "whom the others wait for")
+        page.until(lambda p: "pid" in text(p, ".tile[data-gpu='1'] .fault"), PATIENCE, "its row")
+        page.until(lambda p: p.all("#verdict", "data-level") == ["wrong"], PATIENCE, "critical")
         fleet.play("one", "idle")
         page.until(lambda p: "GPU-hours" in text(p, ".receipts li"), PATIENCE, "a receipt")
+        assert " ago after " in text(page, ".receipts strong")
         assert page.errors == []
 
 

@@ -1,6 +1,7 @@
 """The page itself: its policy, who can use it, and on what width."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from socket import gethostname
 
@@ -148,7 +149,8 @@ def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, 
     )
     bottom = "[...document.querySelectorAll('.row')].at(-1).getBoundingClientRect().bottom"
     assert page.run(bottom) <= size[1]
-    assert "python3 (" in page.text(".who")
+    assert re.fullmatch(r"python3 \(\d+\), uid \d+", page.text(".who"))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", page.text("#told"))
     folded = "[...document.querySelectorAll('#paths details')].filter((p) => !p.open).length"
     assert page.run(folded) > 0, "paths at rest are one line"
 
@@ -212,6 +214,17 @@ def test_figures_are_told_to_those_who_listen_only_when_they_mean_something_else
     page.until(lambda p: p.text("#headline") != before, 60, "the figure in the sentence moves")
     assert "held" in page.text("#headline")
     assert page.run("spoken") <= 1  # `for 10 s` may join the sentence
+
+
+def test_what_moves_a_little_is_not_0_per_cent(page: Page, fleet: Machines) -> None:
+    arrive(page, fleet.page("single"))
+    flow = json.dumps({"ratio": 0, "bytes_per_second": 1e6, "limit": 3e10, "threshold": 0.8})
+    found = page.run(f"""import('/paths.js').then((module) => {{
+      const node = module.makeFlow();
+      module.showFlow(node, {flow});
+      return [node.textContent, node.firstChild.title];
+    }})""")
+    assert found == ["< 1 % 1 MB/s", "line: saturated from 80 %"]
 
 
 def test_data_is_text_and_never_markup(page: Page, fleet: Machines) -> None:

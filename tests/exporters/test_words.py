@@ -1,6 +1,7 @@
 """The sentences: one for each kind, from values alone, and nothing said that is not known."""
 
 import json
+import re
 
 import pytest
 
@@ -81,10 +82,13 @@ FACT_TEXTS = {
     "local disks are quiet, lustre, nfs4 is mounted": Fact(
         FactKind.NETWORK_MOUNTED, names=("lustre", "nfs4")
     ),
+    "kernels have only waited for other GPUs of the job": Fact(
+        FactKind.HUNG_SPINNING, (Figure("time", 240.0, 20.0, "seconds"),)
+    ),
     "the job uses 0.9 of the 1.5 cores that it may use": Fact(
         FactKind.JOB_CORES, (Figure("cores", 0.94, 1.5, "cores"),)
     ),
-    "its processes cannot be seen (they {hide})": Fact(
+    "the processes cannot be seen (they {hide})": Fact(
         FactKind.PROCESSES_HIDDEN, names=("they {hide}",)
     ),
 }
@@ -170,6 +174,11 @@ def test_a_finding_is_said_with_its_gpu(text: str) -> None:
     told = json.loads(json.dumps(finding_document(finding)))
     assert (told["sentence"], told["kind"]) == (text, finding.kind.value)
     assert told["uuid"] == ("GPU-3" if finding.gpu else None)
+
+
+def test_sentences_of_facts_fit_several_gpus() -> None:
+    of_one = re.compile(r"\bits (?!limit|maximum|highest|power)")
+    assert [parts for parts in FACTS.values() if of_one.search("".join(parts))] == []
 
 
 def test_only_the_worst_pairs_are_named() -> None:

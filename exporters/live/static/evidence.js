@@ -83,7 +83,7 @@ function makeParts() {
       element("ul", { class: "shares" }),
     ),
     meters: element("section", {}, title("Figures"), meterList()),
-    paths: element("section", {}, title("Data paths"), element("table", {}, element("tbody"))),
+    paths: element("section", {}, title("Data paths (line on a bar: saturated from here)"), element("table", {}, element("tbody"))),
     identity: element("section", {}, title("This GPU"), element("p", {}, element("span"), " ", copied())),
   };
 }
@@ -121,7 +121,7 @@ function list(node, texts) {
 function showPast(node, gpu, history) {
   drawStates(node.children[1], history, gpu.uuid);
   showShares(node.lastChild, history.totals([gpu.uuid]), 0, (a, b) => b[1] - a[1],
-    (seconds, share) => share);
+    (_, share, all) => `${share} of ${span(all)}`);
 }
 
 function showFlows(node, flows) {

@@ -57,9 +57,9 @@ export function gpuHours(seconds) {
   return `${hours < 0.01 ? "< 0.01" : hours.toFixed(2)} GPU-h`;
 }
 
-/** Time of day of a moment in milliseconds since the epoch, as this browser's user writes it. */
+/** Time of day of a moment in milliseconds since the epoch: this browser's, of 24 hours. */
 export function timeOfDay(milliseconds) {
-  return new Date(milliseconds).toLocaleTimeString();
+  return new Date(milliseconds).toLocaleTimeString([], { hourCycle: "h23" });
 }
 
 /** 1 link, 2 links. */

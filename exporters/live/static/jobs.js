@@ -1,7 +1,7 @@
 // A row for each job: how fast it is and was, its GPUs, where their time goes; receipts below.
 
 import { bound, drawing, element, keep, point, put, say, symbol } from "./dom.js";
-import { gpuHours, percent, span, timeOfDay } from "./figures.js";
+import { gpuHours, percent, span } from "./figures.js";
 
 const SLOTS = 90; // of ten seconds: the last quarter of an hour
 const WIDTH = 180;
@@ -72,8 +72,8 @@ function shareOf([state, cause, share]) {
 export function showEnded(list, ended) {
   keep(list, ended, (job) => job.id, () => element("li", {}, element("strong"), element("span")),
     (node, job) => {
-      const when = timeOfDay(1000 * job.ended);
-      say(node.firstChild, `${job.title}, ${gpusOf(job)}, ended ${when} after ${span(job.seconds)}: `);
+      const when = job.ago === null ? "" : ` ${span(job.ago)} ago`;
+      say(node.firstChild, `${job.title}, ${gpusOf(job)}, ended${when} after ${span(job.seconds)}: `);
       say(node.lastChild, bound(job.receipt));
     });
 }

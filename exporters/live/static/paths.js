@@ -10,6 +10,7 @@ const TITLES = { disk: "Disks", network: "Network" };
 const ORIGINS = { spec: "spec sheet", hardware: "hardware now" };
 const NOTES = { nvlink: "% of raw link; payload GB/s" };
 const MOVES = 0.1; // of the limit, from which a kind of path is opened
+const LITTLE = 1e-6; // of the limit: not 0
 const REST = 60_000; // ms that it stays open when it moves less
 
 /** Tables of all paths: one for each kind, a row for each device, a column for each direction. */
@@ -55,7 +56,7 @@ const moved = new WeakMap(); // panel -> when it carried something (ms)
 
 /** Open while something moves on it, or is wrong with it; what rests is one line. */
 function fold(panel, group, faults) {
-  const ratios = group.flows.map((flow) => flow.ratio).filter((ratio) => ratio !== null);
+  const ratios = group.flows.map(ratioOf).filter((ratio) => ratio !== null);
   const peak = Math.max(...ratios, 0);
   const rates = group.flows.map((flow) => flow.bytes_per_second).filter((found) => found !== null);
   const most = ratios.length ? `highest ${percent(peak)}` : `highest ${rate(Math.max(...rates, 0))}`;
@@ -131,6 +132,11 @@ function limitsOf(flows) {
   return `limit ${told.join(", ")}`;
 }
 
+/** The ratio of a direction, which is told rounded: what moves a little is more than none. */
+function ratioOf({ ratio, bytes_per_second: moved }) {
+  return ratio === 0 && moved > 0 ? LITTLE : ratio;
+}
+
 export function makeFlow() {
   return element(
     "div",
@@ -148,13 +154,15 @@ export function showFlow(node, flow) {
   const [gauge, figure] = node.children;
   node.hidden = !flow;
   if (!flow) return;
-  const { ratio, saturated, threshold } = flow;
+  const { saturated, threshold } = flow;
+  const ratio = ratioOf(flow);
   put(node, "data-saturated", saturated);
   put(gauge, "data-unlimited", flow.limit === null);
   put(gauge, "data-full", saturated);
   put(gauge, "data-mark", flow.limit !== null && threshold !== null);
   style(gauge, "--share", Math.min(ratio ?? 0, 1).toFixed(3));
   style(gauge, "--at", String(threshold ?? 1));
+  put(gauge, "title", flow.limit !== null && threshold !== null && `line: saturated from ${percent(threshold)}`);
   say(figure.firstChild, ratio !== null ? percent(ratio) : saturated ? "busy" : "");
   say(figure.lastChild, flow.bytes_per_second === null ? "not known" : rate(flow.bytes_per_second));
 }

@@ -17,9 +17,10 @@ export function showFindings(list, findings) {
   });
 }
 
-/** Findings that are about one GPU, without its name. */
+/** What is wrong with one GPU, without its name: findings, and that others wait for its process. */
 export function findingsOf(frame, gpu) {
-  return frame.findings.filter(({ uuid }) => uuid === gpu.uuid).map(({ text }) => text);
+  const texts = frame.findings.filter(({ uuid }) => uuid === gpu.uuid).map(({ text }) => text);
+  return [frame.notes[gpu.uuid] ?? [], texts].flat();
 }
 
 function makeFinding() {

@@ -69,7 +69,7 @@ function showLead(lead, run, all) {
   say(state.lastChild, sinceOf(run));
   const alike = run.every((gpu) => gpu.evidence.join() === first.evidence.join());
   const reason = first.evidence.join(", ");
-  say(why, bound(alike || !reason ? reason : `${reason} (GPU ${first.gpu})`));
+  say(why, bound(alike || !reason ? reason : `for example GPU ${first.gpu}: ${reason}`));
 }
 
 /** `GPU 3`, `GPUs 0-3`, `All 8 GPUs`. */
@@ -93,10 +93,9 @@ function showRow(tile, row, gpu, history) {
 /** The largest process, and how many more. */
 function whoOf([first, ...rest]) {
   if (!first) return "";
-  const held = first.bytes === null ? "" : ` ${(first.bytes / 1024 ** 3).toFixed(1)} GiB`;
   const more = rest.length ? ` and ${rest.length} more` : "";
   // The user last: it is what a narrow column may cut off.
-  return `${first.program || "process"} (${first.pid})${held}${more}${first.user && `, ${first.user}`}`;
+  return `${first.program || "process"} (${first.pid})${more}${first.user && `, ${first.user}`}`;
 }
 
 /** What is wrong with it, the worst in words. */
@@ -135,13 +134,13 @@ export function showLegend(list, history) {
     (seconds, share) => `${gpuHours(seconds)} (${share})`);
 }
 
-/** Seconds by code as a list: sample, words, and `tell` of the seconds and their share. */
+/** Seconds by code as a list: sample, words, and `tell` of the seconds, their share and their sum. */
 export function showShares(list, totals, least, order, tell) {
   const all = [...totals.values()].reduce((sum, seconds) => sum + seconds, 0);
   const told = [...totals].filter(([, seconds]) => seconds >= least * all).sort(order);
   keep(list, told, ([code]) => code, makeEntry, (entry, [code, seconds]) => {
     drawSample(entry.firstChild, code);
-    say(entry.lastChild, tell(seconds, percent(seconds / all)));
+    say(entry.lastChild, tell(seconds, percent(seconds / all), all));
   });
 }
 

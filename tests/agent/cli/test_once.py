@@ -40,16 +40,33 @@ def test_paths_stand_against_their_limits_the_fullest_first() -> None:
     first = told[head + 1].split()
     assert first[:2] == ["disk", "md0"]
     assert first[3] == "2.00"
-    assert first[-1] == "full"
-    assert any(
-        line.startswith("  at rest (below 1 % of the limit): nvlink gpu0-7") for line in told
+    assert first[-2:] == ["full", "in"]
+    assert "at rest (below 1 % of the limit, or 5 MB/s where none is known): nvlink gpu0-7" in (
+        " ".join(" ".join(told).split())
     )
 
 
 def test_why_and_what_to_do_is_told_once_for_all_alike() -> None:
     told = "\n".join(lines("dgx-1-v100:starved-peer", seconds=24))
-    assert len(re.findall(r"GPUs 1-7 starved by a slow peer for \d0 s: ", told)) == 1
+    assert (
+        len(re.findall(r"GPUs 1-7 starved by a slow peer for \d0 s, for example GPU 1: w", told))
+        == 1
+    )
     assert "balance the work" in " ".join(told.split())
+
+
+def test_the_last_seconds_of_the_host_are_told_and_figures_have_no_needless_digits() -> None:
+    machine = watched("dgx-h200:starved-network").run(24)
+    told = "\n".join(page(machine.frame(), machine.view.samples, 120))
+    assert re.search(r"CPUs busy \d+ %; some task waited: cpu 0 %, io 8\d %, memory 0 %", told)
+    assert re.search(r"\d of 0\.\d\d, starved: network  ", told)
+    assert "  4800.0  " in "\n".join(lines("dgx-h200:training", 120))
+    assert "waited" not in " ".join(page(machine.frame(), machine.bench.samples, 120))
+
+
+def test_a_finding_that_the_headline_tells_is_told_once() -> None:
+    told = "\n".join(lines("dgx-station-v100:pcie-degraded"))
+    assert told.count("8 of 16 PCIe lanes are in use") == 1
 
 
 def test_what_is_wrong_is_listed() -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -56,6 +57,7 @@ def test_a_key_shows_what_it_is_for(
 ) -> None:
     lines = shown(machine, frame, keys)
     assert any(line.startswith(says) or says in line for line in lines)
+    assert re.search(r" \d\d:\d\d:\d\d$", lines[0])
     assert "4 GPUs starved by disk" in lines[1]
     assert lines[2].startswith("Do: ")
     assert max(map(len, lines)) <= WIDTH

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -11,6 +12,7 @@ from agent.cli.view import view_of
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.simulator import SYSTEMS, jobs
+from agent.sources import power
 from agent.sources.workload import JobConfig
 from exporters.live.findings_document import FindingsDocument, findings_document
 from exporters.live.page_state import PageState
@@ -157,6 +159,46 @@ def test_a_lost_gpu_keeps_its_tile_and_says_nothing() -> None:
     assert all(meter["value"] is None for meter in lost["meters"])
     assert [g["gpu"] for g in frame["gpus"] if g["state"] == "busy"] == list("0134567")
     assert (frame["machine"]["gpus"], frame["machine"]["gpus_expected"]) == (7, 8)
+
+
+def test_a_hang_is_critical_and_marks_whom_the_others_wait_for() -> None:
+    machine = watched("dgx-station-v100:training").run(30)
+    machine.bench.machine.set_scenario("hang")
+    frame = machine.run(90).frame()
+    (job,) = machine.view.jobs().running
+    assert job.hang is not None
+    pid = job.pids[1]
+    assert (frame["level"], frame["jobs"][0]["level"]) == ("wrong", "wrong")
+    assert frame["jobs"][0]["title"] == f"job of pid {job.pids[0]}"
+    assert frame["jobs"][0]["sentence"].startswith("hung for 1 min: rank 1 (pid")
+    assert frame["headline"].startswith("4 GPUs hung for 1 min, waiting")
+    assert frame["action"].startswith(f"Look at pid {pid} first with py-spy dump")
+    assert {gpu["seconds"] for gpu in frame["gpus"]} == {round(job.hang.seconds)}
+    note = f"the others wait for its process, pid {pid}"
+    assert [gpu["note"] for gpu in frame["gpus"]] == ["", note, "", ""]
+
+
+def test_a_job_is_marked_that_has_lost_a_gpu_and_one_that_ended_has_its_age() -> None:
+    machine = watched("dgx-station-v100:training").run(14)
+    machine.bench.machine.set_scenario("gpu-lost")
+    frame = machine.run(15).frame()
+    assert frame["jobs"][0]["sentence"].startswith("its GPU 2 is lost; ")
+    assert frame["jobs"][0]["level"] == "wrong"
+    assert "after its jobs have ended or saved a checkpoint" in frame["action"]
+    machine = watched("dgx-station-v100:training").run(14)
+    machine.bench.machine.set_scenario("idle")
+    machine.run(2)
+    ago = machine.frame()["ended"][0]["ago"]
+    assert machine.run(5).frame()["ended"][0]["ago"] == ago + 5
+
+
+def test_power_is_a_mean_for_it_swings_with_each_step() -> None:
+    machine = watched("dgx-station-v100:starved-network").run(24)
+    gpu = machine.frame()["gpus"][0]
+    told = next(meter["value"] for meter in gpu["meters"] if meter["name"] == "power")
+    points = machine.view.samples.recent(power.POWER, gpu["gpu"], gpu["uuid"], seconds=10.0)
+    assert told == pytest.approx(fmean(point.value for point in points), abs=0.1)
+    assert len({point.value for point in points}) > 5
 
 
 def test_a_driver_that_fell_silent_leaves_nothing_known() -> None:

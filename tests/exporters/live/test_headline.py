@@ -176,7 +176,7 @@ LEVELS = [
     "costly",
     "good",
     "good",
-    "costly",
+    "wrong",
     "unknown",
 ]
 
