@@ -50,9 +50,9 @@ four equal batches that are accumulated; one that pageable copies make longer an
 seconds. Of 46 GPUs under 30 loads that the rules were made with, of 40 under 27 and of 36 under 27
 that were played blind, as were 19 on one GPU; some rules were changed after each. Of the five that
 launch small kernels one by one, two keep their GPU always active. The fifth set was played blind
-last of all. The last are those of the 30 that need one GPU, played anew. On two H100 the first loads
-were played again, after all of this: six GPUs of ten under the loads that came last hang or are
-sharded, and what is lost there has few other causes."""
+last of all. The last are those of the 30 that need one GPU, played anew. On two H100 the first
+loads were played again, after all of this: six GPUs of sixteen under the loads that came last hang
+or are sharded, and what is lost there has few other causes."""
 
 FALSE_STEPS = {"streamed-records", "checkpoint-rounds", "trajectory-writing"}
 """Two connections bring two batches a period; rounds with a checkpoint or a file each, written to
