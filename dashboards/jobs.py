@@ -4,7 +4,7 @@ from agent.diagnosis import job_watch, pulses
 from agent.sources import nccl
 from dashboards.board import Row
 from dashboards.kinds import graph
-from dashboards.queries import Query, now, rate
+from dashboards.queries import Query, now, rate, where
 from dashboards.tables import Column, table
 
 NAME = "{{instance}} GPU {{gpu}}"
@@ -53,8 +53,9 @@ JOBS = Row(
     (
         graph(
             "Steps per second of the jobs",
-            "Iterations of the job on each GPU; the GPUs of one job have the same.",
-            Query(rate(pulses.STEPS), NAME),
+            "Iterations of the job on each GPU; the GPUs of one job have the same. No line where "
+            "no steps are seen.",
+            Query(where(rate(pulses.STEPS), "> 0"), NAME),
             height=7,
             empty=RHYTHM,
         ),

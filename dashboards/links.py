@@ -32,6 +32,7 @@ PORT = "{{instance}} {{device}}:{{port}}"
 NO_INFINIBAND = "on systems without InfiniBand"
 NO_SHARE = "No line for the limit where links all lead to one NVSwitch, and only the sum has one."
 
+BOTH_WAYS = ("instance", "path", "device")
 EACH_LINK = "2m"
 """Counters of single links are read each 60 s: a rate over less is naught, or twice too much."""
 
@@ -141,7 +142,7 @@ HEALTH = Row(
         stat(
             "Degraded paths",
             "Links, slots and ports that can carry less than their spec sheet says.",
-            or_zero(counted(where(of_spec(), "< 1"))),
+            or_zero(counted(where(smallest(of_spec(), BOTH_WAYS), "< 1"))),
             ANY,
         ),
         stat(

@@ -284,4 +284,6 @@ HOST = Row(
 def node_board(runbook: str = "") -> Board:
     """The alerts lead to the runbook, where it has an address."""
     about = "Utilisation, saturation and errors of the GPUs, links, disks and network of a node."
-    return board("dgx-node", about, ERRORS, firing_alerts(runbook), STATES, WORK, JOBS, PATHS, HOST)
+    return board(
+        "dgx-node", about, ERRORS, firing_alerts(runbook, height=8), STATES, WORK, JOBS, PATHS, HOST
+    )
