@@ -221,8 +221,9 @@ IDENTITY = Row(
         ),
         graph(
             "NVML's utilisation",
-            gpu.UTILIZATION.meaning,
+            f"{gpu.UTILIZATION.meaning} And of its memory: time, not bandwidth.",
             Query(now(gpu.UTILIZATION), NAME),
+            Query(now(gpu.MEMORY_UTILIZATION), f"{NAME} memory"),
             whole=True,
             width=6,
         ),

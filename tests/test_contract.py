@@ -6,6 +6,7 @@ Typed by hand, so that a rename in the code is caught; G stands for the labels g
 import pytest
 
 from agent.catalogue import METRICS
+from agent.model import Kind
 
 CONTRACT = """
 dgx_system_info system title product driver_version nvml_version
@@ -14,6 +15,7 @@ dgx_system_gpus_expected
 dgx_agent_build_info version python
 dgx_gpu_info G model architecture pci_bus_id serial vbios_version
 dgx_gpu_utilization_ratio G
+dgx_gpu_memory_utilization_ratio G
 dgx_gpu_activity_ratio G
 dgx_gpu_active_seconds_total G
 dgx_gpu_step_seconds G
@@ -92,6 +94,63 @@ dgx_bandwidth_limit_info path device G direction origin source
 dgx_bandwidth_ratio path device G direction
 dgx_bandwidth_saturated_seconds_total path device G direction
 dgx_bandwidth_observed_seconds_total path device G direction
+dgx_gpu_platform_info G chassis_serial slot tray host module
+dgx_gpu_power_default_limit_watts G
+dgx_gpu_module_power_watts G
+dgx_gpu_module_power_limit_watts G
+dgx_gpu_processes_memory_bytes G
+dgx_gpu_process_memory_bytes G pid name
+dgx_gpu_process_sm_ratio G pid name
+dgx_gpu_instance_info G gpu_instance compute_instance profile mig_uuid
+dgx_gpu_instance_memory_used_bytes G gpu_instance
+dgx_gpu_instance_memory_total_bytes G gpu_instance
+dgx_gpu_instance_processes G gpu_instance
+dgx_gpu_instance_active_seconds_total G gpu_instance
+dgx_gpu_instance_activity_ratio G gpu_instance
+dgx_gpu_instance_sm_active_ratio G gpu_instance
+dgx_gpu_instance_tensor_active_ratio G gpu_instance
+dgx_gpu_instance_memory_bandwidth_ratio G gpu_instance
+dgx_gpu_jpeg_utilization_ratio G
+dgx_gpu_optical_flow_utilization_ratio G
+dgx_nvlink_link_wire_transmitted_bytes_total G link
+dgx_nvlink_link_wire_received_bytes_total G link
+dgx_nvlink_link_info G link remote remote_pci_bus_id
+dgx_nvlink_fabric_health G kind
+dgx_nvlink_effective_errors_total G link
+dgx_nvlink_bit_error_ratio G link kind
+dgx_gpu_c2c_links G
+dgx_gpu_c2c_link_up G link
+dgx_gpu_c2c_link_speed_bytes_per_second G link
+dgx_gpu_c2c_errors_total G link kind
+dgx_gpu_sm_elapsed_cycles_total G
+dgx_gpu_sm_active_cycles_total G
+dgx_gpu_pipe_active_cycles_total G kind
+dgx_gpu_retired_pages_pending G
+dgx_gpu_nvlink_faults_total G xid unit action
+dgx_kernel_log_readable
+dgx_kernel_log_lost_records_total
+dgx_nvswitch_errors_total switch severity sxid
+dgx_disk_reads_total device
+dgx_disk_writes_total device
+dgx_disk_read_seconds_total device
+dgx_disk_write_seconds_total device
+dgx_disk_info device model kind array
+dgx_raid_members device state
+dgx_disk_fault device kind
+dgx_infiniband_link_up device port
+dgx_host_memory_total_bytes
+dgx_host_memory_available_bytes
+dgx_chassis_power_watts sensor
+dgx_chassis_temperature_celsius sensor
+dgx_chassis_fault sensor kind
+dgx_fabric_manager_running
+dgx_gpu_collectives_total G
+dgx_bandwidth_spec_bytes_per_second path device G direction
+dgx_gpu_state G state cause
+dgx_gpu_state_seconds_total G state cause
+dgx_gpu_unobserved_seconds_total G
+dgx_gpu_waits_for_seconds_total G culprit
+dgx_agent_clock_steps_total
 """
 NAMES = [line.split() for line in CONTRACT.strip().splitlines()]
 
@@ -100,3 +159,8 @@ NAMES = [line.split() for line in CONTRACT.strip().splitlines()]
 def test_a_metric_keeps_its_name_and_labels(name: str, labels: list[str]) -> None:
     wanted = [word for label in labels for word in (("gpu", "uuid") if label == "G" else (label,))]
     assert list(METRICS[name].labels) == wanted
+
+
+def test_every_metric_that_leaves_the_agent_is_promised() -> None:
+    exported = {name for name, metric in METRICS.items() if metric.kind is not Kind.INTERNAL}
+    assert exported == {name for name, *_ in NAMES}

@@ -89,7 +89,7 @@ class Agent:
     diagnosis: Diagnosis
     jobs: JobWatch
     watch: XidWatch
-    nccl: nccl.NcclWatch
+    nccl: nccl.NcclPoller
     product: str  # the maker's name of this machine
 
     @property
@@ -122,7 +122,7 @@ class _Observers:
     pulses: GpuPulses
     diagnosis: Diagnosis
     jobs: JobWatch
-    nccl: nccl.NcclWatch
+    nccl: nccl.NcclPoller
 
     def guarded(self) -> Sequence[Observer]:
         """In the order in which they look."""
@@ -145,7 +145,7 @@ def _observers(
 
     paths, pulses = PathMonitor(configuration, inventory), GpuPulses(inventory)
     diagnosis = Diagnosis(inventory, paths.bandwidth, configuration)
-    ranks = nccl.NcclWatch(host.nccl, clock, enabled, inline=inline)
+    ranks = nccl.NcclPoller(host.nccl, clock, enabled, inline=inline)
     jobs = JobWatch(
         inventory,
         diagnosis.accounts,

@@ -85,7 +85,7 @@ SUSPECT = 2.0
 class JobWatch:
     """Follows the jobs tick by tick; an observer of the poller, after the diagnosis.
 
-    `told` is replaced at each tick.
+    `current` is replaced at each tick.
     """
 
     inventory: Callable[[], GpuInventory]

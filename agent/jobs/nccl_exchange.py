@@ -25,8 +25,8 @@ class NcclExchange:
     """Written by two threads, each its own part; every part is replaced whole, so none waits.
 
     `jobs`, `gpus` (the GPU of each process of a job, by its key and the number that the process
-    sees itself) and `suspected` (whether a job may hang) are written by who knows the jobs, `told`
-    by who asks NCCL.
+    sees itself) and `suspected` (whether a job may hang) are written by who knows the jobs,
+    `latest` by who asks NCCL.
     """
 
     jobs: tuple[LocalJob, ...] = ()

@@ -70,6 +70,15 @@ class LimitInputs:
         return found
 
     @cached_property
+    def link_speeds(self) -> Mapping[tuple[str, str], float]:
+        """Bytes a second of one NVLink, of each GPU whose architecture has other than the usual."""
+        return {
+            (info["gpu"], info["uuid"]): nvlink.LINK_SPEED[info["architecture"]]
+            for info in self.samples.labelled(gpu.INFO)
+            if info["architecture"] in nvlink.LINK_SPEED
+        }
+
+    @cached_property
     def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
         """Links that end at another GPU: behind a switch all carry the same, and the sum tells
         all."""
@@ -110,7 +119,8 @@ def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
         links = machine.samples.value(nvlink.LINKS_EXPECTED, index, uuid) or up
         for direction in BOTH:
             spec = sheet.bandwidth("nvlink", direction) if sheet else None
-            speed = spec.bytes_per_second if spec else nvlink.USUAL_LINK_SPEED
+            known = machine.link_speeds.get((index, uuid), nvlink.USUAL_LINK_SPEED)
+            speed = spec.bytes_per_second if spec else known
             source = f"{up:.0f} active links of {speed / 1e9:g} GB/s"
             key = PathKey("nvlink", f"gpu{index}", index, uuid, direction)
             hardware = Limit(up * speed, "hardware", source)

@@ -5,7 +5,7 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import GPU_LABELS, gauge, internal
+from agent.model import GPU_LABELS, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, ValueRow
 from agent.sources.gpu_context import GpuContext
@@ -23,9 +23,10 @@ UTILIZATION = gauge(
     "nvmlDeviceGetUtilizationRates().gpu",
     GPU_LABELS,
 )
-MEMORY_CONTROLLER = internal(
-    "dgx_gpu_memory_controller_ratio",
-    "Share of time, 0-1, in which device memory was read or written; not a bandwidth.",
+MEMORY_UTILIZATION = gauge(
+    "dgx_gpu_memory_utilization_ratio",
+    "Share of NVML's last sample period, 0-1, in which device memory was read or written. It is "
+    "time, not bandwidth, and all that GPUs before Hopper tell of their memory.",
     "nvmlDeviceGetUtilizationRates().memory",
     GPU_LABELS,
 )
@@ -67,7 +68,7 @@ class Utilization:
     def read(self, out: ReadOutput) -> None:
         rates = self._device.get("UtilizationRates")
         out.add(UTILIZATION, rates.gpu / 100)
-        out.add(MEMORY_CONTROLLER, rates.memory / 100)
+        out.add(MEMORY_UTILIZATION, rates.memory / 100)
         awake = rates.gpu > 0
         self._device.activity_changed |= awake != self._awake
         self._awake = awake
@@ -89,7 +90,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     yield gpu_context.read(
         "gpu",
         "utilization",
-        (UTILIZATION, MEMORY_CONTROLLER),
+        (UTILIZATION, MEMORY_UTILIZATION),
         Utilization(device).read,
         intervals.TICK,
     )

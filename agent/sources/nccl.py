@@ -41,7 +41,7 @@ HOLDS = 100.0
 is none holds until somebody asks again."""
 
 
-class NcclWatch:
+class NcclPoller:
     """Asks when it is time; `poll` blocks for seconds and belongs on the thread of `start`.
 
     `enabled` is asked each time: a reload may switch it. `inline` polls on the caller's thread,
@@ -111,7 +111,7 @@ class NcclCounts:
     `cost` is where the price of asking is kept, which another thread pays.
     """
 
-    def __init__(self, watch: NcclWatch, cost: ReadCost) -> None:
+    def __init__(self, watch: NcclPoller, cost: ReadCost) -> None:
         self._exchange = watch.exchange
         self._watch = watch
         self._cost = cost

@@ -60,7 +60,7 @@ SMI = (
     Bracket(memory.TOTAL, (), "memory.total", MIB),
     Bracket(memory.FREE, (), "memory.free", MIB),
     Bracket(memory.RESERVED, (), "memory.reserved", MIB),
-    Bracket(gpu.MEMORY_CONTROLLER, (), "utilization.memory", 0.01),
+    Bracket(gpu.MEMORY_UTILIZATION, (), "utilization.memory", 0.01),
     Bracket(clocks.CLOCK, ("sm",), "clocks.sm", MHZ),
     Bracket(clocks.CLOCK, ("memory",), "clocks.mem", MHZ),
     Bracket(clocks.CLOCK, ("graphics",), "clocks.gr", MHZ),

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from agent import specs
 from agent.config.settings import Settings
 from agent.limits import paths
 from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.limits.paths import PathAccounts
-from agent.limits.resolution import Limit, PathKey
+from agent.limits.resolution import Limit, LimitInputs, PathKey, find_paths, resolve
 from agent.model import Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.simulator import scenarios, system_models
-from agent.sources import disk, nvlink
+from agent.sources import disk, gpu, nvlink
 from agent.specs.machine import SaturationConfig, SpecConfig
 from tests.support.configuration import SHIPPED
 from tests.support.machines import AgentBench, simulated
@@ -196,6 +197,24 @@ def test_links_that_are_down_lower_the_limit_of_their_gpu() -> None:
     samples = simulated("dgx-station-v100:nvlink-down").run(95).samples
     limits = {k[1]: v for k, v in samples.all(paths.LIMIT).items() if k[0] == "nvlink"}
     assert sorted({limits[f"gpu{index}"] for index in range(4)}) == [75e9, 100e9]
+
+
+@pytest.mark.parametrize(("architecture", "speed"), [("blackwell", 50e9), ("hopper", 25e9)])
+def test_links_of_a_gpu_without_a_sheet_are_those_of_its_architecture(
+    architecture: str, speed: float
+) -> None:
+    who = ("0", "GPU-0")
+    samples = SampleStore()
+    told = (
+        Sample(gpu.INFO, (*who, "NVIDIA X900", architecture, "", "", ""), 1),
+        Sample(nvlink.LINKS, who, 18),
+        Sample(nvlink.LINK_INFO, (*who, "3", "gpu", ""), 1),
+    )
+    samples.take(0.0, [Reading(ReadKey("gpu", "info"), 0.0, 60.0, told)])
+    machine = LimitInputs(samples, specs.load(), None)
+    limits = {k.device: limit for k, limit in resolve(machine, find_paths(machine)).items()}
+    assert limits["gpu0"].bytes_per_second == 18 * speed
+    assert limits["gpu0:3"].bytes_per_second == speed
 
 
 KEY = PathKey("disk", "sda", "", "", "read")

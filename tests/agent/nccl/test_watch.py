@@ -46,7 +46,7 @@ def watched(failure: RasFailure, *, enabled: bool = True) -> tuple[Asked, NcclEx
     """Two minutes of a job that may hang in the second, and what is told at their end."""
     clock, exchange = FrozenClock(), NcclExchange(jobs=(JOB,), gpus={"job": GPUS})
     reader, cost = Asked(clock, failure), ReadCost()
-    watch = nccl.NcclWatch(reader, clock, lambda: enabled, inline=True, exchange=exchange)
+    watch = nccl.NcclPoller(reader, clock, lambda: enabled, inline=True, exchange=exchange)
     counts = nccl.NcclCounts(watch, cost)
     for second in range(120):
         exchange.suspected = second >= 60
@@ -119,7 +119,7 @@ def test_a_listener_that_never_answers_holds_up_nobody() -> None:
             return RasRound((), None, 0, 1, 0.0, 0.0)
 
     clock, exchange = SystemClock(), NcclExchange(jobs=(JOB,), gpus={"job": GPUS})
-    watch = nccl.NcclWatch(Stuck(), clock, lambda: True, exchange=exchange)
+    watch = nccl.NcclPoller(Stuck(), clock, lambda: True, exchange=exchange)
     watch.start()
     out = ReadOutput(clock.monotonic())
     nccl.NcclCounts(watch, ReadCost()).read(out)
