@@ -28,7 +28,10 @@ def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
     here = request.get_extra_info("sockname")
     if not here or not _is_loopback(here[0]):
         return False
-    return any(not _is_ours(host, names) for host in request.headers.getall(hdrs.HOST, ()))
+    hosts = list(request.headers.getall(hdrs.HOST, ()))
+    if not request.raw_path.startswith("/"):  # a whole URL, which goes before the header
+        hosts.append(request.host)
+    return any(not _is_ours(host, names) for host in hosts)
 
 
 def is_cross_site(request: web.Request) -> bool:

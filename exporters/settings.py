@@ -12,7 +12,7 @@ from agent.config.settings import Section
 def parse_listen(text: str) -> tuple[str, int]:
     """`HOST:PORT` or `[IPV6]:PORT`; raises ValueError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise ValueError(text)
     if host.startswith("[") and host.endswith("]"):
         return str(ipaddress.IPv6Address(host[1:-1])), int(port)

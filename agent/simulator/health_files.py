@@ -34,7 +34,7 @@ def tree(machine: Machine) -> Tree:
 
 
 def unlisted(machine: Machine) -> Tree:
-    """What is read by its path alone: the process of the Fabric Manager."""
+    """What is read by its path alone: the processes of the Fabric Manager and of the kernel."""
     if not machine.system.nvswitches:
         return {}
 
@@ -46,6 +46,7 @@ def unlisted(machine: Machine) -> Tree:
     return {
         "/run/nvidia-fabricmanager/nv-fabricmanager.pid": lambda: f"{SERVICE}\n",
         f"/proc/{SERVICE}/comm": running,
+        "/proc/2/comm": lambda: "kthreadd\n",
     }
 
 

@@ -19,6 +19,9 @@ RUNNING = gauge(
 
 SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
 PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
+KERNEL = "2", "kthreadd"
+"""Its first thread, which every host has, and no container."""
+
 PROGRAM = "nv-fabricmanage"
 """As the kernel cuts it: fifteen letters."""
 
@@ -33,7 +36,10 @@ class FabricServiceRead:
     def read(self, out: ReadOutput) -> None:
         if not names_in(self._files, SWITCHES):
             raise Absent(Reason.MISSING, f"{SWITCHES} lists no NVSwitch")
-        out.add(RUNNING, self._runs())
+        runs = self._runs()
+        if not runs and not self._sees_all():
+            raise Absent(Reason.DENIED, "hidepid or a pid namespace hides what runs")
+        out.add(RUNNING, runs)
 
     def _runs(self) -> bool:
         if self._pid and self._is_program(self._pid):
@@ -48,11 +54,18 @@ class FabricServiceRead:
         except Absent:
             return ""
 
+    def _sees_all(self) -> bool:
+        pid, name = KERNEL
+        return self._name(pid) == name
+
     def _is_program(self, pid: str) -> bool:
+        return self._name(pid) == PROGRAM
+
+    def _name(self, pid: str) -> str:
         try:
-            return read_text(self._files, f"/proc/{pid}/comm") == PROGRAM
+            return read_text(self._files, f"/proc/{pid}/comm")
         except Absent:
-            return False
+            return ""
 
 
 def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:

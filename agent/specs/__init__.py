@@ -93,7 +93,8 @@ def _own(directory: Path) -> Iterator[Found]:
         entries = sorted(in_time(lambda: list(directory.iterdir())))
     except (OSError, ValueError) as error:  # ValueError: no folder can have this name
         why = getattr(error, "strerror", None) or error
-        message = f"{directory}: cannot be listed ({why}), expected a directory of TOML files."
+        name = str(directory) if str(directory).isprintable() else repr(str(directory))
+        message = f"{name}: cannot be listed ({why}), expected a directory of TOML files."
         raise SpecError(message) from error
     sheets = [p for p in entries if p.suffix == SUFFIX and not p.name.startswith(".")]
     if not 0 < len(sheets) <= MOST_SHEETS:

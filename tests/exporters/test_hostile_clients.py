@@ -134,6 +134,25 @@ def test_on_loopback_only_known_names_are_answered(host: str, status: int) -> No
     run_async(coroutine, 100)
 
 
+@pytest.mark.parametrize(
+    ("url", "status"),
+    [
+        ("http://localhost/-/healthy", 200),
+        ("http://a:b@127.0.0.1:80/-/healthy", 200),
+        ("http://rebound.example/-/healthy", 421),
+        ("https://localhost@rebound.example/-/healthy", 421),
+        ("http://[fe80::1%25eth0]/-/healthy", 421),
+    ],
+)
+def test_the_name_in_a_whole_url_counts_too(url: str, status: int) -> None:
+    async def coroutine() -> None:
+        async with served() as at:
+            said = await at.raw(request("localhost", "Connection: close", path=url))
+            assert said.startswith(f"HTTP/1.1 {status} ".encode())
+
+    run_async(coroutine, 100)
+
+
 def test_who_names_nobody_is_answered() -> None:
     async def coroutine() -> None:
         async with served() as at:

@@ -112,6 +112,10 @@ WRONG = {
         b"[process]\nseries = 0x" + b"f" * 5000,
         "process.series must be a whole number from 0 to 1000, not a number without end",
     ),
+    "a duration without end": (
+        b'[alerts]\nsilent_for = "' + b"9" * 3000 + b'd"',
+        "alerts.silent_for must be a duration from 1m to 1d",
+    ),
     "unknown path": (b"[saturation]\nusb = 0.5", "saturation.usb is not a known key", "hbm"),
     "bad expression": (b'[disk]\nignore = "("', "disk.ignore must be a regular expression"),
     "endless expression": (b'[disk]\nignore = "a{99999999999}"', "disk.ignore must be a regular"),
@@ -187,7 +191,9 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
     assert parse_listen(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "9935", "a:b", "::1:80", "[::g]:80", "[x]:1", ":-1", ":1e3"])
+@pytest.mark.parametrize(
+    "text", ["", "9935", "a:b", "::1:80", "[::g]:80", "[x]:1", ":-1", ":1e3", ":٣"]
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         parse_listen(text)

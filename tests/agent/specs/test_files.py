@@ -96,10 +96,11 @@ def test_a_users_threshold_leaves_the_others(tmp_path: Path) -> None:
     assert {path: specs.threshold(path) for path in before} == before | {"disk": 0.5}
 
 
-@pytest.mark.parametrize("name", ["\0", "a" * 5000, "half \udc80 a character"])
+@pytest.mark.parametrize("name", ["\0", "\n", "a" * 5000, "half \udc80 a character"])
 def test_a_directory_that_cannot_be_is_told(name: str) -> None:
-    with pytest.raises(SpecError, match="expected a directory of TOML files"):
+    with pytest.raises(SpecError, match="expected a directory of TOML files") as told:
         load(Path(name))
+    assert str(told.value).isprintable()
 
 
 def test_what_a_users_directory_holds_is_bounded(tmp_path: Path) -> None:
