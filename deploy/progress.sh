@@ -73,6 +73,8 @@ reason() {
         echo "the disk is full"
     elif said=$(grep -oiE "(temporary failure|could not|failed to) resolv[^;,']*|network is unreachable|no route to host|could not connect to [^ ]*|connection (refused|timed out|reset[a-z ]*)|read timed out|certificate verify failed|name or service not known|max retries exceeded" -h "$log" "$log.before" 2>/dev/null | head -n 1) && [ -n "$said" ]; then
         echo "no network, or its server does not answer ($said)"
+    elif said=$(grep -oE 'No matching distribution found for [^ ]*' -h "$log" 2>/dev/null | tail -n 1) && [ -n "$said" ]; then
+        echo "PyPI cannot be reached, or has none for this Python ($said)"
     else
         said=$(grep -E '^(E:|ERROR:|error:)' "$log" 2>/dev/null | tail -n 1)
         [ -n "$said" ] || said=$(grep -v '^[[:space:]]*$' "$log" 2>/dev/null | tail -n 1)

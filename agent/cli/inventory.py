@@ -58,13 +58,15 @@ def document(arguments: argparse.Namespace) -> Document:
 def fleet_of(arguments: argparse.Namespace) -> FleetFile:
     """What file or flags say."""
     if sum(map(bool, (arguments.hosts, arguments.file, arguments.slurm))) != 1:
-        raise BadInput("inventory needs either hosts, --slurm or --file")
+        raise BadInput("inventory needs one of hosts, --slurm and --file")
     if arguments.file:
         content = read_toml(arguments.file)
     else:
         content = {"hosts": ",".join(arguments.hosts), "slurm": arguments.slurm}
     flags = {"cluster": arguments.cluster, "port": arguments.port}
-    return decode(content | {key: flag for key, flag in flags.items() if flag}, FleetFile)
+    return decode(
+        content | {key: flag for key, flag in flags.items() if flag is not None}, FleetFile
+    )
 
 
 def put(found: Document, path: Path | None) -> None:
@@ -110,7 +112,8 @@ async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) ->
     try:
         server = await serve(target_application(read, access), host, port, context=web.context)
     except (OSError, UnicodeError) as error:
-        raise BadInput(f"cannot listen on {arguments.listen}: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"cannot listen on {arguments.listen}: {why}") from error
     web.watch()
     scheme, name = ("https" if web.context else "http"), arguments.listen.rpartition(":")[0]
     print(f"{scheme}://{name}:{server.port}/targets", flush=True)

@@ -58,7 +58,14 @@ def _nothing(arguments: argparse.Namespace) -> str:
     if arguments.job:
         return f"nothing is known of job {arguments.job}"
     if arguments.prometheus:
-        return f"no {SECONDS_RECORD} within {arguments.since}: load the rules of dgx-report.yaml"
+        named = "" if arguments.by == "node" else " with a job_id"
+        let = (
+            ""
+            if arguments.by == "node"
+            else ", and let agents name jobs (`info = true` below [job])"
+        )
+        missing = f"no {SECONDS_RECORD}{named} within {arguments.since}"
+        return f"{missing}: load the rules of dgx-report.yaml{let}"
     return "this agent has named no job yet: `info = true` below [job] lets it"
 
 

@@ -5,6 +5,7 @@ import asyncio
 import logging
 import os
 import shutil
+import signal
 import sys
 import termios
 import tty
@@ -16,7 +17,7 @@ from typing import Any
 
 from agent.cli import once
 from agent.cli.assembly import build_agent
-from agent.cli.first_readings import settled
+from agent.cli.first_readings import TIMEOUT, settled
 from agent.cli.flow import flows
 from agent.cli.options import hardware_of, settings_of
 from agent.cli.table import prose
@@ -33,6 +34,13 @@ Document = dict[str, Any]
 
 AFRESH = 5
 """Ticks between two looks for findings, which take milliseconds."""
+
+SETTLING = 2
+"""Ticks after the first readings: what moved between two of them has a rate, and what failed at the
+start of the driver has been asked again."""
+
+ENDING = signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
+"""As q does: what ended at once would leave the terminal as it was drawn on."""
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, TO_END, CLEAR = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -88,7 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = build_agent(settings_of(arguments), hardware, clock)
     view = view_of(agent, hardware)
-    choice, screen = ViewChoice(), Screen(sys.stdout.isatty())
+    able = os.environ.get("TERM", "dumb") != "dumb"
+    choice, screen = ViewChoice(), Screen(sys.stdout.isatty() and able)
     page_state = PageState(view)
 
     async def look() -> None:
@@ -96,13 +105,20 @@ def run(arguments: argparse.Namespace) -> int:
         ticking = asyncio.create_task(agent.poller.run())
         ticked = asyncio.Event()
         agent.poller.listeners.append(lambda _: ticked.set())
+        loop = asyncio.get_running_loop()
+        for number in ENDING:
+            loop.add_signal_handler(number, lambda: _press("q", choice, ticked))
         if sys.stdin.isatty() and screen.whole:
-            loop = asyncio.get_running_loop()
-            loop.add_reader(sys.stdin, lambda: _take_key(choice, ticked))
+            loop.add_reader(sys.stdin, lambda: _press(_keys(), choice, ticked))
+        late, early = clock.monotonic() + TIMEOUT, SETTLING
         while not choice.ended and not ticking.done():
             await ticked.wait()
             ticked.clear()
-            await _show(view, page_state, choice, screen)
+            if clock.monotonic() < late and (agent.poller.waiting_for() or early):
+                early -= not agent.poller.waiting_for()
+                screen.say("Reading this machine for the first time.")
+            else:
+                await _show(view, page_state, choice, screen)
         ticking.cancel()
         with suppress(asyncio.CancelledError):
             await ticking  # what broke is told, not swallowed
@@ -112,9 +128,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _take_key(choice: ViewChoice, ticked: asyncio.Event) -> None:
-    """Keys that are there; drawn at once."""
-    for key in os.read(sys.stdin.fileno(), 16).decode(errors="ignore"):
+def _keys() -> str:
+    """Keys that are there."""
+    return os.read(sys.stdin.fileno(), 16).decode(errors="ignore")
+
+
+def _press(keys: str, choice: ViewChoice, ticked: asyncio.Event) -> None:
+    """Take them, and draw at once."""
+    for key in keys:
         choice.press(key)
     ticked.set()
 
@@ -152,6 +173,11 @@ class Screen:
             print(LEAVE, end="", flush=True)
             if before is not None:
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+    def say(self, sentence: str) -> None:
+        """Where there is no frame yet; nothing among lines."""
+        if self.whole:
+            print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 
     def draw(self, frame: Document, choice: ViewChoice, samples: SampleStore) -> None:
         """One frame, cut to what fits; the size is asked each time."""

@@ -57,6 +57,9 @@ NVLINK_FAULTS = counter(
 )
 
 PCI = "PCI"
+ADDRESS = 3
+"""Parts of an address: domain, bus, device."""
+
 FALLEN = 79  # the driver tells it twice: as an XID, and in a line without one
 OF_MANY_LINES = 13
 """An exception of the SMs is told line by line, for each SM that met it and what it was doing."""
@@ -123,7 +126,9 @@ class XidCounts:
 
     def note_line(self, line: KernelXid | BusLoss) -> None:
         """A line of the kernel's log; of a GPU that was never met it is only logged."""
-        where = self._met(f"{PCI}:{line.pci}")
+        address = pci_address(line.pci)
+        spelled = "{:04x}:{:02x}:{:02x}".format(*address) if len(address) == ADDRESS else line.pci
+        where = self._met(f"{PCI}:{spelled}")
         if isinstance(line, BusLoss):
             self._note("fallen", where, FALLEN)
             return

@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -91,7 +92,10 @@ def read_until(ours: int, wanted: str, seconds: float = 60.0) -> str:
 
 
 @pytest.mark.timeout(180)
-def test_a_terminal_is_taken_and_given_back(terminal: tuple[int, int]) -> None:
+@pytest.mark.parametrize("ending", [None, signal.SIGTERM, signal.SIGHUP])
+def test_a_terminal_is_taken_and_given_back(
+    terminal: tuple[int, int], ending: signal.Signals | None
+) -> None:
     ours, theirs = terminal
     before = termios.tcgetattr(theirs)
     command = [sys.executable, "-m", "agent", "watch", "--simulate", "k40:training"]
@@ -103,9 +107,13 @@ def test_a_terminal_is_taken_and_given_back(terminal: tuple[int, int]) -> None:
         assert "\x1b[?1049h" in first
         assert "\x1b[3" not in first, "no colour where nobody wants one"
         assert len(first.rsplit("\x1b[H")[-1].splitlines()) <= 24
+        assert "does not answer" not in first, "before it has answered nothing is wrong"
         os.write(ours, b"h")
         read_until(ours, "this help")
-        os.write(ours, b"q")
+        if ending is None:
+            os.write(ours, b"q")
+        else:
+            process.send_signal(ending)
         read_until(ours, "\x1b[?1049l")
         assert process.wait(60) == 0
     assert termios.tcgetattr(theirs) == before

@@ -170,7 +170,10 @@ def test_what_is_no_answer_is_one_sentence(
 ) -> None:
     with server(lambda *_: answer) as (address, _):
         assert report("--prometheus", f"http://user:secret@{address}") == 2
-    said = capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert report("--prometheus", f"http://{address}", "--by", "user") == 2
+    named = "let agents name jobs (`info = true` below [job])"
+    assert (named in capsys.readouterr().err) == ("dgx-report" in expected)
     assert expected in said
     assert "secret" not in said
     assert said.count("\n") == 1

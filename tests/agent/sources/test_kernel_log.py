@@ -2,12 +2,15 @@
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from agent.hardware.driver_log import BusLoss, KernelXid, SwitchError, parsed, pci_address
 from agent.hardware.kernel_log import DeviceLog, LogLine, record
+from agent.model import Absent
+from agent.polling.reads import ReadOutput
 from agent.simulator.kernel_log import GARBAGE
 from agent.sources import kernel_log, process, xid
 from tests.support.machine_controls import lose
@@ -218,3 +221,24 @@ def test_a_line_that_came_before_its_gpu_was_met_is_counted() -> None:
     bench.machine.driver.log_xid(0, 94)
     bench.run(2)
     assert counted(bench, 94) == 1
+
+
+def test_a_gpu_that_fell_off_the_bus_before_it_was_met_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The driver writes its address with the function in one line, and without in the other."""
+    counts = xid.XidCounts(lambda: iter(()))
+    for line in FELL:
+        found = parsed(line)
+        assert isinstance(found, KernelXid | BusLoss)
+        counts.note_line(found)
+    with caplog.at_level(logging.ERROR), suppress(Absent):  # there is no GPU to listen to
+        counts.read(ReadOutput(0.0))
+    (told,) = (r.getMessage() for r in caplog.records if "event=xid " in r.getMessage())
+    assert "xid=79" in told
+
+
+FELL = (
+    "NVRM: GPU at PCI:0000:52:00.0 has fallen off the bus.",
+    "NVRM: Xid (PCI:0000:52:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+)

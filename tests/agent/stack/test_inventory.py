@@ -118,11 +118,12 @@ def test_a_wrong_file_is_one_sentence(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "inventory needs either hosts, --slurm or --file"),
-        (("a", "--slurm"), "inventory needs either hosts, --slurm or --file"),
+        ((), "inventory needs one of hosts, --slurm and --file"),
+        (("a", "--slurm"), "inventory needs one of hosts, --slurm and --file"),
         (("a", "--every", "60"), "--every needs --output: a file to write each time"),
         (("a", "--listen", "here"), "--listen must be HOST:PORT, not 'here'"),
         (("a", "--port", "70000"), "inventory: port is 70000, expected a port from 1 to 65535"),
+        (("a", "--port", "0"), "inventory: port is 0, expected a port from 1 to 65535"),
     ],
 )
 def test_wrong_flags_are_one_sentence(
