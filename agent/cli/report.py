@@ -58,14 +58,11 @@ def _nothing(arguments: argparse.Namespace) -> str:
     if arguments.job:
         return f"nothing is known of job {arguments.job}"
     if arguments.prometheus:
-        named = "" if arguments.by == "node" else " with a job_id"
-        let = (
-            ""
-            if arguments.by == "node"
-            else ", and let agents name jobs (`info = true` below [job])"
-        )
-        missing = f"no {SECONDS_RECORD}{named} within {arguments.since}"
-        return f"{missing}: load the rules of dgx-report.yaml{let}"
+        asked, cure = SECONDS_RECORD, "load the rules of dgx-report.yaml"
+        if arguments.by != "node":
+            asked += " with a job_id"
+            cure += ", and let agents name jobs (`info = true` below [job])"
+        return f"no {asked} within {arguments.since}: {cure}"
     return "this agent has named no job yet: `info = true` below [job] lets it"
 
 
