@@ -92,7 +92,8 @@ class GpuPulse:
     to have the agent's, at most a sample more.
     """
 
-    pulse: Pulse = field(default_factory=Pulse)
+    phase: int = 0  # of several GPUs, each works at its own samples
+    pulse: Pulse = field(init=False)
     reading: PulseReading | None = None  # None: nobody is there, or no sample has come
     at: float = 0.0
     lag: float = 0.0
@@ -105,6 +106,9 @@ class GpuPulse:
     _known: float | None = None  # s of a step when it was last sure
     _before: int = 0
     _pids: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.pulse = Pulse(self.phase)
 
     @property
     def steps(self) -> int:
@@ -173,7 +177,7 @@ class GpuPulse:
 
     def _end(self) -> None:
         self._before = self.steps
-        self.pulse, self.reading, self.missed = Pulse(), None, 0
+        self.pulse, self.reading, self.missed = Pulse(self.phase), None, 0
         self._several, self._known, self.shared = 0.0, None, False
 
 
@@ -202,7 +206,7 @@ class GpuPulses:
         for identity in self.inventory().gpus:
             one = self._pulses.get(identity.uuid)
             if one is None:
-                one = self._pulses[identity.uuid] = GpuPulse()
+                one = self._pulses[identity.uuid] = GpuPulse(len(self._pulses))
             if samples.value(process.PROCESSES, *identity.key.labels) is not None:
                 one.settle(frozenset(pids.get(identity.uuid, ())))
             if one.occupied:

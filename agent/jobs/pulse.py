@@ -17,6 +17,7 @@ from agent.jobs.sample_grid import SampleGrid
 from agent.jobs.step_count import StepCount
 from agent.jobs.timescales import (
     BLOCK,
+    PHASES,
     REMEMBERED,
     STRIDE,
     WEAKEST,
@@ -104,12 +105,16 @@ class _Claim:
 
 
 class Pulse:
-    """The pulse of one GPU. Feed it the samples as they come; their times are in seconds."""
+    """The pulse of one GPU. Feed it the samples as they come; their times are in seconds.
 
-    def __init__(self) -> None:
+    Pulses of different `phase` do most of their work at different samples.
+    """
+
+    def __init__(self, phase: int = 0) -> None:
+        self._phase = phase % PHASES
         self._grid = SampleGrid()
         self._waiting: list[float] = []
-        self._timescales = Timescales()
+        self._timescales = Timescales(self._phase)
         self._claim: _Claim | None = None
         self._former: _Claim | None = None
         self._too_short = False
@@ -152,7 +157,7 @@ class Pulse:
     def _begin(self) -> None:
         """Nothing before a gap says how steps go on after it."""
         self._waiting.clear()
-        self._timescales = Timescales()
+        self._timescales = Timescales(self._phase)
         self._claim = self._former = None
         self._stop_counting()
         self._counted = self._timescales.first

@@ -28,6 +28,10 @@ STRIDE = WINDOW // 2
 TIMESCALES = 5
 """Resolutions: with samples 20 ms apart, periods of 0.1 to 20 s."""
 
+PHASES = STRIDE // BLOCK
+"""Series of different phases end their windows with different blocks: where eight GPUs' samples
+come at once, two of them search their windows at once, and not eight."""
+
 REMEMBERED = 5
 """Windows, out of which three must agree: a validation may spoil two."""
 
@@ -71,7 +75,7 @@ class WindowResult(NamedTuple):
 class Timescale:
     """One resolution of a series."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, phase: int) -> None:
         self.step = 1 << number
         """Samples that one value here stands for."""
         self.offset = (1 - self.step) / 2
@@ -86,14 +90,16 @@ class Timescale:
         """The last such period that is resolved."""
         self.shown_at = 0
         """The sample at which it was shown."""
+        self._due = WINDOW + phase * BLOCK // self.step
         self._last: tuple[float, ...] = ()
 
     def extend(self, values: Sequence[float]) -> bool:
         """Take values in, a part of a block; whether a window is complete with them."""
         self.values.extend(values)
         self.arrived += len(values)
-        if self.arrived < WINDOW or self.arrived % STRIDE:
+        if self.arrived < self._due:
             return False
+        self._due += STRIDE
         self._examine()
         return True
 
@@ -162,10 +168,10 @@ class ShownPeriod(NamedTuple):
 
 
 class Timescales:
-    """All resolutions of one series."""
+    """All resolutions of one series, whose first window ends `phase` blocks later than it could."""
 
-    def __init__(self) -> None:
-        self.all = [Timescale(number) for number in range(TIMESCALES)]
+    def __init__(self, phase: int = 0) -> None:
+        self.all = [Timescale(number, phase) for number in range(TIMESCALES)]
         self.first = self.all[0]
 
     def extend(self, block: Sequence[float]) -> Iterator[Timescale]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,6 +58,7 @@ class Poller:
     _readings: dict[ReadKey, Reading] = field(default_factory=dict)
     _worker_of: dict[str, Worker] = field(default_factory=dict)
     _ready: bool = False
+    _understood: threading.Lock = field(default_factory=threading.Lock)
     _clock_steps: ClockSteps = field(init=False)
     _failed_listeners: list[Listener] = field(
         default_factory=list
@@ -74,12 +76,13 @@ class Poller:
     def latest(self) -> Snapshot:
         """The last tick's snapshot with the agent's own health.
 
-        Health is put together only when it is asked for. Any thread may ask.
+        Health is put together only when it is asked for. Any thread may ask, and waits while
+        observers take in a tick.
         """
-        data, whole = self._data, self._whole
-        if whole.tick != data.tick:
-            whole = self._whole = self._with_health(data)
-        return whole
+        with self._understood:
+            if self._whole.tick != self._data.tick:
+                self._whole = self._with_health(self._data)
+            return self._whole
 
     async def run(self) -> None:
         """Tick for ever, each second of the clock once all was read; ticks that were missed are not
@@ -105,11 +108,12 @@ class Poller:
                 else:
                     gone.add(finished)
                     fresh = [reading for reading in fresh if reading.key != finished]
-        snapshot = self._gathered()
-        self.samples.take(snapshot.at, fresh, gone)
-        for observer in self.observers:
-            snapshot = observer.observe(snapshot, self.samples)
-        self._data = snapshot
+        with self._understood:
+            snapshot = self._gathered()
+            self.samples.take(snapshot.at, fresh, gone)
+            for observer in self.observers:
+                snapshot = observer.observe(snapshot, self.samples)
+            self._data = snapshot
         for listener in self.listeners:
             self._notify(listener)
 

@@ -16,7 +16,6 @@ import pytest
 from agent.model import GPU_LABELS, Metric, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling import intervals
 from agent.polling.health import HEALTH
-from agent.polling.observers import GuardedObserver
 from agent.polling.poller import STALL, TURN_SHARE, Poller
 from agent.polling.reads import Read, ReadCosts, ReadOutput, fixed
 from agent.polling.schedule import ReadSchedule
@@ -359,41 +358,3 @@ def test_what_is_forgotten_leaves_the_snapshot() -> None:
         assert set(poller.latest.readings) == {HEALTH}
 
     run_async(coroutine)
-
-
-class FailingObserver:
-    """An observer that stumbles over every second tick."""
-
-    def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        if snapshot.tick % 2:
-            raise ZeroDivisionError("odd")
-        return snapshot
-
-    def report(self, snapshot: Snapshot) -> Reading:
-        if snapshot.tick > 2:
-            raise KeyError("late")
-        return Reading(ReadKey("failing", "all"), snapshot.at, 1.0)
-
-
-def test_an_observer_that_fails_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    clock = FrozenClock()
-    poller = Poller(
-        (),
-        (),
-        clock,
-        observers=(GuardedObserver("failing", FailingObserver()),),
-        report_health=reading,
-    )
-    up = []
-    for _ in range(4):
-        asyncio.run(poller.tick())
-        up.append(SampleStore.of(poller.latest).value(SOURCE_UP, "failing"))
-        clock.advance(1.0)
-    assert up == [0, 1, 0, 0]
-    assert [record.message.split()[0] for record in caplog.records] == [
-        "event=observer_failed",
-        "event=observer_recovered",
-        "event=observer_failed",
-        "event=observer_recovered",
-    ]
