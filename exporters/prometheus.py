@@ -87,28 +87,22 @@ class Exposition:
     def page(self, accept: str) -> RenderedPage:
         """What `render` takes its body from; takes as long."""
         form = negotiate(accept)
-        page = self._fresh(form)
-        if page is None:
-            with self._one_at_a_time:
-                page = self._fresh(form) or self._build(form)
-        return page
+        with self._one_at_a_time:
+            return self._built(form, self._latest().tick) or self._build(form)
 
-    def cached(self, accept: str) -> RenderedPage | None:
+    def cached(self, accept: str, tick: float) -> RenderedPage | None:
         """The page of this tick, if that is already built; never blocks."""
-        return self._fresh(negotiate(accept))
+        return self._built(negotiate(accept), tick)
 
-    def last(self, accept: str) -> RenderedPage | None:
+    def last(self, accept: str, tick: float) -> RenderedPage | None:
         """The page of this tick or of the one before, which the next replaces in no time."""
-        page = self._pages.get(negotiate(accept).content_type)
-        if page is None or page.tick < self._latest().tick - 1:
-            return None
-        return page if self.now() - page.at <= 2 * LONGEST else None
+        return self._built(negotiate(accept), tick, ticks=2)
 
-    def _fresh(self, form: Format) -> RenderedPage | None:
+    def _built(self, form: Format, tick: float, ticks: int = 1) -> RenderedPage | None:
         page = self._pages.get(form.content_type)
-        if page is None or page.tick != self._latest().tick:
+        if page is None or page.tick <= tick - ticks:
             return None
-        return page if self.now() - page.at <= LONGEST else None
+        return page if self.now() - page.at <= ticks * LONGEST else None
 
     def _build(self, form: Format) -> RenderedPage:
         snapshot = self._latest()

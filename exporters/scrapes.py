@@ -7,6 +7,7 @@ many ask in every tick it is written ahead, as soon as the tick is over.
 
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 
 from agent.model import Snapshot
 from exporters.negotiation import negotiate
@@ -40,21 +41,23 @@ class Scrapes:
     exposition: Exposition
     work: SharedWork = field(default_factory=SharedWork)
     _forms: dict[str, RenderedForm] = field(default_factory=dict)  # by Content-Type: a handful
+    _newest: float = inf  # tick; until one is told, no page counts as that of the newest
 
     async def answer(self, accept: str, *, gzip: bool) -> Answer:
         """The newest exposition in the form that is asked for."""
         content_type = negotiate(accept).content_type
         form = self._forms.setdefault(content_type, RenderedForm())
         form.accept, form.asked = accept, form.asked + 1
-        page = self.exposition.cached(accept)
+        page = self.exposition.cached(accept, self._newest)
         if page is None and self.work.is_under_way(content_type):
-            page = self.exposition.last(accept)
+            page = self.exposition.last(accept, self._newest)
         if page is None:
             page = await self.work.of(content_type, partial(self.exposition.page, accept))
         return page.body(gzip=gzip), content_type
 
-    def tick(self, _: Snapshot) -> None:
+    def tick(self, snapshot: Snapshot) -> None:
         """A listener of the poller: write ahead what many ask for."""
+        self._newest = snapshot.tick
         for content_type, form in self._forms.items():
             form.ahead = WHILE if form.asked >= MANY else max(0, form.ahead - 1)
             form.asked = 0

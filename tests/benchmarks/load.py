@@ -1,5 +1,6 @@
 """Load: many clients scrape a real agent at once while it ticks. How late are ticks, how slow
-scrapes? `python -m tests.benchmarks.load [seconds] [clients]` measures it.
+scrapes? `python -m tests.benchmarks.load [seconds] [clients] [machine]` measures it; a machine is
+one that is simulated, or `real`.
 
 Ticks are timed by the agent's own watchdog notifications (sd_notify), one datagram a tick,
 which costs HTTP nothing. Clients are one process of plain sockets that sends and counts bytes, and
@@ -111,7 +112,7 @@ def scrape(port: int, clients: int, seconds: float, interval: float) -> list[flo
 
 @contextmanager
 def agent(machine: str) -> Iterator[tuple[int, TickTimes]]:
-    """A real agent, ready, with its port and the times of its ticks."""
+    """A real agent of a machine, ready, with its port and the times of its ticks."""
     with tempfile.TemporaryDirectory() as folder:
         address = str(Path(folder) / "notify")
         channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -121,14 +122,19 @@ def agent(machine: str) -> Iterator[tuple[int, TickTimes]]:
         listening.start()
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        run = ("agent", "run", "--simulate", machine, "--listen", f"127.0.0.1:{port}")
-        with Running(*run, NOTIFY_SOCKET=address, WATCHDOG_USEC="60000000") as running:
-            running.line("event=nvml_connected", 30)
-            eventually(lambda: len(tick_times.at) >= 3, 60, "the first ticks")
-            yield port, tick_times
-        channel.shutdown(socket.SHUT_RDWR)
-        listening.join()
-        channel.close()
+        run = ("agent", "run", "--listen", f"127.0.0.1:{port}")
+        simulated = () if machine == "real" else ("--simulate", machine)
+        try:
+            with Running(
+                *run, *simulated, NOTIFY_SOCKET=address, WATCHDOG_USEC="60000000"
+            ) as running:
+                running.line("event=nvml_connected", 30)
+                eventually(lambda: len(tick_times.at) >= 3, 60, "the first ticks")
+                yield port, tick_times
+        finally:
+            channel.shutdown(socket.SHUT_RDWR)
+            listening.join()
+            channel.close()
 
 
 def share(values: list[float], part: float) -> float:
@@ -171,8 +177,9 @@ def main() -> None:
     nobody, all a little more seldom than it ticks, all without rest."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     clients = int(sys.argv[2]) if len(sys.argv) > 2 else 64
-    print(f"{os.cpu_count()} cores, {clients} clients, {seconds:g} s each")
-    with agent("dgx-h100:training") as (port, tick_times):
+    machine = sys.argv[3] if len(sys.argv) > 3 else "dgx-h100:training"
+    print(f"{machine}, {os.cpu_count()} cores, {clients} clients, {seconds:g} s each")
+    with agent(machine) as (port, tick_times):
         print(f"all, just started:   {measure(port, tick_times, clients, YOUNG)}")
         print(f"nobody scrapes:      {measure(port, tick_times, 0, seconds)}")
         print(f"all, each 1.037 s:    {measure(port, tick_times, clients, seconds)}")

@@ -306,10 +306,13 @@ def test_one_build_a_tick_and_format() -> None:
 
 def test_nothing_is_cached_before_the_first_render() -> None:
     bench = ExpositionBench()
-    assert bench.exposition.cached("") is None
+    assert bench.exposition.cached("", 1) is None
     page = bench.exposition.page("")
-    assert bench.exposition.cached("") is page
-    assert bench.exposition.cached(OM) is None
+    assert bench.exposition.cached("", 1) is page
+    assert bench.exposition.cached("", 2) is None
+    assert bench.exposition.last("", 2) is page
+    assert bench.exposition.last("", 3) is None
+    assert bench.exposition.cached(OM, 1) is None
 
 
 def test_concurrent_first_requests_build_once() -> None:

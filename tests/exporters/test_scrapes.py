@@ -128,7 +128,7 @@ def test_a_rendering_that_fails_fails_for_those_who_asked_and_the_next_is_tried(
 class Broken:
     """An exposition that cannot be written."""
 
-    def cached(self, accept: str) -> None:
+    def cached(self, accept: str, tick: float) -> None:
         """Nothing yet."""
 
     last = cached

@@ -1,8 +1,9 @@
-"""`python -m tests.hardware.job_trial`: a job of two GPUs, followed over minutes.
+"""`python -m tests.hardware.job_trial [TAPE]`: a job of two GPUs, followed over minutes.
 
 Its steps become 5 % longer, and later one rank is stopped by a signal. Printed is when an agent
 tells of each, and when it says that it began. While the steps are regular NCCL's RAS service is
-asked each two seconds in every other ten: what that costs the job. It takes four minutes.
+asked each two seconds in every other ten: what that costs the job. It takes four minutes. What the
+agent was told is written to TAPE.
 """
 
 import asyncio
@@ -13,11 +14,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
+from agent.cli.assembly import real_hardware, recorded
 from agent.hardware.nccl_answer import NcclAnswer
 from agent.hardware.nccl_ras import LOCALHOST, ask
 from agent.jobs.job import Job
-from tests.hardware.bench import Figure, Watcher
+from tests.hardware.bench import Figure, MachineClock, Watcher
 from tests.hardware.labelled_loads.table import CHANGING
 from tests.hardware.raw_traces.running import PlayedLoad
 
@@ -166,7 +169,8 @@ def _price(asker: RasAsker, steps: list[float]) -> Iterator[Figure]:
 def main() -> int:
     """Print a line a figure; 1 if one is out of its bounds."""
     load = PlayedLoad(CHANGING.name, CHANGING.seconds)
-    watcher = Watcher()
+    hardware, recorder = recorded(real_hardware(), MachineClock())
+    watcher = Watcher(hardware)
     watcher.agent.nccl.start()
     wrong = 0
     try:
@@ -175,6 +179,8 @@ def main() -> int:
             wrong += not figure.holds
     finally:
         load.stop()
+        for path in sys.argv[1:]:
+            recorder.write(Path(path))
     return int(wrong > 0)
 
 
