@@ -20,7 +20,10 @@ def _status() -> int:
     try:
         from agent.cli.parser import run_command
 
-        status = run_command(sys.argv[1:])
+        try:
+            status = run_command(sys.argv[1:])
+        except SystemExit as left:  # a help or a usage was printed
+            status = int(left.code or 0)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130

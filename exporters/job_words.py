@@ -218,7 +218,8 @@ def waited_for(hang: Hang) -> dict[str, str]:
 
 
 def _slower_text(slower: Slowdown) -> str:
-    text = f"{percent(slower.ratio)} slower than in its first hour since {clock_time(slower.since)}"
+    lasted = duration(slower.seconds)
+    text = f"{percent(slower.ratio)} slower than in its first hour, for {lasted} now"
     what = ", ".join(map(_change_text, slower.changes))
     return f"{text} ({what})" if what else text
 
@@ -279,11 +280,6 @@ def instant(moment: float) -> str:
     """Wall time as ISO 8601 in UTC."""
     text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
     return text.replace("+00:00", "Z")
-
-
-def clock_time(moment: float) -> str:
-    """Wall time for people: the time of day, UTC."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%H:%M:%S UTC")
 
 
 def row(job: Job) -> Document:

@@ -54,7 +54,7 @@ SHORTEST = 2.0
 NO_ANSWER = {
     "severity": Severity.CRITICAL.value,
     "kind": "no_answer",
-    "sentence": "this machine did not answer in time: its driver or its kernel hangs",
+    "sentence": "this machine did not answer within {:g} s: its driver or its kernel hangs",
     "alert": "DgxAgentBlind",
     "action": "Drain the node, see dmesg, and reboot it.",
 }
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     width = terminal_width()
     answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
     if answer is None or BROKEN in answer:
-        answer = without_answer((answer or {}).get(BROKEN, ""))
+        answer = without_answer((answer or {}).get(BROKEN, ""), arguments.timeout)
     if arguments.bundle:
         texts = answer["texts"]
         written = in_child(
@@ -78,9 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
     return int(answer["document"]["status"])
 
 
-def without_answer(why: str) -> Answer:
+def without_answer(why: str, seconds: float) -> Answer:
     """What is told where even the child did not answer."""
-    finding = {**NO_ANSWER, **({"sentence": f"the look failed: {why}"} if why else {})}
+    sentence = f"the look failed: {why}" if why else NO_ANSWER["sentence"].format(seconds)
+    finding = {**NO_ANSWER, "sentence": sentence}
     text = f"critical: {finding['sentence']}\n  {finding['action']} ({finding['alert']})"
     document = {"status": STATUS[Severity.CRITICAL], "findings": [finding]}
     texts = {"check.txt": text, "check.json": json.dumps(document, indent=2)}

@@ -11,6 +11,9 @@ from typing import Any
 
 from agent.errors import BadInput, described
 
+SHORTEST_TIMEOUT = 3.0
+"""What a healthy machine takes at most, where nothing else runs on it."""
+
 TIMEOUT = 8.5
 """Seconds from the start of this process, after which the child is left behind."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from agent import __version__
-from agent.cli.doctor import TIMEOUT
+from agent.cli.doctor import SHORTEST_TIMEOUT, TIMEOUT
 from agent.errors import BadInput, printable
 
 USAGE_ERROR = 2
@@ -36,6 +36,10 @@ class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         text = super().format_help()
         return text + simulated_machines() if "--simulate" in text else text
+
+    def print_help(self, file: Any = None) -> None:
+        """Argparse says nothing where it cannot write."""
+        print(self.format_help(), end="", file=file)
 
 
 def simulated_machines() -> str:
@@ -99,7 +103,7 @@ def _check_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=_timeout,
         default=TIMEOUT,
         metavar="SECONDS",
         help="end after this time, even if the driver hangs (default %(default)g)",
@@ -203,13 +207,14 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
-def _positive(text: str, most: float) -> float:
-    expected = f"expected a number above 0 and at most {most:g}"
+def _positive(text: str, most: float, least: float = 0.0) -> float:
+    above = f"from {least:g} to" if least else "above 0 and at most"
+    expected = f"expected a number {above} {most:g}"
     try:
         value = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number, {expected}") from None
-    if not 0 < value <= most:
+    if not (value > 0 and least <= value <= most):
         raise argparse.ArgumentTypeError(f"{text!r} is out of range, {expected}")
     return value
 
@@ -242,6 +247,10 @@ def _speed(text: str) -> float:
 
 def _seconds(text: str) -> float:
     return _positive(text, 86_400.0)
+
+
+def _timeout(text: str) -> float:
+    return _positive(text, 86_400.0, SHORTEST_TIMEOUT)
 
 
 Flags = Callable[[argparse.ArgumentParser], None]

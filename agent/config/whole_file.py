@@ -18,7 +18,7 @@ class NoRoom(BadInput):
 
 def check_target(path: Path) -> None:
     """Raise BadInput where a file at `path` could not, or must not, be replaced."""
-    if not path.name:
+    if path.name in ("", "-"):
         raise BadInput(f"'{path}' is no name of a file, expected one to write")
     if path.exists() and not path.is_file():
         raise BadInput(f"{path}: is a folder or a device, expected a file or a free name")

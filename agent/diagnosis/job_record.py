@@ -198,7 +198,9 @@ class JobRecord:
         if self._slower_since is not None:  # a pulse found anew does not know when it began
             since = min(since, self._slower_since)
         self._slower_since = since
-        self.slower = Slowdown(self.step, reference, self.wall_at(since), self.changes(since))
+        lasted = (self._at - since) * self._pace
+        changes = self.changes(since)
+        self.slower = Slowdown(self.step, reference, self.wall_at(since), lasted, changes)
 
     def wall_at(self, moment: float) -> float:
         """The wall time of a moment of the agent's clock, which may run faster."""

@@ -42,7 +42,8 @@ class Slowdown(NamedTuple):
 
     step: float
     reference: float
-    since: float
+    since: float  # wall time
+    seconds: float  # for how long
     changes: tuple[JobChange, ...]
 
     @property

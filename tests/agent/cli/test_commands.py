@@ -107,6 +107,8 @@ ERRORS = {
     "once --replay {dir}/none.tape": "none.tape",
     "once --replay {dir}/junk.tape": "junk.tape",
     "check --replay {dir}/cut.tape": "cut.tape is cut short",
+    "check --timeout 0.1 --simulate k40": "'0.1' is out of range, expected a number from 3",
+    "check --bundle - --simulate k40": "/-' is no name of a file",
     "record {dir}/none/x.tape --simulate k40": "{dir}/none: is not a folder",
     "record /proc/x.tape --seconds 6000 --simulate k40": "/proc/x.tape: cannot be written",
     "record {dir}/circle --simulate k40": "{dir}/circle: its links lead in a circle",
@@ -307,6 +309,22 @@ def test_a_closed_output_changes_no_status(closed: str) -> None:
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("words", ["--help", "once --help", "once --simulate k40:idle"])
+def test_what_cannot_be_written_is_told(words: str) -> None:
+    line = f"{sys.executable} -m agent {words} >/dev/full"
+    ended = subprocess.run(
+        line,
+        shell=True,
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    said = b"dgx-telemetry: cannot write its output: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (2, said)
 
 
 def answer(port: int, path: str, wanted: str = "") -> str:
