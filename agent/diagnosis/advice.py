@@ -97,15 +97,20 @@ BY_FACT: dict[FactKind, str] = {
     "(prefetching), and give them what the launching process computes between two steps.",
     FactKind.THREADS_QUEUED: "Give the job more cores, or let it use fewer threads: they wait for "
     "one another.",
+    FactKind.PROCESSES_HIDDEN: "Let the agent see the processes on this GPU: as root, with "
+    "CAP_SYS_PTRACE where /proc is mounted with hidepid, in the pid namespace of the host where it "
+    "is in a container. Until then it cannot tell what they wait for.",
 }
-"""What is better than the advice of the pair where this fact decided it."""
+"""What is better than the advice of the pair where this fact decided it, or where this doubt left
+the cause unknown."""
 
 
 def advice(verdict: Verdict) -> str:
     """What to do about a verdict; empty where all is as it should be."""
-    first = verdict.evidence[0].kind if verdict.evidence else None
+    doubts = verdict.doubts if verdict.cause is Cause.UNKNOWN else ()
+    kinds = [fact.kind for fact in (*doubts, *verdict.evidence[:1])]
     of_pair = ADVICE.get(verdict.pair, "")
-    found = next((text for kind, text in BY_FACT.items() if kind == first), of_pair)
+    found = next((text for kind, text in BY_FACT.items() if kind in kinds), of_pair)
     return found if of_pair else ""
 
 

@@ -36,7 +36,7 @@ SILENT = Absent(
 def _disks(files: FileTree) -> list[str]:
     disks = [name for name in names_in(files, BLOCK) if DISK.fullmatch(name)]
     if not disks:
-        raise Absent(Reason.MISSING, f"{BLOCK} lists no disk")
+        raise Absent(Reason.MISSING, f"{BLOCK} lists no NVMe, SATA or SAS disk")
     return disks
 
 

@@ -7,7 +7,7 @@ import pytest
 from agent.diagnosis.advice import ADVICE, BY_FACT, SUMMARIES, advice
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.rules import cause_of
-from agent.model import PAIRS, SignalQuality, State, Verdict
+from agent.model import PAIRS, Cause, Fact, SignalQuality, State, Verdict
 from tests.agent.diagnosis.test_rules import ROWS
 from tests.support.evidence import evidence
 
@@ -36,6 +36,25 @@ def test_the_advice_fits_the_finding(name: str) -> None:
     pair = State.STARVED, cause
     told = advice(Verdict(*pair, SignalQuality.GPM, {pair: 1.0}, evidence=found))
     assert told == BY_FACT.get(FactKind(found[0].kind), ADVICE[pair])
+
+
+def test_where_the_process_is_hidden_the_agent_must_see_it_first() -> None:
+    hidden = Fact(FactKind.PROCESSES_HIDDEN, names=("hidepid",))
+    told = {
+        cause: advice(
+            Verdict(
+                State.STARVED,
+                cause,
+                SignalQuality.GPM,
+                {},
+                evidence=(Fact(FactKind.HOST_CORES),),
+                doubts=(hidden,),
+            )
+        )
+        for cause in (Cause.UNKNOWN, Cause.PCIE)
+    }
+    assert told[Cause.UNKNOWN] == BY_FACT[FactKind.PROCESSES_HIDDEN]
+    assert told[Cause.PCIE] == ADVICE[State.STARVED, Cause.PCIE]
 
 
 def test_a_checkpoint_is_left_to_finish() -> None:

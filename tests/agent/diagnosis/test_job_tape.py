@@ -15,7 +15,7 @@ from agent.jobs.job import Job
 from tests.hardware.bench import Watcher
 from tests.support.frozen_clock import FrozenClock
 
-TAPE = Path(__file__).parents[2] / "tapes" / "two-h100-job.tape"
+TAPE = Path(__file__).parents[2] / "tapes" / "jobs" / "two-h100.tape"
 SLOWER, HUNG, END = 112.1, 183.6, 240  # s of the tape
 
 
