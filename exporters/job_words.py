@@ -97,6 +97,7 @@ def _slower_document(slower: Slowdown) -> Document:
     return {
         "ratio": slower.ratio,
         "since": instant(slower.since),
+        "seconds": slower.seconds,
         "changes": [
             {
                 "kind": change.kind.value,
