@@ -244,6 +244,8 @@ def receipt_text(receipt: Receipt) -> str:
     if shares:
         lost = ", ".join(f"{percent(share)} {SUMMARIES[pair]}" for pair, share in shares[:3])
         parts[0] += f" ({lost})"
+    if receipt.unobserved > LEAST * receipt.gpu_seconds:
+        parts[0] += f" and {receipt.unobserved / 3600:.3g} that were not observed"
     if receipt.steps and receipt.mean_rate:
         mean, best = f"{receipt.mean_rate:.3g}", f"{receipt.best_rate or receipt.mean_rate:.3g}"
         better = f" (at best {best})" * (best != mean)

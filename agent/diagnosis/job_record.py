@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
+from agent.diagnosis.accounting import LONGEST
 from agent.diagnosis.pulses import GpuPulse
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.jobs.grouping import JobGroup
@@ -42,10 +43,16 @@ class GpuUse:
     unobserved_before: float
     steps_before: int
     steps: int = 0
+    left: bool = False
 
     @classmethod
     def of(cls, gpu: GpuKey, booked: SecondsByState, steps: int) -> "GpuUse":
         return cls(gpu, booked, dict(booked.seconds), booked.unobserved, steps)
+
+    @property
+    def unobserved(self) -> float:
+        """GPU-seconds since the job came of which nothing is known."""
+        return self.booked.unobserved - self.unobserved_before
 
     @property
     def seconds(self) -> Parts:
@@ -57,7 +64,15 @@ class GpuUse:
         """The job has left this GPU: what it does from now on is not the job's."""
         kept = SecondsByState(unobserved=self.booked.unobserved)
         kept.seconds = dict(self.booked.seconds)
-        self.booked = kept
+        self.booked, self.left = kept, True
+
+    def resume(self, booked: SecondsByState, steps: int) -> None:
+        """The job is back on it: what it does is added to what it did before."""
+        done, unobserved = self.seconds, self.unobserved
+        self.before = {p: s - done.get(p, 0.0) for p, s in booked.seconds.items()}
+        self.unobserved_before = booked.unobserved - unobserved
+        self.steps_before = steps - self.steps
+        self.booked, self.left = booked, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +135,7 @@ class JobRecord:
         if self._older is None:
             self._older = self._age(samples, now)
         drawn = self._values(samples, power.POWER)
-        if drawn:
+        if drawn and seconds <= LONGEST:
             self.joules = (self.joules or 0.0) + sum(drawn) * seconds
         mine = {g.uuid: pulses[g.uuid] for g in self.group.gpus if g.uuid in pulses}
         for uuid, pulse in mine.items():
@@ -234,7 +249,7 @@ class JobRecord:
             for pair, part in seconds.items():
                 total[pair] = total.get(pair, 0.0) + part
         watched, older = now - self.began, self._older or 0.0
-        unobserved = sum(u.booked.unobserved - u.unobserved_before for u in self.uses.values())
+        unobserved = sum(use.unobserved for use in self.uses.values())
         hours = (sum(total.values()) + unobserved) / 3600
         return Receipt(
             self.id,

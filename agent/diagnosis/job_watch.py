@@ -217,9 +217,13 @@ class JobWatch:
         there = {gpu.uuid: gpu for gpu in record.group.gpus}
         for uuid, gpu in there.items():
             account, pulse = self.accounts.get(uuid), self.pulses.pulses.get(uuid)
-            if uuid not in record.uses and account is not None:
-                steps = pulse.steps if pulse else 0
+            if account is None:
+                continue
+            steps = pulse.steps if pulse else 0
+            if uuid not in record.uses:
                 record.uses[uuid] = GpuUse.of(gpu, account.booked, steps)
+            elif record.uses[uuid].left:
+                record.uses[uuid].resume(account.booked, steps)
         for uuid in record.uses.keys() - there.keys():
             record.uses[uuid].freeze()
 

@@ -11,7 +11,7 @@ from agent.diagnosis.job_watch import CostConfig
 from agent.jobs.job import ChangeKind, Job, Tie
 from agent.model import Cause, Reason, State
 from agent.sources.workload import JobConfig
-from exporters.job_words import jobs_document, row
+from exporters.job_words import jobs_document, receipt_text, row
 from tests.support.machine_controls import start_process, stop_process
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import shortly
@@ -124,6 +124,31 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
     (line,) = [str(r.msg) for r in caplog.records if "job_ended" in str(r.msg)]
     assert "worst=starved/disk" in line
     assert "steps_per_second" not in line
+
+
+def test_a_gpu_that_a_job_comes_back_to_is_counted_on() -> None:
+    bench = simulated(f"{SMALL}:training").run(30)
+    gpu = bench.machine.gpus[1]
+    processes, gpu.processes = gpu.processes, []
+    away = 0
+    while len(only(bench.run(1)).pids) == 4 or not away:  # until the next read of processes
+        away += 1
+    gpu.processes = processes
+    bench.run(60)
+    receipt = only(bench).receipt
+    counted = receipt.gpu_seconds + receipt.unobserved
+    assert counted == pytest.approx(4 * receipt.watched, abs=8)
+
+
+def test_what_was_not_observed_is_told_and_draws_nothing() -> None:
+    bench = simulated(f"{SMALL}:training").run(60)
+    before = only(bench).receipt
+    bench.clock.advance(600)
+    receipt = only(bench.run(2)).receipt
+    assert receipt.unobserved == pytest.approx(4 * 600, rel=0.02)
+    assert before.joules is not None
+    assert receipt.joules == pytest.approx(before.joules, rel=0.1)
+    assert "0.668 that were not observed" in receipt_text(receipt)
 
 
 def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
