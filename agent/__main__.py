@@ -1,5 +1,6 @@
 """`dgx-telemetry`, also as `python -m agent`."""
 
+import errno
 import os
 import sys
 
@@ -7,8 +8,9 @@ import sys
 def main() -> None:
     """Run the command line and exit with its status: 2 for bad usage and configuration."""
     # aiohttp makes TLS contexts for its client when it is imported, with every CA of the machine
-    # in them: 2 MB of memory for a server that never calls anybody. The children of `up` do call.
-    if sys.argv[1:2] != ["up"]:
+    # in them: 2 MB of memory for a server that never calls anybody. The children of `up` do call,
+    # and `report` asks over https.
+    if sys.argv[1:2] not in (["up"], ["report"]):
         os.environ["SSL_CERT_FILE"] = os.devnull
     for name in ("stdin", "stdout", "stderr"):  # closed: the next file would take its place
         if getattr(sys, name) is None:
@@ -29,7 +31,11 @@ def _status() -> int:
         return 130
     except OSError as error:
         sys.stdout = None  # nothing more can be written there, not even at the exit
-        print(f"dgx-telemetry: cannot write its output: {error.strerror}", file=sys.stderr)
+        # Who writes to what is open names no file, and needs no other.
+        lacking = error.filename or error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+        failed = "cannot run" if lacking else "cannot write its output"
+        print(f"dgx-telemetry: {failed}: {error.strerror or error}", file=sys.stderr)
+        sys.stderr = None  # what was begun only half complains when it is taken away
         return 2
     return status
 

@@ -54,10 +54,19 @@ SHORTEST = 2.0
 NO_ANSWER = {
     "severity": Severity.CRITICAL.value,
     "kind": "no_answer",
-    "sentence": "this machine did not answer within {:g} s: its driver or its kernel hangs",
+    "sentence": "this machine did not answer within {} s: its driver or its kernel hangs",
     "alert": "DgxAgentBlind",
     "action": "Drain the node, see dmesg, and reboot it.",
 }
+
+LOOK_FAILED = {
+    "severity": Severity.WARNING.value,
+    "kind": "look_failed",
+    "sentence": "this check failed: {}",
+    "alert": "",
+    "action": "Report this with the sentence above; the node itself may be well.",
+}
+"""A fault of this program says nothing of the machine: no node is drained for it."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -79,11 +88,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def without_answer(why: str, seconds: float) -> Answer:
-    """What is told where even the child did not answer."""
-    sentence = f"the look failed: {why}" if why else NO_ANSWER["sentence"].format(seconds)
-    finding = {**NO_ANSWER, "sentence": sentence}
-    text = f"critical: {finding['sentence']}\n  {finding['action']} ({finding['alert']})"
-    document = {"status": STATUS[Severity.CRITICAL], "findings": [finding]}
+    """What is told where the child broke, and `why`; or where even it did not answer in time."""
+    told = LOOK_FAILED if why else NO_ANSWER
+    finding = {**told, "sentence": told["sentence"].format(why or f"{seconds:g}")}
+    alert = f" ({finding['alert']})" if finding["alert"] else ""
+    text = f"{finding['severity']}: {finding['sentence']}\n  {finding['action']}{alert}"
+    text = printable(text)
+    document = {"status": STATUS[Severity(finding["severity"])], "findings": [finding]}
     texts = {"check.txt": text, "check.json": json.dumps(document, indent=2)}
     return {"document": document, "text": text, "texts": texts}
 

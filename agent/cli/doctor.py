@@ -29,11 +29,14 @@ def in_child(look: Callable[[], Answer], timeout: float = TIMEOUT) -> Answer | N
     """What `look` says, asked in a child; None where it did not say it in time.
 
     The child keeps nothing of this process open: whoever reads our output does not wait for a
-    driver that hangs. Raises BadInput as the look did.
+    driver that hangs. Raises BadInput as the look did; what else breaks it is told as BROKEN.
     """
     until = time.monotonic() + timeout - running_for()
-    reading, writing = os.pipe()
-    child = os.fork()
+    try:
+        reading, writing = os.pipe()
+        child = os.fork()
+    except OSError as error:
+        return {BROKEN: described(error)}
     if not child:
         os.close(reading)
         _answer(look, writing)
@@ -63,10 +66,10 @@ def running_for() -> float:
 
 def _answer(look: Callable[[], Answer], writing: int) -> None:
     """In the child: look, say, end without waiting for any thread."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for number in (1, 2):
-        os.dup2(nothing, number)
     try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (1, 2):
+            os.dup2(nothing, number)
         answer = look()
     except BadInput as error:
         answer = {WRONG_INPUT: str(error)}

@@ -13,7 +13,7 @@ from agent.errors import BadInput
 from agent.model import State
 from agent.report.formats import as_csv, as_html
 from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, document, words
-from agent.report.questions import from_agent, from_hours, from_prometheus
+from agent.report.questions import NoAnswer, from_agent, from_hours, from_prometheus
 from alerts.records import SECONDS_RECORD
 from exporters.settings import HttpConfig
 
@@ -26,18 +26,14 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     job = arguments.job or ""
     by = "job" if job else arguments.by
+    for flag, url in (("--prometheus", arguments.prometheus), ("--agent", arguments.agent)):
+        if url == "":
+            raise BadInput(f"{flag} is empty, expected http://HOST:PORT")
     if arguments.prometheus:
         rows = from_prometheus(arguments.prometheus, arguments.since, by, job)
         since, source = f"last {arguments.since}", "Prometheus"
     else:
-        url = arguments.agent or f"http://{settings[HttpConfig].listen}"
-        since, source = f"last {arguments.since}", "one agent's hourly sums of the last 7d"
-        rows = () if job else from_hours(url, arguments.since, by, "")
-        if not rows:  # the receipt of a job says more; and nameless jobs are in no hour
-            rows = from_agent(url, by, job)
-            since, source = "jobs that this agent remembers", "one agent"
-        if not rows:
-            rows = from_hours(url, "7d", by, job)
+        since, source, rows = _asked_of_agent(arguments, settings[HttpConfig], by, job)
     if not rows:
         raise BadInput(_nothing(arguments))
     report = Report(by, since, source, settings[CostConfig].gpu_hour, rows)
@@ -52,6 +48,32 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(overview(report, terminal_width())))
     return 0
+
+
+def _asked_of_agent(
+    arguments: argparse.Namespace, here: HttpConfig, by: str, job: str
+) -> tuple[str, str, tuple[GpuTime, ...]]:
+    """Since when, from whom, and what the agent knows; raises NoAnswer."""
+    url = arguments.agent or _url_of(here)
+    try:
+        rows = () if job else from_hours(url, arguments.since, by, "")
+        if rows:
+            return f"last {arguments.since}", "one agent's hourly sums of the last 7d", rows
+        # the receipt of a job says more; and nameless jobs are in no hour
+        rows = from_agent(url, by, job) or from_hours(url, "7d", by, job)
+    except NoAnswer as error:
+        if arguments.agent or not here.web_config_file:
+            raise
+        cure = "`web_config_file` is configured: with TLS, `--agent https://NAME:PORT` is needed"
+        raise NoAnswer(f"{error}; {cure}, with passwords USER:PASSWORD@ before NAME") from error
+    return "jobs that this agent remembers", "one agent", rows
+
+
+def _url_of(here: HttpConfig) -> str:
+    """Where the agent of this machine answers: on loopback, if it listens everywhere."""
+    host, port = here.address
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _nothing(arguments: argparse.Namespace) -> str:

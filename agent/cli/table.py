@@ -1,4 +1,4 @@
-"""Tables and prose in a terminal of 80 columns, or wider where it is."""
+"""Tables and prose in a terminal of 80 columns, or as wide as it is."""
 
 import shutil
 import textwrap
@@ -7,6 +7,9 @@ from itertools import zip_longest
 
 UNKNOWN = "-"
 USUAL = 80
+LEAST = 40
+"""Columns below which nothing is made to fit: the terminal breaks the lines."""
+
 WIDEST = 140
 """Columns beyond which a line is no longer easy to read."""
 
@@ -16,8 +19,8 @@ NARROWEST = 12
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; 80 where there is none, or it does not say."""
-    return min(shutil.get_terminal_size((USUAL, 24)).columns, WIDEST)
+    """Columns of the terminal, within bounds; 80 where there is none, or it does not say."""
+    return max(LEAST, min(shutil.get_terminal_size((USUAL, 24)).columns, WIDEST))
 
 
 def table(

@@ -20,7 +20,7 @@ from agent.cli.assembly import build_agent
 from agent.cli.first_readings import TIMEOUT, settled
 from agent.cli.flow import flows
 from agent.cli.options import hardware_of, settings_of
-from agent.cli.table import prose
+from agent.cli.table import prose, terminal_width
 from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.model import Snapshot
@@ -182,7 +182,7 @@ class Screen:
     def draw(self, frame: Document, choice: ViewChoice, samples: SampleStore) -> None:
         """One frame, cut to what fits; the size is asked each time."""
         size = shutil.get_terminal_size((80, 24))
-        lines = list(text(frame, choice, samples, min(size.columns, 140)))
+        lines = list(text(frame, choice, samples, terminal_width()))
         if not self.whole:
             print("\n".join([*lines, ""]), flush=True)
             return

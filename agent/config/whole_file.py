@@ -27,9 +27,11 @@ def check_target(path: Path) -> None:
 
 
 def placed(path: Path) -> Path:
-    """Where `path` leads to; raises BadInput where its links lead in a circle."""
+    """Where `path` leads to; raises BadInput where that cannot be told."""
     try:
         return path.resolve()
+    except FileNotFoundError as error:
+        raise BadInput(f"{path}: the current folder is gone, expected a path from /") from error
     except (OSError, RuntimeError) as error:  # RuntimeError: Python before 3.13
         raise BadInput(f"{path}: its links lead in a circle") from error
 

@@ -1,6 +1,8 @@
 """Where reports come from: Prometheus or VictoriaMetrics, and the jobs that one agent remembers."""
 
 import base64
+import http.client
+import ipaddress
 import json
 import re
 import time
@@ -140,6 +142,21 @@ def _place(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _proxies(parts: urllib.parse.SplitResult) -> dict[str, str]:
+    """The proxy on the way to an address, as the environment has it; none on the way to here."""
+    if _is_loopback(parts.hostname or "") or urllib.request.proxy_bypass(parts.netloc):
+        return {}
+    found = urllib.request.getproxies().get(parts.scheme)
+    return {parts.scheme: found} if found else {}
+
+
 def _get(address: str) -> Any:
     try:
         parts = urllib.parse.urlsplit(address)
@@ -156,13 +173,17 @@ def _get(address: str) -> Any:
         token = base64.b64encode(f"{name}:{word}".encode()).decode()
         request.add_header("Authorization", f"Basic {token}")
     where = _place(address)
+    proxies = _proxies(bare)
+    for proxy in proxies.values():
+        where += f" through the proxy {proxy.rpartition('@')[2]}"
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT + 5) as answer:  # noqa: S310
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+        with opener.open(request, timeout=TIMEOUT + 5) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         said = error.read(300).decode(errors="replace").replace("\n", " ")
         raise NoAnswer(f"{where} answers {error.code}: {said}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)  # of a URLError: what the system said
         why = getattr(reason, "strerror", None) or reason
         raise NoAnswer(f"{where} does not answer: {why}") from error

@@ -9,7 +9,7 @@ MOST = 20_000
 """Hosts of one list: more is a slip of the finger."""
 
 BETWEEN = re.compile(r"[,\s]+(?![^\[]*\])")
-HOST = re.compile(r"([A-Za-z0-9._-]|\[\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*\])+")
+HOST = re.compile(r"([A-Za-z0-9._-]|\[\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*\])+", re.ASCII)
 BRACKETS = re.compile(r"\[([^]]*)\]")
 EXPECTED = "names of hosts such as dgx[001-124], separated by commas"
 

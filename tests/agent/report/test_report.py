@@ -2,6 +2,10 @@
 
 import csv
 import json
+import os
+import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +21,7 @@ from agent.model import Cause, State
 from agent.report.formats import as_csv, as_html
 from agent.report.gpu_time import GpuTime, Report, document, ordered
 from exporters.job_words import jobs_document
+from tests.support.certificates import Authority, Pair
 from tests.support.machines import simulated
 
 BUSY, DISK = (State.BUSY, Cause.NONE), (State.STARVED, Cause.DISK)
@@ -54,9 +59,13 @@ class Answering(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def server(answer: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """An address that answers, and what it was asked."""
+def server(answer: Any, pair: Pair | None = None) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """An address that answers, with TLS if it has a certificate; and what it was asked."""
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    if pair is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pair.cert, pair.key)
+        listening.socket = context.wrap_socket(listening.socket, server_side=True)
     listening.answer, listening.asked = answer, []  # type: ignore[attr-defined]
     thread = threading.Thread(target=listening.serve_forever)
     thread.start()
@@ -219,3 +228,106 @@ def test_an_address_may_be_of_ipv6(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_empty_job_is_no_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert report("--job", "") == 2
     assert "argument --job: is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--agent", "--prometheus"])
+def test_an_empty_address_is_no_address(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(flag, "") == 2
+    told = capsys.readouterr().err
+    assert told == f"dgx-telemetry: {flag} is empty, expected http://HOST:PORT\n"
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "127.0.0.1", "localhost"])
+def test_an_agent_that_listens_everywhere_is_asked_here(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.toml"
+    with server(lambda *_: {"running": [], "ended": []}) as (address, asked):
+        config.write_text(f'listen = "{host}:{address.rpartition(":")[2]}"\n')
+        assert report("--config", str(config)) == 2
+    assert "this agent has named no job yet" in capsys.readouterr().err
+    assert asked
+
+
+@pytest.mark.parametrize("host", ["[::]", "[::1]"])
+def test_an_agent_that_listens_on_all_of_ipv6_is_asked_here(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'listen = "{host}:1"\n')
+    assert report("--config", str(config)) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("dgx-telemetry: http://[::1]:1 does not answer: ")
+    assert "web_config_file" not in told
+
+
+def test_an_agent_with_tls_is_asked_for_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.toml"
+    with server(lambda *_: {}, Authority(tmp_path).sign("here")) as (address, _):
+        config.write_text(f'listen = "{address}"\nweb_config_file = "{tmp_path / "web.yml"}"\n')
+        assert report("--config", str(config)) == 2
+        told = capsys.readouterr().err
+        assert report("--config", str(config), "--agent", f"http://{address}") == 2
+    assert told.startswith(f"dgx-telemetry: http://{address} does not answer: ")
+    assert "`web_config_file` is configured: with TLS, `--agent https://NAME:PORT`" in told
+    assert told.count("\n") == 1
+    assert "web_config_file" not in capsys.readouterr().err
+
+
+def test_what_is_no_http_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    class Wordy(Answering):
+        def do_GET(self) -> None:
+            self.wfile.write(b"\x15\x03\x01 no HTTP\r\n")
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Wordy)
+    thread = threading.Thread(target=listening.handle_request)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{listening.server_port}"
+        assert report("--agent", address) == 2
+    finally:
+        thread.join()
+        listening.server_close()
+    assert capsys.readouterr().err.startswith(f"dgx-telemetry: {address} does not answer: ")
+
+
+def test_no_proxy_is_on_the_way_to_loopback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with server(prometheus) as (address, _):
+        for host in ("127.0.0.1", "localhost"):
+            url = f"http://{host}:{address.rpartition(':')[2]}/prom"
+            assert report("--prometheus", url) == 0
+    assert "n1" in capsys.readouterr().out
+
+
+def test_a_proxy_that_does_not_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://me:secret@127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert report("--prometheus", "http://192.0.2.1:9090") == 2
+    told = capsys.readouterr().err
+    named = "http://192.0.2.1:9090 through the proxy 127.0.0.1:1 does not answer: "
+    assert told.startswith(f"dgx-telemetry: {named}")
+    assert "secret" not in told
+
+
+def test_the_command_knows_who_signs(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with server(lambda *_: {"running": [], "ended": []}, authority.sign("here")) as (address, _):
+        url = f"https://{address}"
+        done = subprocess.run(
+            [sys.executable, "-m", "agent", "report", "--agent", url],
+            env=os.environ | {"SSL_CERT_FILE": str(authority.pair.cert)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert "this agent has named no job yet" in done.stderr

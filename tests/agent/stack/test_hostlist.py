@@ -22,6 +22,7 @@ LISTS = {
 WRONG = {
     "dgx[1-": "is 'dgx[1-', expected names of hosts",
     "dgx[]": "is 'dgx[]', expected names of hosts",
+    "dgx[\u0663]": "is 'dgx[\u0663]', expected names of hosts",
     "a b;c": "is 'b;c', expected names of hosts",
     "dgx[3-1]": "is '3-1', expected a range that rises",
     "dgx[0-999999]": "is '0-999999', expected a range that rises, of at most 20000 hosts",

@@ -1,0 +1,81 @@
+"""What fails in this program is told as such: it is no fault of the machine or of the output."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from agent.cli.check import without_answer
+from agent.cli.doctor import BROKEN, in_child
+from agent.cli.table import LEAST, WIDEST, terminal_width
+from tests.stack.running import clean_environment
+from tests.support.repository import ROOT
+
+TIMEOUT = 90.0
+
+
+def with_files(number: int, line: str) -> subprocess.CompletedProcess[str]:
+    """Run `dgx-telemetry LINE` where a process may have so many files open."""
+    return subprocess.run(
+        ["bash", "-c", f"ulimit -n {number}; exec {sys.executable} -m agent {line}"],
+        cwd=ROOT,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+
+def test_a_look_that_broke_is_a_warning_that_drains_no_node() -> None:
+    ended = with_files(6, "check --json --timeout 60 --simulate k40")
+    document = json.loads(ended.stdout)
+    (finding,) = document["findings"]
+    assert (ended.returncode, document["status"]) == (1, 1)
+    assert finding.pop("sentence").startswith("this check failed: OSError: [Errno 24] Too many")
+    assert finding == {
+        "severity": "warning",
+        "kind": "look_failed",
+        "alert": "",
+        "action": "Report this with the sentence above; the node itself may be well.",
+    }
+
+
+def test_a_look_that_cannot_begin_is_one_that_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fork)
+    answer = in_child(dict, timeout=1e6)
+    assert answer is not None
+    assert "Resource temporarily unavailable" in answer[BROKEN]
+
+
+def test_only_a_look_without_an_end_is_critical() -> None:
+    late, broken = without_answer("", 8.5), without_answer("OSError: {} \x1b[2J", 8.5)
+    assert late["text"] == (
+        "critical: this machine did not answer within 8.5 s: its driver or its kernel hangs\n"
+        "  Drain the node, see dmesg, and reboot it. (DgxAgentBlind)"
+    )
+    assert broken["text"] == (
+        "warning: this check failed: OSError: {} \\x1b[2J\n"
+        "  Report this with the sentence above; the node itself may be well."
+    )
+    assert [answer["document"]["status"] for answer in (late, broken)] == [3, 1]
+
+
+def test_too_few_files_are_no_fault_of_the_output() -> None:
+    ended = with_files(5, "once --simulate k40")
+    said = "dgx-telemetry: cannot run: Too many open files\n"
+    assert (ended.returncode, ended.stderr, ended.stdout) == (2, said, "")
+
+
+@pytest.mark.parametrize(("columns", "width"), [("1", LEAST), ("90", 90), ("999", WIDEST)])
+def test_the_width_of_the_terminal_has_bounds(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert terminal_width() == width
