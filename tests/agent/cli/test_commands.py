@@ -296,11 +296,10 @@ def test_what_a_device_is_called_does_not_command_the_terminal(
     assert all(mark.isprintable() or mark == "\n" for mark in shown)
 
 
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
-def test_a_closed_output_changes_no_status(closed: str) -> None:
-    line = f"{sys.executable} -m agent check --timeout 60 --simulate k40:idle {closed}"
+def in_shell(words: str) -> tuple[int, bytes]:
+    """Status and errors of a command whose streams the shell has redirected."""
     ended = subprocess.run(
-        line,
+        f"{sys.executable} -m agent {words}",
         shell=True,
         cwd=ROOT,
         env=environment(),
@@ -308,23 +307,18 @@ def test_a_closed_output_changes_no_status(closed: str) -> None:
         timeout=TIMEOUT,
         check=False,
     )
-    assert (ended.returncode, ended.stderr) == (0, b"")
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_a_closed_output_changes_no_status(closed: str) -> None:
+    assert in_shell(f"check --timeout 60 --simulate k40:idle {closed}") == (0, b"")
 
 
 @pytest.mark.parametrize("words", ["--help", "once --help", "once --simulate k40:idle"])
 def test_what_cannot_be_written_is_told(words: str) -> None:
-    line = f"{sys.executable} -m agent {words} >/dev/full"
-    ended = subprocess.run(
-        line,
-        shell=True,
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
     said = b"dgx-telemetry: cannot write its output: No space left on device\n"
-    assert (ended.returncode, ended.stderr) == (2, said)
+    assert in_shell(f"{words} >/dev/full") == (2, said)
 
 
 def answer(port: int, path: str, wanted: str = "") -> str:
