@@ -16,6 +16,7 @@ enum { KERNEL, NCCL, TO_GPU, FROM_GPU, ON_GPU };
 struct record {
     uint64_t start, end;
     uint32_t kind, stream;
+    uint64_t bytes; /* of a copy */
 };
 
 static FILE *out;
@@ -32,8 +33,8 @@ static void CUPTIAPI provide(uint8_t **buffer, size_t *size, size_t *most) {
     *buffer = aligned_alloc(8, *size);
 }
 
-static void put(uint64_t start, uint64_t end, uint32_t kind, uint32_t stream) {
-    struct record r = {start, end, kind, stream};
+static void put(uint64_t start, uint64_t end, uint32_t kind, uint32_t stream, uint64_t bytes) {
+    struct record r = {start, end, kind, stream, bytes};
     if (start && end >= start) fwrite(&r, sizeof r, 1, out);
 }
 
@@ -43,19 +44,19 @@ static void CUPTIAPI take(CUcontext context, uint32_t stream, uint8_t *buffer, s
     while (cuptiActivityGetNextRecord(buffer, valid, &next) == CUPTI_SUCCESS) {
         if (next->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
             CUpti_ActivityKernel10 *k = (void *)next;
-            put(k->start, k->end, k->name && strstr(k->name, "nccl") ? NCCL : KERNEL, k->streamId);
+            put(k->start, k->end, k->name && strstr(k->name, "nccl") ? NCCL : KERNEL, k->streamId, 0);
         } else if (next->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
             CUpti_ActivityMemcpy6 *m = (void *)next;
             uint32_t kind = m->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? TO_GPU
                             : m->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? FROM_GPU
                                                                              : ON_GPU;
-            put(m->start, m->end, kind, m->streamId);
+            put(m->start, m->end, kind, m->streamId, m->bytes);
         } else if (next->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
             CUpti_ActivityMemset4 *m = (void *)next;
-            put(m->start, m->end, ON_GPU, m->streamId);
+            put(m->start, m->end, ON_GPU, m->streamId, 0);
         } else if (next->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) {
             CUpti_ActivityGraphTrace2 *g = (void *)next;
-            put(g->start, g->end, KERNEL, g->streamId);
+            put(g->start, g->end, KERNEL, g->streamId, 0);
         }
     }
     fflush(out);

@@ -10,12 +10,19 @@ import numpy as np
 from tests.hardware.traced.marks import ROW, STEADY, STEP, WAITS
 
 KERNEL, NCCL, TO_GPU, FROM_GPU, ON_GPU = range(5)
-RECORD = np.dtype([("start", "<u8"), ("end", "<u8"), ("kind", "<u4"), ("stream", "<u4")])
+RECORD = np.dtype(
+    [("start", "<u8"), ("end", "<u8"), ("kind", "<u4"), ("stream", "<u4"), ("bytes", "<u8")]
+)
 MARK = np.dtype([("start", "<i8"), ("end", "<i8"), ("what", "<i4")])
 
 LAUNCH_GAP = 1500
 """Gap (ns) between two kernels that follow each other in a queue: a GPU needs that long to begin the
 next one, and counts as active meanwhile."""
+
+FULL = 25e9
+"""Bytes a second from which a copy is limited by the slot (PCIe 5.0 x16: 50 to 56 GB/s from pinned
+memory); slower ones are made by the launching thread through a buffer (3 to 13 GB/s), or are too
+small to matter."""
 
 LABELS = {name: f"starved/{name}" for name in WAITS} | {"requests": "idle/requests"}
 
@@ -131,7 +138,8 @@ def _busy(one: RankRecords, cover: Cover) -> Any:
 
 def _copies(one: RankRecords, cover: Cover) -> Any:
     starts, ends = _filled(one)
-    over = np.isin(one.trace["kind"], (TO_GPU, FROM_GPU))
+    seconds = np.maximum(one.trace["end"] - one.trace["start"], 1) / 1e9
+    over = np.isin(one.trace["kind"], (TO_GPU, FROM_GPU)) & (one.trace["bytes"] / seconds >= FULL)
     return cover(starts[over], ends[over])
 
 
