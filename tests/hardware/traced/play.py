@@ -15,7 +15,7 @@ from tests.hardware.traced.marks import Marks
 def modules() -> dict[str, str]:
     """The module of each load, by the load's name; modules of loads are `loads_*.py`, and name
     what they hold in NAMES, so that none is imported to find out."""
-    found = {}
+    found: dict[str, str] = {}
     for module in pkgutil.iter_modules(traced.__path__):
         if module.name.startswith("loads_"):
             names = importlib.import_module(f"tests.hardware.traced.{module.name}").LOADS

@@ -16,8 +16,8 @@ RECORD = np.dtype(
 MARK = np.dtype([("start", "<i8"), ("end", "<i8"), ("what", "<i4")])
 
 LAUNCH_GAP = 1500
-"""Gap (ns) between two kernels that follow each other in a queue: a GPU needs that long to begin the
-next one, and counts as active meanwhile."""
+"""Gap (ns) between two kernels that follow each other in a queue: a GPU needs that long to begin
+the next one, and counts as active meanwhile."""
 
 FULL = 25e9
 """Bytes a second from which a copy is limited by the slot (PCIe 5.0 x16: 50 to 56 GB/s from pinned
