@@ -86,7 +86,7 @@ def gpt(vocab: int, width: int, layers: int, heads: int) -> Any:
         return nn.Sequential(nn.Embedding(vocab, width), *blocks, nn.LayerNorm(width), head)
 
 
-def text(vocab: int, batch: int, length: int, device: Any) -> Callable[[], tuple[Any, Any]]:
+def text(device: Any, vocab: int, batch: int, length: int) -> Callable[[], tuple[Any, Any]]:
     """Crops of a long array of tokens, as small trainers take them."""
     import numpy as np
     import torch
@@ -136,7 +136,7 @@ def ddp_gpt(marks: Marks) -> None:
     vocab, width, layers, heads = sized((32000, 1024, 16, 16), (100, 32, 2, 2))
     model = replicated(gpt(vocab, width, layers, heads), device, gradient_as_bucket_view=True)
     optimizer = adam(model, device)
-    get = text(vocab, *sized((16, 1024), (2, 16)), device)
+    get = text(device, vocab, *sized((16, 1024), (2, 16)))
     seen = []
 
     def step() -> None:
@@ -195,7 +195,7 @@ def ddp_scores_on_first(marks: Marks) -> None:
     vocab, width, layers, heads = sized((16000, 768, 12, 12), (100, 32, 2, 2))
     model = replicated(gpt(vocab, width, layers, heads), device)
     optimizer = adam(model, device)
-    get = text(vocab, *sized((24, 512), (2, 16)), device)
+    get = text(device, vocab, *sized((24, 512), (2, 16)))
     log = []
 
     def grams(rows: list[list[int]], n: int) -> Counter[tuple[int, ...]]:
@@ -232,7 +232,7 @@ def fsdp_gpt(marks: Marks) -> None:
     for part in [*model[1:-2], model]:
         fully_shard(part, mesh=mesh, mp_policy=MixedPrecisionPolicy(**kinds))
     optimizer = adam(model, device)
-    get = text(vocab, *sized((8, 1024), (2, 16)), device)
+    get = text(device, vocab, *sized((8, 1024), (2, 16)))
 
     def step() -> None:
         loss, _ = loss_of(model, *get())
@@ -267,7 +267,7 @@ def sharded_optimizer(marks: Marks) -> None:
     master = mine.float().requires_grad_()
     master.grad = torch.zeros_like(master)
     optimizer = torch.optim.AdamW([master], lr=1e-4, fused=device.type == "cuda")
-    get = text(vocab, *sized((1, 1536), (2, 16)), device)
+    get = text(device, vocab, *sized((1, 1536), (2, 16)))
 
     def step() -> None:
         grads.zero_()

@@ -54,7 +54,7 @@ def photos(batch: int, workers: int, edge: int) -> Any:
     """Batches of JPEGs that worker processes decode, crop and change."""
     import numpy as np
     import torch
-    from PIL import Image, ImageEnhance
+    from PIL import Image, ImageEnhance  # type: ignore[import-not-found, unused-ignore]
     from torch.utils.data import DataLoader, Dataset
 
     noise = np.random.default_rng(rank())
@@ -110,7 +110,7 @@ def pipeline(marks: Marks) -> None:
     cut = 1 + layers // 2 + sized(1, 0)  # the head is worth a layer
     stage = (whole[:cut] if rank() == 0 else whole[cut:]).to(device)
     optimizer = adam(stage, device)
-    get = text(vocab, batch, length, device)
+    get = text(device, vocab, batch, length)
     other = 1 - rank()
 
     def empty() -> Any:
@@ -155,7 +155,7 @@ def checkpoint_on_first(marks: Marks) -> None:
     vocab, width, layers, heads = sized((16000, 640, 10, 10), (100, 32, 2, 2))
     model = replicated(gpt(vocab, width, layers, heads), device)
     optimizer = adam(model, device)
-    get = text(vocab, *sized((24, 1024), (2, 16)), device)
+    get = text(device, vocab, *sized((24, 1024), (2, 16)))
     path = Path("/var/tmp/second-checkpoint")
     path.mkdir(exist_ok=True)
 
@@ -255,7 +255,7 @@ def experts(marks: Marks) -> None:
     model = nn.Sequential(*parts).to(device, torch.bfloat16)
     shared = [p for name, p in model.named_parameters() if ".experts." not in name]
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.9)
-    get = text(vocab, *sized((8, 1024), (2, 16)), device)
+    get = text(device, vocab, *sized((8, 1024), (2, 16)))
 
     def step() -> None:
         x, y = get()
@@ -281,7 +281,7 @@ def local_steps(marks: Marks) -> None:
     model = gpt(vocab, width, layers, heads).to(device)
     optimizer = adam(model, device)
     batch, lengths = sized((24, (512, 768)), (2, (16, 24)))
-    get = text(vocab, batch, lengths[rank()], device)
+    get = text(device, vocab, batch, lengths[rank()])
 
     def step() -> None:
         for _ in range(10):

@@ -157,7 +157,7 @@ def _unet(width: int) -> Any:
 def pictures_on_request(marks: Marks) -> None:
     """Four pictures by diffusion for each request that comes in, sent as JPEG."""
     import torch
-    from PIL import Image
+    from PIL import Image  # type: ignore[import-not-found, unused-ignore]
     from torch import nn
 
     listener = socket.create_server(("127.0.0.1", 0))
