@@ -29,6 +29,9 @@ from agent.sources import workload
 DATA_RATE = 5e6
 """Bytes a second that count as data on its way to the GPU: logs and metrics of a job are below."""
 
+WORKS_AT_ALL = 0.05
+"""Activity below which a thread that runs may be a server that polls for requests."""
+
 COPY_RATE = 0.87
 """Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100)."""
 
@@ -59,6 +62,8 @@ def divide_inactive(e: Evidence) -> Shares:
         return {Cause.UNKNOWN: Share(inactive, unexplained(e))}
     copying = _copying(e, inactive)
     thread = min(inactive - copying, max(0.0, ran - activity - copying))
+    if _polls(e):
+        return {Cause.UNKNOWN: Share(inactive, unexplained(e))}
     waiting = inactive - copying - thread
     queued = min(waiting, e.host.share("launching", "queued"))
     blocked = min(waiting - queued, _blocked(e))
@@ -78,8 +83,18 @@ def divide_inactive(e: Evidence) -> Shares:
 def _copying(e: Evidence, inactive: float) -> float:
     """Share of time for which copies between host and GPU fill PCIe, as far as they explain most of
     the inactive time: they may as well run beside the GPU's work."""
+    if e.pcie_peer_traffic or (e.peers and e.history.nvlink_seen):
+        return 0.0  # kernels that wait for a peer read the host's memory meanwhile
     share = e.mean_pcie_ratio / COPY_RATE
-    return min(inactive, share) if share >= MOSTLY * inactive and not e.pcie_peer_traffic else 0.0
+    return min(inactive, share) if share >= MOSTLY * inactive else 0.0
+
+
+def _polls(e: Evidence) -> bool:
+    """Whether its thread may only poll for requests: the GPU does next to nothing, and no data
+    comes to it."""
+    _, received = e.pcie_rates
+    quiet = received is not None and received < DATA_RATE
+    return quiet and e.second.activity < WORKS_AT_ALL and e.host.workers < 1.0
 
 
 def _blocked(e: Evidence) -> float:
@@ -97,19 +112,22 @@ def _blocked(e: Evidence) -> float:
 
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
-    """For whom a launching thread waits that sleeps: by the time of the workers. Where data comes
-    over the network, their sleep counts too; else as much is unknown as none of them does
-    anything."""
+    """For whom a launching thread waits that sleeps: by the time of the workers, which work while
+    it does. Where data comes over the network, their sleep counts too; else what they do not
+    explain is unknown."""
     running = e.host.share("working", "running") + e.host.share("working", "queued")
     blocked = e.host.share("working", "blocked", LONGEST_SPAN)
     received = e.host.job_rate(workload.RECEIVED) or 0.0
     asleep = 0.0
     if received >= DATA_RATE:
         asleep = max(0.0, max(1.0, e.host.workers) - running - blocked)
-    whole = max(1.0, running + blocked + asleep) if not asleep else running + blocked + asleep
-    found = {_disk(e): waiting * blocked / whole, Cause.CPU: waiting * running / whole}
-    found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + waiting * asleep / whole
-    found[Cause.UNKNOWN] = waiting - sum(found.values())
+    explained = running + blocked + asleep
+    scale = min(1.0, waiting / explained) if explained else 0.0
+    if asleep:  # whoever brings data does so all the time
+        scale = waiting / explained
+    found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
+    found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + asleep * scale
+    found[Cause.UNKNOWN] = max(0.0, waiting - sum(found.values()))
     return found
 
 

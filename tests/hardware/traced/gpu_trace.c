@@ -1,10 +1,12 @@
 /* Records when a process keeps its GPU active: loaded by CUDA through CUDA_INJECTION64_PATH, it writes
- * one record for each kernel, copy and graph to $GPU_TRACE.PID. Times are CLOCK_MONOTONIC (ns), so that
- * they compare with those of other processes.
+ * one record for each kernel, copy and graph to $GPU_TRACE.PID while the file $GPU_TRACE.on exists: a
+ * record costs the GPU and the launching thread a microsecond or two. Times are CLOCK_MONOTONIC (ns),
+ * so that they compare with those of other processes.
  *
  *     gcc -shared -fPIC -O2 -I$CUDA/include gpu_trace.c -L$CUDA/lib -lcupti -o gpu_trace.so
  */
 #include <cupti.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,19 +65,36 @@ static void CUPTIAPI take(CUcontext context, uint32_t stream, uint8_t *buffer, s
     free(buffer);
 }
 
+static const CUpti_ActivityKind KINDS[] = {
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+    CUPTI_ACTIVITY_KIND_MEMCPY,
+    CUPTI_ACTIVITY_KIND_MEMSET,
+    /* A graph is one record, unless its kernels matter (collectives in it). */
+    CUPTI_ACTIVITY_KIND_GRAPH_TRACE,
+};
+static char switch_path[4096];
+
+static void *follow_switch(void *unused) {
+    int on = 0, kinds = getenv("GPU_TRACE_NODES") ? 3 : 4;
+    for (;; usleep(20000)) {
+        int wanted = access(switch_path, F_OK) == 0;
+        if (wanted != on)
+            for (int n = 0; n < kinds; n++) (wanted ? cuptiActivityEnable : cuptiActivityDisable)(KINDS[n]);
+        if (wanted || on) cuptiActivityFlushAll(wanted ? 0 : CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+        on = wanted;
+    }
+    return unused;
+}
+
 int InitializeInjection(void) {
     const char *stem = getenv("GPU_TRACE");
+    pthread_t thread;
     char path[4096];
     if (!stem || snprintf(path, sizeof path, "%s.%d", stem, getpid()) >= (int)sizeof path) return 1;
     out = fopen(path, "wb");
     if (!out) return 1;
     cuptiActivityRegisterTimestampCallback(now);
     cuptiActivityRegisterCallbacks(provide, take);
-    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
-    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY);
-    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMSET);
-    /* A graph is one record, unless its kernels matter (collectives in it): each costs time then. */
-    if (!getenv("GPU_TRACE_NODES")) cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
-    cuptiActivityFlushPeriod(300);
-    return 1;
+    snprintf(switch_path, sizeof switch_path, "%s.on", stem);
+    return pthread_create(&thread, NULL, follow_switch, NULL) == 0;
 }
