@@ -113,21 +113,20 @@ def _blocked(e: Evidence) -> float:
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     """For whom a launching thread waits that sleeps: by the time of the workers, which work while
-    it does. Where data comes over the network, their sleep counts too; else what they do not
-    explain is unknown."""
+    it does. Where data comes over the network, the sleep of the busiest of them counts too; else
+    what they do not explain is unknown."""
     running = e.host.share("working", "running") + e.host.share("working", "queued")
     blocked = e.host.share("working", "blocked", LONGEST_SPAN)
     received = e.host.job_rate(workload.RECEIVED) or 0.0
-    asleep = 0.0
-    if received >= DATA_RATE:
-        asleep = max(0.0, max(1.0, e.host.workers) - running - blocked)
-    explained = running + blocked + asleep
+    arriving = waiting * (1.0 - e.host.busiest) if received >= DATA_RATE else 0.0
+    waiting -= arriving
+    explained = running + blocked
     scale = min(1.0, waiting / explained) if explained else 0.0
-    if asleep:  # whoever brings data does so all the time
-        scale = waiting / explained
+    if arriving:  # whoever brings data does so all the time
+        scale = waiting / explained if explained else 0.0
     found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
-    found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + asleep * scale
-    found[Cause.UNKNOWN] = max(0.0, waiting - sum(found.values()))
+    found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + arriving
+    found[Cause.UNKNOWN] = max(0.0, waiting - sum(found.values()) + arriving)
     return found
 
 

@@ -13,9 +13,10 @@ from agent.diagnosis.evidence import Evidence
 SENT_BY_LAUNCH = 240.0
 """Bytes of PCIe traffic that a GPU sends for one launch."""
 
-RECEIVED_OVER_SENT = 5.0, 14.0
-"""What it receives over what it sends, where launches are most of its traffic; copies to the GPU
-are above, copies from it below."""
+RECEIVED_OVER_SENT = 5.0, 10.0
+"""What it receives over what it sends, where launches are most of its traffic: 5 to 8 on H100s;
+copies to the GPU are above (12 and more where the launches counted are three to six times too
+many), copies from it below."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
 """Seconds for which a launch counts as active beside its kernel."""

@@ -44,6 +44,12 @@ class ProcessEvidence:
         mean = self.context.samples.mean(workload.WORKERS, *self.labels, seconds=LONGEST_SPAN)
         return mean or 0.0
 
+    @cached_property
+    def busiest(self) -> float:
+        """Share of the time for which the busiest of them does anything, a mean."""
+        mean = self.context.samples.mean(workload.BUSIEST, *self.labels, seconds=SPAN)
+        return mean or 0.0
+
     def stalled(self, resource: str) -> float | None:
         """Share of time in which some task of the job's own cgroup waited for the resource."""
         return self.context.samples.rate(

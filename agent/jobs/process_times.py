@@ -59,11 +59,13 @@ NONE = Times()
 
 class GpuTimes(NamedTuple):
     """The processes of one GPU since the read before: the threads that launch, all others
-    together, and how many of these did something; `stopped` is a process that a signal stopped."""
+    together, how many of these did something, and for which share of the time (0-1) the busiest
+    did; `stopped` is a process that a signal stopped."""
 
     launching: Times
     working: Times
     workers: int
+    busiest: float
     stopped: int | None
 
 
@@ -102,6 +104,7 @@ class _Process:
     launched: Times = NONE  # what the last reading added, of the threads that launch
     worked: Times = NONE  # and of all others, its ended children among them
     workers: int = 0  # how many of these did something
+    busiest: float = 0.0  # share of the time for which the busiest did
     _surplus: float = 0.0  # CPU time of workers that steps of 10 ms did not show yet
     _ended: float | None = None  # s of all ended children, as the kernel counts them
     _due: float = 0.0  # s of children that were read, have ended, and are or soon will be in there
@@ -149,7 +152,9 @@ class ProcessTimes:
         for one in every:
             launching, working = launching.plus(one.launched), working.plus(one.worked)
         stopped = next((pid for pid in pids if self.is_stopped(pid)), None)
-        return GpuTimes(launching, working, sum(one.workers for one in every), stopped)
+        workers = sum(one.workers for one in every)
+        busiest = min(1.0, max(one.busiest for one in every))
+        return GpuTimes(launching, working, workers, busiest, stopped)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
         """Drop the processes that were not read now, and the GPUs that are gone."""
@@ -197,14 +202,15 @@ class ProcessTimes:
         queued = 0.0 if launches else self._queued(pid)
         known.whole.take(at, stat.state, stat.seconds, queued)
         known.worked = Times(running=known.children(stat.ended))
-        known.workers = 0
-        elapsed = at - before if before is not None else 0.0
         if launches:
             self._read_threads(pid, known, at)
-            known.workers += sum(_acts(one, elapsed) for one in known.followed.values())
+            did = [sum(one.grown) for one in known.followed.values()]
         else:
             known.worked = known.worked.plus(known.whole.grown)
-            known.workers += _acts(known.whole, elapsed)
+            did = [sum(known.whole.grown)]
+        elapsed = at - before if before is not None else 0.0
+        known.workers = sum(seconds > ACTIVE * elapsed for seconds in did)
+        known.busiest = max(did, default=0.0) / elapsed if elapsed else 0.0
         return known
 
     def _read_threads(self, pid: int, process: _Process, at: float) -> None:
@@ -287,7 +293,3 @@ class ProcessTimes:
         gone = self._known.pop(pid, None)
         if gone is not None and gone.parent in self._known:
             self._known[gone.parent].end_child(gone.whole.ran)
-
-
-def _acts(one: _Thread, elapsed: float) -> bool:
-    return sum(one.grown) > ACTIVE * elapsed

@@ -43,6 +43,12 @@ WORKERS = internal(
     "/proc/PID/stat, /proc/PID/task/TID/schedstat",
     GPU_LABELS,
 )
+BUSIEST = internal(
+    "dgx_workload_busiest_worker_ratio",
+    "Share of the time, 0-1, for which the busiest of them did something since the last read.",
+    "/proc/PID/stat, /proc/PID/task/TID/schedstat",
+    GPU_LABELS,
+)
 STOPPED = internal(
     "dgx_workload_stopped",
     "1 while a process of the GPU is stopped by a signal or a debugger.",
@@ -103,7 +109,7 @@ JOB_INFO = gauge(
     (*GPU_LABELS, *JobLabels._fields),
 )
 
-OF_PROCESSES: tuple[Metric, ...] = (THREADS, WORKERS, STOPPED)
+OF_PROCESSES: tuple[Metric, ...] = (THREADS, WORKERS, BUSIEST, STOPPED)
 OF_CGROUP: tuple[Metric, ...] = (CGROUP_STALLED, CGROUP_READ, CGROUP_WRITTEN, RECEIVED)
 ROLES = "launching", "working"
 DOING = Times._fields
@@ -195,6 +201,7 @@ class Workload:
             for doing, value in seconds[role]._asdict().items():
                 out.add(THREADS, value, *gpu, role, doing)
         out.add(WORKERS, grown.workers, *gpu)
+        out.add(BUSIEST, grown.busiest, *gpu)
         out.add(STOPPED, grown.stopped is not None, *gpu)
 
     def _add_cgroup(self, out: ReadOutput, gpu: Labels, pid: int) -> None:

@@ -1,5 +1,5 @@
 /* Records when a process keeps its GPU active: loaded by CUDA through CUDA_INJECTION64_PATH, it writes
- * one record for each kernel, copy and graph to $GPU_TRACE.PID while the file $GPU_TRACE.on exists: a
+ * one record for each kernel and copy to $GPU_TRACE.PID while the file $GPU_TRACE.on exists: a
  * record costs the GPU and the launching thread a microsecond or two. Times are CLOCK_MONOTONIC (ns),
  * so that they compare with those of other processes.
  *
@@ -56,9 +56,6 @@ static void CUPTIAPI take(CUcontext context, uint32_t stream, uint8_t *buffer, s
         } else if (next->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
             CUpti_ActivityMemset4 *m = (void *)next;
             put(m->start, m->end, ON_GPU, m->streamId, 0);
-        } else if (next->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) {
-            CUpti_ActivityGraphTrace2 *g = (void *)next;
-            put(g->start, g->end, KERNEL, g->streamId, 0);
         }
     }
     fflush(out);
@@ -68,18 +65,16 @@ static void CUPTIAPI take(CUcontext context, uint32_t stream, uint8_t *buffer, s
 static const CUpti_ActivityKind KINDS[] = {
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     CUPTI_ACTIVITY_KIND_MEMCPY,
-    CUPTI_ACTIVITY_KIND_MEMSET,
-    /* A graph is one record, unless its kernels matter (collectives in it). */
-    CUPTI_ACTIVITY_KIND_GRAPH_TRACE,
+    CUPTI_ACTIVITY_KIND_MEMSET, /* whole graphs, switched on later, end the process */
 };
 static char switch_path[4096];
 
 static void *follow_switch(void *unused) {
-    int on = 0, kinds = getenv("GPU_TRACE_NODES") ? 3 : 4;
+    int on = 0;
     for (;; usleep(20000)) {
         int wanted = access(switch_path, F_OK) == 0;
         if (wanted != on)
-            for (int n = 0; n < kinds; n++) (wanted ? cuptiActivityEnable : cuptiActivityDisable)(KINDS[n]);
+            for (int n = 0; n < 3; n++) (wanted ? cuptiActivityEnable : cuptiActivityDisable)(KINDS[n]);
         if (wanted || on) cuptiActivityFlushAll(wanted ? 0 : CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
         on = wanted;
     }

@@ -1,7 +1,6 @@
 """True shares of GPUs from traces (`gpu_trace.c`) and marks (`marks`); needs NumPy."""
 
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,9 @@ RECORD = np.dtype(
     [("start", "<u8"), ("end", "<u8"), ("kind", "<u4"), ("stream", "<u4"), ("bytes", "<u8")]
 )
 MARK = np.dtype([("start", "<i8"), ("end", "<i8"), ("what", "<i4")])
+
+TOGETHER = 200_000
+"""Time (ns) within which the kernels of one collective end on all ranks."""
 
 LAUNCH_GAP = 1500
 """Gap (ns) between two kernels that follow each other in a queue: a GPU needs that long to begin
@@ -210,26 +212,19 @@ def _late(records: list[RankRecords], cover: Cover) -> list[Any]:
     nothing = np.empty(0, np.int64)
     if len(records) != 2:
         return [cover(nothing, nothing) for _ in records]
-    starts: list[list[Any]] = [[], []]
-    ends: list[list[Any]] = [[], []]
-    for mine, theirs in zip(*(_collectives(one) for one in records), strict=False):
-        count = min(len(mine), len(theirs))
-        both = (mine[:count], theirs[:count])
-        for rank in (0, 1):
-            own, other = both[rank], both[1 - rank]
-            until = np.minimum(other["start"], own["end"]).astype(np.int64)
-            begun = own["start"].astype(np.int64)
-            later = until > begun
-            starts[rank].append(begun[later])
-            ends[rank].append(until[later])
-    return [
-        cover(np.concatenate([nothing, *starts[rank]]), np.concatenate([nothing, *ends[rank]]))
-        for rank in (0, 1)
-    ]
-
-
-def _collectives(one: RankRecords) -> list[Any]:
-    """NCCL's kernels by stream, the streams in the order of their first one: as on every rank."""
-    kernels = one.trace[one.trace["kind"] == NCCL]
-    streams = [stream for stream, _ in groupby(kernels["stream"])]
-    return [kernels[kernels["stream"] == stream] for stream in dict.fromkeys(streams)]
+    every = [one.trace[one.trace["kind"] == NCCL] for one in records]
+    found = []
+    for own, theirs in (every, every[::-1]):
+        if not len(own) or not len(theirs):
+            found.append(cover(nothing, nothing))
+            continue
+        theirs = np.sort(theirs, order="end")  # matching collectives end together
+        place = np.searchsorted(theirs["end"], own["end"])
+        near = np.stack([np.clip(place - 1, 0, None), np.clip(place, None, len(theirs) - 1)])
+        apart = np.abs(theirs["end"][near].astype(np.int64) - own["end"].astype(np.int64))
+        nearest = near[np.argmin(apart, axis=0), np.arange(len(own))]
+        begun = own["start"].astype(np.int64)
+        until = np.minimum(theirs["start"][nearest], own["end"]).astype(np.int64)
+        later = (until > begun) & (np.min(apart, axis=0) < TOGETHER)
+        found.append(cover(begun[later], until[later]))
+    return found
