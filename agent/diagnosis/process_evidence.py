@@ -7,9 +7,6 @@ from agent.diagnosis.tick_context import TickContext
 from agent.model import Metric
 from agent.sources import workload
 
-AT_REST = 0.05
-"""Cores below which processes do nothing."""
-
 
 @dataclass(eq=False)
 class ProcessEvidence:
@@ -109,4 +106,4 @@ class ProcessEvidence:
         if self.cores is None:
             return None
         waits = bool(self.waiting) or bool(self.threads_waiting)
-        return self.cores < AT_REST and not waits
+        return self.cores < workload.AT_REST and not waits

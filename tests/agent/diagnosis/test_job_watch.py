@@ -38,7 +38,7 @@ def test_a_training_is_one_job_of_all_gpus() -> None:
 
 
 def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
-    bench = simulated("dgx-h100:late-rank", Settings(JobConfig(nccl=False)), gpus=2)
+    bench = simulated("dgx-h100:late-rank", Settings(JobConfig()), gpus=2)
     with bench.machine.lock:
         bench.machine.advance()
         for team in bench.machine.jobs.teams:  # as in a container each
