@@ -37,7 +37,7 @@ def activity_of(e: "Evidence") -> RankActivity:
     """What the processes and the kernels of one GPU do at this tick."""
     return RankActivity(
         kernels_spin=e.spins,
-        asleep=e.host.at_rest is True and not _moves_bytes(e),
+        asleep=e.host.rests_now and not _moves_bytes(e),
         stopped=bool(e.stopped),
         thread_spins=(e.host.busiest_thread or 0.0) >= SPINNING_THREAD,
     )

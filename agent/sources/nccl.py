@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.hardware.nccl_answer import REASONS, RasFailure
+from agent.hardware.nccl_guard import KNOWN_FAULTS
 from agent.hardware.nccl_ras import RanksReader
 from agent.jobs.collectives import NcclReading
 from agent.jobs.nccl_exchange import NcclExchange, NcclReport
@@ -30,6 +31,9 @@ COLLECTIVES = counter(
     "NCCL's RAS service on localhost:28028 (NCCL 2.30 or newer)",
     GPU_LABELS,
 )
+
+REPORTS = ", ".join(f"{row.report} ({'.'.join(map(str, row.last))})" for row in KNOWN_FAULTS)
+"""Public reports that asking ended a job, each with its version of NCCL."""
 
 SOURCE = "nccl"
 PAUSE = 1.0

@@ -44,6 +44,12 @@ LAUNCHER_CORES = internal(
     "utime and stime in /proc/PID/stat of the processes that NVML names",
     GPU_LABELS,
 )
+RECENT_CORES = internal(
+    "dgx_workload_recent_cores",
+    "Cores that the GPU's processes and their loaders use together, over the last 2 s.",
+    "utime and stime in /proc/PID/stat",
+    GPU_LABELS,
+)
 LAUNCHER_WAITING = internal(
     "dgx_workload_launcher_waiting_ratio",
     "Share of the last five looks, 0-1, in which a process of the GPU was in uninterruptible sleep "
@@ -118,8 +124,8 @@ STOPPED = internal(
 )
 PROCESS_BYTES = internal(
     "dgx_workload_process_bytes",
-    "Bytes that the GPU's processes and their loaders have read and written, counted only while "
-    "they use next to no core.",
+    "Bytes that the GPU's processes have read and written, read only while they and their loaders "
+    "use next to no core.",
     "/proc/PID/io",
     GPU_LABELS,
 )
@@ -306,8 +312,10 @@ class Workload:
         for pid, launcher in there.launchers.items():
             if launcher.readings[-1].state in STOPPED_STATES:
                 out.add(STOPPED, 1, *gpu, str(pid))
-        if cores + loading.cores < AT_REST:
-            self._add_bytes(out, gpu, (*there.launchers, *there.loaders))
+        recent = sum(each.recent_cores for each in (*launchers, *there.loaders.values()))
+        out.add(RECENT_CORES, recent, *gpu)
+        if recent < AT_REST:
+            self._add_bytes(out, gpu, there.launchers)
         values: tuple[float | None, ...] = (
             *(cores, follow.waiting(launchers), loading.number, loading.waiting),
             *(loading.running, loading.cores, there.allowed),
@@ -380,7 +388,7 @@ def reads(
     """The read of all processes on GPUs."""
     run = Workload(host, clock, gpu_processes, options, allocations).read
     metrics = (
-        *(*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, PROCESS_BYTES, STOPPED, LIVES),
+        *(*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, RECENT_CORES, PROCESS_BYTES, STOPPED, LIVES),
         *(JOB, JOB_INFO, JOB_PROCESS, HOSTS),
     )
     yield Read(KEY, metrics, run, fixed(intervals.TICK))

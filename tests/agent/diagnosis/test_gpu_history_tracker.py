@@ -24,8 +24,8 @@ OF_PROCESS = {work.LOADERS: 0.0, work.LAUNCHER_WAITING: 0.0}
 def waited(cores: float, *, peer_stopped: bool) -> float:
     """Seconds for which a GPU waits after a minute: both of its job rest, and its own process uses
     so many cores."""
-    mine = {**QUIET, **OF_PROCESS, work.LAUNCHER_CORES: cores}
-    theirs = {**QUIET, **OF_PROCESS, work.LAUNCHER_CORES: 0.0}
+    mine = {**QUIET, **OF_PROCESS, work.RECENT_CORES: cores}
+    theirs = {**QUIET, **OF_PROCESS, work.RECENT_CORES: 0.0}
     pids: Figures = {
         (process.PROCESS, (*GPU, "10")): 1,
         (process.PROCESS, (*PEER_LABELS, "11")): 1,

@@ -17,9 +17,9 @@ QUIET = {
         (activity.ACTIVITY, activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH),
         0.0,
     ),
-    work.LAUNCHER_CORES: 0.0,
+    work.RECENT_CORES: 0.0,
 }
-POLLS = {work.BUSIEST_THREAD: 1.0, work.LAUNCHER_CORES: 1.0}
+POLLS = {work.BUSIEST_THREAD: 1.0, work.RECENT_CORES: 1.0}
 STOPPED: Figures = {(work.STOPPED, (*PEER_LABELS, "11")): 1}
 TWO_HOSTS: Figures = {(work.HOSTS, GPU): 2, (work.HOSTS, PEER_LABELS): 2}
 ONE_HOST: Figures = {(work.HOSTS, GPU): 1, (work.HOSTS, PEER_LABELS): 1}
