@@ -248,20 +248,22 @@ class JobWatch:
         self._hangs = {}
         for record in self._records:
             uuids = {gpu.uuid for gpu in record.group.gpus}
-            stands, suspected = Standstill(), self._suspect(record)
-            if suspected:
-                known = tuple(m for m in record.group.members if m.pid in latest.believed)
-                group = JobGroup(known, record.group.tie)
-                stands = standstill(latest.readings.get(record.id, ()), group)
+            waits = self._waits(record)
+            suspected = waits >= SUSPECT or (len(uuids) > 1 and record.missed >= MISSED)
+            # an answer of before says nothing of this wait
+            told = latest.readings.get(record.id, ())
+            recent = [reading for reading in told if reading.at >= snapshot.at - waits]
+            known = tuple(m for m in record.group.members if m.pid in latest.believed)
+            stands = standstill(recent, JobGroup(known, record.group.tie))
             if stands.still and stands.culprits:
                 still |= uuids
             if stands.elsewhere:
                 elsewhere |= uuids
-            seconds = self._hung_for(record, stands, snapshot)
-            if seconds is not None:
-                since = record.wall_at(snapshot.at - seconds)
+            hangs = self._hangs_now(record, stands, waits, snapshot)
+            if hangs:
+                since = record.wall_at(snapshot.at - waits)
                 here = () if stands.culprits else self._waited_for(record, stopped)
-                self._hangs[record.id] = _hang(stands, here, since, seconds)
+                self._hangs[record.id] = _hang(stands, here, since, waits)
             jobs.append(
                 LocalJob(
                     record.id,
@@ -269,7 +271,7 @@ class JobWatch:
                     len(record.group.gpus),
                     record.age(snapshot.at),
                     suspected,
-                    seconds is not None,
+                    hangs,
                 )
             )
         self.job_status.together = tuple(frozenset(r.group.gpus) for r in self._records)
@@ -292,25 +294,22 @@ class JobWatch:
                 found.append(Culprit(rank, pid, gpu, "", state))
         return tuple(found)
 
-    def _suspect(self, record: JobRecord) -> bool:
-        if len(record.group.gpus) < 2:
-            return False
-        known = [self.accounts[g.uuid] for g in record.group.gpus if g.uuid in self.accounts]
-        waits = min((one.history.seen.waits_for for one in known), default=0.0)
-        return waits >= SUSPECT or record.missed >= MISSED
-
-    def _hung_for(self, record: JobRecord, stands: Standstill, snapshot: Snapshot) -> float | None:
-        """Seconds for which all of its GPUs have waited: where they are called hung, and before
-        that where NCCL says that nothing is launched any more."""
+    def _waits(self, record: JobRecord) -> float:
+        """Seconds for which all GPUs of a job of several have waited."""
         gpus = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
-        waits = min((self.accounts[g.uuid].history.seen.waits_for for g in gpus), default=0.0)
-        verdicts = [snapshot.verdicts.get(gpu) for gpu in gpus]
+        waits = [self.accounts[gpu.uuid].history.seen.waits_for for gpu in gpus]
+        return min(waits) if len(record.group.gpus) > 1 and waits else 0.0
+
+    def _hangs_now(
+        self, record: JobRecord, stands: Standstill, waits: float, snapshot: Snapshot
+    ) -> bool:
+        """Whether all of its GPUs are called hung, or NCCL says before that that nothing is
+        launched any more."""
+        known = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
+        verdicts = [snapshot.verdicts.get(gpu) for gpu in known]
         called = all(v is not None and v.state is State.HUNG for v in verdicts)
         stuck = bool(stands.still and stands.culprits) and not stands.elsewhere
-        counts_stand = stuck and waits >= STILL_AFTER
-        if len(record.group.gpus) < 2 or not waits or not (called or counts_stand):
-            return None
-        return waits
+        return waits > 0 and (called or (stuck and waits >= STILL_AFTER))
 
     def _job(self, record: JobRecord, snapshot: Snapshot, price: float) -> Job:
         pulses = [self.pulses.pulses.get(gpu.uuid) for gpu in record.group.gpus]
