@@ -13,9 +13,9 @@ from agent.diagnosis.active_share import (
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, Grounds, ratio, traffic
 from agent.diagnosis.hang import hung
+from agent.diagnosis.inactive_share import FACTS, Share, Shares, divide_inactive
 from agent.diagnosis.launches import launch_overhead
 from agent.diagnosis.power_levels import low_together
-from agent.diagnosis.rules import cause_of, pageable
 from agent.diagnosis.tick_context import PathUse
 from agent.model import BUSY, Cause, Fact, Figure, GpuKey, Pair, SignalQuality, State
 
@@ -46,14 +46,11 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Shares of a second that sum to 1, with what decided each.
-
-    `spun` is the part of starving that kernels spent spinning for a peer, `waits_for` that peer.
-    """
+    """Shares of a second that sum to 1, with what decided each; `waits_for` is the peer that the
+    GPU waits for."""
 
     parts: dict[Pair, float]
     found: dict[Pair, Grounds] = field(default_factory=dict)
-    spun: float = 0.0
     waits_for: GpuKey | None = None
 
 
@@ -122,19 +119,36 @@ def _with_work(e: Evidence) -> Division:
     for pair, share, facts in throttled(e, own):
         own -= share
         parts[pair], found[pair] = share, Grounds(throttled, facts)
-    inactive = 1.0 - active
-    if inactive:
-        cause, grounds = _lacks(e)
-        if cause is Cause.PEER:
-            waits_for = grounds.facts[0].gpu
+    inactive = _inactive(e, 1.0 - active)
+    for cause, (share, facts) in inactive.items():
+        pair, launching = (State.STARVED, cause), 0.0
         if cause is Cause.HOST_THREAD and not transfers and not waiting:
-            launching = min(own, launch_overhead(e, inactive))
-            own, inactive = own - launching, inactive + launching
-        pair = State.STARVED, cause
-        parts[pair] = parts.get(pair, 0.0) + inactive
-        found.setdefault(pair, grounds)
+            launching = min(own, launch_overhead(e, share))
+        own -= launching
+        parts[pair] = parts.get(pair, 0.0) + share + launching
+        found.setdefault(pair, Grounds(divide_inactive, facts))
+        if cause is Cause.PEER:
+            waits_for = facts[0].gpu
     found[BUSY], parts[BUSY] = own_work(e), own
-    return Division(parts, found, waiting, waits_for)
+    return Division(parts, found, waits_for)
+
+
+def _inactive(e: Evidence, inactive: float) -> Shares:
+    """The inactive share of this tick, divided as that of the last seconds; what nothing explains
+    may be a wait for a peer in lock-step."""
+    shares = divide_inactive(e) if inactive > 0 else {}
+    whole = sum(share.seconds for share in shares.values())
+    if not whole:
+        cause = Cause.UNKNOWN if e.host.launching is None else Cause.HOST_THREAD
+        return {cause: Share(inactive, FACTS[cause](e))} if inactive > 0 else {}
+    found = {
+        cause: Share(inactive * share.seconds / whole, share.facts)
+        for cause, share in shares.items()
+    }
+    late = idle_for_peer(e) if Cause.UNKNOWN in found else None
+    if late is not None:
+        found[Cause.PEER] = Share(found.pop(Cause.UNKNOWN).seconds, (late,))
+    return found
 
 
 def _with_copies(e: Evidence, active: float, copies: Found) -> Division:
@@ -152,13 +166,6 @@ def own_work(e: Evidence) -> Grounds:
     if low and e.clocks_set >= limits.throttled:
         facts += (Fact(FactKind.CLOCKS_SET, (ratio("sm_clock", e.clock or 0.0),)),)
     return Grounds(own_work, facts)
-
-
-def _lacks(e: Evidence) -> tuple[Cause, Grounds]:
-    """What the inactive share lacks: something of the host, or a peer in lock-step."""
-    cause, grounds = cause_of(e)
-    late = idle_for_peer(e) if cause is Cause.UNKNOWN else None
-    return (cause, grounds) if late is None else (Cause.PEER, Grounds(idle_for_peer, (late,)))
 
 
 def _active(e: Evidence) -> ActiveShares:
@@ -252,8 +259,7 @@ def host_copies(e: Evidence) -> Found:
         figures = (traffic("traffic", uplink.ratio, uplink.limit),)
         return Fact(FactKind.UPLINK_FULL, figures, (uplink.device,)), _work(e)
     if e.share_of_slot(wire) < e.context.saturation("pcie"):
-        without_gpm = e.quality is SignalQuality.NVML
-        return pageable(e, _between_bursts(e)) if without_gpm else ()
+        return ()
     out = wire.direction == "transmit"
     kind = FactKind.COPIES_FROM_GPU if out else FactKind.COPIES_TO_GPU
     return Fact(kind, (traffic("traffic", wire.ratio, wire.limit),)), _work(e)

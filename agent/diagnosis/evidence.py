@@ -1,7 +1,7 @@
 """What one GPU shows at one tick. Each figure is drawn when a rule first asks for it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 from agent.diagnosis.active_share import LEAST_RATE, ActiveSecond, only_spins
@@ -213,6 +213,12 @@ class Evidence:
 
     @cached_property
     def second(self) -> ActiveSecond:
+        """The same with what is remembered of the GPU."""
+        power, working = self.history.power, self.history.working_sm
+        return replace(self.means, power=power, working_sm=working)
+
+    @cached_property
+    def means(self) -> ActiveSecond:
         """Means of the last seconds, as far as they tell work from waiting and transfers."""
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
         rates = {w: samples.mean(activity.NVLINK_RATE, *self.labels, w, seconds=SPAN) for w in BOTH}
@@ -229,14 +235,12 @@ class Evidence:
             dram=samples.mean(activity.MEMORY_BANDWIDTH, *self.labels, seconds=SPAN),
             payload=max(known, default=None),
             sent=sent / limit if sent is not None and limit else None,
-            power=self.history.power,
-            working_sm=self.history.working_sm,
         )
 
     @property
     def spins(self) -> bool:
         """Whether its kernels only wait: they are active, and neither work nor transfer."""
-        second = self.second
+        second = self.means
         if self.quality is SignalQuality.GPM:
             return only_spins(second) and (second.payload or 0.0) < LEAST_RATE
         quiet = self.nvlink is None or self.nvlink.ratio < LEAST_RATE

@@ -118,7 +118,7 @@ class GpuHistoryTracker:
 
     def _learn(self, e: Evidence, now: float) -> None:
         """Remember how the GPU looks while it works undisturbed."""
-        second = e.second
+        second = e.means
         own = not e.spins and (second.payload or 0.0) < LINKS_AT_REST
         if second.sm and second.activity > ALL_THE_TIME and own:
             share = min(1.0, second.sm / second.activity)

@@ -26,7 +26,7 @@ REMOTE_AFTER = 600.0
 elsewhere may write a checkpoint."""
 
 SPINNING_THREAD = 0.9
-"""Cores of a thread from which it polls for something, or works."""
+"""Cores of the threads that launch from which they poll for something, or work."""
 
 LEAST_BYTES = 1e5
 """Bytes a second that a process reads and writes at least while it works: a line of a log now and
@@ -39,7 +39,7 @@ def activity_of(e: "Evidence") -> RankActivity:
         kernels_spin=e.spins,
         asleep=e.host.rests_now and not _moves_bytes(e),
         stopped=bool(e.stopped),
-        thread_spins=(e.host.busiest_thread or 0.0) >= SPINNING_THREAD,
+        thread_spins=(e.host.launching or 0.0) >= SPINNING_THREAD,
     )
 
 

@@ -34,18 +34,12 @@ class Stat(NamedTuple):
     started: float
 
 
-def stat(files: FileTree, pid: int) -> Stat:
-    """/proc/PID/stat; raises OSError."""
-    return _stat(files, f"/proc/{pid}/stat", pid)
-
-
-def thread(files: FileTree, pid: int, tid: int) -> Stat:
-    """/proc/PID/task/TID/stat: state and CPU seconds of one thread; raises OSError."""
-    return _stat(files, f"/proc/{pid}/task/{tid}/stat", tid)
-
-
-def _stat(files: FileTree, path: str, pid: int) -> Stat:
-    head, _, tail = files.read(path).rpartition(")")  # a name may hold anything
+def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Stat:
+    """/proc/PID/stat, or /proc/PID/task/TID/stat of one thread; raises OSError. One that is read
+    `again` and again may stay open."""
+    path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
+    text = files.reread(path) if again else files.read(path)
+    head, _, tail = text.rpartition(")")  # a name may hold anything
     try:
         state, *numbers = tail.split(maxsplit=20)[:20]
         parent, group, *_ = map(int, numbers[:2])
@@ -54,7 +48,7 @@ def _stat(files: FileTree, path: str, pid: int) -> Stat:
         started = int(numbers[18]) / HERTZ
     except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
         raise ProcessLookupError(ESRCH, "ended", path) from error
-    return Stat(pid, head.partition("(")[2], state, parent, group, seconds, ended, started)
+    return Stat(tid or pid, head.partition("(")[2], state, parent, group, seconds, ended, started)
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:

@@ -9,21 +9,15 @@ from agent.model import GpuKey
 from agent.sources import activity, process
 from agent.sources import workload as work
 from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, SPINS, job, links
-from tests.support.evidence import GPU, Figures, evidence
+from tests.support.evidence import GPU, Figures, evidence, threads
 from tests.support.machines import AgentBench, simulated
 
-QUIET = {
-    **dict.fromkeys(
-        (activity.ACTIVITY, activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH),
-        0.0,
-    ),
-    work.RECENT_CORES: 0.0,
-}
-POLLS = {work.BUSIEST_THREAD: 1.0, work.RECENT_CORES: 1.0}
+QUIET = dict.fromkeys(
+    (activity.ACTIVITY, activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH), 0.0
+)
 STOPPED: Figures = {(work.STOPPED, (*PEER_LABELS, "11")): 1}
 TWO_HOSTS: Figures = {(work.HOSTS, GPU): 2, (work.HOSTS, PEER_LABELS): 2}
 ONE_HOST: Figures = {(work.HOSTS, GPU): 1, (work.HOSTS, PEER_LABELS): 1}
-SPIN = {**SPINS, **POLLS}
 
 
 def verdict(
@@ -44,8 +38,9 @@ def verdict(
     return None if found is None else found[0]
 
 
-SPINNING, WAITING = job(SPIN, SPIN, 0.0), job(SPIN, QUIET, 0.0)
-RESTING = job(QUIET, QUIET, 0.0)
+SPINNING: Figures = {**job(SPINS, SPINS, 0.0), **threads(GPU, 1.0), **threads(PEER_LABELS, 1.0)}
+WAITING: Figures = {**job(SPINS, QUIET, 0.0), **threads(GPU, 1.0), **threads(PEER_LABELS, 0.0)}
+RESTING: Figures = {**job(QUIET, QUIET, 0.0), **threads(GPU, 0.0), **threads(PEER_LABELS, 0.0)}
 
 
 @pytest.mark.parametrize(
