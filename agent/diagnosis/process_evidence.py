@@ -7,9 +7,6 @@ from agent.diagnosis.tick_context import TickContext
 from agent.model import Metric
 from agent.sources import workload
 
-AT_REST = 0.05
-"""Cores below which processes do nothing."""
-
 SPAN = 6.0
 """Seconds over which the time of threads is divided: some hundred power samples."""
 
@@ -77,7 +74,14 @@ class ProcessEvidence:
     def at_rest(self) -> bool | None:
         """Whether they do nothing: next to no core, none in uninterruptible sleep; None where they
         cannot be seen."""
-        if self.cores is None:
-            return None
+        return None if self.cores is None else self._rests(self.cores)
+
+    @property
+    def rests_now(self) -> bool:
+        """The same over the last two seconds; false where they cannot be seen."""
+        recent = sum(self.share(one, "running", seconds=2.0) for one in workload.ROLES)
+        return self.cores is not None and self._rests(recent)
+
+    def _rests(self, cores: float) -> bool:
         blocked = any(self.share(one, "blocked", seconds=3.0) for one in workload.ROLES)
-        return self.cores < AT_REST and not blocked
+        return cores < workload.AT_REST and not blocked

@@ -4,13 +4,15 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.model import PAIRS, Pair
+from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
 """Seconds over which the largest share is found."""
 
 LEADS_AFTER = 3.0
 """Seconds for which a pair must lead before it is told: no state flaps at any threshold."""
+
+HUNG: Pair = (State.HUNG, Cause.NONE)
 
 Parts = Mapping[Pair, float]
 """Shares of one second by state and cause; they sum to 1."""
@@ -39,7 +41,7 @@ class SecondsByState:
         while self._recent[0][0] <= now - LEADER_WINDOW:
             self._recent.popleft()
         self.shares = self._shares()
-        self._lead(now, seconds)
+        self._lead(now, seconds, hung=parts.get(HUNG) == 1.0)
 
     def miss(self, seconds: float) -> None:
         """So many seconds of which nothing is known; what led before leads no more."""
@@ -59,10 +61,13 @@ class SecondsByState:
                     found[pair] = found.get(pair, 0.0) + part * seconds / whole
         return found
 
-    def _lead(self, now: float, seconds: float) -> None:
+    def _lead(self, now: float, seconds: float, *, hung: bool) -> None:
+        """A hang has been seen for ten seconds when it is called one, and leads at once."""
         if not self.shares:
             return
-        largest = max(self.shares, key=self.shares.__getitem__)
+        largest = HUNG if hung else max(self.shares, key=self.shares.__getitem__)
+        if hung and self.leader != HUNG:
+            self.leader, self.since = HUNG, now - seconds
         if largest == self.leader:
             self._candidate = None
         elif self.leader is None:

@@ -4,9 +4,12 @@ Nothing is read for a GPU without a process.
 """
 
 from collections.abc import Iterable, Iterator
+from types import MappingProxyType
+from typing import Literal
 
 from agent.clock import Clock
 from agent.config.settings import Section
+from agent.hardware import processes
 from agent.hardware.host import Host
 from agent.jobs import cgroup
 from agent.jobs.allocation import Allocations, completed
@@ -17,15 +20,19 @@ from agent.model import GPU_LABELS, Labels, Metric, ReadKey, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Read, ReadOutput, fixed
+from agent.series import SampleStore
 from agent.sources.options import HostOptions
 
 
 class JobConfig(Section, frozen=True):
-    """What is asked and told of jobs: `info` exports those on each GPU by name and user."""
+    """What is asked and shown of jobs: `info` exports those on each GPU by name and user; `nccl` is
+    when NCCL's service on this host is asked how the ranks of each job get on, which has ended
+    jobs."""
 
     table = "job"
+    older = MappingProxyType({"nccl": MappingProxyType({"true": "always", "false": "off"})})
     info: bool = False
-    nccl: bool = True  # ask NCCL's service on this host how the ranks of each job get on
+    nccl: Literal["off", "hang", "always"] = "off"
 
 
 THREADS = internal(
@@ -51,8 +58,22 @@ BUSIEST = internal(
 )
 STOPPED = internal(
     "dgx_workload_stopped",
-    "1 while a process of the GPU is stopped by a signal or a debugger.",
+    "1 for each process of the GPU that is stopped by a signal or a debugger.",
     "state T or t in /proc/PID/stat",
+    (*GPU_LABELS, "pid"),
+)
+PROCESS_BYTES = internal(
+    "dgx_workload_process_bytes",
+    "Bytes that the GPU's processes have read and written, read only while they and their loaders "
+    "use next to no core.",
+    "/proc/PID/io",
+    GPU_LABELS,
+)
+HOSTS = internal(
+    "dgx_workload_hosts",
+    "Hosts that the job of the GPU runs on, as the environment of its processes says.",
+    "SLURM_NNODES, WORLD_SIZE and LOCAL_WORLD_SIZE (torchrun), or the like of Open MPI, in "
+    "/proc/PID/environ",
     GPU_LABELS,
 )
 CGROUP_STALLED = internal(
@@ -96,9 +117,9 @@ JOB = internal(
 JOB_PROCESS = internal(
     "dgx_workload_job_process",
     "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
-    "pid namespace, the key of its job, and the number of its user.",
-    "NSpid and Uid in /proc/PID/status",
-    (*GPU_LABELS, "pid", "inner_pid", "key", "uid"),
+    "pid namespace, the key of its job, the number of its user, and its rank, where that is known.",
+    "NSpid and Uid in /proc/PID/status, RANK in /proc/PID/environ",
+    (*GPU_LABELS, "pid", "inner_pid", "key", "uid", "rank"),
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
@@ -109,14 +130,24 @@ JOB_INFO = gauge(
     (*GPU_LABELS, *JobLabels._fields),
 )
 
-OF_PROCESSES: tuple[Metric, ...] = (THREADS, WORKERS, BUSIEST, STOPPED)
+OF_PROCESSES: tuple[Metric, ...] = (THREADS, WORKERS, BUSIEST)
 OF_CGROUP: tuple[Metric, ...] = (CGROUP_STALLED, CGROUP_READ, CGROUP_WRITTEN, RECEIVED)
 ROLES = "launching", "working"
 DOING = Times._fields
 KEY = ReadKey("workload", "processes")
 MOST_JOBS = 8
+AT_REST = 0.05
+"""Cores below which processes do nothing."""
 CGROUP_HOLDS = 60.0
 """Seconds for which a process is taken to stay in its cgroup."""
+
+
+def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
+    """The stopped processes of each GPU by its labels."""
+    found: dict[Labels, frozenset[int]] = {}
+    for *gpu, pid in samples.all(STOPPED):
+        found[tuple(gpu)] = found.get(tuple(gpu), frozenset()) | {int(pid)}
+    return found
 
 
 class Workload:
@@ -167,7 +198,7 @@ class Workload:
 
     def _add_jobs(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
         found: dict[tuple[str, ...], None] = {}
-        given = self._allocations.of(gpu[1])
+        given, hosts = self._allocations.of(gpu[1]), 0
         for pid in pids:
             member = self._process_table.member(pid)
             if member is not None:
@@ -176,7 +207,11 @@ class Workload:
                 named_job = completed(member.labels._replace(user=user), given)
                 found[member.job, *named_job, key] = None
                 uid = "" if member.uid is None else str(member.uid)
-                out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key, uid)
+                rank = "" if member.rank is None else str(member.rank)
+                out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key, uid, rank)
+                hosts = max(hosts, member.hosts or 0)
+        if hosts:
+            out.add(HOSTS, hosts, *gpu)
         named = self._options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
@@ -202,7 +237,13 @@ class Workload:
                 out.add(THREADS, value, *gpu, role, doing)
         out.add(WORKERS, grown.workers, *gpu)
         out.add(BUSIEST, grown.busiest, *gpu)
-        out.add(STOPPED, grown.stopped is not None, *gpu)
+        for pid in filter(self._times.is_stopped, pids):
+            out.add(STOPPED, 1, *gpu, str(pid))
+        if grown.launching.running + grown.working.running < AT_REST:
+            moved = [processes.bytes_moved(self._files, pid) for pid in pids]
+            known = [count for count in moved if count is not None]
+            if known:
+                out.add(PROCESS_BYTES, sum(known), *gpu)
 
     def _add_cgroup(self, out: ReadOutput, gpu: Labels, pid: int) -> None:
         """What the job's own cgroup and network namespace count."""
@@ -252,5 +293,8 @@ def reads(
 ) -> Iterator[Read]:
     """The read of all processes on GPUs."""
     run = Workload(host, clock, gpu_processes, options, allocations).read
-    metrics = (*OF_PROCESSES, *OF_CGROUP, LIVES, JOB, JOB_INFO, JOB_PROCESS)
+    metrics = (
+        *(*OF_PROCESSES, *OF_CGROUP, PROCESS_BYTES, STOPPED, LIVES),
+        *(JOB, JOB_INFO, JOB_PROCESS, HOSTS),
+    )
     yield Read(KEY, metrics, run, fixed(intervals.TICK))
