@@ -38,10 +38,6 @@ COPY_RATE = 0.87
 MOSTLY = 0.5
 """Part of the inactive time that copies must explain, at least."""
 
-ALTERNATES = 0.15
-"""Part of the inactive time by which the time of a launching thread may differ from it, where it
-runs whenever the GPU rests and sleeps while the GPU works (JAX, blocking synchronisation)."""
-
 
 class Share(NamedTuple):
     """Part of a second that the GPU was inactive for one cause, and what shows it."""
@@ -68,13 +64,10 @@ def divide_inactive(e: Evidence) -> Shares:
     queued = min(waiting, e.host.share("launching", "queued"))
     blocked = min(waiting - queued, _blocked(e))
     found = _others(e, waiting - queued - blocked)
-    unknown = found.pop(Cause.UNKNOWN, 0.0)
-    if unknown and abs(ran - inactive) <= ALTERNATES * inactive:
-        thread, unknown = thread + unknown, 0.0
     disk = _disk(e)
     found[disk] = found.get(disk, 0.0) + blocked
     found[Cause.CPU] = found.get(Cause.CPU, 0.0) + queued
-    found |= {Cause.PCIE: copying, Cause.HOST_THREAD: thread, Cause.UNKNOWN: unknown}
+    found |= {Cause.PCIE: copying, Cause.HOST_THREAD: thread}
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
     }
@@ -85,7 +78,8 @@ def _copying(e: Evidence, inactive: float) -> float:
     the inactive time: they may as well run beside the GPU's work."""
     if e.pcie_peer_traffic or (e.peers and e.history.nvlink_seen):
         return 0.0  # kernels that wait for a peer read the host's memory meanwhile
-    share = e.mean_pcie_ratio / COPY_RATE
+    wire, rates = e.fullest("pcie"), [rate or 0.0 for rate in e.pcie_rates]
+    share = sum(rates) / (COPY_RATE * wire.limit) if wire is not None else 0.0
     return min(inactive, share) if share >= MOSTLY * inactive else 0.0
 
 
@@ -100,15 +94,14 @@ def _polls(e: Evidence) -> bool:
 def _blocked(e: Evidence) -> float:
     """Share of time that a launching thread sleeps uninterruptibly. Once a second is seldom: where
     the kernel counts the time in which tasks of the job wait for I/O, and the workers do not, that
-    is it."""
+    is it; the host's count is that of others too."""
     sampled = e.host.share("launching", "blocked", LONGEST_SPAN)
-    if not sampled:
-        return 0.0
-    workers = e.host.share("working", "blocked", LONGEST_SPAN)
+    if e.host.share("working", "blocked", LONGEST_SPAN) > sampled:
+        return sampled
     counted = e.host.stalled("io")
-    if counted is None:
+    if counted is None and sampled:
         counted = e.context.pressure("io")
-    return sampled if counted is None or workers > sampled else counted
+    return sampled if counted is None else counted
 
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
@@ -119,14 +112,12 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     blocked = e.host.share("working", "blocked", LONGEST_SPAN)
     received = e.host.job_rate(workload.RECEIVED) or 0.0
     arriving = waiting * (1.0 - e.host.busiest) if received >= DATA_RATE else 0.0
-    waiting -= arriving
-    explained = running + blocked
-    scale = min(1.0, waiting / explained) if explained else 0.0
-    if arriving:  # whoever brings data does so all the time
-        scale = waiting / explained if explained else 0.0
+    left, working = waiting - arriving, running + blocked
+    # Whoever brings data over the network does so all the time, others as long as they run.
+    scale = left / working if working and (arriving or working > left) else 1.0
     found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
     found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + arriving
-    found[Cause.UNKNOWN] = max(0.0, waiting - sum(found.values()) + arriving)
+    found[Cause.UNKNOWN] = max(0.0, left - working * scale)
     return found
 
 

@@ -10,13 +10,15 @@ kernel takes in a graph.
 
 from agent.diagnosis.evidence import Evidence
 
-SENT_BY_LAUNCH = 240.0
-"""Bytes of PCIe traffic that a GPU sends for one launch."""
+SENT_BY_LAUNCH, RECEIVED_BY_LAUNCH = 240.0, 1560.0
+"""Bytes of PCIe traffic that a GPU sends and receives for one launch."""
 
-RECEIVED_OVER_SENT = 5.0, 10.0
-"""What it receives over what it sends, where launches are most of its traffic: 5 to 8 on H100s;
-copies to the GPU are above (12 and more where the launches counted are three to six times too
-many), copies from it below."""
+RECEIVED_BY_COPY = 16.0
+"""Bytes that it receives for each that it sends while data is copied to it (1,122 for 70 MB/s,
+1,254 for 78 on H100s)."""
+
+LEAST_RECEIVED = 5.0
+"""What it receives over what it sends, below which data is copied from it."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
 """Seconds for which a launch counts as active beside its kernel."""
@@ -27,18 +29,16 @@ cost none, and of a GPU that is nearly always active most do."""
 
 
 def launch_rate(e: Evidence) -> float | None:
-    """Kernels launched a second, of the last seconds; None where PCIe is not read or carries more
-    than launches."""
+    """Kernels launched a second, of the last seconds, beside copies to the GPU; None where PCIe is
+    not read or copies from the GPU hide them."""
     sent, received = e.pcie_rates
-    least, most = RECEIVED_OVER_SENT
-    if not sent or received is None or not least <= received / sent <= most:
+    if sent is None or received is None or received < LEAST_RECEIVED * sent:
         return None
-    return sent / SENT_BY_LAUNCH
+    by_launch = SENT_BY_LAUNCH - RECEIVED_BY_LAUNCH / RECEIVED_BY_COPY
+    return max(0.0, sent - received / RECEIVED_BY_COPY) / by_launch
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:
     """What launching takes of the active share of a second of which this share is inactive."""
-    rate, levels = launch_rate(e), e.history.power
-    if levels is None or levels.distinct:  # it works in bursts: launches wait in a queue
-        return 0.0
+    rate = launch_rate(e)
     return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)
