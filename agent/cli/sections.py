@@ -6,6 +6,7 @@ A package that is configured declares its section; the section is added here.
 from agent.config.settings import Section
 from agent.diagnosis.job_watch import CostConfig
 from agent.diagnosis.thresholds import Thresholds
+from agent.hardware.driver_release import DriverConfig
 from agent.limits.configured import LimitsConfig
 from agent.service.journal import LogConfig
 from agent.sources.allocation import AllocationConfig
@@ -28,6 +29,7 @@ SECTIONS: tuple[type[Section], ...] = (
     LogConfig,
     ProcessConfig,
     JobConfig,
+    DriverConfig,
     AllocationConfig,
     CostConfig,
     DiskConfig,
