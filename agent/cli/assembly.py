@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.cli.driver_release import DriverConfig, asked_by
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
 from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses
 from agent.hardware.device import NvmlDevice
-from agent.hardware.driver_release import DriverConfig, asked_by
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library

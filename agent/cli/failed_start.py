@@ -29,13 +29,14 @@ def slower_each_time(configuration: Path) -> Iterator[None]:
     """Let a start that fails end later than the last one did: at once the first time, then after
     1 s, 2 s, 4 s and so on, or when the file of the configuration changes.
 
-    In the agent, because systemd knows RestartSteps= from 254 on, and never forgets its count: a
-    crash a month would be slow to return within the year. `systemctl status` shows the sentence
+    In the agent, because systemd has RestartSteps= from 254 on only, and its count goes on however
+    long the service ran in between (seen with 257): after ten crashes in a year each further one
+    would leave the machine unwatched for ten minutes. `systemctl status` shows the sentence
     meanwhile; `systemctl restart` ends the wait, and the next start fails at once, if it does.
     """
     folder = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     count = Path(folder, COUNT)
-    began = time.monotonic()
+    began, before = time.monotonic(), _state(configuration)  # as it was when it was read
     try:
         yield
     except Exception as error:
@@ -45,7 +46,13 @@ def slower_each_time(configuration: Path) -> Iterator[None]:
                 count.write_text(str(failed + 1))
                 if failed:
                     pause = min(2.0 ** (failed - 1), LONGEST)
-                    _wait(pause, f"Cannot start: {error}", configuration, count.unlink)
+                    changed = f"or when {configuration} changes"
+                    _wait(
+                        pause,
+                        f"Cannot start: {error}; tried again within {pause:g} s, {changed}",
+                        lambda: _state(configuration) != before,
+                        count.unlink,
+                    )
         raise
     if folder:
         count.unlink(missing_ok=True)
@@ -58,20 +65,20 @@ def _counted(count: Path) -> int:
         return 0
 
 
-def _wait(seconds: float, why: str, watched: Path, forget: Callable[[], None]) -> None:
+def _wait(
+    seconds: float, sentence: str, changed: Callable[[], bool], forget: Callable[[], None]
+) -> None:
     def ended(_signal: int, _frame: FrameType | None) -> None:
         forget()
         raise SystemExit(0)
 
     signal.signal(signal.SIGTERM, ended)
     until = time.monotonic() + seconds
-    sentence = f"{printable(why)}; tried again within {seconds:g} s, or when {watched} changes"
     longer = f"EXTEND_TIMEOUT_USEC={round((seconds + STEADY) * 1e6)}"
-    NotifySocket.of().send(status(sentence), longer)
-    before = _state(watched)
+    NotifySocket.of().send(status(printable(sentence)), longer)
     while time.monotonic() < until:
         time.sleep(min(GLANCE, seconds))
-        if _state(watched) != before:
+        if changed():
             forget()
             return
 

@@ -3,10 +3,10 @@
 A package that is configured declares its section; the section is added here.
 """
 
+from agent.cli.driver_release import DriverConfig
 from agent.config.settings import Section
 from agent.diagnosis.job_watch import CostConfig
 from agent.diagnosis.thresholds import Thresholds
-from agent.hardware.driver_release import DriverConfig
 from agent.limits.configured import LimitsConfig
 from agent.service.journal import LogConfig
 from agent.sources.allocation import AllocationConfig

@@ -10,8 +10,8 @@ SYMBOL = b"nvmlInitWithFlags"
 MACHINES = {"x86_64": (62, b"\x0f\x0b"), "aarch64": (183, b"\0\0\0\0")}
 """ELF's number of the processor, and an instruction that it refuses."""
 
-TEXT, STRINGS, SYMBOLS, HASHES, DYNAMIC = 0x100, 0x120, 0x140, 0x180, 0x1000
-LOAD, DYNAMIC_SEGMENT, EXECUTABLE, WRITABLE = 1, 2, 5, 6
+TEXT, STRINGS, SYMBOLS, HASHES, DYNAMIC = 0x140, 0x160, 0x180, 0x1C0, 0x1000
+LOAD, DYNAMIC_SEGMENT, STACK, EXECUTABLE, WRITABLE = 1, 2, 0x6474E551, 5, 6
 
 
 def make(folder: Path) -> Path:
@@ -22,10 +22,11 @@ def make(folder: Path) -> Path:
     dynamic = b"".join(struct.pack("<QQ", *entry) for entry in entries)
     parts = {
         0: b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
-        + struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 3, 64, 0, 0)
+        + struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 4, 64, 0, 0)
         + _segment(LOAD, EXECUTABLE, 0, HASHES + 20)
         + _segment(LOAD, WRITABLE, DYNAMIC, len(dynamic))
-        + _segment(DYNAMIC_SEGMENT, WRITABLE, DYNAMIC, len(dynamic)),
+        + _segment(DYNAMIC_SEGMENT, WRITABLE, DYNAMIC, len(dynamic))
+        + _segment(STACK, WRITABLE, 0, 0),  # or the stack becomes executable
         TEXT: instruction,
         STRINGS: names,
         SYMBOLS: bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0, 1, TEXT, len(instruction)),

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from agent import __main__ as command
-from agent.cli import assembly
-from agent.cli import driver_release as patience
+from agent.cli import assembly, driver_release
 from agent.clock import SystemClock
-from agent.hardware import driver_release
 from tests.support.fake_nvml import FakeGpu, FakeNvml
 
 PATIENCE = 4.0
@@ -55,6 +53,6 @@ if __name__ == "__main__":
     library = HeldNvml(Path(sys.argv[1]), sys.argv[2])
     vars(assembly)["real_library"] = lambda: library
     driver_release.NODES = sys.argv[1]
-    patience.PATIENCE = PATIENCE
+    driver_release.PATIENCE = PATIENCE
     sys.argv[1:3] = []
     command.main()

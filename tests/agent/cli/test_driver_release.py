@@ -7,13 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.driver_release import PATIENCE, DriverRelease
+from agent.cli.driver_release import (
+    IN_FORCE,
+    PATIENCE,
+    DriverConfig,
+    DriverRelease,
+    asked_by,
+    device_nodes,
+)
+from agent.cli.run import condition_of
 from agent.config.settings import Settings
-from agent.hardware.driver_release import IN_FORCE, DriverConfig, asked_by, device_nodes
 from agent.model import Reason, Snapshot
 from agent.sources import power, system
 from agent.sources.agent_health import SOURCE_UP
+from exporters.live import headline
 from tests.support.frozen_clock import FrozenClock
+from tests.support.live_machines import watched
 from tests.support.machine_controls import upgrade_driver
 from tests.support.machines import AgentBench, simulated
 
@@ -76,6 +85,18 @@ def test_meanwhile_gpus_are_absent_with_a_reason_and_the_host_is_not(
     assert reason(bench) is None
 
 
+def test_the_page_and_the_service_manager_say_so_and_are_not_alarmed(file: Path) -> None:
+    machine = watched("dgx-h100:training", DriverConfig(release_file=str(file))).run(5)
+    file.touch()
+    machine.run(8)
+    sentence = f"o GPU is watched: the driver is released by {file}"
+    page = machine.frame()
+    assert page["headline"] == f"N{sentence}"
+    assert page["level"] == headline.UNKNOWN
+    assert [finding["severity"] for finding in page["findings"]] == ["info"]
+    assert condition_of(machine.bench.agent) == f"N{sentence}."
+
+
 def test_counters_go_on_after_it(bench: AgentBench, file: Path) -> None:
     def seconds() -> float:
         return sum(float(s.split()[-1]) for s in bench.scrape().splitlines() if s.startswith(BUSY))
@@ -115,7 +136,7 @@ def test_the_file_counts_for_an_hour_after_the_last_touch(file: Path) -> None:
 def test_a_node_that_is_open_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = tmp_path / "nvidia0"
     node.write_bytes(b"x" * 4096)
-    monkeypatch.setattr("agent.hardware.driver_release.NODES", str(tmp_path))
+    monkeypatch.setattr("agent.cli.driver_release.NODES", str(tmp_path))
     assert device_nodes() == set()
     with node.open("rb"):
         assert device_nodes() == {str(node)}
