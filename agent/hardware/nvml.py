@@ -130,20 +130,26 @@ class TriedInit:
             self._try()
 
     def _try(self) -> None:
-        with subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-I", "-S", "-c", TRIAL],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        ) as child:
+        try:
+            child = subprocess.Popen(  # noqa: S603 - ourselves
+                [sys.executable, "-I", "-S", "-c", TRIAL],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise Absent(Reason.FAILED, f"nvmlInit cannot be tried: {error}") from error
+        with child:
             assert child.stdout is not None
-            self._survived = bool(child.stdout.read(1)) or child.wait() >= 0
+            self._survived = bool(child.stdout.read(1))
             if self._survived:
                 self._init()
                 return
         self._again = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        how = signal.Signals(-child.returncode).name
+        status = child.returncode
+        known = -status in set(signal.Signals)
+        how = signal.Signals(-status).name if known else f"status {status}"
         self._failure = Absent(Reason.CRASHED, f"nvmlInit ended a process that tried it ({how})")
         raise self._failure
 
