@@ -98,7 +98,7 @@ sys.stdout.flush()
 sys.stdin.read()
 """
 """The child's program. It ends when its input does, which is when the agent itself has initialised
-NVML, or is gone: without persistence mode, a GPU that nobody holds would be shut down meanwhile."""
+NVML, or is gone: without persistence mode, the driver shuts down a GPU that no program holds."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 """Seconds until a library that crashed is tried again: doubled each time."""
