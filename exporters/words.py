@@ -44,6 +44,7 @@ WHY_ABSENT = {
     Reason.LOST: "a GPU is lost",
     Reason.DENIED: "this user may not read it",
     Reason.NO_DRIVER: "there is no driver",
+    Reason.CRASHED: "NVML crashes",
 }
 """Reasons of absence that somebody should see to, in words."""
 
@@ -139,6 +140,7 @@ FACTS: Mapping[FactKind, Parts] = {
 FINDINGS: Mapping[FindingKind, Parts] = {
     FindingKind.SOURCE_DOWN: ("source {device} is down",),
     FindingKind.DRIVER_HANGS: ("the NVIDIA driver does not answer",),
+    FindingKind.DRIVER_RELEASED: ("no GPU is watched: {0}",),
     FindingKind.GPUS_MISSING: (
         "{gpus:.0f} of {gpus_limit:.0f} GPUs answer",
         ", {n:~GPU|GPUs} {names} not among them",

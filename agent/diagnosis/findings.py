@@ -33,7 +33,10 @@ __all__ = ["FindingKind", "findings"]
 CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
 
 
-WRONG_REASONS = (Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED, Reason.NO_DRIVER)
+WRONG_REASONS = (
+    *(Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED),
+    *(Reason.NO_DRIVER, Reason.CRASHED),
+)
 """Reasons of absence that somebody should see to; the others are what this hardware is like."""
 
 HARMFUL = {"software_thermal", "hardware_thermal", "power_brake", "hardware_slowdown"}
@@ -116,6 +119,8 @@ def _sources(samples: SampleStore) -> Iterator[Finding]:
             yield Finding(FindingKind.DRIVER_HANGS, CRITICAL)
         elif not up:
             yield Finding(FindingKind.SOURCE_DOWN, WARNING, device=source)
+        elif gpus and gpus.reason is Reason.RELEASED:
+            yield Finding(FindingKind.DRIVER_RELEASED, Severity.INFO, names=(gpus.detail,))
 
 
 def _gpus(samples: SampleStore) -> Iterator[Finding]:

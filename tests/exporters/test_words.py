@@ -103,6 +103,9 @@ def test_a_fact_is_said_as_far_as_it_is_known(text: str) -> None:
 WARNING = Severity.WARNING
 FINDING_TEXTS = {
     "source power is down": Finding(FindingKind.SOURCE_DOWN, WARNING, device="power"),
+    "no GPU is watched: the driver is released by /run/file": Finding(
+        FindingKind.DRIVER_RELEASED, Severity.INFO, names=("the driver is released by /run/file",)
+    ),
     "7 of 8 GPUs answer": Finding(
         FindingKind.GPUS_MISSING, WARNING, figures=(count("gpus", 7, 8),)
     ),
