@@ -18,6 +18,8 @@ from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent, GpuIdentity
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
+from agent.polling.gpu_queries import BuildReads
+from agent.polling.gpu_state import GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.inventory import GpuInventory
 from agent.polling.observers import GuardedObserver, Observer
@@ -26,7 +28,7 @@ from agent.polling.reads import PERMANENT, Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_watch import XidWatch
-from agent.sources import agent_health, kernel_log, nccl, system, xid
+from agent.sources import agent_health, answers, kernel_log, nccl, system, xid
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import HostOptions
 from agent.sources.table import gpu_reads, host_reads
@@ -213,11 +215,11 @@ def _poller(
     whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
     costs = ReadCosts()
     ranks = nccl.NcclCounts(seen.nccl, costs.of(nccl.SOURCE))
-    in_memory = [*system.reads(whole), *xid.reads(counts), *nccl.reads(ranks)]
+    in_memory = [*system.reads(whole), *answers.reads(gpus), *xid.reads(counts), *nccl.reads(ranks)]
     known = ReadSchedule(in_memory, clock, costs)
     return Poller(
         workers=(
-            worker("nvml", gpus.run, gpus.complete, clock),
+            worker("nvml", gpus.run, gpus.complete, clock, gpus.threads.leave),
             worker("host", schedule.run, schedule.complete, clock),
             InlineWorker("memory", known.run, known.complete, clock),  # no call that could hang
         ),
@@ -230,13 +232,16 @@ def _poller(
 
 def _gpu_builder(
     configuration: Configuration, host: Host, clock: Clock, gpu_processes: GpuProcesses
-) -> Callable[[NvmlDevice, Sequence[GpuIdentity]], Iterator[Read]]:
-    def build(device: NvmlDevice, identities: Sequence[GpuIdentity]) -> Iterator[Read]:
+) -> BuildReads:
+    def build(
+        device: NvmlDevice, state: GpuState, identities: Sequence[GpuIdentity]
+    ) -> Iterator[Read]:
         gpu_context = GpuContext(
             device=device,
+            state=state,
             clock=clock,
             gpus=len(identities),
-            gpm=gpm_of(device, clock),
+            gpm=gpm_of(device, state, clock),
             host=host,
             identities=identities,
             configuration=configuration,
@@ -247,12 +252,13 @@ def _gpu_builder(
     return build
 
 
-def gpm_of(device: NvmlDevice, clock: Clock) -> Gpm | None:
+def gpm_of(device: NvmlDevice, state: GpuState, clock: Clock) -> Gpm | None:
     """The GPU's performance monitor, or None where it has none that answers."""
     try:
         return Gpm(device, clock.monotonic)
     except Absent as absent:
         if absent.reason in FINAL:
             raise
-        device.unsure = device.unsure or absent.reason not in PERMANENT
+        if absent.reason not in PERMANENT:
+            state.doubt()
         return None

@@ -12,6 +12,7 @@ from agent.polling.reads import Read
 from agent.sources import (
     activity,
     allocation,
+    answers,
     c2c,
     chassis,
     chassis_faults,
@@ -51,7 +52,7 @@ GPU_SOURCES = (
     *(gpu, memory, power, clocks, temperature, process, instances, activity, media, pcie),
     *(pcie_switch, nvlink, nvlink_quality, c2c, cycles, ecc),
 )
-"""In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
+"""In the order of one turn."""
 
 HOST_SOURCES = (
     *(disk, disk_faults, network, infiniband, cpu, host_memory, pressure, filesystem),
@@ -60,6 +61,7 @@ HOST_SOURCES = (
 SOURCES: tuple[ModuleType, ...] = (
     system,
     *GPU_SOURCES,
+    answers,
     xid,
     kernel_log,
     *HOST_SOURCES,
