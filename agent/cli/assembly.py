@@ -14,6 +14,8 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
+from agent.jobs.allocation import Allocations
+from agent.jobs.process_table import at_once, on_a_thread
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent, GpuIdentity
 from agent.polling import intervals
@@ -28,10 +30,10 @@ from agent.polling.reads import PERMANENT, Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_watch import XidWatch
-from agent.sources import agent_health, answers, kernel_log, nccl, system, xid
+from agent.sources import agent_health, allocation, answers, kernel_log, nccl, system, workload, xid
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import HostOptions
-from agent.sources.table import gpu_reads, host_reads
+from agent.sources.table import SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.sources.workload import JobConfig
 from agent.specs import Specs, SystemSpec
 from agent.specs.machine import MachineSpecs
@@ -173,6 +175,8 @@ def build_agent(
     build = _gpu_builder(configuration, host, clock, gpu_processes)
     gpus = GpuWatch(hardware.library, build, clock, ReadCosts(), gpu_processes)
     counts = xid.XidCounts(lambda: iter(gpus.inventory.gpus), gpu_processes)
+    off = "xid" in configuration.current[SourcesConfig].disable
+    events = (lambda: None) if off else gpus.events
     seen = _observers(configuration, gpus, host, clock, inline=inline)
     return Agent(
         configuration=configuration,
@@ -189,7 +193,7 @@ def build_agent(
         diagnosis=seen.diagnosis,
         jobs=seen.jobs,
         nccl=seen.nccl,
-        watch=XidWatch(gpus.events, counts),
+        watch=XidWatch(events, counts),
         product=product,
     )
 
@@ -208,22 +212,39 @@ def _poller(
         configuration,
         every=lambda: intervals.HOST_AT_REST if gpus.gpu_processes.at_rest else intervals.TICK,
     )
+    settings, allocations = configuration.current, Allocations()
+    there, spawn = gpus.gpu_processes, at_once if inline else on_a_thread
     log_reads = kernel_log.reads(host.kernel_log, counts.note_line, counts.log_answers)
-    schedule = ReadSchedule(
-        [*log_reads, *host_reads(host, clock, options, gpus.gpu_processes)], clock, ReadCosts()
-    )
+    of_processes = workload.reads(host, clock, options, there, allocations, spawn=spawn)
+    of_jobs = allocation.reads(host, options, there, allocations)
     whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
     costs = ReadCosts()
-    ranks = nccl.NcclCounts(seen.nccl, costs.of(nccl.SOURCE))
-    in_memory = [*system.reads(whole), *answers.reads(gpus), *xid.reads(counts), *nccl.reads(ranks)]
+    in_memory = (
+        *system.reads(whole),
+        *unless_off(answers, settings, answers.reads(gpus)),
+        *unless_off(xid, settings, xid.reads(counts)),
+        *nccl.reads(nccl.NcclCounts(seen.nccl, costs.of(nccl.SOURCE))),
+    )
+    of_host = (
+        *unless_off(kernel_log, settings, log_reads),
+        *host_reads(host, clock, options),
+    )
+    own = ReadSchedule(of_host, clock, ReadCosts())
+    processes = ReadSchedule(unless_off(workload, settings, of_processes), clock, ReadCosts())
+    jobs = ReadSchedule(unless_off(allocation, settings, of_jobs), clock, ReadCosts())
     known = ReadSchedule(in_memory, clock, costs)
     return Poller(
         workers=(
             worker("nvml", gpus.run, gpus.complete, clock, gpus.threads.leave),
-            worker("host", schedule.run, schedule.complete, clock),
+            worker("host", own.run, own.complete, clock),
+            worker("processes", processes.run, processes.complete, clock),
+            worker("allocation", jobs.run, jobs.complete, clock),
             InlineWorker("memory", known.run, known.complete, clock),  # no call that could hang
         ),
-        read_costs=(gpus.read_costs, schedule.read_costs, known.read_costs),
+        read_costs=(
+            gpus.read_costs,
+            *(part.read_costs for part in (own, processes, jobs, known)),
+        ),
         clock=clock,
         observers=seen.guarded(),
         report_health=agent_health.reading,

@@ -32,6 +32,9 @@ MOST_SERIES = 2048
 """Series of one metric that one read may bring: eight values of each of 256 devices. What a source
 bounds itself, with those first that matter, stays below; whatever else grows without end is cut."""
 
+OFF = "off"
+"""The part of a source that the settings switch off: it is neither up nor down."""
+
 PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
 """Reasons that hold until the next query: a row refused so is not asked again before."""
 

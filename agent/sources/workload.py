@@ -13,7 +13,7 @@ from agent.jobs import cgroup, follow
 from agent.jobs.allocation import Allocations, completed
 from agent.jobs.identity import JobLabels
 from agent.jobs.process_group import GpuProcessGroup, GpuProcessGroups
-from agent.jobs.process_table import ProcessTable
+from agent.jobs.process_table import ProcessTable, Spawn, on_a_thread
 from agent.jobs.threads import Threads
 from agent.model import GPU_LABELS, Labels, Metric, ReadKey, gauge, internal
 from agent.polling import intervals
@@ -200,12 +200,14 @@ class Workload:
         gpu_processes: GpuProcesses,
         options: HostOptions,
         allocations: Allocations,
+        *,
+        spawn: Spawn,
     ) -> None:
         self._allocations = allocations
         self._login = host.login
         self._gpu_processes = gpu_processes
         self._options = options
-        self._process_table = ProcessTable(host.files, clock.monotonic)
+        self._process_table = ProcessTable(host.files, clock.monotonic, self._named, spawn)
         self._groups = GpuProcessGroups(host.files)
         self._threads = Threads(host.files)
         self._files = host.files
@@ -236,6 +238,9 @@ class Workload:
         for pid in self._cgroups.keys() - all_pids:
             del self._cgroups[pid]
 
+    def _named(self) -> bool:
+        return self._options.settings[JobConfig].info
+
     def _add_jobs(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
         found: dict[tuple[str, ...], None] = {}
         given = self._allocations.of(gpu[1])
@@ -248,7 +253,7 @@ class Workload:
                 found[member.job, *named_job, key] = None
                 uid = "" if member.uid is None else str(member.uid)
                 out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key, uid)
-        named = self._options.settings[JobConfig].info
+        named = self._named()
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
             out.add(JOB, 1, *gpu, *labels)
@@ -331,8 +336,10 @@ def reads(
     options: HostOptions,
     gpu_processes: GpuProcesses,
     allocations: Allocations,
+    *,
+    spawn: Spawn = on_a_thread,
 ) -> Iterator[Read]:
-    """The read of all processes on GPUs."""
-    run = Workload(host, clock, gpu_processes, options, allocations).read
+    """The read of all processes on GPUs; `spawn` runs what may block."""
+    run = Workload(host, clock, gpu_processes, options, allocations, spawn=spawn).read
     metrics = (*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, STOPPED, LIVES, JOB, JOB_INFO, JOB_PROCESS)
     yield Read(KEY, metrics, run, fixed(intervals.TICK))
