@@ -208,47 +208,56 @@ def _poller(
     inline: bool,
 ) -> Poller:
     clock, worker = gpus.clock, InlineWorker if inline else Worker
-    options = HostOptions(
-        configuration,
-        every=lambda: intervals.HOST_AT_REST if gpus.gpu_processes.at_rest else intervals.TICK,
-    )
-    settings, allocations = configuration.current, Allocations()
-    there, spawn = gpus.gpu_processes, at_once if inline else on_a_thread
-    log_reads = kernel_log.reads(host.kernel_log, counts.note_line, counts.log_answers)
-    of_processes = workload.reads(host, clock, options, there, allocations, spawn=spawn)
-    of_jobs = allocation.reads(host, options, there, allocations)
+    settings, costs = configuration.current, ReadCosts()
     whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
-    costs = ReadCosts()
     in_memory = (
         *system.reads(whole),
         *unless_off(answers, settings, answers.reads(gpus)),
         *unless_off(xid, settings, xid.reads(counts)),
         *nccl.reads(nccl.NcclCounts(seen.nccl, costs.of(nccl.SOURCE))),
     )
-    of_host = (
-        *unless_off(kernel_log, settings, log_reads),
-        *host_reads(host, clock, options),
-    )
-    own = ReadSchedule(of_host, clock, ReadCosts())
-    processes = ReadSchedule(unless_off(workload, settings, of_processes), clock, ReadCosts())
-    jobs = ReadSchedule(unless_off(allocation, settings, of_jobs), clock, ReadCosts())
     known = ReadSchedule(in_memory, clock, costs)
+    apart = _schedules(configuration, host, gpus, counts, inline=inline)
     return Poller(
         workers=(
             worker("nvml", gpus.run, gpus.complete, clock, gpus.threads.leave),
-            worker("host", own.run, own.complete, clock),
-            worker("processes", processes.run, processes.complete, clock),
-            worker("allocation", jobs.run, jobs.complete, clock),
+            *(worker(name, part.run, part.complete, clock) for name, part in apart.items()),
             InlineWorker("memory", known.run, known.complete, clock),  # no call that could hang
         ),
-        read_costs=(
-            gpus.read_costs,
-            *(part.read_costs for part in (own, processes, jobs, known)),
-        ),
+        read_costs=(gpus.read_costs, *(part.read_costs for part in (*apart.values(), known))),
         clock=clock,
         observers=seen.guarded(),
         report_health=agent_health.reading,
     )
+
+
+def _schedules(
+    configuration: Configuration,
+    host: Host,
+    gpus: GpuWatch,
+    counts: xid.XidCounts,
+    *,
+    inline: bool,
+) -> dict[str, ReadSchedule]:
+    """What is read of the host, by worker: processes that block must not hold up the rest."""
+    clock, settings, there = gpus.clock, configuration.current, gpus.gpu_processes
+    options = HostOptions(
+        configuration,
+        every=lambda: intervals.HOST_AT_REST if there.at_rest else intervals.TICK,
+    )
+    allocations, spawn = Allocations(), at_once if inline else on_a_thread
+    log_reads = kernel_log.reads(host.kernel_log, counts.note_line, counts.log_answers)
+    of_processes = workload.reads(host, clock, options, there, allocations, spawn=spawn)
+    of_jobs = allocation.reads(host, options, there, allocations)
+    reads = {
+        "host": (
+            *unless_off(kernel_log, settings, log_reads),
+            *host_reads(host, clock, options),
+        ),
+        "processes": unless_off(workload, settings, of_processes),
+        "allocation": unless_off(allocation, settings, of_jobs),
+    }
+    return {name: ReadSchedule(part, clock, ReadCosts()) for name, part in reads.items()}
 
 
 def _gpu_builder(

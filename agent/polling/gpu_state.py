@@ -1,11 +1,9 @@
 """The state of one GPU that its sources and the thread that reads them share."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from agent.model import Reading, Reason
-
-ABNORMAL = frozenset({Reason.FAILED, Reason.STALLED})
-"""Reasons of a call that should have been answered: an unknown error, a driver's timeout."""
 
 WINDOW = 30.0
 """Seconds of each of the two windows over which the longest read is kept."""
@@ -35,6 +33,7 @@ class GpuAnswers:
     """How the GPU answers: written by the one thread that reads it, read by any."""
 
     failures: int = 0  # reads in which a call failed that is not refused as a rule
+    timeouts: int = 0  # of this turn: the driver gave up waiting
     longest: tuple[float, float] = (0.0, 0.0)  # read (s), of the window before and of this one
     begun: float = 0.0  # this window
 
@@ -46,6 +45,15 @@ class GpuAnswers:
         took = now - reading.at
         if took > self.longest[1]:
             self.longest = (self.longest[0], took)
-        failed = any(absence.reason in ABNORMAL for absence in reading.absences)
-        self.failures += failed
-        return failed
+        reasons = {absence.reason for absence in reading.absences}
+        self.failures += Reason.FAILED in reasons
+        self.timeouts += Reason.STALLED in reasons
+        return not reasons.isdisjoint((Reason.FAILED, Reason.STALLED))
+
+
+def count_timeouts(gpus: Collection[GpuAnswers]) -> None:
+    """Count those of this turn as failures, unless all GPUs have some: then the driver hangs."""
+    of_gpus = not all(one.timeouts for one in gpus)
+    for one in gpus:
+        one.failures += one.timeouts * of_gpus
+        one.timeouts = 0

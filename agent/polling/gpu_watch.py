@@ -15,6 +15,7 @@ from agent.model import FINAL, Absent, Failure, Labels, Reading, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.gpu_queries import BuildReads, GpuQueries, WatchedGpu, count_of
+from agent.polling.gpu_state import count_timeouts
 from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu, Visit
 from agent.polling.inventory import EventSubscription, GpuInventory
 from agent.polling.reads import Read, ReadCosts, is_due, is_pending, perform
@@ -107,6 +108,7 @@ class GpuWatch:
             if gpu.index not in self.threads.left and any(gpu.runs(r, now) for r in reads):
                 with self.threads.visit(gpu.index) as visit:
                     self._visit(gpu, reads, now, visit, emit)
+        count_timeouts([gpu.answers for gpu in self.watched.answering()])
         self.watched.clear_wakes()
 
     def _visit(
