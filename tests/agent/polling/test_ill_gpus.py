@@ -5,6 +5,7 @@ import pytest
 from agent.model import Reason
 from agent.sources import answers, memory, power, system
 from agent.sources.agent_health import SOURCE_UP
+from tests.benchmarks.soak_ill_gpus import soak, wrong
 from tests.support.ill_gpus import IllGpus
 
 SPEED = 4.0
@@ -109,3 +110,9 @@ def test_a_gpu_that_hangs_at_the_start_costs_only_itself() -> None:
 def _labels(bench: IllGpus, gpu: int) -> tuple[str, str]:
     """Labels of the metrics of one GPU."""
     return str(gpu), bench.machine.gpus[gpu].uuid
+
+
+def test_random_trouble_of_some_costs_the_others_nothing() -> None:
+    bench, troubles = soak(1.5, SPEED, seed=3)
+    assert troubles.count >= 3
+    assert list(wrong(bench)) == []
