@@ -9,7 +9,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import Nvml
 from agent.model import Absent, GpuIdentity, Reason
 from agent.polling.gpu_state import GpuAnswers, GpuState
-from agent.polling.reads import Read, failure_of, is_due
+from agent.polling.reads import Read, failure_of
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +42,6 @@ class WatchedGpu:
     def doubtful(self) -> bool:
         """Whether a refusal that may not last decided what is read."""
         return self.state.doubtful or self.device.refused_in_mig
-
-    def runs(self, read: Read, now: float) -> bool:
-        """Whether this read of it is to run now."""
-        return is_due(read, now) or (read.run_on_wake and self.state.woken)
 
     def answers_like(self, before: "WatchedGpu") -> bool:
         """Whether it answers the same questions as `before`, under the same index, of the same

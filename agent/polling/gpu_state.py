@@ -1,12 +1,12 @@
 """The state of one GPU that its sources and the thread that reads them share."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from agent.model import Reading, Reason
+from agent.model import Absence, Reason
 
 WINDOW = 30.0
-"""Seconds of each of the two windows over which the longest read is kept."""
+"""Seconds of each of the two windows over which the longest visit is kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,18 +34,20 @@ class GpuAnswers:
 
     failures: int = 0  # reads in which a call failed that is not refused as a rule
     timeouts: int = 0  # of this turn: the driver gave up waiting
-    longest: tuple[float, float] = (0.0, 0.0)  # read (s), of the window before and of this one
+    longest: tuple[float, float] = (0.0, 0.0)  # visit (s), of the window before and of this one
     begun: float = 0.0  # this window
 
-    def note(self, reading: Reading, now: float) -> bool:
-        """Take in a read that has just ended; whether a call of it failed."""
+    def took(self, since: float, now: float) -> None:
+        """Take in a visit that has just ended."""
         if now - self.begun > WINDOW:
             self.longest = (self.longest[1], 0.0)
             self.begun = now
-        took = now - reading.at
-        if took > self.longest[1]:
-            self.longest = (self.longest[0], took)
-        reasons = {absence.reason for absence in reading.absences}
+        if now - since > self.longest[1]:
+            self.longest = (self.longest[0], now - since)
+
+    def failed(self, absences: Iterable[Absence]) -> bool:
+        """Whether a call of a read failed that should have been answered; it is counted then."""
+        reasons = {absence.reason for absence in absences}
         self.failures += Reason.FAILED in reasons
         self.timeouts += Reason.STALLED in reasons
         return not reasons.isdisjoint((Reason.FAILED, Reason.STALLED))

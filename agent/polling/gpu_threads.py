@@ -7,6 +7,7 @@ GPU until it answers promptly again; another thread visits the others meanwhile.
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -90,7 +91,7 @@ class GpuThreads:
         self._clock = clock
         self._lock = threading.Lock()
         self._visit: Visit | None = None
-        self._answered = 0.0  # when a visit last ended
+        self._in_vain = 0  # visits that were left since one last ended
         self._pauses: dict[int, tuple[float, float]] = {}  # last pause, and when it was over
         self.left: dict[int, LeftGpu] = {}
         self.gpus = 0  # how many there are, those that were left included
@@ -98,14 +99,14 @@ class GpuThreads:
     @contextmanager
     def visit(self, index: int) -> Iterator[Visit]:
         """Ask this GPU. Raises Left where the others went to another thread meanwhile."""
-        visit = Visit(index, self._clock.monotonic(), self._clock.meter()[0])
+        visit = Visit(index, self._clock.monotonic(), time.perf_counter())
         self._visit = visit
         try:
             yield visit
         finally:
             with self._lock:
                 if not visit.left:
-                    self._visit, self._answered = None, self._clock.monotonic()
+                    self._visit, self._in_vain = None, 0
             if visit.left:
                 raise Left(index)
 
@@ -118,11 +119,12 @@ class GpuThreads:
                 return None
             wait = PATIENCE - (now - visit.since)
             if wait <= 0.0:
-                wait = LEAST - (self._clock.meter()[0] - visit.real)
+                wait = LEAST - (time.perf_counter() - visit.real)
             if wait > 0.0:
                 return wait
             left = self.left[visit.index] = self._left(visit, now)
             visit.left, self._visit = True, None
+            self._in_vain += 1
         log.error(LogEvent("gpu_not_answering", gpu=left.index, error=str(left.why)))
         return 0.0
 
@@ -135,11 +137,9 @@ class GpuThreads:
         return LeftGpu(visit.index, visit.since, why, pause, busy_since=visit.since)
 
     def _useless(self) -> bool:
-        """No other GPU is there, or since two were left none has answered: then this one waits with
-        them for the driver's lock, and more threads would wait too."""
-        hangs = [one.busy_since for one in list(self.left.values())]
-        in_vain = sum(since is not None and since >= self._answered for since in hangs)
-        return len(self.left) + 1 >= self.gpus or in_vain >= MOST_IN_VAIN
+        """No other GPU is there, or two were left and none has answered since: then this one waits
+        with them for the driver's lock, and more threads would wait too."""
+        return len(self.left) + 1 >= self.gpus or self._in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
         """Whether the present visit hangs and cannot be left; for any thread."""

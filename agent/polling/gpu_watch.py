@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from queue import SimpleQueue
 from typing import Any
@@ -104,33 +104,33 @@ class GpuWatch:
         """In visits to one GPU after the other."""
         now = self.clock.monotonic() + SOON
         for gpu, pairs in groupby(self.watched.in_order, key=itemgetter(0)):
-            reads = [read for _, read in pairs]
-            if gpu.index not in self.threads.left and any(gpu.runs(r, now) for r in reads):
-                with self.threads.visit(gpu.index) as visit:
-                    self._visit(gpu, reads, now, visit, emit)
+            state, index = gpu.state, gpu.index
+            due = (
+                read for _, read in pairs if is_due(read, now) or (read.run_on_wake and state.woken)
+            )
+            if index not in self.threads.left and (first := next(due, None)) is not None:
+                with self.threads.visit(index) as visit:
+                    self._visit(gpu, chain((first,), due), visit, emit)
+                gpu.answers.took(visit.since, self.clock.monotonic())
         count_timeouts([gpu.answers for gpu in self.watched.answering()])
         self.watched.clear_wakes()
 
-    def _visit(
-        self, gpu: WatchedGpu, reads: Iterable[Read], now: float, visit: Visit, emit: Emit
-    ) -> None:
+    def _visit(self, gpu: WatchedGpu, due: Iterable[Read], visit: Visit, emit: Emit) -> None:
         """Run what is due of one GPU; what is read too late is too old."""
-        for read in reads:
+        for read in due:
             if visit.left or gpu.state.lost_at is not None or self.nvml is None:
                 return
-            if gpu.runs(read, now):
-                reading, raised = self._read(gpu, read)
-                if not is_pending(read, reading) and not visit.left:
-                    emit(reading)
-                if raised is not None and not visit.left:
-                    self._follow_up(raised, gpu, emit)
+            reading, raised = self._read(gpu, read)
+            if not is_pending(read, reading) and not visit.left:
+                emit(reading)
+            if raised is not None and not visit.left:
+                self._follow_up(raised, gpu, emit)
 
     def _read(self, gpu: WatchedGpu, read: Read) -> tuple[Reading, Absent | None]:
         """Run one read; one that fails is tried again soon."""
         reading, raised = perform(read, self.clock, self.read_costs)
-        now = self.clock.monotonic()
-        if gpu.answers.note(reading, now):
-            read.due = min(read.due, now + intervals.RETRY)
+        if reading.absences and gpu.answers.failed(reading.absences):
+            read.due = min(read.due, reading.at + intervals.RETRY)
         return reading, raised
 
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
@@ -187,9 +187,9 @@ class GpuWatch:
             self._publish()
 
     def answers(self) -> Iterator[tuple[Labels, float, int]]:
-        """Of each GPU that answers, for any thread: its labels, seconds of its longest read of the
-        last half minute or, while it has a thread of its own, since then; and failed reads. None of
-        a driver that hangs altogether."""
+        """Of each GPU that answers, for any thread: its labels, seconds of the longest visit of the
+        last half minute or, while it has a thread of its own, of its longest attempt; and failed
+        reads. None of a driver that hangs altogether."""
         now, blind = self.clock.monotonic(), self.threads.blind()
         for gpu in self.watched.answering() if self.inventory.connected and not blind else ():
             left = self.threads.left.get(gpu.index)

@@ -68,7 +68,8 @@ class CallGuard:
             raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
         if gpu.lost:
             refuse(refusals.GPU_IS_LOST)
-        self._wait(gpu)
+        if gpu.slow:
+            self._wait(gpu)
         refuse(refusals.device_code(function, self.asked(gpu)))
         return gpu
 

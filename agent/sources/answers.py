@@ -9,9 +9,9 @@ from agent.polling.reads import Read, ReadOutput, fixed
 
 READ_SECONDS = gauge(
     "dgx_gpu_read_seconds",
-    "Seconds of the longest read of the GPU, which is a few driver calls, in the last 30 to 60 s. "
-    "While the GPU does not answer, the longest since then, with the time so far of a call that "
-    "has not returned.",
+    "Seconds that the driver calls of the GPU took in all in the longest turn of the last 30 to "
+    "60 s; a turn is each second. While the GPU does not answer, the longest since then, with the "
+    "time so far of a call that has not returned.",
     "the agent's monotonic clock",
     GPU_LABELS,
 )
