@@ -23,7 +23,7 @@ def test_a_gpu_that_hangs_costs_its_own_samples_alone() -> None:
 
     bench.run(30.0, step)
     assert [bench.lost(gpu) <= 1 for gpu in range(4)] == [True, False, True, True]
-    assert {gpu: seconds > 0 for gpu, seconds in bench.unobserved().items()} == {
+    assert {gpu: seconds > 2.0 for gpu, seconds in bench.unobserved().items()} == {
         "0": False,
         "1": True,
         "2": False,
