@@ -141,6 +141,10 @@ FINDINGS: Mapping[FindingKind, Parts] = {
     FindingKind.SOURCE_DOWN: ("source {device} is down",),
     FindingKind.DRIVER_HANGS: ("the NVIDIA driver does not answer",),
     FindingKind.DRIVER_RELEASED: ("no GPU is watched: {0}",),
+    FindingKind.GPU_NOT_ANSWERING: (
+        "driver calls hang or fail: {metrics:metric is|metrics are} absent",
+        " ({names})",
+    ),
     FindingKind.GPUS_MISSING: (
         "{gpus:.0f} of {gpus_limit:.0f} GPUs answer",
         ", {n:~GPU|GPUs} {names} not among them",

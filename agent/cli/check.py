@@ -25,6 +25,7 @@ from agent.hardware.kernel_log import RealKernelLog
 from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
 from agent.model import Absence, Absent, Finding, Reason, Severity, Snapshot
+from agent.polling.reads import OFF
 from agent.series import SampleStore
 from agent.sources import chassis, nccl, power, system
 from agent.sources.agent_health import SOURCE_UP
@@ -159,6 +160,8 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield ""
     yield "Sources:"
     yield from _sources(samples, width)
+    off = sorted({key.source for key in snapshot.readings if key.part == OFF})
+    yield from prose("off: " + " ".join(off), width, hanging="     ") if off else ()
     yield ""
     yield "Limits:"
     header = ("path", "device", "direction", "GB/s", "origin", "source")

@@ -1,4 +1,9 @@
-"""Processes of the host from /proc. A process may end between any two reads."""
+"""Processes of the host from /proc. A process may end between any two reads.
+
+What a process has in its memory, `cmdline` and `environ` (and `maps`, `smaps`), is read under the
+lock of that memory, which a fault that waits for a disk or a file server holds: these two may block
+for as long. `stat`, `status`, `schedstat`, `children`, `cgroup` and `comm` do not.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Set
@@ -76,13 +81,13 @@ def cgroup(files: FileTree, pid: int) -> str:
 
 
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
-    """The words of /proc/PID/cmdline; none where it cannot be read."""
+    """The words of /proc/PID/cmdline; none where it cannot be read. May block."""
     return tuple(_text(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 
 def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
     """These variables of /proc/PID/environ and no others; none where it cannot be read, as that of
-    another user's process without CAP_SYS_PTRACE."""
+    another user's process without CAP_SYS_PTRACE. May block."""
     pairs = (entry.partition("=") for entry in _text(files, f"/proc/{pid}/environ").split("\0"))
     return {name: value for name, _, value in pairs if name in names}
 

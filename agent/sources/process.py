@@ -95,11 +95,12 @@ def running(device: NvmlDevice) -> list[Any]:
 
 
 class Processes:
-    """Keeps `device.occupied`, on which the interval of the dear reads depends, and tells the host
-    worker which processes to look into."""
+    """Lists the processes for the worker that reads /proc, and keeps whether there are any: the
+    interval of the dear reads depends on it."""
 
     def __init__(self, gpu_context: GpuContext) -> None:
         self._device = gpu_context.device
+        self._state = gpu_context.state
         self._host = gpu_context.host
         self._configuration = gpu_context.configuration
         self._gpu_processes = gpu_context.gpu_processes
@@ -114,7 +115,7 @@ class Processes:
             working = self._working([process.pid for process in processes])
         finally:  # where the driver refuses, nobody is known to be there
             self._gpu_processes.settle(self._device.labels, working)
-        self._device.has_processes = bool(working)
+        self._state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
         held = [p.usedGpuMemory for p in processes]
         if None in held:
