@@ -22,7 +22,7 @@ from tests.hardware.bench import Figure
 
 SOURCE = Path(__file__).with_name("slow_ioctl.c")
 SLOWED_PORT, PLAIN_PORT = 29741, 29742
-DELAY, EACH, TIMES, AFTER = 45, 60.0, 3, 10.0  # s; how often
+DELAY, EACH, TIMES, AFTER = 45, 60.0, 2, 10.0  # s; how often
 READY = 60.0  # s
 MOST_LOST, MOST_APART = 0.01, 0.01  # of the samples; of the time
 STATE, UNOBSERVED = "dgx_gpu_state_seconds_total", "dgx_gpu_unobserved_seconds_total"
