@@ -19,6 +19,9 @@ from agent.model import Labels
 SEARCH_EVERY = 10.0
 """Seconds between two looks for new threads of a process; listing 150 of them takes 1 ms."""
 
+YOUNG, SEARCH_FIRST = 60.0, 2.0
+"""Seconds after a process was met for which its threads are listed more often, and how often."""
+
 DESCENT_EVERY = 2.0
 """Seconds between two searches for the descendants of a GPU's processes."""
 
@@ -31,6 +34,10 @@ ACTIVE = 0.02
 
 LAUNCHING = "pt_autograd_"
 """How PyTorch names the threads of its backward pass."""
+
+ENGINE = 8.0
+"""Times as long as the main thread and as any other, for which a single thread runs that launches
+in its place: the engine of a server, while the main thread answers clients."""
 
 NANOSECONDS = 1e-9
 
@@ -92,6 +99,7 @@ class _Process:
     followed: dict[int, _Thread] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)  # CPU time of each thread when listed
     listed: float | None = None
+    met: float | None = None  # when it was first read
     launched: Times = NONE  # what the last reading added, of the threads that launch
     worked: Times = NONE  # and of all others, its ended children among them
     workers: int = 0  # how many of these did something
@@ -204,7 +212,9 @@ class ProcessTimes:
         return known
 
     def _read_threads(self, pid: int, process: _Process, at: float) -> None:
-        if process.listed is None or at - process.listed >= SEARCH_EVERY:
+        process.met = at if process.met is None else process.met
+        every = SEARCH_EVERY if at - process.met > YOUNG else SEARCH_FIRST
+        if process.listed is None or at - process.listed >= every:
             self._list_threads(pid, process, at)
         process.launched = NONE
         for tid, thread in process.launching.items():
@@ -231,6 +241,7 @@ class ProcessTimes:
         process.listed = at
         seconds: dict[int, float] = {}
         active: list[tuple[float, int]] = []
+        launched = 0.0
         process.launching.setdefault(pid, _Thread())
         for name in self._names(pid):
             try:
@@ -241,9 +252,16 @@ class ProcessTimes:
             used = found.seconds - process.seconds.get(found.pid, found.seconds)
             if found.name.startswith(LAUNCHING):
                 process.launching.setdefault(found.pid, _Thread())
-            elif found.pid != pid and (found.state in "RD" or used > ACTIVE * elapsed):
+                launched += used
+            elif found.pid == pid:
+                launched += used
+            elif found.state in "RD" or used > ACTIVE * elapsed:
                 active.append((used, found.pid))
-        chosen = [tid for _, tid in sorted(active, reverse=True)[:MOST_FOLLOWED]]
+        active.sort(reverse=True)
+        next_most = max(launched, active[1][0] if len(active) > 1 else 0.0)
+        if active and active[0][0] > ENGINE * max(next_most, ACTIVE * elapsed):
+            process.launching.setdefault(active.pop(0)[1], _Thread())
+        chosen = [tid for _, tid in active[:MOST_FOLLOWED] if tid not in process.launching]
         process.followed = {tid: process.followed.get(tid, _Thread()) for tid in chosen}
         process.seconds = seconds
 
