@@ -105,7 +105,8 @@ class _Process:
     workers: int = 0  # how many of these did something
     busiest: float = 0.0  # share of the time for which the busiest did
     _surplus: float = 0.0  # CPU time of workers that steps of 10 ms did not show yet
-    _ended: float | None = None  # s of all ended children, as the kernel counts them
+    ended: float | None = None  # s of all ended children and of theirs, as the kernel counts them
+    _grown: float = 0.0  # what the last reading added to that
     _due: float = 0.0  # s of children that were read, have ended, and are or soon will be in there
 
     def end_child(self, seconds: float) -> None:
@@ -113,12 +114,14 @@ class _Process:
         self._due += seconds
 
     def children(self, ended: float) -> float:
-        """CPU time (s) of children that ended since the last reading and were never read."""
-        grown = 0.0 if self._ended is None else max(0.0, ended - self._ended)
-        self._ended = ended
-        known = min(grown, self._due)
+        """CPU time (s) of children that ended and were never read, a reading later: until then it
+        is known which of those that were read have ended."""
+        known = min(self._grown, self._due)
         self._due -= known
-        return grown - known
+        found = self._grown - known
+        self._grown = 0.0 if self.ended is None else max(0.0, ended - self.ended)
+        self.ended = ended
+        return found
 
     def others(self, launched: float) -> float:
         """CPU time (s) of the threads that do not launch."""
@@ -290,4 +293,4 @@ class ProcessTimes:
         """A process has ended: the kernel adds its time to that of its parent's children."""
         gone = self._known.pop(pid, None)
         if gone is not None and gone.parent in self._known:
-            self._known[gone.parent].end_child(gone.whole.ran)
+            self._known[gone.parent].end_child(gone.whole.ran + (gone.ended or 0.0))
