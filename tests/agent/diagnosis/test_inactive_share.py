@@ -253,6 +253,16 @@ ROWS: dict[str, Row] = {
         FactKind.UNEXPLAINED,
         {**threads(0.02, (1.0, 0.0, 0.0)), **copied(0.0, 0.5 * DATA_RATE)},
     ),
+    "a checkpoint while the GPU rests": Row(
+        {DISK: 0.9, UNKNOWN: 0.1},
+        FactKind.JOB_WRITES,
+        {
+            **threads(0.0, (0.06, 0.0, 0.92)),
+            **copied(0.0, 0.0),
+            **stalled(0.9),
+            (work.CGROUP_WRITTEN, GPU): 2e9,
+        },
+    ),
     "at little activity with data on its way": Row(
         {THREAD: 0.98},
         FactKind.ONE_THREAD,
