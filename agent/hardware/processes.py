@@ -17,7 +17,8 @@ GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 
 LONGEST_PID = 10  # digits
 SCAN_EVERY = 10.0
-"""Seconds between two scans of all processes, where the kernel does not list children."""
+"""Seconds between two scans of all processes, where the kernel does not list children, and between
+two looks at the children of threads that had none: few fork, and a process may have hundreds."""
 
 
 class Stat(NamedTuple):
@@ -41,11 +42,11 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
     text = files.reread(path) if again else files.read(path)
     head, _, tail = text.rpartition(")")  # a name may hold anything
     try:
-        state, *numbers = tail.split(maxsplit=20)[:20]
-        parent, group, *_ = map(int, numbers[:2])
-        seconds = (int(numbers[10]) + int(numbers[11])) / HERTZ
-        ended = (int(numbers[12]) + int(numbers[13])) / HERTZ
-        started = int(numbers[18]) / HERTZ
+        words = tail.split(maxsplit=20)
+        state, parent, group = words[0], int(words[1]), int(words[2])
+        seconds = (int(words[11]) + int(words[12])) / HERTZ
+        ended = (int(words[13]) + int(words[14])) / HERTZ
+        started = int(words[19]) / HERTZ
     except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
         raise ProcessLookupError(ESRCH, "ended", path) from error
     return Stat(tid or pid, head.partition("(")[2], state, parent, group, seconds, ended, started)
@@ -126,6 +127,7 @@ class Descent:
         self._listed = True  # until a process shows that its kernel lists no children
         self._scanned = -SCAN_EVERY
         self._by_parent: dict[int, list[int]] = {}
+        self._forks: dict[int, tuple[float, list[str]]] = {}  # threads with children, seen when
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
         """At most so many descendants, nearest first, without the foreign and what is below them.
@@ -144,20 +146,28 @@ class Descent:
     def _children(self, pid: int, now: float) -> list[int]:
         if self._listed:
             try:
-                return list(self._listed_children(pid))
+                return list(self._listed_children(pid, now))
             except GONE:
                 self._listed = self._lists_children(pid)
             except OSError:  # another user's: /proc hides what it started
                 return []
         return [] if self._listed else self._scan(now).get(pid, [])
 
-    def _listed_children(self, pid: int) -> Iterator[int]:
+    def _listed_children(self, pid: int, now: float) -> Iterator[int]:
         """A child belongs to the thread that forked it."""
         folder = f"/proc/{pid}/task"
         yield from _pids(self._files.read(f"{folder}/{pid}/children"))
-        for thread in self._files.names(folder):
-            if thread != str(pid):
-                yield from _pids(_text(self._files, f"{folder}/{thread}/children"))
+        seen, threads = self._forks.get(pid, (-SCAN_EVERY, []))
+        every = now - seen >= SCAN_EVERY
+        if every:
+            threads = [thread for thread in self._files.names(folder) if thread != str(pid)]
+        found = {
+            one: list(_pids(_text(self._files, f"{folder}/{one}/children"))) for one in threads
+        }
+        if every:
+            self._forks[pid] = now, [thread for thread, children in found.items() if children]
+        for children in found.values():
+            yield from children
 
     def _lists_children(self, pid: int) -> bool:
         """False where the thread is there and its children are not: a kernel without

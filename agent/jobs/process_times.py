@@ -51,7 +51,9 @@ class Times(NamedTuple):
 
     def plus(self, other: "Times") -> "Times":
         """Both together."""
-        return Times(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return Times(
+            self.running + other.running, self.queued + other.queued, self.blocked + other.blocked
+        )
 
 
 NONE = Times()
@@ -200,7 +202,9 @@ class ProcessTimes:
             known = self._known[pid] = _Process(stat.started, stat.parent)
         known.state = stat.state
         before = known.whole.at
-        queued = 0.0 if launches else self._queued(pid)
+        queued = known.whole.queued
+        if not launches and (stat.state == "R" or stat.seconds != known.whole.ran):
+            queued = self._queued(pid)  # who neither ran nor is ready did not wait for a core
         known.whole.take(at, stat.state, stat.seconds, queued)
         known.worked = Times(running=known.children(stat.ended))
         if launches:
