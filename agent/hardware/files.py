@@ -77,7 +77,8 @@ class RealFiles:
             raise
 
     def names(self, path: str) -> list[str]:
-        return sorted(os.listdir(self._above + path))
+        with os.scandir(self._above + path) as entries:
+            return sorted([entry.name for entry in entries])
 
     def link(self, path: str) -> str:
         return str((self.root / path.lstrip("/")).readlink())

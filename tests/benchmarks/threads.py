@@ -42,10 +42,12 @@ for process in below:
 def launched(loaders: int) -> Iterator[list[int]]:
     """Pids of such processes, which end with the block."""
     command = [sys.executable, "-c", LAUNCHER, str(loaders), str(THREADS)]
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
     try:
-        for _ in range(GPUS):
-            started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        started.extend(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for _ in range(GPUS)
+        )
         for process in started:
             assert process.stdout
             process.stdout.readline()

@@ -15,7 +15,8 @@ def test_every_pair_has_a_summary_and_every_loss_an_advice() -> None:
 
 
 HARM = re.compile(
-    r"\b(end|kill|stop|terminate|restart|reset|reboot|cancel|abort)\b(?! of)", re.IGNORECASE
+    r"(?<!do not )\b(end|kill|stop|terminate|restart|reset|reboot|cancel|abort)\b(?! of)",
+    re.IGNORECASE,
 )
 
 

@@ -43,13 +43,13 @@ def threads(
     busiest: float | None = None,
 ) -> Figures:
     """A GPU active for this share, and what the threads of its processes do."""
-    figures: dict[tuple[object, tuple[str, ...]], float] = {
+    figures: Figures = {
         (work.THREADS, (*GPU, role, doing)): seconds
         for role, its in zip(work.ROLES, (launching, working), strict=True)
         for doing, seconds in zip(work.DOING, its, strict=True)
     }
     each = sum(working) / workers if workers else 0.0
-    return {  # type: ignore[return-value]
+    return {
         **figures,
         (process.PROCESSES, GPU): 1,
         (activity.ACTIVITY, GPU): active,

@@ -253,6 +253,9 @@ class Crowd(FileTree):
     def names(self, path: str) -> list[str]:
         return [str(MAIN), *map(str, self.threads)] if path == f"/proc/{MAIN}/task" else []
 
+    def link(self, path: str) -> str:
+        raise NotImplementedError
+
     def _alive(self) -> range:
         first = 10_000 + self.children * self.second
         return range(first, first + self.children)

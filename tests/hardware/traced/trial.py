@@ -65,7 +65,7 @@ def cupti() -> str:
 class Rank:
     """One process of a load."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self, name: str, gpu: int, rank: int, ranks: int, port: int, library: Path
     ) -> None:
         self.gpu, self.rank = gpu, rank
@@ -229,7 +229,7 @@ class Trial:
                 self._port += 1
                 self._ready[slot].append(Played(name, gpu, self._port, self._library))
 
-    def _play(self, slot: str, loads: Sequence[Played]) -> Iterator[Told]:
+    def _play(self, slot: str, loads: Sequence[Played]) -> Iterator[Told]:  # noqa: C901
         ranks = [rank for load in loads for rank in load.ranks]
         watchers = list(self.watchers.values())
         for rank in ranks:
