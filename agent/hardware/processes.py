@@ -21,6 +21,10 @@ SCAN_EVERY = 10.0
 two looks at the children of threads that had none: few fork, and a process may have hundreds."""
 
 
+MOST_REMEMBERED = 4096
+"""Processes whose forking threads are remembered; those that were not seen lately go first."""
+
+
 class Stat(NamedTuple):
     """One process now; `seconds` of CPU time are those of all its threads, `ended` those of its
     descendants that have ended and were waited for, `started` since boot."""
@@ -137,34 +141,39 @@ class Descent:
         found: dict[int, None] = {}
         queue = deque(pids)
         while queue and len(found) < most:
-            new = [c for c in self._children(queue.popleft(), now) if c not in foreign]
+            pid = queue.popleft()
+            children = self._children(pid, now, first=pid not in found)
+            new = [child for child in children if child not in foreign]
             new = [child for child in new if child not in found][: most - len(found)]
             found.update(dict.fromkeys(new))
             queue.extend(new)
         return list(found)
 
-    def _children(self, pid: int, now: float) -> list[int]:
+    def _children(self, pid: int, now: float, *, first: bool) -> list[int]:
         if self._listed:
             try:
-                return list(self._listed_children(pid, now))
+                return list(self._listed_children(pid, now, first=first))
             except GONE:
                 self._listed = self._lists_children(pid)
             except OSError:  # another user's: /proc hides what it started
                 return []
         return [] if self._listed else self._scan(now).get(pid, [])
 
-    def _listed_children(self, pid: int, now: float) -> Iterator[int]:
-        """A child belongs to the thread that forked it."""
+    def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
+        """A child belongs to the thread that forked it. Threads that had none are asked now and
+        then, but for the main one of a process that comes `first`."""
         folder = f"/proc/{pid}/task"
-        yield from _pids(self._files.read(f"{folder}/{pid}/children"))
         seen, threads = self._forks.get(pid, (-SCAN_EVERY, []))
-        every = now - seen >= SCAN_EVERY
+        main, every = str(pid), now - seen >= SCAN_EVERY
+        found: dict[str, list[int]] = {}
+        if first or every or main in threads:
+            found[main] = list(_pids(self._files.read(f"{folder}/{main}/children")))
+        for thread in self._files.names(folder) if every else threads:
+            if thread != main:
+                found[thread] = list(_pids(_text(self._files, f"{folder}/{thread}/children")))
         if every:
-            threads = [thread for thread in self._files.names(folder) if thread != str(pid)]
-        found = {
-            one: list(_pids(_text(self._files, f"{folder}/{one}/children"))) for one in threads
-        }
-        if every:
+            if len(self._forks) > MOST_REMEMBERED:
+                self._forks = {p: k for p, k in self._forks.items() if now - k[0] < 2 * SCAN_EVERY}
             self._forks[pid] = now, [thread for thread, children in found.items() if children]
         for children in found.values():
             yield from children

@@ -19,6 +19,10 @@ from agent.model import Labels
 SEARCH_EVERY = 10.0
 """Seconds between two looks for new threads of a process; listing 150 of them takes 1 ms."""
 
+SURVEY_EVERY = 30.0
+"""Seconds between two lists of all threads; others leave out those that slept and did nothing
+before, unless workers ran whose time no thread that is read explains."""
+
 YOUNG, SEARCH_FIRST = 60.0, 2.0
 """Seconds after a process was met for which its threads are listed more often, and how often."""
 
@@ -100,7 +104,10 @@ class _Process:
     launching: dict[int, _Thread] = field(default_factory=dict)
     followed: dict[int, _Thread] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)  # CPU time of each thread when listed
+    asleep: set[int] = field(default_factory=set)  # threads that slept and did nothing then
+    unexplained: float = 0.0  # s that workers ran since then, beside those that are read
     listed: float | None = None
+    surveyed: float = 0.0
     met: float | None = None  # when it was first read
     launched: Times = NONE  # what the last reading added, of the threads that launch
     worked: Times = NONE  # and of all others, its ended children among them
@@ -227,10 +234,13 @@ class ProcessTimes:
         for tid, thread in process.launching.items():
             state = process.state if tid == pid else ""
             process.launched = process.launched.plus(self._take(pid, tid, thread, state, at))
-        process.worked = process.worked.plus(Times(process.others(process.launched.running)))
+        others = process.others(process.launched.running)
+        process.worked = process.worked.plus(Times(others))
+        process.unexplained += others
         for tid, thread in process.followed.items():
             grown = self._take(pid, tid, thread, None, at)
             process.worked = process.worked.plus(grown._replace(running=0.0))
+            process.unexplained -= grown.running
 
     def _take(self, pid: int, tid: int, thread: _Thread, state: str | None, at: float) -> Times:
         """One reading of a thread; nothing where it has ended. Without a `state` that is read."""
@@ -246,12 +256,17 @@ class ProcessTimes:
         """Find the threads that launch, and those that did most since the last list."""
         elapsed = 0.0 if process.listed is None else at - process.listed
         process.listed = at
-        seconds: dict[int, float] = {}
+        if process.unexplained > ACTIVE * elapsed or at - process.surveyed >= SURVEY_EVERY:
+            process.surveyed, process.asleep = at, set()
+        process.unexplained = 0.0
+        seconds = {tid: process.seconds[tid] for tid in process.asleep}
         active: list[tuple[float, int]] = []
         launched = 0.0
         process.launching.setdefault(pid, _Thread())
         for name in self._names(pid):
             try:
+                if int(name) in process.asleep:
+                    continue
                 found = processes.stat(self._files, pid, int(name))
             except (OSError, ValueError):
                 continue
@@ -264,6 +279,8 @@ class ProcessTimes:
                 launched += used
             elif found.state in "RD" or used > ACTIVE * elapsed:
                 active.append((used, found.pid))
+            elif not used and found.pid in process.seconds:
+                process.asleep.add(found.pid)
         active.sort(reverse=True)
         next_most = max(launched, active[1][0] if len(active) > 1 else 0.0)
         if active and active[0][0] > ENGINE * max(next_most, ACTIVE * elapsed):
