@@ -17,8 +17,11 @@ GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 
 LONGEST_PID = 10  # digits
 SCAN_EVERY = 10.0
-"""Seconds between two scans of all processes, where the kernel does not list children, and between
-two looks at the children of threads that had none: few fork, and a process may have hundreds."""
+"""Seconds between two scans of all processes, where the kernel does not list children."""
+
+LOOK_EVERY = 30.0
+"""Seconds between two looks at the children of threads that never had one: few fork, and a process
+may have hundreds."""
 
 
 MOST_REMEMBERED = 4096
@@ -163,8 +166,8 @@ class Descent:
         """A child belongs to the thread that forked it. Threads that had none are asked now and
         then, but for the main one of a process that comes `first`."""
         folder = f"/proc/{pid}/task"
-        seen, threads = self._forks.get(pid, (-SCAN_EVERY, []))
-        main, every = str(pid), now - seen >= SCAN_EVERY
+        seen, threads = self._forks.get(pid, (-LOOK_EVERY, []))
+        main, every = str(pid), now - seen >= LOOK_EVERY
         found: dict[str, list[int]] = {}
         if first or every or main in threads:
             found[main] = list(_pids(self._files.read(f"{folder}/{main}/children")))
@@ -173,8 +176,9 @@ class Descent:
                 found[thread] = list(_pids(_text(self._files, f"{folder}/{thread}/children")))
         if every:
             if len(self._forks) > MOST_REMEMBERED:
-                self._forks = {p: k for p, k in self._forks.items() if now - k[0] < 2 * SCAN_EVERY}
-            self._forks[pid] = now, [thread for thread, children in found.items() if children]
+                self._forks = {p: k for p, k in self._forks.items() if now - k[0] < 2 * LOOK_EVERY}
+            forked = [one for one, children in found.items() if children or one in threads]
+            self._forks[pid] = now, forked
         for children in found.values():
             yield from children
 

@@ -163,6 +163,28 @@ def test_loaders_are_found_below_any_thread_and_at_any_depth(tree: ProcessTree) 
     assert seconds(tree.read())["working", "running"] == pytest.approx(0.75)
 
 
+def test_a_thread_that_forked_once_is_asked_each_time(tree: ProcessTree) -> None:
+    """A pool of loaders for each epoch; threads that never had a child are asked now and then."""
+    for thread in (150, 151):
+        tree.write(f"/proc/100/task/{thread}/children", "")
+    tree.start(201, parent=100, thread=150)
+    tree.occupy(100)
+    tree.read()
+    tree.end(201)
+    tree.write("/proc/100/task/150/children", "")
+    for _ in range(40):
+        tree.read()
+    tree.start(202, parent=100, thread=150)
+    asked = set()
+    for second in range(4):
+        tree.does(202, "R", 0.5 * second)
+        found = seconds(tree.read())
+        asked |= {path for path in tree.tree.asked if path.endswith("children")}
+    assert found["working", "running"] > 0.5
+    assert "/proc/100/task/150/children" in asked
+    assert "/proc/100/task/151/children" not in asked
+
+
 def test_loaders_are_searched_for_every_two_seconds_and_at_once_for_a_new_launcher(
     tree: ProcessTree,
 ) -> None:
