@@ -24,6 +24,14 @@ LONGEST_PID = 10  # digits
 SCAN_EVERY = 10.0
 """Seconds between two scans of all processes, where the kernel does not list children."""
 
+LOOK_EVERY = 30.0
+"""Seconds between two looks at the children of threads that never had one: few fork, and a process
+may have hundreds."""
+
+
+MOST_REMEMBERED = 4096
+"""Processes whose forking threads are remembered; those that were not seen lately go first."""
+
 
 class Stat(NamedTuple):
     """One process now; `seconds` of CPU time are those of all its threads, `ended` those of its
@@ -46,11 +54,11 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
     text = files.reread(path) if again else files.read(path)
     head, _, tail = text.rpartition(")")  # a name may hold anything
     try:
-        state, *numbers = tail.split(maxsplit=20)[:20]
-        parent, group, *_ = map(int, numbers[:2])
-        seconds = (int(numbers[10]) + int(numbers[11])) / HERTZ
-        ended = (int(numbers[12]) + int(numbers[13])) / HERTZ
-        started = int(numbers[18]) / HERTZ
+        words = tail.split(maxsplit=20)
+        state, parent, group = words[0], int(words[1]), int(words[2])
+        seconds = (int(words[11]) + int(words[12])) / HERTZ
+        ended = (int(words[13]) + int(words[14])) / HERTZ
+        started = int(words[19]) / HERTZ
     except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
         raise ProcessLookupError(ESRCH, "ended", path) from error
     return Stat(tid or pid, head.partition("(")[2], state, parent, group, seconds, ended, started)
@@ -131,6 +139,7 @@ class Descent:
         self._listed = True  # until a process shows that its kernel lists no children
         self._scanned = -SCAN_EVERY
         self._by_parent: dict[int, list[int]] = {}
+        self._forks: dict[int, tuple[float, list[str]]] = {}  # threads with children, seen when
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
         """At most so many descendants, nearest first, without the foreign and what is below them.
@@ -140,29 +149,43 @@ class Descent:
         found: dict[int, None] = {}
         queue = deque(pids)
         while queue and len(found) < most:
-            new = [c for c in self._children(queue.popleft(), now) if c not in foreign]
+            pid = queue.popleft()
+            children = self._children(pid, now, first=pid not in found)
+            new = [child for child in children if child not in foreign]
             new = [child for child in new if child not in found][: most - len(found)]
             found.update(dict.fromkeys(new))
             queue.extend(new)
         return list(found)
 
-    def _children(self, pid: int, now: float) -> list[int]:
+    def _children(self, pid: int, now: float, *, first: bool) -> list[int]:
         if self._listed:
             try:
-                return list(self._listed_children(pid))
+                return list(self._listed_children(pid, now, first=first))
             except GONE:
                 self._listed = self._lists_children(pid)
             except OSError:  # another user's: /proc hides what it started
                 return []
         return [] if self._listed else self._scan(now).get(pid, [])
 
-    def _listed_children(self, pid: int) -> Iterator[int]:
-        """A child belongs to the thread that forked it."""
+    def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
+        """A child belongs to the thread that forked it. Threads that had none are asked now and
+        then, but for the main one of a process that comes `first`."""
         folder = f"/proc/{pid}/task"
-        yield from _pids(self._files.read(f"{folder}/{pid}/children"))
-        for thread in self._files.names(folder):
-            if thread != str(pid):
-                yield from _pids(_text(self._files, f"{folder}/{thread}/children"))
+        seen, threads = self._forks.get(pid, (-LOOK_EVERY, []))
+        main, every = str(pid), now - seen >= LOOK_EVERY
+        found: dict[str, list[int]] = {}
+        if first or every or main in threads:
+            found[main] = list(_pids(self._files.read(f"{folder}/{main}/children")))
+        for thread in self._files.names(folder) if every else threads:
+            if thread != main:
+                found[thread] = list(_pids(_text(self._files, f"{folder}/{thread}/children")))
+        if every:
+            if len(self._forks) > MOST_REMEMBERED:
+                self._forks = {p: k for p, k in self._forks.items() if now - k[0] < 2 * LOOK_EVERY}
+            forked = [one for one, children in found.items() if children or one in threads]
+            self._forks[pid] = now, forked
+        for children in found.values():
+            yield from children
 
     def _lists_children(self, pid: int) -> bool:
         """False where the thread is there and its children are not: a kernel without

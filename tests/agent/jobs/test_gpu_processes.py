@@ -21,13 +21,17 @@ def told(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_starved_gpus_show_what_their_loaders_do() -> None:
+def test_starved_gpus_show_what_their_threads_do() -> None:
     bench = machines.simulated("dgx-a100:starved-disk", gpus=2).run(SECONDS)
-    gpus = {("0",), ("1",)}
-    assert told(bench, work.LOADERS) == dict.fromkeys(gpus, 6)
-    assert all(share >= 0.5 for share in told(bench, work.LOADERS_WAITING).values())
-    assert told(bench, work.LAUNCHER_CORES).keys() == gpus
-    assert told(bench, work.ALLOWED_CORES) == dict.fromkeys(gpus, 256)
+    seconds = told(bench, work.THREADS)
+    assert seconds.keys() == {
+        (gpu, role, doing) for gpu in "01" for role in work.ROLES for doing in work.DOING
+    }
+    for gpu in "01":
+        blocked = seconds[gpu, "working", "blocked"]
+        assert 6 * SECONDS / 2 < blocked <= 6 * SECONDS, "six loaders, mostly asleep"
+        assert 0.0 < seconds[gpu, "launching", "running"] < SECONDS
+        assert told(bench, work.WORKERS)[gpu,] == 6
     assert told(bench, filesystem.MOUNTS)
     assert not told(bench, filesystem.NETWORK_MOUNTS)
 
@@ -38,7 +42,7 @@ def test_processes_of_busy_gpus_are_known_too() -> None:
     assert {labels[1:-1] for labels in jobs} == {("", *JobLabels(runtime="process"))}
     assert len({labels[-1] for labels in jobs}) == 1
     assert {labels[0] for labels in jobs} == {str(n) for n in range(8)}
-    assert {labels[0] for labels in told(bench, work.LAUNCHER_CORES)} == {str(n) for n in range(8)}
+    assert {labels[0] for labels in told(bench, work.THREADS)} == {str(n) for n in range(8)}
 
 
 def test_idle_gpus_have_no_workload() -> None:

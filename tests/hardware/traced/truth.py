@@ -218,13 +218,13 @@ def _late(records: list[RankRecords], cover: Cover) -> list[Any]:
         if not len(own) or not len(theirs):
             found.append(cover(nothing, nothing))
             continue
-        theirs = np.sort(theirs, order="end")  # matching collectives end together
-        place = np.searchsorted(theirs["end"], own["end"])
-        near = np.stack([np.clip(place - 1, 0, None), np.clip(place, None, len(theirs) - 1)])
-        apart = np.abs(theirs["end"][near].astype(np.int64) - own["end"].astype(np.int64))
+        ended = np.sort(theirs, order="end")  # matching collectives end together
+        place = np.searchsorted(ended["end"], own["end"])
+        near = np.stack([np.clip(place - 1, 0, None), np.clip(place, None, len(ended) - 1)])
+        apart = np.abs(ended["end"][near].astype(np.int64) - own["end"].astype(np.int64))
         nearest = near[np.argmin(apart, axis=0), np.arange(len(own))]
         begun = own["start"].astype(np.int64)
-        until = np.minimum(theirs["start"][nearest], own["end"]).astype(np.int64)
+        until = np.minimum(ended["start"][nearest], own["end"]).astype(np.int64)
         later = (until > begun) & (np.min(apart, axis=0) < TOGETHER)
         found.append(cover(begun[later], until[later]))
     return found
