@@ -76,6 +76,15 @@ def inner_pid(found: dict[str, str], pid: int) -> int:
     return int(last[0]) if last and last[0].isdecimal() else pid
 
 
+def namespace(files: FileTree, pid: int, kind: str) -> str:
+    """The `user` or `pid` namespace of a process, such as `user:[4026531837]`; empty where it is
+    hidden, as that of another user's process without CAP_SYS_PTRACE."""
+    try:
+        return files.link(f"/proc/{pid}/ns/{kind}")
+    except OSError:
+        return ""
+
+
 def cgroup(files: FileTree, pid: int) -> str:
     """/proc/PID/cgroup; empty where it cannot be read."""
     return _text(files, f"/proc/{pid}/cgroup")

@@ -163,9 +163,9 @@ JOB = internal(
 JOB_PROCESS = internal(
     "dgx_workload_job_process",
     "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
-    "pid namespace, the key of its job, and the number of its user.",
-    "NSpid and Uid in /proc/PID/status",
-    (*GPU_LABELS, "pid", "inner_pid", "key", "uid"),
+    "pid namespace, and which that is, the key of its job, its owner, and the number of its user.",
+    "NSpid and Uid in /proc/PID/status, /proc/PID/ns, /proc/PID/cgroup",
+    (*GPU_LABELS, "pid", "inner_pid", "pid_namespace", "key", "owner", "uid"),
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
@@ -247,7 +247,8 @@ class Workload:
                 named_job = completed(member.labels._replace(user=user), given)
                 found[member.job, *named_job, key] = None
                 uid = "" if member.uid is None else str(member.uid)
-                out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key, uid)
+                inner = str(member.inner_pid), member.pid_namespace
+                out.add(JOB_PROCESS, 1, *gpu, str(pid), *inner, key, member.owner, uid)
         named = self._options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
