@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -224,7 +225,7 @@ def test_a_number_in_the_environment_joins_nothing() -> None:
 SLURM_RANK = line("python3", "slurmstepd")._replace(cgroup=SLURM)
 RANK = line("python3", "mpirun", pids=(101, 50))._replace(leader="mpirun")
 PODS = "0::/kubepods.slice/kubepods-pod{}.slice/crio-{}.scope"
-APART = {
+APART: dict[str, tuple[JobOrigin, dict[str, Any]]] = {
     "users below one starter": (RANK, {"line": line("python3", "mpirun", uid=1001).line}),
     "an unknown user": (
         RANK, {"line": (RANK.line[0]._replace(pid=102, uid=None), RANK.line[1])},
