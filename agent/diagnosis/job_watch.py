@@ -97,7 +97,8 @@ class JobWatch:
     current: WatchedJobs = field(default_factory=WatchedJobs)
     _records: list[JobRecord] = field(default_factory=list)
     _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=KEPT))
-    _met: dict[int, JobMember] = field(default_factory=dict)  # by pid, on any of its GPUs
+    _keys: dict[int, tuple[int, str, str]] = field(default_factory=dict)
+    """By pid: the number in its own namespace, the key of its job, its owner."""
     _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
     _lock_steps: LockSteps = field(default_factory=LockSteps)
 
@@ -140,36 +141,29 @@ class JobWatch:
     # Who is there
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Every process on a GPU; what /proc does not show at the moment, it showed before."""
-        for one in samples.labelled(workload.JOB_PROCESS):
-            gpu, pid, inner = (
-                GpuKey(int(one["gpu"]), one["uuid"]),
-                int(one["pid"]),
-                one["inner_pid"],
-            )
-            names = one["key"], one["owner"], one["pid_namespace"]
-            self._met[pid] = JobMember(gpu, pid, int(inner), *names)
+        """Every process on a GPU; what /proc does not tell at the moment, it told before."""
+        for _, _, pid, inner, key, _, owner in samples.all(workload.JOB_PROCESS):
+            self._keys[int(pid)] = int(inner), key, owner
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]
         alive = {pid for _, _, pid in there}
-        self._met = {pid: known for pid, known in self._met.items() if pid in alive}
-        found = []
-        for index, uuid, pid in sorted(there):
-            gpu = GpuKey(int(index), uuid)
-            unknown = JobMember(gpu, pid, pid, f"process {pid}")
-            found.append(self._met.get(pid, unknown)._replace(gpu=gpu))
-        return found
+        self._keys = {pid: known for pid, known in self._keys.items() if pid in alive}
+        return [
+            JobMember(GpuKey(int(gpu), uuid), pid, *self._keys.get(pid, (pid, f"process {pid}")))
+            for gpu, uuid, pid in sorted(there)
+        ]
 
     def _ranks(self, members: Iterable[JobMember]) -> list[set[int]]:
-        """The local processes of each job that NCCL reports: those that see themselves under these
-        numbers where the job does."""
-        found = []
-        for record in self._records:
-            place = _place(record.group)
-            inner = {m.inner_pid: m.pid for m in members if (m.owner, m.pid_namespace) == place}
-            told = self.exchange.latest.readings.get(record.id, ())[-1:]
-            ranks = (r.pid for one in told for c in one.answer.communicators for r in c.ranks)
-            found.append({inner[pid] for pid in ranks if pid in inner})
-        return found
+        """The local processes of each job that NCCL tells of."""
+        inner = {member.inner_pid: member.pid for member in members}
+        return [
+            {
+                inner[rank.pid]
+                for communicator in readings[-1].answer.communicators
+                for rank in communicator.ranks
+                if rank.pid in inner
+            }
+            for readings in self.exchange.latest.readings.values()
+        ]
 
     def _grouped(self, members: list[JobMember], samples: SampleStore) -> list[JobGroup]:
         """The jobs of this tick; where /proc and NCCL know of one alone, nobody else is asked."""
@@ -268,19 +262,13 @@ class JobWatch:
         self.job_status.nccl_stalled = frozenset(still)
         self.job_status.waits_on_remote = frozenset(elsewhere)
         self.exchange.suspected = suspected
-        seats = {
-            r.id: {
-                m.inner_pid: m.gpu.labels
-                for m in r.group.members
-                if (m.owner, m.pid_namespace) == _place(r.group)
-            }
-            for r in self._records
-        }
         self.exchange.jobs = tuple(
-            LocalJob(r.id, frozenset(seats[r.id]), len(r.group.gpus), *_place(r.group))
+            LocalJob(r.id, frozenset(m.inner_pid for m in r.group.members), len(r.group.gpus))
             for r in self._records
         )
-        self.exchange.gpus = seats
+        self.exchange.gpus = {
+            r.id: {m.inner_pid: m.gpu.labels for m in r.group.members} for r in self._records
+        }
 
     def _suspect(self, record: JobRecord) -> bool:
         if len(record.group.gpus) < 2:
@@ -333,12 +321,6 @@ def _begun(group: JobGroup, snapshot: Snapshot) -> JobRecord:
         began=snapshot.at,
         speed=JobSpeed(snapshot.at),
     )
-
-
-def _place(group: JobGroup) -> tuple[str, str]:
-    """The owner of a job, and the pid namespace that most of its processes are in."""
-    places = [(member.owner, member.pid_namespace) for member in group.members]
-    return max(places, key=places.count)
 
 
 def _names(group: JobGroup, samples: SampleStore) -> tuple[str, JobLabels] | None:

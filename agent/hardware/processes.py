@@ -76,11 +76,11 @@ def inner_pid(found: dict[str, str], pid: int) -> int:
     return int(last[0]) if last and last[0].isdecimal() else pid
 
 
-def namespace(files: FileTree, pid: int, kind: str) -> str:
-    """The `user` or `pid` namespace of a process, such as `user:[4026531837]`; empty where it is
-    hidden, as that of another user's process without CAP_SYS_PTRACE."""
+def user_namespace(files: FileTree, pid: int) -> str:
+    """The user namespace of a process, such as `user:[4026531837]`; empty where it is hidden, as
+    that of another user's process without CAP_SYS_PTRACE."""
     try:
-        return files.link(f"/proc/{pid}/ns/{kind}")
+        return files.link(f"/proc/{pid}/ns/user")
     except OSError:
         return ""
 

@@ -1,6 +1,6 @@
 """Jobs of this host matched with answers of NCCL's RAS service, and when to ask again."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,15 +18,13 @@ from agent.jobs.collectives import NcclReading, movement
 class LocalJob:
     """A job's part on this host.
 
-    `pids` as the processes see themselves, which is what NCCL reports: the last number of NSpid in
-    /proc/PID/status; they mean something in `pid_namespace` alone. `gpus` on this host.
+    `pids` as the processes see themselves, which is what NCCL tells: the last number of NSpid in
+    /proc/PID/status. `gpus` on this host.
     """
 
     key: str
     pids: frozenset[int]
     gpus: int
-    owner: str = ""
-    pid_namespace: str = ""
 
 
 class Unmatched(StrEnum):
@@ -65,13 +63,8 @@ UNNAMED = (
 def match(jobs: Sequence[LocalJob], ras: RasRound) -> MatchedJobs:
     """Say of each job which answer is its own: processes are known by their numbers."""
     matched: dict[str, NcclAnswer] = {}
-    places = [_place_of(answer, jobs) for answer in ras.answers]
     for job in jobs:
-        own = [
-            answer
-            for answer, place in zip(ras.answers, places, strict=True)
-            if place == (job.owner, job.pid_namespace) and job.pids & _pids(answer)
-        ]
+        own = [a for a in ras.answers if job.pids & {process.pid for process in processes(a)}]
         if not own and len(jobs) == 1:
             own = [answer for answer in ras.answers if _may_be(answer, job)]
         if own:
@@ -79,18 +72,6 @@ def match(jobs: Sequence[LocalJob], ras: RasRound) -> MatchedJobs:
     left = [job for job in jobs if job.key not in matched]
     others = [answer for answer in ras.answers if answer not in matched.values()]
     return MatchedJobs(matched, tuple(_unmatched(job, ras, others) for job in left))
-
-
-def _pids(answer: NcclAnswer) -> Set[int]:
-    return {process.pid for process in processes(answer)}
-
-
-def _place_of(answer: NcclAnswer, jobs: Sequence[LocalJob]) -> tuple[str, str] | None:
-    """The owner and pid namespace whose processes an answer lists; None where two have processes
-    of these numbers, as containers do: it could be of either."""
-    pids = _pids(answer)
-    found = {(job.owner, job.pid_namespace) for job in jobs if job.pids & pids}
-    return found.pop() if len(found) == 1 else None
 
 
 def _may_be(answer: NcclAnswer, job: LocalJob) -> bool:

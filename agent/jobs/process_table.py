@@ -24,7 +24,6 @@ class TrackedProcess:
     labels: identity.JobLabels  # without its user
     ties: frozenset[str]
     inner_pid: int  # as the process sees itself, and NCCL reports it
-    pid_namespace: str  # in which it does; empty where that is hidden
     owner: str
 
 
@@ -106,7 +105,7 @@ class ProcessTable:
             processes.cgroup(self._files, pid),
             {name: identity.printable(value) for name, value in environment.items()},
             next((processes.command(self._files, a.pid) for a in line if a.name == "conmon"), ()),
-            processes.namespace(self._files, pid, "user"),
+            processes.user_namespace(self._files, pid),
         )
         command = processes.command(self._files, identity.root(line).pid)
         title = identity.title(origin, command)
@@ -120,7 +119,6 @@ class ProcessTable:
             labels=identity.job_labels(origin, title),
             ties=identity.ties(origin),
             inner_pid=self._inner_pid(pid),
-            pid_namespace=processes.namespace(self._files, pid, "pid"),
             owner=identity.owner(origin),
         )
 

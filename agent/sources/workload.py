@@ -163,9 +163,9 @@ JOB = internal(
 JOB_PROCESS = internal(
     "dgx_workload_job_process",
     "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
-    "pid namespace, and which that is, the key of its job, its owner, and the number of its user.",
-    "NSpid and Uid in /proc/PID/status, /proc/PID/ns, /proc/PID/cgroup",
-    (*GPU_LABELS, "pid", "inner_pid", "pid_namespace", "key", "owner", "uid"),
+    "pid namespace, the key of its job, the number of its user, and its owner.",
+    "NSpid and Uid in /proc/PID/status, /proc/PID/ns/user, /proc/PID/cgroup",
+    (*GPU_LABELS, "pid", "inner_pid", "key", "uid", "owner"),
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
@@ -247,8 +247,8 @@ class Workload:
                 named_job = completed(member.labels._replace(user=user), given)
                 found[member.job, *named_job, key] = None
                 uid = "" if member.uid is None else str(member.uid)
-                inner = str(member.inner_pid), member.pid_namespace
-                out.add(JOB_PROCESS, 1, *gpu, str(pid), *inner, key, member.owner, uid)
+                inner = str(member.inner_pid)
+                out.add(JOB_PROCESS, 1, *gpu, str(pid), inner, key, uid, member.owner)
         named = self._options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
