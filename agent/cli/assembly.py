@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
+from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses
 from agent.hardware.device import NvmlDevice
@@ -224,6 +225,7 @@ def _poller(
         read_costs=(gpus.read_costs, schedule.read_costs, known.read_costs),
         clock=clock,
         observers=seen.guarded(),
+        disclose=Disclosure(configuration).snapshot,
         report_health=agent_health.reading,
     )
 

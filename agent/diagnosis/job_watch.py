@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from agent.config.settings import Configuration, Section
 from agent.diagnosis.accounting import Account
+from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.division import STILL_AFTER
 from agent.diagnosis.job_record import GpuUse, JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
@@ -83,10 +84,7 @@ SUSPECT = 2.0
 
 @dataclass(slots=True)
 class JobWatch:
-    """Follows the jobs tick by tick; an observer of the poller, after the diagnosis.
-
-    `current` is replaced at each tick.
-    """
+    """Follows the jobs tick by tick; an observer of the poller, after the diagnosis."""
 
     inventory: Callable[[], GpuInventory]
     accounts: Mapping[str, Account]
@@ -94,7 +92,7 @@ class JobWatch:
     exchange: NcclExchange
     job_status: JobStatus
     configuration: Configuration
-    current: WatchedJobs = field(default_factory=WatchedJobs)
+    _current: WatchedJobs = field(default_factory=WatchedJobs)
     _records: list[JobRecord] = field(default_factory=list)
     _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=KEPT))
     _keys: dict[int, tuple[int, str, str]] = field(default_factory=dict)
@@ -115,16 +113,21 @@ class JobWatch:
         self.pulses.apart = frozenset(uuid for record in self._records for uuid in record.apart)
         self._judge(snapshot)
         price = self.configuration.current[CostConfig].gpu_hour
-        self.current = WatchedJobs(
+        self._current = WatchedJobs(
             tuple(self._job(record, snapshot, price) for record in self._records),
             tuple(self._ended),
         )
         return snapshot
 
+    @property
+    def current(self) -> WatchedJobs:
+        """The jobs of the last tick, without names unless these may leave."""
+        return Disclosure(self.configuration).jobs(self._current)
+
     def report(self, snapshot: Snapshot) -> Reading:
         """The reference of each GPU's steps, and whom hung jobs wait for."""
         out = ReadOutput(snapshot.at)
-        for job in self.current.running:
+        for job in self._current.running:
             for gpu in job.receipt.gpus if job.reference else ():
                 out.add(REFERENCE, job.reference or 0.0, *gpu.labels)
             for culprit in job.hang.culprits if job.hang else ():
@@ -234,7 +237,8 @@ class JobWatch:
         price = self.configuration.current[CostConfig].gpu_hour
         receipt = record.receipt(snapshot.at, price, ended=snapshot.wall)
         self._ended.appendleft(replace(receipt, ended_at=snapshot.at))
-        log.info(LogEvent("job_ended", **summary(receipt)))
+        shown = Disclosure(self.configuration).receipt(receipt)
+        log.info(LogEvent("job_ended", **summary(shown)))
 
     # How they get on
 
