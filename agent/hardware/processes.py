@@ -69,6 +69,13 @@ def uid(found: dict[str, str]) -> int | None:
     return int(first[0]) if first and first[0].isdigit() else None
 
 
+def is_roots(files: FileTree, pid: int, name: str) -> bool:
+    """Whether a process of this name (as the kernel cuts it, to 15 letters) is root's: any user may
+    give any name to a program. Raises OSError."""
+    found = status(files, pid)
+    return found.get("Name") == name and uid(found) == 0
+
+
 def inner_pid(found: dict[str, str], pid: int) -> int:
     """The number that a process has in its own pid namespace, from its status; `pid` itself where
     the kernel does not tell."""

@@ -6,6 +6,8 @@ from posixpath import basename
 from types import MappingProxyType
 from typing import NamedTuple
 
+from agent.errors import encodable
+
 SHELLS = {"sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox"}
 HOSTS = {
     *SHELLS,
@@ -274,4 +276,4 @@ def program(command: Iterable[str]) -> str:
 
 def printable(name: str) -> str:
     """A name that can stand in a label: short, and without control characters."""
-    return "".join(c if c.isprintable() else "?" for c in name)[:LONGEST_NAME]
+    return encodable(name)[:LONGEST_NAME]

@@ -51,6 +51,7 @@ class SimulatedProcess:
     threads: tuple[SimulatedThread, ...]
     started: float
     allowed: str = ""  # CPUs, as the kernel lists them; empty: all
+    uid: int = USER
 
     def state(self, now: float) -> str:
         """The state of its first thread, as /proc shows it."""
