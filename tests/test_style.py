@@ -178,6 +178,7 @@ IDENTITY = {
         "pid",
         "inner_pid",
         "uid",
+        "owner",
         "origin",
         "sensor",
         "job",
