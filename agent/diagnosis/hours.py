@@ -7,15 +7,14 @@ before, or be wrong now."""
 
 import logging
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from errno import EINVAL
 from pathlib import Path
 from time import time
 
 import msgspec
 
+from agent.config.regular_file import read_regular
 from agent.config.whole_file import write_whole
 from agent.diagnosis.accounting import Account
 from agent.errors import BadInput, LogEvent
@@ -295,20 +294,11 @@ def _read(folder: Path) -> dict[int, bytes]:
         for number in [*past[-KEPT:], *numbers[len(past) :][:KEPT]]:
             path = _file(folder, number, more)
             try:
-                content = _content(path)
-                hour = msgspec.json.decode(content[:LARGEST], type=Hour)
+                content = read_regular(path, LARGEST)
+                hour = msgspec.json.decode(content, type=Hour)
             except (OSError, msgspec.MsgspecError) as error:
                 log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))
                 continue
             if hour.hour == number:
                 found[number] = content
     return found
-
-
-def _content(path: Path) -> bytes:
-    """The content of a regular file; opening anything else might wait for ever."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(EINVAL, "is no regular file")
-        return file.read(LARGEST + 1)
