@@ -15,6 +15,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
+from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent, GpuIdentity
 from agent.polling import intervals
@@ -141,12 +142,12 @@ def _observers(
     def inventory() -> GpuInventory:
         return gpus.inventory
 
-    def enabled() -> bool:
-        return configuration.current[JobConfig].nccl
+    def mode() -> NcclMode:
+        return NcclMode(configuration.current[JobConfig].nccl)
 
     paths, pulses = PathMonitor(configuration, inventory), GpuPulses(inventory)
     diagnosis = Diagnosis(inventory, paths.bandwidth, configuration)
-    ranks = nccl.NcclPoller(host.nccl, clock, enabled, inline=inline)
+    ranks = nccl.NcclPoller(host.nccl, clock, mode, inline=inline)
     jobs = JobWatch(
         inventory,
         diagnosis.accounts,

@@ -48,7 +48,7 @@ VERDICT_LABELS = (*GPU_LABELS, "state", "cause")
 STATE = gauge(
     "dgx_gpu_state",
     "1 for the state and cause with the largest share of the last 10 seconds, 0 for every other "
-    "pair; a new pair must lead for 3 seconds.",
+    "pair; a new pair must lead for 3 seconds, but hung, which has lasted 10 s by then.",
     "agent/diagnosis/state_seconds.py",
     VERDICT_LABELS,
 )

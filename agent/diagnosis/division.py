@@ -12,6 +12,7 @@ from agent.diagnosis.active_share import (
 )
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, Grounds, ratio, traffic
+from agent.diagnosis.hang import hung
 from agent.diagnosis.launches import launch_overhead
 from agent.diagnosis.power_levels import low_together
 from agent.diagnosis.rules import cause_of, pageable
@@ -22,12 +23,6 @@ IDLE: Pair = (State.IDLE, Cause.NONE)
 HELD: Pair = (State.HELD, Cause.NONE)
 HUNG: Pair = (State.HUNG, Cause.NONE)
 PEER: Pair = (State.STARVED, Cause.PEER)
-
-HUNG_AFTER = 20.0
-"""Seconds for which all GPUs of a job must wait for one another to be taken for hung."""
-
-STILL_AFTER = 5.0
-"""The same where NCCL's counts stand still too."""
 
 LOW_TOGETHER = 0.75
 """Share of the time at low power, for which another GPU's power is low too, from which they do the
@@ -64,10 +59,7 @@ class Division:
 
 def divide_second(e: Evidence) -> Division:
     """Where the second of a GPU goes; its activity must be known."""
-    whole = without_process(e) or hung(e) or held(e)
-    if whole is not None:
-        return whole
-    return _with_work(e)
+    return without_process(e) or _hung(e) or held(e) or _with_work(e)
 
 
 def without_process(e: Evidence) -> Division | None:
@@ -94,22 +86,13 @@ def held(e: Evidence) -> Division | None:
     return Division({HELD: 1.0}, {HELD: Grounds(held, (holding,))})
 
 
-def hung(e: Evidence) -> Division | None:
-    """A job of several GPUs of which each waits: nobody of them is left to wait for."""
-    job = [e, *e.peers]
-    if len(job) < 2 or len(job) < len(e.job):
+def _hung(e: Evidence) -> Division | None:
+    """A job of several GPUs that hangs, or waits for a rank of another host."""
+    found = hung(e)
+    if found is None:
         return None
-    job_status = e.context.job_status
-    hung_after = STILL_AFTER if e.gpu.uuid in job_status.nccl_stalled else HUNG_AFTER
-    if min(one.history.waits_for for one in job) < hung_after:
-        return None
-    if not any(one.spins for one in job) and not any(one.history.nvlink_seen for one in job):
-        return None  # nothing ever joined them: a notebook on two GPUs, at rest
-    kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
-    time = Figure("time", e.history.waits_for, hung_after, SECONDS)
-    # with a rank on another host, that host decides whether it works
-    pair = PEER if e.gpu.uuid in job_status.waits_on_remote else HUNG
-    return Division({pair: 1.0}, {pair: Grounds(hung, (Fact(kind, (time,)),))})
+    pair = HUNG if found[0] else PEER
+    return Division({pair: 1.0}, {pair: found[1]})
 
 
 def _with_work(e: Evidence) -> Division:

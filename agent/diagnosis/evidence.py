@@ -9,7 +9,7 @@ from agent.diagnosis.process_evidence import ProcessEvidence
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.limits.resolution import BOTH
 from agent.model import GpuKey, SignalQuality
-from agent.sources import activity, clocks, nvlink, pcie, power, process, workload
+from agent.sources import activity, clocks, nvlink, pcie, power, process
 
 THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
 
@@ -260,12 +260,10 @@ class Evidence:
         seen = sum(bool(mask & clocks.APPLICATION_CLOCKS) for mask in masks)
         return seen / len(masks) if masks else 0.0
 
-    @property
-    def peer_is_stopped(self) -> bool:
-        """Whether a process of another GPU of its job is stopped: who waits for it on the host may
-        spin there, and gets no further."""
-        stopped = self.context.samples.all(workload.STOPPED)
-        return any(stopped.get(gpu.labels) for gpu in self.job - {self.gpu})
+    @cached_property
+    def stopped(self) -> frozenset[int]:
+        """Its processes that a signal or a debugger has stopped."""
+        return self.context.stopped.get(self.labels, frozenset())
 
     @cached_property
     def is_quiet(self) -> bool:

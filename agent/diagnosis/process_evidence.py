@@ -7,9 +7,6 @@ from agent.diagnosis.tick_context import TickContext
 from agent.model import Metric
 from agent.sources import workload
 
-AT_REST = 0.05
-"""Cores below which processes do nothing."""
-
 
 @dataclass(eq=False)
 class ProcessEvidence:
@@ -106,7 +103,14 @@ class ProcessEvidence:
     def at_rest(self) -> bool | None:
         """Whether its processes do nothing: next to no core, none in uninterruptible sleep; None
         where they cannot be seen."""
-        if self.cores is None:
-            return None
+        return None if self.cores is None else self._rests(self.cores)
+
+    @property
+    def rests_now(self) -> bool:
+        """The same over the last two seconds; false where they cannot be seen."""
+        recent = self.context.samples.last(workload.RECENT_CORES, *self.labels)
+        return recent is not None and self._rests(recent + self.children_cores)
+
+    def _rests(self, cores: float) -> bool:
         waits = bool(self.waiting) or bool(self.threads_waiting)
-        return self.cores < AT_REST and not waits
+        return cores < workload.AT_REST and not waits

@@ -25,6 +25,7 @@ LEAST_DISK_TO_UNKNOWN = 0.5
 
 UNKNOWN: Pair = (State.STARVED, Cause.UNKNOWN)
 DISK: Pair = (State.STARVED, Cause.DISK)
+HUNG: Pair = (State.HUNG, Cause.NONE)
 
 Parts = Mapping[Pair, float]
 """Shares of one second by state and cause; they sum to 1."""
@@ -108,7 +109,7 @@ class SecondsByState:
         while self._recent[0][0] <= now - LEADER_WINDOW:
             self._recent.popleft()
         self.shares = self._shares()
-        self._lead(now, seconds)
+        self._lead(now, seconds, hung=parts.get(HUNG) == 1.0)
 
     def miss(self, seconds: float) -> None:
         """So many seconds of which nothing is known; what led before leads no more."""
@@ -128,10 +129,13 @@ class SecondsByState:
                     found[pair] = found.get(pair, 0.0) + part * seconds / whole
         return found
 
-    def _lead(self, now: float, seconds: float) -> None:
+    def _lead(self, now: float, seconds: float, *, hung: bool) -> None:
+        """A hang has been seen for ten seconds when it is called one, and leads at once."""
         if not self.shares:
             return
-        largest = max(self.shares, key=self.shares.__getitem__)
+        largest = HUNG if hung else max(self.shares, key=self.shares.__getitem__)
+        if hung and self.leader != HUNG:
+            self.leader, self.since = HUNG, now - seconds
         if largest == self.leader:
             self._candidate = None
         elif self.leader is None:

@@ -109,6 +109,17 @@ def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name in names}
 
 
+def bytes_moved(files: FileTree, pid: int) -> int | None:
+    """Bytes that a process has read and written, wherever they came from and went to, from
+    /proc/PID/io; None where it cannot be read, as that of another user's process."""
+    lines = (line.partition(":") for line in _text(files, f"/proc/{pid}/io").splitlines())
+    found = {name: int(value) for name, _, value in lines if value.strip().isdecimal()}
+    if "rchar" not in found or "wchar" not in found:
+        return None
+    stored = found.get("read_bytes", 0), found.get("write_bytes", 0)
+    return max(found["rchar"], stored[0]) + max(found["wchar"], stored[1])
+
+
 def uptime(files: FileTree) -> float | None:
     """Seconds since boot, or None where /proc does not tell."""
     try:

@@ -61,6 +61,13 @@ class ProcessActivity:
         return self._rate(lambda reading: reading.seconds)
 
     @property
+    def recent_cores(self) -> float:
+        """The same over the last two seconds or so; 0 before two readings."""
+        first, last = self.readings[max(0, len(self.readings) - 3)], self.readings[-1]
+        span = last.at - first.at
+        return (last.seconds - first.seconds) / span if span > 0 else 0.0
+
+    @property
     def child_cores(self) -> float | None:
         """CPU seconds a second of children too short-lived to be followed."""
         return self._rate(lambda reading: reading.children)

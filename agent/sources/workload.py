@@ -5,9 +5,12 @@ without a process.
 """
 
 from collections.abc import Iterable, Iterator
+from types import MappingProxyType
+from typing import Literal
 
 from agent.clock import Clock
 from agent.config.settings import Section
+from agent.hardware import processes
 from agent.hardware.host import Host
 from agent.jobs import cgroup, follow
 from agent.jobs.allocation import Allocations, completed
@@ -19,15 +22,19 @@ from agent.model import GPU_LABELS, Labels, Metric, ReadKey, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Read, ReadOutput, fixed
+from agent.series import SampleStore
 from agent.sources.options import HostOptions
 
 
 class JobConfig(Section, frozen=True):
-    """What is asked and told of jobs: `info` exports those on each GPU by name and user."""
+    """What is asked and shown of jobs: `info` exports those on each GPU by name and user; `nccl` is
+    when NCCL's service on this host is asked how the ranks of each job get on, which has ended
+    jobs."""
 
     table = "job"
+    older = MappingProxyType({"nccl": MappingProxyType({"true": "always", "false": "off"})})
     info: bool = False
-    nccl: bool = True  # ask NCCL's service on this host how the ranks of each job get on
+    nccl: Literal["off", "hang", "always"] = "off"
 
 
 LAUNCHER_CORES = internal(
@@ -35,6 +42,12 @@ LAUNCHER_CORES = internal(
     "Cores that the GPU's own processes use together: CPU seconds a second of all their threads, "
     "over the last 5 s.",
     "utime and stime in /proc/PID/stat of the processes that NVML names",
+    GPU_LABELS,
+)
+RECENT_CORES = internal(
+    "dgx_workload_recent_cores",
+    "Cores that the GPU's processes and their loaders use together, over the last 2 s.",
+    "utime and stime in /proc/PID/stat",
     GPU_LABELS,
 )
 LAUNCHER_WAITING = internal(
@@ -105,8 +118,22 @@ THREADS_WAITING = internal(
 )
 STOPPED = internal(
     "dgx_workload_stopped",
-    "1 while a process of the GPU is stopped by a signal or a debugger.",
+    "1 for each process of the GPU that is stopped by a signal or a debugger.",
     "state T or t in /proc/PID/stat",
+    (*GPU_LABELS, "pid"),
+)
+PROCESS_BYTES = internal(
+    "dgx_workload_process_bytes",
+    "Bytes that the GPU's processes have read and written, read only while they and their loaders "
+    "use next to no core.",
+    "/proc/PID/io",
+    GPU_LABELS,
+)
+HOSTS = internal(
+    "dgx_workload_hosts",
+    "Hosts that the job of the GPU runs on, as the environment of its processes says.",
+    "SLURM_NNODES, WORLD_SIZE and LOCAL_WORLD_SIZE (torchrun), or the like of Open MPI, in "
+    "/proc/PID/environ",
     GPU_LABELS,
 )
 CGROUP_STALLED = internal(
@@ -163,9 +190,10 @@ JOB = internal(
 JOB_PROCESS = internal(
     "dgx_workload_job_process",
     "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
-    "pid namespace, the key of its job, the number of its user, and its owner.",
-    "NSpid and Uid in /proc/PID/status, /proc/PID/ns/user, /proc/PID/cgroup",
-    (*GPU_LABELS, "pid", "inner_pid", "key", "uid", "owner"),
+    "pid namespace, the key of its job, the number of its user, its owner, and its rank, as far as "
+    "these are known.",
+    "NSpid and Uid in /proc/PID/status; /proc/PID/ns/user, cgroup, and RANK in environ",
+    (*GPU_LABELS, "pid", "inner_pid", "key", "uid", "owner", "rank"),
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
@@ -182,12 +210,23 @@ OF_CGROUP: tuple[Metric, ...] = (
 )
 KEY = ReadKey("workload", "processes")
 MOST_JOBS = 8
+AT_REST = 0.05
+"""Cores below which processes do nothing."""
+STOPPED_STATES = "Tt"
 CGROUP_HOLDS = 60.0
 """Seconds for which a process is taken to stay in its cgroup."""
 OF_PROCESSES: tuple[Metric, ...] = (
     *(LAUNCHER_CORES, LAUNCHER_WAITING, LOADERS, LOADERS_WAITING, LOADERS_RUNNING, LOADERS_CORES),
     *(ALLOWED_CORES, CHILDREN_CORES),
 )
+
+
+def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
+    """The stopped processes of each GPU by its labels."""
+    found: dict[Labels, frozenset[int]] = {}
+    for *gpu, pid in samples.all(STOPPED):
+        found[tuple(gpu)] = found.get(tuple(gpu), frozenset()) | {int(pid)}
+    return found
 
 
 class Workload:
@@ -238,7 +277,7 @@ class Workload:
 
     def _add_jobs(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
         found: dict[tuple[str, ...], None] = {}
-        given = self._allocations.of(gpu[1])
+        given, hosts = self._allocations.of(gpu[1]), 0
         for pid in pids:
             member = self._process_table.member(pid)
             if member is not None:
@@ -247,8 +286,12 @@ class Workload:
                 named_job = completed(member.labels._replace(user=user), given)
                 found[member.job, *named_job, key] = None
                 uid = "" if member.uid is None else str(member.uid)
+                rank = "" if member.rank is None else str(member.rank)
                 inner = str(member.inner_pid)
-                out.add(JOB_PROCESS, 1, *gpu, str(pid), inner, key, uid, member.owner)
+                out.add(JOB_PROCESS, 1, *gpu, str(pid), inner, key, uid, member.owner, rank)
+                hosts = max(hosts, member.hosts or 0)
+        if hosts:
+            out.add(HOSTS, hosts, *gpu)
         named = self._options.settings[JobConfig].info
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
@@ -268,8 +311,13 @@ class Workload:
         if cores is None:
             return
         loading = follow.loading(there.loaders.values())
-        states = {read.state for each in launchers for read in list(each.readings)[-1:]}
-        out.add(STOPPED, bool(states & {"T", "t"}), *gpu)
+        for pid, launcher in there.launchers.items():
+            if launcher.readings[-1].state in STOPPED_STATES:
+                out.add(STOPPED, 1, *gpu, str(pid))
+        recent = sum(each.recent_cores for each in (*launchers, *there.loaders.values()))
+        out.add(RECENT_CORES, recent, *gpu)
+        if recent < AT_REST:
+            self._add_bytes(out, gpu, there.launchers)
         values: tuple[float | None, ...] = (
             *(cores, follow.waiting(launchers), loading.number, loading.waiting),
             *(loading.running, loading.cores, there.allowed),
@@ -278,6 +326,12 @@ class Workload:
         for metric, value in zip(OF_PROCESSES, values, strict=True):
             if value is not None:
                 out.add(metric, value, *gpu)
+
+    def _add_bytes(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
+        moved = [processes.bytes_moved(self._files, pid) for pid in pids]
+        known = [count for count in moved if count is not None]
+        if known:
+            out.add(PROCESS_BYTES, sum(known), *gpu)
 
     def _add_threads(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
         found = self._threads.read(pids, out.at)
@@ -335,5 +389,8 @@ def reads(
 ) -> Iterator[Read]:
     """The read of all processes on GPUs."""
     run = Workload(host, clock, gpu_processes, options, allocations).read
-    metrics = (*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, STOPPED, LIVES, JOB, JOB_INFO, JOB_PROCESS)
+    metrics = (
+        *(*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, RECENT_CORES, PROCESS_BYTES, STOPPED, LIVES),
+        *(JOB, JOB_INFO, JOB_PROCESS, HOSTS),
+    )
     yield Read(KEY, metrics, run, fixed(intervals.TICK))

@@ -56,7 +56,7 @@ PATHS = (
 
 
 @dataclass
-class PlantedFiles:
+class PlantedFiles(FileTree):
     """/proc of a simulated machine whose processes have names that are met nowhere else."""
 
     files: FileTree

@@ -28,6 +28,7 @@ def grows(metric: Metric) -> bool:
         *counted,
         workload.CGROUP_STALLED,
         workload.RECEIVED,
+        workload.PROCESS_BYTES,
     )
 
 

@@ -18,19 +18,20 @@ from tests.support.evidence import GPU, KEY, Figures, bandwidth, evidence
 QUIET = dict.fromkeys(
     (activity.ACTIVITY, activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH), 0.0
 )
-OF_PROCESS = {work.LOADERS: 0.0, work.LAUNCHER_WAITING: 0.0, work.STOPPED: 0.0}
+OF_PROCESS = {work.LOADERS: 0.0, work.LAUNCHER_WAITING: 0.0}
 
 
 def waited(cores: float, *, peer_stopped: bool) -> float:
     """Seconds for which a GPU waits after a minute: both of its job rest, and its own process uses
     so many cores."""
-    mine = {**QUIET, **OF_PROCESS, work.LAUNCHER_CORES: cores}
-    theirs = {**QUIET, **OF_PROCESS, work.LAUNCHER_CORES: 0.0, work.STOPPED: float(peer_stopped)}
+    mine = {**QUIET, **OF_PROCESS, work.RECENT_CORES: cores}
+    theirs = {**QUIET, **OF_PROCESS, work.RECENT_CORES: 0.0}
     pids: Figures = {
         (process.PROCESS, (*GPU, "10")): 1,
         (process.PROCESS, (*PEER_LABELS, "11")): 1,
     }
-    figures: Figures = {**job(mine, theirs, 0.0), **pids}
+    stopped: Figures = {(work.STOPPED, (*PEER_LABELS, "11")): 1} if peer_stopped else {}
+    figures: Figures = {**job(mine, theirs, 0.0), **pids, **stopped}
     rest: dict[str, Any] = {"others": OTHERS, "wires": links(0.0)}
     memory = GpuHistoryTracker()
     for now in (0.0, 60.0):
