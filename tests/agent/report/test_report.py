@@ -221,7 +221,7 @@ def test_what_is_no_address_is_told_in_one_sentence(
 def test_an_address_may_be_of_ipv6(capsys: pytest.CaptureFixture[str]) -> None:
     assert report("--prometheus", "http://me:secret@[::1]:1") == 2
     told = capsys.readouterr().err
-    assert told.startswith(f"dgx-telemetry: http://{asked}:1 does not answer: ")
+    assert told.startswith("dgx-telemetry: http://[::1]:1 does not answer: ")
     assert "secret" not in told
 
 
