@@ -181,6 +181,7 @@ IDENTITY = {
         "pid",
         "inner_pid",
         "uid",
+        "owner",
         "origin",
         "sensor",
         "job",

@@ -9,6 +9,7 @@ from agent.cli.driver_release import DriverConfig, asked_by
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
+from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses
 from agent.hardware.device import NvmlDevice
@@ -234,6 +235,7 @@ def _poller(
         read_costs=(gpus.read_costs, *(part.read_costs for part in (*apart.values(), known))),
         clock=clock,
         observers=seen.guarded(),
+        disclose=Disclosure(configuration).snapshot,
         report_health=agent_health.reading,
     )
 

@@ -76,11 +76,27 @@ def uid(found: dict[str, str]) -> int | None:
     return int(first[0]) if first and first[0].isdigit() else None
 
 
+def is_roots(files: FileTree, pid: int, name: str) -> bool:
+    """Whether a process of this name (as the kernel cuts it, to 15 letters) is root's: any user may
+    give any name to a program. Raises OSError."""
+    found = status(files, pid)
+    return found.get("Name") == name and uid(found) == 0
+
+
 def inner_pid(found: dict[str, str], pid: int) -> int:
     """The number that a process has in its own pid namespace, from its status; `pid` itself where
     the kernel does not tell."""
     last = found.get("NSpid", "").split()[-1:]
     return int(last[0]) if last and last[0].isdecimal() else pid
+
+
+def user_namespace(files: FileTree, pid: int) -> str:
+    """The user namespace of a process, such as `user:[4026531837]`; empty where it is hidden, as
+    that of another user's process without CAP_SYS_PTRACE."""
+    try:
+        return files.link(f"/proc/{pid}/ns/user")
+    except OSError:
+        return ""
 
 
 def cgroup(files: FileTree, pid: int) -> str:

@@ -44,6 +44,7 @@ class TrackedProcess:
     job: str = ""
     labels: identity.JobLabels = NAMELESS  # without its user
     ties: frozenset[str] = frozenset()
+    owner: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -164,7 +165,8 @@ class ProcessTable:
         stat = processes.stat(self._files, pid)
         line = tuple(self._line(stat))
         cgroup = processes.cgroup(self._files, pid)
-        origin = identity.JobOrigin(line, self._leader(line[0]), cgroup)
+        namespace = processes.user_namespace(self._files, pid)
+        origin = identity.JobOrigin(line, self._leader(line[0]), cgroup, user_namespace=namespace)
         self._look_ups[pid] = LookUp(self._files, origin, self._were_named, self._now())
 
     def _complete(self) -> bool:
@@ -184,9 +186,14 @@ class ProcessTable:
                 title = identity.title(one.origin, one.command)
                 labels, ties = identity.job_labels(one.origin, title), identity.ties(one.origin)
                 told = one.origin.environment
-                hosts, rank = identity.hosts(told), identity.rank(told)
                 self._met[pid] = replace(
-                    met, job=title, labels=labels, ties=ties, hosts=hosts, rank=rank
+                    met,
+                    job=title,
+                    labels=labels,
+                    ties=ties,
+                    owner=identity.owner(one.origin),
+                    hosts=identity.hosts(told),
+                    rank=identity.rank(told),
                 )
                 changed = True
             if over:

@@ -117,9 +117,10 @@ JOB = internal(
 JOB_PROCESS = internal(
     "dgx_workload_job_process",
     "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
-    "pid namespace, the key of its job, the number of its user, and its rank, where that is known.",
-    "NSpid and Uid in /proc/PID/status, RANK in /proc/PID/environ",
-    (*GPU_LABELS, "pid", "inner_pid", "key", "uid", "rank"),
+    "pid namespace, the key of its job, the number of its user, its owner, and its rank, as far as "
+    "these are known.",
+    "NSpid and Uid in /proc/PID/status; /proc/PID/ns/user, cgroup, and RANK in environ",
+    (*GPU_LABELS, "pid", "inner_pid", "key", "uid", "owner", "rank"),
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
@@ -213,7 +214,8 @@ class Workload:
                 found[member.job, *named_job, key] = None
                 uid = "" if member.uid is None else str(member.uid)
                 rank = "" if member.rank is None else str(member.rank)
-                out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key, uid, rank)
+                inner = str(member.inner_pid)
+                out.add(JOB_PROCESS, 1, *gpu, str(pid), inner, key, uid, member.owner, rank)
                 hosts = max(hosts, member.hosts or 0)
         if hosts:
             out.add(HOSTS, hosts, *gpu)

@@ -45,7 +45,7 @@ def test_a_process_whose_memory_is_locked_is_read_all_the_same(
         reading = tree.read()
     took = time.monotonic() - began
     labels = {labels[:2] for metric, labels, _ in reading.samples if metric is workload.JOB}
-    cores = {labels for metric, labels, _ in reading.samples if metric is workload.LAUNCHER_CORES}
+    cores = {labels for metric, labels, _ in reading.samples if metric is workload.WORKERS}
     unlocked.set()
     assert took < 1.0
     assert cores == {GPU, OTHER}

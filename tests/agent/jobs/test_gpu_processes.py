@@ -71,6 +71,7 @@ def test_a_server_of_mps_is_nobody() -> None:
     for gpu in (0, 1):
         pid = start_process(machine, gpu)
         machine.jobs.processes[pid].name = process.MPS_SERVER
+        machine.jobs.processes[pid].uid = 0
     bench.run(SECONDS)
     assert set(told(bench, process.PROCESSES).values()) == {0}
     assert not told(bench, process.PROCESS)
@@ -79,3 +80,17 @@ def test_a_server_of_mps_is_nobody() -> None:
     client = start_process(machine, 1)
     bench.run(SECONDS)
     assert [labels[1] for labels in told(bench, process.PROCESS)] == [str(client)]
+
+
+def test_a_users_program_called_like_the_server_of_mps_is_a_process() -> None:
+    bench = machines.simulated("dgx-h100:idle").run(2)
+    pid = start_process(bench.machine, 0)
+    bench.machine.jobs.processes[pid].name = process.MPS_SERVER
+    bench.run(SECONDS)
+    assert [labels[1] for labels in told(bench, process.PROCESS)] == [str(pid)]
+    daemon = start_process(bench.machine, 1)
+    bench.machine.jobs.processes[daemon].name = process.MPS_SERVER
+    bench.machine.jobs.processes[daemon].uid = 0
+    bench.machine.jobs.processes[pid].parent = daemon  # root's daemon serves this user
+    bench.run(SECONDS)
+    assert not told(bench, process.PROCESS)
