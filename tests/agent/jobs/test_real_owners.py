@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.hardware.files import RealFiles
-from agent.jobs.process_table import ProcessTable
+from agent.jobs.process_table import ProcessTable, at_once
 from tests.support.process_tree import GPU
 
 pytestmark = pytest.mark.root
@@ -97,7 +97,7 @@ def _writable(hierarchy: Path) -> bool:
 
 
 def are_one_job(pids: Sequence[int]) -> bool:
-    table = ProcessTable(RealFiles(), time.monotonic)
+    table = ProcessTable(RealFiles(), time.monotonic, lambda: False, at_once)
     table.update({GPU: pids})
     return len({table.key(pid) for pid in pids}) == 1
 

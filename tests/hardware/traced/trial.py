@@ -65,9 +65,7 @@ def cupti() -> str:
 class Rank:
     """One process of a load."""
 
-    def __init__(
-        self, name: str, gpu: int, rank: int, ranks: int, port: int, library: Path
-    ) -> None:
+    def __init__(self, name: str, gpu: int, rank: int, *, port: int, library: Path) -> None:
         self.gpu, self.rank = gpu, rank
         self._room = Path(tempfile.mkdtemp(prefix="traced-"))
         self.marks = self._room / "marks"
@@ -84,7 +82,7 @@ class Rank:
             "TMPDIR": str(self._room),
             "RANK": str(rank),
             "LOCAL_RANK": "0",
-            "WORLD_SIZE": str(ranks),
+            "WORLD_SIZE": str(found.gpus),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
@@ -143,8 +141,9 @@ class Played:
 
     def __init__(self, name: str, gpu: int, port: int, library: Path) -> None:
         self.name, self.load = name, play.load(name)
-        count = self.load.gpus
-        self.ranks = [Rank(name, gpu + n, n, count, port, library) for n in range(count)]
+        self.ranks = [
+            Rank(name, gpu + n, n, port=port, library=library) for n in range(self.load.gpus)
+        ]
 
     def trace(self, *, on: bool) -> None:
         """Begin or end to record what the GPUs do."""
@@ -257,24 +256,29 @@ class Trial:
             load.trace(on=False)
         time.sleep(FLUSHED)
         for load in left:
-            records = [rank.records() for rank in load.ranks]
-            span = window if load in sparse else slice_
-            traced = truth.shares(records, *span)
-            for rank, one, record in zip(load.ranks, traced, records, strict=True):
-                print(
-                    f"  {load.name} {one.records:.0f}/s {'whole' if load in sparse else ''}",
-                    flush=True,
-                )
-                shares = one.shares
-                if load not in sparse:
-                    shares = truth.of_window(record, one, slice_, window)
-                lengths = record.steps(*window) if load.load.regular else ()
-                step = statistics.median(lengths) if len(lengths) else None
-                until = window[1] / 1e9
-                found = TrueSpan(load.name, rank.gpu, since, until, shares, step)
-                self.spans.append(found)
+            whole = load in sparse
+            spans = self._spans(load, window, window if whole else slice_, since)
+            for span in spans:
+                self.spans.append(span)
                 for signals, watcher in self.watchers.items():
-                    yield told(found, signals, watcher, before[signals], after[signals])
+                    yield told(span, signals, watcher, before[signals], after[signals])
+
+    def _spans(
+        self, load: Played, window: truth.Span, traced: truth.Span, since: float
+    ) -> Iterator[TrueSpan]:
+        """What was true of each GPU of a load in a window, of which all or a slice was traced."""
+        records = [rank.records() for rank in load.ranks]
+        for rank, one, record in zip(
+            load.ranks, truth.shares(records, *traced), records, strict=True
+        ):
+            print(f"  {load.name}: {one.records:.0f} kernels and copies a second", flush=True)
+            if not one.records:
+                raise RuntimeError(f"{load.name}: its GPU was not traced")
+            whole = traced == window
+            shares = one.shares if whole else truth.of_window(record, one, traced, window)
+            lengths = record.steps(*window) if load.load.regular else ()
+            step = statistics.median(lengths) if len(lengths) else None
+            yield TrueSpan(load.name, rank.gpu, since, window[1] / 1e9, shares, step)
 
     def _await_steady(self, loads: Sequence[Played]) -> list[Played]:
         """The loads whose warm-up is over; those that ended or take too long are printed."""
