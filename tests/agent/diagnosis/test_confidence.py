@@ -1,9 +1,12 @@
 """How sure a verdict is, by the counts of trials."""
 
+from pathlib import Path
+
 import pytest
 
 from agent.diagnosis.confidence import Likeness, Trials, confidence, is_doubtful, trials
 from agent.model import BUSY, Cause, SignalQuality, State
+from tests.support.repository import ROOT
 
 
 def test_the_counts_that_ship_are_counts() -> None:
@@ -33,3 +36,33 @@ def test_a_busy_gpu_is_sure() -> None:
 )
 def test_most_of_the_seconds_decide(counted: float, both: float, doubtful: bool) -> None:
     assert Trials(0, 0, counted, 0.0, both).is_doubtful is doubtful
+
+
+README = ROOT / "agent/diagnosis/README.md"
+BEGIN, END = "<!-- confidence.toml -->\n", "<!-- end -->"
+
+
+def table() -> str:
+    """The counts as a table: of each state and cause, with GPM and without."""
+    rows = [
+        "| state, cause | job of | signals | verdicts right | seconds counted | precision | recall |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (signals, several, (state, cause)), found in trials().items():
+        name = state if cause is Cause.NONE else f"{state}, {cause}"
+        precision = found.both / found.counted if found.counted else 0.0
+        recall = f"{found.both / found.true:.2f}" if found.true else "none true"
+        rows.append(
+            f"| {name} | {'several GPUs' if several else 'one GPU'} | {signals} | "
+            f"{found.right} of {found.of} | {found.counted:.0f} | {precision:.2f} | {recall} |"
+        )
+    return "".join(f"{row}\n" for row in rows)
+
+
+def test_the_table_of_the_readme_is_that_of_the_counts(request: pytest.FixtureRequest) -> None:
+    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    shown, _, after = rest.partition(END)
+    if request.config.getoption("--update-golden"):
+        Path(README).write_text(f"{before}{BEGIN}{table()}{END}{after}", encoding="utf-8")
+        return
+    assert shown == table()
