@@ -45,7 +45,7 @@ BEGIN, END = "<!-- confidence.toml -->\n", "<!-- end -->"
 def table() -> str:
     """The counts as a table: of each state and cause, with GPM and without."""
     rows = [
-        "| state, cause | job of | signals | verdicts right | seconds counted | precision | recall |",
+        "| state, cause | job of | signals | right | seconds counted | precision | recall |",
         "|---|---|---|---|---|---|---|",
     ]
     for (signals, several, (state, cause)), found in trials().items():
