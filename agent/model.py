@@ -203,7 +203,7 @@ class Finding:
     """Something wrong with the machine; `device` is the port, link, array or source that it is
     about, empty where it is about the whole GPU or machine."""
 
-    kind: StrEnum
+    kind: str
     severity: Severity
     gpu: GpuKey | None = None
     device: str = ""

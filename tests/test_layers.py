@@ -25,6 +25,7 @@ LAYERS = (
     "agent.limits",
     "agent.diagnosis",
     "agent.catalogue",
+    "agent.faults",
     "alerts",
     "dashboards",
     "exporters",

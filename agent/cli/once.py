@@ -15,8 +15,8 @@ from agent.cli.options import hardware_of, settings_of
 from agent.cli.table import UNKNOWN, number, of, prose, share, table, terminal_width
 from agent.cli.view import view_of
 from agent.clock import SystemClock
-from agent.diagnosis.findings import findings
 from agent.errors import printable
+from agent.faults.findings import findings
 from agent.model import Reason, ranges
 from agent.series import SampleStore
 from agent.sources import cpu, nvlink, pressure, system

@@ -15,11 +15,13 @@ class Section(msgspec.Struct, frozen=True):
     """Settings of a package: a field is a key, its type what is expected, its default the default.
 
     `table` is the TOML table that the keys stand in, empty for the top of the file; sections may
-    share one. `at_start` names the keys of which another value needs a restart.
+    share one. `at_start` names the keys of which another value needs a restart, `subtables` the
+    field that takes every table of another name below `table`.
     """
 
     table: ClassVar[str]
     at_start: ClassVar[tuple[str, ...]] = ()
+    subtables: ClassVar[str] = ""
 
 
 class Settings:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from agent.diagnosis.accounting import UNOBSERVED_SECONDS
+from agent.faults.xids import xid_rules
 from agent.limits import paths
 from agent.sources import activity, ecc, gpu, nvlink, pcie, system, temperature, xid
 from agent.sources.agent_health import ABSENT_VALUES
-from alerts.xids import xid_rules
 from tests.support.alert_input import (
     Case,
     Points,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from typing import NamedTuple
 
-from alerts.agent import JOB
+from agent.faults.monitoring import JOB
 
 SCRAPE = 15
 """Seconds between two scrapes."""

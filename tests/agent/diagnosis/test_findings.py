@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from agent.config.settings import Settings
-from agent.diagnosis.findings import findings
+from agent.faults.findings import findings
 from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.polling import intervals
