@@ -15,8 +15,8 @@ from agent.model import Fact, Figure, Finding, Pair, Verdict
 
 Document = dict[str, Any]
 
-SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9, "per_second": 1e-3}
-"""From base units to those of sentences: per cent, GB/s, thousands a second."""
+SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9, "per_second": 1e-3, "hertz": 1e-6}
+"""From base units to those of sentences: per cent, GB/s, thousands a second, MHz."""
 
 PATHS = {
     "nvlink": "NVLink",

@@ -12,7 +12,7 @@ from agent.faults.model import (
     Fault,
     HiddenBy,
     Listed,
-    Machine,
+    Look,
     Seen,
     Term,
     ordered,
@@ -54,63 +54,69 @@ BY_XID = HiddenBy("DgxGpuXid", SAME_GPU, ('severity="critical"', OF_LINKS))
 
 def fabric_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     """Those of the fabric come before the GPUs and links that depend on it."""
-    return (*fabric(), switch(parameters), links_down(), link_errors(parameters), *wrong_wiring())
-
-
-def fabric() -> tuple[Fault, ...]:
-    """The Fabric Manager, and GPUs that have not joined."""
-    waiting = list_of(nvlink.FABRIC_STATE, "gpu", f"< {REGISTERED}", "instance", "job")
-    means = Term(lambda found: HEALTH.get(found.device, found.device), by_label("kind", HEALTH))
     return (
-        Fault(
-            alert=FABRIC,
-            kind="fabric_service",
-            severity=CRITICAL,
-            place=places.NODE,
-            when=of(fabric_service.RUNNING).equals(0),
-            hold="2m",
-            labels={"sign": "manager"},
-            summary="Fabric Manager is not running",
-            sentence=("the Fabric Manager is not running, and the NVSwitches need it",),
-            do="No program that uses several GPUs starts. Start it: systemctl start "
-            f"nvidia-fabricmanager, of the driver's own version. {LOG}",
-            hidden_by=(BY_MISSING, BY_SWITCH),
-        ),
-        Fault(
-            alert=FABRIC,
-            kind="fabric_state",
-            severity=CRITICAL,
-            place=places.NODE,
-            when=of(nvlink.FABRIC_STATE) < REGISTERED,
-            hold="5m",
-            labels={"sign": "state"},
-            summary="GPUs have not joined the fabric",
-            sentence=(
-                "it has not joined the NVSwitch fabric (state {state:.0f} of {state_limit:.0f})",
-            ),
-            figure="state",
-            limit=REGISTERED,
-            of_node=f"{COUNT} GPUs have not joined the NVSwitch fabric (limit 0):{waiting}",
-            do="CUDA does not start there. Drain the node and restart the Fabric Manager; if it "
-            f"lasts, reset the GPU or reboot. {LOG}",
-            hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER),
-        ),
-        Fault(
-            alert=FABRIC,
-            kind="fabric_health",
-            severity=WARNING,
-            place=places.GPU,
-            when=of(nvlink.FABRIC_HEALTH).equals(1),
-            hold="5m",
-            labels={"sign": "health"},
-            summary="fabric reports a fault",
-            sentence=("the fabric reports a fault ({device}): {means}",),
-            device="kind",
-            terms={"means": means},
-            do=LOG,
-            hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
-        ),
+        *FABRIC_FAULTS,
+        switch(parameters),
+        links_down(),
+        link_errors(parameters),
+        *wrong_wiring(),
     )
+
+
+WAITING = list_of(nvlink.FABRIC_STATE, "gpu", f"< {REGISTERED}", "instance", "job")
+MEANS = Term(lambda found: HEALTH.get(found.device, found.device), by_label("kind", HEALTH))
+
+FABRIC_FAULTS = (
+    Fault(
+        alert=FABRIC,
+        kind="fabric_service",
+        severity=CRITICAL,
+        place=places.NODE,
+        when=of(fabric_service.RUNNING).equals(0),
+        hold="2m",
+        labels={"sign": "manager"},
+        summary="Fabric Manager is not running",
+        sentence=("the Fabric Manager is not running, and the NVSwitches need it",),
+        do="No program that uses several GPUs starts. Start it: systemctl start "
+        f"nvidia-fabricmanager, of the driver's own version. {LOG}",
+        hidden_by=(BY_MISSING, BY_SWITCH),
+    ),
+    Fault(
+        alert=FABRIC,
+        kind="fabric_state",
+        severity=CRITICAL,
+        place=places.NODE,
+        when=of(nvlink.FABRIC_STATE) < REGISTERED,
+        hold="5m",
+        labels={"sign": "state"},
+        summary="GPUs have not joined the fabric",
+        sentence=(
+            "it has not joined the NVSwitch fabric (state {state:.0f} of {state_limit:.0f})",
+        ),
+        figure="state",
+        limit=REGISTERED,
+        of_node=f"{COUNT} GPUs have not joined the NVSwitch fabric (limit 0):{WAITING}",
+        do="CUDA does not start there. Drain the node and restart the Fabric Manager; if it "
+        f"lasts, reset the GPU or reboot. {LOG}",
+        hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER),
+    ),
+    Fault(
+        alert=FABRIC,
+        kind="fabric_health",
+        severity=WARNING,
+        place=places.GPU,
+        when=of(nvlink.FABRIC_HEALTH).equals(1),
+        hold="5m",
+        labels={"sign": "health"},
+        summary="fabric reports a fault",
+        sentence=("the fabric reports a fault ({device}): {means}",),
+        device="kind",
+        terms={"means": MEANS},
+        do=LOG,
+        hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
+    ),
+)
+"""The Fabric Manager, and GPUs that have not joined."""
 
 
 def switch(parameters: RuleParameters) -> Fault:
@@ -134,7 +140,7 @@ def switch(parameters: RuleParameters) -> Fault:
     )
 
 
-def _fatal(machine: Machine, window: float) -> Iterator[Seen]:
+def _fatal(machine: Look, window: float) -> Iterator[Seen]:
     samples = machine.samples
     for labels, times in sorted(samples.all(kernel_log.SWITCH_ERRORS).items()):
         name, severity, code = labels
@@ -157,7 +163,10 @@ def links_down() -> Fault:
         ),
         hold="3m",
         summary="NVLinks down",
-        sentence=("{links:.0f} of {links_limit:.0f} NVLinks are up", " (down: {names})"),
+        sentence=(
+            "{links:.0f} of {links_limit:.0f} NVLinks are up",
+            ", {n:~NVLink|NVLinks} {names} {n:~is|are} down",
+        ),
         figure="links",
         limit=nvlink.LINKS_EXPECTED,
         listed=Listed(nvlink.LINK_UP, "link", 0),
@@ -192,7 +201,7 @@ def link_errors(parameters: RuleParameters) -> Fault:
     )
 
 
-def _link_errors(machine: Machine, most: int) -> Iterator[Seen]:
+def _link_errors(machine: Look, most: int) -> Iterator[Seen]:
     counted = SumWithout("kind", of(nvlink.ERRORS, kind=COSTLY)) >= most
     for labels, errors in ordered(counted, machine.samples):
         figures = (Figure("errors", errors, float(most), "count"),)
@@ -220,14 +229,14 @@ def wrong_wiring() -> tuple[Fault, Fault]:
     )
 
 
-def _stray(machine: Machine) -> Iterator[Seen]:
+def _stray(machine: Look) -> Iterator[Seen]:
     for wrong in wiring(machine.samples, machine.spec):
         if isinstance(wrong, StrayLinks):
             figures = (Figure("links", len(wrong.links), None, "count"),)
             yield Seen(wrong.gpu, "", figures, (wrong.remote, wrong.expected, *wrong.links))
 
 
-def _pairs(machine: Machine) -> Iterator[Seen]:
+def _pairs(machine: Look) -> Iterator[Seen]:
     """All in one."""
     pairs = tuple(
         Figure(f"gpu{wrong.one}-gpu{wrong.other}", wrong.found, wrong.expected, "count")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cache, lru_cache
 
-from agent.faults.model import Fault, Machine
+from agent.faults.model import Fault, Look
 from agent.faults.parameters import RuleParameters
 from agent.faults.table import found_by_look
 from agent.faults.thresholds import AlertThresholds
@@ -30,7 +30,7 @@ def findings(
 
     `samples` are the snapshot's, for a caller who has them or wants to know which were asked for.
     """
-    machine = Machine(samples or SampleStore.of(snapshot), snapshot, spec)
+    machine = Look(samples or SampleStore.of(snapshot), snapshot, spec)
     found = [finding for fault in _faults(thresholds) for finding in fault.findings(machine)]
     return sorted(found, key=lambda finding: WORST_FIRST.index(finding.severity))
 

@@ -4,18 +4,24 @@ from collections.abc import Iterator
 
 from agent.faults import places
 from agent.faults.condition import Condition, Difference, of
-from agent.faults.model import CRITICAL, WARNING, Fault, Machine, Seen, Term
+from agent.faults.model import CRITICAL, WARNING, Fault, Look, Seen, Term
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import LOST, NODE, REMEMBERED, pick
 from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
 from agent.faults.templates import NODE as MACHINE
-from agent.model import Figure, GpuKey, Metric, Reason
+from agent.model import Figure, Finding, GpuKey, Metric, Reason
 from agent.sources import clocks, gpu, system, temperature
 from agent.sources.agent_health import ABSENT_VALUES
 
 MISSING, HOT = "DgxGpuMissing", "DgxGpuHot"
 
-HARMFUL = {"software_thermal", "hardware_thermal", "power_brake", "hardware_slowdown"}
+SLOWDOWN = "hardware slowdown"
+HARMFUL = {
+    "software_thermal": "thermal slowdown",
+    "hardware_thermal": "thermal slowdown",
+    "power_brake": "power brake",
+    "hardware_slowdown": SLOWDOWN,
+}
 """Throttle reasons that are trouble; a power cap alone is health."""
 
 ONE = ("instance", "job", "uuid")
@@ -28,12 +34,11 @@ REPLACE = (
 
 def gpu_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     """In the order of their weight."""
-    return (*missing(parameters), *hot(parameters), held_down())
+    return (*missing(), no_driver(parameters), UNEXPECTED, *hot(parameters), held_down())
 
 
-def missing(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """Named, where the agent saw it go; counted, where it never saw it; all, without a driver."""
-    no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
+def missing() -> tuple[Fault, Fault]:
+    """Named, where the agent saw it go; counted, where it never saw it."""
     counts = [look_up(m, WHOLE, "instance", "job") for m in (system.GPUS, system.GPUS_EXPECTED)]
     answer = f"{counts[0]} of {counts[1]} GPUs answer."
     few = f"({counts[0]} of {counts[1]} answer)"
@@ -66,34 +71,41 @@ def missing(parameters: RuleParameters) -> tuple[Fault, ...]:
             description=f"{COUNT} GPUs of {MACHINE} are missing: {answer}",
             do=REPLACE,
         ),
-        Fault(
-            alert=MISSING,
-            severity=CRITICAL,
-            place=places.NODE,
-            when=f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}]) > 0 "
-            f"and on ({NODE}) {no_driver}",
-            hold="5m",
-            labels={"sign": "no_driver"},
-            summary="no GPU answers",
-            description=f"0 of {COUNT} GPUs of {MACHINE} answer: there is no driver any more.",
-            do="Look at nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
-        ),
-        Fault(
-            kind="gpus_unexpected",
-            severity=WARNING,
-            when=of(system.GPUS) > of(system.GPUS_EXPECTED),
-            sentence=(
-                "{gpus:.0f} GPUs answer where the system has {gpus_limit:.0f}: "
-                "is `system` in the configuration right?",
-            ),
-            figure="gpus",
-            limit=system.GPUS_EXPECTED,
-            do="Set `system` in the configuration.",
-        ),
     )
 
 
-def _counted(machine: Machine) -> Iterator[Seen]:
+def no_driver(parameters: RuleParameters) -> Fault:
+    """The machine had GPUs, and has no driver any more."""
+    no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
+    return Fault(
+        alert=MISSING,
+        severity=CRITICAL,
+        place=places.NODE,
+        when=f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}]) > 0 "
+        f"and on ({NODE}) {no_driver}",
+        hold="5m",
+        labels={"sign": "no_driver"},
+        summary="no GPU answers",
+        description=f"0 of {COUNT} GPUs of {MACHINE} answer: there is no driver any more.",
+        do="Look at nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
+    )
+
+
+UNEXPECTED = Fault(
+    kind="gpus_unexpected",
+    severity=WARNING,
+    when=of(system.GPUS) > of(system.GPUS_EXPECTED),
+    sentence=(
+        "{gpus:.0f} GPUs answer where the system has {gpus_limit:.0f}: "
+        "is `system` in the configuration right?",
+    ),
+    figure="gpus",
+    limit=system.GPUS_EXPECTED,
+    do="Set `system` in the configuration.",
+)
+
+
+def _counted(machine: Look) -> Iterator[Seen]:
     """Which GPUs do not answer, as far as the numbers of the others show."""
     samples = machine.samples
     found, expected = samples.value(system.GPUS), samples.value(system.GPUS_EXPECTED)
@@ -153,15 +165,27 @@ def held_down() -> Fault:
         severity=WARNING,
         look=_held_down,
         unwatched=True,
-        sentence=("clocks are held down by {names}",),
+        sentence=("{reasons}", ": SM clock at {clock:.0f} of {clock_limit:.0f} MHz"),
+        terms={"reasons": Term(_reasons, "")},
         do="Check the cooling and the power supplies.",
     )
 
 
-def _held_down(machine: Machine) -> Iterator[Seen]:
-    for (index, uuid), mask in sorted(machine.samples.all(clocks.REASONS).items()):
+def _reasons(finding: Finding) -> str:
+    """Hardware slowdown comes with each of the others: it is named alone."""
+    named = dict.fromkeys(HARMFUL[reason] for reason in finding.names)
+    return ", ".join([name for name in named if name != SLOWDOWN] or [SLOWDOWN])
+
+
+def _held_down(look: Look) -> Iterator[Seen]:
+    samples = look.samples
+    for (index, uuid), mask in sorted(samples.all(clocks.REASONS).items()):
         held = sorted(
             t.reason for t in clocks.THROTTLES if t.bit & int(mask) and t.reason in HARMFUL
         )
+        now, most = (
+            samples.value(m, index, uuid, "sm") for m in (clocks.CLOCK, clocks.CLOCK_LIMIT)
+        )
+        figures = () if now is None else (Figure("clock", now, most, "hertz"),)
         if held:
-            yield Seen(GpuKey(int(index), uuid), names=tuple(held))
+            yield Seen(GpuKey(int(index), uuid), figures=figures, names=tuple(held))

@@ -38,50 +38,57 @@ CHASSIS_FAULTS = {
 
 def host_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     """Ports first."""
-    return (*ports(parameters), *infiniband_errors(parameters), *storage(), chassis())
+    return (
+        slow_port(),
+        flapping(parameters),
+        *infiniband_errors(parameters),
+        *STORAGE_FAULTS,
+        chassis(),
+    )
 
 
-def ports(parameters: RuleParameters) -> tuple[Fault, Fault]:
-    """A port that carries less than its sheet says (a limit that its owner set is no fault); a port
-    that goes down and up again, by its own counter or as it was seen."""
+def slow_port() -> Fault:
+    """A port that carries less than its sheet says; a limit that its owner set is no fault."""
     labels = {"path": "=~network|infiniband", "direction": "receive"}
     most = look_up(paths.SPEC, "humanize", *("instance", "job", "path", "device", "direction"))
+    slow = of(paths.LIMIT, **labels) < of(paths.SPEC, **labels)
+    negotiated = of(paths.LIMIT_INFO, **labels, origin="hardware")
+    return Fault(
+        alert="DgxLinkDegraded",
+        kind="port_speed",
+        severity=WARNING,
+        place=places.PATH,
+        when=slow.having(negotiated, "path", "device", "direction"),
+        hold="5m",
+        summary="port below its rate",
+        sentence=("{path} {device} runs at {speed:g} of {speed_limit:g} GB/s",),
+        figure="speed",
+        unit="bytes_per_second",
+        limit=paths.SPEC,
+        device="device",
+        names=("path",),
+        description=f"{{{{ $labels.path }}}} port {{{{ $labels.device }}}} of {NODE} runs at "
+        f"{{{{ $value | humanize }}}}B/s of {most}B/s.",
+        do="Look at its cable or transceiver, at the port of the switch, and at ethtool or "
+        "ibstat for the rate.",
+    )
+
+
+def flapping(parameters: RuleParameters) -> Fault:
+    """A port that goes down and up again, by its own counter or as it was seen."""
     limits = parameters.thresholds
     over, downs = parameters.over(limits.infiniband_downs_window), limits.infiniband_downs
     counted = increase(infiniband.ERRORS, over, kind="link_downed")
     seen = f"ceil(changes({infiniband.LINK_UP}[{over}]) / 2)"
-    slow = of(paths.LIMIT, **labels) < of(paths.SPEC, **labels)
-    negotiated = of(paths.LIMIT_INFO, **labels, origin="hardware")
-    return (
-        Fault(
-            alert="DgxLinkDegraded",
-            kind="port_speed",
-            severity=WARNING,
-            place=places.PATH,
-            when=slow.having(negotiated, "path", "device", "direction"),
-            hold="5m",
-            summary="port below its rate",
-            sentence=("{path} {device} runs at {speed:g} of {speed_limit:g} GB/s",),
-            figure="speed",
-            unit="bytes_per_second",
-            limit=paths.SPEC,
-            device="device",
-            names=("path",),
-            description=f"{{{{ $labels.path }}}} port {{{{ $labels.device }}}} of {NODE} runs at "
-            f"{{{{ $value | humanize }}}}B/s of {most}B/s.",
-            do="Look at its cable or transceiver, at the port of the switch, and at ethtool or "
-            "ibstat for the rate.",
-        ),
-        Fault(
-            alert=FLAPPING,
-            severity=WARNING,
-            place=places.PORT,
-            when=f"(sum without (kind) (round({counted})) >= {downs}) or ({seen} >= {downs})",
-            summary="InfiniBand port flaps",
-            description=f"Port {PORT} of {NODE} went down {COUNT} times in the last "
-            f"{limits.infiniband_downs_window} (limit {downs}).",
-            do="Replace its cable or transceiver; then look at the port of the switch.",
-        ),
+    return Fault(
+        alert=FLAPPING,
+        severity=WARNING,
+        place=places.PORT,
+        when=f"(sum without (kind) (round({counted})) >= {downs}) or ({seen} >= {downs})",
+        summary="InfiniBand port flaps",
+        description=f"Port {PORT} of {NODE} went down {COUNT} times in the last "
+        f"{limits.infiniband_downs_window} (limit {downs}).",
+        do="Replace its cable or transceiver; then look at the port of the switch.",
     )
 
 
@@ -124,48 +131,48 @@ def infiniband_errors(parameters: RuleParameters) -> tuple[Fault, Fault]:
     )
 
 
-def storage() -> tuple[Fault, Fault]:
-    """An array without a member; a disk with a sign of failing."""
-    node = ("instance", "job")
-    ill = for_each(
-        f"{series(disk_faults.FAULT, node, {})} == 1",
-        node,
-        "; disk {{ .Labels.device }} has a fault",
-    )
-    means = by_label("kind", DISK_FAULTS)
-    return (
-        Fault(
-            alert=RAID,
-            kind="array_degraded",
-            severity=WARNING,
-            place=places.DEVICE,
-            when=of(disk.MEMBERS, state="missing") > 0,
-            hold="1m",
-            summary="array is missing a member",
-            sentence=("{device}: {missing:disk is|disks are} missing from the array",),
-            figure="missing",
-            device="device",
-            description=f"{{{{ $labels.device }}}} of {NODE} is missing {COUNT} of its members "
-            f"(limit 0{ill}).",
-            do="See cat /proc/mdstat, and save what is on it if it is a RAID 0; replace the disk, "
-            "and add it again (mdadm --add).",
-        ),
-        Fault(
-            alert="DgxDiskFailing",
-            kind="disk_fault",
-            severity=WARNING,
-            place=places.DEVICE,
-            when=of(disk_faults.FAULT).equals(1),
-            hold="5m",
-            summary="disk is failing",
-            sentence=("disk {device} shows a sign of failing ({0}): {means}",),
-            device="device",
-            names=("kind",),
-            terms={"means": Term(lambda found: DISK_FAULTS.get(found.names[0], ""), means)},
-            do="Look at dmesg and smartctl -a.",
-            hidden_by=(HiddenBy(RAID, SAME_NODE, only=('kind="controller"',)),),
-        ),
-    )
+TARGET = ("instance", "job")
+ILL = for_each(
+    f"{series(disk_faults.FAULT, TARGET, {})} == 1",
+    TARGET,
+    "; disk {{ .Labels.device }} has a fault",
+)
+SIGN = by_label("kind", DISK_FAULTS)
+
+STORAGE_FAULTS = (
+    Fault(
+        alert=RAID,
+        kind="array_degraded",
+        severity=WARNING,
+        place=places.DEVICE,
+        when=of(disk.MEMBERS, state="missing") > 0,
+        hold="1m",
+        summary="array is missing a member",
+        sentence=("{device}: {missing:disk is|disks are} missing from the array",),
+        figure="missing",
+        device="device",
+        description=f"{{{{ $labels.device }}}} of {NODE} is missing {COUNT} of its members "
+        f"(limit 0{ILL}).",
+        do="See cat /proc/mdstat, and save what is on it if it is a RAID 0; replace the disk, "
+        "and add it again (mdadm --add).",
+    ),
+    Fault(
+        alert="DgxDiskFailing",
+        kind="disk_fault",
+        severity=WARNING,
+        place=places.DEVICE,
+        when=of(disk_faults.FAULT).equals(1),
+        hold="5m",
+        summary="disk is failing",
+        sentence=("disk {device} shows a sign of failing ({0}): {means}",),
+        device="device",
+        names=("kind",),
+        terms={"means": Term(lambda found: DISK_FAULTS.get(found.names[0], ""), SIGN)},
+        do="Look at dmesg and smartctl -a.",
+        hidden_by=(HiddenBy(RAID, SAME_NODE, only=('kind="controller"',)),),
+    ),
+)
+"""An array without a member; a disk with a sign of failing."""
 
 
 def chassis() -> Fault:

@@ -50,10 +50,8 @@ def hung() -> tuple[Fault, Fault]:
             severity=CRITICAL,
             hold=LASTS,
             summary="job hangs",
-            description=(
-                f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):{names}."
-                f" Which rank they wait for is not known: NCCL does not report it."
-            ),
+            description=f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):"
+            f"{names}. Which rank they wait for is not known: NCCL does not report it.",
             do=hang_advice(),
             labels={"sign": "unnamed"},
             place=places.NODE,

@@ -1,10 +1,11 @@
 """Faults of GPU memory: errors, rows and pages, and what the driver asks for."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from agent.faults import places
 from agent.faults.condition import SumWithout, of
-from agent.faults.model import CRITICAL, SAME_GPU, WARNING, Fault, HiddenBy, Machine, Seen, Term
+from agent.faults.model import CRITICAL, SAME_GPU, WARNING, Fault, HiddenBy, Look, Seen, Term
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import NODE, REMEMBERED, events, increase
 from agent.faults.templates import COUNT, GPU, by_value
@@ -25,13 +26,13 @@ RESET = "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU)"
 DIAGNOSE = "Run dcgmi diag -r 3 when the node is free, and open a support case."
 
 NEEDS = {
-    1: "a reset of the GPU",
-    2: "a reboot of the node",
-    3: "an end of the jobs that use peer-to-peer traffic of this GPU",
-    4: "a reset of the GPU after all peer-to-peer traffic has ended",
-    5: "a restart of the IMEX service of the rack",
-    6: "a reset of the PCIe bus of the GPU",
-    7: "a reboot of the node",
+    1: "GPU reset",
+    2: "reboot",
+    3: "drain of peer-to-peer traffic",
+    4: "drain of peer-to-peer traffic, then GPU reset",
+    5: "restart of IMEX",
+    6: "bus reset",
+    7: "reboot of the system",
 }
 """What the driver requests, by `dgx_gpu_recovery_action`."""
 
@@ -53,8 +54,8 @@ def memory_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 def requested() -> tuple[Fault, ...]:
     """What the driver says must be done."""
     asked = Term(
-        lambda found: NEEDS.get(int(found.figures[0].value), "an action that has no name here"),
-        by_value(NEEDS) + f"{{{{ if gt $value {max(NEEDS)}.0 }}}}action {COUNT}{{{{ end }}}}",
+        lambda found: NEEDS.get(int(found.figures[0].value), f"{found.figures[0].value:.0f}"),
+        by_value(NEEDS) + f"{{{{ if gt $value {max(NEEDS)}.0 }}}}{COUNT}{{{{ end }}}}",
     )
     return (
         Fault(
@@ -65,7 +66,7 @@ def requested() -> tuple[Fault, ...]:
             when=of(gpu.RECOVERY_ACTION) > 0,
             hold="3m",
             summary="driver requests recovery",
-            sentence=("the driver requests {asked}",),
+            sentence=("the driver requests recovery: {asked}",),
             figure="action",
             terms={"asked": asked},
             do="Drain the node and do what the driver requests; the XID errors before it say why "
@@ -157,7 +158,7 @@ def uncorrected(parameters: RuleParameters) -> tuple[Fault, Fault]:
     )
 
 
-def _errors(machine: Machine, wanted: str) -> Iterator[Seen]:
+def _errors(machine: Look, wanted: str) -> Iterator[Seen]:
     """Those over the whole life only of a GPU that does not report those since the driver was
     loaded."""
     found = machine.samples.where(ecc.ERRORS, severity="uncorrected")
@@ -172,37 +173,35 @@ def rising(parameters: RuleParameters) -> tuple[Fault, ...]:
     does not find them."""
     limits = parameters.thresholds
     grown = ecc_growth(parameters.over(limits.ecc_corrected_window), "corrected")
-
-    def fault(sign: str, **more: object) -> Fault:
-        return Fault(
-            alert="DgxGpuEccRising",
-            severity=WARNING,
-            place=places.GPU,
-            hold="3m",
-            labels={"sign": sign},
-            summary="memory wears out",
-            do=DIAGNOSE,
-            hidden_by=BY_WORSE,
-            **more,  # type: ignore[arg-type]
-        )
-
+    usual = Fault(
+        alert="DgxGpuEccRising",
+        severity=WARNING,
+        place=places.GPU,
+        hold="3m",
+        summary="memory wears out",
+        do=DIAGNOSE,
+        hidden_by=BY_WORSE,
+    )
     return (
-        fault(
-            "corrected",
+        replace(
+            usual,
+            labels={"sign": "corrected"},
             when=f"{grown} >= {limits.ecc_corrected}",
             description=f"{GPU} corrected {COUNT} memory errors in the last "
             f"{limits.ecc_corrected_window} (limit {limits.ecc_corrected}).",
         ),
-        fault(
-            "rows",
+        replace(
+            usual,
+            labels={"sign": "rows"},
             kind="rows_near",
             when=of(ecc.REMAPPED_ROWS, severity="uncorrected") >= round(MOST_ROWS * NEAR),
             sentence=("{rows:.0f} of {rows_limit:.0f} rows of memory are remapped",),
             figure="rows",
             limit=MOST_ROWS,
         ),
-        fault(
-            "pages",
+        replace(
+            usual,
+            labels={"sign": "pages"},
             kind="pages_near",
             when=SumWithout("cause", of(ecc.RETIRED_PAGES)) >= round(MOST_PAGES * NEAR),
             sentence=("{pages:.0f} of {pages_limit:.0f} pages of memory are retired",),

@@ -23,7 +23,7 @@ def alert_names() -> frozenset[str]:
     return frozenset(path.stem for path in PAGES.glob("Dgx*.md"))
 
 
-class Machine(NamedTuple):
+class Look(NamedTuple):
     """What faults are looked for in."""
 
     samples: SampleStore
@@ -88,7 +88,7 @@ class Fault:
     alert: str = ""
     place: Place | None = None  # None: no place in particular
     when: Condition | str = ""
-    look: Callable[[Machine], Iterable[Seen]] | None = None
+    look: Callable[[Look], Iterable[Seen]] | None = None
     unwatched: bool = False  # its values change each second: the page does not wait for them
     hold: str = "0s"  # for how long `when` holds before it alerts, as Prometheus writes it
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +97,6 @@ class Fault:
     figure: str = ""  # the name of its value in the sentence
     unit: str = "count"
     limit: Metric | float | None = None
-    limit_labels: Mapping[str, str] = field(default_factory=dict)
     device: str = ""  # the label that names what it is about
     names: tuple[str, ...] = ()  # labels that the sentence asks for by number
     listed: Listed | None = None
@@ -117,7 +116,7 @@ class Fault:
         """PromQL."""
         return f"count by ({NODE}) ({self.when})" if self.of_node else str(self.when)
 
-    def findings(self, machine: Machine) -> Iterator[Finding]:
+    def findings(self, machine: Look) -> Iterator[Finding]:
         """Every instance of it on the machine."""
         samples = machine.samples.unwatched if self.unwatched else machine.samples
         if self.look:
@@ -144,8 +143,7 @@ class Fault:
     def _limit(self, row: Mapping[str, str], samples: SampleStore) -> float | None:
         if not isinstance(self.limit, Metric):
             return self.limit
-        known = {**row, **self.limit_labels}
-        return samples.value(self.limit, *(known[label] for label in self.limit.labels))
+        return samples.value(self.limit, *(row[label] for label in self.limit.labels))
 
 
 def ordered(when: Condition, samples: SampleStore) -> list[tuple[dict[str, str], float]]:

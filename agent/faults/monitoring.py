@@ -11,11 +11,11 @@ from agent.faults.model import (
     WARNING,
     Fault,
     HiddenBy,
-    Machine,
+    Look,
     Seen,
     Term,
 )
-from agent.faults.parameters import RuleParameters
+from agent.faults.parameters import RuleParameters, span
 from agent.faults.promql import NODE, increase, pick
 from agent.faults.templates import COUNT, list_of
 from agent.faults.templates import NODE as MACHINE
@@ -54,7 +54,7 @@ WHY_ABSENT = {
     Reason.STALLED: "the read has not come back",
     Reason.FAILED: "its read failed",
     Reason.LOST: "a GPU is lost",
-    Reason.DENIED: "this user may not read it",
+    Reason.DENIED: "needs root",
     Reason.NO_DRIVER: "there is no driver",
 }
 """Reasons of absence that need attention; the others are what this hardware is like."""
@@ -71,8 +71,10 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     """What must work for any alert to be believed."""
     return (
         *agent_down(parameters),
-        *agent_blind(parameters),
-        *configuration(),
+        driver_hangs(parameters),
+        sources_down(parameters),
+        *reads_nothing(parameters),
+        *OF_CONFIGURATION,
         clock_stepped(parameters),
         watchdog(),
     )
@@ -112,54 +114,71 @@ def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
     )
 
 
-def agent_blind(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """The agent answers, and knows nothing new. A machine without a driver has nothing to see."""
+NO_DRIVER = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
+DRIVER_HANGS = f"{pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.STALLED)} > 0"
+SOURCES_DOWN = (
+    f"count by ({NODE}) (({SOURCE_UP} == 0) unless on ({NODE}, source) "
+    f'label_replace({NO_DRIVER}, "source", "{NVML}", "", ""))'
+)
+"""A machine without a driver has nothing to see."""
+
+LATER = 30.0
+"""Seconds for which an XID that says why the driver hangs comes first."""
+
+
+def driver_hangs(parameters: RuleParameters) -> Fault:
+    """Nothing of the GPUs can be read."""
+    hold = span(seconds(parameters.thresholds.silent_for) + LATER)
+    return Fault(
+        alert=BLIND,
+        kind="driver_hangs",
+        severity=CRITICAL,
+        place=places.NODE,
+        when=f"count by ({NODE}) ({DRIVER_HANGS})",
+        look=_driver_hangs,
+        hold=hold,
+        labels={"sign": "driver"},
+        summary="NVIDIA driver does not answer",
+        sentence=("the NVIDIA driver does not answer",),
+        do="Drain the node. See dmesg for XID 119, 120 or blocked tasks; reboot it. Without "
+        "persistence mode the driver may only need longer to start: nvidia-smi -pm 1.",
+        hidden_by=BY_XID,
+    )
+
+
+def sources_down(parameters: RuleParameters) -> Fault:
+    """The agent answers, and some sources do not. If the driver hangs, that is all there is to
+    report."""
     hold = parameters.thresholds.silent_for
-    hangs = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.STALLED)
-    no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
-    nvml = f'label_replace({no_driver}, "source", "{NVML}", "", "")'
-    down = f"({SOURCE_UP} == 0) unless on ({NODE}, source) {nvml}"
-    sources = f"count by ({NODE}) ({down})"
-    expired = f"sum by ({NODE}) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
     names = list_of(SOURCE_UP, "source", "== 0", "instance", "job")
+    return Fault(
+        alert=BLIND,
+        kind="source_down",
+        severity=WARNING,
+        place=places.NODE,
+        when=f"{SOURCES_DOWN} unless on ({NODE}) ({DRIVER_HANGS})",
+        look=_sources_down,
+        hold=hold,
+        labels={"sign": "sources"},
+        summary="agent reads nothing new",
+        sentence=("source {device} is down",),
+        description=f"{COUNT} sources of the agent on {MACHINE} do not deliver:{names} (limit 0).",
+        do=f"See why under `Absent values` of dgx-telemetry check. {LOG}",
+        hidden_by=BY_XID,
+    )
+
+
+def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
+    """The agent answers, and knows nothing new."""
+    hold = parameters.thresholds.silent_for
+    expired = f"sum by ({NODE}) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
     before = f"{LAST_TICK} offset {parameters.over(hold)}"
     return (
         Fault(
             alert=BLIND,
-            kind="driver_hangs",
-            severity=CRITICAL,
-            place=places.NODE,
-            when=f"count by ({NODE}) ({hangs} > 0)",
-            look=_driver_hangs,
-            hold=hold,
-            labels={"sign": "driver"},
-            summary="NVIDIA driver does not answer",
-            sentence=("the NVIDIA driver does not answer",),
-            do="Drain the node. See dmesg for XID 119, 120 or blocked tasks; reboot it. Without "
-            "persistence mode the driver may only need longer to start: nvidia-smi -pm 1.",
-            hidden_by=BY_XID,
-        ),
-        Fault(
-            alert=BLIND,
-            kind="source_down",
             severity=WARNING,
             place=places.NODE,
-            when=f"{sources} unless on ({NODE}) ({hangs} > 0)",
-            look=_sources_down,
-            hold=hold,
-            labels={"sign": "sources"},
-            summary="agent reads nothing new",
-            sentence=("source {device} is down",),
-            description=f"{COUNT} sources of the agent on {MACHINE} do not deliver:{names} "
-            "(limit 0).",
-            do=f"See why under `Absent values` of dgx-telemetry check. {LOG}",
-            hidden_by=BY_XID,
-        ),
-        Fault(
-            alert=BLIND,
-            severity=WARNING,
-            place=places.NODE,
-            when=f"{expired} > 0 unless on ({NODE}) {sources}",
+            when=f"{expired} > 0 unless on ({NODE}) {SOURCES_DOWN}",
             hold=hold,
             labels={"sign": "values"},
             summary="agent reads nothing new",
@@ -182,29 +201,20 @@ def agent_blind(parameters: RuleParameters) -> tuple[Fault, ...]:
             do=f"Restart it: systemctl restart dgx-telemetry. {LOG}",
             hidden_by=BY_XID,
         ),
-        Fault(
-            alert=BLIND,
-            kind="values_absent",
-            severity=WARNING,
-            look=_values_absent,
-            sentence=("{metrics:metric has|metrics have} no value: {why}",),
-            terms={"why": Term(lambda found: WHY_ABSENT[Reason(found.names[0])], "")},
-            do="See which, and why, under `Absent values`.",
-        ),
     )
 
 
-def _hangs(machine: Machine) -> bool:
+def _hangs(machine: Look) -> bool:
     gpus = machine.samples.absence(system.GPUS)
     return gpus is not None and gpus.reason is Reason.STALLED
 
 
-def _driver_hangs(machine: Machine) -> Iterator[Seen]:
+def _driver_hangs(machine: Look) -> Iterator[Seen]:
     if machine.samples.value(SOURCE_UP, NVML) == 0 and _hangs(machine):
         yield Seen()
 
 
-def _sources_down(machine: Machine) -> Iterator[Seen]:
+def _sources_down(machine: Look) -> Iterator[Seen]:
     gpus = machine.samples.absence(system.GPUS)
     known = gpus is not None and gpus.reason in (Reason.STALLED, Reason.NO_DRIVER)
     for (source,), up in sorted(machine.samples.all(SOURCE_UP).items()):
@@ -212,7 +222,7 @@ def _sources_down(machine: Machine) -> Iterator[Seen]:
             yield Seen(device=source)
 
 
-def _values_absent(machine: Machine) -> Iterator[Seen]:
+def _values_absent(machine: Look) -> Iterator[Seen]:
     snapshot = machine.snapshot
     absent = {(a.reason, a.metric.name) for a in snapshot.absences(snapshot.at)}
     counts = Counter(reason for reason, metric in absent if metric not in OPTIONAL)
@@ -222,47 +232,14 @@ def _values_absent(machine: Machine) -> Iterator[Seen]:
             yield Seen(figures=figures, names=(reason.value,))
 
 
-def configuration() -> tuple[Fault, ...]:
-    """The agent goes on with its old configuration; what is configured is not here; what it may
-    not read."""
-    return (
-        Fault(
-            alert="DgxAgentReloadFailed",
-            severity=WARNING,
-            place=places.NODE,
-            when=f"{CONFIG_OK} == 0",
-            hold="1m",
-            summary="new configuration refused, the old one holds",
-            description=f"The agent on {MACHINE} was given a configuration that it refused "
-            f"(successful: {COUNT}, limit 1), and goes on with the old one.",
-            do="journalctl -u dgx-telemetry names key and line; correct it, and systemctl reload "
-            "dgx-telemetry.",
-        ),
-        Fault(
-            kind="limit_unused",
-            severity=WARNING,
-            look=_limits_unused,
-            sentence=("[[limit]] names {0} {device} {1}, which is not here",),
-            do="Correct the [[limit]] in the configuration.",
-        ),
-        Fault(
-            kind="log_closed",
-            severity=INFO,
-            look=_log_closed,
-            sentence=("the kernel's log cannot be read: {0}",),
-            do="Run this as root, or add its user to the group systemd-journal.",
-        ),
-    )
-
-
-def _limits_unused(machine: Machine) -> Iterator[Seen]:
+def _limits_unused(machine: Look) -> Iterator[Seen]:
     for metric, labels, reason, _ in machine.snapshot.absences(machine.snapshot.at):
         if metric is paths.LIMIT and reason is Reason.MISSING:
             path = PathKey(*labels)
             yield Seen(device=path.device, names=(path.path, path.direction))
 
 
-def _log_closed(machine: Machine) -> Iterator[Seen]:
+def _log_closed(machine: Look) -> Iterator[Seen]:
     closed = machine.samples.absence(kernel_log.READABLE)
     if closed:
         yield Seen(names=(closed.detail,))
@@ -287,7 +264,7 @@ def clock_stepped(parameters: RuleParameters) -> Fault:
     )
 
 
-def _stepped(machine: Machine, window: float) -> Iterator[Seen]:
+def _stepped(machine: Look, window: float) -> Iterator[Seen]:
     samples = machine.samples
     steps, at = samples.value(CLOCK_STEPS), samples.value(CLOCK_STEPPED_AT)
     if steps and (at is None or samples.now - at <= window):
@@ -304,3 +281,44 @@ def watchdog() -> Fault:
         description="This alert always fires.",
         do="Its receiver must raise the alarm when it stops coming.",
     )
+
+
+OF_CONFIGURATION = (
+    Fault(
+        alert="DgxAgentReloadFailed",
+        severity=WARNING,
+        place=places.NODE,
+        when=f"{CONFIG_OK} == 0",
+        hold="1m",
+        summary="new configuration refused, the old one holds",
+        description=f"The agent on {MACHINE} was given a configuration that it refused "
+        f"(successful: {COUNT}, limit 1), and goes on with the old one.",
+        do="journalctl -u dgx-telemetry names key and line; correct it, and systemctl reload "
+        "dgx-telemetry.",
+    ),
+    Fault(
+        kind="limit_unused",
+        severity=WARNING,
+        look=_limits_unused,
+        sentence=("[[limit]] names {0} {device} {1}, which is not here",),
+        do="Correct the [[limit]] in the configuration.",
+    ),
+    Fault(
+        kind="log_closed",
+        severity=INFO,
+        look=_log_closed,
+        sentence=("the kernel's log cannot be read: {0}",),
+        do="Run this as root, or add its user to the group systemd-journal.",
+    ),
+    Fault(
+        alert=BLIND,
+        kind="values_absent",
+        severity=WARNING,
+        look=_values_absent,
+        sentence=("{metrics:metric has|metrics have} no value: {why}",),
+        terms={"why": Term(lambda found: WHY_ABSENT[Reason(found.names[0])], "")},
+        do="See which, and why, under `Absent values`.",
+    ),
+)
+"""What is configured and refused, or names what is not here; what the agent may not or could not
+read."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from agent.faults import places
 from agent.faults.condition import of
-from agent.faults.model import SAME_GPU, WARNING, Fault, HiddenBy, Machine, Seen
+from agent.faults.model import SAME_GPU, WARNING, Fault, HiddenBy, Look, Seen
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import GPU as ONE_GPU
 from agent.faults.promql import pick
@@ -31,13 +31,29 @@ AT_ONCE = 1.0
 
 def pcie_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     """A link that is degraded, a slot that offers less, packets sent again."""
-    return (*degraded(parameters), replays(parameters))
+    return (LANES, slow_generation(parameters), SLOT, replays(parameters))
 
 
-def degraded(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """Fewer lanes than the slot has; or a lower generation all the while under load: the GPU works,
-    or its data fill what the slower link can carry (each generation carries twice the one before).
-    """
+LANES = Fault(
+    alert=DEGRADED,
+    kind="pcie_lanes",
+    severity=WARNING,
+    place=places.GPU,
+    when=of(pcie.WIDTH) < of(pcie.WIDTH_LIMIT),
+    hold="5m",
+    labels={"sign": "width"},
+    summary="PCIe link slower than its slot",
+    sentence=("{lanes:.0f} of {lanes_limit:.0f} PCIe lanes are in use",),
+    figure="lanes",
+    limit=pcie.WIDTH_LIMIT,
+    do=RESEAT,
+)
+"""Fewer lanes than the slot has."""
+
+
+def slow_generation(parameters: RuleParameters) -> Fault:
+    """A lower generation all the while under load: the GPU works, or its data fill what the slower
+    link can carry (each generation carries twice the one before)."""
     over, least = parameters.over("15m"), parameters.thresholds.loaded_share
     fastest = f"max_over_time({pcie.GENERATION}[{over}])"
     loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {least:g}"
@@ -45,49 +61,22 @@ def degraded(parameters: RuleParameters) -> tuple[Fault, ...]:
     slower = f"2 ^ ({pcie.GENERATION_LIMIT} - {pcie.GENERATION})"
     full = f"{moved} * on ({ONE_GPU}) group_left () ({slower}) >= {least:g}"
     most = look_up(pcie.GENERATION_LIMIT, WHOLE, *ONE)
-    return (
-        Fault(
-            alert=DEGRADED,
-            kind="pcie_lanes",
-            severity=WARNING,
-            place=places.GPU,
-            when=of(pcie.WIDTH) < of(pcie.WIDTH_LIMIT),
-            hold="5m",
-            labels={"sign": "width"},
-            summary="PCIe link slower than its slot",
-            sentence=("{lanes:.0f} of {lanes_limit:.0f} PCIe lanes are in use",),
-            figure="lanes",
-            limit=pcie.WIDTH_LIMIT,
-            do=RESEAT,
+    return Fault(
+        alert=DEGRADED,
+        kind="pcie_generation",
+        severity=WARNING,
+        place=places.GPU,
+        when=f"{fastest} < {pcie.GENERATION_LIMIT} "
+        f"and on ({ONE_GPU}) ({loaded} or on ({ONE_GPU}) {full})",
+        look=lambda machine: _generations(machine.samples, least),
+        hold="5m",
+        labels={"sign": "generation"},
+        summary="PCIe link slower than its slot",
+        sentence=(
+            "PCIe runs at generation {generation:.0f} of {generation_limit:.0f} while under load",
         ),
-        Fault(
-            alert=DEGRADED,
-            kind="pcie_generation",
-            severity=WARNING,
-            place=places.GPU,
-            when=f"{fastest} < {pcie.GENERATION_LIMIT} "
-            f"and on ({ONE_GPU}) ({loaded} or on ({ONE_GPU}) {full})",
-            look=lambda machine: _generations(machine.samples, least),
-            hold="5m",
-            labels={"sign": "generation"},
-            summary="PCIe link slower than its slot",
-            sentence=(
-                "PCIe runs at generation {generation:.0f} of {generation_limit:.0f} while under "
-                "load",
-            ),
-            description=f"{GPU} runs PCIe at generation {COUNT} of {most}, under load.",
-            do=RESEAT,
-        ),
-        Fault(
-            kind="pcie_slot",
-            severity=WARNING,
-            look=_slots,
-            sentence=(
-                "its slot offers generation {generation:.0f} x{lanes:.0f}, {speed:.3g} GB/s, "
-                "the sheet says {speed_limit:.3g}",
-            ),
-            do=RESEAT,
-        ),
+        description=f"{GPU} runs PCIe at generation {COUNT} of {most}, under load.",
+        do=RESEAT,
     )
 
 
@@ -131,7 +120,7 @@ def _at_rest(samples: SampleStore, key: GpuKey) -> bool:
     return low or samples.value(gpu.UTILIZATION, *key.labels) == 0
 
 
-def _slots(machine: Machine) -> Iterator[Seen]:
+def _slots(machine: Look) -> Iterator[Seen]:
     """Slots that offer less than the system's sheet, with all lanes in use.
 
     Only for systems whose maker chose the slots: a single GPU may sit in any board.
@@ -187,3 +176,15 @@ def replays(parameters: RuleParameters) -> Fault:
         "case.",
         hidden_by=(HiddenBy(DEGRADED, SAME_GPU),),
     )
+
+
+SLOT = Fault(
+    kind="pcie_slot",
+    severity=WARNING,
+    look=_slots,
+    sentence=(
+        "its slot offers generation {generation:.0f} x{lanes:.0f}, {speed:.3g} GB/s, "
+        "the sheet says {speed_limit:.3g}",
+    ),
+    do=RESEAT,
+)

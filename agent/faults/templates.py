@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from string import Formatter
 
-from agent.faults.model import Fault
+from agent.faults.model import Fault, Listed
 from agent.faults.places import GPU_NUMBER, ON
 from agent.faults.promql import Recording
 from agent.model import Metric
@@ -106,13 +106,24 @@ def _field(fault: Fault, name: str, form: str) -> str:
         one, bar, many = form.partition("|")
         words = f" {{{{ if eq $value 1.0 }}}}{one}{{{{ else }}}}{many}{{{{ end }}}}" if bar else ""
         return f"{COUNT}{words}"
-    if name == f"{fault.figure}_limit" and isinstance(fault.limit, Metric):
-        own = set(fault.limit.labels) - {"gpu", *fault.limit_labels}
-        return look_up(fault.limit, WHOLE, "instance", "job", *sorted(own), **fault.limit_labels)
     if name == f"{fault.figure}_limit":
-        return f"{fault.limit:.0f}"
-    if name == "names" and fault.listed:
-        metric, label, value = fault.listed
-        return list_of(metric, label, f"== {value:g}", "instance", "job", "uuid")
+        if not isinstance(fault.limit, Metric):
+            return f"{fault.limit:.0f}"
+        return look_up(
+            fault.limit, WHOLE, "instance", "job", *sorted(set(fault.limit.labels) - {"gpu"})
+        )
+    if name in ("names", "n") and fault.listed:
+        return _names(fault.listed, name, form)
     label = fault.device if name == "device" else fault.names[int(name)]
     return f"{{{{ $labels.{label} }}}}"
+
+
+def _names(listed: Listed, name: str, form: str) -> str:
+    """The names that a sentence lists, or a word that agrees with their number."""
+    metric, label, value = listed
+    same = ("instance", "job", "uuid")
+    if name == "names":
+        return list_of(metric, label, f"== {value:g}", *same)
+    one, _, many = form.removeprefix("~").partition("|")
+    number = f"len ({_query(f'{series(metric, same, {})} == {value:g}', same)})"
+    return f"{{{{ if eq ({number}) 1 }}}}{one}{{{{ else }}}}{many}{{{{ end }}}}"

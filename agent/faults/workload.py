@@ -79,8 +79,8 @@ def starved_cause_unknown(parameters: RuleParameters) -> Fault:
         severity=INFO,
         hold="1m",
         summary="starved, cause unknown",
-        description=f"{GPU} was {SUMMARIES[State.STARVED, Cause.UNKNOWN]} for {SHARE} of the last "
-        f"{limits.starved_window} (limit {limits.starved_share:.0%}).",
+        description=f"{GPU} waited for {SHARE} of the last {limits.starved_window}, cause unknown "
+        f"(limit {limits.starved_share:.0%}).",
         do=ADVICE[State.STARVED, Cause.UNKNOWN],
         labels={"window": limits.starved_window},
         place=places.GPU,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from agent.diagnosis.advice import XID_ADVICE
 from agent.faults import places
-from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Machine, Seen
+from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import LOST, NODE, REMEMBERED, Recording, events, pick
 from agent.faults.templates import COUNT, GPU, by_label
@@ -168,7 +168,7 @@ def _of_action(action: XidAction) -> Severity:
     return Severity.CRITICAL if action is XidAction.RESET else INFO
 
 
-def _seen(machine: Machine, window: float) -> Iterator[Seen]:
+def _seen(machine: Look, window: float) -> Iterator[Seen]:
     """Errors of late, each with the severity that its alert has: of NVLink 5 that of its unit. When
     an error came may not be known; then it counts."""
     samples = machine.samples

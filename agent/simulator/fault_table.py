@@ -26,7 +26,7 @@ class Need(NamedTuple):
     met: Callable[[SystemModel], bool]
 
 
-class Fault(NamedTuple):
+class TimedFault(NamedTuple):
     """Something that breaks `at` seconds after a scenario began, and again `every` seconds."""
 
     at: float
@@ -109,11 +109,11 @@ def _flap(faults: SimulatedFaults) -> None:
         faults.traffic.lose_link()
 
 
-def _once(strike: Callable[[SimulatedFaults], None], at: float = 0.0) -> tuple[Fault, ...]:
-    return (Fault(at, 0.0, strike),)
+def _once(strike: Callable[[SimulatedFaults], None], at: float = 0.0) -> tuple[TimedFault, ...]:
+    return (TimedFault(at, 0.0, strike),)
 
 
-TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
+TABLE: dict[str, tuple[Need, tuple[TimedFault, ...]]] = {
     "recovery-reset": (ASKS, _once(_set("recovery", 1))),
     "recovery-reboot": (ASKS, _once(_set("recovery", 2))),
     "mig": (DIVIDES, _once(lambda f: setattr(f.gpus[0], "mig", True))),
@@ -122,7 +122,7 @@ TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
     "rows-near": (ROWS, _once(_set("rows", 450))),
     "pages-near": (PAGES, _once(_set("pages", 55))),
     "ecc-rising": (ECC, _once(_set("corrected", 40.0))),
-    "double-bit": (ECC, (Fault(SOON, 20.0, _double_bit),)),
+    "double-bit": (ECC, (TimedFault(SOON, 20.0, _double_bit),)),
     "pcie-replays": (ANY, _once(_set("replays", 10.0))),
     "system-processor": (PROCESSOR, _once(_system_processor, SOON)),
     "fabric-service": (SWITCHED, _once(_no_service)),
@@ -135,14 +135,14 @@ TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
     "switch-noise": (
         SWITCHED,
         (
-            Fault(
+            TimedFault(
                 SOON, 20.0, lambda f: f.sxid(3, 22013, False, "Link 44 Minion Link DLREQ interrupt")
             ),
         ),
     ),
     "infiniband-errors": (INFINIBAND, _once(_host("symbol_errors", 1.0))),
     "infiniband-down": (INFINIBAND, _once(_host("port_down", True), SOON)),
-    "infiniband-flapping": (INFINIBAND, (Fault(SOON, 10.0, _flap),)),
+    "infiniband-flapping": (INFINIBAND, (TimedFault(SOON, 10.0, _flap),)),
     "raid-degraded": (ARRAYS, _once(_lose_member)),
     "disk-dead": (ANY, _once(_first_disk("dead_disks"))),
     "disk-hot": (
@@ -153,15 +153,15 @@ TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
     "disk-smart": (ANY, _once(_first_disk("failing_disks"))),
     "fan-failed": (BOARD, _once(_host("fan_failed", True))),
     "supply-failed": (BOARD, _once(_host("supply_failed", True))),
-    "log-flood": (ANY, (Fault(SOON, FLOOD_EVERY, _flood),)),
+    "log-flood": (ANY, (TimedFault(SOON, FLOOD_EVERY, _flood),)),
 }
 NAMES: tuple[str, ...] = (*TABLE, "xid-CODE")
 
 
-def fault(name: str) -> tuple[Need, tuple[Fault, ...]] | None:
+def fault(name: str) -> tuple[Need, tuple[TimedFault, ...]] | None:
     """The fault of this name, and what it needs; None where there is none."""
     found = XID.fullmatch(name)
     if found is None:
         return TABLE.get(name)
     code = int(found[1])
-    return ANY, (Fault(SOON, 20.0, lambda faults: faults.xid(code)),)
+    return ANY, (TimedFault(SOON, 20.0, lambda faults: faults.xid(code)),)

@@ -104,10 +104,10 @@ FINDING_TEXTS = {
     "6 of 8 GPUs answer, GPUs 2, 5 not among them": Finding(
         "gpus_missing", WARNING, figures=(count("gpus", 6, 8),), names=("2", "5")
     ),
-    "GPU 3: the driver asks for a reboot": Finding(
+    "GPU 3: the driver requests recovery: reboot": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 2),)
     ),
-    "GPU 3: the driver asks for attention": Finding(
+    "GPU 3: the driver requests recovery: 9": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 9),)
     ),
     "GPU 3: XID 48, double-bit ECC error, seen once": Finding(
@@ -132,8 +132,8 @@ FINDING_TEXTS = {
         (count("times", 2), Figure("ago", 7300.0, None, "seconds")),
         ("double-bit ECC error",),
     ),
-    "GPU 3: 1 degree hotter than its operating range": Finding(
-        "too_hot", WARNING, GPU, figures=(Figure("beyond", 1.2, None, "celsius"),)
+    "GPU 3: the core is 1 °C above its temperature limit": Finding(
+        "too_hot", WARNING, GPU, figures=(Figure("margin", -1.2, None, "celsius"),)
     ),
     "network port eno1 runs at 0.125 of 1.25 GB/s": Finding(
         "port_speed",
@@ -155,7 +155,7 @@ FINDING_TEXTS = {
         WARNING,
         figures=(count("gpu0-gpu1", 0, 1), count("gpu0-gpu2", 1, 2)),
     ),
-    "2 metrics have no value: this user may not read it": Finding(
+    "2 metrics have no value: needs root": Finding(
         "values_absent", WARNING, figures=(count("metrics", 2),), names=("denied",)
     ),
 }

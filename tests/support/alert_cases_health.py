@@ -40,7 +40,8 @@ def memory(s: System) -> Iterator[Case]:
     name = "DgxGpuPagesPending"
     for metric in (ecc.REMAP_PENDING, ecc.RETIRED_PENDING):
         waits = {of_gpu(metric, s): steady(1.0, 8.25)}
-        yield Case(name, f"{metric}", waits, (on(s, "warning"),))
+        sign = "rows" if metric is ecc.REMAP_PENDING else "pages"
+        yield Case(name, f"{metric}", waits, (on(s, "warning", sign=sign),))
         yield Case(name, f"{metric}, none", {of_gpu(metric, s): steady(0.0, 5)})
 
 

@@ -34,6 +34,20 @@ class System(NamedTuple):
     generation: int
 
 
+FLAGS = {
+    ("DgxGpuRecoveryNeeded", ""),
+    ("DgxGpuRowRemapFailure", ""),
+    ("DgxGpuPagesPending", "rows"),
+    ("DgxGpuPagesPending", "pages"),
+    ("DgxFabricFault", "manager"),
+    ("DgxFabricFault", "health"),
+    ("DgxInfinibandErrors", "down"),
+    ("DgxDiskFailing", ""),
+    ("DgxChassisFault", ""),
+    ("DgxAgentBlind", "driver"),
+}
+"""Alerts, with their sign, of what is so or is not: there is no figure and no limit to name."""
+
 SYSTEMS = (
     System("dgx-h100", "GPU-83586c64", 8, 18, 16, 5),
     System("dgx-station-v100", "GPU-6652edf7", 4, 4, 16, 3),

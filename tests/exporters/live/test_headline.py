@@ -34,11 +34,14 @@ OF_FOUR = {
         "4 GPUs communicating over NVLink; NVLink at 9. % of its limit",
     ),
     "throttled": ("costly", "4 GPUs slowed down by heat"),
-    "gpu-hot": ("wrong", r"GPU 0: \d+ degrees? hotter than its operating range; 4 GPUs busy"),
+    "gpu-hot": (
+        "wrong",
+        r"GPU 0: the core is \d+ °C above its temperature limit, and 1 more finding; 4 GPUs busy",
+    ),
     "gpu-lost": ("wrong", "GPU 2 lost, 3 of 4 answer; GPUs 0, 1 and 3 busy"),
     "nvlink-down": (
         "wrong",
-        r"GPU 0: 3 of 4 NVLinks are up \(down: 2\), and 1 more finding; 4 GPUs busy",
+        r"GPU 0: 3 of 4 NVLinks are up, NVLink 2 is down, and 1 more finding; 4 GPUs busy",
     ),
     "nvlink-errors": (
         "wrong",

@@ -21,11 +21,11 @@ SYSTEMS = load().systems
 
 WRONG = {
     "dgx-1-v100:gpu-lost": "7 of 8 GPUs answer",
-    "dgx-station-v100:nvlink-down": "3 of 4 NVLinks are up (down: ",
+    "dgx-station-v100:nvlink-down": "3 of 4 NVLinks are up, NVLink ",
     "dgx-h100:nvlink-errors": "errors since the last reset",
     "dgx-1-p100:pcie-degraded": "8 of 16 PCIe lanes are in use",
-    "dgx-h100:gpu-hot": "hotter than its operating range",
-    "dgx-a100:throttled": "clocks are held down by ",
+    "dgx-h100:gpu-hot": " °C above its temperature limit",
+    "dgx-a100:throttled": "thermal slowdown: SM clock at ",
     "dgx-1-v100:ecc": "uncorrected ECC errors since the driver was loaded",
     "dgx-a100:ecc+mig": "uncorrected ECC errors over its life; those since",
     "dgx-h200:row-remap": "could not be remapped",
@@ -37,7 +37,7 @@ SLOWLY = ("dgx-h100:nvlink-errors", "dgx-1-v100:ecc", "dgx-a100:ecc+mig")
 
 FAULTS = {
     "gpu-lost": "7 of 8 GPUs answer",
-    "nvlink-down": "NVLinks are up (down: 2)",
+    "nvlink-down": "NVLinks are up, NVLink 2 is down",
     "pcie-degraded": "GPU 0: 8 of 16 PCIe lanes are in use",
     "port-degraded": "InfiniBand port mlx5_",
 }
@@ -87,7 +87,7 @@ def test_an_xid_is_told_with_how_long_ago_it_came() -> None:
 def test_a_member_that_an_array_lost_is_told() -> None:
     bench = simulated("dgx-a100:training")
     bench.machine.host.files._files["/sys/block/md0/md/degraded"] = lambda: "1\n"
-    assert told(bench.run(12)) == ["md0: 1 of 2 disks are in the array"]
+    assert told(bench.run(12)) == ["md0: 1 disk is missing from the array"]
 
 
 @pytest.mark.parametrize(
