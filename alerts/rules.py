@@ -8,7 +8,7 @@ from agent.faults.model import Fault, Group
 from agent.faults.parameters import RuleParameters
 from agent.faults.places import FLEET_BOARD
 from agent.faults.promql import Recording
-from agent.faults.templates import described
+from agent.faults.templates import described, sentence_of
 
 
 def rule_file(group: Group, parameters: RuleParameters) -> str:
@@ -40,7 +40,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
         **({} if fault.hold == "0s" else {"for": parameters.over(fault.hold)}),
         "labels": {"severity": str(fault.severity), **fault.labels},
         "annotations": {
-            "summary": f"{where}{fault.summary}",
+            "summary": f"{where}{fault.summary or sentence_of(fault)}",
             "description": described(fault),
             "runbook_url": f"{book}#{fault.alert.lower()}",
             **board,

@@ -16,7 +16,6 @@ from agent.cli.table import UNKNOWN, number, of, prose, share, table, terminal_w
 from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.errors import printable
-from agent.faults.findings import findings
 from agent.model import Reason, ranges
 from agent.series import SampleStore
 from agent.sources import cpu, nvlink, pressure, system
@@ -60,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     page_state.take(last, findings_document(view))
     frame = whole(page_state.machine(), page_state.tick())
     if arguments.json:
-        wrong = tuple(findings(last, agent.recognise(agent.gpus.inventory)))
+        wrong = page_state.known.findings
         lead = {name: frame[name] for name in ("level", "headline", "action")}
         print(json.dumps(lead | document(replace(last, findings=wrong), last.at), indent=2))
         return 0

@@ -75,7 +75,6 @@ FABRIC_FAULTS = (
         when=of(fabric_service.RUNNING).equals(0),
         hold="2m",
         labels={"sign": "manager"},
-        summary="Fabric Manager is not running",
         sentence=("the Fabric Manager is not running, and the NVSwitches need it",),
         do="No program that uses several GPUs starts. Start it: systemctl start "
         f"nvidia-fabricmanager, of the driver's own version. {LOG}",
@@ -162,7 +161,6 @@ def links_down() -> Fault:
             of(system.GPUS) < of(system.GPUS_EXPECTED)
         ),
         hold="3m",
-        summary="NVLinks down",
         sentence=(
             "{links:.0f} of {links_limit:.0f} NVLinks are up",
             ", {n:~NVLink|NVLinks} {names} {n:~is|are} down",

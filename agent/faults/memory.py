@@ -65,7 +65,6 @@ def requested() -> tuple[Fault, ...]:
             place=places.GPU,
             when=of(gpu.RECOVERY_ACTION) > 0,
             hold="3m",
-            summary="driver requests recovery",
             sentence=("the driver requests recovery: {asked}",),
             figure="action",
             terms={"asked": asked},
@@ -79,7 +78,6 @@ def requested() -> tuple[Fault, ...]:
             severity=CRITICAL,
             place=places.GPU,
             when=of(ecc.REMAP_FAILURE) > 0,
-            summary="a broken memory row cannot be replaced",
             sentence=("a memory row could not be remapped, the GPU is due for replacement",),
             do="Drain the node, take the GPU out of use and open a support case.",
         ),
@@ -102,7 +100,6 @@ def pending() -> Iterator[Fault]:
             when=of(metric) > 0,
             hold="8m",
             labels={"sign": kind.partition("_")[0].replace("remap", "rows")},
-            summary=what,
             sentence=(f"{what}, and broken memory is still in use",),
             do=f"Let jobs end. {do}.",
             hidden_by=(

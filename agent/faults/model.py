@@ -92,8 +92,8 @@ class Fault:
     unwatched: bool = False  # its values change each second: the page does not wait for them
     hold: str = "0s"  # for how long `when` holds before it alerts, as Prometheus writes it
     labels: Mapping[str, str] = field(default_factory=dict)
-    summary: str = ""  # in a few words, after the name of the place
-    sentence: Sequence[str] = ()  # its parts; one is left out where a figure of it is not known
+    sentence: Sequence[str] = ()  # its parts; one is left out if a figure of it is not known
+    summary: str = ""  # of the alert, in a few words, if that is not the sentence
     figure: str = ""  # the name of its value in the sentence
     unit: str = "count"
     limit: Metric | float | None = None

@@ -138,7 +138,6 @@ def driver_hangs(parameters: RuleParameters) -> Fault:
         look=_driver_hangs,
         hold=hold,
         labels={"sign": "driver"},
-        summary="NVIDIA driver does not answer",
         sentence=("the NVIDIA driver does not answer",),
         do="Drain the node. See dmesg for XID 119, 120 or blocked tasks; reboot it. Without "
         "persistence mode the driver may only need longer to start: nvidia-smi -pm 1.",

@@ -42,7 +42,6 @@ LANES = Fault(
     when=of(pcie.WIDTH) < of(pcie.WIDTH_LIMIT),
     hold="5m",
     labels={"sign": "width"},
-    summary="PCIe link slower than its slot",
     sentence=("{lanes:.0f} of {lanes_limit:.0f} PCIe lanes are in use",),
     figure="lanes",
     limit=pcie.WIDTH_LIMIT,

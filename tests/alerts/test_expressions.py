@@ -14,7 +14,7 @@ from agent.config.settings import Settings
 from agent.faults.model import Fault, alert_names
 from agent.faults.parameters import RuleParameters, span
 from agent.faults.promql import Recording
-from agent.faults.templates import described
+from agent.faults.templates import described, sentence_of
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.values import seconds
 from agent.model import Kind
@@ -154,7 +154,12 @@ def test_a_pattern_says_more_than_anything(rule: Fault | Recording) -> None:
 
 @every_alert
 def test_labels_in_texts_exist_in_what_fires(rule: Fault) -> None:
-    used = set(re.findall(r"(?<!with )\$labels\.(\w+)", rule.summary + described(rule)))
+    used = set(
+        re.findall(
+            r"(?<!with )\$labels\.(\w+)",
+            (rule.summary or sentence_of(rule)) + described(rule),
+        )
+    )
     own = {"severity": str(rule.severity), **rule.labels}
     fired = [
         {k for k, v in {**TARGET, **labels}.items() if v}
