@@ -69,12 +69,13 @@ class Selected(Condition):
 
     def rows(self, samples: SampleStore) -> Vector:
         """As they are now."""
-        found = {}
-        for values, value in samples.all(self.metric).items():
-            row = dict(zip(self.metric.labels, values, strict=True))
-            if all(_matches(row[name], wanted) for name, wanted in self.labels.items()):
-                found[frozenset(row.items())] = value
-        return found
+        names = self.metric.labels
+        wanted = [(names.index(name), word) for name, word in self.labels.items()]
+        return {
+            frozenset(zip(names, labels, strict=True)): value
+            for labels, value in samples.all(self.metric).items()
+            if all(_matches(labels[place], word) for place, word in wanted)
+        }
 
     def __str__(self) -> str:
         return pick(self.metric, **self.labels)

@@ -27,11 +27,11 @@ SCRAPED: Metric = gauge("up", "1 where the last scrape succeeded.", "Prometheus"
 SILENT = f"{IN_SERVICE} == 0"
 OF_RACK, OF_CLUSTER = "cluster, rack", "cluster"
 SOONER = 30.0
-"""Seconds by which a rack is told before its nodes are, and a cluster before its racks: what
+"""Seconds by which a rack is reported before its nodes, and a cluster before its racks: what
 silences must be there first."""
 
 LEAST_NODES = 3
-"""Nodes of a job that are compared: of two nobody knows which is slow and which is fast."""
+"""Nodes of a job that are compared: of two it is not known which is slow."""
 
 HALF = 0.45
 """From this share on it is the rhythm that was read at twice its length."""

@@ -16,11 +16,12 @@ BY_MISSING = (HiddenBy("DgxGpuMissing", SAME_NODE),)
 """A GPU that is lost hangs its job, and the others wait for it."""
 
 LASTS = "2m"
-"""How long a hang must last: NCCL is asked meanwhile whom it waits for, and a lost GPU is told."""
+"""How long a hang must last: NCCL is asked meanwhile whom it waits for, and a lost GPU is
+reported."""
 
 
 def hung() -> tuple[Fault, Fault]:
-    """A job that stands: with the rank that it waits for where NCCL tells it, else by its GPUs."""
+    """A job that stands: with the rank that it waits for if NCCL reports it, else by its GPUs."""
     named = hang_advice("{{ with $labels.pid }}pid {{ . }}{{ else }}each rank{{ end }}")
     gpu = ("instance", "job", "gpu", "uuid")
     count = f" ({{{{ . | value | {WHOLE} }}}})"

@@ -38,7 +38,7 @@ def _text(parameters: RuleParameters, what: str) -> str:
 
 def link_saturated(parameters: RuleParameters) -> Fault:
     """A wire is full. NVLink only where communication takes time: an all-reduce behind the kernels
-    costs nothing. Where all NVLinks of a GPU together are full, each of them is not told."""
+    costs nothing. If all NVLinks of a GPU together are full, they are not reported one by one."""
     full = parameters.thresholds.saturated_share
     every = pick(saturation(parameters), path=LINKS)
     nvlink = pick(saturation(parameters), path="nvlink")

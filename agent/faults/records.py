@@ -101,7 +101,7 @@ def slowdown(_: RuleParameters) -> Recording:
 
 OFTEN = "1m"
 """Between two evaluations of what looks at a quarter of an hour: four times as often costs four
-times as much, and nothing is told earlier that matters."""
+times as much, and nothing that matters is reported earlier."""
 
 
 def records(parameters: RuleParameters) -> Group:

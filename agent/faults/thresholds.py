@@ -54,7 +54,7 @@ class AlertThresholds(Section, frozen=True):
     # How long an event (XID, uncorrected ECC) is shown: long enough to be read, and over by itself.
     event_window: Duration = "30m"
     # A failing link was seen to recover 505 times in five days, four times an hour, before it died;
-    # a healthy one does not replay at all. So many within the window are told.
+    # a healthy one does not replay at all. So many within the window alert.
     nvlink_errors: Errors = 5
     nvlink_errors_window: Duration = "1h"
     # Half the time at work: a link at rest may run at a lower generation.
@@ -65,7 +65,7 @@ class AlertThresholds(Section, frozen=True):
     # gpud's flapping: down and up again three times within twelve hours.
     infiniband_downs: Errors = 3
     infiniband_downs_window: Duration = "12h"
-    # How long the agent may be silent, or blind, before somebody is told.
+    # How long the agent may be silent, or blind, before it alerts.
     silent_for: Duration = "2m"
     # Where the sections of RUNBOOK.md are to be read: a URL, or a path. Every agent serves them;
     # the template is Prometheus' own.

@@ -25,7 +25,7 @@ KNOWN = {"state": State.STARVED.value, "cause": f"!={Cause.UNKNOWN.value}"}
 
 
 class Span(NamedTuple):
-    """A window, the record of shares of state and cause over it, and the share that is told."""
+    """A window, the record of shares of state and cause over it, and the share that alerts."""
 
     record: Recording
     window: str
