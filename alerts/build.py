@@ -37,9 +37,9 @@ def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
 
 
 def alerts_of(groups: Iterable[Group]) -> list[Fault]:
-    """The faults that have a rule."""
+    """The faults that alert."""
     rules = (rule for group in groups for rule in group.rules)
-    return [rule for rule in rules if isinstance(rule, Fault) and rule.has_rule]
+    return [rule for rule in rules if isinstance(rule, Fault)]
 
 
 def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:

@@ -46,8 +46,8 @@ def inhibitions(faults: Sequence[Fault]) -> list[Rule]:
 
 
 def _by_alert(faults: Sequence[Fault]) -> Iterator[tuple[str, list[Fault]]]:
-    rules = sorted((fault for fault in faults if fault.has_rule), key=lambda fault: fault.alert)
-    for name, same in groupby(rules, key=lambda fault: fault.alert):
+    by_name = sorted(faults, key=lambda fault: fault.alert)
+    for name, same in groupby(by_name, key=lambda fault: fault.alert):
         yield name, list(same)
 
 

@@ -19,7 +19,6 @@ def rule_file(group: Group, parameters: RuleParameters) -> str:
         if isinstance(rule, Recording)
         else alert_rule(rule, parameters)
         for rule in group.rules
-        if isinstance(rule, Recording) or rule.has_rule
     ]
     content = {"groups": [{"name": group.name, **every, "rules": rules}]}
     return yaml.safe_dump(content, sort_keys=False, width=100, allow_unicode=True)

@@ -17,7 +17,7 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
     }
     lines = [(PAGES / "HEAD.md").read_text(encoding="utf-8").rstrip()]
     for group in groups:
-        faults = [rule for rule in group.rules if isinstance(rule, Fault) and rule.has_rule]
+        faults = [rule for rule in group.rules if isinstance(rule, Fault)]
         if faults:
             lines += ["", f"# {group.title}"]
         for alert in dict.fromkeys(fault.alert for fault in faults):

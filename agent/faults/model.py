@@ -107,11 +107,6 @@ class Fault:
     hidden_by: tuple[HiddenBy, ...] = ()
 
     @property
-    def has_rule(self) -> bool:
-        """`check` alone finds the others."""
-        return bool(self.alert and self.when)
-
-    @property
     def expr(self) -> str:
         """PromQL."""
         return f"count by ({NODE}) ({self.when})" if self.of_node else str(self.when)

@@ -92,7 +92,7 @@ def test_what_is_wrong_is_one_sentence(text: str, tmp_path: Path) -> None:
 def test_build_refuses_an_alert_that_there_is_not(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("[alerts.DgxGpuStarving]\nenabled = false\n")
-    command = [sys.executable, "-m", "agent", "build", tmp_path / "out", "--config", path]
+    command = [sys.executable, "-m", "agent", "build", f"{tmp_path}/out", "--config", f"{path}"]
     end = subprocess.run(
         command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=False
     )
