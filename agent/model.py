@@ -34,6 +34,8 @@ class Reason(StrEnum):
     FAILED = "failed"  # an error that has no better name
     MISSING = "not_present"  # no such hardware here
     NO_DRIVER = "no_driver"  # NVML is not there
+    CRASHED = "crashed"  # NVML ends the process that initialises it
+    RELEASED = "released"  # the driver was given back, for an upgrade
     UNKNOWN = "unknown"  # answered, but with no usable value
     NOT_ENOUGH = "not_enough"  # too few samples so far
     TOO_SHORT = "too_short"  # what is looked for is shorter than the samples are apart

@@ -7,12 +7,14 @@ from agent.faults.model import PAGES, Fault, Group
 from agent.faults.parameters import RuleParameters
 from agent.faults.xids import table
 from agent.model import CAUSES, State
+from agent.sources import nccl
 
 
 def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
     """The whole text."""
     generated = {
         "{XIDs}": "\n".join(table()),
+        "{reports of NCCL}": nccl.REPORTS,
         **{f"{{cures of {state}}}": _cures(state) for state in (State.STARVED, State.THROTTLED)},
     }
     lines = [(PAGES / "HEAD.md").read_text(encoding="utf-8").rstrip()]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.cli.driver_release import DriverConfig, asked_by
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
@@ -14,6 +15,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
+from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent, GpuIdentity
 from agent.polling import intervals
@@ -45,6 +47,7 @@ class Hardware:
     library: Callable[[], Any]
     host: Host
     simulated: bool = False
+    releasable: bool = True  # a tape holds no driver
     ended: Callable[[], bool] = lambda: False
     """Whether nothing new will be answered: of a tape that has run out, the last answers stay."""
 
@@ -67,7 +70,9 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
     from agent.replay.tape import Tape, TapePlayer
 
     player = TapePlayer(Tape.load(path), clock)
-    return Hardware(lambda: player.nvml, player.host, ended=lambda: player.finished)
+    return Hardware(
+        lambda: player.nvml, player.host, releasable=False, ended=lambda: player.finished
+    )
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
@@ -140,12 +145,12 @@ def _observers(
     def inventory() -> GpuInventory:
         return gpus.inventory
 
-    def enabled() -> bool:
-        return configuration.current[JobConfig].nccl
+    def mode() -> NcclMode:
+        return NcclMode(configuration.current[JobConfig].nccl)
 
     paths, pulses = PathMonitor(configuration, inventory), GpuPulses(inventory)
     diagnosis = Diagnosis(inventory, paths.bandwidth, configuration)
-    ranks = nccl.NcclPoller(host.nccl, clock, enabled, inline=inline)
+    ranks = nccl.NcclPoller(host.nccl, clock, mode, inline=inline)
     jobs = JobWatch(
         inventory,
         diagnosis.accounts,
@@ -170,6 +175,8 @@ def build_agent(
     gpu_processes = GpuProcesses()
     build = _gpu_builder(configuration, host, clock, gpu_processes)
     gpus = GpuWatch(hardware.library, build, clock, ReadCosts(), gpu_processes)
+    if hardware.releasable:
+        gpus.asked_back = lambda: asked_by(configuration.current[DriverConfig])
     counts = xid.XidCounts(lambda: iter(gpus.inventory.gpus), gpu_processes)
     seen = _observers(configuration, gpus, host, clock, inline=inline)
     return Agent(

@@ -23,11 +23,13 @@ from agent.errors import printable
 from agent.faults.findings import action, by_kind, findings
 from agent.faults.thresholds import AlertThresholds
 from agent.hardware.kernel_log import RealKernelLog
+from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
 from agent.model import Absence, Absent, Finding, Reason, Severity, Snapshot
 from agent.series import SampleStore
-from agent.sources import chassis, power, system
+from agent.sources import chassis, nccl, power, system
 from agent.sources.agent_health import SOURCE_UP
+from agent.sources.workload import JobConfig
 from agent.specs import SystemSpec
 from exporters.snapshot_json import document
 from exporters.words import finding_text
@@ -111,7 +113,8 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     spec = agent.recognise(agent.gpus.inventory)
     wrong = tuple(findings(last, spec, thresholds=agent.settings[AlertThresholds]))
     last = replace(last, findings=wrong)
-    text = printable("\n".join(page(last, spec, width)))
+    lines = [*page(last, spec, width), *nccl_risk(settings[JobConfig].nccl, width)]
+    text = printable("\n".join(lines))
     worst = max((STATUS[f.severity] for f in wrong), default=0)
     found = {"status": worst, **document(last, last.at)}
     texts = bundled(arguments, hardware, last, text, found) if arguments.bundle else {}
@@ -168,6 +171,16 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield ""
     wrong = findings(snapshot, spec) if snapshot.findings is None else snapshot.findings
     yield from doctor(list(wrong), width)
+
+
+def nccl_risk(mode: str, width: int) -> Iterator[str]:
+    """What asking NCCL may cost, where it is asked."""
+    if mode != NcclMode.OFF:
+        yield from prose(
+            f"NCCL's RAS service is asked (job.nccl = {mode}): asking has ended jobs: "
+            f"{nccl.REPORTS}. The versions of these reports are not asked.",
+            width,
+        )
 
 
 def doctor(wrong: Sequence[Finding], width: int) -> Iterator[str]:

@@ -3,6 +3,7 @@
 A package that is configured declares its section; the section is added here.
 """
 
+from agent.cli.driver_release import DriverConfig
 from agent.config.settings import Section
 from agent.diagnosis.job_watch import CostConfig
 from agent.diagnosis.thresholds import Thresholds
@@ -28,6 +29,7 @@ SECTIONS: tuple[type[Section], ...] = (
     LogConfig,
     ProcessConfig,
     JobConfig,
+    DriverConfig,
     AllocationConfig,
     CostConfig,
     DiskConfig,

@@ -3,6 +3,7 @@
 Packages declare their sections themselves; `deploy/config.toml` is the commented example.
 """
 
+import logging
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,9 @@ import msgspec
 from agent.config.decoding import Mismatch, decode, fields_of, shown, unknown
 from agent.config.regular_file import in_time, read_regular
 from agent.config.settings import Section, Settings
-from agent.errors import BadInput
+from agent.errors import BadInput, LogEvent
+
+log = logging.getLogger(__name__)
 
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
@@ -56,15 +59,26 @@ def load(
     ):
         section, field = keys[key]
         text = where.startswith(ENVIRONMENT_PREFIX)
+        of_now = _of_now(section, field.name, key, value, where)
         try:
             values[section][field.name] = decode(
-                value, field.type, key.removesuffix(f".{NAME}"), strict=not text
+                of_now, field.type, key.removesuffix(f".{NAME}"), strict=not text
             )
         except Mismatch as wrong:
             named = "--" if where == f"--{key}" else f"{where}: "  # a flag has the key's name
             raise ConfigError(f"{named}{wrong.demand}") from wrong
         places[section] = where
     return Settings(*(_made(section, values[section], places) for section in sections))
+
+
+def _of_now(section: type[Section], name: str, key: str, value: Any, where: str) -> Any:
+    """The value, or where it is one of an earlier version what it means, with a warning."""
+    text = str(value).lower() if isinstance(value, bool | str) else ""
+    replacement = section.older.get(name, {}).get(text)
+    if replacement is None:
+        return value
+    log.warning(LogEvent("older_setting", where=where, key=key, value=text, use=replacement))
+    return replacement
 
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:

@@ -2,8 +2,9 @@
 copy, from any thread; a reload replaces them whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
@@ -16,11 +17,13 @@ class Section(msgspec.Struct, frozen=True):
 
     `table` is the TOML table that the keys stand in, empty for the top of the file; sections may
     share one. `at_start` names the keys of which another value needs a restart, `subtables` the
-    field that takes every table of another name below `table`.
+    field that takes every table of another name below `table`, `older` values that a key had in
+    earlier versions (as text, true and false in small letters) with those of now.
     """
 
     table: ClassVar[str]
     at_start: ClassVar[tuple[str, ...]] = ()
+    older: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
     subtables: ClassVar[str] = ""
 
 

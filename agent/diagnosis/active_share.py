@@ -31,10 +31,10 @@ messages of hundreds of MB, 0.32 to 0.50 in tens; gradients of a few MB and a si
 LEAST_RATE = 0.02
 """Payload over the limit, below which NVLink carries nothing that takes time."""
 
-WORKING_SM = 0.96
+WORKING_SM = 0.85
 """SM activity over activity while a GPU computes, where it was never seen with its links at rest:
-that of dense products. Whatever works less fully is taken to communicate for as long as its payload
-takes at most."""
+that of training on H100s (0.85 to 0.89, communication beside work included; dense products 0.96).
+Whatever works less fully is taken to communicate for as long as its payload takes at most."""
 
 TRANSFERRING_SM = 0.12
 """SM activity of a kernel that moves data between GPUs: it takes 16 to 24 of 132 SMs."""

@@ -16,12 +16,11 @@ BY_MISSING = (HiddenBy("DgxGpuMissing", SAME_NODE),)
 """A GPU that is lost hangs its job, and the others wait for it."""
 
 LASTS = "2m"
-"""How long a hang must last: NCCL is asked meanwhile whom it waits for, and a lost GPU is
-reported."""
+"""How long a hang must last: a GPU that was lost is shown by then."""
 
 
 def hung() -> tuple[Fault, Fault]:
-    """A job that stands: with the rank that it waits for if NCCL reports it, else by its GPUs."""
+    """A job that stands: with the process that it waits for where that is known, else by GPUs."""
     named = hang_advice("{{ with $labels.pid }}pid {{ . }}{{ else }}each rank{{ end }}")
     gpu = ("instance", "job", "gpu", "uuid")
     count = f" ({{{{ . | value | {WHOLE} }}}})"
@@ -36,9 +35,11 @@ def hung() -> tuple[Fault, Fault]:
             hold=LASTS,
             summary="job hangs",
             description=(
-                f"{COUNT} rank holds up its job (limit 0): rank {{{{ $labels.rank }}}} (pid "
-                f"{{{{ $labels.pid }}}}, host {{{{ $labels.host }}}}) on {GPU} has launched fewer "
-                f"collectives{launched} than the others, or does not answer."
+                f"{COUNT} process holds up its job (limit 0): pid {{{{ $labels.pid }}}}"
+                "{{ with $labels.rank }} (rank {{ . }}){{ end }}"
+                "{{ with $labels.host }} of host {{ . }}{{ end }}"
+                f" on {GPU} is stopped, sleeps while the others spin, or has launched fewer "
+                f"collectives{launched} than they have."
             ),
             do=named,
             labels={"sign": "named"},
@@ -52,7 +53,7 @@ def hung() -> tuple[Fault, Fault]:
             hold=LASTS,
             summary="job hangs",
             description=f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):"
-            f"{names}. Which rank they wait for is not known: NCCL does not report it.",
+            f"{names}. Which process they wait for is not known.",
             do=hang_advice(),
             labels={"sign": "unnamed"},
             place=places.NODE,

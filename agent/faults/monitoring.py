@@ -56,6 +56,7 @@ WHY_ABSENT = {
     Reason.LOST: "a GPU is lost",
     Reason.DENIED: "needs root",
     Reason.NO_DRIVER: "there is no driver",
+    Reason.CRASHED: "NVML crashes",
 }
 """Reasons of absence that need attention; the others are what this hardware is like."""
 
@@ -213,6 +214,12 @@ def _driver_hangs(machine: Look) -> Iterator[Seen]:
         yield Seen()
 
 
+def _driver_released(look: Look) -> Iterator[Seen]:
+    gpus = look.samples.absence(system.GPUS)
+    if look.samples.value(SOURCE_UP, NVML) and gpus and gpus.reason is Reason.RELEASED:
+        yield Seen(names=(gpus.detail,))
+
+
 def _sources_down(machine: Look) -> Iterator[Seen]:
     gpus = machine.samples.absence(system.GPUS)
     known = gpus is not None and gpus.reason in (Reason.STALLED, Reason.NO_DRIVER)
@@ -283,6 +290,13 @@ def watchdog() -> Fault:
 
 
 OF_CONFIGURATION = (
+    Fault(
+        kind="driver_released",
+        severity=INFO,
+        look=_driver_released,
+        sentence=("no GPU is watched: {0}",),
+        do="Remove that file after the upgrade.",
+    ),
     Fault(
         alert="DgxAgentReloadFailed",
         severity=WARNING,

@@ -34,18 +34,12 @@ class Stat(NamedTuple):
     started: float
 
 
-def stat(files: FileTree, pid: int) -> Stat:
-    """/proc/PID/stat; raises OSError."""
-    return _stat(files, f"/proc/{pid}/stat", pid)
-
-
-def thread(files: FileTree, pid: int, tid: int) -> Stat:
-    """/proc/PID/task/TID/stat: state and CPU seconds of one thread; raises OSError."""
-    return _stat(files, f"/proc/{pid}/task/{tid}/stat", tid)
-
-
-def _stat(files: FileTree, path: str, pid: int) -> Stat:
-    head, _, tail = files.read(path).rpartition(")")  # a name may hold anything
+def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Stat:
+    """/proc/PID/stat, or /proc/PID/task/TID/stat of one thread; raises OSError. One that is read
+    `again` and again may stay open."""
+    path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
+    text = files.reread(path) if again else files.read(path)
+    head, _, tail = text.rpartition(")")  # a name may hold anything
     try:
         state, *numbers = tail.split(maxsplit=20)[:20]
         parent, group, *_ = map(int, numbers[:2])
@@ -54,7 +48,7 @@ def _stat(files: FileTree, path: str, pid: int) -> Stat:
         started = int(numbers[18]) / HERTZ
     except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
         raise ProcessLookupError(ESRCH, "ended", path) from error
-    return Stat(pid, head.partition("(")[2], state, parent, group, seconds, ended, started)
+    return Stat(tid or pid, head.partition("(")[2], state, parent, group, seconds, ended, started)
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:
@@ -91,6 +85,17 @@ def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
     another user's process without CAP_SYS_PTRACE."""
     pairs = (entry.partition("=") for entry in _text(files, f"/proc/{pid}/environ").split("\0"))
     return {name: value for name, _, value in pairs if name in names}
+
+
+def bytes_moved(files: FileTree, pid: int) -> int | None:
+    """Bytes that a process has read and written, wherever they came from and went to, from
+    /proc/PID/io; None where it cannot be read, as that of another user's process."""
+    lines = (line.partition(":") for line in _text(files, f"/proc/{pid}/io").splitlines())
+    found = {name: int(value) for name, _, value in lines if value.strip().isdecimal()}
+    if "rchar" not in found or "wchar" not in found:
+        return None
+    stored = found.get("read_bytes", 0), found.get("write_bytes", 0)
+    return max(found["rchar"], stored[0]) + max(found["wchar"], stored[1])
 
 
 def uptime(files: FileTree) -> float | None:

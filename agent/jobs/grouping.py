@@ -8,13 +8,14 @@ from agent.model import GpuKey
 
 
 class JobMember(NamedTuple):
-    """A process on a GPU: its number, the one that it has in its own pid namespace, and what it
-    shares with the others of its job (agent.jobs.identity.keys)."""
+    """A process on a GPU: its number, the one that it has in its own pid namespace, what it shares
+    with the others of its job (agent.jobs.identity.keys), and its rank, where that is known."""
 
     gpu: GpuKey
     pid: int
     inner_pid: int
     key: str
+    rank: int | None = None
 
 
 class JobGroup(NamedTuple):

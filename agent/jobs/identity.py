@@ -36,6 +36,9 @@ TOLD = frozenset(
     {
         *("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT", "SLURM_JOB_GPUS"),
         *("APPTAINER_NAME", "SINGULARITY_NAME", "POD_NAME", "POD_NAMESPACE", "HOSTNAME"),
+        *("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        *("SLURM_PROCID", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     }
 )
 """The variables of an environment that are looked at; all others may hold secrets."""
@@ -73,6 +76,36 @@ class Ancestor(NamedTuple):
     group: int
     started: float
     uid: int | None
+
+
+SIZES = (
+    ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("SLURM_STEP_NUM_NODES", ""),
+    ("SLURM_NNODES", ""),
+)
+"""Variables that tell how many hosts a job has: a number, divided by another where one is named."""
+
+
+def hosts(environment: Mapping[str, str]) -> int | None:
+    """On how many hosts a process's job runs, as its environment says; None where it does not."""
+    for name, part in SIZES:
+        whole, local = _number(environment, name), _number(environment, part) if part else 1
+        if whole and local:
+            return max(1, -(-whole // local))
+    return None
+
+
+def rank(environment: Mapping[str, str]) -> int | None:
+    """The rank of a process in its job, as its environment says; None where it does not."""
+    names = "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
+    known = (_number(environment, name) for name in names)
+    return next((number for number in known if number is not None), None)
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 class JobOrigin(NamedTuple):

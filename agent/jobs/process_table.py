@@ -23,6 +23,8 @@ class TrackedProcess:
     job: str
     labels: identity.JobLabels  # without its user
     ties: frozenset[str]
+    hosts: int | None  # that its job runs on, as its environment says
+    rank: int | None
     inner_pid: int  # as the process sees itself, and NCCL tells of it
 
 
@@ -116,6 +118,8 @@ class ProcessTable:
             job=title,
             labels=identity.job_labels(origin, title),
             ties=identity.ties(origin),
+            hosts=identity.hosts(environment),
+            rank=identity.rank(environment),
             inner_pid=self._inner_pid(pid),
         )
 

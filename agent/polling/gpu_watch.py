@@ -48,6 +48,7 @@ class GpuWatch:
     clock: Clock
     read_costs: ReadCosts
     gpu_processes: GpuProcesses = field(default_factory=GpuProcesses)
+    asked_back: Callable[[], str] = str  # why the driver is to be released; empty while it is not
     inventory: GpuInventory = field(default_factory=GpuInventory)
     nvml: Nvml | None = None  # while connected
     next: NextQueries = field(default_factory=NextQueries)
@@ -60,12 +61,16 @@ class GpuWatch:
 
     def run(self, emit: Emit) -> None:
         """One turn: see to the connection and to lost GPUs, then every read that is due."""
-        if self.clock.monotonic() >= self.next.rediscovery:
-            self._rediscover(emit)
-        if self.nvml is not None:
-            self._read_all(emit)
+        if why := self.asked_back():
+            self._release(why, emit)
+        else:
+            if self.clock.monotonic() >= self.next.rediscovery:
+                self._rediscover(emit)
+            if self.nvml is not None:
+                self._read_all(emit)
         why_not = self.inventory.why_not
-        failure = Failure(why_not, "", WITHOUT_DRIVER) if why_not else None
+        wrong = why_not and self.inventory.reason is not Reason.RELEASED
+        failure = Failure(why_not, "", WITHOUT_DRIVER) if wrong else None
         emit(Reading(CONNECTION, self.clock.monotonic(), intervals.TICK, failure=failure))
         self._first_turn_over = True
 
@@ -101,7 +106,7 @@ class GpuWatch:
             self.watched.lose(gpu, raised, emit)
             self._publish()
         elif raised.reason is Reason.NO_DRIVER:
-            self._disconnect(str(raised), emit)
+            self._disconnect(raised, emit)
 
     def _rediscover(self, emit: Emit) -> None:
         self.next.rediscovery = self.clock.monotonic() + intervals.REDISCOVERY
@@ -112,9 +117,9 @@ class GpuWatch:
                 self._query(self.nvml, emit)
         except Absent as absent:
             if self.nvml is None:
-                self._set_disconnected(str(absent))
+                self._set_disconnected(absent)
             elif absent.reason is Reason.NO_DRIVER:
-                self._disconnect(str(absent), emit)
+                self._disconnect(absent, emit)
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
         """Each hour of all GPUs what they answer, or where one may answer otherwise; else of the
@@ -150,18 +155,32 @@ class GpuWatch:
         driver, gpus = self.inventory.driver_version, self.inventory.answering
         log.info(LogEvent("nvml_connected", driver=driver, gpus=gpus))
 
-    def _disconnect(self, why: str, emit: Emit) -> None:
+    def _release(self, why: str, emit: Emit) -> None:
+        """Give NVML back: first the thread of the events leaves its wait, and frees its set."""
+        if self._events is not None:
+            self._events = None
+        elif self.nvml is not None and self.nvml.event_set is not None:
+            return
+        elif self.inventory.reason is not Reason.RELEASED:
+            self._disconnect(Absent(Reason.RELEASED, why), emit)
+            log.info(LogEvent("driver_released", why=why))
+        self.next.rediscovery = 0.0
+
+    def _disconnect(self, why: Absent, emit: Emit) -> None:
         self.watched.close()
         if self.nvml is not None:
             self.nvml.disconnect()
-        self.watched.all_absent(Absent(Reason.NO_DRIVER, why), emit)
+        self.watched.all_absent(why, emit)
         self._set_disconnected(why)
         self.next.rediscovery = self.clock.monotonic() + intervals.TICK
 
-    def _set_disconnected(self, why: str) -> None:
+    def _set_disconnected(self, why: Absent) -> None:
         self.nvml = self._events = None
         self.inventory = GpuInventory(
-            self.inventory.generation, most=self.inventory.most, why_not=why
+            self.inventory.generation,
+            most=self.inventory.most,
+            why_not=str(why),
+            reason=why.reason,
         )
         self.gpu_processes.keep(())
 

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.hardware.nvml import Nvml
-from agent.model import GpuIdentity
-
-NO_ANSWER_YET = "the driver has not answered yet"
+from agent.model import GpuIdentity, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +18,8 @@ class GpuInventory:
     gpus: tuple[GpuIdentity, ...] = ()
     lost: Mapping[str, float] = field(default_factory=dict)  # since when (s), by UUID
     most: int = 0  # the most GPUs that answered since the agent started
-    why_not: str = NO_ANSWER_YET  # why there is no driver; empty while connected
+    reason: Reason = Reason.STALLED  # why there is no driver, ...
+    why_not: str = "the driver has not answered yet"  # ... and in words; empty while connected
 
     @property
     def connected(self) -> bool:

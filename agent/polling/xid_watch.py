@@ -48,7 +48,6 @@ class XidWatch:
         self._counts = counts
         self._generation = 0
         self._nvml: Nvml | None = None
-        self._events: Any = None
         self._uuids: dict[Any, str] = {}
 
     def start(self) -> None:
@@ -74,12 +73,15 @@ class XidWatch:
         """Wait once for an event and count it; False where there is nothing to listen to."""
         subscription = self._subscription()
         if subscription is None:
+            if self._nvml is not None:  # before NVML is given back
+                free(self._nvml, self._nvml.event_set)
+                self._nvml.event_set, self._nvml, self._generation = None, None, 0
             return False
         if subscription.generation != self._generation and not self._listen(subscription):
             return False
         assert self._nvml is not None
         try:
-            event = self._nvml.library.nvmlEventSetWait(self._events, milliseconds)
+            event = self._nvml.library.nvmlEventSetWait(self._nvml.event_set, milliseconds)
         except self._nvml.library.NVMLError as error:
             if getattr(error, "value", None) == TIMEOUT:
                 return True
@@ -108,9 +110,10 @@ class XidWatch:
             free(nvml, events)
             return False
         if self._nvml is nvml:
-            free(nvml, self._events)
+            free(nvml, nvml.event_set)
         self._uuids = {handle_address(handle): uuid for uuid, handle in handles.items()}
-        self._nvml, self._events, self._generation = nvml, events, subscription.generation
+        nvml.event_set = events
+        self._nvml, self._generation = nvml, subscription.generation
         return True
 
     def _count(self, event: Any) -> None:
@@ -123,5 +126,6 @@ class XidWatch:
 
 def free(nvml: Nvml, events: Any) -> None:
     """Let go of an event set; one that the driver forgot already is no error."""
-    with suppress(Absent):
-        nvml.call("nvmlEventSetFree", events)
+    if events is not None:
+        with suppress(Absent):
+            nvml.call("nvmlEventSetFree", events)

@@ -30,7 +30,7 @@ def asked(
     return answer
 
 
-class RecordingFiles:
+class RecordingFiles(FileTree):
     """Files whose content is noted, without what would identify the machine."""
 
     def __init__(self, files: FileTree, writer: TapeWriter, masks: Masks) -> None:

@@ -47,8 +47,13 @@ class CallGuard:
         self.need_init()
         self._users -= 1
 
+    @property
+    def users(self) -> int:
+        """How many have initialised NVML, and hold the driver."""
+        return self._users if self._generation == self.machine.driver.generation else 0
+
     def need_init(self) -> None:
-        if not self._users or self._generation != self.machine.driver.generation:
+        if not self.users:
             refuse(refusals.UNINITIALIZED)
 
     def enter(self, function: str, index: int | None = None) -> None:

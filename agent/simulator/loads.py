@@ -72,6 +72,7 @@ class SimulatedJob:
     loaders: int = 0
     loader: ThreadLoad = ThreadLoad()
     allowed: int = 0  # CPUs that they may use together; 0: all
+    waiting: int | None = None  # the rank whose processes sleep: it waits for input
     alone: bool = False  # no rank of a job with the other GPUs: a server of its own
 
 
@@ -268,12 +269,18 @@ DECODING = SimulatedJob(_trainer(0.11, 0.09), loaders=2, loader=ThreadLoad(0.99,
 DECODER = ThreadLoad(0.62, queued=0.35, name="decoder")
 THREADED = SimulatedJob((*_trainer(0.15, 0.12), *(6 * [DECODER])), allowed=4)
 SPINNING = SimulatedJob(_trainer(1.0))
-HANGING = replace(STEADY, threads=_trainer(1.0), loader=ThreadLoad())
-"""The trainers spin in synchronisation, and their loaders have filled their queues."""
+HANGING = replace(STEADY, threads=_trainer(1.0), loader=ThreadLoad(), waiting=1)
+"""The second waits for input; the other trainers spin in synchronisation, and their loaders have
+filled their queues."""
 SAVING = replace(STEADY, threads=_trainer(0.06, blocked=0.90), loader=ThreadLoad())
 SERVING = SimulatedJob(_trainer(1.0), alone=True)
 
 TRAINING = ScenarioLoad((TRAIN,), STEADY, FEEDING)
+
+
+def _still(load: GpuLoad) -> GpuWork:
+    return GpuWork(((1.0, load),), memory=0.75, ripple=0.004)
+
 
 PARTS: dict[str, tuple[ScenarioPart, ...]] = {
     name: (ScenarioPart(load),)
@@ -324,14 +331,14 @@ PARTS: dict[str, tuple[ScenarioPart, ...]] = {
 PARTS["hang"] = (
     ScenarioPart(TRAINING, 10.0),
     ScenarioPart(
-        ScenarioLoad((GpuWork(((1.0, SPIN),), memory=0.75, ripple=0.004),), HANGING, late=1)
+        ScenarioLoad((_still(SPIN), _still(REST), _still(SPIN)), HANGING, late=1),
     ),
 )
 PARTS["checkpoint"] = (
     ScenarioPart(TRAINING, 15.0),
     ScenarioPart(
         ScenarioLoad(
-            (GpuWork(((1.0, REST),), memory=0.75, ripple=0.004),),
+            (_still(REST),),
             SAVING,
             HostLoad(written=0.5, io_pressure=0.9),
         ),

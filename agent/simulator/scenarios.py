@@ -5,7 +5,7 @@
 | training, idle, held, starved-disk, -network, -cpu, -host-thread | all |
 | nvlink-saturated, infiniband-saturated, exposed-communication, throttled | all |
 | checkpoint, threads, no-demand | all |
-| hang | all, after 10 s of training; the second has launched one collective less |
+| hang | all, after 10 s of training; the second waits for input, the others for it |
 | late-rank | the second comes late in each step, the others wait for it |
 | starved-pcie | the first; the others are idle |
 | starved-peer | the first computes double, the others wait for it |

@@ -100,6 +100,9 @@ def test_a_fact_is_said_as_far_as_it_is_known(text: str) -> None:
 WARNING = Severity.WARNING
 FINDING_TEXTS = {
     "source power is down": Finding("source_down", WARNING, device="power"),
+    "no GPU is watched: the driver is released by /run/file": Finding(
+        "driver_released", Severity.INFO, names=("the driver is released by /run/file",)
+    ),
     "7 of 8 GPUs answer": Finding("gpus_missing", WARNING, figures=(count("gpus", 7, 8),)),
     "6 of 8 GPUs answer, GPUs 2, 5 not among them": Finding(
         "gpus_missing", WARNING, figures=(count("gpus", 6, 8),), names=("2", "5")

@@ -223,7 +223,7 @@ class FakePsutil:
         return CpuTimes(self.clock.monotonic(), 7.5)
 
 
-class FakeFiles:
+class FakeFiles(FileTree):
     def __init__(self, clock: Any) -> None:
         self.clock = clock
 

@@ -15,6 +15,7 @@ from agent.config.settings import Settings
 from agent.faults.thresholds import AlertPatch, AlertPatches
 from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig
+from agent.sources.workload import JobConfig
 from agent.specs import load as load_specs
 from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
@@ -54,6 +55,7 @@ def test_every_key_has_a_variable() -> None:
         "log.format": "json",
         "metrics.set": "small",
         "dcgm.names": "4.9",
+        "job.nccl": "hang",
     }
     named |= {"diagnosis.held_after": "30.0", "alerts.silent_for": "5m"}
     spans = ("_window", "starved_hours", "starved_day")
@@ -67,6 +69,26 @@ def test_every_key_has_a_variable() -> None:
     environment = {f"DGX_TELEMETRY_{k.replace('.', '_').upper()}": t for k, t in texts.items()}
     config = load(SECTIONS, None, environment)
     assert {k: _written(value_of(config, k)) for k in KEYS} == texts
+
+
+@pytest.mark.parametrize(("older", "now"), [("true", "always"), ("false", "off")])
+def test_older_values_are_taken_with_a_warning(
+    file: Path, older: str, now: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text(f"[job]\nnccl = {older}\n")
+    variable = {"DGX_TELEMETRY_JOB_NCCL": older}
+    for config in (load(SECTIONS, file, {}), load(SECTIONS, None, variable)):
+        assert config[JobConfig].nccl == now
+    warnings = [str(record.msg) for record in caplog.records]
+    assert len(warnings) == 2
+    assert all(f"job.nccl value={older} use={now}" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("value", ['"on"', '""', "1", "[]", '"Always"', "{}", "0.5"])
+def test_no_other_word_says_when_nccl_is_asked(file: Path, value: str) -> None:
+    file.write_text(f"[job]\nnccl = {value}\n")
+    with pytest.raises(ConfigError, match=r"job\.nccl must be one of off, hang, always, not "):
+        load(SECTIONS, file, {})
 
 
 def _written(value: object) -> str:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.diagnosis.division import HUNG_AFTER, divide_second
+from agent.diagnosis.division import divide_second
 from agent.diagnosis.facts import FactKind
+from agent.diagnosis.hang import HUNG_AFTER
 from agent.diagnosis.power_levels import PowerLevels
 from agent.diagnosis.tick_context import GpuHistory
 from agent.jobs.identity import JobLabels

@@ -79,6 +79,8 @@ def test_shares_are_as_near_to_the_truth_as_they_were(tape: str, signals: str) -
     assert false <= FALSE_STEPS | ({WAITS} if signals == "nvml" else set())
     causes = [told.right_cause for told in found if told.right_cause is not None]
     assert sum(causes) / len(causes) >= reached.right_cause
+    hung = {told.span.load for told in found if told.shares.get("hung", 0.0) > 0.0}
+    assert hung == {told.span.load for told in found if told.span.shares.get("hung", 0.0) > 0.0}
 
 
 class StepsTold(NamedTuple):

@@ -28,6 +28,7 @@ def test_figures_over_a_window(tree: ProcessTree) -> None:
         work.JOB_PROCESS: 1,
         work.LIVES: pytest.approx(1008),
         work.LAUNCHER_CORES: pytest.approx(0.5),
+        work.RECENT_CORES: pytest.approx(0.5 + 0.05 + 0.75),
         work.LAUNCHER_WAITING: 1 / 5,
         work.LOADERS: 2,
         work.LOADERS_WAITING: 1 / 2,
@@ -35,7 +36,6 @@ def test_figures_over_a_window(tree: ProcessTree) -> None:
         work.LOADERS_CORES: pytest.approx(0.8),
         work.ALLOWED_CORES: 4,
         work.CHILDREN_CORES: 0.0,
-        work.STOPPED: 0.0,
     }
 
 

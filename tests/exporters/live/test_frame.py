@@ -170,7 +170,7 @@ def test_a_hang_is_critical_and_marks_whom_the_others_wait_for() -> None:
     pid = job.pids[1]
     assert (frame["level"], frame["jobs"][0]["level"]) == ("wrong", "wrong")
     assert frame["jobs"][0]["title"] == f"job of pid {job.pids[0]}"
-    assert frame["jobs"][0]["sentence"].startswith("hung for 1 min: rank 1 (pid")
+    assert frame["jobs"][0]["sentence"].startswith("hung for 1 min: it waits for rank 1 (pid")
     assert frame["headline"].startswith("4 GPUs hung for 1 min, waiting")
     assert frame["action"].startswith(f"Look at pid {pid} first with py-spy dump")
     assert {gpu["seconds"] for gpu in frame["gpus"]} == {round(job.hang.seconds)}
