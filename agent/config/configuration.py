@@ -6,7 +6,7 @@ Packages declare their sections themselves; `deploy/config.toml` is the commente
 import logging
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any, get_origin
@@ -53,7 +53,7 @@ def load(
     values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
     places: dict[type[Section], str] = {}
     for key, value, where in (
-        *(_in_file(read_toml(path), keys, str(path)) if path else ()),
+        *(_in_file(read_toml(path), keys, _retired(sections), str(path)) if path else ()),
         *_in_environment(environment, keys),
         *((key, value, f"--{key}") for key, value in (flags or {}).items() if value is not None),
     ):
@@ -100,7 +100,13 @@ def _made(section: type[Section], values: dict[str, Any], places: Mapping[Any, s
         raise ConfigError(f"{places[section]}: {wrong.within(section.table).demand}") from wrong
 
 
-def _in_file(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> Iterator[Entry]:
+def _retired(sections: Sections) -> frozenset[str]:
+    return frozenset(f"{one.table}.{name}" for one in sections for name in one.retired)
+
+
+def _in_file(
+    content: Mapping[str, Any], keys: Mapping[str, Any], retired: Set[str], path: str
+) -> Iterator[Entry]:
     tables = dict.fromkeys(key.partition(".")[0] for key in keys if "." in key)
     for name, value in content.items():
         if name in keys:
@@ -115,7 +121,9 @@ def _in_file(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> 
             raise ConfigError(f"{path}: {name} must be {expected}, not {shown(value)}")
         named = {}
         for key in value:
-            if f"{name}.{key}" in inside and key != NAME:
+            if f"{name}.{key}" in retired:
+                log.warning(LogEvent("retired_setting", where=path, key=f"{name}.{key}"))
+            elif f"{name}.{key}" in inside and key != NAME:
                 yield f"{name}.{key}", value[key], path
             elif f"{name}.{NAME}" in inside and isinstance(value[key], dict):
                 named[key] = value[key]
