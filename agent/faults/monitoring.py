@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from agent.faults import places
+from agent.faults.condition import of
 from agent.faults.model import (
     CRITICAL,
     INFO,
@@ -116,7 +117,7 @@ def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
 
 
 NO_DRIVER = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
-DRIVER_HANGS = f"{pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.STALLED)} > 0"
+DRIVER_HANGS = of(SOURCE_UP, source=NVML).equals(0).having(of(ABSENT_VALUES, reason=Reason.STALLED))
 SOURCES_DOWN = (
     f"count by ({NODE}) (({SOURCE_UP} == 0) unless on ({NODE}, source) "
     f'label_replace({NO_DRIVER}, "source", "{NVML}", "", ""))'
@@ -135,8 +136,7 @@ def driver_hangs(parameters: RuleParameters) -> Fault:
         kind="driver_hangs",
         severity=CRITICAL,
         place=places.NODE,
-        when=f"count by ({NODE}) ({DRIVER_HANGS})",
-        look=_driver_hangs,
+        when=DRIVER_HANGS,
         hold=hold,
         labels={"sign": "driver"},
         sentence=("the NVIDIA driver does not answer",),
@@ -204,27 +204,19 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
     )
 
 
-def _hangs(machine: Look) -> bool:
-    gpus = machine.samples.absence(system.GPUS)
-    return gpus is not None and gpus.reason is Reason.STALLED
-
-
-def _driver_hangs(machine: Look) -> Iterator[Seen]:
-    if machine.samples.value(SOURCE_UP, NVML) == 0 and _hangs(machine):
-        yield Seen()
-
-
 def _driver_released(look: Look) -> Iterator[Seen]:
     gpus = look.samples.absence(system.GPUS)
     if look.samples.value(SOURCE_UP, NVML) and gpus and gpus.reason is Reason.RELEASED:
         yield Seen(names=(gpus.detail,))
 
 
-def _sources_down(machine: Look) -> Iterator[Seen]:
-    gpus = machine.samples.absence(system.GPUS)
-    known = gpus is not None and gpus.reason in (Reason.STALLED, Reason.NO_DRIVER)
-    for (source,), up in sorted(machine.samples.all(SOURCE_UP).items()):
-        if not up and not (source == NVML and known):
+def _sources_down(look: Look) -> Iterator[Seen]:
+    if DRIVER_HANGS.rows(look.samples):
+        return
+    gpus = look.samples.absence(system.GPUS)
+    no_driver = gpus is not None and gpus.reason is Reason.NO_DRIVER
+    for (source,), up in sorted(look.samples.all(SOURCE_UP).items()):
+        if not up and not (source == NVML and no_driver):
             yield Seen(device=source)
 
 

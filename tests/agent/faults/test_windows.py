@@ -9,7 +9,7 @@ from agent.faults.thresholds import AlertThresholds
 from agent.limits import paths
 from agent.model import Absence, Metric, Reading, ReadKey, Reason, Sample, Severity, Snapshot
 from agent.sources import ecc, kernel_log, nvlink, pcie, system, temperature, xid
-from agent.sources.agent_health import CLOCK_STEPPED_AT, CLOCK_STEPS, SOURCE_UP
+from agent.sources.agent_health import ABSENT_VALUES, CLOCK_STEPPED_AT, CLOCK_STEPS, SOURCE_UP
 
 NOW = 10_000.0
 GPU = ("0", "GPU-0")
@@ -116,7 +116,8 @@ def test_a_slow_link_is_judged_when_its_data_fill_it(carried: float, slow: bool)
 
 def test_a_driver_that_hangs_is_reported_once() -> None:
     down = [(SOURCE_UP, (source,), 0.0) for source in ("nvml", "disk")]
-    hangs = Absence(system.GPUS, (), Reason.STALLED, "")
-    assert ("driver_hangs", CRITICAL) in found(*down, absences=[hangs])
+    stalled = ABSENT_VALUES, ("dgx_gpu_power_watts", "stalled"), 4.0
+    assert found(*down, stalled) == [("driver_hangs", CRITICAL)]
+    assert found(down[1], stalled) == [("source_down", WARNING)]
     no_driver = Absence(system.GPUS, (), Reason.NO_DRIVER, "")
     assert found(*down, absences=[no_driver]) == [("source_down", WARNING)]
