@@ -26,8 +26,8 @@ def blind(_: System) -> Iterator[Case]:
     def source(up: float, minutes: float, which: str = "clocks") -> Series:
         return {named(SOURCE_UP, source=which): [*steady(1.0, 5), *steady(up, minutes)]}
 
-    def sign(text: str, severity: str = "warning") -> tuple[dict[str, str]]:
-        return ({"severity": severity, "sign": text},)
+    def sign(text: str) -> tuple[dict[str, str]]:
+        return ({"severity": "warning", "sign": text},)
 
     def absent(reason: str, minutes: float, metric: object = "dgx_gpu_power_watts") -> Series:
         labels = {"metric": str(metric), "reason": reason}
@@ -51,7 +51,8 @@ def blind(_: System) -> Iterator[Case]:
     slow = {**absent("stalled", 10), **source(0.0, 5)}
     yield Case(name, "a source and its values are reported once", slow, sign("sources"))
     hung = {**absent("stalled", 10.25, system.GPUS), **source(0.0, 5, "nvml")}
-    yield Case(name, "a driver that hangs", hung, sign("driver", "critical"))
+    fires = ({"severity": "critical", "sign": "driver", "source": "nvml"},)
+    yield Case(name, "a driver that hangs", hung, fires)
     ticks = {named(LAST_TICK): growing((10, 1.0), (4.5, 0.0), start=1.7e9)}
     yield Case(name, "it ticks no more", ticks, sign("ticks"))
     brief = {named(LAST_TICK): growing((10, 1.0), (3, 0.0), start=1.7e9)}
