@@ -31,6 +31,7 @@ class Reason(StrEnum):
     MIG = "mig"  # refused for the whole GPU while MIG is on
     LOST = "lost"  # the GPU fell off the bus
     STALLED = "stalled"  # the read hangs, or its data expired
+    NOT_ANSWERING = "not_answering"  # calls of this GPU do not return in time
     FAILED = "failed"  # an error that has no better name
     MISSING = "not_present"  # no such hardware here
     NO_DRIVER = "no_driver"  # NVML is not there

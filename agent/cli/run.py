@@ -24,6 +24,7 @@ from agent.clock import SystemClock
 from agent.config.configuration import DEFAULT_PATH, ConfigError
 from agent.config.reload import Reload
 from agent.config.settings import Settings
+from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import HourlySums, state_folder
 from agent.errors import LogEvent
 from agent.model import Snapshot
@@ -120,7 +121,7 @@ def _run(arguments: argparse.Namespace) -> bool:
     feed = Feed(view_of(agent, hardware))
     agent.poller.listeners.append(TapeEnd(hardware.ended))
     kept = None if arguments.simulate or arguments.replay else state_folder()
-    hours = HourlySums(agent.diagnosis.accounts, kept)
+    hours = HourlySums(agent.diagnosis.accounts, kept, Disclosure(agent.configuration).owner)
     try:
         return asyncio.run(_serve(RunningServices(agent, web, reload, notify_socket, feed, hours)))
     finally:

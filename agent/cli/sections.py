@@ -15,6 +15,7 @@ from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig
 from agent.sources.options import NvlinkConfig
 from agent.sources.process import ProcessConfig
+from agent.sources.table import SourcesConfig
 from agent.sources.workload import JobConfig
 from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
@@ -31,6 +32,7 @@ SECTIONS: tuple[type[Section], ...] = (
     JobConfig,
     DriverConfig,
     AllocationConfig,
+    SourcesConfig,
     CostConfig,
     DiskConfig,
     NetworkConfig,

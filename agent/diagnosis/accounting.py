@@ -162,7 +162,7 @@ class Diagnosis:
             if account.verdict is not None:
                 verdicts[gpu] = account.verdict
             else:
-                unjudged[gpu] = _why_not(gpu, account, lost=gpu.uuid in inventory.lost)
+                unjudged[gpu] = _why_not(gpu, account, inventory)
         return replace(snapshot, verdicts=verdicts, unjudged=unjudged)
 
     def _look(
@@ -215,10 +215,13 @@ class Diagnosis:
 NAMES = {pair: (pair[0].value, pair[1].value) for pair in PAIRS}
 
 
-def _why_not(gpu: GpuKey, account: Account, *, lost: bool) -> Absence:
+def _why_not(gpu: GpuKey, account: Account, inventory: GpuInventory) -> Absence:
     """Why a GPU has no verdict."""
-    if lost:
+    if gpu.uuid in inventory.lost:
         return Absence(STATE, gpu.labels, Reason.LOST, "")
+    if gpu.uuid in inventory.not_answering:
+        why = inventory.not_answering[gpu.uuid]
+        return Absence(STATE, gpu.labels, Reason.NOT_ANSWERING, why)
     if account.failure:
         return Absence(STATE, gpu.labels, Reason.FAILED, str(account.failure))
     return Absence(STATE, gpu.labels, Reason.UNKNOWN, NOT_KNOWN)

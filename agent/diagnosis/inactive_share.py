@@ -58,16 +58,18 @@ def divide_inactive(e: Evidence) -> Shares:
         return {Cause.UNKNOWN: Share(inactive, unexplained(e))}
     copying = _copying(e, inactive)
     thread = min(inactive - copying, max(0.0, ran - activity - copying))
-    if _polls(e):
-        return {Cause.UNKNOWN: Share(inactive, unexplained(e))}
     waiting = inactive - copying - thread
     queued = min(waiting, e.host.share("launching", "queued"))
     blocked = min(waiting - queued, _blocked(e))
-    found = _others(e, waiting - queued - blocked)
+    waiting -= queued + blocked
+    if _polls(e):
+        found = {Cause.UNKNOWN: waiting + thread}
+    else:
+        found = {**_others(e, waiting), Cause.HOST_THREAD: thread}
     disk = _disk(e)
     found[disk] = found.get(disk, 0.0) + blocked
     found[Cause.CPU] = found.get(Cause.CPU, 0.0) + queued
-    found |= {Cause.PCIE: copying, Cause.HOST_THREAD: thread}
+    found[Cause.PCIE] = copying
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
     }

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from agent.config.settings import Configuration, Section
 from agent.diagnosis.accounting import Account
+from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hang import STILL_AFTER, late_gpus
 from agent.diagnosis.job_record import GpuUse, JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
@@ -84,10 +85,7 @@ SUSPECT = 2.0
 
 @dataclass(slots=True)
 class JobWatch:
-    """Follows the jobs tick by tick; an observer of the poller, after the diagnosis.
-
-    `current` is replaced at each tick.
-    """
+    """Follows the jobs tick by tick; an observer of the poller, after the diagnosis."""
 
     inventory: Callable[[], GpuInventory]
     accounts: Mapping[str, Account]
@@ -95,11 +93,11 @@ class JobWatch:
     exchange: NcclExchange
     job_status: JobStatus
     configuration: Configuration
-    current: WatchedJobs = field(default_factory=WatchedJobs)
+    _current: WatchedJobs = field(default_factory=WatchedJobs)
     _records: list[JobRecord] = field(default_factory=list)
     _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=KEPT))
-    _seen: dict[int, tuple[int, str, int | None]] = field(default_factory=dict)
-    """By pid: the number in its own namespace, the key of its job, its rank."""
+    _seen: dict[int, tuple[int, str, str, int | None]] = field(default_factory=dict)
+    """By pid: the number in its own namespace, the key of its job, its owner, its rank."""
     _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
     _lock_steps: LockSteps = field(default_factory=LockSteps)
 
@@ -116,16 +114,21 @@ class JobWatch:
         self.pulses.apart = frozenset(uuid for record in self._records for uuid in record.apart)
         self._judge(snapshot, workload.stopped(samples))
         price = self.configuration.current[CostConfig].gpu_hour
-        self.current = WatchedJobs(
+        self._current = WatchedJobs(
             tuple(self._job(record, snapshot, price) for record in self._records),
             tuple(self._ended),
         )
         return snapshot
 
+    @property
+    def current(self) -> WatchedJobs:
+        """The jobs of the last tick, without names unless these may leave."""
+        return Disclosure(self.configuration).jobs(self._current)
+
     def report(self, snapshot: Snapshot) -> Reading:
         """The reference of each GPU's steps, and whom hung jobs wait for."""
         out = ReadOutput(snapshot.at)
-        for job in self.current.running:
+        for job in self._current.running:
             for gpu in job.receipt.gpus if job.reference else ():
                 out.add(REFERENCE, job.reference or 0.0, *gpu.labels)
             for culprit in job.hang.culprits if job.hang else ():
@@ -143,8 +146,8 @@ class JobWatch:
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
         """Every process on a GPU; what /proc does not show at the moment, it did before."""
-        for _, _, pid, inner, key, _, rank in samples.all(workload.JOB_PROCESS):
-            self._seen[int(pid)] = int(inner), key, int(rank) if rank else None
+        for _, _, pid, inner, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
+            self._seen[int(pid)] = int(inner), key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]
         alive = {pid for _, _, pid in there}
         self._seen = {pid: known for pid, known in self._seen.items() if pid in alive}
@@ -236,7 +239,8 @@ class JobWatch:
         price = self.configuration.current[CostConfig].gpu_hour
         receipt = record.receipt(snapshot.at, price, ended=snapshot.wall)
         self._ended.appendleft(replace(receipt, ended_at=snapshot.at))
-        log.info(LogEvent("job_ended", **summary(receipt)))
+        shown = Disclosure(self.configuration).receipt(receipt)
+        log.info(LogEvent("job_ended", **summary(shown)))
 
     # How they get on
 

@@ -252,9 +252,10 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
     """UUIDs of GPUs on which several processes compute: those that take turns, by the driver's
     word, and clients of MPS, of which it tells no share."""
     turns = [uuid for (_, uuid, _), part in samples.all(process.SHARE).items() if part >= COMPUTES]
-    programs = samples.all(process.PROGRAM)
-    clients = [uuid for _, uuid, _, name in programs if name != process.MPS_SERVER]
-    served = {uuid for _, uuid, _, name in programs if name == process.MPS_SERVER}
+    working = samples.all(process.PROCESS)
+    clients = [uuid for _, uuid, _ in working]
+    listed = samples.all(process.PROGRAM)
+    served = {uuid for gpu, uuid, pid, _ in listed if (gpu, uuid, pid) not in working}
     of_mps = {uuid for uuid in served if clients.count(uuid) > 1}
     return frozenset(of_mps | {uuid for uuid in turns if turns.count(uuid) > 1})
 

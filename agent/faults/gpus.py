@@ -2,18 +2,19 @@
 
 from collections.abc import Iterator
 
+from agent.diagnosis.accounting import STATE
 from agent.faults import places
 from agent.faults.condition import Condition, Difference, of
 from agent.faults.model import CRITICAL, WARNING, Fault, Look, Seen, Term
 from agent.faults.parameters import RuleParameters
-from agent.faults.promql import LOST, NODE, REMEMBERED, pick
+from agent.faults.promql import LOST, NODE, REMEMBERED, increase, pick
 from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
 from agent.faults.templates import NODE as MACHINE
-from agent.model import Figure, Finding, GpuKey, Metric, Reason
-from agent.sources import clocks, gpu, system, temperature
+from agent.model import GPU_LABELS, Absence, Figure, Finding, GpuKey, Metric, Reason
+from agent.sources import answers, clocks, gpu, system, temperature
 from agent.sources.agent_health import ABSENT_VALUES
 
-MISSING, HOT = "DgxGpuMissing", "DgxGpuHot"
+MISSING, HOT, NOT_ANSWERING = "DgxGpuMissing", "DgxGpuHot", "DgxGpuNotAnswering"
 
 SLOWDOWN = "hardware slowdown"
 HARMFUL = {
@@ -31,10 +32,23 @@ REPLACE = (
     "a support case."
 )
 
+CALLS_HANG = ("driver calls hang or fail: {metrics:metric is|metrics are} absent", " ({names})")
+RESET_SILENT = (
+    "Look at dmesg for XID 119 or 120 and at nvidia-smi -q -i GPU; if it goes on, let its job end, "
+    "drain the node and reset the GPU or reboot."
+)
+
 
 def gpu_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     """In the order of their weight."""
-    return (*missing(), no_driver(parameters), UNEXPECTED, *hot(parameters), held_down())
+    return (
+        *missing(),
+        no_driver(parameters),
+        UNEXPECTED,
+        *not_answering(parameters),
+        *hot(parameters),
+        held_down(),
+    )
 
 
 def missing() -> tuple[Fault, Fault]:
@@ -114,6 +128,80 @@ def _counted(machine: Look) -> Iterator[Seen]:
         gap = sorted(set(range(max(known, default=0))) - known)
         figures = (Figure("gpus", found, expected, "count"),)
         yield Seen(figures=figures, names=tuple(map(str, gap)))
+
+
+SLOWEST = 1
+"""Seconds of a read from which the GPU does not answer in time (`agent/polling/gpu_threads.py`)."""
+
+FEWEST = 2
+"""Reads that fail in a minute: one may fail by chance, and is tried again after 10 s."""
+
+SILENT = (Reason.NOT_ANSWERING, Reason.FAILED)
+"""Reasons of absence that are a fault of the GPU whose value it is; the weightier first."""
+
+
+def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
+    """One GPU whose driver calls hang or fail while those of others are answered.
+
+    The alerts look at the reads of a minute. One look finds it by what is absent: its own reads are
+    the first, for which the driver may have to start the GPU.
+    """
+
+    def rule(sign: str, how: str, when: str, description: str) -> Fault:
+        return Fault(
+            alert=NOT_ANSWERING,
+            severity=WARNING,
+            place=places.GPU,
+            when=when,
+            hold="1m",
+            labels={"sign": sign},
+            summary=f"driver calls {how}",
+            description=description,
+            do=RESET_SILENT,
+        )
+
+    return (
+        rule(
+            "slow",
+            "hang",
+            f"{answers.READ_SECONDS} > {SLOWEST}",
+            f"Calls to {GPU} took up to {{{{ $value | humanizeDuration }}}} (limit {SLOWEST} s): "
+            "its values are missing or late, those of other GPUs are not.",
+        ),
+        rule(
+            "failing",
+            "fail",
+            f"{increase(answers.READ_FAILURES, parameters.over('1m'))} >= {FEWEST}",
+            f"{COUNT} reads of {GPU} failed in the last minute (limit {FEWEST}): some of its "
+            "values are missing (dgx-telemetry check names them).",
+        ),
+        Fault(
+            alert=NOT_ANSWERING,
+            kind="gpu_not_answering",
+            severity=WARNING,
+            look=_silent,
+            sentence=CALLS_HANG,
+            do=RESET_SILENT,
+        ),
+    )
+
+
+def of_silent(absence: Absence) -> bool:
+    """A value that is absent because driver calls of one GPU fail or hang."""
+    of_gpu = absence.metric.labels[:2] == GPU_LABELS and absence.metric is not STATE
+    return of_gpu and absence.reason in SILENT
+
+
+def _silent(machine: Look) -> Iterator[Seen]:
+    found: dict[GpuKey, list[Absence]] = {}
+    for absence in machine.snapshot.absences(machine.snapshot.at):
+        if of_silent(absence) and len(absence.labels) > 1:
+            key = GpuKey(int(absence.labels[0]), absence.labels[1])
+            found.setdefault(key, []).append(absence)
+    for key, absences in sorted(found.items()):
+        count = len({absence.metric.name for absence in absences})
+        first = min(absences, key=lambda absence: SILENT.index(absence.reason))
+        yield Seen(key, figures=(Figure("metrics", count, None, "count"),), names=(first.detail,))
 
 
 def hot(parameters: RuleParameters) -> tuple[Fault, Fault]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from agent.faults import places
 from agent.faults.condition import of
+from agent.faults.gpus import of_silent
 from agent.faults.model import (
     CRITICAL,
     INFO,
@@ -222,7 +223,11 @@ def _sources_down(look: Look) -> Iterator[Seen]:
 
 def _values_absent(machine: Look) -> Iterator[Seen]:
     snapshot = machine.snapshot
-    absent = {(a.reason, a.metric.name) for a in snapshot.absences(snapshot.at)}
+    absent = {
+        (absence.reason, absence.metric.name)
+        for absence in snapshot.absences(snapshot.at)
+        if not of_silent(absence)
+    }
     counts = Counter(reason for reason, metric in absent if metric not in OPTIONAL)
     for reason in WHY_ABSENT:
         if counts[reason]:

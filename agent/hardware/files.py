@@ -19,6 +19,10 @@ LONGEST_LINE = 4096
 """Bytes of a file of /proc/PID that is read again and again."""
 
 
+AT_ONCE = 65_536
+"""Bytes that one call reads, where a file is longer than that."""
+
+
 class FileTree(Protocol):
     """What sources may ask of a file system. Paths are absolute, as on the real machine."""
 
@@ -47,8 +51,15 @@ class RealFiles:
         self._most_open = min(MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def read(self, path: str) -> str:
-        with open(self._above + path, "rb") as file:
-            return file.read().decode(errors="replace")
+        descriptor = os.open(self._above + path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            parts, most = [], LONGEST_LINE
+            while part := os.read(descriptor, most):
+                parts.append(part)
+                most = AT_ONCE
+        finally:
+            os.close(descriptor)
+        return b"".join(parts).decode(errors="replace")
 
     def reread(self, path: str) -> str:
         descriptor = self._open.get(path)
@@ -66,7 +77,8 @@ class RealFiles:
             raise
 
     def names(self, path: str) -> list[str]:
-        return sorted(entry.name for entry in (self.root / path.lstrip("/")).iterdir())
+        with os.scandir(self._above + path) as entries:
+            return sorted([entry.name for entry in entries])
 
     def link(self, path: str) -> str:
         return str((self.root / path.lstrip("/")).readlink())

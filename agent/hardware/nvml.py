@@ -26,6 +26,9 @@ REASONS = {
     13: Reason.DRIVER,  # FUNCTION_NOT_FOUND: the driver's library is older than the question
     15: Reason.LOST,  # GPU_IS_LOST
     16: Reason.LOST,  # RESET_REQUIRED
+    21: Reason.UNKNOWN,  # NO_DATA
+    22: Reason.UNSUPPORTED,  # VGPU_ECC_NOT_SUPPORTED
+    27: Reason.UNKNOWN,  # NOT_READY
     18: Reason.NO_DRIVER,  # LIB_RM_VERSION_MISMATCH: the driver was replaced under us
     25: Reason.DRIVER,  # ARGUMENT_VERSION_MISMATCH
     26: Reason.DRIVER,  # DEPRECATED

@@ -158,7 +158,9 @@ def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
     alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
     if labels.runtime == "kubernetes":
         alike = [one for one in alike if len(alike) == 1 or one.pod == labels.pod]
-        return labels._replace(**_names(alike[0])) if alike else labels
+        if not alike:  # only its own environment names it, where anything may stand
+            return labels._replace(namespace="", pod=labels.job_id)
+        return labels._replace(**_names(alike[0]))
     same = next((one for one in alike if one.job_id == labels.job_id), None)
     if same is None:
         return labels

@@ -19,6 +19,13 @@ from agent.model import Labels
 SEARCH_EVERY = 10.0
 """Seconds between two looks for new threads of a process; listing 150 of them takes 1 ms."""
 
+SURVEY_EVERY = 30.0
+"""Seconds between two lists of all threads; others leave out those that slept and did nothing
+before, unless workers ran whose time no thread that is read explains."""
+
+YOUNG, SEARCH_FIRST = 60.0, 2.0
+"""Seconds after a process was met for which its threads are listed more often, and how often."""
+
 DESCENT_EVERY = 2.0
 """Seconds between two searches for the descendants of a GPU's processes."""
 
@@ -32,6 +39,10 @@ ACTIVE = 0.02
 LAUNCHING = "pt_autograd_"
 """How PyTorch names the threads of its backward pass."""
 
+ENGINE = 8.0
+"""Times as long as the main thread and as any other, for which a single thread runs that launches
+in its place: the engine of a server, while the main thread answers clients."""
+
 NANOSECONDS = 1e-9
 
 
@@ -44,7 +55,9 @@ class Times(NamedTuple):
 
     def plus(self, other: "Times") -> "Times":
         """Both together."""
-        return Times(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return Times(
+            self.running + other.running, self.queued + other.queued, self.blocked + other.blocked
+        )
 
 
 NONE = Times()
@@ -91,13 +104,18 @@ class _Process:
     launching: dict[int, _Thread] = field(default_factory=dict)
     followed: dict[int, _Thread] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)  # CPU time of each thread when listed
+    asleep: set[int] = field(default_factory=set)  # threads that slept and did nothing then
+    unexplained: float = 0.0  # s that workers ran since then, beside those that are read
     listed: float | None = None
+    surveyed: float = 0.0
+    met: float | None = None  # when it was first read
     launched: Times = NONE  # what the last reading added, of the threads that launch
     worked: Times = NONE  # and of all others, its ended children among them
     workers: int = 0  # how many of these did something
     busiest: float = 0.0  # share of the time for which the busiest did
     _surplus: float = 0.0  # CPU time of workers that steps of 10 ms did not show yet
-    _ended: float | None = None  # s of all ended children, as the kernel counts them
+    ended: float | None = None  # s of all ended children and of theirs, as the kernel counts them
+    _grown: float = 0.0  # what the last reading added to that
     _due: float = 0.0  # s of children that were read, have ended, and are or soon will be in there
 
     def end_child(self, seconds: float) -> None:
@@ -105,12 +123,14 @@ class _Process:
         self._due += seconds
 
     def children(self, ended: float) -> float:
-        """CPU time (s) of children that ended since the last reading and were never read."""
-        grown = 0.0 if self._ended is None else max(0.0, ended - self._ended)
-        self._ended = ended
-        known = min(grown, self._due)
+        """CPU time (s) of children that ended and were never read, a reading later: until then it
+        is known which of those that were read have ended."""
+        known = min(self._grown, self._due)
         self._due -= known
-        return grown - known
+        found = self._grown - known
+        self._grown = 0.0 if self.ended is None else max(0.0, ended - self.ended)
+        self.ended = ended
+        return found
 
     def others(self, launched: float) -> float:
         """CPU time (s) of the threads that do not launch."""
@@ -189,7 +209,9 @@ class ProcessTimes:
             known = self._known[pid] = _Process(stat.started, stat.parent)
         known.state = stat.state
         before = known.whole.at
-        queued = 0.0 if launches else self._queued(pid)
+        queued = known.whole.queued
+        if not launches and (stat.state == "R" or stat.seconds != known.whole.ran):
+            queued = self._queued(pid)  # who neither ran nor is ready did not wait for a core
         known.whole.take(at, stat.state, stat.seconds, queued)
         known.worked = Times(running=known.children(stat.ended))
         if launches:
@@ -204,16 +226,21 @@ class ProcessTimes:
         return known
 
     def _read_threads(self, pid: int, process: _Process, at: float) -> None:
-        if process.listed is None or at - process.listed >= SEARCH_EVERY:
+        process.met = at if process.met is None else process.met
+        every = SEARCH_EVERY if at - process.met > YOUNG else SEARCH_FIRST
+        if process.listed is None or at - process.listed >= every:
             self._list_threads(pid, process, at)
         process.launched = NONE
         for tid, thread in process.launching.items():
             state = process.state if tid == pid else ""
             process.launched = process.launched.plus(self._take(pid, tid, thread, state, at))
-        process.worked = process.worked.plus(Times(process.others(process.launched.running)))
+        others = process.others(process.launched.running)
+        process.worked = process.worked.plus(Times(others))
+        process.unexplained += others
         for tid, thread in process.followed.items():
             grown = self._take(pid, tid, thread, None, at)
             process.worked = process.worked.plus(grown._replace(running=0.0))
+            process.unexplained -= grown.running
 
     def _take(self, pid: int, tid: int, thread: _Thread, state: str | None, at: float) -> Times:
         """One reading of a thread; nothing where it has ended. Without a `state` that is read."""
@@ -229,11 +256,17 @@ class ProcessTimes:
         """Find the threads that launch, and those that did most since the last list."""
         elapsed = 0.0 if process.listed is None else at - process.listed
         process.listed = at
-        seconds: dict[int, float] = {}
+        if process.unexplained > ACTIVE * elapsed or at - process.surveyed >= SURVEY_EVERY:
+            process.surveyed, process.asleep = at, set()
+        process.unexplained = 0.0
+        seconds = {tid: process.seconds[tid] for tid in process.asleep}
         active: list[tuple[float, int]] = []
+        launched = 0.0
         process.launching.setdefault(pid, _Thread())
         for name in self._names(pid):
             try:
+                if int(name) in process.asleep:
+                    continue
                 found = processes.stat(self._files, pid, int(name))
             except (OSError, ValueError):
                 continue
@@ -241,9 +274,18 @@ class ProcessTimes:
             used = found.seconds - process.seconds.get(found.pid, found.seconds)
             if found.name.startswith(LAUNCHING):
                 process.launching.setdefault(found.pid, _Thread())
-            elif found.pid != pid and (found.state in "RD" or used > ACTIVE * elapsed):
+                launched += used
+            elif found.pid == pid:
+                launched += used
+            elif found.state in "RD" or used > ACTIVE * elapsed:
                 active.append((used, found.pid))
-        chosen = [tid for _, tid in sorted(active, reverse=True)[:MOST_FOLLOWED]]
+            elif not used and found.pid in process.seconds:
+                process.asleep.add(found.pid)
+        active.sort(reverse=True)
+        next_most = max(launched, active[1][0] if len(active) > 1 else 0.0)
+        if active and active[0][0] > ENGINE * max(next_most, ACTIVE * elapsed):
+            process.launching.setdefault(active.pop(0)[1], _Thread())
+        chosen = [tid for _, tid in active[:MOST_FOLLOWED] if tid not in process.launching]
         process.followed = {tid: process.followed.get(tid, _Thread()) for tid in chosen}
         process.seconds = seconds
 
@@ -272,4 +314,4 @@ class ProcessTimes:
         """A process has ended: the kernel adds its time to that of its parent's children."""
         gone = self._known.pop(pid, None)
         if gone is not None and gone.parent in self._known:
-            self._known[gone.parent].end_child(gone.whole.ran)
+            self._known[gone.parent].end_child(gone.whole.ran + (gone.ended or 0.0))

@@ -17,6 +17,7 @@ class GpuInventory:
     nvml_version: str = ""
     gpus: tuple[GpuIdentity, ...] = ()
     lost: Mapping[str, float] = field(default_factory=dict)  # since when (s), by UUID
+    not_answering: Mapping[str, str] = field(default_factory=dict)  # in what words, by UUID
     most: int = 0  # the most GPUs that answered since the agent started
     reason: Reason = Reason.STALLED  # why there is no driver, ...
     why_not: str = "the driver has not answered yet"  # ... and in words; empty while connected

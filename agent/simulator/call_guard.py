@@ -73,6 +73,8 @@ class CallGuard:
             raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
         if gpu.lost:
             refuse(refusals.GPU_IS_LOST)
+        if gpu.slow:
+            self._wait(gpu)
         refuse(refusals.device_code(function, self.asked(gpu)))
         return gpu
 
@@ -96,6 +98,14 @@ class CallGuard:
         """Block as the driver does; a clock that stands still waits for nobody."""
         if self.real_time:
             time.sleep(seconds / getattr(self.machine.clock, "speed", 1.0))
+
+    def _wait(self, gpu: SimulatedGpu) -> None:
+        """A call of a slow GPU takes its time; on a clock that stands still it fails instead."""
+        over = self.machine.clock.monotonic() + gpu.slow
+        while gpu.slow and self.machine.clock.monotonic() < over:
+            if not self.real_time:
+                refuse(refusals.UNKNOWN)
+            time.sleep(NAP)
 
     def _hang(self) -> None:
         while self.machine.driver.hung:

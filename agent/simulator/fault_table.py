@@ -125,6 +125,7 @@ TABLE: dict[str, tuple[Need, tuple[TimedFault, ...]]] = {
     "double-bit": (ECC, (TimedFault(SOON, 20.0, _double_bit),)),
     "pcie-replays": (ANY, _once(_set("replays", 10.0))),
     "system-processor": (PROCESSOR, _once(_system_processor, SOON)),
+    "calls-failing": (ANY, _once(SimulatedFaults.fail_calls, SOON)),
     "fabric-service": (SWITCHED, _once(_no_service)),
     "fabric-state": (FABRIC, _once(_set("fabric_state", 2))),
     "fabric-health": (FABRIC, _once(_set("fabric_mask", 0xA9 | 1 << 8))),

@@ -53,6 +53,7 @@ class SimulatedProcess:
     rank: int | None = None  # in its job, as its environment says
     stopped: bool = False  # by a signal
     allowed: str = ""  # CPUs, as the kernel lists them; empty: all
+    uid: int = USER
 
     def state(self, now: float) -> str:
         """The state of its first thread, as /proc shows it."""

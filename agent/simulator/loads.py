@@ -244,8 +244,9 @@ def _server(number: int) -> GpuWork:
     """A server that answers a request of 0.12 s each 10 s or so, and never twice in a rhythm."""
     pauses = [4.0 + 12.0 * ((7 * number + 5 * n * n + 3 * n) % 11) / 10.0 for n in range(11)]
     length = sum(pauses) + 0.12 * len(pauses)
+    answer = replace(BURST, receive=0.0001)  # a request is some tokens
     phases = tuple(
-        part for pause in pauses for part in ((pause / length, REST), (0.12 / length, BURST))
+        part for pause in pauses for part in ((pause / length, REST), (0.12 / length, answer))
     )
     return GpuWork(phases, step=length, paced=False, memory=0.5, ripple=0.004)
 

@@ -11,6 +11,7 @@
 | starved-peer | the first computes double, the others wait for it |
 | gpu-hot, nvlink-down, nvlink-errors, pcie-degraded, xid, ecc, row-remap | the first |
 | gpu-lost | the third, or the last of fewer |
+| gpu-slow | the second: each call takes 45 s |
 | port-degraded | the first InfiniBand port, on systems without InfiniBand the first NIC |
 | driver-hang | all |
 
@@ -40,6 +41,7 @@ NEEDS: dict[str, Need] = {
     "pcie-degraded": CARD,
     "exposed-communication": NVLINK,
     "hang": PEERS,
+    "gpu-slow": PEERS,
     "late-rank": PEERS,
     "nvlink-saturated": NVLINK,
     "infiniband-saturated": INFINIBAND,
@@ -52,6 +54,7 @@ NEEDS: dict[str, Need] = {
 
 FAULTS: dict[str, tuple[Fault, ...]] = {
     "gpu-lost": (Fault(5.0, 0.0, SimulatedFaults.lose_one),),
+    "gpu-slow": (Fault(5.0, 0.0, SimulatedFaults.slow_down),),
     "nvlink-down": (Fault(0.0, 0.0, SimulatedFaults.cut_first_link),),
     "nvlink-errors": (Fault(0.0, 0.0, SimulatedFaults.spoil_link),),
     "pcie-degraded": (Fault(0.0, 0.0, SimulatedFaults.narrow_slot),),
@@ -83,6 +86,7 @@ NAMES: tuple[str, ...] = (
     "throttled",
     "gpu-hot",
     "gpu-lost",
+    "gpu-slow",
     "nvlink-down",
     "nvlink-errors",
     "pcie-degraded",

@@ -71,14 +71,13 @@ ALL = (*SHARES.values(), ACTIVE_SECONDS)
 
 
 class ActivityFromGpm:
-    """Means between two GPM samples; the other sources of this GPU use the same measurement."""
+    """Means between two GPM samples."""
 
     def __init__(self, gpm: Gpm) -> None:
         self._gpm = gpm
-        self._seconds = 0.0
 
     def read(self, out: ReadOutput) -> None:
-        measurement = self._gpm.measure()
+        measurement = self._gpm.measurement()
         if measurement is None:
             out.pending = True
             return
@@ -91,8 +90,7 @@ class ActivityFromGpm:
             if which in measurement.values:
                 out.add(NVLINK_RATE, measurement.values[which] * NVLINK_UNIT, way)
         try:
-            self._seconds += measurement.value(GpmId.GRAPHICS) / 100 * measurement.seconds
-            out.add(ACTIVE_SECONDS, self._seconds)
+            out.add(ACTIVE_SECONDS, self._gpm.total(GpmId.GRAPHICS) / 100)
         except Absent as absent:
             out.absent(ACTIVE_SECONDS, absent)
 
@@ -156,7 +154,7 @@ def _without_gpm(gpu_context: GpuContext) -> Read:
         return gpu_context.read("activity", "gauge", ALL, gauge_.read, intervals.TICK)
 
     def interval() -> float:
-        busy = gpu_context.device.has_processes
+        busy = gpu_context.state.has_processes
         return intervals.UTILISATION_BUSY if busy else intervals.UTILISATION_IDLE
 
     return gpu_context.read("activity", "buffer", ALL, buffer.read, interval, run_on_wake=True)
@@ -164,11 +162,11 @@ def _without_gpm(gpu_context: GpuContext) -> Read:
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    device = gpu_context.device
     if gpu_context.gpm is not None:
 
         def interval() -> float:
-            return intervals.ACTIVITY_BUSY if device.has_processes else intervals.ACTIVITY_IDLE
+            busy = gpu_context.state.has_processes
+            return intervals.ACTIVITY_BUSY if busy else intervals.ACTIVITY_IDLE
 
         run = ActivityFromGpm(gpu_context.gpm).read
         yield gpu_context.read("activity", "gpm", ALL, run, interval, run_on_wake=True)

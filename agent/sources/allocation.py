@@ -44,9 +44,10 @@ GRES = ("/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
 MOST_JOBS = 64
 NOBODY = "no control group of Slurm is here, no kubelet answers, and allocation.slurm is off"
 UNKNOWN = (
-    "which GPUs Slurm gave to job {} stands in the environment of its processes, which may not \
+    "which GPUs Slurm gave to a job stands in the environment of its processes, which may not \
 be read: set allocation.slurm = true"
 )
+UNDESCRIBED = "scontrol does not describe a job that squeue lists"
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class AllocationRead:
         self._gpus = gpu_processes
         self._allocations = allocations
         self._spawn = spawn
-        self._asking = self._news = False
+        self._asking = self._news = self._undescribed = False
         self._from_scheduler: Given | None = None
         self._failing: dict[str, str] = {}  # by who was asked
 
@@ -108,14 +109,16 @@ class AllocationRead:
     def _ask(self) -> None:
         try:
             found = [one for one in (self._of_slurm(), self._of_kubelet()) if one is not None]
+            hidden = UNDESCRIBED if self._undescribed else ""
             self._from_scheduler = (
-                Given(tuple(one for jobs in found for one in jobs), "") if found else None
+                Given(tuple(one for jobs in found for one in jobs), hidden) if found else None
             )
             self._news = True
         finally:
             self._asking = False
 
     def _of_slurm(self) -> list[Allocation] | None:
+        self._undescribed = False
         if not self._options.settings[AllocationConfig].slurm:
             return None
         host = self._host()
@@ -124,6 +127,7 @@ class AllocationRead:
         except OSError as error:
             self._failed("slurm", error)
             return None
+        self._undescribed = any(" " not in line for line in lines)
         minors = allocation.by_minor(self._files)
         order = self._order(minors)
         jobs = [allocation.slurm_job(line, host) for line in lines]
@@ -156,13 +160,13 @@ class AllocationRead:
             return Given()
         jobs, hidden = [], ""
         for number, folder in folders[:MOST_JOBS]:
-            gpus, environment = self._of_job(folder, minors)
+            gpus, environment = self._of_job(number, folder, minors)
             partition, account = (
                 environment.get(f"SLURM_JOB_{k}", "") for k in ("PARTITION", "ACCOUNT")
             )
             user = environment.get("user", "")
             if gpus is None:
-                hidden = UNKNOWN.format(number)
+                hidden = UNKNOWN  # without its number: only job.info lets that leave
             else:
                 labels = JobLabels(number, user, "slurm", printable(partition), printable(account))
                 jobs.append(Allocation(labels, gpus))
@@ -185,10 +189,10 @@ class AllocationRead:
                             yield number, f"{folder}/{job}"
 
     def _of_job(
-        self, folder: str, minors: dict[int, str]
+        self, number: str, folder: str, minors: dict[int, str]
     ) -> tuple[frozenset[str] | None, dict[str, str]]:
         """The GPUs of a job, None where they are hidden, and what its environment tells."""
-        environment = self._environment(folder)
+        environment = self._environment(number, folder)
         try:
             listed = allocation.allowed(read_text(self._files, f"{folder}/devices.list"))
         except Absent:
@@ -200,11 +204,12 @@ class AllocationRead:
         places = allocation.numbers(environment.get("SLURM_JOB_GPUS", ""))
         return allocation.uuids(places, self._order(minors), minors), environment
 
-    def _environment(self, folder: str) -> dict[str, str]:
-        """Of the first process of the job whose environment may be read, and its `user`."""
+    def _environment(self, number: str, folder: str) -> dict[str, str]:
+        """Of the first process of the job whose environment may be read and agrees that it is of
+        this job, and its `user`."""
         for pid in self._pids(folder):
             environment = processes.environment(self._files, pid, TOLD)
-            if "SLURM_JOB_ID" in environment:
+            if environment.get("SLURM_JOB_ID") == number:
                 try:
                     uid = processes.uid(processes.status(self._files, pid))
                 except OSError:

@@ -11,6 +11,7 @@ from agent.hardware.gpm import NVLINK_UNIT, Gpm, GpmId
 from agent.model import FINAL, GPU_LABELS, Absent, Metric, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_counters import FieldCounters, FieldRow
+from agent.polling.gpu_state import GpuState
 from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
 from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow, ValueRows, refused_read
 from agent.sources.gpu_context import GpuContext
@@ -320,23 +321,22 @@ def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
     if not info.state:
         raise Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: no fabric for this GPU")
     out.add(FABRIC_STATE, info.state)
-    kinds = dict(health(info.healthMask))
-    for kind, holds in kinds.items():
+    for kind, holds in (kinds := dict(health(info.healthMask))).items():
         out.add(FABRIC_HEALTH, holds, kind)
     if not kinds:
-        absent = Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: the mask tells nothing")
-        out.absent(FABRIC_HEALTH, absent)
+        why = "nvmlDeviceGetGpuFabricInfoV: the mask says nothing"
+        out.absent(FABRIC_HEALTH, Absent(Reason.UNSUPPORTED, why))
 
 
 class ByteFields:
     """Fields of payload and wire, and their unit; NVLink 5's own where only those answer."""
 
-    def __init__(self, device: NvmlDevice) -> None:
+    def __init__(self, device: NvmlDevice, state: GpuState) -> None:
         asked = [(FieldId.NVLINK_DATA_TRANSMITTED, ALL_LINKS)]
         old, new = device.fields([*asked, (FieldId.NVLINK5_TRANSMITTED, ALL_LINKS)])
         self._newer = isinstance(old, Absent) and not isinstance(new, Absent)
-        if isinstance(old, Absent) and isinstance(new, Absent):
-            device.unsure = device.unsure or not {old.reason, new.reason} <= PERMANENT
+        if len(refused := [a.reason for a in (old, new) if isinstance(a, Absent)]) == 2:
+            state.doubtful |= not PERMANENT.issuperset(refused)
 
     def row(
         self, metric: Metric, field: FieldId, link: int, labels: tuple[str, ...], speed: float
@@ -363,14 +363,14 @@ def _per_link(device: NvmlDevice, fields: ByteFields, links: tuple[int, ...]) ->
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     device = gpu_context.device
-    links: tuple[int, ...] = ()
-    refused = NO_NVLINK
+    links, refused = tuple[int, ...](), NO_NVLINK
     try:
-        links = links_of(device)
+        links = links_of(device, gpu_context.state)
     except Absent as absent:
         if absent.reason in FINAL:
             raise
-        device.unsure, refused = True, absent.without_traceback()
+        refused = absent.without_traceback()
+        gpu_context.state.doubt()
     state, fabric = (LINK_UP, LINKS, LINKS_EXPECTED), (FABRIC_STATE, FABRIC_HEALTH)
     everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, *fabric)
     if not links:
@@ -379,7 +379,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         )
         return
     own, speed = LinkReads(device, links, gpu_context), len(links) * link_speed(device)
-    fields = ByteFields(device)
+    fields = ByteFields(device, gpu_context.state)
     totals, per_link = _totals(device, fields, speed), _per_link(device, fields, links)
     interval = TotalsInterval(gpu_context.gpm, totals, speed / 2).interval
     yield gpu_context.read(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.hardware.device import NvmlDevice
-from agent.hardware.gpm import PCIE_UNIT, Gpm, GpmId, Measurement
+from agent.hardware.gpm import PCIE_UNIT, Gpm, GpmId
 from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.counters import Integral
@@ -64,28 +64,23 @@ BEYOND_DOUBT = 1.3
 
 
 class PcieFromGpm:
-    """GPM's means, integrated; runs right after the source that takes the measurement."""
+    """GPM's means, integrated."""
 
     def __init__(self, gpm: Gpm) -> None:
         self._gpm = gpm
-        self._used: Measurement | None = None
-        self._totals = {TRANSMITTED: 0.0, RECEIVED: 0.0}
 
     def read(self, out: ReadOutput) -> None:
-        latest = self._gpm.latest
-        if self._gpm.failure is not None:
-            raise self._gpm.failure.without_traceback()
-        if latest is None:
+        if self._gpm.measurement() is None:
             out.pending = True
             return
         for metric, which in (
             (TRANSMITTED, GpmId.PCIE_TRANSMITTED),
             (RECEIVED, GpmId.PCIE_RECEIVED),
         ):
-            if latest is not self._used:
-                self._totals[metric] += latest.value(which) * PCIE_UNIT * latest.seconds
-            out.add(metric, self._totals[metric])
-        self._used = latest
+            try:
+                out.add(metric, self._gpm.total(which) * PCIE_UNIT)
+            except Absent as absent:
+                out.absent(metric, absent)
 
 
 class PcieFromCall:
@@ -121,10 +116,10 @@ def _fastest(device: NvmlDevice) -> float:
 def _traffic(gpu_context: GpuContext) -> Read:
     both = (TRANSMITTED, RECEIVED)
     if gpu_context.gpm is not None:
-        device = gpu_context.device
 
         def interval() -> float:
-            return intervals.ACTIVITY_BUSY if device.has_processes else intervals.ACTIVITY_IDLE
+            busy = gpu_context.state.has_processes
+            return intervals.ACTIVITY_BUSY if busy else intervals.ACTIVITY_IDLE
 
         run = PcieFromGpm(gpu_context.gpm).read
         return gpu_context.read("pcie", "gpm", both, run, interval, run_on_wake=True)

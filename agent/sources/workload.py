@@ -14,7 +14,7 @@ from agent.hardware.host import Host
 from agent.jobs import cgroup
 from agent.jobs.allocation import Allocations, completed
 from agent.jobs.identity import JobLabels
-from agent.jobs.process_table import ProcessTable
+from agent.jobs.process_table import ProcessTable, Spawn, on_a_thread
 from agent.jobs.process_times import NONE, GpuTimes, ProcessTimes, Times
 from agent.model import GPU_LABELS, Labels, Metric, ReadKey, gauge, internal
 from agent.polling import intervals
@@ -117,9 +117,10 @@ JOB = internal(
 JOB_PROCESS = internal(
     "dgx_workload_job_process",
     "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
-    "pid namespace, the key of its job, the number of its user, and its rank, where that is known.",
-    "NSpid and Uid in /proc/PID/status, RANK in /proc/PID/environ",
-    (*GPU_LABELS, "pid", "inner_pid", "key", "uid", "rank"),
+    "pid namespace, the key of its job, the number of its user, its owner, and its rank, as far as "
+    "these are known.",
+    "NSpid and Uid in /proc/PID/status; /proc/PID/ns/user, cgroup, and RANK in environ",
+    (*GPU_LABELS, "pid", "inner_pid", "key", "uid", "owner", "rank"),
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
@@ -160,12 +161,14 @@ class Workload:
         gpu_processes: GpuProcesses,
         options: HostOptions,
         allocations: Allocations,
+        *,
+        spawn: Spawn,
     ) -> None:
         self._allocations = allocations
         self._login = host.login
         self._gpu_processes = gpu_processes
         self._options = options
-        self._process_table = ProcessTable(host.files, clock.monotonic)
+        self._process_table = ProcessTable(host.files, clock.monotonic, self._named, spawn)
         self._times = ProcessTimes(host.files)
         self._seconds: dict[Labels, dict[str, Times]] = {}  # by GPU and role, since it was met
         self._files = host.files
@@ -196,6 +199,9 @@ class Workload:
         for pid in self._cgroups.keys() - all_pids:
             del self._cgroups[pid]
 
+    def _named(self) -> bool:
+        return self._options.settings[JobConfig].info
+
     def _add_jobs(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
         found: dict[tuple[str, ...], None] = {}
         given, hosts = self._allocations.of(gpu[1]), 0
@@ -208,11 +214,12 @@ class Workload:
                 found[member.job, *named_job, key] = None
                 uid = "" if member.uid is None else str(member.uid)
                 rank = "" if member.rank is None else str(member.rank)
-                out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key, uid, rank)
+                inner = str(member.inner_pid)
+                out.add(JOB_PROCESS, 1, *gpu, str(pid), inner, key, uid, member.owner, rank)
                 hosts = max(hosts, member.hosts or 0)
         if hosts:
             out.add(HOSTS, hosts, *gpu)
-        named = self._options.settings[JobConfig].info
+        named = self._named()
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
             out.add(JOB, 1, *gpu, *labels)
@@ -290,9 +297,11 @@ def reads(
     options: HostOptions,
     gpu_processes: GpuProcesses,
     allocations: Allocations,
+    *,
+    spawn: Spawn = on_a_thread,
 ) -> Iterator[Read]:
-    """The read of all processes on GPUs."""
-    run = Workload(host, clock, gpu_processes, options, allocations).read
+    """The read of all processes on GPUs; `spawn` runs what may block."""
+    run = Workload(host, clock, gpu_processes, options, allocations, spawn=spawn).read
     metrics = (
         *(*OF_PROCESSES, *OF_CGROUP, PROCESS_BYTES, STOPPED, LIVES),
         *(JOB, JOB_INFO, JOB_PROCESS, HOSTS),

@@ -118,7 +118,7 @@ class PageState:
         """This tick, as `frame` tells."""
         samples, snapshot = self._view.samples, self._snapshot
         inventory = self._view.diagnosis.inventory()
-        processes, jobs = tiles.processes(samples), self._view.jobs()
+        processes, jobs = tiles.processes(snapshot), self._view.jobs()
         hangs = {gpu.uuid: j.hang for j in jobs.running if j.hang for gpu in j.receipt.gpus}
         gpus = [
             tiles.dynamic(

@@ -29,7 +29,7 @@ from typing import Any
 from tests.hardware.bench import TORCH_PYTHON, Figure
 from tests.support.repository import ROOT
 
-HEALTHY = 25.0
+HEALTHY = 15.0
 """Seconds of work before anything happens."""
 
 WATCHED = 30.0

@@ -10,6 +10,7 @@ from typing import Any
 
 import pynvml
 
+from agent.hardware.files import FileTree
 from agent.hardware.host import Host
 from agent.replay.answers import encode
 from agent.replay.tape import Tape, TapePlayer, TapeRecorder

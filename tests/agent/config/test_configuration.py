@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agent.cli.sections import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
+from agent.diagnosis.thresholds import Thresholds
 from agent.faults.thresholds import AlertPatch, AlertPatches
 from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig
@@ -205,7 +206,9 @@ def test_a_bad_flag_is_named() -> None:
     ("text", "address"),
     [
         ("127.0.0.1:9935", ("127.0.0.1", 9935)),
-        (":0", ("0.0.0.0", 0)),
+        (":0", ("", 0)),
+        ("[::]:0", ("", 0)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
         ("[::1]:80", ("::1", 80)),
         ("dgx.example:65535", ("dgx.example", 65535)),
     ],
@@ -335,13 +338,13 @@ def test_one_path_has_one_limit(tmp_path: Path) -> None:
         load(SECTIONS, file, {})
 
 
-def test_a_range_of_cores_is_one(tmp_path: Path) -> None:
+def test_a_retired_key_is_taken_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "config.toml"
-    file.write_text("[diagnosis]\nthread_least = 2.0\nthread_most = 1.0\n")
-    with pytest.raises(
-        ConfigError, match=r"diagnosis.thread_least must be at most thread_most \(1\), not 2"
-    ):
-        load(SECTIONS, file, {})
+    file.write_text("[diagnosis]\nthread_least = 2.0\nheld_after = 30.0\n")
+    assert load(SECTIONS, file, {})[Thresholds].held_after == 30.0
+    assert any("diagnosis.thread_least" in str(record.msg) for record in caplog.records)
 
 
 def test_what_only_a_file_can_give_is_not_passed_over() -> None:

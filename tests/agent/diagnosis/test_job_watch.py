@@ -115,7 +115,7 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
     assert receipt.watched == pytest.approx(104, abs=8)
     assert receipt.gpu_seconds + receipt.unobserved == pytest.approx(2 * receipt.watched, rel=0.01)
     disk = receipt.seconds[State.STARVED, Cause.DISK]
-    assert disk / receipt.gpu_seconds == pytest.approx(0.72, abs=0.06)
+    assert disk / receipt.gpu_seconds == pytest.approx(0.65, abs=0.03)  # it decodes too
     assert receipt.cost == pytest.approx(2 * receipt.watched / 1000, rel=0.01)
     assert receipt.savings[0].pair == (State.STARVED, Cause.DISK)
     assert receipt.savings[0].saved == pytest.approx(disk / 2, rel=0.05)

@@ -25,6 +25,8 @@ WRONG = {
     "dgx-h100:nvlink-errors": "errors since the last reset",
     "dgx-1-p100:pcie-degraded": "8 of 16 PCIe lanes are in use",
     "dgx-h100:gpu-hot": " °C above its temperature limit",
+    "dgx-h100:gpu-slow": "driver calls hang or fail: ",
+    "dgx-a100:calls-failing": "driver calls hang or fail: ",
     "dgx-a100:throttled": "thermal slowdown: SM clock at ",
     "dgx-1-v100:ecc": "uncorrected ECC errors since the driver was loaded",
     "dgx-a100:ecc+mig": "uncorrected ECC errors over its life; those since",

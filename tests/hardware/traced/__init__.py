@@ -1,1 +1,1 @@
-"""Loads whose true shares come from a trace of the GPU and from what their launching thread waits for."""
+"""Loads whose true shares come from a trace of the GPU and the waits of their launching thread."""

@@ -39,8 +39,8 @@ class Marks:
         """While this is entered the launching thread sleeps until others have done something:
         `disk` (also network file systems that behave like one), `network`, `cpu` (other threads or
         processes that prepare data, a compiler, a lack of cores), `unknown` (a timer, a person, a
-        remote service that sends next to nothing), `requests` (a server without work), `peer` (another
-        rank, on the host), `pcie` (a copy between host and GPU)."""
+        remote service that sends next to nothing), `requests` (a server without work), `peer`
+        (another rank, on the host), `pcie` (a copy between host and GPU)."""
         start = time.monotonic_ns()
         try:
             yield

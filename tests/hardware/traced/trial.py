@@ -2,8 +2,8 @@
 
 Plays traced loads on the GPUs of this machine while two agents watch, one of them without GPM, and
 compares the shares that each counted with what the traces of the same seconds show. A slot is one
-load of two GPUs, or loads of one GPU joined by `+`, each on a GPU of its own. DIR gets a tape of all
-that the agents read (`trial.tape`), the truth (`trial.json`) and the lines printed.
+load of two GPUs, or loads of one GPU joined by `+`, each on a GPU of its own. DIR gets a tape of
+all that the agents read (`trial.tape`), the truth (`trial.json`) and the lines printed.
 """
 
 import argparse
@@ -35,7 +35,12 @@ from tests.hardware.without_gpm import without_gpm
 ROOT = Path(__file__).parents[3]
 AHEAD = 2  # slots whose loads have imported their libraries already
 WARM_UP = 75.0  # s at most
-FLUSHED = 1.2  # s after which a trace has been written
+TRACED = 2.6  # s for which each load is traced before it is judged
+FEW = 4000.0
+"""Kernels and copies a second up to which tracing changes nothing: it goes on while the load is
+judged, else the trace before is applied to the steps of the judged time."""
+
+FLUSHED = 0.6  # s after which a trace has been written
 
 
 def tracer(room: Path) -> Path:
@@ -60,9 +65,7 @@ def cupti() -> str:
 class Rank:
     """One process of a load."""
 
-    def __init__(
-        self, name: str, gpu: int, rank: int, ranks: int, port: int, library: Path
-    ) -> None:
+    def __init__(self, name: str, gpu: int, rank: int, *, port: int, library: Path) -> None:
         self.gpu, self.rank = gpu, rank
         self._room = Path(tempfile.mkdtemp(prefix="traced-"))
         self.marks = self._room / "marks"
@@ -79,7 +82,7 @@ class Rank:
             "TMPDIR": str(self._room),
             "RANK": str(rank),
             "LOCAL_RANK": "0",
-            "WORLD_SIZE": str(ranks),
+            "WORLD_SIZE": str(found.gpus),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
@@ -110,7 +113,12 @@ class Rank:
 
     def records(self) -> truth.RankRecords:
         """What it has left by now."""
-        return truth.read(self.marks, sorted(self._room.glob("trace.*")))
+        return truth.read(self.marks, sorted(self._room.glob("trace.[0-9]*")))
+
+    def trace(self, *, on: bool) -> None:
+        """Begin or end to record what the GPU does."""
+        switch = self._room / "trace.on"
+        switch.touch() if on else switch.unlink(missing_ok=True)
 
     def is_steady(self) -> bool:
         """Whether its warm-up is over."""
@@ -133,8 +141,25 @@ class Played:
 
     def __init__(self, name: str, gpu: int, port: int, library: Path) -> None:
         self.name, self.load = name, play.load(name)
-        count = self.load.gpus
-        self.ranks = [Rank(name, gpu + n, n, count, port, library) for n in range(count)]
+        self.ranks = [
+            Rank(name, gpu + n, n, port=port, library=library) for n in range(self.load.gpus)
+        ]
+
+    def trace(self, *, on: bool) -> None:
+        """Begin or end to record what the GPUs do."""
+        for rank in self.ranks:
+            rank.trace(on=on)
+
+    def records_a_second(self, span: truth.Span) -> float:
+        """Kernels and copies a second, of the rank with most."""
+        time.sleep(0.1)
+        return max(one.records for one in truth.shares([r.records() for r in self.ranks], *span))
+
+
+def _span(seconds: float) -> truth.Span:
+    """The last so many seconds."""
+    now = time.monotonic_ns()
+    return now - int(seconds * 1e9), now
 
 
 async def _tick(watchers: Sequence[Watcher], until: float, each: Any = None) -> None:
@@ -211,26 +236,49 @@ class Trial:
         left = self._await_steady(loads)
         if not left:
             return
+        for rank in ranks:
+            rank.trace(on=True)
+        asyncio.run(_tick(watchers, time.monotonic() + TRACED))
+        slice_ = _span(TRACED - 0.7)
+        sparse = [load for load in left if load.records_a_second(slice_) < FEW]
+        for load in left:
+            if load not in sparse:
+                load.trace(on=False)
         settles = min(self._settles, max(load.load.settles for load in left))
         asyncio.run(_tick(watchers, time.monotonic() + settles))
         since = time.monotonic()
         before = {signals: booked(w) for signals, w in self.watchers.items()}
         seconds = min(self._seconds, max(load.load.seconds for load in left))
         asyncio.run(_tick(watchers, since + seconds, lambda: self._note_threads(slot, ranks)))
-        until = time.monotonic()
+        window = _span(time.monotonic() - since)
         after = {signals: booked(w) for signals, w in self.watchers.items()}
+        for load in sparse:
+            load.trace(on=False)
         time.sleep(FLUSHED)
         for load in left:
-            records = [rank.records() for rank in load.ranks]
-            begun, ended = int(since * 1e9), int(until * 1e9)
-            every = truth.shares(records, begun, ended)
-            for rank, shares, record in zip(load.ranks, every, records, strict=True):
-                lengths = record.steps(begun, ended) if load.load.regular else ()
-                step = statistics.median(lengths) if len(lengths) else None
-                span = TrueSpan(load.name, rank.gpu, since, until, shares, step)
+            whole = load in sparse
+            spans = self._spans(load, window, window if whole else slice_, since)
+            for span in spans:
                 self.spans.append(span)
                 for signals, watcher in self.watchers.items():
                     yield told(span, signals, watcher, before[signals], after[signals])
+
+    def _spans(
+        self, load: Played, window: truth.Span, traced: truth.Span, since: float
+    ) -> Iterator[TrueSpan]:
+        """What was true of each GPU of a load in a window, of which all or a slice was traced."""
+        records = [rank.records() for rank in load.ranks]
+        for rank, one, record in zip(
+            load.ranks, truth.shares(records, *traced), records, strict=True
+        ):
+            print(f"  {load.name}: {one.records:.0f} kernels and copies a second", flush=True)
+            if not one.records:
+                raise RuntimeError(f"{load.name}: its GPU was not traced")
+            whole = traced == window
+            shares = one.shares if whole else truth.of_window(record, one, traced, window)
+            lengths = record.steps(*window) if load.load.regular else ()
+            step = statistics.median(lengths) if len(lengths) else None
+            yield TrueSpan(load.name, rank.gpu, since, window[1] / 1e9, shares, step)
 
     def _await_steady(self, loads: Sequence[Played]) -> list[Played]:
         """The loads whose warm-up is over; those that ended or take too long are printed."""

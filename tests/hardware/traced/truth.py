@@ -29,6 +29,10 @@ small to matter."""
 LABELS = {name: f"starved/{name}" for name in WAITS} | {"requests": "idle/requests"}
 
 
+Span = tuple[int, int]
+"""Begin and end (CLOCK_MONOTONIC, ns)."""
+
+
 @dataclass(frozen=True, slots=True)
 class RankRecords:
     """What one rank left: its trace sorted by start, and its marks."""
@@ -71,8 +75,43 @@ class Cover:
         return begun > np.searchsorted(np.sort(ends), self._at, "right")
 
 
-def shares(records: list[RankRecords], since: int, until: int) -> list[dict[str, float]]:
-    """True shares of each rank's GPU between two moments (ns), by label."""
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What a trace showed of a while: shares by label, kernels and copies a second, and for each
+    cause the part of its waits in which the GPU was idle."""
+
+    shares: dict[str, float]
+    records: float
+    idle: dict[str, float]
+
+
+def of_window(one: RankRecords, traced: Slice, slice_: Span, window: Span) -> dict[str, float]:
+    """Shares of a window that was not traced, from a slice that was: the GPU's own work and its
+    transfers follow the steps, waits of the launching thread are known from its marks, and what is
+    left divides as in the slice."""
+    steps = [len(one.steps(*span)) / (span[1] - span[0]) for span in (slice_, window)]
+    pace = steps[1] / steps[0] if all(steps) else 1.0
+    found = {n: traced.shares.get(n, 0.0) * pace for n in ("busy", "communicating/nvlink")}
+    for place, name in enumerate(WAITS):
+        chosen = one.marks[one.marks["what"] == place]
+        starts, ends = (np.clip(chosen[side], *window) for side in ("start", "end"))
+        waited = float((ends - starts).sum()) / (window[1] - window[0])
+        if waited:
+            found[LABELS[name]] = waited * traced.idle.get(name, 1.0)
+    rest = {n: s for n, s in traced.shares.items() if n not in found and n not in LABELS.values()}
+    rest.setdefault("starved/host_thread", 1e-9)
+    for name in ("starved/peer", "starved/pcie"):  # beside what marks say of them
+        rest.setdefault(name, 0.0)
+    left = max(0.0, 1.0 - sum(found.values()))
+    whole = sum(rest.values())
+    for name, share in rest.items():
+        found[name] = found.get(name, 0.0) + left * share / whole
+    total = sum(found.values())
+    return {name: share / total for name, share in found.items() if share}
+
+
+def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
+    """True shares of each rank's GPU between two moments (ns)."""
     every = [np.concatenate([[since, until], *(_edges(one) for one in records)])]
     edges = np.unique(np.clip(np.concatenate(every), since, until))
     length = np.diff(edges).astype(float)
@@ -82,6 +121,7 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[dict[str,
     waits = [_waits(one, cover) for one in records]
     late = _late(records, cover)
     found = []
+    idle: list[dict[str, float]] = []
     excess: list[float] = []  # seconds of spinning for a rank that was held up by its own thread
     for mine, one in enumerate(records):
         is_kernel = one.trace["kind"] == NCCL
@@ -98,6 +138,13 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[dict[str,
             "starved/pcie": length[rest & copies[mine]].sum(),
         }
         rest &= ~copies[mine]
+        idle.append(
+            {
+                name: float(length[rest & covered].sum() / length[covered].sum())
+                for name, covered in waits[mine].items()
+                if length[covered].sum()
+            }
+        )
         for name, covered in waits[mine].items():
             out[LABELS[name]] = out.get(LABELS[name], 0.0) + length[rest & covered].sum()
             rest &= ~covered
@@ -109,7 +156,14 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[dict[str,
         out["starved/host_thread"] += common
         out["starved/peer"] += excess[mine] - common
     whole = float(until - since)
-    return [{label: float(ns) / whole for label, ns in out.items() if ns} for out in found]
+    number = [
+        float(((one.trace["start"] >= since) & (one.trace["start"] < until)).sum()) / whole * 1e9
+        for one in records
+    ]
+    return [
+        Slice({label: float(ns) / whole for label, ns in out.items() if ns}, rate, its)
+        for out, rate, its in zip(found, number, idle, strict=True)
+    ]
 
 
 def _edges(one: RankRecords) -> Any:
@@ -164,13 +218,13 @@ def _late(records: list[RankRecords], cover: Cover) -> list[Any]:
         if not len(own) or not len(theirs):
             found.append(cover(nothing, nothing))
             continue
-        theirs = np.sort(theirs, order="end")  # matching collectives end together
-        place = np.searchsorted(theirs["end"], own["end"])
-        near = np.stack([np.clip(place - 1, 0, None), np.clip(place, None, len(theirs) - 1)])
-        apart = np.abs(theirs["end"][near].astype(np.int64) - own["end"].astype(np.int64))
+        ended = np.sort(theirs, order="end")  # matching collectives end together
+        place = np.searchsorted(ended["end"], own["end"])
+        near = np.stack([np.clip(place - 1, 0, None), np.clip(place, None, len(ended) - 1)])
+        apart = np.abs(ended["end"][near].astype(np.int64) - own["end"].astype(np.int64))
         nearest = near[np.argmin(apart, axis=0), np.arange(len(own))]
         begun = own["start"].astype(np.int64)
-        until = np.minimum(theirs["start"][nearest], own["end"]).astype(np.int64)
+        until = np.minimum(ended["start"][nearest], own["end"]).astype(np.int64)
         later = (until > begun) & (np.min(apart, axis=0) < TOGETHER)
         found.append(cover(begun[later], until[later]))
     return found
