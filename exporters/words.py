@@ -238,6 +238,7 @@ def verdict_document(verdict: Verdict, now: float) -> Document:
         "state": verdict.state.value,
         "cause": verdict.cause.value,
         "quality": verdict.quality.value,
+        "confidence": round(verdict.confidence, 2),
         "seconds": now - verdict.since,
         "summary": summary,
         "sentence": f"{summary}: {', '.join(evidence)}",

@@ -149,6 +149,7 @@ dgx_fabric_manager_running
 dgx_gpu_collectives_total G
 dgx_bandwidth_spec_bytes_per_second path device G direction
 dgx_gpu_state G state cause
+dgx_gpu_state_confidence_ratio G
 dgx_gpu_state_seconds_total G state cause
 dgx_gpu_unobserved_seconds_total G
 dgx_gpu_waits_for_seconds_total G culprit

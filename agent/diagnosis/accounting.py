@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
+from agent.diagnosis.confidence import Likeness, confidence
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import Grounds
@@ -57,6 +58,14 @@ STATE_SECONDS = counter(
     "shares that sum to 1; the sum over all pairs is the time observed.",
     "agent/diagnosis/division.py",
     VERDICT_LABELS,
+)
+STATE_CONFIDENCE = gauge(
+    "dgx_gpu_state_confidence_ratio",
+    "How often verdicts like that of dgx_gpu_state were right in trials on loads whose true shares "
+    "are known, 0-1: by state and cause, with and without GPM, for jobs of one and of several "
+    "GPUs; 0.5 for what was never tried.",
+    "agent/diagnosis/confidence.toml",
+    GPU_LABELS,
 )
 UNOBSERVED_SECONDS = counter(
     "dgx_gpu_unobserved_seconds_total",
@@ -127,6 +136,7 @@ class Account:
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,
             rule=grounds.place if grounds else "",
+            confidence=confidence(Likeness(e.quality, bool(e.peers), leader)),
         )
 
 
@@ -236,5 +246,7 @@ def _report(account: Account, out: ReadOutput, unjudged: Absence | None) -> None
     if unjudged and (unjudged.reason is Reason.LOST or account.booked.unobserved):
         out.absences.append(unjudged)
         return
+    if account.verdict is not None:
+        out.add(STATE_CONFIDENCE, account.verdict.confidence)
     for pair in PAIRS:  # all 0 where it was just met: nothing has been there to be observed
         out.add(STATE, account.verdict is not None and pair == account.verdict.pair, *NAMES[pair])

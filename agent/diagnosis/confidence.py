@@ -14,7 +14,10 @@ from typing import NamedTuple
 from agent.model import Cause, Pair, SignalQuality, State
 
 LEAST = 0.5
-"""Confidence below which a cause of starving is called unknown."""
+"""Part of the seconds counted for a cause that truly were its, below which it is called unknown."""
+
+ENOUGH = 30.0
+"""Seconds counted in trials from which that part says anything."""
 
 
 class Likeness(NamedTuple):
@@ -40,6 +43,11 @@ class Trials(NamedTuple):
         """The chance that the next one is right (Laplace's rule of succession), 0-1."""
         return (self.right + 1) / (self.of + 2)
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether most of what was counted so was something else."""
+        return self.counted >= ENOUGH and self.both < LEAST * self.counted
+
 
 NOT_TRIED = Trials(0, 0, 0.0, 0.0, 0.0)
 
@@ -64,5 +72,5 @@ def confidence(likeness: Likeness) -> float:
 
 
 def is_doubtful(likeness: Likeness) -> bool:
-    """Whether a cause of starving was wrong more often than right."""
-    return likeness.pair[0] is State.STARVED and confidence(likeness) < LEAST
+    """Whether most seconds that were counted so had another state or cause."""
+    return trials().get(likeness, NOT_TRIED).is_doubtful

@@ -10,6 +10,7 @@ from agent.diagnosis.active_share import (
     in_lock_step,
     not_computing,
 )
+from agent.diagnosis.confidence import Likeness, is_doubtful
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, Grounds, ratio, traffic
 from agent.diagnosis.hang import hung
@@ -133,6 +134,11 @@ def _with_work(e: Evidence) -> Division:
     return Division(parts, found, waits_for)
 
 
+def _is_doubtful(e: Evidence, cause: Cause) -> bool:
+    """Whether most of what was counted for this cause in trials was something else."""
+    return is_doubtful(Likeness(e.quality, bool(e.peers), (State.STARVED, cause)))
+
+
 def _inactive(e: Evidence, inactive: float) -> Shares:
     """The inactive share of this tick, divided as that of the last seconds; what nothing explains
     may be a wait for a peer in lock-step."""
@@ -145,6 +151,10 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
         cause: Share(inactive * share.seconds / whole, share.facts)
         for cause, share in shares.items()
     }
+    for cause in [cause for cause in found if _is_doubtful(e, cause)]:
+        share = found.pop(cause)
+        unknown = found.get(Cause.UNKNOWN, Share(0.0, share.facts))
+        found[Cause.UNKNOWN] = Share(unknown.seconds + share.seconds, unknown.facts)
     late = idle_for_peer(e) if Cause.UNKNOWN in found else None
     if late is not None:
         found[Cause.PEER] = Share(found.pop(Cause.UNKNOWN).seconds, (late,))
