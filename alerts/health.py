@@ -1,6 +1,6 @@
 """Alerts on the health of GPU memory, of the fabric and of PCIe: what the driver says it needs."""
 
-from agent.sources import ecc, fabric_service, gpu, kernel_log, nvlink, pcie, xid
+from agent.sources import ecc, fabric, fabric_service, gpu, kernel_log, pcie, xid
 from agent.specs.xids import XidAction
 from alerts import places
 from alerts.model import Alert
@@ -31,6 +31,8 @@ NEEDS = {
     3: "end the jobs that use peer-to-peer traffic of this GPU, then look again",
     4: "drain the node, end all peer-to-peer traffic and reset the GPU",
     5: "restart the IMEX service of the rack, then look again",
+    6: "drain the node and reset the bus of the GPU (reboot the node where that cannot be done)",
+    7: "drain the node and reboot it",
 }
 HEALTH = {
     "degraded_bandwidth": "its bandwidth is degraded: links are down. Look at nvidia-smi nvlink -s",
@@ -39,6 +41,8 @@ HEALTH = {
     "access_timeout_recovery": "it recovers from a timeout. Drain the node and reset the GPU",
     "incorrect_configuration": "its configuration is incorrect. Compare the versions of driver and "
     "Fabric Manager, and look at the Fabric Manager's log",
+    "registration_error": "its registration completed with an error, and CUDA may not start on it. "
+    "Restart the Fabric Manager, and look at its log",
 }
 
 
@@ -144,7 +148,7 @@ FABRIC_LOG = "Look at systemctl status nvidia-fabricmanager and /var/log/fabricm
 
 def fabric_fault(_: RuleParameters) -> tuple[Alert, ...]:
     """Who manages the NVSwitches, and whether GPUs have joined."""
-    waiting = list_of(nvlink.FABRIC_STATE, "gpu", f"< {REGISTERED}", "instance", "job")
+    waiting = list_of(fabric.STATE, "gpu", f"< {REGISTERED}", "instance", "job")
     return (
         Alert(
             FABRIC,
@@ -160,7 +164,7 @@ def fabric_fault(_: RuleParameters) -> tuple[Alert, ...]:
         ),
         Alert(
             FABRIC,
-            f"count by ({NODE}) ({nvlink.FABRIC_STATE} < {REGISTERED})",
+            f"count by ({NODE}) ({fabric.STATE} < {REGISTERED})",
             "critical",
             "GPUs have not joined the fabric",
             f"{COUNT} GPUs of {MACHINE} have not joined the NVSwitch fabric (limit 0):{waiting}. "
@@ -171,7 +175,7 @@ def fabric_fault(_: RuleParameters) -> tuple[Alert, ...]:
         ),
         Alert(
             FABRIC,
-            f"{nvlink.FABRIC_HEALTH} == 1",
+            f"{fabric.HEALTH} == 1",
             "warning",
             "fabric reports a fault",
             f"The fabric reports {COUNT} fault of {ONE_GPU} (limit 0): {by_label('kind', HEALTH)}.",

@@ -35,6 +35,8 @@ ACTIONS = {
     3: "its peer traffic to be drained",
     4: "a drain and a reset",
     5: "a restart of IMEX",
+    6: "a reset of its bus",
+    7: "a reboot of the node",
 }
 """What the driver may ask for a GPU, by `dgx_gpu_recovery_action`."""
 

@@ -54,6 +54,7 @@ AT_ONCE = 1.0
 OPTIONAL = {
     *(chassis.POWER.name, chassis.TEMPERATURE.name, chassis_faults.FAULT.name),
     *(disk_faults.FAULT.name, kernel_log.READABLE.name, kernel_log.LOST.name),
+    kernel_log.FORGED.name,
     kernel_log.SWITCH_ERRORS.name,
 }
 """Metrics of what many machines have none of, or keep for root: absent without harm."""

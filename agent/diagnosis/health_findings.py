@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from agent.diagnosis.finding_kinds import FindingKind
 from agent.model import Figure, Finding, GpuKey, Severity
 from agent.series import SampleStore
-from agent.sources import chassis_faults, disk_faults, ecc, fabric_service, kernel_log, nvlink
+from agent.sources import (
+    chassis_faults,
+    disk_faults,
+    ecc,
+    fabric,
+    fabric_service,
+    kernel_log,
+)
 from agent.sources.agent_health import CLOCK_STEPS
 
 MOST_ROWS, MOST_PAGES, NEAR = 512, 63, 0.8
@@ -36,11 +43,11 @@ def health_findings(samples: SampleStore) -> Iterator[Finding]:
 def _fabric(samples: SampleStore) -> Iterator[Finding]:
     if samples.value(fabric_service.RUNNING) == 0:
         yield Finding(FindingKind.FABRIC_SERVICE, Severity.CRITICAL)
-    for (index, uuid), state in sorted(samples.all(nvlink.FABRIC_STATE).items()):
+    for (index, uuid), state in sorted(samples.all(fabric.STATE).items()):
         if state < REGISTERED:
             key, figures = GpuKey(int(index), uuid), _count("state", state, REGISTERED)
             yield Finding(FindingKind.FABRIC_STATE, Severity.CRITICAL, key, figures=figures)
-    for (index, uuid, kind), holds in sorted(samples.all(nvlink.FABRIC_HEALTH).items()):
+    for (index, uuid, kind), holds in sorted(samples.all(fabric.HEALTH).items()):
         if holds:
             key = GpuKey(int(index), uuid)
             yield Finding(FindingKind.FABRIC_HEALTH, Severity.WARNING, key, kind)

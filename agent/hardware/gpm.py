@@ -64,17 +64,6 @@ class Cycles(IntEnum):
     FP16 = 260
 
 
-MOST_SHARE = 105.0
-MOST = {
-    GpmId.PCIE_TRANSMITTED: 200e9 / PCIE_UNIT,
-    GpmId.PCIE_RECEIVED: 200e9 / PCIE_UNIT,
-    GpmId.NVLINK_TRANSMITTED: 4e12 / NVLINK_UNIT,
-    GpmId.NVLINK_RECEIVED: 4e12 / NVLINK_UNIT,
-}
-"""What no hardware reaches, in GPM's units: more is the driver's mistake and must not be counted.
-A NaN compares as false, and is left out too."""
-
-
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
 NO_CYCLES = Absent(Reason.UNSUPPORTED, "nvmlGpmMetricsGet: not counted on this GPU")
 
@@ -90,7 +79,8 @@ def _question(library: Any, ids: type[IntEnum]) -> Any:
 
 
 class Measurement(NamedTuple):
-    """Means over the `seconds` that ended at `at` (monotonic). Absent ids have no value."""
+    """Means over the `seconds` that ended at `at` (monotonic), as GPM gives them: who uses one
+    checks it as the metric that it becomes. Absent ids have no value."""
 
     at: float
     seconds: float
@@ -102,6 +92,13 @@ class Measurement(NamedTuple):
             return self.values[metric]
         except KeyError:
             raise Absent(Reason.UNKNOWN, f"GPM gives no usable {metric.name}") from None
+
+    def share(self, metric: GpmId) -> float | Absent:
+        """A mean in percent as a share of 1, or why there is none."""
+        try:
+            return self.value(metric) / 100
+        except Absent as absent:
+            return absent.without_traceback()
 
 
 class Gpm:
@@ -174,9 +171,8 @@ class Gpm:
         question = self._question
         question.sample1, question.sample2 = self._older, self._newer
         self._device.nvml.call("nvmlGpmMetricsGet", question)
-        answered = (
-            (metric, slot.value)
+        return {
+            metric: slot.value
             for metric, slot in zip(GpmId, question.metrics, strict=False)
             if not slot.nvmlReturn
-        )
-        return {m: value for m, value in answered if 0.0 <= value <= MOST.get(m, MOST_SHARE)}
+        }

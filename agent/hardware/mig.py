@@ -9,6 +9,9 @@ from agent.model import FINAL, Absent, Reason
 MOST = 8
 """More MIG devices than any GPU has."""
 
+MOST_PID = 1 << 22
+"""The highest number of a process on 64-bit Linux."""
+
 ASKED = ("GpuInstanceId", "ComputeInstanceId", "Name", "UUID")
 
 
@@ -50,7 +53,7 @@ def processes(device: NvmlDevice, handle: Any) -> list[Any]:
         if absent.reason is not Reason.DRIVER:
             raise
         found = device.nvml.call(f"{call}_v2", handle)
-    return list(found)
+    return [process for process in found if 0 < process.pid <= MOST_PID]
 
 
 def memory(device: NvmlDevice, handle: Any) -> Any:

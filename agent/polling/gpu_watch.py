@@ -13,7 +13,7 @@ from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.gpu_queries import BuildReads, GpuQueries, WatchedGpu, count_of
 from agent.polling.inventory import EventSubscription, GpuInventory
-from agent.polling.reads import Read, ReadCosts, is_due, is_pending, perform
+from agent.polling.reads import Read, ReadCosts, failure_of, is_due, is_pending, perform
 from agent.polling.schedule import SOON
 from agent.polling.watched_gpus import WatchedGpus
 from agent.polling.worker import Emit
@@ -112,9 +112,16 @@ class GpuWatch:
                 self._query(self.nvml, emit)
         except Absent as absent:
             if self.nvml is None:
-                self._set_disconnected(str(absent))
+                self._set_disconnected(str(absent), absent.reason)
             elif absent.reason is Reason.NO_DRIVER:
                 self._disconnect(str(absent), emit)
+        except (
+            Exception
+        ) as error:  # a fault of the agent or its bindings, not of the GPUs
+            if self.nvml is not None:
+                raise
+            log.exception(LogEvent("connecting_failed"))
+            self._set_disconnected(str(failure_of(error)), Reason.FAILED)
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
         """Each hour of all GPUs what they answer, or where one may answer otherwise; else of the
@@ -141,7 +148,7 @@ class GpuWatch:
         nvml.connect()
         try:
             self.watched.query_all(nvml, emit)
-        except Absent:
+        except Exception:
             nvml.disconnect()
             raise
         self.nvml = nvml
@@ -158,10 +165,10 @@ class GpuWatch:
         self._set_disconnected(why)
         self.next.rediscovery = self.clock.monotonic() + intervals.TICK
 
-    def _set_disconnected(self, why: str) -> None:
+    def _set_disconnected(self, why: str, reason: Reason = Reason.NO_DRIVER) -> None:
         self.nvml = self._events = None
         self.inventory = GpuInventory(
-            self.inventory.generation, most=self.inventory.most, why_not=why
+            self.inventory.generation, most=self.inventory.most, why_not=why, reason=reason
         )
         self.gpu_processes.keep(())
 

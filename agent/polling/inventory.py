@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.hardware.nvml import Nvml
-from agent.model import GpuIdentity
+from agent.model import GpuIdentity, Reason
 
 NO_ANSWER_YET = "the driver has not answered yet"
 
@@ -21,6 +21,7 @@ class GpuInventory:
     lost: Mapping[str, float] = field(default_factory=dict)  # since when (s), by UUID
     most: int = 0  # the most GPUs that answered since the agent started
     why_not: str = NO_ANSWER_YET  # why there is no driver; empty while connected
+    reason: Reason = Reason.STALLED  # of the same
 
     @property
     def connected(self) -> bool:

@@ -10,8 +10,8 @@ from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host, Psutil
 from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
 from agent.polling import intervals
-from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
 from agent.polling.reads import Read, ReadOutput, fixed
+from agent.ranges import FASTEST_WIRE
 from agent.sources.options import HostOptions, bounded
 
 
@@ -29,12 +29,14 @@ RECEIVED = counter(
     "Bytes that the NIC received.",
     "psutil.net_io_counters(pernic=True).bytes_recv, of /proc/net/dev",
     ("device",),
+    fastest=FASTEST_WIRE,
 )
 TRANSMITTED = counter(
     "dgx_network_transmitted_bytes_total",
     "Bytes that the NIC transmitted.",
     "psutil.net_io_counters(pernic=True).bytes_sent, of /proc/net/dev",
     ("device",),
+    fastest=FASTEST_WIRE,
 )
 LINK_UP = gauge(
     "dgx_network_link_up",
@@ -66,7 +68,6 @@ class InterfaceCounters:
         self._seen: frozenset[str] = frozenset()
         self._devices: list[str] = []
         self._left_out: Absent | None = None
-        self._filters = CounterFilters()
 
     def read(self, out: ReadOutput) -> None:
         stats = self._psutil.net_io_counters(pernic=True, nowrap=False)
@@ -78,19 +79,15 @@ class InterfaceCounters:
             raise Absent(Reason.MISSING, "/proc/net/dev lists no NIC that is not ignored")
         for device in self._devices:
             of = stats[device]
-            self._add(out, RECEIVED, of.bytes_recv, device)
-            self._add(out, TRANSMITTED, of.bytes_sent, device)
+            out.add(RECEIVED, of.bytes_recv, device)
+            out.add(TRANSMITTED, of.bytes_sent, device)
         if self._left_out is not None:
             out.absent(RECEIVED, self._left_out)
-
-    def _add(self, out: ReadOutput, metric: Metric, raw: float, device: str) -> None:
-        self._filters.add(out, metric, raw, device, fastest=FASTEST_WIRE)
 
     def _meet(self, stats: Mapping[str, Any]) -> None:
         self._seen = frozenset(stats)
         counted = [name for name in stats if not self._ignored.search(name)]
         self._devices, self._left_out = bounded(counted, "network.ignore")
-        self._filters.keep(self._devices)
 
 
 class InterfaceFacts:

@@ -12,6 +12,7 @@ from agent.hardware.files import read_text
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
+from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO
 from agent.sources.gpu_context import GpuContext
 
 Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
@@ -29,12 +30,14 @@ PROCESSES = gauge(
     "Compute processes on the GPU.",
     "nvmlDeviceGetComputeRunningProcesses",
     GPU_LABELS,
+    PROCESS_COUNT,
 )
 MEMORY = gauge(
     "dgx_gpu_processes_memory_bytes",
     "Device memory held by the compute processes together, in bytes.",
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory",
     GPU_LABELS,
+    BYTES,
 )
 PROCESS_MEMORY = gauge(
     "dgx_gpu_process_memory_bytes",
@@ -42,12 +45,14 @@ PROCESS_MEMORY = gauge(
     "the configuration: the largest processes of each GPU, at most so many.",
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory, /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),
+    BYTES,
 )
 PROCESS = internal(
     "dgx_gpu_process",
     "1 for each compute process on the GPU.",
     "nvmlDeviceGetComputeRunningProcesses",
     (*GPU_LABELS, "pid"),
+    FLAG,
 )
 
 PROGRAM = internal(
@@ -56,12 +61,14 @@ PROGRAM = internal(
     "own page and terminal.",
     "nvmlDeviceGetComputeRunningProcesses, /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),
+    FLAG,
 )
 HELD = internal(
     "dgx_gpu_process_held_bytes",
     "Device memory held by each of them, in bytes.",
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory",
     (*GPU_LABELS, "pid"),
+    BYTES,
 )
 PROCESS_SM = gauge(
     "dgx_gpu_process_sm_ratio",
@@ -70,12 +77,14 @@ PROCESS_SM = gauge(
     "configuration.",
     "nvmlDeviceGetProcessUtilization (not under MIG), /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),
+    RATIO,
 )
 SHARE = internal(
     "dgx_gpu_process_share_ratio",
     "The same, for the machine's own page and terminal.",
     "nvmlDeviceGetProcessUtilization",
     (*GPU_LABELS, "pid"),
+    RATIO,
 )
 MOST_SHOWN = 8
 """Processes of a GPU that the page names."""

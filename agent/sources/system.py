@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 from agent.config.settings import Configuration
 from agent.hardware.files import FileTree, read_text
-from agent.model import Absent, ReadKey, Reason, gauge
+from agent.model import Absent, ReadKey, gauge
 from agent.polling import intervals
-from agent.polling.inventory import NO_ANSWER_YET, GpuInventory
+from agent.polling.inventory import GpuInventory
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.specs.machine import MachineSpecs
 
@@ -62,9 +62,7 @@ class SystemFacts:
             INFO, 1, name, title, self._product, inventory.driver_version, inventory.nvml_version
         )
         if not inventory.connected:
-            waits = inventory.why_not == NO_ANSWER_YET
-            reason = Reason.STALLED if waits else Reason.NO_DRIVER
-            absent = Absent(reason, inventory.why_not)
+            absent = Absent(inventory.reason, inventory.why_not)
             out.absent(GPUS, absent)
             out.absent(GPUS_EXPECTED, absent)
             return

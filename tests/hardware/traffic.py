@@ -90,7 +90,7 @@ def watcher_gpm(device: NvmlDevice, watcher: Watcher):  # type: ignore[no-untype
 def energy(watcher: Watcher, seconds: float = 64.0) -> Iterator[Figure]:
     """The energy counter against the driver's power samples, integrated, under a duty cycle."""
     device = device_of(watcher, "0")
-    buffer = SampleBuffer(device, POWER_SAMPLES)
+    buffer = SampleBuffer(device, POWER_SAMPLES, power.SAMPLES, 1e3)
     with running("duty", seconds + 40):
         watcher.ticks(3)
         start, before = watcher.clock.monotonic(), device.get("TotalEnergyConsumption") / 1e3

@@ -35,7 +35,7 @@ SIMPLE: dict[str, Any] = {
     "PowerUsage": 250_000,
     "EnforcedPowerLimit": 300_000,
     "PowerManagementDefaultLimit": 300_000,
-    "Temperature": 60,
+    "TemperatureV": 60,
     "TemperatureThreshold": 90,
     "ClockInfo": 1_290,
     "MaxClockInfo": 1_530,
