@@ -115,9 +115,7 @@ class GpuWatch:
                 self._set_disconnected(str(absent), absent.reason)
             elif absent.reason is Reason.NO_DRIVER:
                 self._disconnect(str(absent), emit)
-        except (
-            Exception
-        ) as error:  # a fault of the agent or its bindings, not of the GPUs
+        except Exception as error:  # a fault of the agent or its bindings, not of the GPUs
             if self.nvml is not None:
                 raise
             log.exception(LogEvent("connecting_failed"))

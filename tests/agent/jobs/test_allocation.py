@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Given
 from agent.jobs.identity import JobLabels
-from agent.model import Reading, Reason
+from agent.model import Absent, Reading, Reason
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import allocation as source
 from agent.sources import workload
@@ -238,7 +238,83 @@ def pod(name: str, container: str, *devices: str) -> bytes:
     return field(1, field(1, name.encode()) + field(2, b"nlp") + field(3, inside))
 
 
-LISTED = pod("bert-0", "train", "GPU-1") + pod("web", "nginx") + pod("mig", "a", "MIG-5")
+LISTED = pod("bert-0", "train", "GPU-1") + pod("web", "nginx")
+SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
+
+def claim(driver: str, *devices: str) -> bytes:
+    """A pod with a claim: dynamic resource allocation."""
+    given = b"".join(
+        field(4, field(2, driver.encode()) + field(3, b"node") + field(4, one.encode()))
+        for one in devices
+    )
+    inside = field(1, b"train") + field(5, field(2, b"two-gpus") + field(3, b"nlp") + given)
+    return field(1, field(1, b"claims") + field(2, b"nlp") + field(3, inside))
+
+
+FORMS = {
+    "a UUID": pod("a", "b", "GPU-2"),
+    "a replica of a sharing plugin": pod("a", "b", "GPU-2::1"),
+    "a share of memory": pod("a", "b", "GPU-2-7"),
+    "GKE": pod("a", "b", "nvidia1"),
+    "GKE with MIG": pod("a", "b", "nvidia1/gi1"),
+    "GKE with time-sharing": pod("a", "b", "nvidia1/vgpu0"),
+    "GKE with both": pod("a", "b", "nvidia1/gi1/vgpu0"),
+    "an index": pod("a", "b", "2"),
+    "MIG by GPU and instance": pod("a", "b", "2:1"),
+    "MIG of older drivers": pod("a", "b", "MIG-GPU-2/1/0"),
+    "a claim": claim("gpu.nvidia.com", "gpu-1"),
+    "a claim of MIG": claim("gpu.nvidia.com", "gpu-1-mig-9-0-1"),
+}
+"""What the kubelet lists; all mean the GPU with index 2 and minor number 1."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_an_id_means_its_gpu(tmp_path: Path, form: str) -> None:
+    tree = AllocationTree(tmp_path)
+    tree.write(SOCKET, "")
+    tree.answers.pods = FORMS[form]
+    assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
+
+
+@pytest.mark.parametrize("odd", ["MIG-5", "nvidia9", "0000:3b:00.0", "gpu-x", "17"])
+def test_an_id_that_is_not_understood_leaves_unknown_what_no_other_has(
+    tmp_path: Path, odd: str
+) -> None:
+    tree = AllocationTree(tmp_path)
+    tree.write(SOCKET, "")
+    tree.answers.pods = pod("a", "b", "GPU-1") + pod("c", "d", odd)
+    reading = tree.look()
+    assert [(labels[0], value) for _, labels, value in reading.samples] == [("1", 1)]
+    assert {(a.labels[0], a.reason) for a in reading.absences} == {
+        ("0", Reason.UNKNOWN),
+        ("2", Reason.UNKNOWN),
+    }
+    assert all(odd in absence.detail for absence in reading.absences)
+
+
+def test_devices_that_are_no_gpus_hide_nothing(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path)
+    tree.write(SOCKET, "")
+    nic = pod("a", "b", "0000:3b:00.2").replace(b"nvidia.com/gpu", b"nvidia.com/nic")
+    tree.answers.pods = nic + claim("compute-domain.nvidia.com", "channel-0")
+    assert tree.allocated() == {"0": 0, "1": 0, "2": 0}
+
+
+def test_a_folder_without_a_number_is_a_job_of_slurm(tmp_path: Path) -> None:
+    """Slurm 26.05 names it by an id of its own."""
+    tree = AllocationTree(tmp_path)
+    tree.start(100)
+    tree.write("/proc/100/environ", "SLURM_JOB_ID=7\0SLURM_JOB_GPUS=1\0")
+    tree.write(f"{V2}/s5K1KKYAYG5D00/step_0/user/task_0/cgroup.procs", "100\n")
+    assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
+    assert tree.told()[0][:2] == ("2", "7")
+
+
+def test_a_place_that_slurms_order_does_not_have_is_unknown(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path)
+    version_2(tree, 7, 100, "SLURM_JOB_GPUS=5")
+    assert {a.reason for a in tree.look().absences} == {Reason.UNKNOWN}
 
 
 def test_the_kubelet_tells_pods_and_containers(tmp_path: Path) -> None:
@@ -327,24 +403,66 @@ def test_a_call_that_fails_is_an_error(tmp_path: Path, answer: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("0,2-4", [0, 2, 3, 4]), ("", []), ("7", [7]), ("x", []), ("3-", []), ("1-99999999999", [])],
+    [("0,2-4", [0, 2, 3, 4]), ("", []), ("7", [7])],
 )
 def test_lists_of_numbers(text: str, expected: list[int]) -> None:
     assert allocation.numbers(text) == expected
 
 
+@pytest.mark.parametrize("text", ["x", "3-", "1-99999999999", "0:1"])
+def test_what_is_no_list_of_numbers_is_unknown(text: str) -> None:
+    with pytest.raises(Absent, match=text):
+        allocation.numbers(text)
+
+
 def test_names_in_brackets() -> None:
     assert allocation.expanded("node[08-10],login") == ["node08", "node09", "node10", "login"]
+    assert allocation.expanded("rack[0-1]node[0-1]") == [
+        *("rack0node0", "rack0node1", "rack1node0", "rack1node1")
+    ]
 
 
 @settings(deadline=None)
 @given(st.text(), st.text())
 def test_whatever_slurm_writes(text: str, other: str) -> None:
     allocation.slurm_job(f"JobId=1 Nodes=a GRES={text} {other}", "a")
-    assert allocation.slurm_order(f"Name=gpu File={text}", "a", [1, 0])
+    with suppress(Absent):
+        assert allocation.slurm_order(f"Name=gpu File={text}", "a", [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("gres", "places"),
+    [
+        ("gpu:h100:2(IDX:0,2),nic:1(IDX:0)", [0, 2]),
+        ("gpu:1(S:0,IDX:3)", [3]),
+        ("shard:h100:3(0/4,3/4)", [1]),
+        ("shard:2(IDX:1)", [1]),
+        ("mps:h100:50(50/100,0/100)", [0]),
+        ("gpu:0(IDX:)", []),
+        ("nic:1(IDX:0)", []),
+    ],
+)
+def test_shards_and_mps_are_parts_of_gpus(gres: str, places: list[int]) -> None:
+    line = f"JobId=1 UserId=a(1) Nodes=rack[0-1]node[0-2] GRES={gres}"
+    assert allocation.slurm_job(line, "rack1node2")[1] == places
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("JobId=1 Nodes=a GRES=shard:h100:3(CNT:3)", "shard:h100:3"),
+        ("JobId=1 Nodes=a GRES=gpu:2", "gpu:2"),
+        ("JobId=1 Nodes=a[x] GRES=gpu:1(IDX:0)", "x"),
+        ("JobId=77 Nodes=other GRES=gpu:1(IDX:0)", "77"),
+    ],
+)
+def test_what_slurm_writes_and_is_not_understood_is_named(line: str, named: str) -> None:
+    places = allocation.slurm_job(line, "a")[1]
+    assert isinstance(places, Absent)
+    assert (places.reason, named in str(places)) == (Reason.UNKNOWN, True)
 
 
 def test_an_allocation_stays_with_its_gpus() -> None:
     one = Allocation(JobLabels("7"), frozenset({"GPU-1"}))
-    allocations = allocation.Allocations(Given((one,), ""))
+    allocations = allocation.Allocations(Given((one,), None))
     assert (allocations.of("GPU-1"), allocations.of("GPU-2")) == ((one,), ())

@@ -40,7 +40,8 @@ def test_a_version_costs_no_gpu_and_none_of_its_fields(call: str) -> None:
     bench = answering(call, no_utf8)
     whole = simulated("dgx-h100:training", gpus=2).run(3)
     assert bench.samples.value(system.GPUS) == 2
-    assert len(bench.samples.all(gpu.RECOVERY_ACTION)) == len(whole.samples.all(gpu.RECOVERY_ACTION))
+    actions, expected = (one.samples.all(gpu.RECOVERY_ACTION) for one in (bench, whole))
+    assert len(actions) == len(expected)
 
 
 def test_only_the_uuid_may_cost_a_gpu() -> None:
