@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
+from agent.diagnosis.hours import state_folder
 from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses
 from agent.hardware.device import NvmlDevice
@@ -17,6 +18,7 @@ from agent.hardware.nvml import real_library
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent, GpuIdentity
 from agent.polling import intervals
+from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.inventory import GpuInventory
@@ -26,6 +28,7 @@ from agent.polling.reads import PERMANENT, Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_watch import XidWatch
+from agent.service.places import InstallPaths
 from agent.sources import agent_health, kernel_log, nccl, system, xid
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import HostOptions
@@ -180,6 +183,7 @@ def build_agent(
             host,
             gpus,
             counts,
+            expected=expected_gpus(hardware),
             seen=seen,
             inline=inline,
         ),
@@ -192,12 +196,21 @@ def build_agent(
     )
 
 
+def expected_gpus(hardware: Hardware) -> ExpectedGpus:
+    """What is remembered of this machine: kept by the service, and read by who only looks."""
+    own = state_folder()
+    real = hardware.library is real_library
+    folder = (own or InstallPaths().state[0]) if real else None
+    return ExpectedGpus(hardware.host.files, folder, keeps=own is not None)
+
+
 def _poller(
     configuration: Configuration,
     host: Host,
     gpus: GpuWatch,
     counts: xid.XidCounts,
     *,
+    expected: ExpectedGpus,
     seen: _Observers,
     inline: bool,
 ) -> Poller:
@@ -210,7 +223,7 @@ def _poller(
     schedule = ReadSchedule(
         [*log_reads, *host_reads(host, clock, options, gpus.gpu_processes)], clock, ReadCosts()
     )
-    whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
+    whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files, expected)
     costs = ReadCosts()
     ranks = nccl.NcclCounts(seen.nccl, costs.of(nccl.SOURCE))
     in_memory = [*system.reads(whole), *xid.reads(counts), *nccl.reads(ranks)]

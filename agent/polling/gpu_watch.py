@@ -186,6 +186,6 @@ class GpuWatch:
             nvml_version=self.nvml.nvml_version,
             gpus=tuple(self.watched.identities()),
             lost={gpu.uuid: gpu.device.lost_at for gpu in gpus if gpu.device.lost_at is not None},
-            most=max(self.inventory.most, len(answering)),
+            most=max(self.inventory.most, len(answering) + len(self.watched.queries.unanswered)),
             why_not="",
         )

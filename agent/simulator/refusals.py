@@ -135,6 +135,8 @@ SYMBOLS: dict[str, Driver] = {
     "nvmlDeviceGetMemoryInfo_v2": (510,),
     "nvmlDeviceGetComputeRunningProcesses": (510,),
     "nvmlDeviceGetComputeRunningProcesses_v2": (455,),
+    "nvmlDeviceGetGraphicsRunningProcesses": (510,),
+    "nvmlDeviceGetGraphicsRunningProcesses_v2": (455,),
     "nvmlDeviceGetCurrentClocksEventReasons": (535,),
     "nvmlDeviceGetMemoryBusWidth": (510,),
     "nvmlDeviceGetMarginTemperature": (570,),
@@ -195,6 +197,7 @@ OF_ROOT = frozenset(
     for call in (
         *("MemoryInfo", "MemoryInfo_v2"),
         *("ComputeRunningProcesses", "ComputeRunningProcesses_v2"),
+        *("GraphicsRunningProcesses", "GraphicsRunningProcesses_v2"),
     )
 )
 """What of a whole GPU under MIG is told to root alone."""

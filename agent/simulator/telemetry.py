@@ -173,19 +173,28 @@ class SimulatedTelemetry(NvmlPart):
         return int(gpu.meter.mean(names[counter], now - PCIE_WINDOW, now) * PCIE_OVERHEAD / 1000)
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]:
-        try:
-            return self._processes("nvmlDeviceGetComputeRunningProcesses", handle)
-        except pynvml.NVMLError_FunctionNotFound as error:
-            raise pynvml.NVMLLibraryMismatchError(
-                "Unversioned function called and the pyNVML version does not match the NVML lib"
-            ) from error
+        return self._processes("nvmlDeviceGetComputeRunningProcesses", handle)
 
     def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: Any) -> list[Any]:
         return self._processes("nvmlDeviceGetComputeRunningProcesses_v2", handle)
 
+    def nvmlDeviceGetGraphicsRunningProcesses(self, handle: Any) -> list[Any]:
+        return self._processes("nvmlDeviceGetGraphicsRunningProcesses", handle)
+
+    def nvmlDeviceGetGraphicsRunningProcesses_v2(self, handle: Any) -> list[Any]:
+        return self._processes("nvmlDeviceGetGraphicsRunningProcesses_v2", handle)
+
     def _processes(self, function: str, handle: Any) -> list[Any]:
-        gpu = self.guard.device(function, handle)
-        found = [listed(process) for process in gpu.processes]
+        try:
+            gpu = self.guard.device(function, handle)
+        except pynvml.NVMLError_FunctionNotFound as error:
+            if function.endswith("_v2"):
+                raise
+            raise pynvml.NVMLLibraryMismatchError(
+                "Unversioned function called and the pyNVML version does not match the NVML lib"
+            ) from error
+        draw = "Graphics" in function
+        found = [listed(process) for process in gpu.processes if process.draws == draw]
         return cast("list[Any]", self.guard.answer(function, gpu.index, found))
 
     @device_call

@@ -1,4 +1,4 @@
-"""Compute processes on a GPU: how many, how much memory they hold, and (on request) which."""
+"""Processes on a GPU: how many, how much memory they hold, and (on request) which."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -27,8 +27,8 @@ class ProcessConfig(Section, frozen=True):
 
 PROCESSES = gauge(
     "dgx_gpu_processes",
-    "Compute processes on the GPU.",
-    "nvmlDeviceGetComputeRunningProcesses",
+    "Processes that compute or draw on the GPU, without servers of displays and of MPS.",
+    "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses",
     GPU_LABELS,
     PROCESS_COUNT,
 )
@@ -93,6 +93,20 @@ MPS_SERVER = "nvidia-cuda-mps"
 """Name of the server of CUDA's multi-process service as the kernel cuts it, to 15 letters. It
 serves all GPUs for whoever comes; its clients are listed beside it (from Volta)."""
 
+SERVERS = frozenset(
+    (
+        MPS_SERVER,
+        "Xorg",
+        "X",
+        "Xwayland",
+        "gnome-shell",
+        "kwin_x11",
+        "kwin_wayland",
+        "mutter-x11-fram",
+    )
+)
+"""No job: they serve a display, or others."""
+
 MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not tell how much memory a process holds")
 
 
@@ -135,10 +149,10 @@ class Processes:
         self._list_largest(processes, out)
 
     def _working(self, pids: list[int]) -> list[int]:
-        """Those that are no MPS servers."""
+        """Those that are no servers."""
         known = self._names
         self._names = {pid: known.get(pid) or self._name(pid) for pid in pids}
-        return [pid for pid in pids if self._names[pid] != MPS_SERVER]
+        return [pid for pid in pids if self._names[pid] not in SERVERS]
 
     def _list_largest(self, processes: list[Any], out: ReadOutput) -> None:
         shares = self._shares() if len(processes) > 1 else {}

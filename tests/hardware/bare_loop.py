@@ -54,6 +54,7 @@ GETTERS: tuple[tuple[float, str, tuple[Any, ...]], ...] = (
         for engine in ("Encoder", "Decoder", "Jpg", "Ofa")
     ),
     (intervals.PROCESSES, "ComputeRunningProcesses", ()),
+    (intervals.PROCESSES, "GraphicsRunningProcesses", ()),
     (intervals.PCIE_LINK, "CurrPcieLinkGeneration", ()),
     (intervals.PCIE_LINK, "CurrPcieLinkWidth", ()),
     (intervals.ENERGY, "TotalEnergyConsumption", ()),
