@@ -78,13 +78,17 @@ INFO = gauge(
 )
 MEMBERS = gauge(
     "dgx_raid_members",
-    "Members of the md array: those that work, and those that are missing.",
-    "/sys/block/<device>/md/raid_disks, md/degraded, or slaves still there (RAID 0)",
+    "Members of the md array: those that work, and those that are missing; 0 and 1 of an array "
+    "that does not run.",
+    "/sys/block/<device>/md/array_state, raid_disks, degraded, or slaves still there (RAID 0)",
     ("device", "state"),
 )
 
 BLOCK = "/sys/block"
 MOST_DIGITS = 9
+STOPPED = {"clear", "inactive"}
+"""States of an array that does not run; `raid_disks` may be 0 then."""
+
 ARRAY_STATE = 5.0  # seconds between two checks of the arrays
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
@@ -172,8 +176,11 @@ class Arrays:
             out.absent(MEMBERS, more)
         for array in arrays[:MOST_DEVICES]:
             try:
-                expected = raid_disks(self._files, array)
-                working = working_members(self._files, array, expected, blocks)
+                if _text_or_nothing(self._files, f"{array}/md/array_state") in STOPPED:
+                    expected, working = 1, 0  # how many it had is not known any more
+                else:
+                    expected = raid_disks(self._files, array)
+                    working = working_members(self._files, array, expected, blocks)
             except Absent as absent:
                 out.absent(MEMBERS, absent, array)
             else:
