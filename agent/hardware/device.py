@@ -39,8 +39,12 @@ CHASSIS, PLACES = slice(20, 36), slice(36, 41)
 module."""
 
 
-def text_of(raw: object) -> str:
-    """A text that NVML writes into a struct, as bytes or not by the version of its binding."""
+def text_of(structure: Any, name: str) -> str:
+    """A text that NVML writes into a structure; newer bindings decode it when it is asked for."""
+    try:
+        raw = getattr(structure, name)
+    except UnicodeDecodeError as error:
+        raw = error.object
     return raw.decode(errors="backslashreplace") if isinstance(raw, bytes) else str(raw)
 
 
@@ -196,7 +200,7 @@ class NvmlDevice:
 
     def _pci_bus_id(self) -> str:
         try:
-            return text_of(self.get("PciInfo").busId)
+            return text_of(self.get("PciInfo"), "busId")
         except Absent as absent:
             if absent.reason in FINAL:
                 raise

@@ -11,6 +11,7 @@ from agent.errors import LogEvent
 from agent.hardware.nvml import Nvml
 from agent.model import Absent, Reason
 from agent.polling.inventory import EventSubscription
+from agent.polling.operational_events import OperationalEvents
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,8 @@ class XidListener(Protocol):
     refused: Mapping[str, Absent]
     """By UUID: GPUs that cannot be listened to."""
 
-    def note(self, uuid: str, code: int) -> None:
-        """An XID error of a GPU."""
+    def note(self, uuid: str, code: int, way: str = "nvml") -> None:
+        """An XID error of a GPU, and by which way it came."""
 
 
 def handle_address(handle: Any) -> Any:
@@ -49,6 +50,7 @@ class XidWatch:
         self._generation = 0
         self._nvml: Nvml | None = None
         self._events: Any = None
+        self._operational: OperationalEvents | None = None
         self._uuids: dict[Any, str] = {}
 
     def start(self) -> None:
@@ -78,6 +80,9 @@ class XidWatch:
         if subscription.generation != self._generation and not self._listen(subscription):
             return False
         assert self._nvml is not None
+        if self._operational is not None:
+            for uuid, code in self._operational.xids():
+                self._counts.note(uuid, code, "operational")
         try:
             event = self._nvml.library.nvmlEventSetWait(self._events, milliseconds)
         except self._nvml.library.NVMLError as error:
@@ -109,6 +114,9 @@ class XidWatch:
             return False
         if self._nvml is nvml:
             free(nvml, self._events)
+        if self._operational is not None:
+            self._operational.close()
+        self._operational = OperationalEvents(nvml, handles.keys() - refused.keys())
         self._uuids = {handle_address(handle): uuid for uuid, handle in handles.items()}
         self._nvml, self._events, self._generation = nvml, events, subscription.generation
         return True

@@ -29,6 +29,7 @@ NEWEST = {
     590: "590.48.01",
     595: "595.45.04",
     610: "610.43.02",
+    615: "615.71",
 }
 """Branch to a version of it, for a simulation that names the branch alone."""
 

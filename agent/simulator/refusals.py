@@ -153,6 +153,11 @@ SYMBOLS: dict[str, Driver] = {
     "nvmlGpmMetricsGet": (520,),
     "nvmlGpmMigSampleGet": (520,),
     "nvmlDeviceGetPlatformInfo": (570,),
+    "nvmlEventSetRegisterGpuOperationalEvents_v1": (615,),
+    "nvmlEventSetWait_v3": (615,),
+    "nvmlEventSetGetContextCount_v1": (615,),
+    "nvmlEventSetGetContextInfo_v1": (615,),
+    "nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1": (615,),
 }
 """First driver whose library has the function; those not listed are in all of them."""
 

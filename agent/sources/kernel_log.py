@@ -31,7 +31,7 @@ SWITCH_ERRORS = counter(
     ("switch", "severity", "sxid"),
 )
 FORGED = counter(
-    "dgx_kernel_log_forged_lines_total",
+    "dgx_kernel_log_forged_records_total",
     "Lines of the kernel's log since the agent started that hold the words of an error of the "
     "driver and that the driver did not write: a program with such a name crashed. They count as "
     "no error.",

@@ -278,7 +278,7 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
         remote = ""
     try:
         info = device.get("NvLinkRemotePciInfo", link)
-        address = text_of(info.busId)
+        address = text_of(info, "busId")
         valid = info.domain not in ALL_ONES and info.bus not in ALL_ONES
     except Absent:
         return remote or "unknown", ""

@@ -250,28 +250,6 @@ def test_a_nic_that_is_reset_or_replaced(bench: HostBench) -> None:
     assert exported == [1000, 2000, None, 20, None, 3]
 
 
-def test_what_the_kernel_makes_up_is_no_nic(bench: HostBench) -> None:
-    """A secondary interface of a container, as of AWS' plugin: its bytes are those of eth0."""
-    received = {"eth0": 1000, "eni0a1": 1000, "bond0": 2000}
-    for nic in received:
-        bench.write(f"/sys/class/net/{nic}/operstate", "up")
-        bench.write(f"/sys/class/net/{nic}/speed", "10000")
-    bench.psutil.nics = {nic: (count, 0) for nic, count in received.items()}
-    assert set(shortly(bench.read(network, "speeds"))) == {(nic,) for nic in received}
-    bench.write("/sys/class/net/eth0/device/vendor", "0x15b3")
-    assert set(shortly(bench.read(network, "speeds"))) == {("eth0",)}
-    counters = bench.read(network, "counters")
-    assert {sample.labels for sample in counters.samples} == {("eth0",)}
-
-
-@pytest.mark.parametrize("state", ["inactive", "clear"])
-def test_an_array_that_does_not_run_misses_a_member(bench: HostBench, state: str) -> None:
-    bench.write("/sys/block/md127/md/array_state", state)
-    bench.write("/sys/block/md127/md/raid_disks", "0")
-    reading = bench.read(disk, "arrays")
-    assert shortly(reading) == {("md127", "working"): 0, ("md127", "missing"): 1}
-
-
 def test_link_state_falls_back_to_the_carrier(bench: HostBench) -> None:
     states = {"eth0": "up", "eth1": "down", "ib0": "lowerlayerdown", "eth2": "unknown"}
     for nic, state in states.items():

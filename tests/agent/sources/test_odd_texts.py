@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pynvml
 import pytest
 
 from agent.cli.check import STATUS
@@ -33,6 +34,16 @@ def test_a_text_of_a_gpu_costs_itself_alone(call: str) -> None:
     label = {"Name": "model", "Serial": "serial", "VbiosVersion": "vbios_version"}[call]
     assert [info[label] for info in infos] == ["", ""]
     assert len(bench.samples.all(power.POWER)) == 2
+
+
+def test_an_address_costs_itself_alone() -> None:
+    def odd(*_: Any) -> Any:
+        info = pynvml.nvmlPciInfo_t()
+        info.busId = b"\xff\xfe:00:00.0"
+        return info
+
+    bench = answering("nvmlDeviceGetPciInfo", odd)
+    assert bench.samples.value(system.GPUS) == 2
 
 
 @pytest.mark.parametrize("call", ["nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion"])
