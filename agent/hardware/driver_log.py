@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
 XID = re.compile(
-    rf"NVRM: Xid \((?:PCI:)?({ADDRESS})(?: GPU-I:\d{{1,2}})?\): (\d{{1,4}})(?:, ?(.*))?", re.DOTALL
+    rf"NVRM: Xid \((?:PCI:)?({ADDRESS})(?: [A-Z][A-Z-]*:\d+)*\): (\d{{1,4}})(?!\d),? ?(.*)",
+    re.DOTALL,
 )
 SWITCH = re.compile(
     rf"(nvidia-nvswitch\d{{1,2}}): SXid \(PCI:({ADDRESS})\): (\d{{1,6}}), "
@@ -99,7 +100,7 @@ def parsed(text: str) -> DriverLine | None:
         return None
     text = text[:LONGEST]
     if found := XID.fullmatch(text):
-        return _xid(found[1], found[2], found[3] or "")
+        return _xid(*found.groups())
     if found := SWITCH.fullmatch(text):
         return SwitchError(found[1], int(found[3]), found[4].lower() == "fatal")
     if found := FALLEN.fullmatch(text):
