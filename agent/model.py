@@ -68,7 +68,9 @@ def checked(value: object, possible: Range, what: str) -> float:
     if isinstance(value, int | float) and possible.low <= value <= possible.high:
         return float(value)
     shown = f"{value:.12g}" if isinstance(value, float) else f"{value!r:.60}"
-    limits = f"a number from {possible.low:g} to {possible.high:g}"
+    limits = "a number"
+    if possible != ANY:
+        limits += f" from {possible.low:g} to {possible.high:g}"
     raise Absent(Reason.IMPLAUSIBLE, f"{what} is {shown}, expected {limits}")
 
 

@@ -25,7 +25,7 @@ class CounterFilter:
     fastest: float | None = None
     _value: float | None = None
     _at: float = 0.0
-    _before: tuple[float, float] | None = None  # the last value but one, and its time
+    _before: tuple[float, float] | None = None  # an earlier value without doubt, and its time
     _doubt: tuple[float, float] | None = None
     _exported: float = 0.0
     _ahead: float = 0.0  # by how much the raw counter is ahead of what is exported
@@ -58,7 +58,7 @@ class CounterFilter:
         return raw - value <= fastest * max(at - since, 1e-3)
 
     def _accept(self, raw: float, at: float) -> float:
-        if self._value is not None:
+        if self._value is not None and self._doubt is None:  # else it may be odd itself
             self._before = self._value, self._at
         self._value, self._at, self._doubt = raw, at, None
         exported = raw - self._ahead

@@ -3,7 +3,8 @@
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 from zlib import crc32
 
 import pynvml
@@ -24,23 +25,30 @@ KINDS: dict[str, tuple[Any, ...]] = {
 EVERYTHING = "everything"
 HANDLES = frozenset({"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigDeviceHandleByIndex"})
 IDENTITY = frozenset({"nvmlDeviceGetUUID"})
-"""Without it a GPU cannot be told from another: nothing but this may cost one."""
+"""Without it a GPU is not known from another: nothing but this may cost one."""
 
 DOUBLE, TYPES = 0, 8
 
 
-class OddAnswers(NamedTuple):
-    """Which values, of which GPU, and how often: the share of a function's seconds."""
+@dataclass(slots=True)
+class OddAnswers:
+    """Which values, of which GPU, and how often: the share of a function's seconds. The next answer
+    after an odd one is right: what stays is no mistake that anybody could see."""
 
     values: tuple[Any, ...]
     gpu: int = 0
     share: float = 0.15
+    _odd: dict[str, int] = field(default_factory=dict)  # when each function last answered oddly
 
     def value(self, function: str, second: int) -> Any | None:
         """What the function answers in this second; KeyError where it answers as ever."""
         place = crc32(f"{function}@{second}".encode())
+        if self._odd.get(function, second) != second:  # the answer before was one
+            del self._odd[function]
+            raise KeyError(function)
         if function in HANDLES | IDENTITY or place % 1000 >= 1000 * self.share:
             raise KeyError(function)
+        self._odd[function] = second
         return self.values[place // 1000 % len(self.values)]
 
 

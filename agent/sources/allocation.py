@@ -171,13 +171,13 @@ class AllocationRead:
         hidden: Absent | None = None
         for number, folder in folders[:MOST_JOBS]:
             try:
-                gpus, told = self._of_job(folder, minors)
+                gpus, found = self._of_job(folder, minors)
             except Absent as absent:
                 hidden = Absent(absent.reason, str(absent).format(number))
                 continue
-            names = (told.get(f"SLURM_JOB_{k}", "") for k in ("PARTITION", "ACCOUNT"))
-            own = told.get("SLURM_JOB_ID", number) if SLUID.fullmatch(number) else number
-            labels = printable(own), told.get("user", ""), "slurm", *map(printable, names)
+            names = (found.get(f"SLURM_JOB_{k}", "") for k in ("PARTITION", "ACCOUNT"))
+            own = found.get("SLURM_JOB_ID", number) if SLUID.fullmatch(number) else number
+            labels = printable(own), found.get("user", ""), "slurm", *map(printable, names)
             jobs.append(Allocation(JobLabels(*labels), gpus))
         return Given(tuple(jobs), hidden)
 

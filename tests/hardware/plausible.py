@@ -62,8 +62,8 @@ def entries(part: dict[str, Any], of: str) -> Iterator[tuple[str, Series, Any]]:
         for one in content if isinstance(content, list) else [content]:
             facts = one if isinstance(one, dict) else {}
             labels = {k: v for k, v in facts.items() if isinstance(v, str)}
-            told = {"value", "metric", "reason", "detail", *COMES_AND_GOES}
-            yield metric, tuple(f"{k}={labels[k]}" for k in sorted(labels.keys() - told)), one
+            beside = {"value", "metric", "reason", "detail", *COMES_AND_GOES}
+            yield metric, tuple(f"{k}={labels[k]}" for k in sorted(labels.keys() - beside)), one
 
 
 def series(whole: Any, of: str) -> dict[Series, Any]:

@@ -4,11 +4,12 @@ import pytest
 
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.rules import GPM_SILENT, doubts
+from agent.model import Metric
 from agent.sources import activity, power
 from exporters.words import fact_text
 from tests.support.evidence import GPU, evidence
 
-SILENT = {
+SILENT: dict[tuple[Metric, tuple[str, ...]], float] = {
     (activity.ACTIVITY, GPU): 0.0,
     (activity.SM_ACTIVE, GPU): 0.0,
     (power.POWER_LIMIT, GPU): 700.0,

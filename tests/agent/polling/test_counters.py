@@ -54,6 +54,12 @@ def test_one_odd_reading_far_up_makes_no_counter_of_events_fall(odd: float) -> N
     assert followed([5, 6, odd, 6, 7], fastest=None) == [5, 6, None, 6, 7]
 
 
+def test_odd_readings_that_come_again_make_no_counter_fall() -> None:
+    values = followed([500, 510, 590, 520, 590, 530, 535, 540])
+    known = [value for value in values if value is not None]
+    assert known == sorted(known)
+
+
 def test_an_odd_reading_that_could_be_makes_no_counter_fall() -> None:
     values = followed([500, 510, 590, 520, 525, 530, 600])
     assert values == [500, 510, 590, None, 595, 600, 670]
