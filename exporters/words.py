@@ -170,7 +170,7 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.UNEXPLAINED: ("active {activity:.0f} % of the time; cause unknown",),
     FactKind.PROCESSES_HIDDEN: ("the processes cannot be seen", " ({0})"),
     FactKind.GPM_AT_ZERO: (
-        "GPM reads 0 % at {power:.0f} % of the power limit: its activity is not to be trusted",
+        "GPM reads 0 % at {power:.0f} % of the power limit, which cannot be",
     ),
     FactKind.WITHOUT_GPM: ("judged without GPM: utilization counts copies and spinning too",),
 }
