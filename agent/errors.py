@@ -21,6 +21,14 @@ def printable(text: str) -> str:
     )
 
 
+def encodable(label: str) -> str:
+    """A label value that shows what it is: what cannot be printed becomes question marks, as do
+    letters that turn the direction of text, and bytes that are no UTF-8."""
+    if label.isprintable():
+        return label
+    return "".join(letter if letter.isprintable() else "?" for letter in label)
+
+
 class LogEvent:
     """The message of a log record: the name of an event, and its fields as values.
 

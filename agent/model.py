@@ -34,9 +34,12 @@ class Reason(StrEnum):
     MIG = "mig"  # refused for the whole GPU while MIG is on
     LOST = "lost"  # the GPU fell off the bus
     STALLED = "stalled"  # the read hangs, or its data expired
+    NOT_ANSWERING = "not_answering"  # calls of this GPU do not return in time
     FAILED = "failed"  # an error that has no better name
     MISSING = "not_present"  # no such hardware here
     NO_DRIVER = "no_driver"  # NVML is not there
+    CRASHED = "crashed"  # NVML ends the process that initialises it
+    RELEASED = "released"  # the driver was given back, for an upgrade
     UNKNOWN = "unknown"  # answered, but with no usable value
     IMPLAUSIBLE = "implausible"  # answered with a value that the hardware cannot have
     NOT_ENOUGH = "not_enough"  # too few samples so far

@@ -1,6 +1,6 @@
 """Alerts on the health of GPU memory, of the fabric and of PCIe: what the driver says it needs."""
 
-from agent.sources import ecc, fabric, fabric_service, gpu, kernel_log, pcie, xid
+from agent.sources import answers, ecc, fabric, fabric_service, gpu, kernel_log, pcie, xid
 from agent.specs.xids import XidAction
 from alerts import places
 from alerts.model import Alert
@@ -58,6 +58,44 @@ def recovery_needed(_: RuleParameters) -> Alert:
         "last minutes say why (dgx-telemetry check).",
         hold="3m",
         place=places.GPU,
+    )
+
+
+SLOWEST = 1
+"""Seconds of a read from which the GPU does not answer in time (`agent/polling/gpu_threads.py`)."""
+
+FEWEST = 2
+"""Reads that fail in a minute: one may fail by chance, and is tried again after 10 s."""
+
+
+def not_answering(parameters: RuleParameters) -> tuple[Alert, ...]:
+    """One GPU whose driver calls hang or fail while those of others are answered."""
+    name, summary = "DgxGpuNotAnswering", "driver calls {}"
+    failed = increase(answers.READ_FAILURES, parameters.over("1m"))
+    cure = (
+        "Look at dmesg for XID 119 or 120 and at nvidia-smi -q -i "
+        f"{GPU_ID}; if it goes on, drain the node and reset the GPU or reboot."
+    )
+
+    def alert(sign: str, words: str, expr: str, text: str) -> Alert:
+        text, labels = f"{text} {cure}", {"sign": sign}
+        return Alert(name, expr, "warning", summary.format(words), text, "1m", labels, places.GPU)
+
+    return (
+        alert(
+            "slow",
+            "hang",
+            f"{answers.READ_SECONDS} > {SLOWEST}",
+            f"Calls to {ONE_GPU} took up to {{{{ $value | humanizeDuration }}}} (limit {SLOWEST} "
+            "s): its values are missing or late, those of other GPUs are not.",
+        ),
+        alert(
+            "failing",
+            "fail",
+            f"{failed} >= {FEWEST}",
+            f"{COUNT} reads of {ONE_GPU} failed in the last minute (limit {FEWEST}): some of its "
+            "values are missing (dgx-telemetry check names them).",
+        ),
     )
 
 

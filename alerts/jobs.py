@@ -13,11 +13,11 @@ from alerts.words import COUNT, GPU, WHOLE, for_each, list_of, series
 from alerts.words import NODE as MACHINE
 
 LASTS = "2m"
-"""How long a hang must last: NCCL is asked meanwhile whom it waits for, and a lost GPU is told."""
+"""How long a hang must last: a GPU that was lost is shown by then."""
 
 
 def hung() -> tuple[Alert, Alert]:
-    """A job that stands: with the rank that it waits for where NCCL tells it, else by its GPUs."""
+    """A job that stands: with the process that it waits for where that is known, else by GPUs."""
     named = hang_advice("{{ with $labels.pid }}pid {{ . }}{{ else }}each rank{{ end }}")
     gpu = ("instance", "job", "gpu", "uuid")
     count = f" ({{{{ . | value | {WHOLE} }}}})"
@@ -32,9 +32,11 @@ def hung() -> tuple[Alert, Alert]:
             hold=LASTS,
             summary="job hangs",
             description=(
-                f"{COUNT} rank holds up its job (limit 0): rank {{{{ $labels.rank }}}} (pid "
-                f"{{{{ $labels.pid }}}}, host {{{{ $labels.host }}}}) on {GPU} has launched fewer "
-                f"collectives{launched} than the others, or does not answer. {named}"
+                f"{COUNT} process holds up its job (limit 0): pid {{{{ $labels.pid }}}}"
+                "{{ with $labels.rank }} (rank {{ . }}){{ end }}"
+                "{{ with $labels.host }} of host {{ . }}{{ end }}"
+                f" on {GPU} is stopped, sleeps while the others spin, or has launched fewer "
+                f"collectives{launched} than they have. {named}"
             ),
             labels={"sign": "named"},
             place=places.GPU,
@@ -47,7 +49,7 @@ def hung() -> tuple[Alert, Alert]:
             summary="job hangs",
             description=(
                 f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):{names}."
-                f" Which rank they wait for is not known: NCCL does not report it. {hang_advice()}"
+                f" Which process they wait for is not known. {hang_advice()}"
             ),
             labels={"sign": "unnamed"},
             place=places.NODE,

@@ -39,11 +39,14 @@ BLIND = Page(
         "If nvidia-smi hangs: the driver hangs, and cannot be unloaded. Drain the node and reboot "
         "it; if it does not come back within ten minutes, power cycle it through its service "
         "processor (BMC).",
+        "If `check` says that nvmlInit ended a process: the driver's library is broken. Install "
+        "the driver again; the agent finds it within ten minutes.",
         "If one source alone is down (disk, infiniband): `dgx-telemetry check` names its error.",
         "If nvidia-smi answers: `sudo systemctl restart dgx-telemetry`; if the alert comes back, "
         "attach `dgx-telemetry check --bundle /tmp/bundle.tar.gz` to a report.",
     ),
-    "While a driver is being installed or updated.",
+    "While a driver is being installed or updated; after `touch /run/dgx-telemetry-release-driver` "
+    "it does not fire.",
 )
 
 WATCHDOG = Page(

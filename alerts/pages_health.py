@@ -22,6 +22,27 @@ RECOVERY = Page(
     "Never while jobs are to run there.",
 )
 
+NOT_ANSWERING = Page(
+    "DgxGpuNotAnswering",
+    "Driver calls of one GPU take longer than a second (`sign` slow), or fail for no reason that "
+    "is normal for it (`sign` failing). The agent reads the other GPUs meanwhile, and tries this "
+    "one again after 2 s, 4 s and so on up to 5 min. What is absent of it says since when. Its job "
+    "may still run; nvidia-smi hangs with it. A driver that hangs for all GPUs is DgxAgentBlind, "
+    "and a GPU that fell off the bus DgxGpuMissing; while either fires, this one is held back.",
+    (
+        "`dgx-telemetry check`; `dgx_gpu_read_seconds`, `dgx_gpu_read_failures_total` of the GPU.",
+        "`sudo dmesg -T | grep -i xid`: 119 and 120 are its system processor, 79 is the bus.",
+        "`nvidia-smi -q -i GPU & sleep 15; jobs`: is it still running?",
+    ),
+    (
+        "Let its job end or save a checkpoint, drain the node, and [reset the GPU](#reset); if the "
+        "reset hangs, reboot.",
+        "Without persistence mode the driver starts a GPU for each call: `nvidia-smi -pm 1`.",
+        "If it comes back: save `sudo nvidia-bug-report.sh`, and open a support case.",
+    ),
+    "While a GPU is being reset.",
+)
+
 PENDING = Page(
     "DgxGpuPagesPending",
     "Rows (Ampere and newer) or pages (before Ampere) of the GPU's memory are broken, and will be "
@@ -175,6 +196,6 @@ CHASSIS = Page(
 )
 
 PAGES = (
-    *(RECOVERY, PENDING, RISING, FABRIC, REPLAYS),
+    *(NOT_ANSWERING, RECOVERY, PENDING, RISING, FABRIC, REPLAYS),
     *(IB_ERRORS, FLAPPING, RAID, DISK, CHASSIS),
 )

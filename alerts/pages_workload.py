@@ -2,6 +2,7 @@
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.model import CAUSES, State
+from agent.sources import nccl
 from alerts.page import Page
 
 
@@ -56,17 +57,21 @@ STRAGGLER = Page(
 
 HUNG = Page(
     "DgxJobHung",
-    "Every GPU of a job waits: for a rank that launched less than the others, that has stopped, or "
-    "for one another. The job will not go on by itself; NCCL ends it after its timeout (PyTorch: "
-    "10 minutes), or never. Where NCCL's RAS service answers, the alert names the rank: the others "
-    "have launched a collective that it has not.",
+    "Every GPU of a job waits: for a process that is stopped or sleeps, or for one another. The "
+    "job will not go on by itself; NCCL ends it after its timeout (PyTorch: 10 minutes), or never. "
+    "The alert names the process: the one that a signal has stopped, or that sleeps while the "
+    "others spin, or, where `job.nccl` is on, that has launched fewer collectives.",
     (
-        "`/api/v1/jobs` of the agent: since when, whom the others wait for, and what NCCL counted.",
+        "`/api/v1/jobs` of the agent: since when, and which process the others wait for.",
         "`py-spy dump --pid PID` of the rank that is named, and of one that waits: where in the "
         "program does each stand? `cat /proc/PID/stack` and `ps -o state,wchan -p PID` for one in "
         "the kernel.",
-        "`echo verbose status | nc localhost 28028` is NCCL's own report. `NCCL_DEBUG=INFO` cannot "
-        "be set on a job that runs; where it was, the log has the last collective of each rank.",
+        "`NCCL_DEBUG=INFO` cannot be set on a job that runs; where it was, the log has the last "
+        "collective of each rank.",
+        "NCCL's own report (`echo verbose status | nc localhost 28028`) can end the job that is "
+        f"asked: {nccl.REPORTS}. "
+        'Ask only where the job is lost anyway. `job.nccl = "hang"` lets the agent ask newer '
+        "versions.",
         "The node of that rank: `dmesg` (out of memory, XID), `nvidia-smi`, the state of its "
         "network and file systems.",
     ),
@@ -82,7 +87,8 @@ HUNG = Page(
         "A rank that waits for a file system or a lock: cure that, the job goes on by itself.",
     ),
     "A debugger that holds one rank hangs the others. A checkpoint that one rank writes is no "
-    "hang: its process works, and the others are starved by a peer.",
+    "hang: its process works, and the others are starved by a peer. A job on several hosts, none "
+    "of whose processes here explains the wait, is called hung after 10 minutes.",
 )
 
 SLOWER = Page(

@@ -42,7 +42,7 @@ STEPS = Row(
             Query(rate(nccl.COLLECTIVES), NAME),
             every="1m",
             height=7,
-            empty="unless a job on several GPUs runs whose NCCL (2.28.7 or newer) answers",
+            empty="unless job.nccl is on, and NCCL (2.30 or newer) answers for a job of two GPUs",
         ),
     ),
     collapsed=True,
@@ -64,7 +64,7 @@ JOBS = Row(
             job_watch.HUNG.meaning,
             (Column("Hung", now(job_watch.HUNG)),),
             height=7,
-            empty="while no job hangs, or where NCCL does not tell",
+            empty="while no job hangs, or the process that it waits for is not known",
         ),
     ),
 )

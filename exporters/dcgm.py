@@ -13,6 +13,7 @@ from socket import gethostname
 from typing import NamedTuple, Protocol
 
 from agent.catalogue import METRICS
+from agent.errors import encodable
 from agent.model import Metric, Snapshot
 from agent.series import SampleStore
 from agent.sources import gpu, instances, system, xid
@@ -21,7 +22,7 @@ from exporters.dcgm_names import DcgmConfig, DcgmField, DcgmName, rated, table
 from exporters.guard import Guard
 from exporters.negotiation import Format
 from exporters.prometheus import Exposition
-from exporters.series_lines import FamilyLines, encodable
+from exporters.series_lines import FamilyLines
 
 OFF = (
     "The names of dcgm-exporter are switched off: enabled = true below [dcgm] in the configuration "

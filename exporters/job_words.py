@@ -125,6 +125,7 @@ def _hang_document(hang: Hang) -> Document:
                 "gpu": str(one.gpu.index) if one.gpu else None,
                 "uuid": one.gpu.uuid if one.gpu else None,
                 "host": one.host or None,
+                "state": one.state.value if one.state else None,
             }
             for one in hang.culprits
         ],
@@ -178,7 +179,7 @@ def _pace(job: Job) -> str:
 
 
 def _hang_text(hang: Hang) -> str:
-    """Who waits for whom, as far as NCCL told."""
+    """Which process the others wait for, as far as it is known."""
     text = f"hung for {duration(hang.seconds)}"
     if not hang.culprits:
         return f"{text}: every GPU waits, for whom is not known"
@@ -194,10 +195,11 @@ def _hang_text(hang: Hang) -> str:
 
 
 def culprit_name(one: Culprit) -> str:
-    """`rank 1 (pid 20008, GPU 1, host dgx07)`, as far as it is known."""
+    """`rank 1 (pid 20008, GPU 1, stopped)`, as far as it is known."""
     who = f"rank {one.rank}" if one.rank is not None else "a process"
     gpu, host = f", GPU {one.gpu.index}" if one.gpu else "", f", host {one.host}" * bool(one.host)
-    return f"{who} (pid {one.pid}{gpu}{host})"
+    state = f", {one.state.value}" if one.state else ""
+    return f"{who} (pid {one.pid}{gpu}{host}{state})"
 
 
 def hang_action(hang: Hang) -> str:

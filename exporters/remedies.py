@@ -31,6 +31,12 @@ REMEDIES: Mapping[FindingKind, Remedy] = {
         "Drain the node. See dmesg for XID 119, 120 or blocked tasks; reboot it. Without "
         "persistence mode the driver may only need longer to start: nvidia-smi -pm 1.",
     ),
+    FindingKind.DRIVER_RELEASED: Remedy("", "Remove that file after the upgrade."),
+    FindingKind.GPU_NOT_ANSWERING: Remedy(
+        "DgxGpuNotAnswering",
+        "See dmesg for XID 119 or 120. If it goes on, let its job end, drain the node and reset "
+        "the GPU or reboot.",
+    ),
     FindingKind.GPUS_MISSING: Remedy(
         "DgxGpuMissing",
         "Drain the node, see dmesg for XID 79, and reboot it after its jobs have ended or saved a "

@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from agent.errors import encodable
 from agent.model import Kind, Metric, Sample
 from exporters.guard import Guard
 
@@ -163,8 +164,3 @@ class ExpositionLines:
             families[name] = lines
         self._families, self._metrics, self._labels = families, metrics, []
         self._order = [place for name in families for place in found[name]]
-
-
-def encodable(label: str) -> str:
-    """A label value that UTF-8 can carry: undecodable bytes of a name become question marks."""
-    return label if label.isascii() else label.encode("utf-8", "replace").decode("utf-8")

@@ -88,10 +88,11 @@ async def serve(
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host, all with one port; port 0 takes a free one. A family
-    that this machine has not is left out, as long as one is left."""
+    """A socket for each address of the host, "" for every address of IPv4 and of IPv6, all with one
+    port; port 0 takes a free one. A family that this machine has not is left out, as long as one is
+    left."""
     found = await asyncio.get_running_loop().getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )
     opened: list[socket.socket] = []
     failure = OSError()

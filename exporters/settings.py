@@ -10,15 +10,16 @@ from agent.config.settings import Section
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[IPV6]:PORT`; raises ValueError."""
+    """`HOST:PORT` or `[IPV6]:PORT`, host "" for every address; raises ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise ValueError(text)
     if host.startswith("[") and host.endswith("]"):
-        return str(ipaddress.IPv6Address(host[1:-1])), int(port)
+        address = str(ipaddress.IPv6Address(host[1:-1]))
+        return "" if address == "::" else address, int(port)
     if ":" in host:
         raise ValueError(text)
-    return host or "0.0.0.0", int(port)
+    return host, int(port)
 
 
 Listen = Annotated[

@@ -7,6 +7,7 @@ from math import inf, isfinite
 from typing import Any, TypeVar
 
 from agent.diagnosis.accounting import LONGEST
+from agent.errors import encodable
 from agent.model import GPU_LABELS, Absence, Metric, Sample, Snapshot
 from agent.series import SampleStore
 from agent.sources import agent_health, gpu, system
@@ -110,7 +111,7 @@ def device_of(entry: Sample | Absence, devices: dict[str, DeviceEntries]) -> Dev
 
 def labels_of(entry: Sample | Absence) -> Labels:
     """Names and values of the labels; of an absence as far as they are known."""
-    return dict(zip(entry.metric.labels, entry.labels, strict=False))
+    return dict(zip(entry.metric.labels, map(encodable, entry.labels), strict=False))
 
 
 def further(entry: Sample | Absence) -> Labels:

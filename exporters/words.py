@@ -46,6 +46,7 @@ WHY_ABSENT = {
     Reason.LOST: "a GPU is lost",
     Reason.DENIED: "this user may not read it",
     Reason.NO_DRIVER: "there is no driver",
+    Reason.CRASHED: "NVML crashes",
 }
 """Reasons of absence that somebody should see to, in words."""
 
@@ -103,33 +104,10 @@ FACTS: Mapping[FactKind, Parts] = {
         ", busy {busy:.0f} % of the time",
     ),
     FactKind.DISK_WRITES: ("{0} is busy {busy:.0f} % of the time with writes",),
-    FactKind.LOADERS_ASLEEP: (
-        f"{{loaders:loader process|loader processes}} in uninterruptible sleep {OF_TIME}",
-    ),
-    FactKind.PROCESS_ASLEEP: (f"the process is in uninterruptible sleep {OF_TIME}",),
-    FactKind.LOADERS_RUNNING: (
-        f"{{loaders:loader process|loader processes}} running {OF_TIME}: too few, or too slow",
-    ),
-    FactKind.LOADERS_COMPUTE: (
-        "{loaders:loader process|loader processes} together on {cores:.1f} cores, and each batch "
-        "waits for the slowest of them",
-    ),
-    FactKind.LOADERS_TAKE_TURNS: (
-        "{loaders:loader process|loader processes} at work while the launching process sleeps, "
-        "{asleep:.0f} % of the time, and both while the GPU rests",
-    ),
-    FactKind.COMPILING: (
-        "the processes use {cores:.1f} cores, and the GPU does nothing yet: they compile or build "
-        "work for it",
-    ),
-    FactKind.PORT_RECEIVES: (f"{{0}} receives {OF_TRAFFIC}",),
     FactKind.NETWORK_MOUNTED: ("local disks are quiet, {names} is mounted",),
-    FactKind.HOST_CORES: ("{busy:.0f} % of the host's cores are busy",),
-    FactKind.JOB_CORES: ("the job uses {cores:.1f} of the {cores_limit:g} cores that it may use",),
-    FactKind.IO_PRESSURE: (f"tasks wait for I/O {OF_TIME}",),
-    FactKind.CPU_PRESSURE: (f"tasks wait for a core {OF_TIME}",),
     FactKind.ONE_THREAD: (
-        "one launch thread uses {cores:.2f} cores while other cores are free",
+        "the launching thread uses {cores:.2f} cores while the GPU is active {activity:.0f} % of "
+        "the time",
         " and launches about {launches:.0f} thousand kernels a second",
     ),
     FactKind.WITHOUT_PROCESS: (
@@ -137,32 +115,21 @@ FACTS: Mapping[FactKind, Parts] = {
     ),
     FactKind.HUNG_SPINNING: ("kernels have only waited for other GPUs of the job",),
     FactKind.HUNG_AT_REST: ("no activity, and every GPU of the job waits",),
-    FactKind.PREPARES_ITSELF: (
-        "the launching process uses {cores:.2f} cores while the GPU rests {rest:.0f} % of the time",
-    ),
-    FactKind.THREADS_RUNNING: (
-        "the launching process uses {cores:.1f} cores",
-        " in {threads:active thread|active threads}",
-    ),
     FactKind.UPLINK_FULL: (
         f"the uplink of PCIe switch {{0}}, which several GPUs share, carries {OF_TRAFFIC}",
     ),
     FactKind.CLOCKS_SET: (
         "application or locked clocks keep the SM clock at {sm_clock:.0f} % of its highest",
     ),
-    FactKind.COMMANDS_RUNNING: ("short-lived commands of the processes use {cores:.1f} cores",),
-    FactKind.PAGEABLE_COPIES: (
-        "PCIe moves {traffic:.1f} GB/s at the rate of pageable copies, which one thread makes",
-    ),
     FactKind.THREADS_QUEUED: (f"the threads wait for a core {OF_TIME}",),
-    FactKind.QUOTA: (f"the CPU quota of the cgroup holds the job up {OF_TIME}",),
-    FactKind.JOB_IO_PRESSURE: (f"tasks of the job's cgroup wait for I/O {OF_TIME}",),
-    FactKind.JOB_CPU_PRESSURE: (f"tasks of the job's cgroup wait for a core {OF_TIME}",),
-    FactKind.JOB_MEMORY_PRESSURE: (f"tasks of the job's cgroup wait for memory {OF_TIME}",),
-    FactKind.JOB_WRITES: ("the job's cgroup moves {rate:.2f} GB/s to or from disk",),
-    FactKind.JOB_RECEIVES: (
-        "{rate:.2f} GB/s arrive over the network while the loaders mostly sleep",
+    FactKind.WORKERS_RUNNING: (
+        "the launching thread waits while {workers:other thread or process|other threads and "
+        "processes} of the job use {cores:.1f} cores",
     ),
+    FactKind.BLOCKED: (f"blocked on I/O {OF_TIME}",),
+    FactKind.JOB_READS: ("the job reads {rate:.2f} GB/s from disk",),
+    FactKind.JOB_WRITES: ("the job writes {rate:.2f} GB/s to disk",),
+    FactKind.JOB_RECEIVES: ("{rate:.2f} GB/s arrive over the network meanwhile",),
     FactKind.TWO_POWER_LEVELS: (
         f"power falls from {{lower_limit:.0f}} to {{lower:.0f}} W for {OF_TIME}",
     ),
@@ -176,6 +143,11 @@ FACTS: Mapping[FactKind, Parts] = {
 FINDINGS: Mapping[FindingKind, Parts] = {
     FindingKind.SOURCE_DOWN: ("source {device} is down",),
     FindingKind.DRIVER_HANGS: ("the NVIDIA driver does not answer",),
+    FindingKind.DRIVER_RELEASED: ("no GPU is watched: {0}",),
+    FindingKind.GPU_NOT_ANSWERING: (
+        "driver calls hang or fail: {metrics:metric is|metrics are} absent",
+        " ({names})",
+    ),
     FindingKind.GPUS_MISSING: (
         "{gpus:.0f} of {gpus_limit:.0f} GPUs answer",
         ", {n:~GPU|GPUs} {names} not among them",

@@ -47,6 +47,8 @@ dgx_gpu_throttle_seconds_total G reason
 dgx_gpu_processes G
 dgx_gpu_persistence_mode G
 dgx_gpu_recovery_action G
+dgx_gpu_read_seconds G
+dgx_gpu_read_failures_total G
 dgx_gpu_xid_errors_total G xid
 dgx_gpu_ecc_errors_total G severity lifetime
 dgx_gpu_remapped_rows_total G severity

@@ -33,7 +33,7 @@ def _mig() -> AgentBench:
 
 
 def _xid() -> AgentBench:
-    config = Settings(ProcessConfig(series=2), JobConfig(info=True))
+    config = Settings(ProcessConfig(series=2), JobConfig(info=True, nccl="always"))
     bench = machines.simulated("dgx-1-v100:training", config)
     bench.run(2).machine.driver.xid(3, 13)
     start_process(bench.machine, 5)  # beside the one that trains there

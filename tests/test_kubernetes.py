@@ -4,6 +4,7 @@ package, by a small one of the fields that ours may have. The chart, by Helm its
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 import jsonschema
@@ -139,6 +140,31 @@ def test_it_has_the_least_rights() -> None:
     assert agent["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert agent["securityContext"]["readOnlyRootFilesystem"] is True
     assert all(mount["readOnly"] for mount in agent["volumeMounts"])
+
+
+def admits(labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels has an agent: a required term of which every part holds."""
+    pod = manifest("daemonset.yaml")["spec"]["template"]["spec"]
+    if not pod["nodeSelector"].items() <= labels.items():
+        return False
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    operators = {"NotIn": lambda e: labels.get(e["key"]) not in e["values"]}
+    return any(
+        all(operators[e["operator"]](e) for e in term["matchExpressions"])
+        for term in required["nodeSelectorTerms"]
+    )
+
+
+@pytest.mark.parametrize("paused", ["paused-for-driver-upgrade", "paused-for-mig-change"])
+def test_it_leaves_a_node_whose_operands_are_paused(paused: str) -> None:
+    node = {"nvidia.com/gpu.present": "true"}
+    assert admits(node), "without a GPU operator that knows these labels"
+    clients = ("client", "operator-validator", "device-plugin", "dcgm-exporter")
+    labels = [f"nvidia.com/gpu.deploy.{client}" for client in clients]
+    assert admits({**node, **dict.fromkeys(labels, "true")})
+    assert admits({**node, labels[2]: "false"}), "a client that is never deployed there"
+    for label in labels:
+        assert not admits({**node, **dict.fromkeys(labels, "true"), label: paused})
 
 
 @needs_helm

@@ -132,6 +132,7 @@ LIBRARIES = {
     "subprocess": (
         "agent/cli/",
         "agent/hardware/kernel_log.py",  # journalctl
+        "agent/hardware/nvml.py",  # a trial of nvmlInit
         "agent/hardware/schedulers.py",  # squeue, scontrol
         "agent/hardware/smart.py",  # busctl
     ),

@@ -150,10 +150,10 @@ UNITS = {
     *("info", "second"),
 }
 COUNTABLE = re.compile(
-    r"_(gpus|gpus_expected|processes|allocated|threads|stopped|links|links_expected|up|state|failure|pending|generation"
+    r"_(workers|gpus|gpus_expected|hosts|processes|allocated|threads|stopped|links|links_expected|up|state|failure|pending|generation"
     r"|generation_limit|width|width_limit|values|action|active|successful|process"
     r"|members|members_expected|cores|loaders|job|mounts"
-    r"|faults?|last_xid|readable|running|health|reads_total|writes_total|records_total|steps_total|collectives_total|faults_total|errors_total|replays_total|rows_total|pages_total"
+    r"|faults?|last_xid|readable|running|health|reads_total|writes_total|records_total|steps_total|collectives_total|failures_total|faults_total|errors_total|replays_total|rows_total|pages_total"
     r"|cycles_total)$"
 )
 """Metrics without a unit: counts and states, by what their name ends in."""
@@ -162,6 +162,7 @@ VENDOR_UNITS = re.compile(r"_(percent|milliwatts|mj|mhz|mib|kib|mb|gb|kb|ms|us|n
 IDENTITY = {
     *(
         *GPU_LABELS,
+        "rank",
         "device",
         "port",
         "link",
@@ -175,9 +176,12 @@ IDENTITY = {
     *(
         "switch",
         "culprit",
+        "role",
+        "doing",
         "pid",
         "inner_pid",
         "uid",
+        "owner",
         "origin",
         "sensor",
         "job",

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.cli.driver_release import DriverConfig, asked_by
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
+from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import state_folder
 from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses
@@ -15,11 +17,16 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host, real_host
 from agent.hardware.nvml import real_library
+from agent.jobs.allocation import Allocations
+from agent.jobs.nccl_jobs import NcclMode
+from agent.jobs.process_table import at_once, on_a_thread
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent, GpuIdentity
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_processes import GpuProcesses
+from agent.polling.gpu_queries import BuildReads
+from agent.polling.gpu_state import GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.inventory import GpuInventory
 from agent.polling.observers import GuardedObserver, Observer
@@ -29,10 +36,10 @@ from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_watch import XidWatch
 from agent.service.places import InstallPaths
-from agent.sources import agent_health, kernel_log, nccl, system, xid
+from agent.sources import agent_health, allocation, answers, kernel_log, nccl, system, workload, xid
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import HostOptions
-from agent.sources.table import gpu_reads, host_reads
+from agent.sources.table import SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.sources.workload import JobConfig
 from agent.specs import Specs, SystemSpec
 from agent.specs.machine import MachineSpecs
@@ -48,6 +55,7 @@ class Hardware:
     library: Callable[[], Any]
     host: Host
     simulated: bool = False
+    releasable: bool = True  # a tape holds no driver
     ended: Callable[[], bool] = lambda: False
     """Whether nothing new will be answered: of a tape that has run out, the last answers stay."""
 
@@ -70,7 +78,9 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
     from agent.replay.tape import Tape, TapePlayer
 
     player = TapePlayer(Tape.load(path), clock)
-    return Hardware(lambda: player.nvml, player.host, ended=lambda: player.finished)
+    return Hardware(
+        lambda: player.nvml, player.host, releasable=False, ended=lambda: player.finished
+    )
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
@@ -143,12 +153,12 @@ def _observers(
     def inventory() -> GpuInventory:
         return gpus.inventory
 
-    def enabled() -> bool:
-        return configuration.current[JobConfig].nccl
+    def mode() -> NcclMode:
+        return NcclMode(configuration.current[JobConfig].nccl)
 
     paths, pulses = PathMonitor(configuration, inventory), GpuPulses(inventory)
     diagnosis = Diagnosis(inventory, paths.bandwidth, configuration)
-    ranks = nccl.NcclPoller(host.nccl, clock, enabled, inline=inline)
+    ranks = nccl.NcclPoller(host.nccl, clock, mode, inline=inline)
     jobs = JobWatch(
         inventory,
         diagnosis.accounts,
@@ -173,7 +183,11 @@ def build_agent(
     gpu_processes = GpuProcesses()
     build = _gpu_builder(configuration, host, clock, gpu_processes)
     gpus = GpuWatch(hardware.library, build, clock, ReadCosts(), gpu_processes)
+    if hardware.releasable:
+        gpus.asked_back = lambda: asked_by(configuration.current[DriverConfig])
     counts = xid.XidCounts(lambda: iter(gpus.inventory.gpus), gpu_processes)
+    off = "xid" in configuration.current[SourcesConfig].disable
+    events = (lambda: None) if off else gpus.events
     seen = _observers(configuration, gpus, host, clock, inline=inline)
     return Agent(
         configuration=configuration,
@@ -191,7 +205,7 @@ def build_agent(
         diagnosis=seen.diagnosis,
         jobs=seen.jobs,
         nccl=seen.nccl,
-        watch=XidWatch(gpus.events, counts),
+        watch=XidWatch(events, counts),
         product=product,
     )
 
@@ -215,41 +229,71 @@ def _poller(
     inline: bool,
 ) -> Poller:
     clock, worker = gpus.clock, InlineWorker if inline else Worker
-    options = HostOptions(
-        configuration,
-        every=lambda: intervals.HOST_AT_REST if gpus.gpu_processes.at_rest else intervals.TICK,
-    )
-    log_reads = kernel_log.reads(host.kernel_log, counts.note_line, counts.log_answers)
-    schedule = ReadSchedule(
-        [*log_reads, *host_reads(host, clock, options, gpus.gpu_processes)], clock, ReadCosts()
-    )
+    settings, costs = configuration.current, ReadCosts()
     whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files, expected)
-    costs = ReadCosts()
-    ranks = nccl.NcclCounts(seen.nccl, costs.of(nccl.SOURCE))
-    in_memory = [*system.reads(whole), *xid.reads(counts), *nccl.reads(ranks)]
+    in_memory = (
+        *system.reads(whole),
+        *unless_off(answers, settings, answers.reads(gpus)),
+        *unless_off(xid, settings, xid.reads(counts)),
+        *nccl.reads(nccl.NcclCounts(seen.nccl, costs.of(nccl.SOURCE))),
+    )
     known = ReadSchedule(in_memory, clock, costs)
+    apart = _schedules(configuration, host, gpus, counts, inline=inline)
     return Poller(
         workers=(
-            worker("nvml", gpus.run, gpus.complete, clock),
-            worker("host", schedule.run, schedule.complete, clock),
+            worker("nvml", gpus.run, gpus.complete, clock, gpus.threads.leave),
+            *(worker(name, part.run, part.complete, clock) for name, part in apart.items()),
             InlineWorker("memory", known.run, known.complete, clock),  # no call that could hang
         ),
-        read_costs=(gpus.read_costs, schedule.read_costs, known.read_costs),
+        read_costs=(gpus.read_costs, *(part.read_costs for part in (*apart.values(), known))),
         clock=clock,
         observers=seen.guarded(),
+        disclose=Disclosure(configuration).snapshot,
         report_health=agent_health.reading,
     )
 
 
+def _schedules(
+    configuration: Configuration,
+    host: Host,
+    gpus: GpuWatch,
+    counts: xid.XidCounts,
+    *,
+    inline: bool,
+) -> dict[str, ReadSchedule]:
+    """What is read of the host, by worker: processes that block must not hold up the rest."""
+    clock, settings, there = gpus.clock, configuration.current, gpus.gpu_processes
+    options = HostOptions(
+        configuration,
+        every=lambda: intervals.HOST_AT_REST if there.at_rest else intervals.TICK,
+    )
+    allocations, spawn = Allocations(), at_once if inline else on_a_thread
+    log_reads = kernel_log.reads(host.kernel_log, counts.note_line, counts.log_answers)
+    of_processes = workload.reads(host, clock, options, there, allocations, spawn=spawn)
+    of_jobs = allocation.reads(host, options, there, allocations)
+    reads = {
+        "host": (
+            *unless_off(kernel_log, settings, log_reads),
+            *host_reads(host, clock, options),
+        ),
+        "processes": unless_off(workload, settings, of_processes),
+        "allocation": unless_off(allocation, settings, of_jobs),
+    }
+    return {name: ReadSchedule(part, clock, ReadCosts()) for name, part in reads.items()}
+
+
 def _gpu_builder(
     configuration: Configuration, host: Host, clock: Clock, gpu_processes: GpuProcesses
-) -> Callable[[NvmlDevice, Sequence[GpuIdentity]], Iterator[Read]]:
-    def build(device: NvmlDevice, identities: Sequence[GpuIdentity]) -> Iterator[Read]:
+) -> BuildReads:
+    def build(
+        device: NvmlDevice, state: GpuState, identities: Sequence[GpuIdentity]
+    ) -> Iterator[Read]:
         gpu_context = GpuContext(
             device=device,
+            state=state,
             clock=clock,
             gpus=len(identities),
-            gpm=gpm_of(device, clock),
+            gpm=gpm_of(device, state, clock),
             host=host,
             identities=identities,
             configuration=configuration,
@@ -260,12 +304,13 @@ def _gpu_builder(
     return build
 
 
-def gpm_of(device: NvmlDevice, clock: Clock) -> Gpm | None:
+def gpm_of(device: NvmlDevice, state: GpuState, clock: Clock) -> Gpm | None:
     """The GPU's performance monitor, or None where it has none that answers."""
     try:
         return Gpm(device, clock.monotonic)
     except Absent as absent:
         if absent.reason in FINAL:
             raise
-        device.unsure = device.unsure or absent.reason not in PERMANENT
+        if absent.reason not in PERMANENT:
+            state.doubt()
         return None

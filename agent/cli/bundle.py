@@ -1,34 +1,45 @@
 """What a supporter needs, in one archive, without what names the machine or its people."""
 
 import io
+import json
 import re
 import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 from agent.cli.assembly import Hardware
+from agent.cli.sections import SECTIONS
+from agent.config.configuration import keys_of, read_toml
 from agent.config.whole_file import write_whole
+from agent.diagnosis.job_watch import CostConfig
 from agent.hardware.kernel_log import LogLine
 from agent.replay.masks import HOST_NAME_FILES, Masks
 from agent.series import SampleStore
 from agent.sources import gpu
 
-SECRETS = re.compile(
-    r"^(\s*\w*(?:url|email|smarthost|file|listen|names|channel|username)\w*\s*=).*", re.MULTILINE
+NAMED = re.compile(r"((?:name|comm)[=: ]+).*")
+DRIVERS = re.compile(
+    r"NVRM: |nvidia[\w-]*[: ]|mlx5_core |nvme\d* |nvme nvme|md[\d:/]|EXT4-fs error|pcieport |"
+    r"\{\d+\}\[Hardware Error\]",
+    re.IGNORECASE,
 )
-PROCESS = re.compile(r"(name=)[^,\s]+")
-DRIVERS = re.compile(r"NVRM|nvidia|Xid|mlx5|nvme|md\d+|EXT4-fs error|AER", re.IGNORECASE)
+"""How lines of drivers begin; those of programs begin with the program's name."""
+HARMLESS = (bool, int, float)
+"""Types of settings that name nothing. Text is one of a few words that the agent knows, or left
+out, as are tables and lists; so is the price of a GPU."""
 
 CONTENTS = {
     "check.txt": "what `check` printed",
     "check.json": "the same as values, with every sample and what is absent",
     "metrics.prom": "what Prometheus would get",
     "kernel.log": "lines of the kernel about drivers, links and disks, as far as they may be read",
-    "config.toml": "the configuration, without addresses, names and files",
+    "config.toml": "the numbers and switches of the configuration",
     "versions.txt": "of the agent, Python, the kernel and the distribution",
 }
 """What lies in the archive."""
 
+KEPT = "# Only keys that hold a number, a switch or one of a few known words."
 HEAD = "Masked as tapes are: UUIDs, serials, host names; programs and addresses are left out.\n\n"
 
 
@@ -43,20 +54,31 @@ def masked(texts: Mapping[str, str], hardware: Hardware, samples: SampleStore) -
     for info in samples.labelled(gpu.INFO):
         if info["serial"]:
             masks.serial(info["serial"])
-    return {name: masks.text(PROCESS.sub(r"\1...", text)) for name, text in texts.items()}
+    return {name: masks.text(text) for name, text in texts.items()}
 
 
 def kernel_lines(lines: Iterable[LogLine]) -> str:
-    """Those that concern the hardware."""
-    found = (line for line in lines if DRIVERS.search(line.text))
-    return "".join(f"[{line.at:12.6f}] {line.text}\n" for line in found)
+    """Those of drivers, up to where they name a program."""
+    found = (
+        (line.at, NAMED.sub(r"\1...", line.text)) for line in lines if DRIVERS.match(line.text)
+    )
+    return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)
 
 
 def configuration(path: Path | None) -> str:
-    """The file without what is nobody's business."""
+    """The known keys of the file that name nobody and nothing, and no other letter of it."""
     if path is None:
         return "# none: all defaults\n"
-    return SECRETS.sub(r'\1 "..."', path.read_text(encoding="utf-8", errors="replace"))
+    lines = [KEPT]
+    content = read_toml(path)
+    for key, (section, field) in keys_of(SECTIONS).items():
+        table, _, name = key.rpartition(".")
+        inside = content.get(table, {}) if table else content
+        value = inside.get(name) if isinstance(inside, dict) else None
+        word = get_origin(field.type) is Literal and value in get_args(field.type)
+        if section is not CostConfig and (isinstance(value, HARMLESS) or word):
+            lines.append(f"{key} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"
 
 
 def write(path: Path, texts: Mapping[str, str]) -> list[str]:

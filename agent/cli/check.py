@@ -19,14 +19,18 @@ from agent.cli.options import config_path, hardware_of, settings_of
 from agent.cli.table import USUAL, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.whole_file import check_target, placed
+from agent.diagnosis.disclosure import without_names
 from agent.diagnosis.findings import findings
 from agent.errors import printable
 from agent.hardware.kernel_log import RealKernelLog
+from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
 from agent.model import Absence, Absent, Finding, Reason, Severity, Snapshot
+from agent.polling.reads import OFF
 from agent.series import SampleStore
-from agent.sources import chassis, power, system
+from agent.sources import chassis, nccl, power, system
 from agent.sources.agent_health import SOURCE_UP
+from agent.sources.workload import JobConfig
 from agent.specs import SystemSpec
 from exporters.remedies import remedy
 from exporters.snapshot_json import document
@@ -112,19 +116,21 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     spec = agent.recognise(agent.gpus.inventory)
     wrong = tuple(sorted(findings(last, spec), key=lambda f: ORDER.index(f.severity)))
     last = replace(last, findings=wrong)
-    text = printable("\n".join(page(last, spec, width)))
+    lines = [*page(last, spec, width), *nccl_risk(settings[JobConfig].nccl, width)]
+    text = printable("\n".join(lines))
     worst = max((STATUS[f.severity] for f in wrong), default=0)
     found = {"status": worst, **document(last, last.at)}
-    texts = bundled(arguments, hardware, last, text, found) if arguments.bundle else {}
+    texts = bundled(arguments, hardware, last, text, worst) if arguments.bundle else {}
     return {"document": found, "text": text, "texts": texts}
 
 
 def bundled(
-    arguments: argparse.Namespace, hardware: Hardware, last: Snapshot, text: str, found: Answer
+    arguments: argparse.Namespace, hardware: Hardware, last: Snapshot, text: str, status: int
 ) -> dict[str, str]:
-    """The masked texts of the bundle."""
+    """The masked texts of the bundle, which names nobody whatever the settings say."""
     from exporters.prometheus import Exposition  # its library reads /proc when it is imported
 
+    last = without_names(last)
     exposition = Exposition(lambda: last, SystemClock().monotonic, process=False)
     own = RealKernelLog(DAY) if not hardware.simulated else hardware.host.kernel_log
     try:
@@ -133,7 +139,7 @@ def bundled(
         lines = f"{absent}\n"
     texts = {
         "check.txt": f"{text}\n",
-        "check.json": json.dumps(found, indent=2),
+        "check.json": json.dumps({"status": status, **document(last, last.at)}, indent=2),
         "metrics.prom": exposition.render("text/plain;version=0.0.4")[0].decode(),
         "kernel.log": lines,
         "config.toml": bundle.configuration(config_path(arguments)),
@@ -156,6 +162,8 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield ""
     yield "Sources:"
     yield from _sources(samples, width)
+    off = sorted({key.source for key in snapshot.readings if key.part == OFF})
+    yield from prose("off: " + " ".join(off), width, hanging="     ") if off else ()
     yield ""
     yield "Limits:"
     header = ("path", "device", "direction", "GB/s", "origin", "source")
@@ -169,6 +177,16 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield ""
     wrong = findings(snapshot, spec) if snapshot.findings is None else snapshot.findings
     yield from doctor(list(wrong), width)
+
+
+def nccl_risk(mode: str, width: int) -> Iterator[str]:
+    """What asking NCCL may cost, where it is asked."""
+    if mode != NcclMode.OFF:
+        yield from prose(
+            f"NCCL's RAS service is asked (job.nccl = {mode}): asking has ended jobs: "
+            f"{nccl.REPORTS}. The versions of these reports are not asked.",
+            width,
+        )
 
 
 def doctor(wrong: Sequence[Finding], width: int) -> Iterator[str]:

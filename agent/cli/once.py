@@ -174,9 +174,9 @@ COLUMNS: tuple[tuple[str, Cell], ...] = (
 
 def _who(gpu: Document, _: SampleStore) -> str:
     """The largest process, and how many more."""
-    first, *rest = [f"{p['program']} {p['pid']} {p['user']}".strip() for p in gpu["processes"]] or [
-        ""
-    ]
+    first, *rest = [
+        f"{p['program'] or 'process'} {p['pid']} {p['user']}".strip() for p in gpu["processes"]
+    ] or [""]
     return f"{first} +{len(rest)}" if rest else first
 
 

@@ -72,7 +72,7 @@ def _asked_of_agent(
 def _url_of(here: HttpConfig) -> str:
     """Where the agent of this machine answers: on loopback, if it listens everywhere."""
     host, port = here.address
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -10,17 +10,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EADDRINUSE
+from typing import Any
 
 from agent import __version__
 from agent.cli.assembly import Agent, build_agent
+from agent.cli.driver_release import DriverRelease, execute_again
 from agent.cli.ending import asked_to_end
-from agent.cli.options import hardware_of, settings_of
+from agent.cli.failed_start import slower_each_time
+from agent.cli.options import config_path, hardware_of, settings_of
 from agent.cli.status_notifier import StatusNotifier, condition
 from agent.cli.view import view_of
 from agent.clock import SystemClock
-from agent.config.configuration import ConfigError
+from agent.config.configuration import DEFAULT_PATH, ConfigError
 from agent.config.reload import Reload
 from agent.config.settings import Settings
+from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import HourlySums, state_folder
 from agent.errors import LogEvent
 from agent.model import Snapshot
@@ -78,6 +82,15 @@ class RunningServices:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; hardware never ends the agent."""
+    with slower_each_time(config_path(arguments) or DEFAULT_PATH):
+        again = _run(arguments)
+    if again:
+        execute_again()
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> bool:
+    """Serve until the end; whether this program is to be started again."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     settings = settings_of(arguments)
     speed = getattr(arguments, "simulate_speed", 1.0)
@@ -108,21 +121,23 @@ def run(arguments: argparse.Namespace) -> int:
     feed = Feed(view_of(agent, hardware))
     agent.poller.listeners.append(TapeEnd(hardware.ended))
     kept = None if arguments.simulate or arguments.replay else state_folder()
-    hours = HourlySums(agent.diagnosis.accounts, kept)
+    hours = HourlySums(agent.diagnosis.accounts, kept, Disclosure(agent.configuration).owner)
     try:
-        asyncio.run(_serve(RunningServices(agent, web, reload, notify_socket, feed, hours)))
+        return asyncio.run(_serve(RunningServices(agent, web, reload, notify_socket, feed, hours)))
     finally:
         hours.close()
-    return 0
 
 
-async def _serve(services: RunningServices) -> None:
+async def _serve(services: RunningServices) -> bool:
+    """Serve until the end; whether this program is to be started again."""
     agent, poller = services.agent, services.agent.poller
+    again = asyncio.Event()
     poller.config_ok = lambda: services.reload.good and services.web.good
     poller.listeners += [
         StatusNotifier(services.notify_socket, lambda: condition_of(agent)),
         services.feed,
         services.hours,
+        DriverRelease(agent.gpus.asked_back, agent.clock, again.set),
         settle,
     ]
     spare()
@@ -132,10 +147,11 @@ async def _serve(services: RunningServices) -> None:
     reloading = asyncio.create_task(services.reload.run())
     stop = asked_to_end()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, services.reload.ask)
-    tasks = ticking, reloading
+    tasks: list[asyncio.Task[Any]] = [ticking, reloading, asyncio.create_task(again.wait())]
     services.web.watch()
     await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-    services.notify_socket.send(STOPPING)
+    if not again.is_set():  # or systemd would stop it
+        services.notify_socket.send(STOPPING)
     for task in tasks:
         task.cancel()
     await server.cleanup()
@@ -143,6 +159,7 @@ async def _serve(services: RunningServices) -> None:
     for task in tasks:
         with suppress(asyncio.CancelledError):
             await task  # what broke is told, not swallowed
+    return again.is_set() and not stop.done()
 
 
 async def _listen(services: RunningServices) -> Server:

@@ -3,6 +3,7 @@
 A package that is configured declares its section; the section is added here.
 """
 
+from agent.cli.driver_release import DriverConfig
 from agent.config.settings import Section
 from agent.diagnosis.job_watch import CostConfig
 from agent.diagnosis.thresholds import Thresholds
@@ -13,6 +14,7 @@ from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig
 from agent.sources.options import NvlinkConfig
 from agent.sources.process import ProcessConfig
+from agent.sources.table import SourcesConfig
 from agent.sources.workload import JobConfig
 from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
@@ -28,7 +30,9 @@ SECTIONS: tuple[type[Section], ...] = (
     LogConfig,
     ProcessConfig,
     JobConfig,
+    DriverConfig,
     AllocationConfig,
+    SourcesConfig,
     CostConfig,
     DiskConfig,
     NetworkConfig,

@@ -3,9 +3,10 @@
 Packages declare their sections themselves; `deploy/config.toml` is the commented example.
 """
 
+import logging
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any, get_origin
@@ -15,7 +16,9 @@ import msgspec
 from agent.config.decoding import Mismatch, decode, fields_of, shown, unknown
 from agent.config.regular_file import in_time, read_regular
 from agent.config.settings import Section, Settings
-from agent.errors import BadInput
+from agent.errors import BadInput, LogEvent
+
+log = logging.getLogger(__name__)
 
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
@@ -47,19 +50,30 @@ def load(
     values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
     places: dict[type[Section], str] = {}
     for key, value, where in (
-        *(_in_file(read_toml(path), keys, str(path)) if path else ()),
+        *(_in_file(read_toml(path), keys, _retired(sections), str(path)) if path else ()),
         *_in_environment(environment, keys),
         *((key, value, f"--{key}") for key, value in (flags or {}).items() if value is not None),
     ):
         section, field = keys[key]
         text = where.startswith(ENVIRONMENT_PREFIX)
+        of_now = _of_now(section, field.name, key, value, where)
         try:
-            values[section][field.name] = decode(value, field.type, key, strict=not text)
+            values[section][field.name] = decode(of_now, field.type, key, strict=not text)
         except Mismatch as wrong:
             named = "--" if where == f"--{key}" else f"{where}: "  # a flag has the key's name
             raise ConfigError(f"{named}{wrong.demand}") from wrong
         places[section] = where
     return Settings(*(_made(section, values[section], places) for section in sections))
+
+
+def _of_now(section: type[Section], name: str, key: str, value: Any, where: str) -> Any:
+    """The value, or where it is one of an earlier version what it means, with a warning."""
+    text = str(value).lower() if isinstance(value, bool | str) else ""
+    replacement = section.older.get(name, {}).get(text)
+    if replacement is None:
+        return value
+    log.warning(LogEvent("older_setting", where=where, key=key, value=text, use=replacement))
+    return replacement
 
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
@@ -79,7 +93,13 @@ def _made(section: type[Section], values: dict[str, Any], places: Mapping[Any, s
         raise ConfigError(f"{places[section]}: {wrong.within(section.table).demand}") from wrong
 
 
-def _in_file(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> Iterator[Entry]:
+def _retired(sections: Sections) -> frozenset[str]:
+    return frozenset(f"{one.table}.{name}" for one in sections for name in one.retired)
+
+
+def _in_file(
+    content: Mapping[str, Any], keys: Mapping[str, Any], retired: Set[str], path: str
+) -> Iterator[Entry]:
     tables = dict.fromkeys(key.partition(".")[0] for key in keys if "." in key)
     for name, value in content.items():
         if name in keys:
@@ -93,6 +113,9 @@ def _in_file(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> 
             expected = f"a table of {', '.join(inside)}"
             raise ConfigError(f"{path}: {name} must be {expected}, not {shown(value)}")
         for key in value:
+            if f"{name}.{key}" in retired:
+                log.warning(LogEvent("retired_setting", where=path, key=f"{name}.{key}"))
+                continue
             if f"{name}.{key}" not in inside:
                 raise ConfigError(f"{path}: {unknown(f'{name}.{key}', inside)}")
             yield f"{name}.{key}", value[key], path

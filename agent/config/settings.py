@@ -2,8 +2,9 @@
 copy, from any thread; a reload replaces them whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
@@ -15,11 +16,15 @@ class Section(msgspec.Struct, frozen=True):
     """Settings of a package: a field is a key, its type what is expected, its default the default.
 
     `table` is the TOML table that the keys stand in, empty for the top of the file; sections may
-    share one. `at_start` names the keys of which another value needs a restart.
+    share one. `at_start` names the keys of which another value needs a restart, `older` values that
+    a key had in earlier versions (as text, true and false in small letters) with those of now,
+    `retired` keys that earlier versions had and that do nothing any more.
     """
 
     table: ClassVar[str]
     at_start: ClassVar[tuple[str, ...]] = ()
+    older: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
+    retired: ClassVar[tuple[str, ...]] = ()
 
 
 class Settings:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,14 +27,45 @@ def check_target(path: Path) -> None:
         raise BadInput(f"{path.parent}: is not a folder, expected where to write {path.name}")
 
 
+MOST_LINKS = 40
+"""As the kernel follows."""
+
+
 def placed(path: Path) -> Path:
-    """Where `path` leads to; raises BadInput where that cannot be told."""
+    """Where `path` leads to; raises BadInput where that cannot be followed, or where somebody else
+    leads there: by a link of another user in a folder that all may write to, which the kernel's
+    fs.protected_symlinks refuses."""
     try:
-        return path.resolve()
+        left = [*reversed((path if path.is_absolute() else Path.cwd() / path).parts)]
     except FileNotFoundError as error:
         raise BadInput(f"{path}: the current folder is gone, expected a path from /") from error
-    except (OSError, RuntimeError) as error:  # RuntimeError: Python before 3.13
-        raise BadInput(f"{path}: its links lead in a circle") from error
+    at, links = Path(left.pop()), 0
+    try:
+        while left:
+            part = left.pop()
+            here = at.parent if part == ".." else at / part
+            if not here.is_symlink():
+                at = here
+                continue
+            if _is_anothers(here):
+                raise BadInput(f"{path}: {here} is a link of another user, expected none")
+            links += 1
+            if links > MOST_LINKS:
+                raise BadInput(f"{path}: its links lead in a circle")
+            target = here.readlink()
+            left += reversed(target.parts)
+            if target.is_absolute():
+                at = Path(left.pop())
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be followed: {error.strerror}") from error
+    return at
+
+
+def _is_anothers(link: Path) -> bool:
+    """Whether a link in a sticky folder that all may write to is neither ours nor its owner's."""
+    folder, owner = link.parent.stat(), link.lstat().st_uid
+    shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+    return bool(shared) and owner not in (os.geteuid(), folder.st_uid)
 
 
 class ReplacingFile:

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from agent.config.settings import Configuration
-from agent.diagnosis.bursts import WORKS_AT_ALL
 from agent.diagnosis.division import Division, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import Grounds
 from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
-from agent.diagnosis.rules import doubts
-from agent.diagnosis.state_seconds import DiskPauseAttribution, LaunchAllowance, SecondsByState
+from agent.diagnosis.inactive_share import doubts
+from agent.diagnosis.state_seconds import SecondsByState
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
 from agent.errors import LogEvent
@@ -39,7 +38,7 @@ from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
 from agent.polling.reads import ReadOutput, failure_of
 from agent.series import SampleStore
-from agent.sources import power, workload
+from agent.sources import power
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ VERDICT_LABELS = (*GPU_LABELS, "state", "cause")
 STATE = gauge(
     "dgx_gpu_state",
     "1 for the state and cause with the largest share of the last 10 seconds, 0 for every other "
-    "pair; a new pair must lead for 3 seconds.",
+    "pair; a new pair must lead for 3 seconds, but hung, which has lasted 10 s by then.",
     "agent/diagnosis/state_seconds.py",
     VERDICT_LABELS,
 )
@@ -85,9 +84,6 @@ class Account:
     """One GPU: its seconds by state and cause, what is remembered of it, what it does now."""
 
     booked: SecondsByState = field(default_factory=SecondsByState)
-    launching: LaunchAllowance = field(default_factory=LaunchAllowance)
-    pauses: DiskPauseAttribution = field(default_factory=DiskPauseAttribution)
-    lives: float = 0.0  # s since its newest process came
     history: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
     waits: dict[str, float] = field(default_factory=dict)  # s of waiting by UUID of the culprit
     verdict: Verdict | None = None
@@ -106,20 +102,13 @@ class Account:
             self.verdict = None
             if e is None or division is None:
                 return
-        lives = e.context.samples.last(workload.LIVES, *e.labels)
-        if lives is None or lives < self.lives:
-            self.pauses = DiskPauseAttribution()  # what the job before waited for says nothing
-        self.lives = lives or 0.0
-        works = e.mean_activity >= WORKS_AT_ALL and not e.host.at_rest
-        explained = self.pauses.attribute(division.parts, seconds, works=works)
-        parts = self.launching.allow(explained, seconds, division.spun)
         if seconds <= LONGEST:
-            self.booked.enter(parts, seconds, now)
+            self.booked.enter(division.parts, seconds, now)
         self._found.update(division.found)
         self._waits_for = division.waits_for
         if division.waits_for is not None:
             uuid = division.waits_for.uuid
-            waited = parts[State.STARVED, Cause.PEER] * seconds
+            waited = division.parts[State.STARVED, Cause.PEER] * seconds
             self.waits[uuid] = self.waits.get(uuid, 0.0) + waited
         self.verdict = self._verdict(e)
 
@@ -173,7 +162,7 @@ class Diagnosis:
             if account.verdict is not None:
                 verdicts[gpu] = account.verdict
             else:
-                unjudged[gpu] = _why_not(gpu, account, lost=gpu.uuid in inventory.lost)
+                unjudged[gpu] = _why_not(gpu, account, inventory)
         return replace(snapshot, verdicts=verdicts, unjudged=unjudged)
 
     def _look(
@@ -195,7 +184,6 @@ class Diagnosis:
             self._fail(account, gpu, failure_of(error))
             return
         e.history = account.history.seen
-        e.__dict__.pop("second", None)  # it was drawn with the history of the tick before
         evidence[gpu] = e
 
     def _divided(self, account: Account, e: Evidence | None) -> Division | None:
@@ -227,10 +215,13 @@ class Diagnosis:
 NAMES = {pair: (pair[0].value, pair[1].value) for pair in PAIRS}
 
 
-def _why_not(gpu: GpuKey, account: Account, *, lost: bool) -> Absence:
+def _why_not(gpu: GpuKey, account: Account, inventory: GpuInventory) -> Absence:
     """Why a GPU has no verdict."""
-    if lost:
+    if gpu.uuid in inventory.lost:
         return Absence(STATE, gpu.labels, Reason.LOST, "")
+    if gpu.uuid in inventory.not_answering:
+        why = inventory.not_answering[gpu.uuid]
+        return Absence(STATE, gpu.labels, Reason.NOT_ANSWERING, why)
     if account.failure:
         return Absence(STATE, gpu.labels, Reason.FAILED, str(account.failure))
     return Absence(STATE, gpu.labels, Reason.UNKNOWN, NOT_KNOWN)

@@ -58,10 +58,10 @@ ADVICE: dict[Pair, str] = {
     "larger files, a cache in memory; more loaders only help while the disk is not full.",
     (State.STARVED, Cause.NETWORK): "Copy the data to the local disks first, or cache it; look at "
     "the storage server and at the link's rate.",
-    (State.STARVED, Cause.CPU): "Give the input pipeline more: more loader processes, more cores, "
-    "or decode and augment on the GPU.",
-    (State.STARVED, Cause.HOST_THREAD): "Launch fewer, larger pieces of work: larger batches, CUDA "
-    "graphs, torch.compile, fused optimisers.",
+    (State.STARVED, Cause.CPU): "Give the input pipeline more: more loader processes or cores, or "
+    "decode and augment on the GPU.",
+    (State.STARVED, Cause.HOST_THREAD): "Relieve the thread that launches: CUDA graphs or "
+    "torch.compile for many small kernels, loader processes for what it prepares itself.",
     (State.STARVED, Cause.UNKNOWN): "Nothing is known to be lacking: a server without requests or "
     "a notebook is as it should be. A job that should be at work waits for something that the host "
     "does not show, such as a service or a lock: profile it (py-spy, Nsight Systems).",
@@ -74,27 +74,14 @@ ADVICE: dict[Pair, str] = {
 }
 """Nothing is said of pairs that are as they should be."""
 
-LET_IT = "let it finish; then write less often, in parts, asynchronously, "
+CHECKPOINT = (
+    "Write checkpoints asynchronously, less often or to a faster disk; do not end one that is "
+    "being written."
+)
 
 BY_FACT: dict[FactKind, str] = {
-    FactKind.JOB_MEMORY_PRESSURE: "Give the job more memory, or let it use less: fewer loaders, "
-    "less prefetching, a smaller cache; faster disks or more cores will not help.",
-    FactKind.PAGEABLE_COPIES: "Pin the memory that is copied (pin_memory, cudaHostAlloc) and copy "
-    "it without waiting (non_blocking), so that copies run beside the work.",
-    FactKind.DISK_WRITES: f"If it writes a checkpoint, {LET_IT}or to a faster disk.",
-    FactKind.JOB_WRITES: f"If it writes a checkpoint, {LET_IT}or to a faster disk; if it reads, "
-    "read less or keep more in memory.",
-    FactKind.COMMANDS_RUNNING: "Decode in the process (a library in the place of a command for "
-    "each file), decode on the GPU, or run more commands at once.",
-    FactKind.QUOTA: "Raise the CPU quota of its cgroup (container limit, cpus-per-task), or let it "
-    "use fewer threads.",
-    FactKind.COMPILING: "Compiling ends by itself. Keep what it makes for the next start: caches "
-    "of compilers (TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR, CUDA_CACHE_PATH) on a disk that "
-    "stays.",
-    FactKind.PREPARES_ITSELF: "Move the preparation of data out of the launching process: loader "
-    "processes (num_workers), prefetching, or decode on the GPU.",
-    FactKind.LOADERS_TAKE_TURNS: "Let the loaders prepare the next step while the GPU works "
-    "(prefetching), and give them what the launching process computes between two steps.",
+    FactKind.DISK_WRITES: CHECKPOINT,
+    FactKind.JOB_WRITES: CHECKPOINT,
     FactKind.THREADS_QUEUED: "Give the job more cores, or let it use fewer threads: they wait for "
     "one another.",
     FactKind.PROCESSES_HIDDEN: "Let the agent see the processes on this GPU: as root, with "

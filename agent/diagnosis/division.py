@@ -12,9 +12,10 @@ from agent.diagnosis.active_share import (
 )
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, Grounds, ratio, traffic
+from agent.diagnosis.hang import hung
+from agent.diagnosis.inactive_share import FACTS, Share, Shares, divide_inactive
 from agent.diagnosis.launches import launch_overhead
 from agent.diagnosis.power_levels import low_together
-from agent.diagnosis.rules import cause_of, pageable
 from agent.diagnosis.tick_context import PathUse
 from agent.model import BUSY, Cause, Fact, Figure, GpuKey, Pair, SignalQuality, State
 
@@ -22,12 +23,6 @@ IDLE: Pair = (State.IDLE, Cause.NONE)
 HELD: Pair = (State.HELD, Cause.NONE)
 HUNG: Pair = (State.HUNG, Cause.NONE)
 PEER: Pair = (State.STARVED, Cause.PEER)
-
-HUNG_AFTER = 20.0
-"""Seconds for which all GPUs of a job must wait for one another to be taken for hung."""
-
-STILL_AFTER = 5.0
-"""The same where NCCL's counts stand still too."""
 
 LOW_TOGETHER = 0.75
 """Share of the time at low power, for which another GPU's power is low too, from which they do the
@@ -51,23 +46,17 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Shares of a second that sum to 1, with what decided each.
-
-    `spun` is the part of starving that kernels spent spinning for a peer, `waits_for` that peer.
-    """
+    """Shares of a second that sum to 1, with what decided each; `waits_for` is the peer that the
+    GPU waits for."""
 
     parts: dict[Pair, float]
     found: dict[Pair, Grounds] = field(default_factory=dict)
-    spun: float = 0.0
     waits_for: GpuKey | None = None
 
 
 def divide_second(e: Evidence) -> Division:
     """Where the second of a GPU goes; its activity must be known."""
-    whole = without_process(e) or hung(e) or held(e)
-    if whole is not None:
-        return whole
-    return _with_work(e)
+    return without_process(e) or _hung(e) or held(e) or _with_work(e)
 
 
 def without_process(e: Evidence) -> Division | None:
@@ -94,22 +83,13 @@ def held(e: Evidence) -> Division | None:
     return Division({HELD: 1.0}, {HELD: Grounds(held, (holding,))})
 
 
-def hung(e: Evidence) -> Division | None:
-    """A job of several GPUs of which each waits: nobody of them is left to wait for."""
-    job = [e, *e.peers]
-    if len(job) < 2 or len(job) < len(e.job):
+def _hung(e: Evidence) -> Division | None:
+    """A job of several GPUs that hangs, or waits for a rank of another host."""
+    found = hung(e)
+    if found is None:
         return None
-    job_status = e.context.job_status
-    hung_after = STILL_AFTER if e.gpu.uuid in job_status.nccl_stalled else HUNG_AFTER
-    if min(one.history.waits_for for one in job) < hung_after:
-        return None
-    if not any(one.spins for one in job) and not any(one.history.nvlink_seen for one in job):
-        return None  # nothing ever joined them: a notebook on two GPUs, at rest
-    kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
-    time = Figure("time", e.history.waits_for, hung_after, SECONDS)
-    # with a rank on another host, that host decides whether it works
-    pair = PEER if e.gpu.uuid in job_status.waits_on_remote else HUNG
-    return Division({pair: 1.0}, {pair: Grounds(hung, (Fact(kind, (time,)),))})
+    pair = HUNG if found[0] else PEER
+    return Division({pair: 1.0}, {pair: found[1]})
 
 
 def _with_work(e: Evidence) -> Division:
@@ -139,19 +119,36 @@ def _with_work(e: Evidence) -> Division:
     for pair, share, facts in throttled(e, own):
         own -= share
         parts[pair], found[pair] = share, Grounds(throttled, facts)
-    inactive = 1.0 - active
-    if inactive:
-        cause, grounds = _lacks(e)
-        if cause is Cause.PEER:
-            waits_for = grounds.facts[0].gpu
+    inactive = _inactive(e, 1.0 - active)
+    for cause, (share, facts) in inactive.items():
+        pair, launching = (State.STARVED, cause), 0.0
         if cause is Cause.HOST_THREAD and not transfers and not waiting:
-            launching = min(own, launch_overhead(e, inactive))
-            own, inactive = own - launching, inactive + launching
-        pair = State.STARVED, cause
-        parts[pair] = parts.get(pair, 0.0) + inactive
-        found.setdefault(pair, grounds)
+            launching = min(own, launch_overhead(e, share))
+        own -= launching
+        parts[pair] = parts.get(pair, 0.0) + share + launching
+        found.setdefault(pair, Grounds(divide_inactive, facts))
+        if cause is Cause.PEER:
+            waits_for = facts[0].gpu
     found[BUSY], parts[BUSY] = own_work(e), own
-    return Division(parts, found, waiting, waits_for)
+    return Division(parts, found, waits_for)
+
+
+def _inactive(e: Evidence, inactive: float) -> Shares:
+    """The inactive share of this tick, divided as that of the last seconds; what nothing explains
+    may be a wait for a peer in lock-step."""
+    shares = divide_inactive(e) if inactive > 0 else {}
+    whole = sum(share.seconds for share in shares.values())
+    if not whole:
+        cause = Cause.UNKNOWN if e.host.launching is None else Cause.HOST_THREAD
+        return {cause: Share(inactive, FACTS[cause](e))} if inactive > 0 else {}
+    found = {
+        cause: Share(inactive * share.seconds / whole, share.facts)
+        for cause, share in shares.items()
+    }
+    late = idle_for_peer(e) if Cause.UNKNOWN in found else None
+    if late is not None:
+        found[Cause.PEER] = Share(found.pop(Cause.UNKNOWN).seconds, (late,))
+    return found
 
 
 def _with_copies(e: Evidence, active: float, copies: Found) -> Division:
@@ -169,13 +166,6 @@ def own_work(e: Evidence) -> Grounds:
     if low and e.clocks_set >= limits.throttled:
         facts += (Fact(FactKind.CLOCKS_SET, (ratio("sm_clock", e.clock or 0.0),)),)
     return Grounds(own_work, facts)
-
-
-def _lacks(e: Evidence) -> tuple[Cause, Grounds]:
-    """What the inactive share lacks: something of the host, or a peer in lock-step."""
-    cause, grounds = cause_of(e)
-    late = idle_for_peer(e) if cause is Cause.UNKNOWN else None
-    return (cause, grounds) if late is None else (Cause.PEER, Grounds(idle_for_peer, (late,)))
 
 
 def _active(e: Evidence) -> ActiveShares:
@@ -269,8 +259,7 @@ def host_copies(e: Evidence) -> Found:
         figures = (traffic("traffic", uplink.ratio, uplink.limit),)
         return Fact(FactKind.UPLINK_FULL, figures, (uplink.device,)), _work(e)
     if e.share_of_slot(wire) < e.context.saturation("pcie"):
-        without_gpm = e.quality is SignalQuality.NVML
-        return pageable(e, _between_bursts(e)) if without_gpm else ()
+        return ()
     out = wire.direction == "transmit"
     kind = FactKind.COPIES_FROM_GPU if out else FactKind.COPIES_TO_GPU
     return Fact(kind, (traffic("traffic", wire.ratio, wire.limit),)), _work(e)

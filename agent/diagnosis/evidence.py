@@ -1,7 +1,7 @@
 """What one GPU shows at one tick. Each figure is drawn when a rule first asks for it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 from agent.diagnosis.active_share import LEAST_RATE, ActiveSecond, only_spins
@@ -9,7 +9,7 @@ from agent.diagnosis.process_evidence import ProcessEvidence
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.limits.resolution import BOTH
 from agent.model import GpuKey, SignalQuality
-from agent.sources import activity, clocks, nvlink, pcie, power, process, workload
+from agent.sources import activity, clocks, nvlink, pcie, power, process
 
 THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
 
@@ -213,6 +213,12 @@ class Evidence:
 
     @cached_property
     def second(self) -> ActiveSecond:
+        """The same with what is remembered of the GPU."""
+        power, working = self.history.power, self.history.working_sm
+        return replace(self.means, power=power, working_sm=working)
+
+    @cached_property
+    def means(self) -> ActiveSecond:
         """Means of the last seconds, as far as they tell work from waiting and transfers."""
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
         rates = {w: samples.mean(activity.NVLINK_RATE, *self.labels, w, seconds=SPAN) for w in BOTH}
@@ -229,14 +235,12 @@ class Evidence:
             dram=samples.mean(activity.MEMORY_BANDWIDTH, *self.labels, seconds=SPAN),
             payload=max(known, default=None),
             sent=sent / limit if sent is not None and limit else None,
-            power=self.history.power,
-            working_sm=self.history.working_sm,
         )
 
     @property
     def spins(self) -> bool:
         """Whether its kernels only wait: they are active, and neither work nor transfer."""
-        second = self.second
+        second = self.means
         if self.quality is SignalQuality.GPM:
             return only_spins(second) and (second.payload or 0.0) < LEAST_RATE
         quiet = self.nvlink is None or self.nvlink.ratio < LEAST_RATE
@@ -260,12 +264,10 @@ class Evidence:
         seen = sum(bool(mask & clocks.APPLICATION_CLOCKS) for mask in masks)
         return seen / len(masks) if masks else 0.0
 
-    @property
-    def peer_is_stopped(self) -> bool:
-        """Whether a process of another GPU of its job is stopped: who waits for it on the host may
-        spin there, and gets no further."""
-        stopped = self.context.samples.all(workload.STOPPED)
-        return any(stopped.get(gpu.labels) for gpu in self.job - {self.gpu})
+    @cached_property
+    def stopped(self) -> frozenset[int]:
+        """Its processes that a signal or a debugger has stopped."""
+        return self.context.stopped.get(self.labels, frozenset())
 
     @cached_property
     def is_quiet(self) -> bool:

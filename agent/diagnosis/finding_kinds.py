@@ -8,6 +8,8 @@ class FindingKind(StrEnum):
 
     SOURCE_DOWN = "source_down"  # device: source
     DRIVER_HANGS = "driver_hangs"
+    DRIVER_RELEASED = "driver_released"  # names: why
+    GPU_NOT_ANSWERING = "gpu_not_answering"  # metrics; names: why
     GPUS_MISSING = "gpus_missing"  # gpus; names: indices that do not answer
     GPUS_UNEXPECTED = "gpus_unexpected"  # gpus
     RECOVERY_NEEDED = "recovery_needed"  # action

@@ -2,12 +2,23 @@
 
 from collections.abc import Iterator
 
+from agent.diagnosis.accounting import STATE
 from agent.diagnosis.finding_kinds import FindingKind
 from agent.diagnosis.health_findings import health_findings
 from agent.limits import paths
 from agent.limits.resolution import PathKey
 from agent.limits.topology import StrayLinks, wiring
-from agent.model import Figure, Finding, GpuKey, Metric, Reason, Severity, Snapshot
+from agent.model import (
+    GPU_LABELS,
+    Absence,
+    Figure,
+    Finding,
+    GpuKey,
+    Metric,
+    Reason,
+    Severity,
+    Snapshot,
+)
 from agent.series import SampleStore
 from agent.sources import (
     activity,
@@ -33,8 +44,14 @@ __all__ = ["FindingKind", "findings"]
 CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
 
 
-WRONG_REASONS = (Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED, Reason.NO_DRIVER)
+WRONG_REASONS = (
+    *(Reason.STALLED, Reason.FAILED, Reason.LOST, Reason.DENIED),
+    *(Reason.NO_DRIVER, Reason.CRASHED),
+)
 """Reasons of absence that somebody should see to; the others are what this hardware is like."""
+
+SILENT = (Reason.NOT_ANSWERING, Reason.FAILED)
+"""Reasons of absence, of a GPU's values, that are told with its number; the weightier first."""
 
 HARMFUL = {"software_thermal", "hardware_thermal", "power_brake", "hardware_slowdown"}
 """Throttle reasons that are trouble; a power cap alone is health."""
@@ -79,6 +96,7 @@ def findings(
     samples = samples or SampleStore.of(snapshot)
     yield from _sources(samples)
     yield from _gpus(samples)
+    yield from _silent(snapshot)
     yield from _memory(samples)
     yield from _events(samples)
     yield from _links(samples)
@@ -92,7 +110,11 @@ def findings(
     yield from health_findings(samples)
     yield from _unused(snapshot)
     for reason in WRONG_REASONS:
-        metrics = {a.metric.name for a in snapshot.absences(snapshot.at) if a.reason is reason}
+        metrics = {
+            absence.metric.name
+            for absence in snapshot.absences(snapshot.at)
+            if absence.reason is reason and not _of_silent(absence)
+        }
         metrics -= OPTIONAL
         if metrics:
             figure = _count("metrics", len(metrics))
@@ -117,6 +139,8 @@ def _sources(samples: SampleStore) -> Iterator[Finding]:
             yield Finding(FindingKind.DRIVER_HANGS, CRITICAL)
         elif not up:
             yield Finding(FindingKind.SOURCE_DOWN, WARNING, device=source)
+        elif gpus and gpus.reason is Reason.RELEASED:
+            yield Finding(FindingKind.DRIVER_RELEASED, Severity.INFO, names=(gpus.detail,))
 
 
 def _gpus(samples: SampleStore) -> Iterator[Finding]:
@@ -132,6 +156,26 @@ def _gpus(samples: SampleStore) -> Iterator[Finding]:
         if action:
             figures = (_count("action", action),)
             yield Finding(FindingKind.RECOVERY_NEEDED, CRITICAL, key, figures=figures)
+
+
+def _of_silent(absence: Absence) -> bool:
+    """Whether a value is absent because calls of one GPU fail or hang."""
+    of_gpu = absence.metric.labels[:2] == GPU_LABELS and absence.metric is not STATE
+    return of_gpu and absence.reason in SILENT
+
+
+def _silent(snapshot: Snapshot) -> Iterator[Finding]:
+    """GPUs some of whose calls fail, or that do not answer at all."""
+    found: dict[GpuKey, list[Absence]] = {}
+    for absence in snapshot.absences(snapshot.at):
+        if _of_silent(absence) and len(absence.labels) > 1:
+            key = GpuKey(int(absence.labels[0]), absence.labels[1])
+            found.setdefault(key, []).append(absence)
+    for key, absences in sorted(found.items()):
+        figures = (_count("metrics", len({absence.metric.name for absence in absences})),)
+        first = min(absences, key=lambda absence: SILENT.index(absence.reason))
+        kind = FindingKind.GPU_NOT_ANSWERING
+        yield Finding(kind, WARNING, key, figures=figures, names=(first.detail,))
 
 
 def _gap(samples: SampleStore) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from agent.diagnosis.active_share import ActiveSecond, only_spins
 from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
-from agent.diagnosis.tick_context import GpuHistory
+from agent.diagnosis.tick_context import NOTHING_SEEN, GpuHistory, RankActivity
 from agent.model import TimedSeries
 from agent.sources import activity
 
@@ -43,7 +44,9 @@ class GpuHistoryTracker:
     _idle_since: float | None = None
     _waits_since: float | None = None
     _spins_since: float | None = None  # by single readings
+    _rank: RankActivity = NOTHING_SEEN
     _nvlink_seen: bool = False
+    _sent_abroad: bool = False
     _came: float | None = None  # when those that are there came; None: never looked
     _power: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _levels: PowerLevels | None = None
@@ -78,6 +81,8 @@ class GpuHistoryTracker:
         self.seen = GpuHistory(
             idle_for=0.0 if self._idle_since is None else now - self._idle_since,
             waits_for=0.0 if self._waits_since is None else now - self._waits_since,
+            rank=self._rank,
+            sent_abroad=self._sent_abroad,
             # What is not known at this tick is no reason to doubt, and none to remember either.
             nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
             power=self._levels,
@@ -88,13 +93,15 @@ class GpuHistoryTracker:
 
     def _note_waiting(self, e: Evidence, now: float) -> None:
         """Since when it waits: once that is sure, from the first reading that showed it."""
+        self._rank = activity_of(e)
+        self._sent_abroad = self._sent_abroad or e.context.sends_abroad
         if not _spins_now(e):
             self._spins_since = None
         elif self._spins_since is None:
             self._spins_since = now
         if e.spins:
             begun = now if self._spins_since is None else self._spins_since
-        elif e.is_quiet and (e.host.at_rest is True or e.peer_is_stopped):
+        elif waits_at_rest(e, self._rank):
             begun = now
         else:
             self._waits_since = None
@@ -105,12 +112,13 @@ class GpuHistoryTracker:
         """Nobody is on the GPU: nothing of before counts for who comes next."""
         self._idle_since = self._waits_since = self._spins_since = None
         self._nvlink_seen, self._levels, self._working_sm = False, None, None
+        self._sent_abroad = False
         self._power.clear()
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:
         """Remember how the GPU looks while it works undisturbed."""
-        second = e.second
+        second = e.means
         own = not e.spins and (second.payload or 0.0) < LINKS_AT_REST
         if second.sm and second.activity > ALL_THE_TIME and own:
             share = min(1.0, second.sm / second.activity)

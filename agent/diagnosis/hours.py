@@ -1,14 +1,20 @@
 """Where the GPU-seconds of this machine went, hour by hour: kept for 7 days, in memory and, where
-systemd gives a folder for it (StateDirectory=), on disk. Each hour is a file, replaced whole."""
+systemd gives a folder for it (StateDirectory=), on disk. Each hour is a file, replaced whole.
+
+A disk may hang: whatever touches it runs on a thread of its own. Hours that are not over yet by the
+clock are set aside under another name, and taken back when it reaches them: it may have been wrong
+before, or be wrong now."""
 
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from time import time
 
 import msgspec
 
+from agent.config.regular_file import read_regular
 from agent.config.whole_file import write_whole
 from agent.diagnosis.accounting import Account
 from agent.errors import BadInput, LogEvent
@@ -28,6 +34,9 @@ EVERY = 10.0
 
 SAVED_EVERY = 300.0
 CLOSING = 5.0  # s, for a disk that hangs
+READING = 2.0  # s, the same at the start
+LATER = ".later"
+"""What is added to the name of an hour that is set aside."""
 LARGEST = 1 << 18  # bytes of a file
 HOUR = 3600.0
 
@@ -58,12 +67,19 @@ class Hour(msgspec.Struct):
 
 
 class HourlySums:
-    """A listener of the poller. `accounts` are the seconds of each GPU by its UUID."""
+    """A listener of the poller. `accounts` are the seconds of each GPU by its UUID; `shown` makes
+    of the owner of a row what may leave the agent."""
 
-    def __init__(self, accounts: Mapping[str, Account], folder: Path | None) -> None:
+    def __init__(
+        self,
+        accounts: Mapping[str, Account],
+        folder: Path | None,
+        shown: Callable[[Who], Who] = lambda who: who,
+    ) -> None:
         self._accounts = accounts
         self._folder = folder
-        self._past: dict[int, bytes] = {} if folder is None else _read(folder)
+        self._shown = shown
+        self._past: dict[int, bytes] = {}  # hours before this one, and those that are set aside
         self._hour = 0
         self._rows: dict[Who, HourRow] = {}
         self._seen: dict[str, dict[Pair, float]] = {}  # by UUID, at the last look
@@ -71,11 +87,17 @@ class HourlySums:
         self._jobs: dict[str, Who] = {}
         self._looked = self._saved = 0.0
         self._latest: Snapshot | None = None
-        self._writer: threading.Thread | None = None
+        self._unsaved: set[int] = set()
+        self._read: dict[int, bytes] | None = {} if folder is None else None
+        self._disk = threading.Thread(target=self._load, name="hours", daemon=True)
+        if folder is not None:
+            self._disk.start()
+            self._disk.join(READING)
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Take in a tick."""
         self._latest = snapshot
+        self._take_read()
         hour = int(snapshot.wall // HOUR)
         jobs = _jobs(snapshot)
         if (hour, jobs) == (self._hour, self._jobs) and snapshot.at < self._looked + EVERY:
@@ -84,24 +106,41 @@ class HourlySums:
         self._jobs, self._looked = jobs, snapshot.at
         if hour != self._hour:
             self._begin(hour)
+            self._saved = snapshot.at
         elif snapshot.at >= self._saved + SAVED_EVERY:
-            self._save()
-        else:
-            return
-        self._saved = snapshot.at
+            self._unsaved.add(hour)
+            self._saved = snapshot.at
+        self._save()
 
     def document(self) -> bytes:
         """All hours, as JSON: `{"hours": [{"hour", "rows": [{"job_id", ..., "seconds"}]}]}`."""
+        self._take_read()
         self._catch_up()
-        return b'{"hours":[' + b",".join([*self._past.values(), self._text()]) + b"]}"
+        now = self._hour or time() // HOUR
+        past = [self._past[hour] for hour in sorted(self._past) if hour <= now]
+        return b'{"hours":[' + b",".join(map(self._as_shown, [*past, self._text()])) + b"]}"
 
     def close(self) -> None:
         """Write what is not yet written."""
-        if self._writer is not None:
-            self._writer.join(CLOSING)
+        self._wait(CLOSING)
+        self._take_read()
         self._catch_up()
-        if self._folder is not None and self._hour:
-            _write(self._folder, self._hour, self._text())
+        if self._hour:
+            self._unsaved.add(self._hour)
+        self._save()
+        self._wait(CLOSING)
+
+    def _wait(self, seconds: float) -> None:
+        if self._disk.ident is not None:
+            self._disk.join(seconds)
+
+    def _as_shown(self, content: bytes) -> bytes:
+        """An hour whose rows name what may leave; rows of the same owner are one."""
+        hour = msgspec.json.decode(content, type=Hour)
+        merged: dict[Who, HourRow] = {}
+        for row in hour.rows:
+            _add(merged, self._shown((row.job_id, row.user, row.partition, row.account)), row)
+        return msgspec.json.encode(Hour(hour.hour, list(merged.values())))
 
     def _catch_up(self) -> None:
         if self._latest is not None:
@@ -133,32 +172,80 @@ class HourlySums:
         return self._rows.setdefault(who, HourRow(*who, seconds={}))
 
     def _begin(self, hour: int) -> None:
-        """Another hour: a new one, the one in which this agent was started anew, or one that the
+        """Another hour: a new one, the one in which this agent was started again, or one that the
         clock was set back to."""
         if self._hour:
             self._past[self._hour] = self._text()
-            self._save()
+            self._unsaved.add(self._hour)
         else:  # what came before the first tick belongs to it
             self._rows.clear()
-        known = self._past.pop(hour, b"")
-        rows = msgspec.json.decode(known, type=Hour).rows if known else []
-        self._rows = {(row.job_id, row.user, row.partition, row.account): row for row in rows}
-        self._hour = hour
-        for old in sorted(self._past)[: -KEPT + 1]:
-            del self._past[old]
-            if self._folder is not None:
-                _file(self._folder, old).unlink(missing_ok=True)
+        self._hour, self._rows = hour, _rows(self._past.pop(hour, b""))
+
+    def _take_read(self) -> None:
+        """Take in what was on disk, once that is read."""
+        if self._read is None or not self._read:
+            return
+        read, self._read = self._read, {}
+        for row in _rows(read.pop(self._hour, b"")).values():
+            _add(self._rows, (row.job_id, row.user, row.partition, row.account), row)
+        self._past = read | self._past
 
     def _text(self) -> bytes:
         return msgspec.json.encode(Hour(self._hour, list(self._rows.values())))
 
+    # On a thread of its own
+
     def _save(self) -> None:
-        """On a thread of its own: a disk may hang."""
-        if self._folder is None or (self._writer is not None and self._writer.is_alive()):
+        """Write what is due, once the disk is free; what is not written stays due."""
+        if self._folder is None or not self._unsaved or self._disk.is_alive():
             return
-        words = self._folder, self._hour, self._text()
-        self._writer = threading.Thread(target=_write, args=words, name="hours", daemon=True)
-        self._writer.start()
+        due, self._unsaved = self._unsaved, set()
+        old = [hour for hour in sorted(self._past) if hour < self._hour][: -KEPT + 1]
+        past = {hour: self._past[hour] for hour in due if hour in self._past}
+        for hour in old:
+            del self._past[hour]
+        content = past | ({self._hour: self._text()} if self._hour in due else {})
+        words = self._folder, content, old, self._hour
+        self._disk = threading.Thread(target=self._write, args=words, name="hours", daemon=True)
+        self._disk.start()
+
+    def _write(
+        self, folder: Path, content: Mapping[int, bytes], old: Iterable[int], now: int
+    ) -> None:
+        try:
+            for hour, text in content.items():
+                write_whole(_file(folder, hour), text)
+            for hour in old:
+                _file(folder, hour).unlink(missing_ok=True)
+            for hour in _hours(folder, ""):
+                if hour > now:
+                    log.warning(LogEvent("hour_set_aside", file=_file(folder, hour).name))
+                    _file(folder, hour).replace(_file(folder, hour, LATER))
+            for hour in _hours(folder, LATER):
+                if hour <= now and not _file(folder, hour).exists():
+                    _file(folder, hour, LATER).replace(_file(folder, hour))
+        except (BadInput, OSError) as error:
+            log.warning(LogEvent("hours_not_kept", reason=str(error)))
+
+    def _load(self) -> None:
+        try:
+            self._read = _read(self._folder) if self._folder else {}
+        except OSError as error:
+            log.warning(LogEvent("hours_not_read", file="", reason=str(error)))
+
+
+def _rows(content: bytes) -> dict[Who, HourRow]:
+    rows = msgspec.json.decode(content, type=Hour).rows if content else []
+    return {(row.job_id, row.user, row.partition, row.account): row for row in rows}
+
+
+def _add(rows: dict[Who, HourRow], who: Who, more: HourRow) -> None:
+    """Add the seconds and joules of a row to those of its owner."""
+    row = rows.setdefault(who, HourRow(*who, seconds={}))
+    for pair, seconds in more.seconds.items():
+        row.seconds[pair] = row.seconds.get(pair, 0.0) + seconds
+    if more.joules is not None:
+        row.joules = (row.joules or 0.0) + more.joules
 
 
 def state_folder() -> Path | None:
@@ -186,29 +273,32 @@ def _joules(snapshot: Snapshot) -> dict[str, float]:
     return {one.labels[1]: one.value for one in samples if one.metric is power.ENERGY}
 
 
-def _file(folder: Path, hour: int) -> Path:
-    return folder / f"hour-{hour}.json"
+def _file(folder: Path, hour: int, more: str = "") -> Path:
+    return folder / f"hour-{hour}.json{more}"
 
 
-def _write(folder: Path, hour: int, content: bytes) -> None:
-    try:
-        write_whole(_file(folder, hour), content)
-    except BadInput as error:
-        log.warning(LogEvent("hours_not_kept", reason=str(error)))
+def _hours(folder: Path, more: str) -> list[int]:
+    """The hours that are on disk under such names."""
+    names = (path.name for path in folder.glob(f"hour-*.json{more}"))
+    numbers = (name.removeprefix("hour-").removesuffix(f".json{more}") for name in names)
+    return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())
 
 
 def _read(folder: Path) -> dict[int, bytes]:
-    """The newest hours on disk; a file that is none of these costs only itself."""
+    """The hours on disk, and those that are set aside; a file that is none costs only itself."""
     found = {}
-    for path in sorted(folder.glob("hour-*.json"))[-4 * KEPT :]:
-        number = path.stem.removeprefix("hour-")
-        try:
-            with path.open("rb") as file:
-                content = file.read(LARGEST + 1)
-            hour = msgspec.json.decode(content[:LARGEST], type=Hour)
-        except (OSError, msgspec.MsgspecError) as error:
-            log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))
-            continue
-        if str(hour.hour) == number:
-            found[hour.hour] = content
-    return {hour: found[hour] for hour in sorted(found)[-KEPT:]}
+    now = time() // HOUR
+    for more in (LATER, ""):
+        numbers = _hours(folder, more)
+        past = [number for number in numbers if number <= now]
+        for number in [*past[-KEPT:], *numbers[len(past) :][:KEPT]]:
+            path = _file(folder, number, more)
+            try:
+                content = read_regular(path, LARGEST)
+                hour = msgspec.json.decode(content, type=Hour)
+            except (OSError, msgspec.MsgspecError) as error:
+                log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))
+                continue
+            if hour.hour == number:
+                found[number] = content
+    return found

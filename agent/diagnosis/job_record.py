@@ -146,6 +146,10 @@ class JobRecord:
             self._bins.append(self._bin(samples, now, neighbours))
         self._compare(now)
 
+    def age(self, now: float) -> float:
+        """Seconds since its newest process came, as far as that is known."""
+        return now - self.began + (self._older or 0.0)
+
     def _age(self, samples: SampleStore, now: float) -> float | None:
         """For how long it had run when it was met. What was read before its own processes were is
         the age of others: of the step of a Slurm job that ran on these GPUs before."""
@@ -248,16 +252,16 @@ class JobRecord:
         for seconds in by_gpu.values():
             for pair, part in seconds.items():
                 total[pair] = total.get(pair, 0.0) + part
-        watched, older = now - self.began, self._older or 0.0
+        watched = now - self.began
         unobserved = sum(use.unobserved for use in self.uses.values())
         hours = (sum(total.values()) + unobserved) / 3600
         return Receipt(
             self.id,
             *self.names,
             gpus=tuple(sorted(by_gpu)),
-            began=self.wall - older * self._pace,
+            began=self.wall - (self._older or 0.0) * self._pace,
             ended=ended,
-            lasted=watched + older,
+            lasted=self.age(now),
             watched=watched,
             seconds=total,
             unobserved=unobserved,

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -10,14 +10,15 @@ from msgspec import Meta
 
 from agent.config.settings import Configuration, Section
 from agent.diagnosis.accounting import Account
-from agent.diagnosis.division import STILL_AFTER
+from agent.diagnosis.disclosure import Disclosure
+from agent.diagnosis.hang import STILL_AFTER, late_gpus
 from agent.diagnosis.job_record import GpuUse, JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
 from agent.errors import LogEvent
 from agent.jobs.grouping import JobGroup, JobMember, groups
 from agent.jobs.hangs import Standstill, standstill
 from agent.jobs.identity import JobLabels
-from agent.jobs.job import Hang, Job, JobStatus, Receipt, WatchedJobs
+from agent.jobs.job import Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
 from agent.jobs.lock_step import LockSteps, SentBytes
 from agent.jobs.nccl_exchange import NcclExchange
 from agent.jobs.nccl_jobs import LocalJob
@@ -61,9 +62,10 @@ REFERENCE = gauge(
 )
 HUNG = gauge(
     "dgx_gpu_hung_info",
-    "1 for each rank that a hung job waits for, with its process and host as NCCL reports; gpu "
-    "and uuid are empty where its GPU is on another host.",
-    "NCCL's RAS service on localhost:28028",
+    "1 for each process that a hung job waits for: it is stopped, or sleeps while the others spin, "
+    "or NCCL names it. gpu and uuid are empty where its GPU is on another host, host where it is "
+    "on this one, rank where it is not known.",
+    "/proc/PID/stat, /proc/PID/task/TID/schedstat; NCCL's RAS service where job.nccl is on",
     (*GPU_LABELS, "rank", "pid", "host"),
 )
 KEY = ReadKey("jobs", "running")
@@ -83,10 +85,7 @@ SUSPECT = 2.0
 
 @dataclass(slots=True)
 class JobWatch:
-    """Follows the jobs tick by tick; an observer of the poller, after the diagnosis.
-
-    `current` is replaced at each tick.
-    """
+    """Follows the jobs tick by tick; an observer of the poller, after the diagnosis."""
 
     inventory: Callable[[], GpuInventory]
     accounts: Mapping[str, Account]
@@ -94,10 +93,11 @@ class JobWatch:
     exchange: NcclExchange
     job_status: JobStatus
     configuration: Configuration
-    current: WatchedJobs = field(default_factory=WatchedJobs)
+    _current: WatchedJobs = field(default_factory=WatchedJobs)
     _records: list[JobRecord] = field(default_factory=list)
     _ended: deque[Receipt] = field(default_factory=lambda: deque(maxlen=KEPT))
-    _keys: dict[int, tuple[int, str]] = field(default_factory=dict)  # by pid: inner pid, key
+    _seen: dict[int, tuple[int, str, str, int | None]] = field(default_factory=dict)
+    """By pid: the number in its own namespace, the key of its job, its owner, its rank."""
     _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
     _lock_steps: LockSteps = field(default_factory=LockSteps)
 
@@ -112,18 +112,23 @@ class JobWatch:
             exchanges = self._exchanges(record)
             record.take(snapshot, samples, self.pulses.pulses, neighbours, exchanges)
         self.pulses.apart = frozenset(uuid for record in self._records for uuid in record.apart)
-        self._judge(snapshot)
+        self._judge(snapshot, workload.stopped(samples))
         price = self.configuration.current[CostConfig].gpu_hour
-        self.current = WatchedJobs(
+        self._current = WatchedJobs(
             tuple(self._job(record, snapshot, price) for record in self._records),
             tuple(self._ended),
         )
         return snapshot
 
+    @property
+    def current(self) -> WatchedJobs:
+        """The jobs of the last tick, without names unless these may leave."""
+        return Disclosure(self.configuration).jobs(self._current)
+
     def report(self, snapshot: Snapshot) -> Reading:
         """The reference of each GPU's steps, and whom hung jobs wait for."""
         out = ReadOutput(snapshot.at)
-        for job in self.current.running:
+        for job in self._current.running:
             for gpu in job.receipt.gpus if job.reference else ():
                 out.add(REFERENCE, job.reference or 0.0, *gpu.labels)
             for culprit in job.hang.culprits if job.hang else ():
@@ -140,20 +145,21 @@ class JobWatch:
     # Who is there
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Every process on a GPU; what /proc does not tell at the moment, it told before."""
-        for _, _, pid, inner, key, _ in samples.all(workload.JOB_PROCESS):
-            self._keys[int(pid)] = int(inner), key
+        """Every process on a GPU; what /proc does not show at the moment, it did before."""
+        for _, _, pid, inner, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
+            self._seen[int(pid)] = int(inner), key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]
         alive = {pid for _, _, pid in there}
-        self._keys = {pid: known for pid, known in self._keys.items() if pid in alive}
+        self._seen = {pid: known for pid, known in self._seen.items() if pid in alive}
         return [
-            JobMember(GpuKey(int(gpu), uuid), pid, *self._keys.get(pid, (pid, f"process {pid}")))
+            JobMember(GpuKey(int(gpu), uuid), pid, *self._seen.get(pid, (pid, f"process {pid}")))
             for gpu, uuid, pid in sorted(there)
         ]
 
     def _ranks(self, members: Iterable[JobMember]) -> list[set[int]]:
-        """The local processes of each job that NCCL tells of."""
-        inner = {member.inner_pid: member.pid for member in members}
+        """The local processes of each job that NCCL reports."""
+        believed = self.exchange.latest.believed
+        inner = {member.inner_pid: member.pid for member in members if member.pid in believed}
         return [
             {
                 inner[rank.pid]
@@ -233,61 +239,81 @@ class JobWatch:
         price = self.configuration.current[CostConfig].gpu_hour
         receipt = record.receipt(snapshot.at, price, ended=snapshot.wall)
         self._ended.appendleft(replace(receipt, ended_at=snapshot.at))
-        log.info(LogEvent("job_ended", **summary(receipt)))
+        shown = Disclosure(self.configuration).receipt(receipt)
+        log.info(LogEvent("job_ended", **summary(shown)))
 
     # How they get on
 
-    def _judge(self, snapshot: Snapshot) -> None:
-        """Who may hang, what NCCL says of it, and whom to ask about."""
-        latest, suspected = self.exchange.latest, False
+    def _judge(self, snapshot: Snapshot, stopped: Mapping[tuple[str, ...], Set[int]]) -> None:
+        """Which jobs may hang, what NCCL says of them, and which to ask about."""
+        latest, jobs = self.exchange.latest, []
         still: set[str] = set()
         elsewhere: set[str] = set()
         self._hangs = {}
         for record in self._records:
             uuids = {gpu.uuid for gpu in record.group.gpus}
-            stands = Standstill()
-            if self._suspect(record):
-                suspected = True
-                stands = standstill(latest.readings.get(record.id, ()), record.group)
+            waits = self._waits(record)
+            suspected = waits >= SUSPECT or (len(uuids) > 1 and record.missed >= MISSED)
+            # an answer of before says nothing of this wait
+            told = latest.readings.get(record.id, ())
+            recent = [reading for reading in told if reading.at >= snapshot.at - waits]
+            known = tuple(m for m in record.group.members if m.pid in latest.believed)
+            stands = standstill(recent, JobGroup(known, record.group.tie))
             if stands.still and stands.culprits:
                 still |= uuids
             if stands.elsewhere:
                 elsewhere |= uuids
-            seconds = self._hung_for(record, stands, snapshot)
-            if seconds is not None:
-                since = record.wall_at(snapshot.at - seconds)
-                self._hangs[record.id] = _hang(stands, since, seconds)
+            hangs = self._hangs_now(record, stands, waits, snapshot)
+            if hangs:
+                since = record.wall_at(snapshot.at - waits)
+                here = () if stands.culprits else self._waited_for(record, stopped)
+                self._hangs[record.id] = _hang(stands, here, since, waits)
+            jobs.append(
+                LocalJob(
+                    record.id,
+                    {member.pid: member.inner_pid for member in record.group.members},
+                    len(record.group.gpus),
+                    record.age(snapshot.at),
+                    suspected,
+                    hangs,
+                )
+            )
         self.job_status.together = tuple(frozenset(r.group.gpus) for r in self._records)
         self.job_status.nccl_stalled = frozenset(still)
         self.job_status.waits_on_remote = frozenset(elsewhere)
-        self.exchange.suspected = suspected
-        self.exchange.jobs = tuple(
-            LocalJob(r.id, frozenset(m.inner_pid for m in r.group.members), len(r.group.gpus))
-            for r in self._records
-        )
-        self.exchange.gpus = {
-            r.id: {m.inner_pid: m.gpu.labels for m in r.group.members} for r in self._records
-        }
+        self.exchange.jobs = tuple(jobs)
+        self.exchange.gpus = {m.pid: m.gpu.labels for r in self._records for m in r.group.members}
 
-    def _suspect(self, record: JobRecord) -> bool:
-        if len(record.group.gpus) < 2:
-            return False
-        known = [self.accounts[g.uuid] for g in record.group.gpus if g.uuid in self.accounts]
-        waits = min((one.history.seen.waits_for for one in known), default=0.0)
-        return waits >= SUSPECT or record.missed >= MISSED
+    def _waited_for(
+        self, record: JobRecord, stopped: Mapping[tuple[str, ...], Set[int]]
+    ) -> tuple[Culprit, ...]:
+        """The processes that a job waits for, by what /proc shows of those on this host."""
+        known = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
+        late = late_gpus({gpu: self.accounts[gpu.uuid].history.seen.rank for gpu in known})
+        found = []
+        for gpu, pid, *_, rank in record.group.members:
+            halted = stopped.get(gpu.labels, frozenset())
+            if gpu in late and (not halted or pid in halted):
+                state = CulpritState.STOPPED if halted else CulpritState.ASLEEP
+                found.append(Culprit(rank, pid, gpu, "", state))
+        return tuple(found)
 
-    def _hung_for(self, record: JobRecord, stands: Standstill, snapshot: Snapshot) -> float | None:
-        """Seconds for which all of its GPUs have waited: where they are called hung, and before
-        that where NCCL says that nothing is launched any more."""
+    def _waits(self, record: JobRecord) -> float:
+        """Seconds for which all GPUs of a job of several have waited."""
         gpus = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
-        waits = min((self.accounts[g.uuid].history.seen.waits_for for g in gpus), default=0.0)
-        verdicts = [snapshot.verdicts.get(gpu) for gpu in gpus]
+        waits = [self.accounts[gpu.uuid].history.seen.waits_for for gpu in gpus]
+        return min(waits) if len(record.group.gpus) > 1 and waits else 0.0
+
+    def _hangs_now(
+        self, record: JobRecord, stands: Standstill, waits: float, snapshot: Snapshot
+    ) -> bool:
+        """Whether all of its GPUs are called hung, or NCCL says before that that nothing is
+        launched any more."""
+        known = [gpu for gpu in record.group.gpus if gpu.uuid in self.accounts]
+        verdicts = [snapshot.verdicts.get(gpu) for gpu in known]
         called = all(v is not None and v.state is State.HUNG for v in verdicts)
         stuck = bool(stands.still and stands.culprits) and not stands.elsewhere
-        counts_stand = stuck and waits >= STILL_AFTER
-        if len(record.group.gpus) < 2 or not waits or not (called or counts_stand):
-            return None
-        return waits
+        return waits > 0 and (called or (stuck and waits >= STILL_AFTER))
 
     def _job(self, record: JobRecord, snapshot: Snapshot, price: float) -> Job:
         pulses = [self.pulses.pulses.get(gpu.uuid) for gpu in record.group.gpus]
@@ -339,8 +365,8 @@ def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
     return REASONS[max(reasons, key=reasons.count)][0] if reasons else Reason.NOT_ENOUGH
 
 
-def _hang(stands: Standstill, since: float, seconds: float) -> Hang:
-    behind, who = stands.behind, stands.culprits
+def _hang(stands: Standstill, here: tuple[Culprit, ...], since: float, seconds: float) -> Hang:
+    behind, who = stands.behind, stands.culprits or here
     if behind is None:
         return Hang(since, who, confirmed=stands.still is True, seconds=seconds)
     counts = behind.launched, behind.others_launched

@@ -1,4 +1,4 @@
-"""What the processes of one GPU's job show at one tick: its own, and those below them."""
+"""What the processes of one GPU do on the host at one tick: its own, and those below them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,8 +7,11 @@ from agent.diagnosis.tick_context import TickContext
 from agent.model import Metric
 from agent.sources import workload
 
-AT_REST = 0.05
-"""Cores below which processes do nothing."""
+SPAN = 6.0
+"""Seconds over which the time of threads is divided: some hundred power samples."""
+
+LONGEST_SPAN = 12.0
+"""Seconds over which uninterruptible sleep counts, which is sampled once a second."""
 
 
 @dataclass(eq=False)
@@ -18,95 +21,67 @@ class ProcessEvidence:
     labels: tuple[str, ...]
     context: TickContext
 
-    @cached_property
-    def launcher_cores(self) -> float | None:
-        """Cores that the GPU's own processes use."""
-        return self.context.samples.last(workload.LAUNCHER_CORES, *self.labels)
+    def share(self, role: str, doing: str, seconds: float = SPAN) -> float:
+        """Seconds a second that threads of a role spend so; 0 where that is not known."""
+        rate = self.context.samples.rate(
+            workload.THREADS, *self.labels, role, doing, seconds=seconds
+        )
+        return rate or 0.0
 
     @cached_property
-    def loaders(self) -> int:
-        """Processes below them that do anything."""
-        return int(self.context.samples.last(workload.LOADERS, *self.labels) or 0)
+    def launching(self) -> float | None:
+        """Cores that the launching threads use; None where they cannot be seen."""
+        return self.context.samples.rate(
+            workload.THREADS, *self.labels, "launching", "running", seconds=SPAN
+        )
 
     @cached_property
-    def waiting(self) -> float | None:
-        """Share of time in uninterruptible sleep, of the loaders or of a process that has none."""
-        metric = workload.LOADERS_WAITING if self.loaders else workload.LAUNCHER_WAITING
-        return self.context.samples.last(metric, *self.labels)
+    def workers(self) -> float:
+        """Threads and processes beside them that do anything, a mean."""
+        mean = self.context.samples.mean(workload.WORKERS, *self.labels, seconds=LONGEST_SPAN)
+        return mean or 0.0
 
     @cached_property
-    def threads(self) -> int:
-        """Threads of its own processes that do anything."""
-        return int(self.context.samples.last(workload.THREADS, *self.labels) or 0)
-
-    @cached_property
-    def busiest_thread(self) -> float | None:
-        """Cores of the busiest thread of its own processes."""
-        return self.context.samples.last(workload.BUSIEST_THREAD, *self.labels)
-
-    @cached_property
-    def threads_queued(self) -> float | None:
-        """Share of the time in which its threads could have run and had no core."""
-        return self.context.samples.last(workload.THREADS_QUEUED, *self.labels)
-
-    @cached_property
-    def threads_waiting(self) -> float | None:
-        """Mean share of time that its active threads are in uninterruptible sleep."""
-        return self.context.samples.last(workload.THREADS_WAITING, *self.labels)
+    def busiest(self) -> float:
+        """Share of the time for which the busiest of them does anything, a mean."""
+        mean = self.context.samples.mean(workload.BUSIEST, *self.labels, seconds=SPAN)
+        return mean or 0.0
 
     def stalled(self, resource: str) -> float | None:
         """Share of time in which some task of the job's own cgroup waited for the resource."""
-        return self.context.samples.rate(workload.CGROUP_STALLED, *self.labels, resource)
+        return self.context.samples.rate(
+            workload.CGROUP_STALLED, *self.labels, resource, seconds=SPAN
+        )
 
     def job_rate(self, metric: Metric) -> float | None:
         """Growth a second of a counter of the job's cgroup or network namespace."""
-        return self.context.samples.rate(metric, *self.labels)
-
-    @cached_property
-    def running(self) -> float | None:
-        """Share of time for which each loader runs, or would."""
-        return self.context.samples.last(workload.LOADERS_RUNNING, *self.labels)
-
-    @cached_property
-    def cores(self) -> float | None:
-        """Cores that launchers, loaders and short-lived commands use together."""
-        if self.launcher_cores is None:
-            return None
-        return self.launcher_cores + self.loader_cores + self.children_cores
-
-    @cached_property
-    def children_cores(self) -> float:
-        """Cores that short-lived commands below its processes use together."""
-        return self.context.samples.last(workload.CHILDREN_CORES, *self.labels) or 0.0
-
-    @cached_property
-    def loader_cores(self) -> float:
-        """Cores that its loaders use together."""
-        return self.context.samples.last(workload.LOADERS_CORES, *self.labels) or 0.0
-
-    @property
-    def host_sensitive(self) -> bool:
-        """Whether its processes do anything that the host could hold up; true where they cannot
-        be seen. A server that waits for requests does not starve by somebody else's backup."""
-        least = self.context.thresholds.host_sensitive
-        return self.cores is None or self.cores >= least or bool(self.waiting)
-
-    @cached_property
-    def allowed_cores(self) -> float | None:
-        """Cores that they may use."""
-        return self.context.samples.last(workload.ALLOWED_CORES, *self.labels)
+        return self.context.samples.rate(metric, *self.labels, seconds=SPAN)
 
     @cached_property
     def hidden(self) -> str:
         """Why the processes of this GPU cannot be seen; empty where they can."""
-        absence = self.context.samples.absence(workload.LAUNCHER_CORES, *self.labels)
+        absence = self.context.samples.absence(workload.THREADS, *self.labels)
         return absence.detail if absence else ""
 
-    @property
+    @cached_property
+    def cores(self) -> float | None:
+        """Cores that they use together now; None where they cannot be seen."""
+        rate = self.context.samples.rate
+        known = [rate(workload.THREADS, *self.labels, one, "running") for one in workload.ROLES]
+        return None if None in known else sum(cores or 0.0 for cores in known)
+
+    @cached_property
     def at_rest(self) -> bool | None:
-        """Whether its processes do nothing: next to no core, none in uninterruptible sleep; None
-        where they cannot be seen."""
-        if self.cores is None:
-            return None
-        waits = bool(self.waiting) or bool(self.threads_waiting)
-        return self.cores < AT_REST and not waits
+        """Whether they do nothing: next to no core, none in uninterruptible sleep; None where they
+        cannot be seen."""
+        return None if self.cores is None else self._rests(self.cores)
+
+    @property
+    def rests_now(self) -> bool:
+        """The same over the last two seconds; false where they cannot be seen."""
+        recent = sum(self.share(one, "running", seconds=2.0) for one in workload.ROLES)
+        return self.cores is not None and self._rests(recent)
+
+    def _rests(self, cores: float) -> bool:
+        blocked = any(self.share(one, "blocked", seconds=3.0) for one in workload.ROLES)
+        return cores < workload.AT_REST and not blocked

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from agent.diagnosis.rules import MANY_THREADS
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading
 from agent.model import (
     EXPIRY_INTERVALS,
@@ -55,8 +54,8 @@ WAITS_FOR_DATA = 0.9
 """Activity below which a GPU may wait for those who bring its batches."""
 
 BRING_AT_ONCE = 0.4
-"""Share of the time for which each loader runs or waits for a disk, at least, where it is loaders
-that hold the GPU up."""
+"""Share of the time for which each loader does something, at least, where it is loaders that hold
+the GPU up."""
 
 NEWEST_TICK = 0.2
 """Part that a tick has in whether several bring batches: it must hold for some four."""
@@ -253,9 +252,10 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
     """UUIDs of GPUs on which several processes compute: those that take turns, by the driver's
     word, and clients of MPS, of which it tells no share."""
     turns = [uuid for (_, uuid, _), part in samples.all(process.SHARE).items() if part >= COMPUTES]
-    programs = samples.all(process.PROGRAM)
-    clients = [uuid for _, uuid, _, name in programs if name != process.MPS_SERVER]
-    served = {uuid for _, uuid, _, name in programs if name == process.MPS_SERVER}
+    working = samples.all(process.PROCESS)
+    clients = [uuid for _, uuid, _ in working]
+    listed = samples.all(process.PROGRAM)
+    served = {uuid for gpu, uuid, pid, _ in listed if (gpu, uuid, pid) not in working}
     of_mps = {uuid for uuid in served if clients.count(uuid) > 1}
     return frozenset(of_mps | {uuid for uuid in turns if turns.count(uuid) > 1})
 
@@ -272,13 +272,9 @@ def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
     active = samples.mean(activity.ACTIVITY, *gpu.labels)
     if active is None or active >= WAITS_FOR_DATA:
         return False
-    own = (workload.LAUNCHER_CORES, workload.CHILDREN_CORES)
-    if max(samples.last(one, *gpu.labels) or 0.0 for one in own) >= MANY_THREADS:
-        return True
-    if (samples.last(workload.LOADERS, *gpu.labels) or 0.0) < 2:
-        return False
-    shares = (workload.LOADERS_RUNNING, workload.LOADERS_WAITING)
-    return max(samples.last(one, *gpu.labels) or 0.0 for one in shares) >= BRING_AT_ONCE
+    rate, workers = samples.rate, samples.mean(workload.WORKERS, *gpu.labels) or 0.0
+    doing = [rate(workload.THREADS, *gpu.labels, "working", what) for what in workload.DOING]
+    return workers >= 2 and sum(one or 0.0 for one in doing) >= BRING_AT_ONCE * workers
 
 
 SEVERAL = "several loaders bring its batches: what its power repeats may be several steps"

@@ -13,6 +13,10 @@ from agent.model import GpuKey
 from agent.series import SampleStore
 from agent.sources import cpu, disk, filesystem, pcie_switch, pressure, process, workload
 
+ABROAD = 0.01
+"""Traffic over the limit of a port or NIC, each way, from which ranks on other hosts may have part
+in it: logs, metrics and requests for data stay below."""
+
 
 class PathUse(NamedTuple):
     """One data path in one direction: traffic over limit, and the limit in bytes per second."""
@@ -23,12 +27,26 @@ class PathUse(NamedTuple):
     limit: float
 
 
+class RankActivity(NamedTuple):
+    """What the kernels and the processes of one GPU do, as far as that shows a wait."""
+
+    kernels_spin: bool = False
+    asleep: bool = False  # its processes do nothing, nor read or write
+    stopped: bool = False  # one of its processes, by a signal or a debugger
+    thread_spins: bool = False
+
+
+NOTHING_SEEN = RankActivity()
+
+
 @dataclass(frozen=True)
 class GpuHistory:
     """What must be remembered of a GPU for longer than the window."""
 
     idle_for: float = 0.0  # s for which neither the GPU nor its processes have done anything
     waits_for: float = 0.0  # s for which it only spins, or is idle with its processes at rest
+    rank: RankActivity = NOTHING_SEEN
+    sent_abroad: bool = False  # the host's network has carried something both ways meanwhile
     nvlink_seen: bool = True  # whether NVLink has carried anything since the processes came
     power: PowerLevels | None = None  # of its newest 20 ms samples
     samples: tuple[tuple[float, float], ...] = ()  # those (s, W), where they have two levels
@@ -91,6 +109,11 @@ class TickContext:
         return {gpu: frozenset(pids) for gpu, pids in found.items()}
 
     @cached_property
+    def stopped(self) -> dict[tuple[str, ...], frozenset[int]]:
+        """The stopped processes of each GPU by its labels."""
+        return workload.stopped(self.samples)
+
+    @cached_property
     def disks(self) -> list["DiskActivity"]:
         """Every disk and array, the busiest first."""
         return sorted(self._disks(), key=lambda d: (d.busy or 0.0, d.reads), reverse=True)
@@ -107,6 +130,15 @@ class TickContext:
         least = self.thresholds.disk_active
         working = (d for d in self.disks if (d.busy or 0.0) >= least and (written or d.reads > 0))
         return next(working, None)
+
+    @cached_property
+    def sends_abroad(self) -> bool:
+        """Whether a port or NIC of the host carries something both ways, as collectives do."""
+        ways: dict[tuple[str, str], list[float]] = {}
+        for path in ("infiniband", "network"):
+            for wire in self.wires(path):
+                ways.setdefault((path, wire.device), []).append(wire.ratio)
+        return any(len(both) > 1 and min(both) >= ABROAD for both in ways.values())
 
     @cached_property
     def network_mounts(self) -> tuple[str, ...]:

@@ -64,21 +64,12 @@ class NvmlDevice:
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.nvml = nvml
         self.handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
-        self.unsure = False  # a refusal that may not last decided what is read: query it again
-        self.links: tuple[int, ...] | None = None  # its NVLinks, once they were asked
+        self.refused_in_mig = False  # while MIG was switched: it may answer at the next query
         self.mig = False
         self.mig = self._mig_mode()
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
-        self.lost_at: float | None = None  # when it no longer answered, on the agent's clock
-        self.releases: list[Callable[[], None]] = []
-        self.has_processes = False  # a compute process is on it (source `process` keeps this)
-        self.activity_changed = False  # something changed: prompt reads run at once
-
-    @property
-    def lost(self) -> bool:
-        """Whether it no longer answers."""
-        return self.lost_at is not None
+        self._releases: list[Callable[[], None]] = []
 
     def get(self, call: str, *args: Any, **options: Any) -> Any:
         """`nvmlDeviceGet<call>` of this GPU, in NVML's own unit."""
@@ -95,7 +86,7 @@ class NvmlDevice:
         except Absent as absent:
             if absent.reason is Reason.UNSUPPORTED and function != MIG_MODE:
                 # Refused for as long as MIG is on, which may be over at the next look.
-                self.unsure = self.unsure or self.mig_switched()
+                self.refused_in_mig = self.refused_in_mig or self.mig_switched()
             raise self._in_mig(absent) from absent
 
     def platform(self) -> Platform:
@@ -156,10 +147,18 @@ class NvmlDevice:
             return Absent(Reason.MIG, str(absent))
         return absent
 
+    def on_close(self, release: Callable[[], None]) -> None:
+        """Call this when the device is closed, unless it has released itself before."""
+        self._releases.append(release)
+
+    def released(self, release: Callable[[], None]) -> None:
+        """This was given back already."""
+        self._releases = [kept for kept in self._releases if kept != release]
+
     def close(self) -> None:
         """Give back what the driver holds for this device."""
-        while self.releases:
-            self.releases.pop()()
+        while self._releases:
+            self._releases.pop()()
 
     def mig_switched(self) -> bool:
         """Whether MIG was switched on or off since it was queried."""

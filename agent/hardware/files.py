@@ -1,5 +1,8 @@
 """Files below an injectable root: /proc and /sys of this machine, of a fixture, of a tape."""
 
+import os
+import resource
+from collections import OrderedDict
 from pathlib import Path
 from typing import Protocol
 
@@ -8,12 +11,28 @@ from agent.model import Absent, Reason
 WIDEST = 2**64
 """No counter of the kernel reaches this."""
 
+MOST_OPEN = 2048
+"""Files of /proc that stay open, as opening one costs five times as much as reading it; never more
+than half of the descriptors that the process may have."""
+
+LONGEST_LINE = 4096
+"""Bytes of a file of /proc/PID that is read again and again."""
+
+
+AT_ONCE = 65_536
+"""Bytes that one call reads, where a file is longer than that."""
+
 
 class FileTree(Protocol):
     """What sources may ask of a file system. Paths are absolute, as on the real machine."""
 
     def read(self, path: str) -> str:
         """The text of a file. Raises OSError as the real one does."""
+
+    def reread(self, path: str) -> str:
+        """The same for a file of /proc that is read each second: it may stay open until it is
+        gone. Raises OSError."""
+        return self.read(path)
 
     def names(self, path: str) -> list[str]:
         """Sorted names in a folder. Raises OSError as the real one does."""
@@ -28,13 +47,38 @@ class RealFiles:
     def __init__(self, root: str | Path = "/") -> None:
         self.root = Path(root)
         self._above = str(self.root).rstrip("/")  # hundreds of files are read a second
+        self._open: OrderedDict[str, int] = OrderedDict()  # descriptors, the longest unused first
+        self._most_open = min(MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def read(self, path: str) -> str:
-        with open(self._above + path, "rb") as file:
-            return file.read().decode(errors="replace")
+        descriptor = os.open(self._above + path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            parts, most = [], LONGEST_LINE
+            while part := os.read(descriptor, most):
+                parts.append(part)
+                most = AT_ONCE
+        finally:
+            os.close(descriptor)
+        return b"".join(parts).decode(errors="replace")
+
+    def reread(self, path: str) -> str:
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            descriptor = self._open[path] = os.open(self._above + path, os.O_RDONLY | os.O_CLOEXEC)
+            if len(self._open) > self._most_open:
+                os.close(self._open.popitem(last=False)[1])
+        else:
+            self._open.move_to_end(path)
+        try:
+            return os.pread(descriptor, LONGEST_LINE, 0).decode(errors="replace")
+        except OSError:  # the process has ended; another with its number is another file
+            del self._open[path]
+            os.close(descriptor)
+            raise
 
     def names(self, path: str) -> list[str]:
-        return sorted(entry.name for entry in (self.root / path.lstrip("/")).iterdir())
+        with os.scandir(self._above + path) as entries:
+            return sorted([entry.name for entry in entries])
 
     def link(self, path: str) -> str:
         return str((self.root / path.lstrip("/")).readlink())

@@ -4,16 +4,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
+from math import inf, nan
 from typing import Any, NamedTuple
 
 from agent.hardware.device import NvmlDevice
-from agent.model import Absent, Reason
+from agent.model import Absent, Reason, checked
+from agent.ranges import Range
 
 SHORTEST = 0.15
 """Two samples closer than this (s) give no mean: NVML asks for more than 100 ms, and nothing
 shorter exists. On an H200 (driver 580.159) the counters are refreshed each 100.0 ms: of windows of
 2.5, 5, 10 and 20 ms only the one in which that falls reads anything, all others 0 or NaN. There a
 sample costs 0.12 to 0.3 ms, and the means of two, with twelve ids, 1.3 to 1.5 ms of CPU."""
+
+SAME_TICK = 0.5
+"""Seconds for which a measurement serves all sources of its GPU; the next tick takes a new one."""
 
 PCIE_UNIT = 1_054_800.0
 """Bytes of wire traffic in a unit of GPM's PCIe figures, which NVML documents as MiB.
@@ -24,6 +29,9 @@ the GPU reads 1.078 of its payload and one from it 1.094: 20 and 24 bytes around
 
 NVLINK_UNIT = 1_024_000.0
 """Bytes in a unit of GPM's NVLink figures, documented as MiB too; measured on H200s."""
+
+FASTEST_PCIE, FASTEST_NVLINK = 200e9, 4e12
+"""Bytes per second that no slot, and no GPU's links together, carry."""
 
 
 class GpmId(IntEnum):
@@ -42,6 +50,14 @@ class GpmId(IntEnum):
     PCIE_RECEIVED = 21
     NVLINK_RECEIVED = 60  # NVLINK_UNIT a second, payload
     NVLINK_TRANSMITTED = 61
+
+
+COUNTABLE = {
+    GpmId.GRAPHICS: Range(0, 105),
+    GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
+    GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
+}
+"""The means that are summed up, and the values that are: another is the driver's mistake."""
 
 
 class Cycles(IntEnum):
@@ -118,7 +134,7 @@ class Gpm:
         if instance is not None:
             self._take = partial(device.ask, "nvmlGpmMigSampleGet", instance)
         self._samples: list[Any] = []
-        device.releases.append(self.close)
+        device.on_close(self.close)
         try:
             self._older = self._sample()
             self._newer = self._sample()
@@ -128,7 +144,9 @@ class Gpm:
             raise
         self._since = now()
         self.latest: Measurement | None = None
-        self.failure: Absent | None = None  # why the last attempt gave nothing
+        self._failure: Absent | None = None  # why the last attempt gave nothing
+        self._tried = -inf
+        self._totals = dict.fromkeys(COUNTABLE, 0.0)
 
     def _sample(self) -> Any:
         """Memory for one sample."""
@@ -137,27 +155,43 @@ class Gpm:
 
     def close(self) -> None:
         """Give the memory back; at the latest when the device is closed."""
-        if self.close in self._device.releases:
-            self._device.releases.remove(self.close)
+        self._device.released(self.close)
         while self._samples:
             with suppress(Absent):  # the driver may be gone, and its memory with it
                 self._device.nvml.call("nvmlGpmSampleFree", self._samples.pop())
 
-    def measure(self) -> Measurement | None:
-        """Means since the last call; None where that was too short ago."""
+    def measurement(self) -> Measurement | None:
+        """The measurement of this tick: what another source took a moment ago, or the means since
+        the last one; None where that is too short. Raises Absent."""
         now = self._now()
+        if now - self._tried < SAME_TICK:
+            if self._failure is not None:
+                raise self._failure.without_traceback()
+            return self.latest
         if now - self._since < SHORTEST:
             return None
+        self._tried = now
         try:
             self._take(self._newer)
             values = self._means()
         except Absent as absent:
-            self.latest, self.failure = None, absent.without_traceback()
+            self.latest, self._failure = None, absent.without_traceback()
             raise
         measurement = Measurement(now, now - self._since, values)
+        for which, possible in COUNTABLE.items():
+            if possible.low <= values.get(which, nan) <= possible.high:
+                self._totals[which] += values[which] * measurement.seconds
         self._older, self._newer = self._newer, self._older
-        self._since, self.latest, self.failure = now, measurement, None
+        self._since, self.latest, self._failure = now, measurement, None
         return measurement
+
+    def total(self, which: GpmId) -> float:
+        """The integral of one mean, in GPM's unit times seconds, over all measurements, whichever
+        source took them; raises Absent where the last one has no such mean, or one that cannot
+        be."""
+        if self.latest is not None:
+            checked(self.latest.value(which), COUNTABLE[which], f"GPM metric {which:d}")
+        return self._totals[which]
 
     def cycles(self) -> dict[Cycles, float | Absent]:
         """What was counted up to the last measurement; there must be one."""

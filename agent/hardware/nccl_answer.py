@@ -25,6 +25,9 @@ class RasFailure(StrEnum):
     TOO_LARGE = "too_large"  # more bytes than allowed
     PROTOCOL = "protocol"  # NCCL answered, but with an error, or not to the end
     CHANGED = "changed"  # a whole answer in a form that is not known here
+    FOREIGN = "foreign"  # the listener is no GPU process, or several users' or namespaces'
+    BAD_VERSION = "bad_version"  # asking this NCCL may end its job
+    UNKNOWN_VERSION = "unknown_version"  # which NCCL it is cannot be read
 
 
 REASONS = {
@@ -36,6 +39,9 @@ REASONS = {
     RasFailure.TOO_LARGE: Reason.FAILED,
     RasFailure.PROTOCOL: Reason.FAILED,
     RasFailure.CHANGED: Reason.UNSUPPORTED,
+    RasFailure.FOREIGN: Reason.DENIED,
+    RasFailure.BAD_VERSION: Reason.UNSUPPORTED,
+    RasFailure.UNKNOWN_VERSION: Reason.UNKNOWN,
 }
 """The agent's general reason for each failure."""
 
@@ -64,8 +70,7 @@ class Rank:
     """One rank that answered.
 
     `host` is the address that NCCL started from, empty where it is not told; `pid` is the process
-    number as the process sees it itself. `counts` holds launched collectives by kind; text holds
-    only the kinds in which ranks differ.
+    number as the process sees it itself. `counts` holds launched collectives by kind.
     """
 
     rank: int
@@ -87,10 +92,7 @@ class MissingRank:
 
 
 class Launched(NamedTuple):
-    """How many ranks have launched so many collectives of one kind, and which ranks are known.
-
-    `kind` is NCCL's word (AllReduce), or ALL_KINDS before 2.26.
-    """
+    """How many ranks have launched so many collectives of one kind (AllReduce), and which."""
 
     kind: str
     operations: int
@@ -98,11 +100,8 @@ class Launched(NamedTuple):
     named: tuple[int, ...]
 
 
-ALL_KINDS = "collective"
-
-
 class CommunicatorKey(NamedTuple):
-    """What tells communicators apart: NCCL's hash, and a second one that text does not give."""
+    """What identifies a communicator: two hashes."""
 
     hash: str
     second: str = ""
@@ -133,19 +132,10 @@ class RankProcess(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NcclAnswer:
-    """One job, as one of its processes told it.
-
-    `lists_all` says that every rank of every communicator is listed with its counts (JSON, since
-    2.28.7); text lists only what differs or fails. `silent` are processes that did not answer.
-    """
+    """One job, as one of its processes reported it: every rank of every communicator."""
 
     nccl_version: str
-    nodes: int | None = None
-    processes: int | None = None
-    gpus: int | None = None
     communicators: tuple[Communicator, ...] = ()
-    silent: tuple[RankProcess, ...] = ()
-    lists_all: bool = False
 
 
 LONGEST_NAME = 64
@@ -164,8 +154,8 @@ def tallies(ranks: Iterable[Rank]) -> tuple[Launched, ...]:
 
 
 def processes(answer: NcclAnswer) -> frozenset[RankProcess]:
-    """All processes that an answer names, missing ones included; none for a healthy job's text."""
-    named = set(answer.silent)
+    """All processes that an answer names, missing ones included."""
+    named: set[RankProcess] = set()
     for communicator in answer.communicators:
         ranks: tuple[Rank | MissingRank, ...] = (*communicator.ranks, *communicator.missing)
         named |= {RankProcess(rank.host, rank.pid) for rank in ranks if rank.pid is not None}

@@ -48,15 +48,8 @@ def parse_json(text: str) -> NcclAnswer | Unanswered:
     communicators = _each(_communicator, entries)
     if entries and not communicators:
         return Unanswered(RasFailure.CHANGED, "no communicator of the JSON status can be read")
-    places = _places(communicators)
-    return NcclAnswer(
-        nccl_version=_text(document.get("nccl_version")),
-        nodes=len({host for host, _, _ in places}) or None,
-        processes=len({(host, pid) for host, pid, _ in places}) or None,
-        gpus=len(places) or None,
-        communicators=tuple(communicators),
-        lists_all=True,
-    )
+    version = _text(document.get("nccl_version"))
+    return NcclAnswer(version, tuple(communicators))
 
 
 def _load(text: str) -> object:
@@ -84,15 +77,6 @@ def _communicator(fields: Mapping[str, Any]) -> Communicator:
         missing=tuple(sorted(_each(_missing, fields.get("missing_ranks")), key=_number)),
         launched=tallies(ranks),
     )
-
-
-def _places(communicators: list[Communicator]) -> set[tuple[str, int | None, int | None]]:
-    """Host, process and GPU of every rank, missing ones included, whose process is told."""
-    found: set[tuple[str, int | None, int | None]] = set()
-    for communicator in communicators:
-        ranks: tuple[Rank | MissingRank, ...] = (*communicator.ranks, *communicator.missing)
-        found |= {(r.host, r.pid, r.nvml_device) for r in ranks if r.pid is not None}
-    return found
 
 
 def _number(rank: Rank | MissingRank) -> int:
@@ -128,7 +112,7 @@ def _counts(fields: Mapping[str, object]) -> dict[str, int]:
 
 
 def _hash(value: object) -> str:
-    """As the text prints it: sixteen digits, without 0x."""
+    """Sixteen digits, without 0x."""
     name = _text(value)
     if not name:
         raise _Unfit

@@ -1,21 +1,23 @@
 """A client of NCCL's RAS service on this host: status of its jobs, without delaying them.
 
-Every process that uses NCCL listens on localhost:28028, by default, and answers any local user in
-lines of text. All processes of one user share the port, and the kernel picks one of them for each
-connection: which of a user's jobs answers is chance. Of several users only the first has the port.
+Every process that uses NCCL listens on localhost:28028, by default, and answers any local user.
+All processes of one user share the port, and the kernel picks one of them for each connection:
+which of a user's jobs answers is chance. Of several users only the first has the port. Asking has
+ended jobs (agent.hardware.nccl_guard), so nothing is asked that the guard does not admit.
 """
 
 import re
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
+from agent.hardware.files import RealFiles
 from agent.hardware.nccl_answer import NcclAnswer, RasFailure, Unanswered, processes, same_job
+from agent.hardware.nccl_guard import RasGuard
 from agent.hardware.nccl_json import parse_json
-from agent.hardware.nccl_text import parse_text
 
 
 class RasAddress(NamedTuple):
@@ -40,14 +42,13 @@ class RasLimits:
     still has connections accepted for it by the kernel. `wait` is how long (s) NCCL waits for
     its other processes; it adds up to 5 s of its own where one of them is stuck, and never gives
     the memory of a question back where this is 0. `deadline` (s) is for one connection, and has
-    room for both. `connections` is for one round over all jobs.
+    room for both.
     """
 
     reply_timeout: float = 1.0
     wait: int = 4
     deadline: float = 10.0
     most_bytes: int = 8 << 20
-    connections: int = 4
 
 
 LIMITS = RasLimits()
@@ -165,16 +166,12 @@ class _Conversation:
 
 
 def ask(
-    address: RasAddress,
-    limits: RasLimits = LIMITS,
-    *,
-    plain: bool = False,
-    now: Now = time.monotonic,
+    address: RasAddress, limits: RasLimits = LIMITS, *, now: Now = time.monotonic
 ) -> NcclAnswer | Unanswered:
     """One connection, one job's status; blocks for `limits.deadline` at most and never raises.
 
-    JSON where NCCL speaks it (2.28.7 and later) unless `plain`, else text. `now` tells real
-    seconds, whatever the agent's own clock does: the times that NCCL allows are real.
+    `now` gives real seconds, whatever the agent's own clock does: the times that NCCL allows are
+    real.
     """
     try:
         with _Conversation(address, limits, now) as nccl:
@@ -182,49 +179,60 @@ def ask(
             if not nccl.command(f"TIMEOUT {limits.wait}"):
                 detail = f"NCCL on {address} does not take a timeout of {limits.wait} s"
                 return Unanswered(RasFailure.PROTOCOL, detail)
-            parse = parse_json if not plain and nccl.command("SET FORMAT json") else parse_text
-            return parse(nccl.status())
+            if not nccl.command("SET FORMAT json"):
+                detail = f"NCCL on {address} does not speak JSON: it is older than 2.28.7"
+                return Unanswered(RasFailure.CHANGED, detail)
+            return parse_json(nccl.status())
     except _Failed as failed:
         return failed.unanswered
 
 
+class RasRequest(NamedTuple):
+    """What is asked for: `processes` are all those on GPUs, each with the number by which it knows
+    itself, `wanted` those of the jobs in question; `unknown` permits versions that cannot be
+    read, `connections` is how often a round may connect."""
+
+    processes: Mapping[int, int] = {}
+    wanted: Collection[int] = ()
+    unknown: bool = False
+    connections: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class RasRound:
-    """What one round told: an answer for each job that had its turn.
+    """What one round brought: an answer for each job that had its turn.
 
-    `failure` is that of the last connection; `silent` counts listeners that said nothing;
-    `seconds` and `cpu` are what the round took on the clock and of this thread's processor time.
+    `failure` is that of the last connection; `seconds` and `cpu` are what the round took on the
+    clock and of this thread's processor time; `believed` are the local processes that the
+    answers may name.
     """
 
     answers: tuple[NcclAnswer, ...]
     failure: Unanswered | None
-    silent: int
-    connections: int
-    seconds: float
-    cpu: float
+    connections: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    believed: frozenset[int] = frozenset()
 
 
-PLAIN_ROUNDS = 10
-"""So many rounds are asked in text after JSON was too large: text grows with trouble alone."""
 NO_LISTENER = {RasFailure.REFUSED, RasFailure.UNREACHABLE}
 MOST_FAILURES = 20
-"""Connections after which a process that was never told is not looked for any longer."""
+"""Connections after which a process that never answered is not looked for any longer."""
 
 
 class RanksReader(Protocol):
-    """Whoever tells of NCCL's ranks: the service itself, a simulated one, nobody."""
+    """A reader of NCCL's ranks: of the service itself, a simulated one, none."""
 
-    def read(self, wanted: Collection[int] = ()) -> RasRound:
-        """Ask until all `wanted` processes are told; may block for seconds, and never raises."""
+    def read(self, request: RasRequest) -> RasRound:
+        """Ask until all wanted processes are named; may block for seconds, and never raises."""
 
 
 class NoRanks:
     """Where no NCCL can be asked: a tape, a test."""
 
-    def read(self, wanted: Collection[int] = ()) -> RasRound:  # noqa: ARG002
-        """Nobody answers."""
-        nobody = Unanswered(RasFailure.REFUSED, "no NCCL service is recorded here")
-        return RasRound((), nobody, 0, 0, 0.0, 0.0)
+    def read(self, request: RasRequest) -> RasRound:  # noqa: ARG002
+        """No answer."""
+        return RasRound((), Unanswered(RasFailure.REFUSED, "no NCCL service is recorded here"))
 
 
 class RasReader:
@@ -234,67 +242,74 @@ class RasReader:
     """
 
     def __init__(
-        self, addresses: tuple[RasAddress, ...] = LOCALHOST, limits: RasLimits = LIMITS
+        self,
+        addresses: tuple[RasAddress, ...] = LOCALHOST,
+        limits: RasLimits = LIMITS,
+        guard: RasGuard | None = None,
     ) -> None:
         self._addresses = addresses
         self._limits = limits
-        self._plain_rounds = 0
-        self._failed_reads: dict[int, int] = {}  # connections that did not tell of a process
+        self._guard = guard or RasGuard(RealFiles("/"))
+        self._failed_reads: dict[int, int] = {}  # connections that did not name a process
 
-    def read(self, wanted: Collection[int] = ()) -> RasRound:
-        """Ask until all `wanted` processes are told, or the round's connections are used up."""
+    def read(self, request: RasRequest) -> RasRound:
+        """Ask until all wanted processes are named, or the round's connections are used up."""
         wall, cpu = time.perf_counter(), time.thread_time()
-        missing = self._sought(wanted)
         answers: list[NcclAnswer] = []
         failures: list[Unanswered | None] = []
-        while len(failures) < self._limits.connections:
-            reply = self._ask()
-            if isinstance(reply, Unanswered):
-                failures.append(reply)
-                if reply.failure is not RasFailure.SILENT:
-                    break  # else the next connection may find a process that answers
-            else:
-                failures.append(None)
-                if not any(same_job(reply, answer) for answer in answers):
-                    answers.append(reply)
-                missing -= self._mark_answered(reply, missing)
-                if not missing or not reply.lists_all:
-                    break
-        self._choose_form(failures[-1])
+        address, believed, failure = self._admitted(request)
+        if address is not None:
+            wanted = {request.processes[pid] for pid in request.wanted if pid in believed}
+            self._ask(address, wanted, request.connections, answers, failures)
+            failure = failures[-1] if failures else None
         return RasRound(
             answers=tuple(answers),
-            failure=failures[-1],
-            silent=sum(f is not None and f.failure is RasFailure.SILENT for f in failures),
+            failure=failure,
             connections=len(failures),
             seconds=time.perf_counter() - wall,
             cpu=time.thread_time() - cpu,
+            believed=believed,
         )
 
-    def _sought(self, wanted: Collection[int]) -> set[int]:
-        """The wanted processes but those that NCCL has not told of for long."""
-        self._failed_reads = {pid: n for pid, n in self._failed_reads.items() if pid in wanted}
-        return {pid for pid in wanted if self._failed_reads.get(pid, 0) < MOST_FAILURES}
-
-    def _mark_answered(self, answer: NcclAnswer, missing: set[int]) -> set[int]:
-        """The processes that an answer names; each other one has waited in vain once more."""
-        answered = {process.pid for process in processes(answer)}
-        for pid in missing - answered:
-            self._failed_reads[pid] = self._failed_reads.get(pid, 0) + 1
-        for pid in answered & self._failed_reads.keys():
-            del self._failed_reads[pid]
-        return answered
-
-    def _choose_form(self, failure: Unanswered | None) -> None:
-        self._plain_rounds = max(self._plain_rounds - 1, 0)
-        if failure is not None and failure.failure is RasFailure.TOO_LARGE:
-            self._plain_rounds = PLAIN_ROUNDS
-
-    def _ask(self) -> NcclAnswer | Unanswered:
-        """Ask at the first address where anybody listens."""
-        deserted: list[Unanswered] = []
+    def _admitted(
+        self, request: RasRequest
+    ) -> tuple[RasAddress | None, frozenset[int], Unanswered | None]:
+        """The address that may be asked, with the processes that it may name; else why none."""
+        refusals: list[Unanswered] = []
         for address in self._addresses:
-            reply = ask(address, self._limits, plain=self._plain_rounds > 0)
-            if not isinstance(reply, Unanswered) or reply.failure not in NO_LISTENER:
-                return reply
-            deserted.append(reply)
-        return deserted[0]
+            found = self._guard.admitted(*address, request.processes, unknown=request.unknown)
+            if not isinstance(found, Unanswered):
+                return address, found, None
+            refusals.append(found)
+        worst = [one for one in refusals if one.failure not in NO_LISTENER]
+        return None, frozenset(), (worst or refusals)[0]
+
+    def _ask(
+        self,
+        address: RasAddress,
+        wanted: Collection[int],
+        connections: int,
+        answers: list[NcclAnswer],
+        failures: list[Unanswered | None],
+    ) -> None:
+        """Connect until all wanted processes are named but those that never were."""
+        self._failed_reads = {pid: n for pid, n in self._failed_reads.items() if pid in wanted}
+        missing = {pid for pid in wanted if self._failed_reads.get(pid, 0) < MOST_FAILURES}
+        while len(failures) < connections:
+            reply = ask(address, self._limits)
+            if isinstance(reply, Unanswered):
+                failures.append(reply)
+                if reply.failure is not RasFailure.SILENT:
+                    return  # else the next connection may find a process that answers
+                continue
+            failures.append(None)
+            if not any(same_job(reply, answer) for answer in answers):
+                answers.append(reply)
+            named = {process.pid for process in processes(reply)}
+            missing -= named
+            for pid in missing:
+                self._failed_reads[pid] = self._failed_reads.get(pid, 0) + 1
+            for pid in named & self._failed_reads.keys():
+                del self._failed_reads[pid]
+            if not missing:
+                return

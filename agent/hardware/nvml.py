@@ -4,7 +4,13 @@ The seam is the set of pynvml functions in use: a simulated or taped library is 
 those functions, the same constants and the same errors.
 """
 
+import functools
 import logging
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
 from typing import Any
 
 from agent.errors import LogEvent
@@ -25,6 +31,9 @@ REASONS = {
     13: Reason.DRIVER,  # FUNCTION_NOT_FOUND: the driver's library is older than the question
     15: Reason.LOST,  # GPU_IS_LOST
     16: Reason.LOST,  # RESET_REQUIRED
+    21: Reason.UNKNOWN,  # NO_DATA
+    22: Reason.UNSUPPORTED,  # VGPU_ECC_NOT_SUPPORTED
+    27: Reason.UNKNOWN,  # NOT_READY
     18: Reason.NO_DRIVER,  # LIB_RM_VERSION_MISMATCH: the driver was replaced under us
     25: Reason.DRIVER,  # ARGUMENT_VERSION_MISMATCH
     26: Reason.DRIVER,  # DEPRECATED
@@ -52,6 +61,7 @@ class Nvml:
 
     def __init__(self, library: Any) -> None:
         self.library = library
+        self.event_set: Any = None  # of the thread that waits for XID errors
         self.driver_version = ""
         self.nvml_version = ""
 
@@ -86,7 +96,8 @@ class Nvml:
         return Absent(reason_of(code), f"{name}: {error}")
 
     def connect(self) -> None:
-        """Initialise NVML and learn the versions; raises Absent(no_driver) where it cannot."""
+        """Initialise NVML and learn the versions; raises Absent(no_driver) where it cannot, or
+        Absent(crashed)."""
         try:
             self.call("nvmlInit")
             self.nvml_version = self.text("nvmlSystemGetNVMLVersion")
@@ -94,10 +105,12 @@ class Nvml:
             # NVML's own version is that of CUDA, then that of the driver.
             self.driver_version = version or self.nvml_version.partition(".")[2]
         except Absent as absent:
-            raise Absent(Reason.NO_DRIVER, str(absent)) from absent
+            crashed = absent.reason is Reason.CRASHED
+            raise Absent(absent.reason if crashed else Reason.NO_DRIVER, str(absent)) from absent
 
     def disconnect(self) -> None:
         """Let go of NVML; a driver that is gone already is no error here."""
+        self.event_set = None
         try:
             self.call("nvmlShutdown")
         except Absent:
@@ -109,12 +122,80 @@ class Nvml:
         return tuple(int(part) for part in self.driver_version.split(".") if part.isdigit())
 
 
+TRIAL = """
+import ctypes, sys
+try:
+    ctypes.CDLL("libnvidia-ml.so.1").nvmlInitWithFlags(0)
+except (AttributeError, OSError):
+    pass
+sys.stdout.write("survived")
+sys.stdout.flush()
+sys.stdin.read()
+"""
+"""The child's program. It ends when its input does, which is when the agent itself has initialised
+NVML, or is gone: without persistence mode, the driver shuts down a GPU that no program holds."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
+"""Seconds until a library that crashed is tried again: doubled each time."""
+
+
+class TriedInit:
+    """`nvmlInit`, tried in a child process until one has survived it: a library that crashes would
+    end the agent, and with it all that is known of the host.
+
+    A trial costs 15 ms of CPU once a process, beside what `nvmlInit` takes. A note on the disk that
+    the last start died in it would save that, but it needs a folder to write in and a crash of the
+    agent, and `check` and `once` would crash too.
+    """
+
+    def __init__(self, init: Any) -> None:
+        self._init = init
+        self._survived = False
+        self._failure: Absent | None = None
+        self._again = 0.0  # when it is tried again (s, monotonic)
+        self._pause = FIRST_PAUSE
+
+    def __call__(self) -> None:
+        """Initialise NVML; raises Absent(crashed)."""
+        if self._survived:
+            self._init()
+        elif self._failure is not None and time.monotonic() < self._again:
+            raise self._failure
+        else:
+            self._try()
+
+    def _try(self) -> None:
+        try:
+            child = subprocess.Popen(  # noqa: S603 - ourselves
+                [sys.executable, "-I", "-S", "-c", TRIAL],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise Absent(Reason.FAILED, f"nvmlInit cannot be tried: {error}") from error
+        with child:
+            assert child.stdout is not None
+            self._survived = bool(child.stdout.read(1))
+            if self._survived:
+                self._init()
+                return
+        self._again = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        status = child.returncode
+        known = -status in set(signal.Signals)
+        how = signal.Signals(-status).name if known else f"status {status}"
+        self._failure = Absent(Reason.CRASHED, f"nvmlInit ended a process that tried it ({how})")
+        raise self._failure
+
+
+@functools.cache
 def real_library() -> Any:
-    """pynvml itself (distribution nvidia-ml-py).
+    """pynvml itself (distribution nvidia-ml-py), with an `nvmlInit` that is tried first.
 
     A driver of another version under a running agent needs the agent restarted: the C library of
     the old one stays mapped, and NVML refuses the mix.
     """
     import pynvml
 
-    return pynvml
+    return SimpleNamespace(**{**vars(pynvml), "nvmlInit": TriedInit(pynvml.nvmlInit)})

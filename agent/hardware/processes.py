@@ -1,4 +1,9 @@
-"""Processes of the host from /proc. A process may end between any two reads."""
+"""Processes of the host from /proc. A process may end between any two reads.
+
+What a process has in its memory, `cmdline` and `environ` (and `maps`, `smaps`), is read under the
+lock of that memory, which a fault that waits for a disk or a file server holds: these two may block
+for as long. `stat`, `status`, `schedstat`, `children`, `cgroup` and `comm` do not.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Set
@@ -19,6 +24,14 @@ LONGEST_PID = 10  # digits
 SCAN_EVERY = 10.0
 """Seconds between two scans of all processes, where the kernel does not list children."""
 
+LOOK_EVERY = 30.0
+"""Seconds between two looks at the children of threads that never had one: few fork, and a process
+may have hundreds."""
+
+
+MOST_REMEMBERED = 4096
+"""Processes whose forking threads are remembered; those that were not seen lately go first."""
+
 
 class Stat(NamedTuple):
     """One process now; `seconds` of CPU time are those of all its threads, `ended` those of its
@@ -34,27 +47,21 @@ class Stat(NamedTuple):
     started: float
 
 
-def stat(files: FileTree, pid: int) -> Stat:
-    """/proc/PID/stat; raises OSError."""
-    return _stat(files, f"/proc/{pid}/stat", pid)
-
-
-def thread(files: FileTree, pid: int, tid: int) -> Stat:
-    """/proc/PID/task/TID/stat: state and CPU seconds of one thread; raises OSError."""
-    return _stat(files, f"/proc/{pid}/task/{tid}/stat", tid)
-
-
-def _stat(files: FileTree, path: str, pid: int) -> Stat:
-    head, _, tail = files.read(path).rpartition(")")  # a name may hold anything
+def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Stat:
+    """/proc/PID/stat, or /proc/PID/task/TID/stat of one thread; raises OSError. One that is read
+    `again` and again may stay open."""
+    path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
+    text = files.reread(path) if again else files.read(path)
+    head, _, tail = text.rpartition(")")  # a name may hold anything
     try:
-        state, *numbers = tail.split(maxsplit=20)[:20]
-        parent, group, *_ = map(int, numbers[:2])
-        seconds = (int(numbers[10]) + int(numbers[11])) / HERTZ
-        ended = (int(numbers[12]) + int(numbers[13])) / HERTZ
-        started = int(numbers[18]) / HERTZ
+        words = tail.split(maxsplit=20)
+        state, parent, group = words[0], int(words[1]), int(words[2])
+        seconds = (int(words[11]) + int(words[12])) / HERTZ
+        ended = (int(words[13]) + int(words[14])) / HERTZ
+        started = int(words[19]) / HERTZ
     except (ValueError, IndexError, OverflowError) as error:  # it ended while the kernel wrote
         raise ProcessLookupError(ESRCH, "ended", path) from error
-    return Stat(pid, head.partition("(")[2], state, parent, group, seconds, ended, started)
+    return Stat(tid or pid, head.partition("(")[2], state, parent, group, seconds, ended, started)
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:
@@ -69,11 +76,27 @@ def uid(found: dict[str, str]) -> int | None:
     return int(first[0]) if first and first[0].isdigit() else None
 
 
+def is_roots(files: FileTree, pid: int, name: str) -> bool:
+    """Whether a process of this name (as the kernel cuts it, to 15 letters) is root's: any user may
+    give any name to a program. Raises OSError."""
+    found = status(files, pid)
+    return found.get("Name") == name and uid(found) == 0
+
+
 def inner_pid(found: dict[str, str], pid: int) -> int:
     """The number that a process has in its own pid namespace, from its status; `pid` itself where
     the kernel does not tell."""
     last = found.get("NSpid", "").split()[-1:]
     return int(last[0]) if last and last[0].isdecimal() else pid
+
+
+def user_namespace(files: FileTree, pid: int) -> str:
+    """The user namespace of a process, such as `user:[4026531837]`; empty where it is hidden, as
+    that of another user's process without CAP_SYS_PTRACE."""
+    try:
+        return files.link(f"/proc/{pid}/ns/user")
+    except OSError:
+        return ""
 
 
 def cgroup(files: FileTree, pid: int) -> str:
@@ -82,15 +105,26 @@ def cgroup(files: FileTree, pid: int) -> str:
 
 
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
-    """The words of /proc/PID/cmdline; none where it cannot be read."""
+    """The words of /proc/PID/cmdline; none where it cannot be read. May block."""
     return tuple(_text(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 
 def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
     """These variables of /proc/PID/environ and no others; none where it cannot be read, as that of
-    another user's process without CAP_SYS_PTRACE."""
+    another user's process without CAP_SYS_PTRACE. May block."""
     pairs = (entry.partition("=") for entry in _text(files, f"/proc/{pid}/environ").split("\0"))
     return {name: value for name, _, value in pairs if name in names}
+
+
+def bytes_moved(files: FileTree, pid: int) -> int | None:
+    """Bytes that a process has read and written, wherever they came from and went to, from
+    /proc/PID/io; None where it cannot be read, as that of another user's process."""
+    lines = (line.partition(":") for line in _text(files, f"/proc/{pid}/io").splitlines())
+    found = {name: int(value) for name, _, value in lines if value.strip().isdecimal()}
+    if "rchar" not in found or "wchar" not in found:
+        return None
+    stored = found.get("read_bytes", 0), found.get("write_bytes", 0)
+    return max(found["rchar"], stored[0]) + max(found["wchar"], stored[1])
 
 
 def uptime(files: FileTree) -> float | None:
@@ -121,6 +155,7 @@ class Descent:
         self._listed = True  # until a process shows that its kernel lists no children
         self._scanned = -SCAN_EVERY
         self._by_parent: dict[int, list[int]] = {}
+        self._forks: dict[int, tuple[float, list[str]]] = {}  # threads with children, seen when
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
         """At most so many descendants, nearest first, without the foreign and what is below them.
@@ -130,29 +165,43 @@ class Descent:
         found: dict[int, None] = {}
         queue = deque(pids)
         while queue and len(found) < most:
-            new = [c for c in self._children(queue.popleft(), now) if c not in foreign]
+            pid = queue.popleft()
+            children = self._children(pid, now, first=pid not in found)
+            new = [child for child in children if child not in foreign]
             new = [child for child in new if child not in found][: most - len(found)]
             found.update(dict.fromkeys(new))
             queue.extend(new)
         return list(found)
 
-    def _children(self, pid: int, now: float) -> list[int]:
+    def _children(self, pid: int, now: float, *, first: bool) -> list[int]:
         if self._listed:
             try:
-                return list(self._listed_children(pid))
+                return list(self._listed_children(pid, now, first=first))
             except GONE:
                 self._listed = self._lists_children(pid)
             except OSError:  # another user's: /proc hides what it started
                 return []
         return [] if self._listed else self._scan(now).get(pid, [])
 
-    def _listed_children(self, pid: int) -> Iterator[int]:
-        """A child belongs to the thread that forked it."""
+    def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
+        """A child belongs to the thread that forked it. Threads that had none are asked now and
+        then, but for the main one of a process that comes `first`."""
         folder = f"/proc/{pid}/task"
-        yield from _pids(self._files.read(f"{folder}/{pid}/children"))
-        for thread in self._files.names(folder):
-            if thread != str(pid):
-                yield from _pids(_text(self._files, f"{folder}/{thread}/children"))
+        seen, threads = self._forks.get(pid, (-LOOK_EVERY, []))
+        main, every = str(pid), now - seen >= LOOK_EVERY
+        found: dict[str, list[int]] = {}
+        if first or every or main in threads:
+            found[main] = list(_pids(self._files.read(f"{folder}/{main}/children")))
+        for thread in self._files.names(folder) if every else threads:
+            if thread != main:
+                found[thread] = list(_pids(_text(self._files, f"{folder}/{thread}/children")))
+        if every:
+            if len(self._forks) > MOST_REMEMBERED:
+                self._forks = {p: k for p, k in self._forks.items() if now - k[0] < 2 * LOOK_EVERY}
+            forked = [one for one, children in found.items() if children or one in threads]
+            self._forks[pid] = now, forked
+        for children in found.values():
+            yield from children
 
     def _lists_children(self, pid: int) -> bool:
         """False where the thread is there and its children are not: a kernel without

@@ -3,6 +3,8 @@
 Both may take seconds, or hang: ask on a thread of your own.
 """
 
+import json
+import re
 import shutil
 import socket
 import struct
@@ -31,7 +33,9 @@ class Schedulers(Protocol):
     slow: bool
 
     def slurm(self, host: str) -> list[str]:
-        """Each job on this host, as `scontrol --details --oneliner show job` writes it."""
+        """Each job on this host, as words like those of `scontrol --details --oneliner show job`:
+        JobId, UserId, Account, Partition, then Nodes and GRES by turns. JobId alone where Slurm
+        does not describe the job."""
 
     def kubelet(self, path: str) -> bytes:
         """The kubelet's ListPodResourcesResponse, as a protocol buffer."""
@@ -59,15 +63,20 @@ class RealSchedulers:
         self._known: dict[str, str] = {}
 
     def slurm(self, host: str) -> list[str]:
-        running = ("--noheader", "--states=RUNNING,SUSPENDED,COMPLETING", "--format=%A")
-        ids = _said("squeue", f"--nodelist={host}", *running).split()
-        ids = [one for one in dict.fromkeys(ids) if one.isdecimal()][:MOST_JOBS]
-        for new in set(ids) - self._known.keys():
-            lines = _said("scontrol", "--details", "--oneliner", "show", "job", new).splitlines()
-            # The first task of an array has the array's number, by which all tasks are shown.
-            self._known[new] = next((one for one in lines if one.startswith(f"JobId={new} ")), "")
-        self._known = {one: self._known[one] for one in ids}
-        return list(self._known.values())
+        columns = "--noheader", "--states=RUNNING,SUSPENDED,COMPLETING", "--format=%A|%i|%u|%a|%P"
+        rows = [line.split("|") for line in _said("squeue", f"--nodelist={host}", *columns).split()]
+        jobs = {row[0]: row for row in rows if len(row) == 5 and row[0].isdecimal()}
+        self._known = {one: line for one, line in self._known.items() if one in jobs}
+        for new in [one for one in jobs if one not in self._known][:MOST_JOBS]:
+            try:
+                line = _of_json(new) or _of_text(*jobs[new])
+            except TimeoutError:  # the others would each wait as long
+                raise
+            except OSError:  # it has ended
+                continue
+            if line:  # else it is asked for again
+                self._known[new] = line
+        return [self._known.get(one, f"JobId={one}") for one in jobs]
 
     def kubelet(self, path: str) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -75,6 +84,45 @@ class RealSchedulers:
             connection.connect(path)
             connection.sendall(_request())
             return _message(connection)
+
+
+def _of_json(job: str) -> str:
+    """A job by scontrol in JSON, from Slurm 23.02; empty where it has none, or not this job."""
+    try:
+        answer = json.loads(_said("scontrol", "--details", "--json", "show", "job", job))
+        found = next(one for one in answer["jobs"] if one["job_id"] == int(job))
+        nodes = [one["name"] for one in found["job_resources"]["nodes"]["allocation"]]
+        details = zip(nodes, found["gres_detail"] or [""] * len(nodes), strict=True)
+        names = (found[name] or "" for name in ("user_name", "account", "partition"))
+        return _line(job, *names, *(part for detail in details for part in detail))
+    except TimeoutError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, StopIteration):
+        return ""
+
+
+def _of_text(job: str, shown: str, *people: str) -> str:
+    """The same by an older scontrol, whose answer holds what users wrote: the name of a job, paths,
+    comments. What it says of people is taken from squeue's columns, what it says of GPUs from
+    between the name, as squeue gives it, and the command. Empty where it is not there once."""
+    name = _said("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")
+    text = _said("scontrol", "--details", "--oneliner", "show", "job", shown)
+    head, _, rest = text.partition(f" JobName={name} UserId=")
+    rest = rest.partition(" Command=")[0]
+    between = re.fullmatch(r".*? Socks/Node=\S* (.*) MinCPUsNode=.*", rest, re.DOTALL)
+    once = rest.count(" Socks/Node=") == rest.count(" MinCPUsNode=") == 1
+    if head.partition(" ")[0] != f"JobId={job}" or between is None or not once:
+        return ""
+    found = re.findall(r" Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", between[1])
+    return _line(job, *people, *(part for of_nodes in found for part in of_nodes))
+
+
+def _line(job: str, user: str, account: str, partition: str, *gres: str) -> str:
+    """Words of `Key=value`, none of them written by a user; `gres` are nodes and what the job has
+    there, in turns."""
+    words = [f"JobId={job}", f"UserId={user}", f"Account={account}", f"Partition={partition}"]
+    words += [f"{'GRES' if place % 2 else 'Nodes'}={one}" for place, one in enumerate(gres)]
+    return " ".join("".join(word.split()) for word in words)
 
 
 def all_nodes() -> str:
@@ -92,8 +140,10 @@ def _said(program: str, *arguments: str) -> str:
         ended = subprocess.run(  # noqa: S603
             words, capture_output=True, text=True, timeout=SECONDS, check=True
         )
-    except subprocess.SubprocessError as error:
-        raise OSError(f"{program} fails: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"{program} does not answer in {SECONDS:g} s") from error
+    except subprocess.CalledProcessError as error:  # whose text has the job's number
+        raise OSError(f"{program} fails: exit status {error.returncode}") from error
     return ended.stdout[:LONGEST]
 
 

@@ -191,7 +191,8 @@ def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int] | Absent]:
         except Absent as absent:
             refusal = absent.without_traceback()
     if not found and refusal is None:
-        refusal = unknown(f"where {host} is in the nodes of job", keys.get("JobId", ""))
+        why = f"scontrol names {host} in no nodes of a job that runs here"
+        refusal = Absent(Reason.UNKNOWN, why)
     user = keys.get("UserId", "").partition("(")[0]
     account = "" if keys.get("Account") == "(null)" else keys.get("Account", "")
     labels = (keys.get("JobId", ""), user, "slurm", keys.get("Partition", ""), account)
@@ -244,7 +245,9 @@ def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
     alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
     if labels.runtime == "kubernetes":
         alike = [one for one in alike if len(alike) == 1 or one.pod == labels.pod]
-        return labels._replace(**_names(alike[0])) if alike else labels
+        if not alike:  # only its own environment names it, where anything may stand
+            return labels._replace(namespace="", pod=labels.job_id)
+        return labels._replace(**_names(alike[0]))
     same = next((one for one in alike if one.job_id == labels.job_id), None)
     if same is None:
         return labels

@@ -9,20 +9,19 @@ from typing import NamedTuple
 
 from agent.hardware import processes
 from agent.hardware.files import FileTree
-from agent.jobs.cores import CGROUPS
 
-RESOURCES = ("io", "cpu", "memory")
+CGROUPS = "/sys/fs/cgroup"
+RESOURCES = ("io", "memory")
 
 
 class CgroupTotals(NamedTuple):
     """Counters of one cgroup, in seconds and bytes; those that it does not keep are missing.
 
-    `stalled` by resource: seconds in which some task waited for it; `throttled`: seconds for which
-    the quota of cores held its tasks up; `read` and `written`: bytes through the block layer.
+    `stalled` by resource: seconds in which some task waited for it; `read` and `written`: bytes
+    through the block layer.
     """
 
     stalled: dict[str, float]
-    throttled: float | None
     read: float | None
     written: float | None
 
@@ -45,12 +44,9 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
         for line in _lines(files, f"{folder}/{resource}.pressure"):
             if line.startswith("some "):
                 stalled[resource] = _number(line.rpartition("total=")[2], 1e-6)
-    keys = dict(line.partition(" ")[::2] for line in _lines(files, f"{folder}/cpu.stat"))
-    throttled = keys.get("throttled_usec")
     moved = list(_io(files, f"{folder}/io.stat"))
     return CgroupTotals(
         {resource: seconds for resource, seconds in stalled.items() if seconds is not None},
-        None if throttled is None else _number(throttled, 1e-6),
         sum(read for read, _ in moved) if moved else None,
         sum(written for _, written in moved) if moved else None,
     )

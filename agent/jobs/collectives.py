@@ -46,9 +46,8 @@ def seat(rank: Rank, communicator: CommunicatorKey) -> RankSeat:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """Which communicators launched anything between readings; the others cannot be judged: in text
-    those whose ranks agree, and everywhere those that have launched nothing that is counted (only
-    sends and receives, or CUDA graphs)."""
+    """Which communicators launched anything between readings; those cannot be judged that have
+    launched nothing that is counted (only sends and receives, or CUDA graphs)."""
 
     moved: frozenset[CommunicatorKey]
     stood: frozenset[CommunicatorKey]

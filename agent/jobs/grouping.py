@@ -1,4 +1,6 @@
-"""Which processes on GPUs are of one job: NCCL's word first, then what /proc tells. Pure."""
+"""Groups the processes on GPUs by job: NCCL's word first, then what /proc shows. Pure.
+
+Whatever joins processes, it joins those of one owner alone (agent.jobs.identity.owner)."""
 
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
@@ -8,13 +10,16 @@ from agent.model import GpuKey
 
 
 class JobMember(NamedTuple):
-    """A process on a GPU: its number, the one that it has in its own pid namespace, and what it
-    shares with the others of its job (agent.jobs.identity.keys)."""
+    """A process on a GPU: its number, the one that it has in its own pid namespace, what it shares
+    with the others of its job (agent.jobs.identity.keys), its owner, empty where unknown, and its
+    rank, where that is known."""
 
     gpu: GpuKey
     pid: int
     inner_pid: int
     key: str
+    owner: str = ""
+    rank: int | None = None
 
 
 class JobGroup(NamedTuple):
@@ -48,13 +53,13 @@ def groups(
     for member in members:
         by_key.setdefault(member.key, []).append(member)
     found = [(_tie(of_key), of_key) for of_key in by_key.values()]
-    for pids in ranks:
-        found = _joined(
-            found, [any(m.pid in pids for m in of_job) for _, of_job in found], Tie.NCCL
-        )
-    for gpus in lock_step:
-        hit = [any(m.gpu in gpus for m in of_job) for _, of_job in found]
-        found = _joined(found, hit, Tie.LOCK_STEP)
+    for owner in sorted({member.owner for of_key in by_key.values() for member in of_key} - {""}):
+        for pids in ranks:
+            hit = [any(m.pid in pids and m.owner == owner for m in job) for _, job in found]
+            found = _joined(found, hit, Tie.NCCL)
+        for gpus in lock_step:
+            hit = [any(m.gpu in gpus and m.owner == owner for m in job) for _, job in found]
+            found = _joined(found, hit, Tie.LOCK_STEP)
     made = [JobGroup(tuple(sorted(of_job)), tie) for tie, of_job in found]
     return sorted(made, key=lambda group: group.members[0])
 

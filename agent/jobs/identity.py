@@ -6,6 +6,8 @@ from posixpath import basename
 from types import MappingProxyType
 from typing import NamedTuple
 
+from agent.errors import encodable
+
 SHELLS = {"sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox"}
 HOSTS = {
     *SHELLS,
@@ -36,17 +38,25 @@ TOLD = frozenset(
     {
         *("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT", "SLURM_JOB_GPUS"),
         *("APPTAINER_NAME", "SINGULARITY_NAME", "POD_NAME", "POD_NAMESPACE", "HOSTNAME"),
+        *("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        *("SLURM_PROCID", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     }
 )
 """The variables of an environment that are looked at; all others may hold secrets."""
 
 SLURM = re.compile(
-    r"(?:/slurm[^/\n]*/uid_\d+|slurmstepd\.scope)/job_(\d+)(?:/|$)|/slurm-(\d+)(?:[./]|$)",
+    r"^\d+:[^:\n]*:(?:/\.\.)*/(?:slurm(?:_[^/\n]+)?/uid_(\d+)"
+    r"|system\.slice/(?:[^/\n]+_)?slurmstepd\.scope)"
+    r"/(?:job_(\d+)|(s[0-9A-HJKMNP-TV-Z]{13}))(?:/|$)",
     re.MULTILINE,
 )
-"""Versions 1 and 2; a user's own unit below which somebody makes a `job_7` is neither."""
+"""Where root's slurmstepd puts a job, versions 1 and 2. A user may give any name to what is below
+a slice or a container of their own."""
 POD = re.compile(
-    r"(?:kubepods|/\.\.)[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+    r"^\d+:[^:\n]*:(?:/\.\.)*/(?:kubelet(?:\.slice)?/)?(?:(?:kubelet-)?kubepods|(?<=\.\./)(?=pod))"
+    r"[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[/.]|$)",
+    re.MULTILINE,
 )
 """The first part of the path is missing where the agent runs in a pod beside it."""
 IN_POD = re.compile(r"pod[0-9a-f_-]{32,36}(?:\.slice)?/(?:[a-z-]+-)?([0-9a-f]{12})[0-9a-f]{52}")
@@ -63,6 +73,13 @@ CONTAINERS = {
 
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 
+CONTAINED = re.compile(
+    r"^\d+:[^:\n]*:(/[^\n]*(?:pod[0-9a-f]{8}|[0-9a-f]{64}|(?<=lxc/)|lxc\.payload|"
+    r"apptainer|singularity)[^/\n]*)",
+    re.MULTILINE,
+)
+"""The path of a cgroup down to the innermost pod or container."""
+
 
 class Ancestor(NamedTuple):
     """A process in the line from a GPU process up to the first of all; `started` in seconds since
@@ -75,17 +92,53 @@ class Ancestor(NamedTuple):
     uid: int | None
 
 
+SIZES = (
+    ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("SLURM_STEP_NUM_NODES", ""),
+    ("SLURM_NNODES", ""),
+)
+"""Variables that tell how many hosts a job has: a number, divided by another where one is named."""
+
+
+def hosts(environment: Mapping[str, str]) -> int | None:
+    """On how many hosts a process's job runs, as its environment says; None where it does not."""
+    for name, part in SIZES:
+        whole, local = _number(environment, name), _number(environment, part) if part else 1
+        if whole and local:
+            return max(1, -(-whole // local))
+    return None
+
+
+def rank(environment: Mapping[str, str]) -> int | None:
+    """The rank of a process in its job, as its environment says; None where it does not."""
+    names = "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
+    known = (_number(environment, name) for name in names)
+    return next((number for number in known if number is not None), None)
+
+
+def _number(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
 class JobOrigin(NamedTuple):
     """Where a GPU process comes from: itself and its parents upwards, the name of the leader of
     its process group (empty where it has ended), the text of its /proc/PID/cgroup, what is `TOLD`
-    in its environment, as far as that may be read, and the command line of the conmon above it:
-    containers without root may have no control group of their own."""
+    in its environment, as far as that may be read, the command line of the conmon above it
+    (containers without root may have no control group of their own), and its user namespace,
+    empty where that is hidden."""
 
     line: tuple[Ancestor, ...]
     leader: str
     cgroup: str
     environment: Mapping[str, str] = MappingProxyType({})
     conmon: tuple[str, ...] = ()
+    user_namespace: str = ""
+
+    @property
+    def uid(self) -> int | None:
+        return self.line[0].uid if self.line else None
 
 
 class JobLabels(NamedTuple):
@@ -132,16 +185,30 @@ def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
             yield place
 
 
+def owner(origin: JobOrigin) -> str:
+    """Whose a process is: a user, in a user namespace, a container and a pod, or in one job of
+    Slurm. Processes of two owners are never one job; empty where the user is not known."""
+    if origin.uid is None:
+        return ""
+    kind, number = _runtime(origin)
+    if kind == "slurm":
+        return f"uid {origin.uid} slurm {number}"
+    contained = CONTAINED.search(origin.cgroup)
+    place = contained[1] if contained else number
+    return " ".join(filter(None, (f"uid {origin.uid}", origin.user_namespace, place)))
+
+
 def ties(origin: JobOrigin) -> frozenset[str]:
     """What a process shares with the others of its job: a Slurm job, or else an ancestor or a
-    process group (a script that starts ranks in the background)."""
-    kind, number = called(origin)
+    process group (a script that starts ranks in the background), of one owner."""
+    kind, number = _runtime(origin)
+    of = f"of {owner(origin) or f'process {origin.line[0].pid}'}"
     if kind == "slurm":
-        return frozenset((f"slurm {number}",))
+        return frozenset((f"slurm {number} {of}",))
     top, group = root(origin.line), origin.line[0].group
-    shared = {f"process {top.pid} {top.started:g}"}
+    shared = {f"process {top.pid} {top.started:g} {of}"}
     if group > 0 and (origin.leader in SHELLS or not is_host(origin.leader)):
-        shared.add(f"group {group}")
+        shared.add(f"group {group} {of}")
     return frozenset(shared)
 
 
@@ -156,17 +223,12 @@ def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
     return {pid: key[min(shared)] for pid, shared in tied.items()}
 
 
-def slurm(cgroup: str) -> str:
-    """The Slurm job id in a cgroup, or nothing."""
-    found = SLURM.search(cgroup)
-    return (found[1] or found[2]) if found else ""
-
-
-def runtime(cgroup: str) -> tuple[str, str]:
-    """What runs the process, and what it calls the job; `process` and nothing where nobody does."""
-    job = slurm(cgroup)
-    if job:
-        return "slurm", job
+def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
+    """What runs a process of this user by its cgroup, and what that calls the job; `process` and
+    nothing where it is none of these."""
+    job = SLURM.search(cgroup)
+    if job and (job[1] is None or int(job[1]) == uid):
+        return "slurm", job[2] or job[3]
     pod = POD.search(cgroup)
     if pod:
         return "kubernetes", pod[1].replace("_", "-")
@@ -179,7 +241,7 @@ def runtime(cgroup: str) -> tuple[str, str]:
 
 def _runtime(origin: JobOrigin) -> tuple[str, str]:
     """The same of a process, whose container conmon may name where no cgroup does."""
-    found = runtime(origin.cgroup)
+    found = runtime(origin.cgroup, origin.uid)
     named = dict(zip(origin.conmon, origin.conmon[1:], strict=False)).get("-c", "")
     if found[0] == "process" and CONTAINER_ID.fullmatch(named):
         return "podman", named[:12]
@@ -187,13 +249,10 @@ def _runtime(origin: JobOrigin) -> tuple[str, str]:
 
 
 def called(origin: JobOrigin) -> tuple[str, str]:
-    """What runs the process, and what that calls the job: its cgroup's word, else Slurm's or
-    Apptainer's own in the environment."""
+    """What runs the process, and what that calls the job. Anybody may set SLURM_JOB_ID: only the
+    cgroup numbers a job. Apptainer, which has none, names its image in the environment."""
     kind, number = _runtime(origin)
-    environment = origin.environment
-    if kind != "slurm" and environment.get("SLURM_JOB_ID", "").isdecimal():
-        return "slurm", environment["SLURM_JOB_ID"]
-    if kind == "process" and _image(environment):
+    if kind == "process" and _image(origin.environment):
         return "apptainer", ""
     return kind, number
 
@@ -204,7 +263,7 @@ def job_labels(origin: JobOrigin, title: str) -> JobLabels:
     environment, found = origin.environment, _runtime(origin)
     container = _image(environment) or (found[1] if found[0] in CONTAINERS else "")
     labels = JobLabels(job_id=number or title, runtime=kind, container=container)
-    if kind == "slurm":
+    if kind == "slurm" and environment.get("SLURM_JOB_ID", number) == number:
         partition, account = (
             environment.get(f"SLURM_JOB_{key}", "") for key in ("PARTITION", "ACCOUNT")
         )
@@ -250,4 +309,4 @@ def program(command: Iterable[str]) -> str:
 
 def printable(name: str) -> str:
     """A name that can stand in a label: short, and without control characters."""
-    return "".join(c if c.isprintable() else "?" for c in name)[:LONGEST_NAME]
+    return encodable(name)[:LONGEST_NAME]

@@ -52,13 +52,21 @@ class Slowdown(NamedTuple):
         return self.step / self.reference - 1
 
 
+class CulpritState(StrEnum):
+    """What the process that a job waits for does, by /proc."""
+
+    STOPPED = "stopped"  # by a signal or a debugger
+    ASLEEP = "asleep"  # while the others spin
+
+
 class Culprit(NamedTuple):
-    """A rank that the others wait for; `gpu` where it is on this host, `rank` where NCCL told."""
+    """A rank that the others wait for; `gpu` where it is on this host, `rank` where it is known."""
 
     rank: int | None
     pid: int | None
     gpu: GpuKey | None
     host: str
+    state: CulpritState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,15 @@ from agent.model import Labels
 
 @dataclass(frozen=True, slots=True)
 class NcclReport:
-    """The newest round: the readings of each job by its key, oldest first, and who was not told of.
+    """The newest round: the readings of each job by its key, oldest first, the local processes
+    that they may name, and why there are none of others.
 
     `at` is on the agent's monotonic clock.
     """
 
     at: float = 0.0
     readings: Mapping[str, tuple[NcclReading, ...]] = field(default_factory=dict)
+    believed: frozenset[int] = frozenset()
     unheard: Mapping[str, UnmatchedJob] = field(default_factory=dict)
 
 
@@ -24,12 +26,10 @@ class NcclReport:
 class NcclExchange:
     """Written by two threads, each its own part; every part is replaced whole, so none waits.
 
-    `jobs`, `gpus` (the GPU of each process of a job, by its key and the number that the process
-    sees itself) and `suspected` (whether a job may hang) are written by who knows the jobs,
-    `latest` by who asks NCCL.
+    `jobs` and `gpus` (of each process by its number) are written by who knows the jobs, `latest` by
+    who asks NCCL.
     """
 
     jobs: tuple[LocalJob, ...] = ()
-    gpus: Mapping[str, Mapping[int, Labels]] = field(default_factory=dict)
-    suspected: bool = False
+    gpus: Mapping[int, Labels] = field(default_factory=dict)
     latest: NcclReport = field(default_factory=NcclReport)

@@ -1,4 +1,4 @@
-"""Jobs of this host matched with answers of NCCL's RAS service, and when to ask again."""
+"""Jobs of this host matched with answers of NCCL's RAS service, and when to ask."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from agent.hardware.nccl_answer import (
     processes,
     same_job,
 )
-from agent.hardware.nccl_ras import RasRound
+from agent.hardware.nccl_ras import RasRequest, RasRound
 from agent.jobs.collectives import NcclReading, movement
 
 
@@ -18,25 +18,28 @@ from agent.jobs.collectives import NcclReading, movement
 class LocalJob:
     """A job's part on this host.
 
-    `pids` as the processes see themselves, which is what NCCL tells: the last number of NSpid in
-    /proc/PID/status. `gpus` on this host.
+    `pids` are its processes, each with the number by which it knows itself, which is what NCCL
+    reports: the last of NSpid in /proc/PID/status. `age` in seconds; `hangs` by all that is known
+    without NCCL, `suspected` before that is sure.
     """
 
     key: str
-    pids: frozenset[int]
+    pids: Mapping[int, int]
     gpus: int
+    age: float = 0.0
+    suspected: bool = False
+    hangs: bool = False
 
 
 class Unmatched(StrEnum):
-    """Why NCCL did not tell of a job although something answered."""
+    """Why NCCL did not report a job although something answered."""
 
     PORT_TAKEN = "port_taken"  # another job answers at this address
-    NOT_NAMED = "not_named"  # text without a process, and several jobs that may be meant
 
 
 @dataclass(frozen=True, slots=True)
 class UnmatchedJob:
-    """A job that was not told of; `detail` is a sentence."""
+    """A job of which nothing was reported; `detail` is a sentence."""
 
     key: str
     reason: Unmatched | RasFailure
@@ -45,7 +48,7 @@ class UnmatchedJob:
 
 @dataclass(frozen=True, slots=True)
 class MatchedJobs:
-    """The jobs of this host, by key: what NCCL told of them, or why it did not."""
+    """The jobs of this host, by key: what NCCL reported of them, or why it did not."""
 
     matched: Mapping[str, NcclAnswer]
     unmatched: tuple[UnmatchedJob, ...]
@@ -55,37 +58,41 @@ TAKEN = (
     "NCCL answers for another job of this host: give this one an address of its own in "
     "NCCL_RAS_ADDR, or start it as the same user"
 )
-UNNAMED = (
-    "NCCL before 2.28.7 names no process of a job that runs well, and several jobs may be meant"
-)
 
 
 def match(jobs: Sequence[LocalJob], ras: RasRound) -> MatchedJobs:
-    """Say of each job which answer is its own: processes are known by their numbers."""
+    """Which answer is each job's own: processes are known by their numbers."""
     matched: dict[str, NcclAnswer] = {}
+    unmatched: list[UnmatchedJob] = []
     for job in jobs:
-        own = [a for a in ras.answers if job.pids & {process.pid for process in processes(a)}]
-        if not own and len(jobs) == 1:
-            own = [answer for answer in ras.answers if _may_be(answer, job)]
+        pids = {inner for pid, inner in job.pids.items() if pid in ras.believed}
+        own = [a for a in ras.answers if pids & {process.pid for process in processes(a)}]
         if own:
             matched[job.key] = own[0]
-    left = [job for job in jobs if job.key not in matched]
-    others = [answer for answer in ras.answers if answer not in matched.values()]
-    return MatchedJobs(matched, tuple(_unmatched(job, ras, others) for job in left))
+        elif ras.answers or ras.failure is None:
+            unmatched.append(UnmatchedJob(job.key, Unmatched.PORT_TAKEN, TAKEN))
+        else:
+            unmatched.append(UnmatchedJob(job.key, ras.failure.failure, ras.failure.detail))
+    return MatchedJobs(matched, tuple(unmatched))
 
 
-def _may_be(answer: NcclAnswer, job: LocalJob) -> bool:
-    """Whether an answer that does not list all its processes can be a job's: it has GPUs enough."""
-    return not answer.lists_all and (answer.gpus is None or answer.gpus >= job.gpus)
+class NcclMode(StrEnum):
+    """When NCCL is asked: the words of `job.nccl`."""
+
+    OFF = "off"
+    HANG = "hang"  # only of a job that hangs by everything else
+    ALWAYS = "always"
 
 
-def _unmatched(job: LocalJob, ras: RasRound, others: Sequence[NcclAnswer]) -> UnmatchedJob:
-    if any(_may_be(answer, job) for answer in others):
-        return UnmatchedJob(job.key, Unmatched.NOT_NAMED, UNNAMED)
-    if ras.answers or ras.failure is None:
-        return UnmatchedJob(job.key, Unmatched.PORT_TAKEN, TAKEN)
-    return UnmatchedJob(job.key, ras.failure.failure, ras.failure.detail)
-
+EVERY = 30.0
+"""Seconds from one round's beginning to the next."""
+EVERY_SUSPECTED = 5.0
+"""The same under `always` while a job may hang."""
+LEAST_AGE = 300.0
+"""Seconds for which a job must have run under `hang`: asking during its start has ended jobs."""
+LEAST_GPUS = 2
+CONNECTIONS = {NcclMode.HANG: 1, NcclMode.ALWAYS: 4}
+"""How often a round may connect: several jobs of one user share the port."""
 
 RETRY_AFTER = {
     RasFailure.NOT_NCCL: 600.0,
@@ -95,42 +102,35 @@ RETRY_AFTER = {
     RasFailure.SLOW: 120.0,
     RasFailure.PROTOCOL: 60.0,
 }
-"""Seconds for which nobody is asked after a failure: what will not pass soon, or costs a job."""
+"""Seconds for which there is no round after a failure: what will not pass soon, or costs a job."""
 HOPELESS = {RasFailure.NOT_NCCL, RasFailure.CHANGED, RasFailure.UNREACHABLE}
 """Failures after which asking again soon is of no use even while a hang is suspected."""
 
 
 class RasSchedule:
-    """When NCCL is asked: seldom, more often while a hang is suspected, never when off.
+    """When NCCL is asked for which jobs: never when off, seldom when on."""
 
-    `calm` and `suspected` are seconds from one round's beginning to the next.
-    """
-
-    def __init__(
-        self,
-        *,
-        enabled: bool = True,
-        calm: float = 30.0,
-        suspected: float = 5.0,
-        least_gpus: int = 2,
-    ) -> None:
-        self.enabled = enabled
-        self._calm = calm
-        self._suspected = suspected
-        self._least_gpus = least_gpus
+    def __init__(self) -> None:
         self._next = {True: 0.0, False: 0.0}  # by whether a hang is suspected
 
-    def worth_asking(self, jobs: Iterable[LocalJob]) -> tuple[LocalJob, ...]:
-        """The jobs with GPUs enough to need NCCL."""
-        return tuple(job for job in jobs if self.enabled and job.gpus >= self._least_gpus)
-
-    def due(self, now: float, jobs: Iterable[LocalJob], *, suspected: bool) -> bool:
-        """Whether to ask now (monotonic seconds), with these jobs on the host."""
-        return bool(self.worth_asking(jobs)) and now >= self._next[suspected]
+    def due(self, now: float, mode: NcclMode, jobs: Sequence[LocalJob]) -> RasRequest | None:
+        """What to ask now (monotonic seconds), with all these jobs on the host."""
+        wanted = [job for job in jobs if job.gpus >= LEAST_GPUS]
+        if mode is NcclMode.HANG:
+            wanted = [job for job in wanted if job.hangs and job.age >= LEAST_AGE]
+        suspected = mode is NcclMode.ALWAYS and any(job.suspected for job in wanted)
+        if mode is NcclMode.OFF or not wanted or now < self._next[suspected]:
+            return None
+        return RasRequest(
+            processes={pid: inner for job in jobs for pid, inner in job.pids.items()},
+            wanted=[pid for job in wanted for pid in job.pids],
+            unknown=mode is NcclMode.ALWAYS,
+            connections=CONNECTIONS[mode],
+        )
 
     def asked(self, began: float, ras: RasRound) -> None:
         """Note a round that began then, and let what failed have its rest."""
-        self._next = {True: began + self._suspected, False: began + self._calm}
+        self._next = {True: began + EVERY_SUSPECTED, False: began + EVERY}
         if ras.failure is None or ras.answers:
             return
         failure = ras.failure.failure
@@ -143,7 +143,7 @@ class RasSchedule:
 KEPT = 4
 """Readings kept of each job: two to compare, the first of a standstill, one to spare."""
 FORGOTTEN = 600.0
-"""Seconds after which a job that is not told of any more is forgotten."""
+"""Seconds after which a job that is not reported any more is forgotten."""
 
 
 class NcclHistory:
@@ -156,7 +156,7 @@ class NcclHistory:
         """Keep a round's answers; `at` in monotonic seconds."""
         for answer in answers:
             reading = NcclReading(at, answer)
-            kept = next((job for job in self._jobs if _alike(job[-1].answer, answer)), None)
+            kept = next((job for job in self._jobs if same_job(job[-1].answer, answer)), None)
             if kept is None:
                 self._jobs.append([reading])
             elif len(kept) >= 2 and _unchanged([*kept[-2:], reading]):
@@ -168,7 +168,7 @@ class NcclHistory:
 
     def readings(self, answer: NcclAnswer) -> tuple[NcclReading, ...]:
         """The readings of the job that an answer is of, oldest first."""
-        return tuple(next((job for job in self._jobs if _alike(job[-1].answer, answer)), ()))
+        return tuple(next((job for job in self._jobs if same_job(job[-1].answer, answer)), ()))
 
 
 def _unchanged(readings: Sequence[NcclReading]) -> bool:
@@ -178,15 +178,3 @@ def _unchanged(readings: Sequence[NcclReading]) -> bool:
         for _, answer in readings
     }
     return len(missing) == 1 and movement(readings).still is True
-
-
-def _alike(one: NcclAnswer, other: NcclAnswer) -> bool:
-    """Whether two answers are of one job; texts that name nobody are where their totals agree."""
-    if same_job(one, other):
-        return True
-    unnamed = not processes(one) or not processes(other)
-    return unnamed and not (one.lists_all or other.lists_all) and _totals(one) == _totals(other)
-
-
-def _totals(answer: NcclAnswer) -> tuple[str, int | None, int | None, int | None]:
-    return answer.nccl_version, answer.nodes, answer.processes, answer.gpus

@@ -1,8 +1,11 @@
 """The process table: every process on a GPU, met once, with its job and its start."""
 
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from agent.hardware import processes
 from agent.hardware.files import FileTree
@@ -13,25 +16,91 @@ HIGHEST = 64
 """Ancestors that are looked at: more than any job has, fewer than a loop of reused pids."""
 
 
+NAMELESS = identity.JobLabels()
+
+MOST_LOOK_UPS = 8
+"""Threads that look into the memory of processes at a time; each may block."""
+
+SOON = 0.05
+"""Real seconds for which what does not block, as a rule, is waited for."""
+
+LONGEST = 2.0
+"""Seconds after which a process is taken for what it is known to be without its memory."""
+
+Spawn = Callable[[Callable[[], None]], None]
+
+
 @dataclass(frozen=True, slots=True)
 class TrackedProcess:
-    """One process on a GPU; `arrived` is on the agent's monotonic clock, `started` since boot."""
+    """One process on a GPU; `arrived` is on the agent's monotonic clock, `started` since boot. What
+    names its job is empty until its memory was looked into."""
 
     started: float
     arrived: float
     uid: int | None
-    job: str
-    labels: identity.JobLabels  # without its user
-    ties: frozenset[str]
     inner_pid: int  # as the process sees itself, and NCCL tells of it
+    hosts: int | None = None  # that its job runs on, as its environment says
+    rank: int | None = None
+    job: str = ""
+    labels: identity.JobLabels = NAMELESS  # without its user
+    ties: frozenset[str] = frozenset()
+    owner: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class LookUp:
+    """What names the job of a process and may block: its environment, and command lines."""
+
+    files: FileTree
+    origin: identity.JobOrigin  # without what is looked up
+    named: bool  # whether the command line of the job's root is wanted
+    since: float
+    command: tuple[str, ...] = ()
+    begun: bool = False
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Read it, on a thread that may block."""
+        try:
+            line = self.origin.line
+            found = processes.environment(self.files, line[0].pid, identity.TOLD)
+            conmon = next((a.pid for a in line if a.name == "conmon"), None)
+            self.origin = self.origin._replace(
+                environment={name: identity.printable(value) for name, value in found.items()},
+                conmon=() if conmon is None else processes.command(self.files, conmon),
+            )
+            if self.named:
+                self.command = processes.command(self.files, identity.root(line).pid)
+        finally:
+            self.over.set()
+
+
+def at_once(run: Callable[[], None]) -> None:
+    """On the caller's own thread: for tests."""
+    run()
+
+
+def on_a_thread(run: Callable[[], None]) -> None:
+    """A daemon thread: what blocks must not hold up the exit."""
+    threading.Thread(target=run, name="process-memory", daemon=True).start()
 
 
 class ProcessTable:
     """Who is on the GPUs; a process that cannot be seen stands here with the reason."""
 
-    def __init__(self, files: FileTree, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        files: FileTree,
+        now: Callable[[], float],
+        named: Callable[[], bool],
+        spawn: Spawn,
+    ) -> None:
         self._files = files
         self._now = now
+        self._named = named  # whether command lines may be read
+        self._spawn = spawn
+        self._were_named = named()
+        self._look_ups: dict[int, LookUp] = {}
         self._met: dict[int, TrackedProcess | Absent] = {}
         self._gpus: frozenset[Labels] = frozenset()
         self._keys: dict[int, str] = {}
@@ -47,16 +116,22 @@ class ProcessTable:
         new = present.keys() - self._met.keys()
         for pid in gone:
             del self._met[pid]
+            self._look_ups.pop(pid, None)
         for pid in new:
             self._met[pid] = self._meet(pid, now=present[pid])
         self._gpus = frozenset(on_gpus)
-        if gone or new:
+        if self._named() != self._were_named:
+            self._were_named = self._named()
+            for pid, _ in self._members():
+                with suppress(OSError):  # it has ended
+                    self._look_up(pid)
+        if self._complete() or gone:
             self._keys = identity.keys({pid: member.ties for pid, member in self._members()})
 
     def member(self, pid: int) -> TrackedProcess | None:
-        """A process that was met; None for one that is hidden."""
+        """A process that was met; None for one that is hidden, or is being looked into."""
         found = self._met.get(pid)
-        return found if isinstance(found, TrackedProcess) else None
+        return found if isinstance(found, TrackedProcess) and found.job else None
 
     def key(self, pid: int) -> str:
         """What the processes of one job have in common, as far as they were met."""
@@ -68,19 +143,62 @@ class ProcessTable:
 
     def age(self, pids: Iterable[int]) -> float | None:
         """Seconds since the newest of these came."""
-        arrivals = [m.arrived for pid in pids if (m := self.member(pid)) is not None]
+        met = [self._met.get(pid) for pid in pids]
+        arrivals = [m.arrived for m in met if isinstance(m, TrackedProcess)]
         return self._now() - max(arrivals) if arrivals else None
 
     def verify(self, pid: int, started: float) -> None:
         """Where the pid belongs to another process now, that one is met at the next update."""
-        member = self.member(pid)
-        if member is not None and member.started != started:
+        met = self._met.get(pid)
+        if isinstance(met, TrackedProcess) and met.started != started:
             del self._met[pid]
+            self._look_ups.pop(pid, None)
 
     def _members(self) -> Iterator[tuple[int, TrackedProcess]]:
-        for pid, found in self._met.items():
-            if isinstance(found, TrackedProcess):
-                yield pid, found
+        for pid in tuple(self._met):
+            member = self.member(pid)
+            if member is not None:
+                yield pid, member
+
+    def _look_up(self, pid: int) -> None:
+        """Look into the memory of a process, on a thread of its own."""
+        stat = processes.stat(self._files, pid)
+        line = tuple(self._line(stat))
+        cgroup = processes.cgroup(self._files, pid)
+        namespace = processes.user_namespace(self._files, pid)
+        origin = identity.JobOrigin(line, self._leader(line[0]), cgroup, user_namespace=namespace)
+        self._look_ups[pid] = LookUp(self._files, origin, self._were_named, self._now())
+
+    def _complete(self) -> bool:
+        """Name the processes that were looked into; whether there were any."""
+        running = sum(one.begun and not one.over.is_set() for one in self._look_ups.values())
+        waiting = [one for one in self._look_ups.values() if not one.begun]
+        for one in waiting[: max(0, MOST_LOOK_UPS - running)]:
+            one.begun = True
+            self._spawn(one.run)
+        until = time.monotonic() + SOON
+        changed = False
+        for pid, one in list(self._look_ups.items()):
+            over = one.over.wait(max(0.0, until - time.monotonic())) if one.begun else False
+            met = self._met[pid]
+            late = self._now() - one.since >= LONGEST
+            if isinstance(met, TrackedProcess) and (over or (late and not met.job)):
+                title = identity.title(one.origin, one.command)
+                labels, ties = identity.job_labels(one.origin, title), identity.ties(one.origin)
+                told = one.origin.environment
+                self._met[pid] = replace(
+                    met,
+                    job=title,
+                    labels=labels,
+                    ties=ties,
+                    owner=identity.owner(one.origin),
+                    hosts=identity.hosts(told),
+                    rank=identity.rank(told),
+                )
+                changed = True
+            if over:
+                del self._look_ups[pid]
+        return changed
 
     def _meet(self, pid: int, *, now: bool) -> TrackedProcess | Absent:
         try:
@@ -96,26 +214,13 @@ class ProcessTable:
     def _introduce(self, pid: int, *, now: bool) -> TrackedProcess:
         """Meet a process with its ancestors; raises OSError where it cannot be seen."""
         stat = processes.stat(self._files, pid)
-        line = tuple(self._line(stat))
-        environment = processes.environment(self._files, pid, identity.TOLD)
-        origin = identity.JobOrigin(
-            line,
-            self._leader(line[0]),
-            processes.cgroup(self._files, pid),
-            {name: identity.printable(value) for name, value in environment.items()},
-            next((processes.command(self._files, a.pid) for a in line if a.name == "conmon"), ()),
-        )
-        command = processes.command(self._files, identity.root(line).pid)
-        title = identity.title(origin, command)
+        self._look_up(pid)
         uptime = processes.uptime(self._files)
         age = 0.0 if now or uptime is None else max(0.0, uptime - stat.started)
         return TrackedProcess(
             started=stat.started,
             arrived=self._now() - age,
-            uid=line[0].uid,
-            job=title,
-            labels=identity.job_labels(origin, title),
-            ties=identity.ties(origin),
+            uid=self._uid(pid),
             inner_pid=self._inner_pid(pid),
         )
 

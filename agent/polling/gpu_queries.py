@@ -8,6 +8,7 @@ from agent.errors import LogEvent
 from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import Nvml
 from agent.model import Absent, GpuIdentity, Reason
+from agent.polling.gpu_state import GpuAnswers, GpuState
 from agent.polling.reads import Read, failure_of
 
 log = logging.getLogger(__name__)
@@ -15,8 +16,9 @@ log = logging.getLogger(__name__)
 MOST_GPUS = 1024
 """More than any machine has: a driver that lists more is not to be believed."""
 
-BuildReads = Callable[[NvmlDevice, Sequence[GpuIdentity]], Iterable[Read]]
-"""From a device and all GPUs of the machine to its reads; asks the GPU what it answers."""
+BuildReads = Callable[[NvmlDevice, GpuState, Sequence[GpuIdentity]], Iterable[Read]]
+"""From a device, its state and all GPUs of the machine to its reads; asks the GPU what it
+answers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +26,9 @@ class WatchedGpu:
     """One GPU with its reads."""
 
     device: NvmlDevice
+    state: GpuState
     reads: tuple[Read, ...]
+    answers: GpuAnswers = field(default_factory=GpuAnswers)
 
     @property
     def uuid(self) -> str:
@@ -34,13 +38,18 @@ class WatchedGpu:
     def index(self) -> int:
         return self.device.identity.index
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether a refusal that may not last decided what is read."""
+        return self.state.doubtful or self.device.refused_in_mig
+
     def answers_like(self, before: "WatchedGpu") -> bool:
         """Whether it answers the same questions as `before`, under the same index, of the same
         connection to the driver."""
         here, there = self.device, before.device
         return (
             here.nvml is there.nvml
-            and not there.lost
+            and before.state.lost_at is None
             and (here.labels, here.mig) == (there.labels, there.mig)
             and {read.key for read in self.reads} == {read.key for read in before.reads}
         )
@@ -65,21 +74,14 @@ class GpuQueries:
     def watched(self, device: NvmlDevice, all_gpus: Sequence[GpuIdentity]) -> WatchedGpu | None:
         """The GPU with its reads, or None where it no longer answers: `device` is closed then."""
         try:
-            gpu = WatchedGpu(device, tuple(self.build(device, all_gpus)))
+            state = GpuState()
+            gpu = WatchedGpu(device, state, tuple(self.build(device, state, all_gpus)))
         except Exception as error:
             device.close()
             self._refused(device.identity.index, error)
             return None
         self.unanswered.pop(gpu.index, None)
         return gpu
-
-    def every_gpu(self, nvml: Nvml, count: int) -> list[WatchedGpu]:
-        """The GPUs that answer, of the first `count` indices."""
-        found = [self.device(nvml, index) for index in range(count)]
-        devices = [device for device in found if device is not None]
-        identities = [device.identity for device in devices]
-        watched = [self.watched(device, identities) for device in devices]
-        return [gpu for gpu in watched if gpu is not None]
 
     def _refused(self, index: int, error: Exception) -> None:
         """Log a GPU that does not answer, once."""

@@ -1,17 +1,22 @@
 """The NVML worker's turn: connect to the driver, find and lose GPUs, run the reads that are due."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, groupby
+from operator import itemgetter
+from queue import SimpleQueue
 from typing import Any
 
 from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.hardware.nvml import Nvml
-from agent.model import Absent, Failure, Reading, ReadKey, Reason
+from agent.model import FINAL, Absent, Failure, Labels, Reading, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.gpu_queries import BuildReads, GpuQueries, WatchedGpu, count_of
+from agent.polling.gpu_state import count_timeouts
+from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu, Visit
 from agent.polling.inventory import EventSubscription, GpuInventory
 from agent.polling.reads import Read, ReadCosts, failure_of, is_due, is_pending, perform
 from agent.polling.schedule import SOON
@@ -48,24 +53,42 @@ class GpuWatch:
     clock: Clock
     read_costs: ReadCosts
     gpu_processes: GpuProcesses = field(default_factory=GpuProcesses)
+    asked_back: Callable[[], str] = str  # why the driver is to be released; empty while it is not
     inventory: GpuInventory = field(default_factory=GpuInventory)
     nvml: Nvml | None = None  # while connected
     next: NextQueries = field(default_factory=NextQueries)
+    threads: GpuThreads = field(init=False)
     watched: WatchedGpus = field(init=False)
+    _arrived: SimpleQueue[WatchedGpu] = field(default_factory=SimpleQueue)  # queried apart
+    _connecting: Nvml | None = None  # while its GPUs are queried
     _events: EventSubscription | None = None
     _first_turn_over: bool = False
 
     def __post_init__(self) -> None:
-        self.watched = WatchedGpus(GpuQueries(self.build), self.clock)
+        self.threads = GpuThreads(self.clock)
+        self.watched = WatchedGpus(GpuQueries(self.build), self.clock, self.threads)
 
     def run(self, emit: Emit) -> None:
-        """One turn: see to the connection and to lost GPUs, then every read that is due."""
-        if self.clock.monotonic() >= self.next.rediscovery:
-            self._rediscover(emit)
-        if self.nvml is not None:
-            self._read_all(emit)
+        """One turn. A thread that is left with a GPU stays with it until it answers promptly."""
+        try:
+            self._turn(emit)
+        except Left as left:
+            self._stay_with(self.threads.left[left.index], emit)
+
+    def _turn(self, emit: Emit) -> None:
+        """See to the connection, to left and lost GPUs, then run every read that is due."""
+        if self.threads.left:
+            self._see_to_left(emit)
+        if why := self.asked_back():
+            self._release(why, emit)
+        else:
+            if self.clock.monotonic() >= self.next.rediscovery or self.watched.round:
+                self._rediscover(emit)
+            if self.nvml is not None:
+                self._read_all(emit)
         why_not = self.inventory.why_not
-        failure = Failure(why_not, "", WITHOUT_DRIVER) if why_not else None
+        wrong = why_not and self.inventory.reason is not Reason.RELEASED
+        failure = Failure(why_not, "", WITHOUT_DRIVER) if wrong else None
         emit(Reading(CONNECTION, self.clock.monotonic(), intervals.TICK, failure=failure))
         self._first_turn_over = True
 
@@ -83,17 +106,37 @@ class GpuWatch:
         return [read for _, read in self.watched.in_order]
 
     def _read_all(self, emit: Emit) -> None:
+        """In visits to one GPU after the other."""
         now = self.clock.monotonic() + SOON
-        for gpu, read in self.watched.in_order:
-            if not (is_due(read, now) or (read.run_on_wake and gpu.device.activity_changed)):
-                continue
-            if not gpu.device.lost and self.nvml is not None:
-                reading, raised = perform(read, self.clock, self.read_costs)
-                if not is_pending(read, reading):
-                    emit(reading)
-                if raised is not None:
-                    self._follow_up(raised, gpu, emit)
+        for gpu, pairs in groupby(self.watched.in_order, key=itemgetter(0)):
+            state, index = gpu.state, gpu.index
+            due = (
+                read for _, read in pairs if is_due(read, now) or (read.run_on_wake and state.woken)
+            )
+            if index not in self.threads.left and (first := next(due, None)) is not None:
+                with self.threads.visit(index) as visit:
+                    self._visit(gpu, chain((first,), due), visit, emit)
+                gpu.answers.took(visit.since, self.clock.monotonic())
+        count_timeouts([gpu.answers for gpu in self.watched.answering()])
         self.watched.clear_wakes()
+
+    def _visit(self, gpu: WatchedGpu, due: Iterable[Read], visit: Visit, emit: Emit) -> None:
+        """Run what is due of one GPU; what is read too late is too old."""
+        for read in due:
+            if visit.left or gpu.state.lost_at is not None or self.nvml is None:
+                return
+            reading, raised = self._read(gpu, read)
+            if not is_pending(read, reading) and not visit.left:
+                emit(reading)
+            if raised is not None and not visit.left:
+                self._follow_up(raised, gpu, emit)
+
+    def _read(self, gpu: WatchedGpu, read: Read) -> tuple[Reading, Absent | None]:
+        """Run one read; one that fails is tried again soon."""
+        reading, raised = perform(read, self.clock, self.read_costs)
+        if reading.absences and gpu.answers.failed(reading.absences):
+            read.due = min(read.due, reading.at + intervals.RETRY)
+        return reading, raised
 
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
         """What a read raised may mean the end of its GPU, or of the driver."""
@@ -101,7 +144,62 @@ class GpuWatch:
             self.watched.lose(gpu, raised, emit)
             self._publish()
         elif raised.reason is Reason.NO_DRIVER:
-            self._disconnect(str(raised), emit)
+            self._disconnect(raised, emit)
+
+    # GPUs that were left to threads of their own
+
+    def _stay_with(self, left: LeftGpu, emit: Emit) -> None:
+        """On the thread of one GPU: try it at growing intervals until it answers promptly."""
+        left.took, left.busy_since = self.clock.monotonic() - left.since, None
+        while not left.well:
+            self.threads.attempt(left)
+            try:
+                self._try(left, emit)
+            except Exception:  # the thread must live for the next attempt
+                log.exception(LogEvent("attempt_failed", gpu=left.index))
+            left.end(self.clock.monotonic())
+        log.info(LogEvent("gpu_answers", gpu=left.index, seconds=round(left.took, 1)))
+
+    def _try(self, left: LeftGpu, emit: Emit) -> None:
+        """Run what is due of the GPU, or query it where that is still to be done."""
+        gpu, nvml = self.watched.of(left.index), self.nvml
+        if nvml is None:
+            return
+        if gpu is None or gpu.state.lost_at is not None or gpu.device.nvml is not nvml:
+            found = self.watched.query_apart(nvml, left.index)
+            if found is not None:
+                self._arrived.put(found)
+            return
+        for read in gpu.reads:
+            if is_due(read, self.clock.monotonic()):
+                reading, raised = self._read(gpu, read)
+                if raised is not None and raised.reason in FINAL:
+                    return  # the thread of all GPUs sees to it
+                emit(reading)
+
+    def _see_to_left(self, emit: Emit) -> None:
+        """Take back the GPUs that answer, and say of the others that they do not."""
+        self.threads.start_attempts()
+        for left in self.threads.returned():
+            self.watched.take_back(left.index)
+        while not self._arrived.empty():
+            gpu = self._arrived.get()
+            if gpu.device.nvml is self.nvml:
+                self.watched.take_in(gpu, emit)
+        if self.nvml is not None:
+            for left in self.threads.left.values():
+                self.watched.expire(left, emit)
+            self._publish()
+
+    def answers(self) -> Iterator[tuple[Labels, float, int]]:
+        """Of each GPU that answers, for any thread: its labels, seconds of the longest visit of the
+        last half minute or, while it has a thread of its own, of its longest attempt; and failed
+        reads. None of a driver that hangs altogether."""
+        now, blind = self.clock.monotonic(), self.threads.blind()
+        for gpu in self.watched.answering() if self.inventory.connected and not blind else ():
+            left = self.threads.left.get(gpu.index)
+            took = left.longest(now) if left else max(gpu.answers.longest)
+            yield gpu.device.labels, took, gpu.answers.failures
 
     def _rediscover(self, emit: Emit) -> None:
         self.next.rediscovery = self.clock.monotonic() + intervals.REDISCOVERY
@@ -112,20 +210,22 @@ class GpuWatch:
                 self._query(self.nvml, emit)
         except Absent as absent:
             if self.nvml is None:
-                self._set_disconnected(str(absent), absent.reason)
+                self._set_disconnected(absent)
             elif absent.reason is Reason.NO_DRIVER:
-                self._disconnect(str(absent), emit)
+                self._disconnect(absent, emit)
+        except Left:
+            raise
         except Exception as error:  # a fault of the agent or its bindings, not of the GPUs
             if self.nvml is not None:
                 raise
             log.exception(LogEvent("connecting_failed"))
-            self._set_disconnected(str(failure_of(error)), Reason.FAILED)
+            self._set_disconnected(Absent(Reason.FAILED, str(failure_of(error))))
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
         """Each hour of all GPUs what they answer, or where one may answer otherwise; else of the
         missing ones whether they are back."""
         now = self.clock.monotonic()
-        if now >= self.next.all_gpus:
+        if now >= self.next.all_gpus or self.watched.round:
             self._query_all(nvml, emit)
             return
         for index in range(count_of(nvml)):
@@ -142,36 +242,56 @@ class GpuWatch:
         self._publish()
 
     def _connect(self, emit: Emit) -> None:
-        nvml = Nvml(self.library())
-        nvml.connect()
+        nvml = self._connecting or Nvml(self.library())
+        if self._connecting is None:
+            nvml.connect()
+            self._connecting = nvml
         try:
             self.watched.query_all(nvml, emit)
+        except Left:
+            raise
         except Exception:
+            self.watched.round = self._connecting = None
             nvml.disconnect()
             raise
-        self.nvml = nvml
+        self.nvml, self._connecting = nvml, None
         self.next.all_gpus = self.clock.monotonic() + intervals.TOPOLOGY
         self._publish()
         driver, gpus = self.inventory.driver_version, self.inventory.answering
         log.info(LogEvent("nvml_connected", driver=driver, gpus=gpus))
 
-    def _disconnect(self, why: str, emit: Emit) -> None:
+    def _release(self, why: str, emit: Emit) -> None:
+        """Give NVML back: first the thread of the events leaves its wait, and frees its set."""
+        if self._events is not None:
+            self._events = None
+        elif self.nvml is not None and self.nvml.event_set is not None:
+            return
+        elif self.inventory.reason is not Reason.RELEASED:
+            self._disconnect(Absent(Reason.RELEASED, why), emit)
+            log.info(LogEvent("driver_released", why=why))
+        self.next.rediscovery = 0.0
+
+    def _disconnect(self, why: Absent, emit: Emit) -> None:
+        self.watched.round = None
         self.watched.close()
-        if self.nvml is not None:
+        if self.nvml is not None and not self.threads.left:  # a call that runs needs the library
             self.nvml.disconnect()
-        self.watched.all_absent(Absent(Reason.NO_DRIVER, why), emit)
+        self.watched.all_absent(why, emit)
         self._set_disconnected(why)
         self.next.rediscovery = self.clock.monotonic() + intervals.TICK
 
-    def _set_disconnected(self, why: str, reason: Reason = Reason.NO_DRIVER) -> None:
+    def _set_disconnected(self, why: Absent) -> None:
         self.nvml = self._events = None
         self.inventory = GpuInventory(
-            self.inventory.generation, most=self.inventory.most, why_not=why, reason=reason
+            self.inventory.generation,
+            most=self.inventory.most,
+            why_not=str(why),
+            reason=why.reason,
         )
         self.gpu_processes.keep(())
 
     def _publish(self) -> None:
-        """Tell all threads which GPUs there are."""
+        """Show all threads which GPUs there are."""
         assert self.nvml is not None
         answering = [gpu.device for gpu in self.watched.answering()]
         self.gpu_processes.keep(device.labels for device in answering)
@@ -179,13 +299,14 @@ class GpuWatch:
         subscribed = self._events.handles.keys() if self._events else set()
         generation = self.inventory.generation + bool(handles.keys() - subscribed)
         self._events = EventSubscription(generation, self.nvml, handles)
-        gpus = self.watched.all_gpus()
+        gpus, left = self.watched.all_gpus(), self.threads.left
         self.inventory = GpuInventory(
             generation=generation,
             driver_version=self.nvml.driver_version,
             nvml_version=self.nvml.nvml_version,
             gpus=tuple(self.watched.identities()),
-            lost={gpu.uuid: gpu.device.lost_at for gpu in gpus if gpu.device.lost_at is not None},
+            lost={gpu.uuid: gpu.state.lost_at for gpu in gpus if gpu.state.lost_at is not None},
+            not_answering={g.uuid: str(left[g.index].why) for g in gpus if g.index in left},
             most=max(self.inventory.most, len(answering) + len(self.watched.queries.unanswered)),
             why_not="",
         )

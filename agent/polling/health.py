@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agent.model import Reading, ReadKey, Snapshot
 from agent.polling import intervals
-from agent.polling.reads import ReadCosts
+from agent.polling.reads import OFF, ReadCosts
 
 HEALTH = ReadKey("agent", "health")
 
@@ -33,6 +33,8 @@ def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> d
     """Which sources deliver: none of their reads failed, and their worker is not stuck."""
     up: dict[str, bool] = {}
     for key, reading in readings.items():
+        if key.part == OFF:
+            continue
         up[key.source] = up.get(key.source, True) and not reading.failure
     up.pop(HEALTH.source, None)
     up.update(dict.fromkeys(stalled, False))

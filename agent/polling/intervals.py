@@ -29,5 +29,6 @@ LINKS = 60.0
 ECC = 60.0
 SMART = 600.0  # udisksd asks a disk as often
 TOPOLOGY = 3600.0
+RETRY = 10.0  # of a read that failed, if it would not run before
 REDISCOVERY = 10.0  # is a lost GPU back, is the driver there again
 PCIE_CALLS_PER_TICK = 2  # each pair of blocking 20 ms calls; more GPUs take turns

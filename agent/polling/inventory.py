@@ -7,8 +7,6 @@ from typing import Any
 from agent.hardware.nvml import Nvml
 from agent.model import GpuIdentity, Reason
 
-NO_ANSWER_YET = "the driver has not answered yet"
-
 
 @dataclass(frozen=True, slots=True)
 class GpuInventory:
@@ -19,9 +17,10 @@ class GpuInventory:
     nvml_version: str = ""
     gpus: tuple[GpuIdentity, ...] = ()
     lost: Mapping[str, float] = field(default_factory=dict)  # since when (s), by UUID
+    not_answering: Mapping[str, str] = field(default_factory=dict)  # in what words, by UUID
     most: int = 0  # the most GPUs that answered since the agent started
-    why_not: str = NO_ANSWER_YET  # why there is no driver; empty while connected
-    reason: Reason = Reason.STALLED  # of the same
+    reason: Reason = Reason.STALLED  # why there is no driver, ...
+    why_not: str = "the driver has not answered yet"  # ... and in words; empty while connected
 
     @property
     def connected(self) -> bool:

@@ -2,6 +2,7 @@
 
 from agent.hardware.device import NvmlDevice
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, checked
+from agent.polling.gpu_state import GpuState
 from agent.polling.reads import PERMANENT
 from agent.ranges import Range
 
@@ -20,12 +21,12 @@ def link_state(device: NvmlDevice, link: int) -> float:
     return checked(device.get("NvLinkState", link), STATES, "nvmlDeviceGetNvLinkState")
 
 
-def links_of(device: NvmlDevice) -> tuple[int, ...]:
+def links_of(device: NvmlDevice, state: GpuState) -> tuple[int, ...]:
     """The links that this GPU has, up or down: those that tell their state, asked once a query.
     Raises Absent where none does, for a reason that may pass: then nobody knows."""
-    if device.links is None:
-        device.links = _answering(device)
-    return device.links
+    if state.links is None:
+        state.links = _answering(device)
+    return state.links
 
 
 def _answering(device: NvmlDevice) -> tuple[int, ...]:

@@ -49,6 +49,8 @@ class Poller:
     observers: Sequence[Observer] = ()
     report_health: HealthReport = no_report
     config_ok: Callable[[], bool] = lambda: True
+    disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
+    """Leaves out what may not leave the agent, for all but observers."""
     listeners: list[Listener] = field(default_factory=list)
     samples: SampleStore = field(default_factory=SampleStore)
     _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
@@ -82,7 +84,7 @@ class Poller:
         with self._understood:
             if self._whole.tick != self._data.tick:
                 self._whole = self._with_health(self._data)
-            return self._whole
+            return self.disclose(self._whole)
 
     async def run(self) -> None:
         """Tick for ever, each second of the clock once all was read; ticks that were missed are not
@@ -114,8 +116,9 @@ class Poller:
             for observer in self.observers:
                 snapshot = observer.observe(snapshot, self.samples)
             self._data = snapshot
+        shown = self.disclose(snapshot)
         for listener in self.listeners:
-            self._notify(listener)
+            self._notify(listener, shown)
 
     def waiting_for(self) -> str:
         """What has not been read once yet; empty when the agent is ready.
@@ -139,10 +142,10 @@ class Poller:
         await asyncio.gather(*turns, return_exceptions=True)
         timeout.cancel()
 
-    def _notify(self, listener: Listener) -> None:
+    def _notify(self, listener: Listener, shown: Snapshot) -> None:
         """What a listener stumbles over must not end the agent; told once until it hears again."""
         try:
-            listener(self._data)
+            listener(shown)
         except Exception:
             if listener not in self._failed_listeners:
                 log.exception(LogEvent("listener_failed", listener=type(listener).__name__))

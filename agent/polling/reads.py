@@ -1,6 +1,7 @@
 """Reads: the unit that is scheduled, timed, and allowed to fail alone."""
 
 import logging
+import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -37,6 +38,9 @@ SOONEST = 0.1
 MOST_SERIES = 2048
 """Series of one metric that one read may bring: eight values of each of 256 devices. What a source
 bounds itself, with those first that matter, stays below; whatever else grows without end is cut."""
+
+OFF = "off"
+"""The part of a source that the settings switch off: it is neither up nor down."""
 
 PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
 """Reasons that hold until the next query: a row refused so is not asked again before."""
@@ -229,12 +233,20 @@ class ReadCost:
 
 @dataclass(slots=True)
 class ReadCosts:
-    """The price of every source, kept by the thread that pays it."""
+    """The price of every source, kept by the threads that pay it."""
 
     by_source: dict[str, ReadCost] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, source: str) -> ReadCost:
         return self.by_source.setdefault(source, ReadCost())
+
+    def add(self, source: str, wall: float, cpu: float) -> None:
+        """Two threads may read GPUs at a time: a counter must not fall."""
+        with self._lock:
+            cost = self.of(source)
+            cost.wall += wall
+            cost.cpu += cpu
 
 
 def everything_absent(
@@ -259,10 +271,8 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
     except Exception as error:  # a bug or a surprise of the hardware must not end the agent
         failure = failure_of(error)
         raised = Absent(Reason.FAILED, str(failure))
-    cost = read_costs.of(read.key.source)
     wall_after, cpu_after = clock.meter()
-    cost.wall += wall_after - wall
-    cost.cpu += cpu_after - cpu
+    read_costs.add(read.key.source, wall_after - wall, cpu_after - cpu)
     plan(read, at, pending=out.pending)
     if raised is not None:
         reading = everything_absent(read, raised, at, failure)
@@ -309,7 +319,8 @@ def failure_of(error: Exception) -> Failure:
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:
-    """Set when the read is due again; devices keep their places in the interval.
+    """Set when the read is due again; devices keep their places in the interval. What is read each
+    tick is read at the next one too where this one was late.
 
     The places are counted from the clock's origin: were they counted from the last read, one turn
     that takes long would bring all devices together for good.
@@ -320,7 +331,7 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
         return
     read.runs += 1
     every = read.every()
-    read.due = at + every
+    read.due = at + (every if every > intervals.TICK else every / 2)
     if read.stagger is not None and every > intervals.TICK:
         read.due -= (at + read.stagger * every) % every
         if read.due - at < SOONEST * every:  # it ran a little before its place

@@ -6,14 +6,27 @@ from dataclasses import dataclass, field
 
 from agent.clock import Clock
 from agent.errors import LogEvent
+from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import Nvml
-from agent.model import Absent, GpuIdentity, Reason
+from agent.model import EXPIRY_INTERVALS, Absent, GpuIdentity, Reason
 from agent.polling import intervals
 from agent.polling.gpu_queries import GpuQueries, WatchedGpu, count_of
+from agent.polling.gpu_state import GpuAnswers
+from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu
 from agent.polling.reads import Read, everything_absent
 from agent.polling.worker import Emit
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class QueryRound:
+    """A query of all GPUs; another thread goes on where one was left with a GPU."""
+
+    count: int
+    unasked: list[int]  # indices
+    met: list[NvmlDevice] = field(default_factory=list)  # that have no reads yet
+    found: dict[str, WatchedGpu] = field(default_factory=dict)  # by UUID
 
 
 @dataclass(slots=True, eq=False)
@@ -23,21 +36,61 @@ class WatchedGpus:
 
     queries: GpuQueries
     clock: Clock
+    threads: GpuThreads
     in_order: tuple[tuple[WatchedGpu, Read], ...] = ()  # of the GPUs that answer
+    round: QueryRound | None = None
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
+    _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # also of GPUs that are gone
+    _silent: set[Read] = field(default_factory=set)  # reads of left GPUs whose data expired
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
-        """Ask every GPU anew what it answers; one that answers as before keeps its reads."""
-        count = count_of(nvml)
-        before, self._gpus = (
-            self._gpus,
-            {gpu.uuid: self._unchanged(gpu) or gpu for gpu in self.queries.every_gpu(nvml, count)},
-        )
+        """Query every GPU, or go on with the round that another thread began; one that answers as
+        before keeps its reads. Raises Left."""
+        if self.round is None:
+            count = count_of(nvml)
+            self.round = QueryRound(count, list(range(count)))
+            self.threads.gpus = count
+        asked = self.round
+        while asked.unasked:
+            index = asked.unasked.pop(0)
+            if index not in self.threads.left:
+                with self.threads.visit(index):
+                    device = self.queries.device(nvml, index)
+                if device is not None:
+                    asked.met.append(device)
+        found = {device.identity.index: device.identity for device in asked.met}
+        found |= {gpu.index: gpu.device.identity for gpu in asked.found.values()}
+        found |= {g.index: g.device.identity for g in self.all_gpus() if self._is_left(g)}
+        identities = [found[index] for index in sorted(found)]
+        while asked.met:
+            gpu = self._watched(asked.met.pop(0), identities)
+            if gpu is not None:
+                asked.found[gpu.uuid] = gpu
+        self.round = None
+        self._replace(asked, emit)
+
+    def _watched(self, device: NvmlDevice, identities: Iterable[GpuIdentity]) -> WatchedGpu | None:
+        gpu = None
+        try:
+            with self.threads.visit(device.identity.index):
+                gpu = self.queries.watched(device, list(identities))
+        except Left:
+            if gpu is not None:
+                gpu.device.close()
+            raise
+        return gpu
+
+    def _replace(self, asked: QueryRound, emit: Emit) -> None:
+        before = self._gpus
+        self._gpus = {uuid: self._unchanged(gpu) or gpu for uuid, gpu in asked.found.items()}
         for uuid, gpu in before.items():
             why = self.queries.unanswered.get(gpu.index)
-            if uuid not in self._gpus and gpu.index < count and why is not None:
-                self._gpus[uuid] = gpu  # listed still, though it does not answer
-                self._mark_lost(gpu, Absent(Reason.LOST, why), emit)
+            if uuid not in self._gpus and gpu.index < asked.count:
+                if self._is_left(gpu):
+                    self._gpus[uuid] = gpu
+                elif why is not None:
+                    self._gpus[uuid] = gpu  # listed still, though it does not answer
+                    self._mark_lost(gpu, Absent(Reason.LOST, why), emit)
             kept = self._gpus.get(uuid)
             forget_reads(gpu, kept, emit)
             if kept is not gpu:
@@ -46,23 +99,38 @@ class WatchedGpus:
 
     def query_missing(self, nvml: Nvml, index: int, emit: Emit) -> bool:
         """Take in the GPU of this index if it was lost, or never answered, and answers now."""
-        if index in {gpu.index for gpu in self.answering()}:
+        if index in self.threads.left or index in {gpu.index for gpu in self.answering()}:
             return False
-        device = self.queries.device(nvml, index)
+        with self.threads.visit(index):
+            device = self.queries.device(nvml, index)
         if device is None:
             return False
-        before = self._gpus.get(device.identity.uuid)
-        identities = self.identities()
-        gpu = self.queries.watched(device, identities if before else [*identities, device.identity])
+        gpu = self._watched(device, self._identities_with(device))
         if gpu is None:
             return False
+        self.take_in(gpu, emit)
+        return True
+
+    def query_apart(self, nvml: Nvml, index: int) -> WatchedGpu | None:
+        """Query this GPU on a thread of its own."""
+        device = self.queries.device(nvml, index)
+        return self.queries.watched(device, self._identities_with(device)) if device else None
+
+    def take_in(self, gpu: WatchedGpu, emit: Emit) -> None:
+        """This GPU answers, and did not before."""
+        before = self._gpus.get(gpu.uuid)
         self._gpus[gpu.uuid] = gpu
         if before is not None:
             before.device.close()
             forget_reads(before, gpu, emit)
+            self._silent.difference_update(before.reads)
         self._set_order()
         log.info(LogEvent("gpu_back", gpu=gpu.index, uuid=gpu.uuid))
-        return True
+
+    def _identities_with(self, device: NvmlDevice) -> list[GpuIdentity]:
+        identities = self.identities()
+        known = {identity.uuid for identity in identities}
+        return identities if device.identity.uuid in known else [*identities, device.identity]
 
     def lose(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
         """This GPU answers no longer."""
@@ -71,10 +139,31 @@ class WatchedGpus:
         self._set_order()
         log.error(LogEvent("gpu_lost", gpu=gpu.index, uuid=gpu.uuid, error=str(absent)))
 
+    def expire(self, left: LeftGpu, emit: Emit) -> None:
+        """Say of what a left GPU told too long ago that it does not answer."""
+        now, gpu = self.clock.monotonic(), self.of(left.index)
+        if gpu is None or gpu.state.lost_at is not None:
+            return
+        for read in gpu.reads:
+            if read not in self._silent and now > read.at + EXPIRY_INTERVALS * read.every():
+                self._silent.add(read)
+                emit(everything_absent(read, left.why, now))
+
+    def take_back(self, index: int) -> None:
+        """This GPU answers promptly again: what was said to be absent is read at once."""
+        gpu = self.of(index)
+        for read in gpu.reads if gpu else ():
+            if read in self._silent:
+                self._silent.remove(read)
+                read.due = 0.0
+        self._set_order()
+
     def close(self) -> None:
-        """Give back what the driver holds for each GPU, before it is disconnected."""
+        """Give back what the driver holds for each GPU, before it is disconnected; what the thread
+        of a left GPU may be using stays."""
         for gpu in self._gpus.values():
-            gpu.device.close()
+            if not self._is_left(gpu):
+                gpu.device.close()
 
     def all_absent(self, absent: Absent, emit: Emit) -> None:
         """Nothing is known of any GPU, for this reason."""
@@ -83,17 +172,26 @@ class WatchedGpus:
 
     def must_be_queried(self) -> bool:
         """Whether a GPU answers other questions now: MIG was switched, or it was first queried at a
-        moment at which it refused what it may not refuse for good."""
-        devices = [gpu.device for gpu in self.answering()]
-        return any(device.unsure or device.mig_switched() for device in devices)
+        moment at which it refused what it may not refuse for good. Raises Left."""
+        for gpu in self.answering():
+            if not self._is_left(gpu):
+                with self.threads.visit(gpu.index):
+                    changed = gpu.doubtful or gpu.device.mig_switched()
+                if changed:
+                    return True
+        return False
 
     def all_gpus(self) -> list[WatchedGpu]:
         """In the order of their indices, lost ones included."""
         return sorted(self._gpus.values(), key=lambda gpu: gpu.index)
 
+    def of(self, index: int) -> WatchedGpu | None:
+        """The GPU of this index, lost ones included."""
+        return next((gpu for gpu in self.all_gpus() if gpu.index == index), None)
+
     def answering(self) -> list[WatchedGpu]:
         """Those that are not lost."""
-        return [gpu for gpu in self.all_gpus() if not gpu.device.lost]
+        return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
 
     def identities(self) -> list[GpuIdentity]:
         """Of all, in the order of their indices."""
@@ -101,13 +199,16 @@ class WatchedGpus:
 
     def have_run(self) -> bool:
         """Whether every read of every GPU that answers has run at least once; for any thread."""
-        gpus = tuple(self._gpus.values())
-        return all(read.runs for gpu in gpus if not gpu.device.lost for read in gpu.reads)
+        gpus = [gpu for gpu in self.answering() if not self._is_left(gpu)]
+        return all(read.runs for gpu in gpus for read in gpu.reads)
 
     def clear_wakes(self) -> None:
         """The reads that run when a GPU wakes have run."""
         for gpu in self._gpus.values():
-            gpu.device.activity_changed = False
+            gpu.state.woken = False
+
+    def _is_left(self, gpu: WatchedGpu) -> bool:
+        return gpu.index in self.threads.left
 
     def _unchanged(self, gpu: WatchedGpu) -> WatchedGpu | None:
         """The GPU as it was, if it answers the same questions: its totals go on. What was decided
@@ -115,7 +216,7 @@ class WatchedGpus:
         before = self._gpus.get(gpu.uuid)
         if before is None or not gpu.answers_like(before):
             return None
-        if before.device.unsure and not gpu.device.unsure:
+        if before.doubtful and not gpu.doubtful:
             return None
         gpu.device.close()
         for read in before.reads:
@@ -123,7 +224,7 @@ class WatchedGpus:
         return before
 
     def _mark_lost(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
-        gpu.device.lost_at = self.clock.monotonic()
+        gpu.state.lost_at = self.clock.monotonic()
         self._emit_absent(gpu, absent, emit)
 
     def _emit_absent(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
@@ -131,7 +232,16 @@ class WatchedGpus:
             emit(everything_absent(read, absent, self.clock.monotonic()))
 
     def _set_order(self) -> None:
-        self.in_order = ordered(self.answering())
+        """Short intervals first, so that dear reads delay none of them, and last the GPUs that were
+        left before."""
+        for gpu in self._gpus.values():
+            gpu.answers = self._answers.setdefault(gpu.uuid, gpu.answers)
+        pairs = [(gpu, read) for gpu in self.answering() for read in gpu.reads]
+
+        def place(pair: tuple[WatchedGpu, Read]) -> tuple[bool, bool]:
+            return self.threads.troubled(pair[0].index), pair[1].every() > intervals.TICK
+
+        self.in_order = tuple(sorted(pairs, key=place))
 
 
 def forget_reads(gpu: WatchedGpu, kept: WatchedGpu | None, emit: Emit) -> None:
@@ -140,9 +250,3 @@ def forget_reads(gpu: WatchedGpu, kept: WatchedGpu | None, emit: Emit) -> None:
     for read in gpu.reads:
         if read.key not in keys:
             emit(read.key)
-
-
-def ordered(gpus: Iterable[WatchedGpu]) -> tuple[tuple[WatchedGpu, Read], ...]:
-    """The reads of these GPUs, short intervals first so that dear reads delay none of them."""
-    pairs = [(gpu, read) for gpu in gpus for read in gpu.reads]
-    return tuple(sorted(pairs, key=lambda pair: pair[1].every() > intervals.TICK))

@@ -1,4 +1,4 @@
-"""A worker: the one daemon thread of a backend. A call that hangs stalls its own worker only."""
+"""A worker: the daemon thread of a backend. A call that hangs stalls its own worker only."""
 
 import asyncio
 import logging
@@ -18,36 +18,61 @@ Finished = Reading | ReadKey
 Emit = Callable[[Finished], None]
 Work = Callable[[Emit], None]
 
+Leave = Callable[[], float | None]
+"""Leave the present call to the thread that made it: in so many seconds (0: it is left now, and the
+next turn goes on without it), or None where it cannot be left."""
+
+
+def _never() -> None:
+    return None
+
 
 class Worker:
     """Runs `work` once a tick on its own thread; hands readings over as they are finished.
 
     A daemon thread and no executor: a driver call that never returns must not hold up the exit.
+    Where `leave` allows it another thread takes the next turns, and the one that hangs ends with
+    its work.
     """
 
-    def __init__(self, name: str, work: Work, complete: Callable[[], bool], clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        work: Work,
+        complete: Callable[[], bool],
+        clock: Clock,
+        leave: Leave = _never,
+    ) -> None:
         self.name = name
         self.complete = complete  # whether every read has run at least once
         self.busy_since: float | None = None
         self._work = work
         self._clock = clock
+        self._leave = leave
         self._finished: SimpleQueue[Finished] = SimpleQueue()
-        self._turns: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock = threading.Lock()  # of the turn: who runs it, and who waits for its end
+        self._turns: SimpleQueue[None] = SimpleQueue()
+        self._waiting: list[Callable[[], None]] = []
+        self._threads = 0  # how many were started: the last one runs the turns
+        self._relief: asyncio.Future[None] | None = None
         self._start()
 
     def start_turn(self) -> asyncio.Future[None]:
-        """Start one turn unless one is still running; the future ends with the turn."""
+        """Start one turn unless one is still running; the future ends with that turn."""
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
-        if self.busy_since is not None:
-            return ended
-        self.busy_since = self._clock.monotonic()
 
-        def done() -> None:
+        def end() -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_end, ended)
 
-        self._turns.put(done)
+        with self._lock:
+            self._waiting.append(end)
+            free = self.busy_since is None
+            if free:
+                self._begin()
+        if not free and (self._relief is None or self._relief.done()):
+            self._relief = asyncio.ensure_future(self._relieve())
         return ended
 
     def finished(self) -> list[Finished]:
@@ -62,13 +87,32 @@ class Worker:
         since = self.busy_since  # the worker's thread clears it at any moment
         return 0.0 if since is None else now - since
 
-    def _start(self) -> None:
-        threading.Thread(target=self._loop, name=f"worker-{self.name}", daemon=True).start()
+    def _begin(self) -> None:
+        self.busy_since = self._clock.monotonic()
+        self._turns.put(None)
 
-    def _loop(self) -> None:
+    async def _relieve(self) -> None:
+        """Let another thread go on as soon as the call that hangs may be left."""
+        since = self.busy_since
+        while since is not None and since == self.busy_since:
+            with self._lock:
+                wait = self._leave() if since == self.busy_since else None
+                if wait == 0.0:
+                    self._start()
+                    self._begin()
+            if not wait:
+                return
+            await self._clock.sleep(wait)
+
+    def _start(self) -> None:
+        self._threads += 1
+        name = f"worker-{self.name}"
+        threading.Thread(target=self._loop, args=(self._threads,), name=name, daemon=True).start()
+
+    def _loop(self, thread: int) -> None:
         failing = False
         while True:
-            done = self._turns.get()
+            self._turns.get()
             try:
                 self._work(self._finished.put)
             except Exception:  # whatever it is, the worker must live to take the next turn
@@ -77,9 +121,13 @@ class Worker:
                 failing = True
             else:
                 failing = False
-            finally:
+            with self._lock:
+                if thread != self._threads:
+                    return
                 self.busy_since = None
-                done()
+                waiting, self._waiting = self._waiting, []
+            for end in waiting:
+                end()
 
 
 class InlineWorker(Worker):

@@ -49,7 +49,6 @@ class XidWatch:
         self._counts = counts
         self._generation = 0
         self._nvml: Nvml | None = None
-        self._events: Any = None
         self._operational: OperationalEvents | None = None
         self._uuids: dict[Any, str] = {}
 
@@ -76,6 +75,10 @@ class XidWatch:
         """Wait once for an event and count it; False where there is nothing to listen to."""
         subscription = self._subscription()
         if subscription is None:
+            if self._nvml is not None:  # before NVML is given back
+                self._close_operational()
+                free(self._nvml, self._nvml.event_set)
+                self._nvml.event_set, self._nvml, self._generation = None, None, 0
             return False
         if subscription.generation != self._generation and not self._listen(subscription):
             return False
@@ -84,7 +87,7 @@ class XidWatch:
             for uuid, code in self._operational.xids():
                 self._counts.note(uuid, code, "operational")
         try:
-            event = self._nvml.library.nvmlEventSetWait(self._events, milliseconds)
+            event = self._nvml.library.nvmlEventSetWait(self._nvml.event_set, milliseconds)
         except self._nvml.library.NVMLError as error:
             if getattr(error, "value", None) == TIMEOUT:
                 return True
@@ -113,13 +116,18 @@ class XidWatch:
             free(nvml, events)
             return False
         if self._nvml is nvml:
-            free(nvml, self._events)
-        if self._operational is not None:
-            self._operational.close()
+            free(nvml, nvml.event_set)
+        self._close_operational()
         self._operational = OperationalEvents(nvml, handles.keys() - refused.keys())
         self._uuids = {handle_address(handle): uuid for uuid, handle in handles.items()}
-        self._nvml, self._events, self._generation = nvml, events, subscription.generation
+        nvml.event_set = events
+        self._nvml, self._generation = nvml, subscription.generation
         return True
+
+    def _close_operational(self) -> None:
+        if self._operational is not None:
+            self._operational.close()
+            self._operational = None
 
     def _count(self, event: Any) -> None:
         if not event.eventType & XID_EVENT:
@@ -131,5 +139,6 @@ class XidWatch:
 
 def free(nvml: Nvml, events: Any) -> None:
     """Let go of an event set; one that the driver forgot already is no error."""
-    with suppress(Absent):
-        nvml.call("nvmlEventSetFree", events)
+    if events is not None:
+        with suppress(Absent):
+            nvml.call("nvmlEventSetFree", events)

@@ -1,4 +1,5 @@
-"""Masks: serials, UUIDs and host names never reach a tape; the same one gets the same mask."""
+"""Masks: serials, UUIDs, host names, and what names people, their programs and jobs never reach a
+tape; the same one gets the same mask."""
 
 import re
 import threading
@@ -15,10 +16,41 @@ SHAPES = {
     "uuid": "00000000-0000-0000-0000-{:012x}",
     "serial": "{:013d}",
     "host": "host-{:03d}",
+    "program": "program-{:03d}",
+    "user": "6{:04d}",
+    "unit": "unit{:d}",
+    "number": "{:d}",
+    "container": "{:064x}",
 }
 
 SHORTEST_SECRET = 2
 ORDINARY = {"", "localhost", "(none)"}
+
+CGROUPS = "/sys/fs/cgroup/"
+OF_PROCESS = re.compile(r"/proc/\d+/(?:task/\d+/)?(comm|stat|status|cgroup)")
+NAME = {
+    "comm": re.compile(r"()(.+)"),
+    "stat": re.compile(r"(\d+ \()(.*)(?=\) )", re.DOTALL),
+    "status": re.compile(r"^(Name:\t)(.*)", re.MULTILINE),
+}
+"""Where the name of a program stands in each file."""
+USERS = re.compile(r"^((?:Uid|Gid|Groups):)(.*)", re.MULTILINE)
+HOMES = re.compile(r"(/home/|/run/user/|\b[ug]id=)([^/\s,]+)")
+PROGRAMS = frozenset(
+    {
+        *("python", "python3", "sh", "bash", "torchrun", "mpirun", "orted", "prterun", "srun"),
+        *("systemd", "sshd", "sudo", "slurmstepd", "containerd-shim", "conmon", "tini"),
+        *("kthreadd", "nvidia-cuda-mps", "nv-fabricmanage", "pt_data_worker", "pt_main_thread"),
+    }
+)
+"""Names that are the same everywhere, and decide which processes form a job."""
+GROUP = re.compile(
+    r"(?:system|user|machine|init|kubepods[\w-]*)\.(?:slice|scope)|kubepods|burstable|besteffort|"
+    r"pod[0-9a-f-]{36}|user|step_\w+|task_\w+|(?:.+_)?slurmstepd\.scope|slurm(?:_.+)?|unified|"
+    r"(?:io|cpu|cpuset|cpuacct|memory|devices|blkio|cgroup)(?:\.[a-z_.]+)?|cpu,cpuacct|"
+)
+"""Parts of the path of a control group that name nothing of anybody's."""
+PART = re.compile(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?")
 
 HOST_NAME_FILES = frozenset({"/proc/sys/kernel/hostname", "/etc/hostname"})
 UNTAPED_NAMES = frozenset(
@@ -77,9 +109,49 @@ class Masks:
         pattern = self._pattern
         return pattern.sub(lambda found: self._secrets[found[0]], masked) if pattern else masked
 
+    def path(self, path: str) -> str:
+        """A path, of which those of control groups hold users, jobs and containers."""
+        if path.startswith(CGROUPS):
+            return CGROUPS + self.group(self.text(path.removeprefix(CGROUPS)))
+        return self.text(path)
+
+    def group(self, path: str) -> str:
+        """The path of a control group, part by part."""
+        return "/".join(map(self._part, path.split("/")))
+
+    def of_process(self, path: str, text: str) -> str:
+        """A file of a process without the names of its program, user and job; other files as they
+        are."""
+        found = OF_PROCESS.fullmatch(path)
+        if found is None:
+            return text
+        if found[1] == "cgroup":
+            lines = (line.rpartition(":") for line in text.splitlines())
+            return "".join(f"{head}:{self.group(group)}\n" for head, _, group in lines)
+        text = NAME[found[1]].sub(lambda m: m[1] + self._program(m[2]), text, count=1)
+        return USERS.sub(lambda m: m[1] + re.sub(r"\d+", self._user, m[2]), text)
+
+    def _program(self, name: str) -> str:
+        return name if name in PROGRAMS else self._mask("program", name)
+
+    def _user(self, found: re.Match[str]) -> str:
+        return found[0] if found[0] == "0" else self._mask("user", found[0])
+
+    def _part(self, part: str) -> str:
+        found = PART.fullmatch(part)
+        if GROUP.fullmatch(part) or found is None:
+            return part
+        head, name, tail = (group or "" for group in found.groups())
+        if head in ("uid_", "user-", "user@"):
+            return head + re.sub(r"^\d+$", self._user, name) + tail
+        if head in ("job_", "session-") or len(name) == 64:
+            return head + self._mask("container" if len(name) == 64 else "number", name) + tail
+        return self._mask("unit", part.removesuffix(tail)) + tail
+
     def mounts(self, text: str) -> str:
-        """A table of mounts without the names and addresses of file servers."""
-        return "".join(map(self._mount, text.splitlines(keepends=True)))
+        """A table of mounts without the names and addresses of file servers, and of users."""
+        masked = "".join(map(self._mount, text.splitlines(keepends=True)))
+        return HOMES.sub(lambda found: found[1] + self._mask("unit", found[2]), masked)
 
     def _mount(self, line: str) -> str:
         return ADDRESS.sub(self._server, REMOTE.sub(self._server, line))

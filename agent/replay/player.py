@@ -5,6 +5,7 @@ from errno import ENOENT
 from typing import Any
 
 from agent.clock import Clock
+from agent.hardware.files import FileTree
 from agent.hardware.host import Host
 from agent.replay.answers import CALLS, decode, is_refusal, key_of, refuse
 from agent.replay.nvml_player import TapedNvml
@@ -29,7 +30,7 @@ class TapedHost:
         return refuse(answer, what) if is_refusal(answer) else decode(answer)
 
 
-class TapedFiles:
+class TapedFiles(FileTree):
     """Files as they were; a path never taped is not there."""
 
     def __init__(self, taped: TapedHost) -> None:

@@ -1,6 +1,6 @@
 """The recorder: stands between sources and hardware, passes every answer on, and tapes it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,7 +9,7 @@ from agent.config.whole_file import ReplacingFile
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
 from agent.replay.answers import CALLS, Json, encode, key_of, refusal
-from agent.replay.masks import HOST_NAME_FILES, MOUNTS, Masks, untaped
+from agent.replay.masks import CGROUPS, HOST_NAME_FILES, MOUNTS, Masks, untaped
 from agent.replay.nvml_recorder import RecordingNvml
 from agent.replay.tape_writer import TapeWriter
 
@@ -30,7 +30,7 @@ def asked(
     return answer
 
 
-class RecordingFiles:
+class RecordingFiles(FileTree):
     """Files whose content is noted, without what would identify the machine."""
 
     def __init__(self, files: FileTree, writer: TapeWriter, masks: Masks) -> None:
@@ -57,7 +57,7 @@ class RecordingFiles:
             self._writer,
             self._key("names", path),
             lambda: self._files.names(path),
-            lambda names: [self._masks.text(name) for name in names],
+            lambda names: [*self._named(path, names)],
         )
 
     def link(self, path: str) -> str:
@@ -70,10 +70,17 @@ class RecordingFiles:
         )
 
     def _key(self, question: str, path: str) -> str:
-        return f"{question} {self._masks.text(path)}"
+        return f"{question} {self._masks.path(path)}"
+
+    def _named(self, path: str, names: list[str]) -> Iterator[Json]:
+        inside = f"{path}/".startswith(CGROUPS)
+        masked = map(self._masks.text, names)
+        yield from sorted(map(self._masks.group, masked)) if inside else masked
 
     def _masked(self, path: str, text: str) -> str:
-        return self._masks.text(self._masks.mounts(text) if MOUNTS.match(path) else text)
+        if MOUNTS.match(path):
+            return self._masks.text(self._masks.mounts(text))
+        return self._masks.of_process(path, self._masks.text(text))
 
     def _learn(self, path: str) -> None:
         try:

@@ -48,8 +48,13 @@ class CallGuard:
         self.need_init()
         self._users -= 1
 
+    @property
+    def users(self) -> int:
+        """How many have initialised NVML, and hold the driver."""
+        return self._users if self._generation == self.machine.driver.generation else 0
+
     def need_init(self) -> None:
-        if not self._users or self._generation != self.machine.driver.generation:
+        if not self.users:
             refuse(refusals.UNINITIALIZED)
 
     def enter(self, function: str, index: int | None = None) -> None:
@@ -69,6 +74,8 @@ class CallGuard:
             raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
         if gpu.lost:
             refuse(refusals.GPU_IS_LOST)
+        if gpu.slow:
+            self._wait(gpu)
         refuse(refusals.device_code(function, self.asked(gpu)))
         return gpu
 
@@ -103,6 +110,14 @@ class CallGuard:
         """Block as the driver does; a clock that stands still waits for nobody."""
         if self.real_time:
             time.sleep(seconds / getattr(self.machine.clock, "speed", 1.0))
+
+    def _wait(self, gpu: SimulatedGpu) -> None:
+        """A call of a slow GPU takes its time; on a clock that stands still it fails instead."""
+        over = self.machine.clock.monotonic() + gpu.slow
+        while gpu.slow and self.machine.clock.monotonic() < over:
+            if not self.real_time:
+                refuse(refusals.UNKNOWN)
+            time.sleep(NAP)
 
     def _hang(self) -> None:
         while self.machine.driver.hung:

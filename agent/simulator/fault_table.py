@@ -127,6 +127,7 @@ TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
     "double-bit": (ECC, (Fault(SOON, 20.0, _double_bit),)),
     "pcie-replays": (ANY, _once(_set("replays", 10.0))),
     "system-processor": (PROCESSOR, _once(_system_processor, SOON)),
+    "calls-failing": (ANY, _once(SimulatedFaults.fail_calls, SOON)),
     "fabric-service": (SWITCHED, _once(_no_service)),
     "fabric-state": (FABRIC, _once(_set("fabric_state", 2))),
     "fabric-error": (FABRIC, _once(_set("fabric_status", 999))),

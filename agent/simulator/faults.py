@@ -6,7 +6,7 @@ After any of these the machine lets its counters follow (`Machine.apply`).
 from collections.abc import Sequence
 from dataclasses import fields
 
-from agent.simulator import odd_answers
+from agent.simulator import odd_answers, refusals
 from agent.simulator.driver import SimulatedDriver
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.health import GpuHealth, HostHealth
@@ -16,6 +16,13 @@ from agent.simulator.traffic import SimulatedTraffic
 
 ECC_XID, HALT_XID, LOST_XID = 48, 62, 79
 """Double-bit error; micro-controller halt (for GPUs without ECC); fell off the bus."""
+
+SLOW = 45.0
+"""Seconds of a call that waits for a GPU's system processor in vain."""
+
+FAILING = tuple(
+    f"nvmlDeviceGet{what}" for what in ("PowerUsage", "Temperature", "ClockInfo", "FieldValues")
+)
 
 
 class SimulatedFaults:
@@ -103,14 +110,25 @@ class SimulatedFaults:
     def hang_driver(self) -> None:
         self._driver.hang(on=True)
 
+    def slow_down(self) -> None:
+        """The second GPU takes longer for each call than its system processor may (XID 119)."""
+        self.gpus[1].slow = SLOW
+
+    def fail_calls(self) -> None:
+        """Some calls of the first GPU fail, for no reason that the driver would give."""
+        for function in FAILING:
+            self._driver.fail(function, refusals.UNKNOWN, 0)
+
     def mend(self) -> None:
         """Everything is whole again."""
         self._driver.hang(on=False)
         self._driver.odd = None
+        self._driver.failures.clear()
         for part in fields(HostHealth):
             setattr(self.host, part.name, getattr(HostHealth(), part.name))
         self.traffic.slow_port = False
         for gpu in self.gpus:
+            gpu.slow = 0.0
             gpu.mig = gpu.lost = gpu.remap_failed = gpu.flipping = False
             gpu.health = GpuHealth()
             gpu.width = gpu.model.lanes

@@ -4,13 +4,14 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 
+from agent.hardware.files import FileTree
 from agent.simulator import cgroup_files, health_files, process_files, procfs, sysfs
 from agent.simulator.machine import Machine
 
 Content = Callable[[], str]
 
 
-class SimulatedFiles:
+class SimulatedFiles(FileTree):
     """/proc and /sys. What stays is listed once; processes come and go."""
 
     def __init__(self, machine: Machine) -> None:

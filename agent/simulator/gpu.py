@@ -54,6 +54,7 @@ class SimulatedGpu:
         self.buffers = SampleBuffers(self.model, index, self.meter)
         self.work = IDLE
         self.processes: list[SimulatedGpuProcess] = []
+        self.slow = 0.0  # s that each call takes
         self.mig = self.lost = self.remap_failed = self.flipping = False
         self.health = GpuHealth()
         self.width = self.model.lanes

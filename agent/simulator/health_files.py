@@ -46,7 +46,9 @@ def unlisted(machine: Machine) -> Tree:
     return {
         "/run/nvidia-fabricmanager/nv-fabricmanager.pid": lambda: f"{SERVICE}\n",
         f"/proc/{SERVICE}/comm": running,
+        f"/proc/{SERVICE}/status": lambda: f"Name:\t{running()}Uid:\t0\t0\t0\t0\n",
         "/proc/2/comm": lambda: "kthreadd\n",
+        "/proc/2/status": lambda: "Name:\tkthreadd\nUid:\t0\t0\t0\t0\n",
     }
 
 

@@ -50,11 +50,14 @@ class SimulatedProcess:
     command: tuple[str, ...]
     threads: tuple[SimulatedThread, ...]
     started: float
+    rank: int | None = None  # in its job, as its environment says
+    stopped: bool = False  # by a signal
     allowed: str = ""  # CPUs, as the kernel lists them; empty: all
+    uid: int = USER
 
     def state(self, now: float) -> str:
         """The state of its first thread, as /proc shows it."""
-        return self.threads[0].state(now)
+        return "T" if self.stopped else self.threads[0].state(now)
 
     def counters(self) -> list[str]:
         """The names of its counters, and of its threads'."""
@@ -134,6 +137,7 @@ class SimulatedJobs:
             loaders = tuple(
                 self._start(now, trainer.pid, "pt_data_worker", command) for _ in range(job.loaders)
             )
+            trainer.rank = len(self.teams) if shared else None
             self.teams.append(ProcessTeam(gpu, trainer, loaders))
 
     def _start(
@@ -166,9 +170,9 @@ class SimulatedJobs:
                 process.allowed = allowed
                 loads = job.threads if process is team.trainer else (job.loader,)
                 for thread, load in zip(process.threads, loads, strict=True):
-                    thread.load = load
-                    rates[f"cpu:{thread.number}"] = load.cores
-                    rates[f"queued:{thread.number}"] = load.queued
+                    thread.load = AT_REST if place == job.waiting else load
+                    rates[f"cpu:{thread.number}"] = thread.load.cores
+                    rates[f"queued:{thread.number}"] = thread.load.queued
             rates[f"written:{team.trainer.pid}"] = storage.written / len(self.teams)
             for reader in team.loaders or (team.trainer,):
                 rates[f"read:{reader.pid}"] = storage.read / readers

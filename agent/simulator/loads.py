@@ -72,6 +72,7 @@ class SimulatedJob:
     loaders: int = 0
     loader: ThreadLoad = ThreadLoad()
     allowed: int = 0  # CPUs that they may use together; 0: all
+    waiting: int | None = None  # the rank whose processes sleep: it waits for input
     alone: bool = False  # no rank of a job with the other GPUs: a server of its own
 
 
@@ -243,8 +244,9 @@ def _server(number: int) -> GpuWork:
     """A server that answers a request of 0.12 s each 10 s or so, and never twice in a rhythm."""
     pauses = [4.0 + 12.0 * ((7 * number + 5 * n * n + 3 * n) % 11) / 10.0 for n in range(11)]
     length = sum(pauses) + 0.12 * len(pauses)
+    answer = replace(BURST, receive=0.0001)  # a request is some tokens
     phases = tuple(
-        part for pause in pauses for part in ((pause / length, REST), (0.12 / length, BURST))
+        part for pause in pauses for part in ((pause / length, REST), (0.12 / length, answer))
     )
     return GpuWork(phases, step=length, paced=False, memory=0.5, ripple=0.004)
 
@@ -268,12 +270,18 @@ DECODING = SimulatedJob(_trainer(0.11, 0.09), loaders=2, loader=ThreadLoad(0.99,
 DECODER = ThreadLoad(0.62, queued=0.35, name="decoder")
 THREADED = SimulatedJob((*_trainer(0.15, 0.12), *(6 * [DECODER])), allowed=4)
 SPINNING = SimulatedJob(_trainer(1.0))
-HANGING = replace(STEADY, threads=_trainer(1.0), loader=ThreadLoad())
-"""The trainers spin in synchronisation, and their loaders have filled their queues."""
+HANGING = replace(STEADY, threads=_trainer(1.0), loader=ThreadLoad(), waiting=1)
+"""The second waits for input; the other trainers spin in synchronisation, and their loaders have
+filled their queues."""
 SAVING = replace(STEADY, threads=_trainer(0.06, blocked=0.90), loader=ThreadLoad())
 SERVING = SimulatedJob(_trainer(1.0), alone=True)
 
 TRAINING = ScenarioLoad((TRAIN,), STEADY, FEEDING)
+
+
+def _still(load: GpuLoad) -> GpuWork:
+    return GpuWork(((1.0, load),), memory=0.75, ripple=0.004)
+
 
 PARTS: dict[str, tuple[ScenarioPart, ...]] = {
     name: (ScenarioPart(load),)
@@ -324,14 +332,14 @@ PARTS: dict[str, tuple[ScenarioPart, ...]] = {
 PARTS["hang"] = (
     ScenarioPart(TRAINING, 10.0),
     ScenarioPart(
-        ScenarioLoad((GpuWork(((1.0, SPIN),), memory=0.75, ripple=0.004),), HANGING, late=1)
+        ScenarioLoad((_still(SPIN), _still(REST), _still(SPIN)), HANGING, late=1),
     ),
 )
 PARTS["checkpoint"] = (
     ScenarioPart(TRAINING, 15.0),
     ScenarioPart(
         ScenarioLoad(
-            (GpuWork(((1.0, REST),), memory=0.75, ripple=0.004),),
+            (_still(REST),),
             SAVING,
             HostLoad(written=0.5, io_pressure=0.9),
         ),

@@ -1,6 +1,6 @@
-"""The simulated RAS service: what NCCL would tell of the job on a simulated machine."""
+"""The simulated RAS service: what NCCL would report of the job on a simulated machine."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from agent.hardware.nccl_answer import (
     Communicator,
@@ -9,16 +9,15 @@ from agent.hardware.nccl_answer import (
     NcclAnswer,
     Rank,
     RankLoss,
-    RankProcess,
     RasFailure,
     Unanswered,
     tallies,
 )
-from agent.hardware.nccl_ras import RasRound
+from agent.hardware.nccl_ras import RasRequest, RasRound
 from agent.simulator.ranks import SimulatedRank
 
 HERE = "127.0.0.1"
-VERSION = "2.28.9"
+VERSION = "2.30.4"
 KINDS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
 """What NCCL counts, in its order."""
 
@@ -27,27 +26,18 @@ def answer_about(
     name: str, ranks: tuple[Rank, ...], missing: tuple[MissingRank, ...]
 ) -> NcclAnswer:
     """The answer of a job of one communicator."""
-    size = len(ranks) + len(missing)
     communicator = Communicator(
         key=CommunicatorKey(name, "0x1d:0x2d"),
-        size=size,
+        size=len(ranks) + len(missing),
         ranks=ranks,
         missing=missing,
         launched=tallies(ranks),
     )
-    return NcclAnswer(
-        nccl_version=VERSION,
-        nodes=len({r.host for r in ranks} | {r.host for r in missing}),
-        processes=size,
-        gpus=size,
-        communicators=(communicator,),
-        silent=tuple(RankProcess(r.host, r.pid or 0) for r in missing),
-        lists_all=True,
-    )
+    return NcclAnswer(VERSION, (communicator,))
 
 
 def answer_of(listed: Sequence[SimulatedRank]) -> NcclAnswer:
-    """What NCCL tells of the job on a simulated machine."""
+    """What NCCL reports of the job on a simulated machine."""
     there = tuple(Rank(r.rank, HERE, r.pid, r.gpu, _counts(r)) for r in listed if not r.missing)
     gone = tuple(
         MissingRank(r.rank, RankLoss.UNRESPONSIVE, HERE, r.pid, r.gpu) for r in listed if r.missing
@@ -65,10 +55,9 @@ class SimulatedRas:
     def __init__(self, ranks: Callable[[], Sequence[SimulatedRank]]) -> None:
         self._ranks = ranks
 
-    def read(self, wanted: Collection[int] = ()) -> RasRound:
-        """One answer, at once; nobody listens where no job runs on several GPUs."""
+    def read(self, request: RasRequest) -> RasRound:
+        """One answer, at once; none where no job runs on several GPUs."""
         listed = self._ranks()
         if not listed:
-            refused = Unanswered(RasFailure.REFUSED, "nobody listens on a simulated port")
-            return RasRound((), refused, 0, 1, 0.0, 0.0)
-        return RasRound((answer_of(listed),), None, 0, 1, 0.0, 0.0)
+            return RasRound((), Unanswered(RasFailure.REFUSED, "no job listens"))
+        return RasRound((answer_of(listed),), None, 1, believed=frozenset(request.processes))

@@ -31,6 +31,11 @@ class SimulatedNvml(
         if self.guard.open():
             self._forget()
 
+    def held(self) -> tuple[int, int, int]:
+        """What is open: connections, which keep the driver from being unloaded, event sets and GPM
+        samples."""
+        return self.guard.users, len(self._sets), len(self._samples)
+
     def _forget(self) -> None:
         """What nobody gave back is gone with the driver, or with the last that used it."""
         self._samples, self._sets = {}, {}

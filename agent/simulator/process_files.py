@@ -13,8 +13,8 @@ NS = 1e9
 SLICE = 3e-3  # s that a thread runs before another one gets its CPU
 READ_SIZE = 131_072  # bytes of a usual request
 PACKET = 1500
-STATES = {"R": "R (running)", "D": "D (disk sleep)", "S": "S (sleeping)"}
-WAITS = {"R": "0", "D": "folio_wait_bit_common", "S": "futex_wait_queue"}
+STATES = {"T": "T (stopped)", "R": "R (running)", "D": "D (disk sleep)", "S": "S (sleeping)"}
+WAITS = {"T": "do_signal_stop", "R": "0", "D": "folio_wait_bit_common", "S": "futex_wait_queue"}
 """Where in the kernel a thread waits, by its state."""
 
 ProcessFile = Callable[[Machine, SimulatedProcess], str]
@@ -83,7 +83,8 @@ def _stat(
     system = int(seconds * HERTZ) - user
     started = int((86_400 + process.started) * HERTZ)
     first = threads[0]
-    head = f"{number} ({first.name}) {first.state(machine.now)} {process.parent} "
+    state = "T" if process.stopped else first.state(machine.now)
+    head = f"{number} ({first.name}) {state} {process.parent} "
     head += f"{process.session} {process.session} 0 -1 4194304 0 0 0 0 "
     tail = f"{user} {system} 0 0 20 0 {len(process.threads)} 0 {started} 8589934592 262144"
     return f"{head}{tail}{' 0' * 28}\n"
@@ -109,8 +110,8 @@ def _status(machine: Machine, process: SimulatedProcess) -> str:
         f"Tgid:\t{process.pid}",
         f"Pid:\t{process.pid}",
         f"PPid:\t{process.parent}",
-        "Uid:" + f"\t{USER}" * 4,
-        "Gid:" + f"\t{USER}" * 4,
+        "Uid:" + f"\t{process.uid}" * 4,
+        "Gid:" + f"\t{process.uid}" * 4,
         "VmRSS:\t 1048576 kB",
         f"Threads:\t{len(process.threads)}",
         f"Cpus_allowed_list:\t{process.allowed or f'0-{machine.system.cpus - 1}'}",
@@ -185,6 +186,7 @@ PROCESS_FILES: dict[str, ProcessFile] = {
     "comm": lambda _, process: f"{process.name}\n",
     "cmdline": lambda _, process: "".join(f"{word}\0" for word in process.command),
     "cgroup": lambda *_: f"0::{CGROUP}\n",
+    "environ": lambda _, process: f"RANK={process.rank}\0" if process.rank is not None else "",
     "status": _status,
     "io": _io,
     "mountstats": _mountstats,

@@ -5,12 +5,13 @@
 | training, idle, held, starved-disk, -network, -cpu, -host-thread | all |
 | nvlink-saturated, infiniband-saturated, exposed-communication, throttled | all |
 | checkpoint, threads, no-demand | all |
-| hang | all, after 10 s of training; the second has launched one collective less |
+| hang | all, after 10 s of training; the second waits for input, the others for it |
 | late-rank | the second comes late in each step, the others wait for it |
 | starved-pcie | the first; the others are idle |
 | starved-peer | the first computes double, the others wait for it |
 | gpu-hot, nvlink-down, nvlink-errors, pcie-degraded, xid, ecc, row-remap | the first |
 | gpu-lost | the third, or the last of fewer |
+| gpu-slow | the second: each call takes 45 s |
 | port-degraded | the first InfiniBand port, on systems without InfiniBand the first NIC |
 | driver-hang | all |
 
@@ -39,6 +40,7 @@ NEEDS: dict[str, Need] = {
     "pcie-degraded": CARD,
     "exposed-communication": NVLINK,
     "hang": PEERS,
+    "gpu-slow": PEERS,
     "late-rank": PEERS,
     "nvlink-saturated": NVLINK,
     "infiniband-saturated": INFINIBAND,
@@ -51,6 +53,7 @@ NEEDS: dict[str, Need] = {
 
 FAULTS: dict[str, tuple[Fault, ...]] = {
     "gpu-lost": (Fault(5.0, 0.0, SimulatedFaults.lose_one),),
+    "gpu-slow": (Fault(5.0, 0.0, SimulatedFaults.slow_down),),
     "nvlink-down": (Fault(0.0, 0.0, SimulatedFaults.cut_first_link),),
     "nvlink-errors": (Fault(0.0, 0.0, SimulatedFaults.spoil_link),),
     "pcie-degraded": (Fault(0.0, 0.0, SimulatedFaults.narrow_slot),),
@@ -82,6 +85,7 @@ NAMES: tuple[str, ...] = (
     "throttled",
     "gpu-hot",
     "gpu-lost",
+    "gpu-slow",
     "nvlink-down",
     "nvlink-errors",
     "pcie-degraded",

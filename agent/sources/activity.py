@@ -5,7 +5,7 @@ from math import inf
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
 from agent.hardware.device import NvmlDevice
-from agent.hardware.gpm import NO_GPM, NVLINK_UNIT, Gpm, GpmId
+from agent.hardware.gpm import FASTEST_NVLINK, NO_GPM, NVLINK_UNIT, Gpm, GpmId
 from agent.model import GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
@@ -64,7 +64,7 @@ NVLINK_RATE = internal(
     "last reading. The counters of bytes are read less often, and say how much in all.",
     "GPM metrics 60 and 61 (Hopper and newer)",
     (*GPU_LABELS, "direction"),
-    Range(0, 4e12),
+    Range(0, FASTEST_NVLINK),
 )
 
 SHARES = {
@@ -79,14 +79,13 @@ ALL = (*SHARES.values(), ACTIVE_SECONDS)
 
 
 class ActivityFromGpm:
-    """Means between two GPM samples; the other sources of this GPU use the same measurement."""
+    """Means between two GPM samples."""
 
     def __init__(self, gpm: Gpm) -> None:
         self._gpm = gpm
-        self._seconds = 0.0
 
     def read(self, out: ReadOutput) -> None:
-        measurement = self._gpm.measure()
+        measurement = self._gpm.measurement()
         if measurement is None:
             out.pending = True
             return
@@ -96,9 +95,7 @@ class ActivityFromGpm:
             if which in measurement.values:
                 out.add(NVLINK_RATE, measurement.values[which] * NVLINK_UNIT, way)
         try:
-            active = ACTIVITY.checked(measurement.value(GpmId.GRAPHICS) / 100)
-            self._seconds += active * measurement.seconds
-            out.add(ACTIVE_SECONDS, self._seconds)
+            out.add(ACTIVE_SECONDS, self._gpm.total(GpmId.GRAPHICS) / 100)
         except Absent as absent:
             out.absent(ACTIVE_SECONDS, absent)
 
@@ -162,7 +159,7 @@ def _without_gpm(gpu_context: GpuContext) -> Read:
         return gpu_context.read("activity", "gauge", ALL, gauge_.read, intervals.TICK)
 
     def interval() -> float:
-        busy = gpu_context.device.has_processes
+        busy = gpu_context.state.has_processes
         return intervals.UTILISATION_BUSY if busy else intervals.UTILISATION_IDLE
 
     return gpu_context.read("activity", "buffer", ALL, buffer.read, interval, run_on_wake=True)
@@ -170,11 +167,11 @@ def _without_gpm(gpu_context: GpuContext) -> Read:
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    device = gpu_context.device
     if gpu_context.gpm is not None:
 
         def interval() -> float:
-            return intervals.ACTIVITY_BUSY if device.has_processes else intervals.ACTIVITY_IDLE
+            busy = gpu_context.state.has_processes
+            return intervals.ACTIVITY_BUSY if busy else intervals.ACTIVITY_IDLE
 
         run = ActivityFromGpm(gpu_context.gpm).read
         yield gpu_context.read("activity", "gpm", ALL, run, interval, run_on_wake=True)

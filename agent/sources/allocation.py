@@ -49,10 +49,10 @@ FIRST_CONTROL = 254
 SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 """The folder of a job since Slurm 26.05, which no longer has its number."""
 
-HIDDEN = (
-    "which GPUs Slurm gave to job {} stands in the environment of its processes, which may not \
+HIDDEN = "which GPUs Slurm gave to a job stands in the environment of its processes, which may not \
 be read: set allocation.slurm = true"
-)
+UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
+"""Without its number, as HIDDEN: only job.info lets that leave."""
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +132,8 @@ class AllocationRead:
         for line in lines:
             labels, places = allocation.slurm_job(line, host)
             try:
+                if " " not in line:
+                    raise UNDESCRIBED.without_traceback()
                 if isinstance(places, Absent):
                     raise places
                 jobs.append(Allocation(labels, allocation.uuids(places, order, minors)))
@@ -171,9 +173,9 @@ class AllocationRead:
         hidden: Absent | None = None
         for number, folder in folders[:MOST_JOBS]:
             try:
-                gpus, found = self._of_job(folder, minors)
+                gpus, found = self._of_job(number, folder, minors)
             except Absent as absent:
-                hidden = Absent(absent.reason, str(absent).format(number))
+                hidden = absent.without_traceback()
                 continue
             names = (found.get(f"SLURM_JOB_{k}", "") for k in ("PARTITION", "ACCOUNT"))
             own = found.get("SLURM_JOB_ID", number) if SLUID.fullmatch(number) else number
@@ -197,10 +199,12 @@ class AllocationRead:
                         if (number != job and number.isdecimal()) or SLUID.fullmatch(job):
                             yield number, f"{folder}/{job}"
 
-    def _of_job(self, folder: str, minors: dict[int, str]) -> tuple[frozenset[str], dict[str, str]]:
+    def _of_job(
+        self, number: str, folder: str, minors: dict[int, str]
+    ) -> tuple[frozenset[str], dict[str, str]]:
         """The GPUs of a job, and what its environment holds; raises Absent where they are not
         known."""
-        environment = self._environment(folder)
+        environment = self._environment(number, folder)
         try:
             listed = allocation.allowed(read_text(self._files, f"{folder}/devices.list"))
         except Absent:
@@ -213,11 +217,13 @@ class AllocationRead:
         places = allocation.numbers(environment.get("SLURM_JOB_GPUS", ""))
         return allocation.uuids(places, self._order(minors), minors), environment
 
-    def _environment(self, folder: str) -> dict[str, str]:
-        """Of the first process of the job whose environment may be read, and its `user`."""
+    def _environment(self, number: str, folder: str) -> dict[str, str]:
+        """Of the first process of the job whose environment may be read and agrees that it is of
+        this job, and its `user`. A folder since Slurm 26.05 does not have the job's number."""
         for pid in self._pids(folder):
             environment = processes.environment(self._files, pid, TOLD)
-            if "SLURM_JOB_ID" in environment:
+            said = environment.get("SLURM_JOB_ID", "")
+            if said == number or (SLUID.fullmatch(number) and said.isdecimal()):
                 try:
                     uid = processes.uid(processes.status(self._files, pid))
                 except OSError:

@@ -141,13 +141,14 @@ def _counters(device: NvmlDevice, counted: tuple[Throttle, ...]) -> FieldRows:
     return FieldRows(device, rows)
 
 
-def _split(device: NvmlDevice) -> tuple[tuple[Throttle, ...], tuple[Throttle, ...]]:
+def _split(gpu_context: GpuContext) -> tuple[tuple[Throttle, ...], tuple[Throttle, ...]]:
     """Reasons that the driver counts, and reasons that only the mask shows."""
     asked = [t for t in THROTTLES if t.field is not None]
-    answers = device.fields([(t.field, 0) for t in asked if t.field is not None])
+    answers = gpu_context.device.fields([(t.field, 0) for t in asked if t.field is not None])
     reasons = {t: a.reason for t, a in zip(asked, answers, strict=True) if isinstance(a, Absent)}
     refused = {t for t, reason in reasons.items() if reason in PERMANENT}
-    device.unsure = device.unsure or len(refused) < len(reasons)
+    if len(refused) < len(reasons):
+        gpu_context.state.doubt()
     counted = tuple(t for t in asked if t not in refused or not t.bit)
     return counted, tuple(t for t in THROTTLES if t not in counted)
 
@@ -155,7 +156,7 @@ def _split(device: NvmlDevice) -> tuple[tuple[Throttle, ...], tuple[Throttle, ..
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     device = gpu_context.device
-    counted, integrated = _split(device)
+    counted, integrated = _split(gpu_context)
     yield gpu_context.table("clocks", "now", NOW, intervals.TICK)
     yield gpu_context.read(
         "clocks",

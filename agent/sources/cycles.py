@@ -49,7 +49,7 @@ class CycleRead:
         self._gpm = gpm
 
     def read(self, out: ReadOutput) -> None:
-        if self._gpm.latest is None:
+        if self._gpm.measurement() is None:
             out.pending = True
             return
         for which, answer in self._gpm.cycles().items():

@@ -102,7 +102,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     device = gpu_context.device
 
     def find() -> Callable[[ReadOutput], None]:
-        if not links_of(device):
+        if not links_of(device, gpu_context.state):
             raise NO_NVLINK.without_traceback()
         return partial(_fabric, device)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from agent.clock import Clock
+from agent.hardware import processes
 from agent.hardware.files import FileTree, names_in, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
@@ -14,7 +15,7 @@ RUNNING = gauge(
     "dgx_fabric_manager_running",
     "1 where the Fabric Manager runs, 0 where it does not and the NVSwitches of this machine need "
     "it: then no program that uses several GPUs can start.",
-    "/proc/driver/nvidia-nvswitch/devices, and the processes named nv-fabricmanager",
+    "/proc/driver/nvidia-nvswitch/devices, and root's processes named nv-fabricmanager",
 )
 
 SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
@@ -55,17 +56,18 @@ class FabricServiceRead:
             return ""
 
     def _sees_all(self) -> bool:
-        pid, name = KERNEL
-        return self._name(pid) == name
+        return self._is_roots(*KERNEL)
 
     def _is_program(self, pid: str) -> bool:
-        return self._name(pid) == PROGRAM
+        return self._is_roots(pid, PROGRAM)
 
-    def _name(self, pid: str) -> str:
+    def _is_roots(self, pid: str, name: str) -> bool:
+        """Whether root runs this program; of most processes the name is enough to say no."""
         try:
-            return read_text(self._files, f"/proc/{pid}/comm")
-        except Absent:
-            return ""
+            named = read_text(self._files, f"/proc/{pid}/comm") == name
+            return named and processes.is_roots(self._files, int(pid), name)
+        except (Absent, OSError):
+            return False
 
 
 def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:

@@ -68,8 +68,9 @@ SLOW = (
 class Utilization:
     """NVML's utilisation each tick; at a change from or to 0 the slower reads run at once."""
 
-    def __init__(self, device: NvmlDevice) -> None:
-        self._device = device
+    def __init__(self, gpu_context: GpuContext) -> None:
+        self._device = gpu_context.device
+        self._state = gpu_context.state
         self._awake = False
 
     def read(self, out: ReadOutput) -> None:
@@ -77,7 +78,8 @@ class Utilization:
         out.add(UTILIZATION, rates.gpu / 100)
         out.add(MEMORY_UTILIZATION, rates.memory / 100)
         awake = rates.gpu > 0
-        self._device.activity_changed |= awake != self._awake
+        if awake != self._awake:
+            self._state.wake()
         self._awake = awake
 
 
@@ -98,7 +100,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         "gpu",
         "utilization",
         (UTILIZATION, MEMORY_UTILIZATION),
-        Utilization(device).read,
+        Utilization(gpu_context).read,
         intervals.TICK,
     )
     where = partial(_platform, device)

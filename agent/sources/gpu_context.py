@@ -10,6 +10,7 @@ from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
 from agent.model import GpuIdentity, Metric, ReadKey
 from agent.polling.gpu_processes import GpuProcesses
+from agent.polling.gpu_state import GpuState
 from agent.polling.reads import FoundRun, Read, ReadOutput, ValueRow, ValueRows, fixed
 
 
@@ -18,6 +19,7 @@ class GpuContext:
     """One GPU as it is being asked what it answers; `gpm` is None where it has none."""
 
     device: NvmlDevice
+    state: GpuState
     clock: Clock
     gpus: int  # how many share the driver, and so take turns
     gpm: Gpm | None

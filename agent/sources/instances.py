@@ -102,15 +102,11 @@ class InstanceActivity:
 
     def __init__(self, device: NvmlDevice, clock: Clock, number: int) -> None:
         self.gpm = Gpm(device, clock.monotonic, number)
-        self._seconds = 0.0
 
     def read(self, out: ReadOutput, labels: tuple[str, ...]) -> None:
-        measured = self.gpm.measure()  # None right after it was made, or was woken
-        if measured is not None:
-            with suppress(Absent):
-                active = ACTIVITY.checked(measured.value(GpmId.GRAPHICS) / 100)
-                self._seconds += active * measured.seconds
-        out.add(ACTIVE_SECONDS, self._seconds, *labels)
+        self.gpm.measurement()  # None right after it was made, or was woken
+        with suppress(Absent):
+            out.add(ACTIVE_SECONDS, self.gpm.total(GpmId.GRAPHICS) / 100, *labels)
         latest = {} if self.gpm.latest is None else self.gpm.latest.values
         for metric, gauge_ in SHARES.items():
             if metric in latest:

@@ -60,6 +60,7 @@ class MemoryUse:
 
     def __init__(self, gpu_context: GpuContext) -> None:
         self._device = device = gpu_context.device
+        self._state = gpu_context.state
         self._configuration = gpu_context.configuration
         self._options = {"version": device.nvml.library.nvmlMemory_v2}
         self._before: int | None = None
@@ -81,7 +82,7 @@ class MemoryUse:
         if self._options:
             out.add(RESERVED, info.reserved)
         if self._before is not None and abs(info.used - self._before) >= ARRIVAL:
-            self._device.activity_changed = True
+            self._state.wake()
         self._before = info.used
 
     def _why(self, absent: Absent) -> Absent:

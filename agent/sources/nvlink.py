@@ -5,11 +5,12 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice, text_of
 from agent.hardware.fields import ALL_LINKS, FieldId
-from agent.hardware.gpm import NVLINK_UNIT, Gpm, GpmId
+from agent.hardware.gpm import FASTEST_NVLINK, NVLINK_UNIT, Gpm, GpmId
 from agent.hardware.nvml import ALL_ONES
 from agent.model import FINAL, GPU_LABELS, Absent, Metric, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_rows import FieldRow, FieldRows
+from agent.polling.gpu_state import GpuState
 from agent.polling.nvlinks import LINK_LABELS, MOST_LINKS, NO_NVLINK, link_state, links_of
 from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow, ValueRows, refused_read
 from agent.ranges import FLAG, Range
@@ -20,7 +21,7 @@ from agent.specs.machine import MachineSpecs
 _DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"
 _PAYLOAD = "nvmlDeviceGetFieldValues {} (KiB), else {} (bytes), {}"
 
-FASTEST, FASTEST_LINK = 4e12, 2.5e11
+FASTEST_LINK = 2.5e11
 """Bytes per second that no GPU moves over all its links, or over one."""
 
 TRANSMITTED = counter(
@@ -28,14 +29,14 @@ TRANSMITTED = counter(
     "Payload bytes sent over all NVLinks of the GPU.",
     _PAYLOAD.format(138, 202, "scope all links"),
     GPU_LABELS,
-    fastest=FASTEST,
+    fastest=FASTEST_NVLINK,
 )
 RECEIVED = counter(
     "dgx_nvlink_received_bytes_total",
     "Payload bytes received over all NVLinks of the GPU.",
     _PAYLOAD.format(139, 204, "scope all links"),
     GPU_LABELS,
-    fastest=FASTEST,
+    fastest=FASTEST_NVLINK,
 )
 WIRE_TRANSMITTED = counter(
     "dgx_nvlink_wire_transmitted_bytes_total",
@@ -43,14 +44,14 @@ WIRE_TRANSMITTED = counter(
     "a link.",
     _DATA.format(140, "scope all links"),
     GPU_LABELS,
-    fastest=FASTEST,
+    fastest=FASTEST_NVLINK,
 )
 WIRE_RECEIVED = counter(
     "dgx_nvlink_wire_received_bytes_total",
     "Bytes received on the wire of all NVLinks of the GPU: payload plus protocol.",
     _DATA.format(141, "scope all links"),
     GPU_LABELS,
-    fastest=FASTEST,
+    fastest=FASTEST_NVLINK,
 )
 LINK_TRANSMITTED = counter(
     "dgx_nvlink_link_transmitted_bytes_total",
@@ -309,18 +310,18 @@ class TotalsInterval:
             return False
         ids = (GpmId.NVLINK_TRANSMITTED, GpmId.NVLINK_RECEIVED)
         fast = (latest.values.get(which, 0.0) * NVLINK_UNIT for which in ids)
-        return any(self._half <= rate <= FASTEST for rate in fast)
+        return any(self._half <= rate <= FASTEST_NVLINK for rate in fast)
 
 
 class ByteFields:
     """Fields of payload and wire, and their unit; NVLink 5's own where only those answer."""
 
-    def __init__(self, device: NvmlDevice) -> None:
+    def __init__(self, device: NvmlDevice, state: GpuState) -> None:
         asked = [(FieldId.NVLINK_DATA_TRANSMITTED, ALL_LINKS)]
         old, new = device.fields([*asked, (FieldId.NVLINK5_TRANSMITTED, ALL_LINKS)])
         self._newer = isinstance(old, Absent) and not isinstance(new, Absent)
-        if isinstance(old, Absent) and isinstance(new, Absent):
-            device.unsure = device.unsure or not {old.reason, new.reason} <= PERMANENT
+        if len(refused := [a.reason for a in (old, new) if isinstance(a, Absent)]) == 2:
+            state.doubtful |= not PERMANENT.issuperset(refused)
 
     def row(self, metric: Metric, field: FieldId, link: int, labels: tuple[str, ...]) -> FieldRow:
         if self._newer and field in NVLINK5_BYTES:
@@ -345,14 +346,14 @@ def _per_link(device: NvmlDevice, fields: ByteFields, links: tuple[int, ...]) ->
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     device = gpu_context.device
-    links: tuple[int, ...] = ()
-    refused = NO_NVLINK
+    links, refused = tuple[int, ...](), NO_NVLINK
     try:
-        links = links_of(device)
+        links = links_of(device, gpu_context.state)
     except Absent as absent:
         if absent.reason in FINAL:
             raise
-        device.unsure, refused = True, absent.without_traceback()
+        refused = absent.without_traceback()
+        gpu_context.state.doubt()
     state = (LINK_UP, LINKS, LINKS_EXPECTED)
     everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS)
     if not links:
@@ -361,7 +362,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         )
         return
     own, speed = LinkReads(device, links, gpu_context), len(links) * link_speed(device)
-    fields = ByteFields(device)
+    fields = ByteFields(device, gpu_context.state)
     totals, per_link = _totals(device, fields), _per_link(device, fields, links)
     interval = TotalsInterval(gpu_context.gpm, totals, speed / 2).interval
     yield gpu_context.read(

@@ -7,6 +7,7 @@ from agent.hardware.fields import FieldId
 from agent.model import Absent, Reason, counter, gauge
 from agent.polling import intervals
 from agent.polling.field_rows import FieldRow, FieldRows
+from agent.polling.gpu_state import GpuState
 from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
 from agent.polling.reads import PERMANENT, Read, ReadOutput
 from agent.ranges import RATIO
@@ -71,9 +72,9 @@ class LinkQuality:
             out.add(BIT_ERRORS, known, str(link), kind)
 
 
-def _links(device: NvmlDevice) -> tuple[int, ...]:
+def _links(device: NvmlDevice, state: GpuState) -> tuple[int, ...]:
     """The links that have these counters. Raises Absent where none has."""
-    links = links_of(device)
+    links = links_of(device, state)
     questions = [(FieldId.NVLINK5_EFFECTIVE_ERRORS, link) for link in links]
     answers = device.fields(questions)
     refusals = [answer for answer in answers if isinstance(answer, Absent)]
@@ -88,6 +89,6 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The read of one GPU."""
 
     def find() -> Callable[[ReadOutput], None]:
-        return LinkQuality(gpu_context, _links(gpu_context.device)).read
+        return LinkQuality(gpu_context, _links(gpu_context.device, gpu_context.state)).read
 
     yield gpu_context.found("nvlink", "quality", ALL, find, intervals.LINKS)

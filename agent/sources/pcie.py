@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.hardware.device import NvmlDevice
-from agent.hardware.gpm import PCIE_UNIT, Gpm, GpmId, Measurement
+from agent.hardware.gpm import FASTEST_PCIE, PCIE_UNIT, Gpm, GpmId
 from agent.model import FINAL, GPU_LABELS, Absent, checked, counter, gauge
 from agent.polling import intervals
 from agent.polling.counters import Integral
@@ -17,9 +17,6 @@ _BYTES = (
     "large copies). Integrated from rates, for the GPU's own byte counters have 32 bits and wrap "
     "in 78 ms at full speed: GPM means where there is GPM, else one 20 ms window per read."
 )
-FASTEST = 200e9
-"""Bytes per second that no slot carries."""
-
 _ORIGIN = "GPM metrics 20 and 21, else nvmlDeviceGetPcieThroughput"
 
 TRANSMITTED = counter(
@@ -27,14 +24,14 @@ TRANSMITTED = counter(
     _BYTES.format("sent"),
     _ORIGIN,
     GPU_LABELS,
-    fastest=FASTEST,
+    fastest=FASTEST_PCIE,
 )
 RECEIVED = counter(
     "dgx_pcie_received_bytes_total",
     _BYTES.format("received"),
     _ORIGIN,
     GPU_LABELS,
-    fastest=FASTEST,
+    fastest=FASTEST_PCIE,
 )
 GENERATION = gauge(
     "dgx_pcie_generation",
@@ -89,30 +86,20 @@ WAYS = {TRANSMITTED: GpmId.PCIE_TRANSMITTED, RECEIVED: GpmId.PCIE_RECEIVED}
 
 
 class PcieFromGpm:
-    """GPM's means, integrated; runs right after the source that takes the measurement."""
+    """GPM's means, integrated."""
 
     def __init__(self, gpm: Gpm) -> None:
         self._gpm = gpm
-        self._used: Measurement | None = None
-        self._totals = {TRANSMITTED: 0.0, RECEIVED: 0.0}
 
     def read(self, out: ReadOutput) -> None:
-        latest = self._gpm.latest
-        if self._gpm.failure is not None:
-            raise self._gpm.failure.without_traceback()
-        if latest is None:
+        if self._gpm.measurement() is None:
             out.pending = True
             return
         for metric, which in WAYS.items():
             try:
-                rate = metric.checked_rate(latest.value(which) * PCIE_UNIT)
+                out.add(metric, self._gpm.total(which) * PCIE_UNIT)
             except Absent as absent:  # the other direction may be known
                 out.absent(metric, absent)
-                continue
-            if latest is not self._used:
-                self._totals[metric] += rate * latest.seconds
-            out.add(metric, self._totals[metric])
-        self._used = latest
 
 
 class PcieFromCall:
@@ -141,18 +128,18 @@ def _fastest(device: NvmlDevice) -> float:
         generation = int(GENERATION_LIMIT.checked(device.get("MaxPcieLinkGeneration")))
         width = int(WIDTH_LIMIT.checked(device.get("MaxPcieLinkWidth")))
     except Absent:
-        return FASTEST
+        return FASTEST_PCIE
     limit = pcie_bytes_per_second(generation, width)
-    return FASTEST if limit is None else limit * BEYOND_DOUBT
+    return FASTEST_PCIE if limit is None else limit * BEYOND_DOUBT
 
 
 def _traffic(gpu_context: GpuContext) -> Read:
     both = (TRANSMITTED, RECEIVED)
     if gpu_context.gpm is not None:
-        device = gpu_context.device
 
         def interval() -> float:
-            return intervals.ACTIVITY_BUSY if device.has_processes else intervals.ACTIVITY_IDLE
+            busy = gpu_context.state.has_processes
+            return intervals.ACTIVITY_BUSY if busy else intervals.ACTIVITY_IDLE
 
         run = PcieFromGpm(gpu_context.gpm).read
         return gpu_context.read("pcie", "gpm", both, run, interval, run_on_wake=True)

@@ -98,16 +98,16 @@ COUNTED = (ValueRow[NvmlDevice](ENERGY, lambda d: d.number("TotalEnergyConsumpti
 class PowerSamples:
     """The driver's 20 ms power samples without a gap, and what they sum to where asked."""
 
-    def __init__(self, device: NvmlDevice, *, integrate: bool) -> None:
-        self._device = device
-        self._buffer = SampleBuffer(device, POWER_SAMPLES, SAMPLES, 1e3)
+    def __init__(self, gpu_context: GpuContext, *, integrate: bool) -> None:
+        self._state = gpu_context.state
+        self._buffer = SampleBuffer(gpu_context.device, POWER_SAMPLES, SAMPLES, 1e3)
         self._integrate = integrate
         self._joules = 0.0
 
     @property
     def interval(self) -> float:
         """Seconds to the next read: dear only while somebody may want to know."""
-        wanted = self._integrate or self._device.has_processes
+        wanted = self._integrate or self._state.has_processes
         return intervals.POWER_BUFFER if wanted else intervals.POWER_BUFFER_AT_REST
 
     def read(self, out: ReadOutput) -> None:
@@ -128,7 +128,7 @@ def _energy_and_samples(gpu_context: GpuContext) -> Iterator[Read]:
         device.get("TotalEnergyConsumption")
     except Absent as absent:
         counted = absent.reason not in PERMANENT
-    samples = PowerSamples(device, integrate=not counted)
+    samples = PowerSamples(gpu_context, integrate=not counted)
     if counted:
         yield gpu_context.table("power", "energy", COUNTED, intervals.ENERGY)
     metrics = (SAMPLES,) if counted else (ENERGY, SAMPLES)

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from agent.config.settings import Section
-from agent.hardware import mig
+from agent.hardware import mig, processes
 from agent.hardware.device import NvmlDevice
 from agent.hardware.files import read_text
+from agent.jobs.identity import printable
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
@@ -90,12 +91,12 @@ MOST_SHOWN = 8
 """Processes of a GPU that the page names."""
 
 MPS_SERVER = "nvidia-cuda-mps"
-"""Name of the server of CUDA's multi-process service as the kernel cuts it, to 15 letters. It
-serves all GPUs for whoever comes; its clients are listed beside it (from Volta)."""
+"""Name of the server of CUDA's multi-process service, and of the daemon that starts it for a user,
+as the kernel cuts them, to 15 letters. It serves all GPUs for its clients, which are listed beside
+it (from Volta). That of a user's own daemon counts as the user's process."""
 
-SERVERS = frozenset(
+DISPLAYS = frozenset(
     (
-        MPS_SERVER,
         "Xorg",
         "X",
         "Xwayland",
@@ -105,7 +106,7 @@ SERVERS = frozenset(
         "mutter-x11-fram",
     )
 )
-"""No job: they serve a display, or others."""
+"""Servers of displays: no job."""
 
 MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not tell how much memory a process holds")
 
@@ -118,45 +119,60 @@ def running(device: NvmlDevice) -> list[Any]:
 
 
 class Processes:
-    """Keeps `device.occupied`, on which the interval of the dear reads depends, and tells the host
-    worker which processes to look into."""
+    """Lists the processes for the worker that reads /proc, and keeps whether there are any: the
+    interval of the dear reads depends on it."""
 
     def __init__(self, gpu_context: GpuContext) -> None:
         self._device = gpu_context.device
+        self._state = gpu_context.state
         self._host = gpu_context.host
         self._configuration = gpu_context.configuration
         self._gpu_processes = gpu_context.gpu_processes
         self._names: dict[int, str] = {}  # of programs, by pid
+        self._servers: frozenset[int] = frozenset()  # of MPS
         self._seen = 0  # the driver's time (us) of the newest share of a process
 
     def read(self, out: ReadOutput) -> None:
-        processes: list[Any] = []
+        listed: list[Any] = []
         working: list[int] = []
         try:
-            processes = running(self._device)
-            working = self._working([process.pid for process in processes])
+            listed = running(self._device)
+            working = self._working([process.pid for process in listed])
         finally:  # where the driver refuses, nobody is known to be there
             self._gpu_processes.settle(self._device.labels, working)
-        self._device.has_processes = bool(working)
+        self._state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
-        held = [p.usedGpuMemory for p in processes]
+        held = [p.usedGpuMemory for p in listed]
         if None in held:
             out.absent(MEMORY, MEMORY_UNKNOWN)
         else:
             out.add(MEMORY, sum(held))
         for pid in working:
             out.add(PROCESS, 1, str(pid))
-        self._list_largest(processes, out)
+        self._list_largest(listed, out)
 
     def _working(self, pids: list[int]) -> list[int]:
         """Those that are no servers."""
         known = self._names
         self._names = {pid: known.get(pid) or self._name(pid) for pid in pids}
-        return [pid for pid in pids if self._names[pid] not in SERVERS]
+        named = (pid for pid in pids if self._names[pid] == MPS_SERVER)
+        self._servers = frozenset(pid for pid in named if self._serves(pid))
+        working = (pid for pid in pids if pid not in self._servers)
+        return [pid for pid in working if self._names[pid] not in DISPLAYS]
 
-    def _list_largest(self, processes: list[Any], out: ReadOutput) -> None:
-        shares = self._shares() if len(processes) > 1 else {}
-        ranked = sorted(processes, key=lambda p: (-(p.usedGpuMemory or 0), p.pid))
+    def _serves(self, pid: int) -> bool:
+        """Whether root runs this server, or its daemon does for the user of the first client."""
+        files = self._host.files
+        try:
+            if processes.is_roots(files, pid, MPS_SERVER):
+                return True
+            return processes.is_roots(files, processes.stat(files, pid).parent, MPS_SERVER)
+        except OSError:
+            return False
+
+    def _list_largest(self, listed: list[Any], out: ReadOutput) -> None:
+        shares = self._shares() if len(listed) > 1 else {}
+        ranked = sorted(listed, key=lambda p: (-(p.usedGpuMemory or 0), p.pid))
         series = self._configuration.current[ProcessConfig].series
         for place, process in enumerate(ranked[: max(series, MOST_SHOWN)]):
             pid, name, held = str(process.pid), self._names[process.pid], process.usedGpuMemory
@@ -167,7 +183,7 @@ class Processes:
                 if place < series:
                     out.add(PROCESS_MEMORY, held, pid, name)
             part = shares.get(process.pid)
-            if part is not None and name != MPS_SERVER:  # which is told what its clients did
+            if part is not None and process.pid not in self._servers:  # what its clients did
                 out.add(SHARE, part, pid)
                 if place < series:
                     out.add(PROCESS_SM, part, pid, name)
@@ -189,15 +205,15 @@ class Processes:
 
     def _name(self, pid: int) -> str:
         try:
-            return read_text(self._host.files, f"/proc/{pid}/comm")
+            return printable(read_text(self._host.files, f"/proc/{pid}/comm"))
         except Absent:  # gone meanwhile, or another user's behind hidepid
             return ""
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    processes = Processes(gpu_context)
+    source = Processes(gpu_context)
     metrics = (PROCESSES, MEMORY)
     yield gpu_context.read(
-        "process", "list", metrics, processes.read, intervals.PROCESSES, run_on_wake=True
+        "process", "list", metrics, source.read, intervals.PROCESSES, run_on_wake=True
     )

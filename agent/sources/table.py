@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable, Iterator
 from types import ModuleType
+from typing import Annotated
 
 from agent.clock import Clock
+from agent.config.decoding import TextCheck
+from agent.config.settings import Section, Settings
 from agent.hardware.host import Host
-from agent.jobs.allocation import Allocations
-from agent.model import Metric
-from agent.polling.gpu_processes import GpuProcesses
-from agent.polling.reads import Read
+from agent.model import Absent, Labels, Metric, ReadKey, Reason
+from agent.polling import intervals
+from agent.polling.reads import OFF, Read, fixed, refused_read
 from agent.sources import (
     activity,
     allocation,
+    answers,
     c2c,
     chassis,
     chassis_faults,
@@ -52,7 +55,7 @@ GPU_SOURCES = (
     *(gpu, memory, power, clocks, temperature, process, instances, activity, media, pcie),
     *(pcie_switch, nvlink, fabric, nvlink_quality, c2c, cycles, ecc),
 )
-"""In the order of one turn: `activity` takes the GPM measurement that `pcie` and `nvlink` use."""
+"""In the order of one turn."""
 
 HOST_SOURCES = (
     *(disk, disk_faults, network, infiniband, cpu, host_memory, pressure, filesystem),
@@ -61,6 +64,7 @@ HOST_SOURCES = (
 SOURCES: tuple[ModuleType, ...] = (
     system,
     *GPU_SOURCES,
+    answers,
     xid,
     kernel_log,
     *HOST_SOURCES,
@@ -70,21 +74,48 @@ SOURCES: tuple[ModuleType, ...] = (
 )
 
 
+NAMES = sorted(
+    module.__name__.rpartition(".")[2] for module in SOURCES if module not in (system, nccl)
+)
+
+
+class SourcesConfig(Section, frozen=True):
+    """Sources that are not read at all, by the names of their modules; in force after a restart.
+    What is told of the machine itself stays, and `job.nccl` is NCCL's own switch."""
+
+    table, at_start = "sources", ("disable",)
+    disable: tuple[
+        Annotated[str, TextCheck(NAMES.__contains__, f"one of {', '.join(NAMES)}")], ...
+    ] = ()
+
+
+SWITCHED_OFF = Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")
+
+
+def unless_off(
+    module: ModuleType, settings: Settings, reads: Iterable[Read], labels: Labels = ()
+) -> Iterator[Read]:
+    """The reads of a source; where it is switched off, one that says so."""
+    name = module.__name__.rpartition(".")[2]
+    if name not in settings[SourcesConfig].disable:
+        yield from reads
+        return
+    key = ReadKey(name, OFF, *labels[1:])
+    run, metrics = refused_read(SWITCHED_OFF), tuple(declared([module]))
+    yield Read(key, metrics, run, fixed(intervals.TOPOLOGY), labels)
+
+
 def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
     """Every read of one GPU."""
+    settings, labels = gpu_context.configuration.current, gpu_context.device.labels
     for source in GPU_SOURCES:
-        yield from source.reads(gpu_context)
+        yield from unless_off(source, settings, source.reads(gpu_context), labels)
 
 
-def host_reads(
-    host: Host, clock: Clock, options: HostOptions, gpu_processes: GpuProcesses
-) -> Iterator[Read]:
-    """Every read of the host."""
+def host_reads(host: Host, clock: Clock, options: HostOptions) -> Iterator[Read]:
+    """Every read of the host but those of processes, which may block."""
     for source in HOST_SOURCES:
-        yield from source.reads(host, clock, options)
-    allocations = Allocations()
-    yield from allocation.reads(host, options, gpu_processes, allocations)
-    yield from workload.reads(host, clock, options, gpu_processes, allocations)
+        yield from unless_off(source, options.settings, source.reads(host, clock, options))
 
 
 def declared(modules: Iterable[ModuleType]) -> Iterator[Metric]:

@@ -1,112 +1,79 @@
-"""The processes behind each GPU: what its launchers and their loaders do, and whose job it is.
+"""The processes behind each GPU: what their threads do, and whose job it is.
 
-A launcher is a process that NVML names; loaders are its descendants. Nothing is read for a GPU
-without a process.
+Nothing is read for a GPU without a process.
 """
 
 from collections.abc import Iterable, Iterator
+from types import MappingProxyType
+from typing import Literal
 
 from agent.clock import Clock
 from agent.config.settings import Section
+from agent.hardware import processes
 from agent.hardware.host import Host
-from agent.jobs import cgroup, follow
+from agent.jobs import cgroup
 from agent.jobs.allocation import Allocations, completed
 from agent.jobs.identity import JobLabels
-from agent.jobs.process_group import GpuProcessGroup, GpuProcessGroups
-from agent.jobs.process_table import ProcessTable
-from agent.jobs.threads import Threads
+from agent.jobs.process_table import ProcessTable, Spawn, on_a_thread
+from agent.jobs.process_times import NONE, GpuTimes, ProcessTimes, Times
 from agent.model import GPU_LABELS, Labels, Metric, ReadKey, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Read, ReadOutput, fixed
+from agent.series import SampleStore
 from agent.sources.options import HostOptions
 
 
 class JobConfig(Section, frozen=True):
-    """What is asked and told of jobs: `info` exports those on each GPU by name and user."""
+    """What is asked and shown of jobs: `info` exports those on each GPU by name and user; `nccl` is
+    when NCCL's service on this host is asked how the ranks of each job get on, which has ended
+    jobs."""
 
     table = "job"
+    older = MappingProxyType({"nccl": MappingProxyType({"true": "always", "false": "off"})})
     info: bool = False
-    nccl: bool = True  # ask NCCL's service on this host how the ranks of each job get on
+    nccl: Literal["off", "hang", "always"] = "off"
 
 
-LAUNCHER_CORES = internal(
-    "dgx_workload_launcher_cores",
-    "Cores that the GPU's own processes use together: CPU seconds a second of all their threads, "
-    "over the last 5 s.",
-    "utime and stime in /proc/PID/stat of the processes that NVML names",
-    GPU_LABELS,
-)
-LAUNCHER_WAITING = internal(
-    "dgx_workload_launcher_waiting_ratio",
-    "Share of the last five looks, 0-1, in which a process of the GPU was in uninterruptible sleep "
-    "(D).",
-    "state in /proc/PID/stat",
-    GPU_LABELS,
-)
-LOADERS = internal(
-    "dgx_workload_loaders",
-    "Descendants of the GPU's processes that did anything in the last 5 s: ran, waited "
-    "uninterruptibly, or used 2 % of a core.",
-    "/proc/PID/task/TID/children and /proc/PID/stat",
-    GPU_LABELS,
-)
-LOADERS_WAITING = internal(
-    "dgx_workload_loaders_waiting_ratio",
-    "Mean share of the last five looks, 0-1, in which a loader was in uninterruptible sleep (D).",
-    "state in /proc/PID/stat",
-    GPU_LABELS,
-)
-LOADERS_RUNNING = internal(
-    "dgx_workload_loaders_running_ratio",
-    "Mean share of the last 5 s, 0-1, for which a loader ran or was ready to (R); at least the "
-    "share of a core that it used.",
-    "state, utime and stime in /proc/PID/stat",
-    GPU_LABELS,
-)
-LOADERS_CORES = internal(
-    "dgx_workload_loaders_cores",
-    "Cores that the loaders use together, over the last 5 s.",
-    "utime and stime in /proc/PID/stat",
-    GPU_LABELS,
-)
-CHILDREN_CORES = internal(
-    "dgx_workload_children_cores",
-    "Cores that short-lived commands below the GPU's processes used, over the last 5 s: "
-    "descendants that ended without ever being followed.",
-    "cutime and cstime in /proc/PID/stat",
-    GPU_LABELS,
-)
 THREADS = internal(
-    "dgx_workload_threads",
-    "Threads of the GPU's own processes that did anything in the last 5 s.",
-    "/proc/PID/task/TID/stat",
+    "dgx_workload_thread_seconds",
+    "Seconds of the threads of the GPU's processes by what they do: `running` on a core, `queued` "
+    "without one, `blocked` in uninterruptible sleep (sampled each second, not gapless). Role "
+    "`launching` is the main thread of each process and those of its backward pass; `working` are "
+    "all others, the descendants of the processes, and children that have ended.",
+    "/proc/PID/task/TID/schedstat and stat, /proc/PID/stat",
+    (*GPU_LABELS, "role", "doing"),
+)
+WORKERS = internal(
+    "dgx_workload_workers",
+    "Threads and processes of role `working` that did anything since the last read.",
+    "/proc/PID/stat, /proc/PID/task/TID/schedstat",
     GPU_LABELS,
 )
-BUSIEST_THREAD = internal(
-    "dgx_workload_busiest_thread_cores",
-    "Cores that the busiest thread of the GPU's own processes used over the last 5 s, 0-1.",
-    "/proc/PID/task/TID/schedstat",
-    GPU_LABELS,
-)
-THREADS_QUEUED = internal(
-    "dgx_workload_threads_queued_ratio",
-    "Share, 0-1, of the time in which threads of the GPU's processes could have run and had no "
-    "core, over the last 5 s.",
-    "/proc/PID/task/TID/schedstat",
-    GPU_LABELS,
-)
-THREADS_WAITING = internal(
-    "dgx_workload_threads_waiting_ratio",
-    "Mean share of the last five looks, 0-1, in which an active thread of the GPU's own processes "
-    "was in uninterruptible sleep (D).",
-    "state in /proc/PID/task/TID/stat",
+BUSIEST = internal(
+    "dgx_workload_busiest_worker_ratio",
+    "Share of the time, 0-1, for which the busiest of them did something since the last read.",
+    "/proc/PID/stat, /proc/PID/task/TID/schedstat",
     GPU_LABELS,
 )
 STOPPED = internal(
     "dgx_workload_stopped",
-    "1 while a process of the GPU is stopped by a signal or a debugger.",
+    "1 for each process of the GPU that is stopped by a signal or a debugger.",
     "state T or t in /proc/PID/stat",
+    (*GPU_LABELS, "pid"),
+)
+PROCESS_BYTES = internal(
+    "dgx_workload_process_bytes",
+    "Bytes that the GPU's processes have read and written, read only while they and their loaders "
+    "use next to no core.",
+    "/proc/PID/io",
+    GPU_LABELS,
+)
+HOSTS = internal(
+    "dgx_workload_hosts",
+    "Hosts that the job of the GPU runs on, as the environment of its processes says.",
+    "SLURM_NNODES, WORLD_SIZE and LOCAL_WORLD_SIZE (torchrun), or the like of Open MPI, in "
+    "/proc/PID/environ",
     GPU_LABELS,
 )
 CGROUP_STALLED = internal(
@@ -114,12 +81,6 @@ CGROUP_STALLED = internal(
     "Seconds in which some task of the job's cgroup waited for the resource.",
     "{io,cpu,memory}.pressure of the cgroup (version 2) of the GPU's first process",
     (*GPU_LABELS, "resource"),
-)
-CGROUP_THROTTLED = internal(
-    "dgx_workload_cgroup_throttled_seconds",
-    "Seconds for which the quota of cores held up tasks of the job's cgroup.",
-    "throttled_usec in cpu.stat of the cgroup",
-    GPU_LABELS,
 )
 CGROUP_READ = internal(
     "dgx_workload_cgroup_read_bytes",
@@ -139,13 +100,6 @@ RECEIVED = internal(
     "/proc/PID/net/dev",
     GPU_LABELS,
 )
-ALLOWED_CORES = internal(
-    "dgx_workload_allowed_cores",
-    "Cores that the processes of the GPU and their loaders may use: those in the affinity of any, "
-    "and no more than the CPU quota of their cgroups.",
-    "Cpus_allowed_list in /proc/PID/status, cpu.max (version 1: cpu.cfs_quota_us) of the cgroups",
-    GPU_LABELS,
-)
 LIVES = internal(
     "dgx_workload_arrived_seconds",
     "How long ago the newest process of the GPU came, in seconds; of processes older than the "
@@ -163,9 +117,10 @@ JOB = internal(
 JOB_PROCESS = internal(
     "dgx_workload_job_process",
     "1 for each process on the GPU that can be seen: its number, the one that it has in its own "
-    "pid namespace, the key of its job, and the number of its user.",
-    "NSpid and Uid in /proc/PID/status",
-    (*GPU_LABELS, "pid", "inner_pid", "key", "uid"),
+    "pid namespace, the key of its job, the number of its user, its owner, and its rank, as far as "
+    "these are known.",
+    "NSpid and Uid in /proc/PID/status; /proc/PID/ns/user, cgroup, and RANK in environ",
+    (*GPU_LABELS, "pid", "inner_pid", "key", "uid", "owner", "rank"),
 )
 JOB_INFO = gauge(
     "dgx_gpu_job_info",
@@ -176,18 +131,24 @@ JOB_INFO = gauge(
     (*GPU_LABELS, *JobLabels._fields),
 )
 
-OF_THREADS: tuple[Metric, ...] = (THREADS, BUSIEST_THREAD, THREADS_QUEUED, THREADS_WAITING)
-OF_CGROUP: tuple[Metric, ...] = (
-    *(CGROUP_STALLED, CGROUP_THROTTLED, CGROUP_READ, CGROUP_WRITTEN, RECEIVED),
-)
+OF_PROCESSES: tuple[Metric, ...] = (THREADS, WORKERS, BUSIEST)
+OF_CGROUP: tuple[Metric, ...] = (CGROUP_STALLED, CGROUP_READ, CGROUP_WRITTEN, RECEIVED)
+ROLES = "launching", "working"
+DOING = Times._fields
 KEY = ReadKey("workload", "processes")
 MOST_JOBS = 8
+AT_REST = 0.05
+"""Cores below which processes do nothing."""
 CGROUP_HOLDS = 60.0
 """Seconds for which a process is taken to stay in its cgroup."""
-OF_PROCESSES: tuple[Metric, ...] = (
-    *(LAUNCHER_CORES, LAUNCHER_WAITING, LOADERS, LOADERS_WAITING, LOADERS_RUNNING, LOADERS_CORES),
-    *(ALLOWED_CORES, CHILDREN_CORES),
-)
+
+
+def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
+    """The stopped processes of each GPU by its labels."""
+    found: dict[Labels, frozenset[int]] = {}
+    for *gpu, pid in samples.all(STOPPED):
+        found[tuple(gpu)] = found.get(tuple(gpu), frozenset()) | {int(pid)}
+    return found
 
 
 class Workload:
@@ -200,14 +161,16 @@ class Workload:
         gpu_processes: GpuProcesses,
         options: HostOptions,
         allocations: Allocations,
+        *,
+        spawn: Spawn,
     ) -> None:
         self._allocations = allocations
         self._login = host.login
         self._gpu_processes = gpu_processes
         self._options = options
-        self._process_table = ProcessTable(host.files, clock.monotonic)
-        self._groups = GpuProcessGroups(host.files)
-        self._threads = Threads(host.files)
+        self._process_table = ProcessTable(host.files, clock.monotonic, self._named, spawn)
+        self._times = ProcessTimes(host.files)
+        self._seconds: dict[Labels, dict[str, Times]] = {}  # by GPU and role, since it was met
         self._files = host.files
         self._cgroups: dict[int, tuple[str | None, float]] = {}
         self._totals: dict[str, cgroup.CgroupTotals] = {}  # of this read: GPUs share a cgroup
@@ -221,24 +184,27 @@ class Workload:
             self._add_jobs(out, gpu, pids)
             hidden = self._process_table.hidden(pids)
             if hidden is not None:
-                for metric in (*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, LIVES, JOB):
+                for metric in (*OF_PROCESSES, *OF_CGROUP, LIVES, JOB):
                     out.absent(metric, hidden, *gpu)
                 continue
             age = self._process_table.age(pids)
             if age is not None:
                 out.add(LIVES, age, *gpu)
             if pids:
-                self._add_processes(out, gpu, self._groups.read(gpu, pids, all_pids, out.at))
-                self._add_threads(out, gpu, pids)
+                self._add_times(out, gpu, pids, self._times.read(gpu, pids, all_pids, out.at))
                 self._add_cgroup(out, gpu, pids[0])
-        self._groups.forget(now, out.at)
-        self._threads.forget(all_pids)
+        self._times.forget(now, out.at)
+        for gpu in self._seconds.keys() - now.keys():
+            del self._seconds[gpu]
         for pid in self._cgroups.keys() - all_pids:
             del self._cgroups[pid]
 
+    def _named(self) -> bool:
+        return self._options.settings[JobConfig].info
+
     def _add_jobs(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
         found: dict[tuple[str, ...], None] = {}
-        given = self._allocations.of(gpu[1])
+        given, hosts = self._allocations.of(gpu[1]), 0
         for pid in pids:
             member = self._process_table.member(pid)
             if member is not None:
@@ -247,8 +213,13 @@ class Workload:
                 named_job = completed(member.labels._replace(user=user), given)
                 found[member.job, *named_job, key] = None
                 uid = "" if member.uid is None else str(member.uid)
-                out.add(JOB_PROCESS, 1, *gpu, str(pid), str(member.inner_pid), key, uid)
-        named = self._options.settings[JobConfig].info
+                rank = "" if member.rank is None else str(member.rank)
+                inner = str(member.inner_pid)
+                out.add(JOB_PROCESS, 1, *gpu, str(pid), inner, key, uid, member.owner, rank)
+                hosts = max(hosts, member.hosts or 0)
+        if hosts:
+            out.add(HOSTS, hosts, *gpu)
+        named = self._named()
         shown = found if named else dict.fromkeys(map(_nameless, found))
         for labels in list(shown)[:MOST_JOBS]:
             out.add(JOB, 1, *gpu, *labels)
@@ -258,32 +229,28 @@ class Workload:
             for names in list(jobs)[:MOST_JOBS]:
                 out.add(JOB_INFO, 1, *gpu, *names)
 
-    def _add_processes(self, out: ReadOutput, gpu: Labels, there: GpuProcessGroup) -> None:
-        """What the processes do; nothing before two readings: one has no rate."""
-        launchers = there.launchers.values()
-        for pid, launcher in there.launchers.items():
-            self._process_table.verify(pid, launcher.started)
-        cores = follow.cores(launchers)
-        if cores is None:
+    def _add_times(
+        self, out: ReadOutput, gpu: Labels, pids: Iterable[int], grown: GpuTimes | None
+    ) -> None:
+        for pid in pids:
+            if (started := self._times.started(pid)) is not None:
+                self._process_table.verify(pid, started)
+        if grown is None:
             return
-        loading = follow.loading(there.loaders.values())
-        states = {read.state for each in launchers for read in list(each.readings)[-1:]}
-        out.add(STOPPED, bool(states & {"T", "t"}), *gpu)
-        values: tuple[float | None, ...] = (
-            *(cores, follow.waiting(launchers), loading.number, loading.waiting),
-            *(loading.running, loading.cores, there.allowed),
-            follow.child_cores((*launchers, *there.loaders.values())),
-        )
-        for metric, value in zip(OF_PROCESSES, values, strict=True):
-            if value is not None:
-                out.add(metric, value, *gpu)
-
-    def _add_threads(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
-        found = self._threads.read(pids, out.at)
-        if found is not None:
-            values = found.number, found.busiest, found.queued, found.waiting
-            for metric, value in zip(OF_THREADS, values, strict=True):
-                out.add(metric, value, *gpu)
+        seconds = self._seconds.setdefault(gpu, dict.fromkeys(ROLES, NONE))
+        for role, times in zip(ROLES, (grown.launching, grown.working), strict=True):
+            seconds[role] = seconds[role].plus(times)
+            for doing, value in seconds[role]._asdict().items():
+                out.add(THREADS, value, *gpu, role, doing)
+        out.add(WORKERS, grown.workers, *gpu)
+        out.add(BUSIEST, grown.busiest, *gpu)
+        for pid in filter(self._times.is_stopped, pids):
+            out.add(STOPPED, 1, *gpu, str(pid))
+        if grown.launching.running + grown.working.running < AT_REST:
+            moved = [processes.bytes_moved(self._files, pid) for pid in pids]
+            known = [count for count in moved if count is not None]
+            if known:
+                out.add(PROCESS_BYTES, sum(known), *gpu)
 
     def _add_cgroup(self, out: ReadOutput, gpu: Labels, pid: int) -> None:
         """What the job's own cgroup and network namespace count."""
@@ -302,7 +269,6 @@ class Workload:
         for resource, seconds in totals.stalled.items():
             out.add(CGROUP_STALLED, seconds, *gpu, resource)
         for metric, value in (
-            (CGROUP_THROTTLED, totals.throttled),
             (CGROUP_READ, totals.read),
             (CGROUP_WRITTEN, totals.written),
         ):
@@ -331,8 +297,13 @@ def reads(
     options: HostOptions,
     gpu_processes: GpuProcesses,
     allocations: Allocations,
+    *,
+    spawn: Spawn = on_a_thread,
 ) -> Iterator[Read]:
-    """The read of all processes on GPUs."""
-    run = Workload(host, clock, gpu_processes, options, allocations).read
-    metrics = (*OF_PROCESSES, *OF_THREADS, *OF_CGROUP, STOPPED, LIVES, JOB, JOB_INFO, JOB_PROCESS)
+    """The read of all processes on GPUs; `spawn` runs what may block."""
+    run = Workload(host, clock, gpu_processes, options, allocations, spawn=spawn).read
+    metrics = (
+        *(*OF_PROCESSES, *OF_CGROUP, PROCESS_BYTES, STOPPED, LIVES),
+        *(JOB, JOB_INFO, JOB_PROCESS, HOSTS),
+    )
     yield Read(KEY, metrics, run, fixed(intervals.TICK))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from agent.config.whole_file import placed
 from agent.errors import BadInput
 
 PREFIX = "dgx-telemetry-up-"
@@ -32,7 +33,7 @@ def data_folder(wanted: Path | None) -> Iterator[Path]:
         sweep(place)
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
     else:
-        folder = _made(wanted.absolute())
+        folder = _made(placed(wanted))
     handle = _locked(folder)
     try:
         yield folder

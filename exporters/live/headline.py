@@ -74,7 +74,7 @@ class HeadlineFacts:
 
     ticked: bool = True
     why_not: str = ""  # why there is no driver; empty while there is one
-    driver_known: bool = True  # whether a driver has ever answered
+    driver_known: bool = True  # whether a driver has ever answered, and was not released
     silence: float = 0.0  # s for which the driver has not answered
     gpus: Sequence[GpuSummary] = ()
     full: Sequence[PathFullness] = ()  # in any order

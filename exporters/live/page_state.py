@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from agent.jobs.job import Hang, WatchedJobs
-from agent.model import GpuKey, Pair, Snapshot, State, Verdict
+from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import system, temperature
 from exporters.job_words import culprit_name, ended_row, row, waited_for
@@ -118,7 +118,7 @@ class PageState:
         """This tick, as `frame` tells."""
         samples, snapshot = self._view.samples, self._snapshot
         inventory = self._view.diagnosis.inventory()
-        processes, jobs = tiles.processes(samples), self._view.jobs()
+        processes, jobs = tiles.processes(snapshot), self._view.jobs()
         hangs = {gpu.uuid: j.hang for j in jobs.running if j.hang for gpu in j.receipt.gpus}
         gpus = [
             tiles.dynamic(
@@ -159,7 +159,7 @@ class PageState:
         return headline.HeadlineFacts(
             ticked=snapshot.tick > 0,
             why_not=inventory.why_not,
-            driver_known=inventory.most > 0,
+            driver_known=inventory.most > 0 and inventory.reason is not Reason.RELEASED,
             silence=silence(snapshot),
             gpus=[self._gpu(g.key, inventory.lost, hangs.get(g.uuid)) for g in inventory.gpus],
             full=[

@@ -1,8 +1,10 @@
 """One tile a GPU: its verdict in words, and its meters."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from agent.diagnosis.disclosure import SOURCES
 from agent.jobs.job import Hang
 from agent.model import GpuKey, Metric, Snapshot, State, Verdict
 from agent.series import SampleStore
@@ -110,9 +112,11 @@ def dynamic(
     return {**document, "lost": lost_at is not None, "settling": settling, "values": values}
 
 
-def processes(samples: SampleStore) -> dict[str, list[Document]]:
-    """Who is on each GPU, by its UUID, the largest first; the user by name only where the
-    configuration lets jobs be named, else by number."""
+def processes(snapshot: Snapshot) -> dict[str, list[Document]]:
+    """The processes on each GPU, by its UUID, the largest first; program and user where the
+    configuration lets them be named, and so as the poller publishes them, else the pid alone."""
+    own = {key: one for key, one in snapshot.readings.items() if key.source in SOURCES}
+    samples = SampleStore.of(replace(snapshot, readings=own))
     users = {(job["uuid"], job["key"]): job["user"] for job in samples.labelled(workload.JOB)}
     user_of = {
         (one["uuid"], one["pid"]): users.get((one["uuid"], one["key"]))

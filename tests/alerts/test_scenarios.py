@@ -27,6 +27,7 @@ EXPECTED: dict[str, set[str]] = {
     "throttled": {"DgxGpuThrottled"},
     "gpu-hot": {"DgxGpuHot"},
     "gpu-lost": {"DgxGpuMissing"},
+    "gpu-slow": {"DgxGpuNotAnswering"},
     "nvlink-down": {"DgxNvlinkDown"},
     "nvlink-errors": {"DgxNvlinkErrors"},
     "pcie-degraded": {"DgxPcieDegraded"},

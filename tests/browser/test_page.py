@@ -149,7 +149,7 @@ def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, 
     )
     bottom = "[...document.querySelectorAll('.row')].at(-1).getBoundingClientRect().bottom"
     assert page.run(bottom) <= size[1]
-    assert re.fullmatch(r"python3 \(\d+\), uid \d+", page.text(".who"))
+    assert re.fullmatch(r"process \(\d+\)", page.text(".who"))
     assert re.fullmatch(r"\d\d:\d\d:\d\d", page.text("#told"))
     folded = "[...document.querySelectorAll('#paths details')].filter((p) => !p.open).length"
     assert page.run(folded) > 0, "paths at rest are one line"

@@ -18,11 +18,13 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from agent.errors import LogEvent, encodable
 from agent.model import (
     Sample,
 )
 from exporters.negotiation import accepts_gzip, negotiate
 from exporters.prometheus import Exposition
+from exporters.snapshot_json import document
 from tests.support.call_count import calls_of
 from tests.support.exposition import (
     BUSY,
@@ -96,7 +98,7 @@ def test_both_parsers_read_it_back() -> None:
     expected = {
         ("dgx_cpu_busy_ratio",): 0.25,
         ("dgx_disk_read_bytes_total", "nvme0n1"): 1.2e10,
-        ("dgx_disk_read_bytes_total", 'a"b\\c\nd'): 5.0,
+        ("dgx_disk_read_bytes_total", 'a"b\\c?d'): 5.0,
         ("dgx_gpu_energy_joules_total", *A): 0.0,
         ("dgx_gpu_power_watts", *A): 412.345,
         ("dgx_gpu_power_watts", *B): 60.0,
@@ -108,8 +110,19 @@ def test_both_parsers_read_it_back() -> None:
 @given(st.text(), st.floats(allow_nan=False, allow_infinity=False))
 def test_any_label_and_number_survive(label: str, number: float) -> None:
     text = ExpositionBench(snapshot(reading("disk", Sample(READ, (label,), number)))).text()
-    sent = label.encode("utf-8", "replace").decode()
+    sent = encodable(label)
     assert values(parse_text(text)) == {("dgx_disk_read_bytes_total", sent): number}
+    assert sent.isprintable()
+
+
+@pytest.mark.parametrize(
+    "code", [*range(0x20), 0x7F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+)
+def test_no_label_commands_a_terminal_or_turns_text(code: int) -> None:
+    bench = ExpositionBench(snapshot(reading("disk", Sample(READ, (f"a{chr(code)}b",), 1.0))))
+    assert 'dgx_disk_read_bytes_total{device="a?b"} 1.0\n' in bench.text()
+    assert document(bench.snapshot, 0.0)["host"][READ.name] == [{"device": "a?b", "value": 1.0}]
+    assert LogEvent("x", name=chr(code)).__str__().isprintable()
 
 
 LABEL = st.text(

@@ -8,13 +8,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import web
 from aiohttp.http_exceptions import BadStatusLine
 
 from exporters.connections import Connections, client_of
 from exporters.http_logging import REPEAT_AFTER, RequestErrorFilter
+from exporters.server import serve
+from exporters.settings import parse_listen
 from tests.support.run_async import run_async
 from tests.support.served import Served, served
 
+PASSIVE = socket.AI_PASSIVE
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -276,3 +280,20 @@ def test_bad_requests_are_not_logged_and_a_bug_once_an_hour() -> None:
     assert request_errors.filter(record(KeyError())), "another bug"
     now[0] = REPEAT_AFTER + 1
     assert request_errors.filter(record(ZeroDivisionError()))
+
+
+@pytest.mark.parametrize("listen", [":0", "[::]:0"])
+def test_every_address_is_one_of_both_families(listen: str) -> None:
+    async def coroutine() -> None:
+        server = await serve(web.Application(), *parse_listen(listen))
+        try:
+            families = {family for family, *_ in socket.getaddrinfo(None, 80, flags=PASSIVE)}
+            assert len(server.addresses) == len(families)
+            for host in ("127.0.0.1", "::1")[: len(families)]:
+                _, writer = await asyncio.open_connection(host, server.port)
+                writer.close()
+            assert not server.is_local
+        finally:
+            await server.cleanup()
+
+    run_async(coroutine)

@@ -76,8 +76,8 @@ FACT_TEXTS = {
         (rate(25e9, 50e9), share("share", 0.5)),
         ("transmit", "mlx5_0:1"),
     ),
-    "1 loader process running 100 % of the time: too few, or too slow": Fact(
-        FactKind.LOADERS_RUNNING, (count("loaders", 1), share("time", 1.0))
+    "the launching thread waits while 1 other thread or process of the job use 1.0 cores": Fact(
+        FactKind.WORKERS_RUNNING, (count("workers", 1), Figure("cores", 1.0, None, "cores"))
     ),
     "local disks are quiet, lustre, nfs4 is mounted": Fact(
         FactKind.NETWORK_MOUNTED, names=("lustre", "nfs4")
@@ -85,8 +85,8 @@ FACT_TEXTS = {
     "kernels have only waited for other GPUs of the job": Fact(
         FactKind.HUNG_SPINNING, (Figure("time", 240.0, 20.0, "seconds"),)
     ),
-    "the job uses 0.9 of the 1.5 cores that it may use": Fact(
-        FactKind.JOB_CORES, (Figure("cores", 0.94, 1.5, "cores"),)
+    "the launching thread uses 0.94 cores while the GPU is active 31 % of the time": Fact(
+        FactKind.ONE_THREAD, (Figure("cores", 0.94, None, "cores"), share("activity", 0.31))
     ),
     "the processes cannot be seen (they {hide})": Fact(
         FactKind.PROCESSES_HIDDEN, names=("they {hide}",)
@@ -103,6 +103,9 @@ def test_a_fact_is_said_as_far_as_it_is_known(text: str) -> None:
 WARNING = Severity.WARNING
 FINDING_TEXTS = {
     "source power is down": Finding(FindingKind.SOURCE_DOWN, WARNING, device="power"),
+    "no GPU is watched: the driver is released by /run/file": Finding(
+        FindingKind.DRIVER_RELEASED, Severity.INFO, names=("the driver is released by /run/file",)
+    ),
     "7 of 8 GPUs answer": Finding(
         FindingKind.GPUS_MISSING, WARNING, figures=(count("gpus", 7, 8),)
     ),

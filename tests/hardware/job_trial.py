@@ -1,62 +1,31 @@
 """`python -m tests.hardware.job_trial [TAPE]`: a job of two GPUs, followed over minutes.
 
 Its steps become 5 % longer, and later one rank is stopped by a signal. Printed is when an agent
-tells of each, and when it says that it began. While the steps are regular NCCL's RAS service is
-asked each two seconds in every other ten: what that costs the job. It takes four minutes. What the
-agent was told is written to TAPE.
+reports each, and when it says that it began. It takes four minutes. What the agent read is written
+to TAPE.
 """
 
 import asyncio
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from agent.cli.assembly import real_hardware, recorded
-from agent.hardware.nccl_answer import NcclAnswer
-from agent.hardware.nccl_ras import LOCALHOST, ask
 from agent.jobs.job import Job
 from tests.hardware.bench import Figure, MachineClock, Watcher
 from tests.hardware.labelled_loads.table import CHANGING
 from tests.hardware.raw_traces.running import PlayedLoad
 
-SLOT = 10.0
-"""Seconds for which NCCL is asked, and for which it is not."""
-
-ASK_EVERY = 2.0
 TOLD_WITHIN = 60.0
-HUNG_WITHIN = 15.0
+HUNG_WITHIN = 20.0
 MOST_WRONG = 10.0
 """Seconds by which the time since when a job is slower may be wrong: a value of its history."""
 
 AFTER_HANG = 40.0
-
-
-@dataclass(slots=True)
-class RasAsker:
-    """Asks NCCL in every other slot, on a thread of its own."""
-
-    begun: float
-    until: float
-    seconds: list[float] = field(default_factory=list)  # of each answer
-    refused: int = 0
-
-    def run(self) -> None:
-        while time.monotonic() < self.until:
-            if self.asks(time.monotonic()):
-                start = time.monotonic()
-                answer = ask(LOCALHOST[0])
-                self.seconds.append(time.monotonic() - start)
-                self.refused += not isinstance(answer, NcclAnswer)
-            time.sleep(ASK_EVERY)
-
-    def asks(self, at: float) -> bool:
-        """Whether this moment lies in a slot in which NCCL is asked."""
-        return int((at - self.begun) // SLOT) % 2 == 1
 
 
 @dataclass(slots=True)
@@ -93,9 +62,6 @@ def follow(load: PlayedLoad, watcher: Watcher) -> Iterator[Figure]:
     after, slow = CHANGING.parameters["after"], CHANGING.parameters["slow"]
     load.go()
     steady = load.await_steady(60.0)
-    asker = RasAsker(steady + SLOT, steady + after - SLOT)
-    thread = threading.Thread(target=asker.run, daemon=True)
-    thread.start()
     seen, changed, hangs = Seen(), None, None
     end = steady + (1.1 + CHANGING.parameters["by"]) * (after + slow) + AFTER_HANG
     due = time.monotonic()
@@ -112,10 +78,8 @@ def follow(load: PlayedLoad, watcher: Watcher) -> Iterator[Figure]:
                 seen.look(job, changed, hangs)
         due += 1.0
         time.sleep(max(0.0, due - time.monotonic()))
-    thread.join()
     true = [length for at, length in _lengths(truth.steps) if changed and at < changed]
     yield from _figures(seen, changed or 0.0, hangs or 0.0, statistics.fmean(true))
-    yield from _price(asker, truth.steps)
 
 
 def _lengths(steps: list[float]) -> Iterator[tuple[float, float]]:
@@ -148,30 +112,11 @@ def _figures(seen: Seen, changed: float, hangs: float, step: float) -> Iterator[
     yield Figure("ticks called hung before that", seen.false_hang, 0, 0, "")
 
 
-def _price(asker: RasAsker, steps: list[float]) -> Iterator[Figure]:
-    """Steps while NCCL is asked against those of the slot before, in pairs."""
-    slots: dict[int, list[float]] = {}
-    for at, length in _lengths(steps):
-        if asker.begun <= at < asker.until:
-            slots.setdefault(int((at - asker.begun) // SLOT), []).append(length)
-    means = [statistics.fmean(slots[slot]) for slot in sorted(slots)]
-    pairs = [asked / left - 1 for left, asked in zip(means[::2], means[1::2], strict=False)]
-    error = statistics.stdev(pairs) / len(pairs) ** 0.5 if len(pairs) > 1 else float("nan")
-    note = f"standard error {error:.3%} of {len(pairs)} pairs"
-    yield Figure(
-        "longer steps while NCCL is asked", statistics.fmean(pairs), -0.002, 0.002, "", note
-    )
-    most = max(asker.seconds, default=float("nan"))
-    note = f"{len(asker.seconds)} answers, {asker.refused} refused"
-    yield Figure("the longest answer", most, 0, 2.0, "s", note)
-
-
 def main() -> int:
     """Print a line a figure; 1 if one is out of its bounds."""
     load = PlayedLoad(CHANGING.name, CHANGING.seconds)
     hardware, recorder = recorded(real_hardware(), MachineClock())
     watcher = Watcher(hardware)
-    watcher.agent.nccl.start()
     wrong = 0
     try:
         for figure in follow(load, watcher):

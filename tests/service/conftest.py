@@ -11,6 +11,7 @@ import pytest
 from tests.service.container import Container
 from tests.service.service import Service
 from tests.service.slurm import PACKAGES, Cluster
+from tests.support import crashing_library
 from tests.support.repository import ROOT
 
 HERE = Path(__file__).parent
@@ -41,6 +42,8 @@ def container(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     stage = tmp_path_factory.mktemp("machine")
     shared = staged(package, stage)
     subprocess.run(["dpkg-deb", "-x", package, shared / "unpacked"], check=True)
+    (shared / "crashing").mkdir()
+    crashing_library.make(shared / "crashing")
     with Container(shared, stage / "boot.log") as container:
         yield container
 

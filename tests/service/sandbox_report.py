@@ -19,13 +19,15 @@ from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis import accounting
 from agent.hardware.host import real_host
-from agent.jobs.follow import WINDOW
 from agent.series import SampleStore
 from agent.simulator import build, parse
 from agent.sources import filesystem, workload
 from agent.sources.workload import JobConfig
 
 TIMEOUT = 30.0  # seconds
+READINGS = 8
+"""Readings of the threads of GPU 0, one a second, until its inactive time is divided by them."""
+
 SIMULATED = "dgx-h100:starved-network"
 """GPUs that wait; for what, only the host can tell, and the host is the real one."""
 
@@ -62,9 +64,9 @@ async def verdict(agent: Agent) -> SampleStore:
     """A look at the agent once it has followed the loaders of GPU 0 for a while."""
     deadline = time.monotonic() + TIMEOUT
     readings = 0
-    while readings <= WINDOW and time.monotonic() < deadline:
+    while readings <= READINGS and time.monotonic() < deadline:
         await agent.poller.tick()
-        readings += bool(SampleStore.of(agent.poller.latest).where(workload.LOADERS, gpu="0"))
+        readings += bool(SampleStore.of(agent.poller.latest).where(workload.THREADS, gpu="0"))
         await asyncio.sleep(1.0)
     return SampleStore.of(agent.poller.latest)
 
@@ -77,13 +79,15 @@ def diagnosis(pid: int) -> dict[str, Any]:
     agent = build_agent(Settings(JobConfig(info=True)), hardware, clock)
     look = asyncio.run(verdict(agent))
     states = look.where(accounting.STATE, gpu="0").items()
-    figures = (workload.LOADERS, workload.LOADERS_RUNNING, workload.LAUNCHER_CORES)
     return {
         "uid": os.getuid(),
         "verdict": [labels[2:] for labels, value in states if value],
         "mounts": look.value(filesystem.MOUNTS),
         "jobs": [labels for labels in look.labelled(workload.JOB) if labels["gpu"] == "0"],
-        **{str(m): list(look.where(m, gpu="0").values()) for m in figures},
+        "workers": list(look.where(workload.WORKERS, gpu="0").values()),
+        "seconds": {
+            " ".join(key[2:]): s for key, s in look.where(workload.THREADS, gpu="0").items()
+        },
     }
 
 

@@ -112,6 +112,17 @@ SCENARIOS: dict[str, Scenario] = {
             ),
         ),
     ),
+    "gpu-slow": Scenario(
+        STATION,
+        (
+            Alert(
+                "DgxGpuNotAnswering",
+                "warning",
+                rf"Calls to {GPU} took up to .* \(limit 1 s\)",
+                frozenset("1"),
+            ),
+        ),
+    ),
     "gpu-lost": Scenario(
         STATION,
         (

@@ -39,6 +39,10 @@ def blind(_: System) -> Iterator[Case]:
     yield Case(name, "all deliver", source(1.0, 10))
     laptop = {**source(0.0, 10, "nvml"), **absent("no_driver", 15.25, system.GPUS)}
     yield Case(name, "no driver, and no GPU", laptop)
+    released = {**source(1.0, 10, "nvml"), **absent("released", 15.25, system.GPUS)}
+    yield Case(name, "the driver is released", released)
+    crashed = {**source(0.0, 2.25, "nvml"), **absent("crashed", 7.25, system.GPUS)}
+    yield Case(name, "NVML crashes", crashed, sign("sources"))
     both = {**laptop, **source(0.0, 10, "disk")}
     yield Case(name, "no driver, and the disks do not deliver", both, sign("sources"))
     yield Case(name, "values have expired", absent("stalled", 3), sign("values"))

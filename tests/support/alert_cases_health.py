@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from agent.sources import (
+    answers,
     chassis_faults,
     disk,
     disk_faults,
@@ -42,6 +43,23 @@ def memory(s: System) -> Iterator[Case]:
         waits = {of_gpu(metric, s): steady(1.0, 8.25)}
         yield Case(name, f"{metric}", waits, (on(s, "warning"),))
         yield Case(name, f"{metric}, none", {of_gpu(metric, s): steady(0.0, 5)})
+
+
+def not_answering(s: System) -> Iterator[Case]:
+    name = "DgxGpuNotAnswering"
+    took, failed = of_gpu(answers.READ_SECONDS, s), of_gpu(answers.READ_FAILURES, s)
+    slow, failing = (on(s, "warning", sign=sign) for sign in ("slow", "failing"))
+    hangs = [*steady(0.01, 1), *(15.0 * n for n in range(1, 7))]
+    yield Case(name, "a call hangs", {took: hangs}, (slow,))
+    yield Case(name, "calls hang again and again", {took: steady(45.0, 3)}, (slow,))
+    yield Case(name, "a call took a moment", {took: [*steady(1.4, 0.5), *steady(0.01, 3)]})
+    yield Case(name, "well", {took: steady(0.05, 10), failed: steady(0.0, 10)})
+    grows = growing((1, 0.0), (2, 3.0))
+    yield Case(name, "some calls fail", {failed: grows}, (failing,))
+    yield Case(name, "a seldom read fails", {failed: growing((1, 0.0), (3, 0.1))}, (failing,))
+    yield Case(name, "a read failed once", {failed: events([2], 3)})
+    yield Case(name, "failed for two seconds", {failed: growing((1, 0.0), (0.25, 2.0), (2, 0.0))})
+    yield Case(name, "failed long ago", {failed: steady(4000.0, 5)})
 
 
 def rising(s: System) -> Iterator[Case]:
@@ -172,4 +190,4 @@ def chassis(_: System) -> Iterator[Case]:
     yield Case(name, "turning", {well: steady(0.0, 5)})
 
 
-TABLES = (memory, rising, nvlink5, fabric, replays, ports, storage, chassis)
+TABLES = (memory, not_answering, rising, nvlink5, fabric, replays, ports, storage, chassis)

@@ -119,9 +119,12 @@ def hung(system: System) -> Iterator[Case]:
     state: Series = {of_gpu(STATE, system, gpu, **hung_gpu): hanging for gpu in (0, 1)}
     named = on(system, "critical", 1, sign="named", **rank)
     yield Case(name, "NCCL names the rank", told, (named,))
+    stopped: Series = {of_gpu(HUNG, system, 1, pid="4711"): [1.0] * 14}
+    by_proc = on(system, "critical", 1, sign="named", pid="4711")
+    yield Case(name, "/proc shows the process, not its rank", stopped, (by_proc,))
     yield Case(name, "the same, and its GPUs are hung", {**state, **told}, (named,))
     unnamed = {"severity": "critical", "sign": "unnamed"}
-    yield Case(name, "nobody says whom they wait for", state, (unnamed,))
+    yield Case(name, "which process they wait for is not known", state, (unnamed,))
     yield Case(name, "since a moment", {k: p[:6] for k, p in state.items()})
     yield Case(name, "never", {k: [0.0] * 20 for k in state})
 

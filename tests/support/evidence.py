@@ -23,12 +23,23 @@ Wires = Mapping[tuple[str, str, Labels, str], tuple[float, float]]
 
 def grows(metric: Metric) -> bool:
     """Whether it counts up: counters, and what is kept of the job's own cgroup and network."""
-    counted = (workload.CGROUP_READ, workload.CGROUP_WRITTEN, workload.CGROUP_THROTTLED)
+    counted = (workload.CGROUP_READ, workload.CGROUP_WRITTEN, workload.THREADS)
     return metric.name.endswith("_total") or metric in (
         *counted,
         workload.CGROUP_STALLED,
         workload.RECEIVED,
+        workload.PROCESS_BYTES,
     )
+
+
+def threads(gpu: Labels, cores: float) -> Figures:
+    """What the processes of a GPU do whose launching threads use so many cores, and do no more."""
+    figures = {
+        (workload.THREADS, (*gpu, role, doing)): 0.0
+        for role in workload.ROLES
+        for doing in workload.DOING
+    }
+    return {**figures, (workload.THREADS, (*gpu, "launching", "running")): cores}
 
 
 def store(figures: Figures, seconds: int = 5) -> SampleStore:

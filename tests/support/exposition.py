@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
+from agent.errors import encodable
 from agent.model import (
     GPU_LABELS,
     Absence,
@@ -23,7 +24,7 @@ from agent.model import (
 )
 from exporters.negotiation import negotiate
 from exporters.prometheus import Exposition
-from exporters.series_lines import FAMILIES, encodable
+from exporters.series_lines import FAMILIES
 from tests.support.frozen_clock import FrozenClock
 
 A, B = ("0", "GPU-a"), ("10", "GPU-b")
@@ -62,7 +63,7 @@ GOLDEN_TEXT = """\
 dgx_cpu_busy_ratio 0.25
 # HELP dgx_disk_read_bytes_total Read. Origin: /proc/diskstats.
 # TYPE dgx_disk_read_bytes_total counter
-dgx_disk_read_bytes_total{device="a\\"b\\\\c\\nd"} 5.0
+dgx_disk_read_bytes_total{device="a\\"b\\\\c?d"} 5.0
 dgx_disk_read_bytes_total{device="nvme0n1"} 1.2e+10
 # HELP dgx_gpu_energy_joules_total Energy used. Origin: nvmlTotalEnergy.
 # TYPE dgx_gpu_energy_joules_total counter

@@ -8,6 +8,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.model import GpuIdentity, Metric, Reading, ReadKey, Reason, Snapshot
+from agent.polling.gpu_state import GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.reads import Read, ReadCosts, ReadOutput
 from agent.polling.worker import Finished
@@ -35,10 +36,12 @@ class GpuBench:
         self.counts = xid.XidCounts(lambda: iter(self.inventory.inventory.gpus))
         self.watch = XidWatch(self.inventory.events, self.counts)
 
-    def build(self, device: NvmlDevice, identities: Sequence[GpuIdentity]) -> list[Read]:
+    def build(
+        self, device: NvmlDevice, state: GpuState, identities: Sequence[GpuIdentity]
+    ) -> list[Read]:
         host = Host(RealFiles("/nonexistent"), psutil=None)  # type: ignore[arg-type]
-        gpm = gpm_of(device, self.clock)
-        return list(gpu_reads(GpuContext(device, self.clock, len(identities), gpm, host)))
+        gpm = gpm_of(device, state, self.clock)
+        return list(gpu_reads(GpuContext(device, state, self.clock, len(identities), gpm, host)))
 
     def run(self, seconds: int = 1) -> "GpuBench":
         for _ in range(seconds):

@@ -89,7 +89,7 @@ class Hotplug:
 
 
 @dataclass(frozen=True, slots=True)
-class PluggedFiles:
+class PluggedFiles(FileTree):
     """Files of the host and of the devices."""
 
     plugs: Hotplug

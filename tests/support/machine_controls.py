@@ -1,5 +1,7 @@
 """What tests do to a simulated machine, and no scenario does: resets, MIG, processes of others."""
 
+from agent.simulator import SimulatedSystem
+from agent.simulator.driver import numbers
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.machine import Machine
 
@@ -28,6 +30,14 @@ def cut_link(machine: Machine, index: int, number: int) -> None:
         machine.advance()
         machine.faults.cut_link(index, number)
         machine.apply()
+
+
+def upgrade_driver(machine: SimulatedSystem, version: str) -> None:
+    """Unload the driver, which must not be in use, and load another version."""
+    held = machine.nvml.held()
+    assert not any(held), f"in use: {held} connections, event sets and GPM samples"
+    machine.driver.version, machine.driver.numbers = version, numbers(version)
+    reload_driver(machine)
 
 
 def reload_driver(machine: Machine) -> None:

@@ -3,15 +3,16 @@
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from agent.hardware.files import RealFiles
 from agent.hardware.nccl_answer import MissingRank, NcclAnswer, Rank, RankLoss
-from agent.hardware.nccl_ras import RasAddress
+from agent.hardware.nccl_guard import RasGuard
+from agent.hardware.nccl_ras import LIMITS, RasAddress, RasLimits, RasReader, RasRequest
 from agent.simulator.nccl_ras import answer_about
-from tests.support.nccl_json import JSON, status_json
-from tests.support.nccl_text import Version, status_text
+from tests.support.nccl_json import JSON, Version, status_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +65,48 @@ class SimulatedRanks:
         return steps * each + (number != self.stuck)
 
 
+class Admitting(RasGuard):
+    """A guard that admits every listener: what is asked then is what a test is about."""
+
+    def __init__(self) -> None:
+        super().__init__(RealFiles("/"))
+
+    def admitted(
+        self,
+        host: str,
+        port: int,
+        gpu_processes: Collection[int],
+        *,
+        unknown: bool,
+    ) -> frozenset[int]:
+        return frozenset(gpu_processes)
+
+
+def reader(*addresses: RasAddress, limits: RasLimits = LIMITS) -> RasReader:
+    """A reader without the guard."""
+    return RasReader(addresses, limits, Admitting())
+
+
+def asked(*pids: int, connections: int = 4) -> RasRequest:
+    """A request for these processes, which know themselves by the same numbers."""
+    return RasRequest({pid: pid for pid in pids}, pids, connections=connections)
+
+
 class _Session(socketserver.StreamRequestHandler):
     """One connection: commands by line until a status was told."""
 
     server: "RasListener"
 
     def handle(self) -> None:
-        speaks_json = False
         while words := self.rfile.readline(1024).decode("ascii", "replace").strip().lower():
             if words.startswith("client protocol "):
                 self._say("SERVER PROTOCOL 2\n")
-            elif words.startswith("timeout "):
-                self._say("OK\n")
-            elif words == "set format json" and self.server.version >= JSON:
-                speaks_json = True
+            elif words.startswith("timeout ") or (
+                words == "set format json" and self.server.version >= JSON
+            ):
                 self._say("OK\n")
             elif words in ("status", "verbose status"):
-                form = status_json if speaks_json else status_text
-                self._say(form(self.server.answer(), self.server.version))
+                self._say(status_json(self.server.answer(), self.server.version))
                 return
             else:
                 self._say(f"ERROR: Unknown command {words}\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 from agent.config.settings import Configuration, Settings
 from agent.hardware.host import Host
 from agent.jobs.allocation import Allocations
+from agent.jobs.process_table import Spawn, at_once
 from agent.model import Metric, Reading
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import ReadCosts, perform
@@ -22,7 +23,7 @@ CGROUP = "/system.slice/job.scope"
 class ProcessTree:
     """Processes as files; `read` lets a second pass and reads the workload."""
 
-    def __init__(self, root: Path, *, info: bool = False) -> None:
+    def __init__(self, root: Path, *, info: bool = False, spawn: Spawn = at_once) -> None:
         self.root = root
         self.tree = OddTree(root)
         self.clock = FrozenClock()
@@ -30,10 +31,11 @@ class ProcessTree:
         self.parents: dict[int, tuple[int, str, float]] = {}
         self.write("/proc/uptime", "5000.00 1.00")
         host = Host(self.tree, FakePsutil(), login={1000: "ada"}.__getitem__)
-        options = HostOptions(Configuration(Settings(workload.JobConfig(info))))
+        self.configuration = Configuration(Settings(workload.JobConfig(info)))
+        options = HostOptions(self.configuration)
         self.allocations = Allocations()
         (self._read,) = workload.reads(
-            host, self.clock, options, self.gpu_processes, self.allocations
+            host, self.clock, options, self.gpu_processes, self.allocations, spawn=spawn
         )
 
     def write(self, path: str, text: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pynvml
 
+from agent.hardware.files import FileTree
 from agent.hardware.host import Host
 from agent.replay.answers import encode
 from agent.replay.tape import Tape, TapePlayer, TapeRecorder
@@ -223,7 +224,7 @@ class FakePsutil:
         return CpuTimes(self.clock.monotonic(), 7.5)
 
 
-class FakeFiles:
+class FakeFiles(FileTree):
     def __init__(self, clock: Any) -> None:
         self.clock = clock
 

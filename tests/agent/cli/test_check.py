@@ -2,7 +2,8 @@
 
 import pytest
 
-from agent.cli.check import added, page, watts
+from agent.cli.check import added, nccl_risk, page, watts
+from agent.hardware.nccl_guard import KNOWN_FAULTS
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.series import SampleStore
 from agent.sources import chassis, power
@@ -82,3 +83,11 @@ def test_it_fits_eighty_columns(system: str) -> None:
     bench = simulated(system).run(12)
     spec = bench.agent.recognise(bench.agent.gpus.inventory)
     assert max(map(len, page(bench.agent.poller.latest, spec))) <= 80
+
+
+@pytest.mark.parametrize("mode", ["off", "hang", "always"])
+def test_the_risk_of_asking_nccl_is_shown_where_it_is_asked(mode: str) -> None:
+    text = "\n".join(nccl_risk(mode, 80))
+    shown = [row.report in text for row in KNOWN_FAULTS]
+    assert shown == [mode != "off"] * len(KNOWN_FAULTS)
+    assert (f"job.nccl = {mode}" in text.replace("\n", " ")) is (mode != "off")

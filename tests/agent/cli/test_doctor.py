@@ -1,6 +1,7 @@
 """The doctor: severity, action and alert of each finding; an end whatever hangs; the bundle."""
 
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import bundle as bundle_module
 from agent.cli.doctor import in_child
 from agent.config.settings import Settings
 from agent.diagnosis.findings import FindingKind
 from agent.errors import BadInput
+from agent.hardware.kernel_log import LogLine
 from alerts.build import groups
 from alerts.model import Alert
 from exporters.remedies import REMEDIES
@@ -78,9 +81,41 @@ def test_a_wrong_input_of_the_look_is_told() -> None:
         in_child(look, timeout=1e6)
 
 
+SECRET = """# of alice, https://hooks.example/comment
+listen = "127.0.0.1:9935"  # secret
+allowed_hosts = "alice.example"
+alertmanager.webhook_url = "https://hooks.example/dotted"
+process = { series = 3 }
+log.level = "warning"
+job.info = true
+cost.gpu_hour = 4.25
+[diagnosis]
+busy = 0.5
+[disk]
+ignore = '''alice
+'''
+"""
+
+
+def test_kernel_lines_of_drivers_alone_are_in_a_bundle() -> None:
+    lines = [
+        "NVRM: Xid (PCI:0000:1b:00): 31, pid=7, name=alice secret, Ch 00000008",
+        "alice_nvidia[77]: segfault at 0 ip 0 sp 0 error 4 in libnvidia-ml.so",
+        "EXT4-fs error (device md0): ext4_lookup:1855: inode #12: comm alice: deleted",
+        "mlx5_core 0000:18:00.0: Port module event",
+    ]
+    text = bundle_module.kernel_lines(LogLine(1.0, line) for line in lines)
+    assert "alice" not in text
+    assert [line.partition("] ")[2] for line in text.splitlines()] == [
+        "NVRM: Xid (PCI:0000:1b:00): 31, pid=7, name=...",
+        "EXT4-fs error (device md0): ext4_lookup:1855: inode #12: comm ...",
+        "mlx5_core 0000:18:00.0: Port module event",
+    ]
+
+
 def test_a_bundle_holds_what_it_says_and_names_nobody(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text('[alertmanager]\nwebhook_url = "https://hooks.example/dgx"\n')
+    config.write_text(SECRET)
     bundle = tmp_path / "bundle.tar.gz"
     words = ("--bundle", str(bundle), "--config", str(config))
     end = check(*words, "--simulate", "dgx-station-v100:training+xid-31")
@@ -92,8 +127,14 @@ def test_a_bundle_holds_what_it_says_and_names_nobody(tmp_path: Path) -> None:
         }
     assert {"README.txt", "check.txt", "check.json", "metrics.prom", "config.toml"} <= set(texts)
     whole = "".join(texts.values())
-    assert "hooks.example" not in whole
-    assert "python (" not in texts["kernel.log"]
+    assert not re.search("hooks|secret|alice|example", whole)
+    assert texts["config.toml"].splitlines() == [
+        bundle_module.KEPT,
+        'log.level = "warning"',
+        "process.series = 3",
+        "job.info = true",
+        "diagnosis.busy = 0.5",
+    ]
     assert "GPU-00000000-0000-0000-0000-000000000001" in texts["metrics.prom"]
     assert bundle.stat().st_mode & 0o077 == 0
 

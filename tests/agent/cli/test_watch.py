@@ -45,7 +45,7 @@ def shown(machine: Watched, frame: Document, keys: str) -> list[str]:
     ("keys", "says"),
     [
         ("", "  gpu  state"),
-        ("2", "python3, pid "),
+        ("2", "process, pid "),
         ("9", "There is no GPU 9."),
         ("p", "  path  device"),
         ("j", "  job "),

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from agent.cli.sections import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
+from agent.diagnosis.thresholds import Thresholds
 from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig
+from agent.sources.workload import JobConfig
 from agent.specs import load as load_specs
 from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
@@ -53,6 +55,7 @@ def test_every_key_has_a_variable() -> None:
         "log.format": "json",
         "metrics.set": "small",
         "dcgm.names": "4.9",
+        "job.nccl": "hang",
     }
     named |= {"diagnosis.held_after": "30.0", "alerts.silent_for": "5m"}
     spans = ("_window", "starved_hours", "starved_day")
@@ -66,6 +69,26 @@ def test_every_key_has_a_variable() -> None:
     environment = {f"DGX_TELEMETRY_{k.replace('.', '_').upper()}": t for k, t in texts.items()}
     config = load(SECTIONS, None, environment)
     assert {k: _written(value_of(config, k)) for k in KEYS} == texts
+
+
+@pytest.mark.parametrize(("older", "now"), [("true", "always"), ("false", "off")])
+def test_older_values_are_taken_with_a_warning(
+    file: Path, older: str, now: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text(f"[job]\nnccl = {older}\n")
+    variable = {"DGX_TELEMETRY_JOB_NCCL": older}
+    for config in (load(SECTIONS, file, {}), load(SECTIONS, None, variable)):
+        assert config[JobConfig].nccl == now
+    warnings = [str(record.msg) for record in caplog.records]
+    assert len(warnings) == 2
+    assert all(f"job.nccl value={older} use={now}" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize("value", ['"on"', '""', "1", "[]", '"Always"', "{}", "0.5"])
+def test_no_other_word_says_when_nccl_is_asked(file: Path, value: str) -> None:
+    file.write_text(f"[job]\nnccl = {value}\n")
+    with pytest.raises(ConfigError, match=r"job\.nccl must be one of off, hang, always, not "):
+        load(SECTIONS, file, {})
 
 
 def _written(value: object) -> str:
@@ -182,7 +205,9 @@ def test_a_bad_flag_is_named() -> None:
     ("text", "address"),
     [
         ("127.0.0.1:9935", ("127.0.0.1", 9935)),
-        (":0", ("0.0.0.0", 0)),
+        (":0", ("", 0)),
+        ("[::]:0", ("", 0)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
         ("[::1]:80", ("::1", 80)),
         ("dgx.example:65535", ("dgx.example", 65535)),
     ],
@@ -308,13 +333,13 @@ def test_one_path_has_one_limit(tmp_path: Path) -> None:
         load(SECTIONS, file, {})
 
 
-def test_a_range_of_cores_is_one(tmp_path: Path) -> None:
+def test_a_retired_key_is_taken_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "config.toml"
-    file.write_text("[diagnosis]\nthread_least = 2.0\nthread_most = 1.0\n")
-    with pytest.raises(
-        ConfigError, match=r"diagnosis.thread_least must be at most thread_most \(1\), not 2"
-    ):
-        load(SECTIONS, file, {})
+    file.write_text("[diagnosis]\nthread_least = 2.0\nheld_after = 30.0\n")
+    assert load(SECTIONS, file, {})[Thresholds].held_after == 30.0
+    assert any("diagnosis.thread_least" in str(record.msg) for record in caplog.records)
 
 
 def test_what_only_a_file_can_give_is_not_passed_over() -> None:

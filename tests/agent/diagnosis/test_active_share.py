@@ -49,11 +49,20 @@ BALANCED = second(99.9, 84.4, 10.2, 48.5, 1.5)
 @pytest.mark.parametrize("true", EXPOSED)
 @pytest.mark.parametrize("with_power", [True, False])
 def test_exposed_communication_is_told_within_five_points(true: float, with_power: bool) -> None:
-    mine = EXPOSED[true] if with_power else replace(EXPOSED[true], power=None)
+    """By power, or by SM activity where the work was seen with its links at rest (dense: 0.96)."""
+    mine = EXPOSED[true] if with_power else replace(EXPOSED[true], power=None, working_sm=0.96)
     found = divide(mine, {PEER: mine})
     assert found.communicating == pytest.approx(true, abs=0.05)
     assert found.waiting == pytest.approx(0.0, abs=0.05)
     assert found.total == pytest.approx(mine.activity)
+
+
+@pytest.mark.parametrize("true", EXPOSED)
+def test_of_work_that_was_never_seen_alone_no_more_is_communication_than_is(true: float) -> None:
+    mine = replace(EXPOSED[true], power=None)
+    found = divide(mine, {PEER: mine})
+    assert 0.6 * true < found.communicating <= true
+    assert found.busy == pytest.approx(mine.activity - found.communicating)
 
 
 def test_all_reduce_only_is_communication() -> None:

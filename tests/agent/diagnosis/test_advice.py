@@ -6,10 +6,7 @@ import pytest
 
 from agent.diagnosis.advice import ADVICE, BY_FACT, SUMMARIES, advice
 from agent.diagnosis.facts import FactKind
-from agent.diagnosis.rules import cause_of
 from agent.model import PAIRS, Cause, Fact, SignalQuality, State, Verdict
-from tests.agent.diagnosis.test_rules import ROWS
-from tests.support.evidence import evidence
 
 
 def test_every_pair_has_a_summary_and_every_loss_an_advice() -> None:
@@ -18,7 +15,8 @@ def test_every_pair_has_a_summary_and_every_loss_an_advice() -> None:
 
 
 HARM = re.compile(
-    r"\b(end|kill|stop|terminate|restart|reset|reboot|cancel|abort)\b(?! of)", re.IGNORECASE
+    r"(?<!do not )\b(end|kill|stop|terminate|restart|reset|reboot|cancel|abort)\b(?! of)",
+    re.IGNORECASE,
 )
 
 
@@ -29,13 +27,15 @@ def test_no_advice_harms(text: str) -> None:
     assert text.endswith(".")
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_the_advice_fits_the_finding(name: str) -> None:
-    row = ROWS[name]
-    cause, (_, found) = cause_of(evidence(row.figures, row.wires, row.history))
-    pair = State.STARVED, cause
-    told = advice(Verdict(*pair, SignalQuality.GPM, {pair: 1.0}, evidence=found))
-    assert told == BY_FACT.get(FactKind(found[0].kind), ADVICE[pair])
+@pytest.mark.parametrize("kind", BY_FACT)
+def test_the_first_fact_decides_the_advice(kind: FactKind) -> None:
+    pair = State.STARVED, Cause.DISK
+    first, second = Fact(kind), Fact(FactKind.BLOCKED)
+    found = [
+        advice(Verdict(*pair, SignalQuality.GPM, {pair: 1.0}, evidence=facts))
+        for facts in ((first, second), (second, first))
+    ]
+    assert found == [BY_FACT[kind], ADVICE[pair]]
 
 
 def test_where_the_process_is_hidden_the_agent_must_see_it_first() -> None:
@@ -47,7 +47,7 @@ def test_where_the_process_is_hidden_the_agent_must_see_it_first() -> None:
                 cause,
                 SignalQuality.GPM,
                 {},
-                evidence=(Fact(FactKind.HOST_CORES),),
+                evidence=(Fact(FactKind.UNEXPLAINED),),
                 doubts=(hidden,),
             )
         )
@@ -58,6 +58,5 @@ def test_where_the_process_is_hidden_the_agent_must_see_it_first() -> None:
 
 
 def test_a_checkpoint_is_left_to_finish() -> None:
-    for name in ("writes a checkpoint", "copies and writes in turn"):
-        found = cause_of(evidence(ROWS[name].figures))[1].facts
-        assert "let it finish" in BY_FACT[FactKind(found[0].kind)]
+    for kind in (FactKind.DISK_WRITES, FactKind.JOB_WRITES):
+        assert "do not end one that is being written" in BY_FACT[kind]

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.diagnosis.facts import FactKind
-from agent.diagnosis.rules import GPM_SILENT, doubts
+from agent.diagnosis.inactive_share import GPM_SILENT, doubts
 from agent.model import Metric
 from agent.sources import activity, power
 from exporters.words import fact_text

@@ -13,24 +13,23 @@ from agent.series import SampleStore
 from agent.sources import activity, process
 from agent.sources import workload as work
 from tests.agent.diagnosis.test_division import OTHERS, PEER_LABELS, job, links
-from tests.support.evidence import GPU, KEY, Figures, bandwidth, evidence
+from tests.support.evidence import GPU, KEY, Figures, bandwidth, evidence, threads
 
 QUIET = dict.fromkeys(
     (activity.ACTIVITY, activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH), 0.0
 )
-OF_PROCESS = {work.LOADERS: 0.0, work.LAUNCHER_WAITING: 0.0, work.STOPPED: 0.0}
 
 
 def waited(cores: float, *, peer_stopped: bool) -> float:
     """Seconds for which a GPU waits after a minute: both of its job rest, and its own process uses
     so many cores."""
-    mine = {**QUIET, **OF_PROCESS, work.LAUNCHER_CORES: cores}
-    theirs = {**QUIET, **OF_PROCESS, work.LAUNCHER_CORES: 0.0, work.STOPPED: float(peer_stopped)}
     pids: Figures = {
         (process.PROCESS, (*GPU, "10")): 1,
         (process.PROCESS, (*PEER_LABELS, "11")): 1,
     }
-    figures: Figures = {**job(mine, theirs, 0.0), **pids}
+    stopped: Figures = {(work.STOPPED, (*PEER_LABELS, "11")): 1} if peer_stopped else {}
+    rates = {**threads(GPU, cores), **threads(PEER_LABELS, 0.0)}
+    figures: Figures = {**job(QUIET, QUIET, 0.0), **rates, **pids, **stopped}
     rest: dict[str, Any] = {"others": OTHERS, "wires": links(0.0)}
     memory = GpuHistoryTracker()
     for now in (0.0, 60.0):

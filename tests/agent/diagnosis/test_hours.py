@@ -1,6 +1,8 @@
 """The hourly sums of one agent: what they sum up to, how they outlast it, what bounds them."""
 
 import json
+import os
+import threading
 import time
 from collections import Counter
 from dataclasses import replace
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.config.settings import Settings
+from agent.config.whole_file import write_whole
 from agent.diagnosis import hours
 from agent.diagnosis.hours import HourlySums
 from agent.model import Reading, Sample
@@ -103,9 +106,73 @@ def test_what_is_no_hour_costs_only_itself(
     (tmp_path / f"hour-{NOW - 4}.json").write_bytes(b'{"hour":3,"rows":[]}')
     (tmp_path / f"hour-{NOW - 5}.json").write_bytes(b" " * (hours.LARGEST + 1))
     (tmp_path / f"hour-{NOW - 6}.json").mkdir()
+    os.mkfifo(tmp_path / f"hour-{NOW - 7}.json")
     again = HourlySums({}, tmp_path)
     assert {row["hour"] for row in rows(again)} == {NOW - 1}
-    assert caplog.text.count("hours_not_read") == 3
+    assert caplog.text.count("hours_not_read") == 4
+
+
+def test_hours_to_come_are_set_aside_and_taken_back(bench: AgentBench, tmp_path: Path) -> None:
+    """Of a clock that was wrong: they hide no hour and delete none, however many they are."""
+    first = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
+    for hour in range(NOW - 5, NOW):
+        play(bench, first, 3, hour, JOB)
+    first.close()
+    real = {f"hour-{hour}.json" for hour in range(NOW - 5, NOW)}
+    text = '{{"hour":{},"rows":[{{"seconds":{{"busy/none":9.0}}}}]}}'
+    for hour in range(NOW + 1, NOW + 3 * hours.KEPT):
+        (tmp_path / f"hour-{hour}.json").write_text(text.format(hour))
+    second = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
+    play(bench, second, 3, NOW)
+    assert {row["hour"] for row in rows(second)} == {*range(NOW - 5, NOW + 1)}
+    second.close()
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {name for name in names if name.endswith(".json")} == real | {f"hour-{NOW}.json"}
+    assert len(names) == 5 + 3 * hours.KEPT
+    play(bench, second, 3, NOW + 1)
+    second.close()
+    assert (tmp_path / f"hour-{NOW + 1}.json").exists()
+    assert {row["hour"] for row in rows(second)} == {*range(NOW - 5, NOW + 2)}
+
+
+def test_a_disk_that_hangs_holds_up_neither_start_nor_ticks(
+    bench: AgentBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is due is written once it answers: the end of an hour, too."""
+    before = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
+    play(bench, before, 3, NOW - 2)
+    play(bench, before, 3, NOW - 1, JOB)
+    before.close()
+    answers = threading.Event()
+    read, write = hours._read, write_whole
+
+    def slow_read(folder: Path) -> dict[int, bytes]:
+        answers.wait()
+        return read(folder)
+
+    monkeypatch.setattr(hours, "READING", 0.01)
+    monkeypatch.setattr(hours, "_read", slow_read)
+    sums = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
+    play(bench, sums, 11, NOW - 1, JOB)
+    play(bench, sums, 11, NOW, JOB)
+    answers.set()
+    sums._disk.join()
+    answers.clear()
+    monkeypatch.setattr(
+        "agent.diagnosis.hours.write_whole", lambda *words: (answers.wait(), write(*words))[1]
+    )
+    play(bench, sums, 11, NOW, JOB)
+    play(bench, sums, 11, NOW + 1, JOB)
+    answers.set()
+    sums._disk.join()
+    play(bench, sums, 11, NOW + 1, JOB)
+    sums._disk.join()
+    kept = json.loads((tmp_path / f"hour-{NOW}.json").read_text())
+    (row,) = (row for row in kept["rows"] if row["job_id"])
+    assert sum(row["seconds"].values()) >= 20
+    (row,) = (row for row in rows(sums) if row["hour"] == NOW - 1 and row["job_id"])
+    assert sum(row["seconds"].values()) >= 11, "what was read late is added"
+    assert NOW - 2 in {row["hour"] for row in rows(sums)}
 
 
 def test_it_is_bounded(bench: AgentBench, tmp_path: Path) -> None:

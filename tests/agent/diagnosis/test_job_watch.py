@@ -27,7 +27,7 @@ def only(bench: AgentBench) -> Job:
 def test_a_training_is_one_job_of_all_gpus() -> None:
     bench = simulated(f"{SMALL}:training").run(90)
     job = only(bench)
-    assert job.tie is Tie.NCCL
+    assert job.tie is Tie.ANCESTOR
     assert [gpu.index for gpu in job.receipt.gpus] == [0, 1, 2, 3]
     assert job.step == pytest.approx(0.322, rel=0.01)
     assert job.reference == pytest.approx(0.322, rel=0.01)
@@ -38,7 +38,7 @@ def test_a_training_is_one_job_of_all_gpus() -> None:
 
 
 def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
-    bench = simulated("dgx-h100:late-rank", Settings(JobConfig(nccl=False)), gpus=2)
+    bench = simulated("dgx-h100:late-rank", gpus=2)
     with bench.machine.lock:
         bench.machine.advance()
         for team in bench.machine.jobs.teams:  # as in a container each
@@ -69,10 +69,11 @@ def test_the_gpu_that_never_waits_is_named() -> None:
     assert job.never_waits.index == 1
 
 
-def test_a_hang_is_told_within_15_s_with_its_rank() -> None:
-    bench = simulated(f"{SMALL}:hang").run(10)
+def test_nccl_where_it_is_always_asked_finds_a_hang_within_12_s_with_its_rank() -> None:
+    bench = simulated(f"{SMALL}:hang", Settings(JobConfig(nccl="always"))).run(10)
+    assert only(bench).tie is Tie.NCCL
     assert only(bench).hang is None
-    hang = only(bench.run(15)).hang
+    hang = only(bench.run(12)).hang
     assert hang is not None
     assert hang.confirmed
     (culprit,) = hang.culprits
@@ -114,7 +115,7 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
     assert receipt.watched == pytest.approx(104, abs=8)
     assert receipt.gpu_seconds + receipt.unobserved == pytest.approx(2 * receipt.watched, rel=0.01)
     disk = receipt.seconds[State.STARVED, Cause.DISK]
-    assert disk / receipt.gpu_seconds == pytest.approx(0.72, abs=0.06)
+    assert disk / receipt.gpu_seconds == pytest.approx(0.65, abs=0.03)  # it decodes too
     assert receipt.cost == pytest.approx(2 * receipt.watched / 1000, rel=0.01)
     assert receipt.savings[0].pair == (State.STARVED, Cause.DISK)
     assert receipt.savings[0].saved == pytest.approx(disk / 2, rel=0.05)

@@ -131,6 +131,7 @@ def test_no_step_is_told_of_several_processes_on_one_gpu(by_mps: bool) -> None:
     if by_mps:
         server = start_process(bench.machine, 0)
         bench.machine.jobs.processes[server].name = process.MPS_SERVER
+        bench.machine.jobs.processes[server].uid = 0
     start_process(bench.machine, 0)
     look = bench.run(10).samples
     assert look.value(pulses.STEP, *labels) is None

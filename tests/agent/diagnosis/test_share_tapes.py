@@ -1,84 +1,279 @@
-"""Shares and steps of labelled loads on H200s and H100s against what the loads' own clocks told.
+"""Shares and steps of labelled loads on H200s and H100s against what the loads' own clocks showed.
 
-The tapes are of `python -m tests.hardware.share_trials --tape`. Told by the rules of now; what each
-load was told is printed by `python -m tests.hardware.share_replay tests/tapes/shares/NAME`. Of two
-hangs a tape tells less than the machine did: NCCL, which was asked there, is not on it.
+The tapes are of `python -m tests.hardware.share_trials --tape`, recorded before threads were read:
+they hold the CPU time of whole processes, and schedstat of the threads that were followed then.
+`python -m tests.hardware.share_replay tests/tapes/shares/NAME` prints each load. Every load whose
+shares are right must stay within the bound of its signals; every other one stands in `KNOWN_WRONG`
+with the reason and its largest error, and leaves that table when it becomes right. What NCCL
+answered is on no tape.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import pytest
 
-from tests.hardware.share_comparison import Told
+from tests.hardware.share_comparison import WITHIN, Told
 from tests.hardware.share_replay import replayed
 from tests.support.repository import TAPES
 
 SHARES = TAPES / "shares"
+CPU, PCIE, HOST_THREAD = "starved/cpu", "starved/pcie", "starved/host_thread"
 
-
-class Reached(NamedTuple):
-    """What was reached: GPUs within the bound of their signals, and steps within 1 %."""
-
-    gpus: int
-    steps: int
-    wrong_steps: int  # GPUs whose step is off by more
-    right_cause: float  # of what was told as lost
-
-
-REACHED = {
-    ("two-h200", "gpm"): Reached(42, 13, 2, 0.90),
-    ("two-h200", "nvml"): Reached(34, 13, 2, 0.88),
-    ("two-h200-blind", "gpm"): Reached(35, 6, 1, 0.91),
-    ("two-h200-blind", "nvml"): Reached(29, 6, 1, 0.89),
-    ("two-h200-third", "gpm"): Reached(27, 6, 1, 0.79),
-    ("two-h200-third", "nvml"): Reached(27, 6, 1, 0.84),
-    ("two-h100", "gpm"): Reached(35, 8, 0, 0.83),
-    ("two-h100", "nvml"): Reached(32, 8, 0, 0.85),
-    ("two-h100-rest", "gpm"): Reached(10, 3, 0, 0.32),
-    ("two-h100-rest", "nvml"): Reached(7, 3, 0, 0.21),
-    ("one-h200-fourth", "gpm"): Reached(16, 2, 0, 0.91),
-    ("one-h200-fourth", "nvml"): Reached(17, 2, 0, 0.91),
-    ("one-h200-launching", "gpm"): Reached(3, 0, 0, 1.0),
-    ("one-h200-launching", "nvml"): Reached(5, 0, 0, 1.0),
-    ("one-h200-fifth", "gpm"): Reached(12, 2, 0, 0.88),
-    ("one-h200-fifth", "nvml"): Reached(13, 2, 0, 0.88),
-    ("one-h200-first", "gpm"): Reached(13, 2, 0, 0.99),
-    ("one-h200-first", "nvml"): Reached(14, 2, 0, 0.99),
+MEANS: dict[str, str] = {
+    "main-process": CPU,
+    "rollouts": CPU,
+    "scoring": CPU,
+    "python-augmenting": CPU,
+    "off-policy": CPU,
+    "host-optimiser": CPU,
+    "jax-augmenting": CPU,
+    "pageable-copies": PCIE,
+    "pageable-clips": PCIE,
 }
-"""Wrong steps: those of two GPUs are right between two checkpoints, and their mean is not; one of
-four equal batches that are accumulated; one that pageable copies make longer and shorter for
-seconds. Of 46 GPUs under 30 loads that the rules were made with, of 40 under 27 and of 36 under 27
-that were played blind, as were 19 on one GPU; some rules were changed after each. Of the five that
-launch small kernels one by one, two keep their GPU always active. The fifth set was played blind
-last of all. The last are those of the 30 that need one GPU, played anew. On two H100 the first
-loads were played again, after all of this: six GPUs of sixteen under the loads that came last hang
-or are sharded, and what is lost there has few other causes."""
+"""Loads whose label was given when `cpu` and `pcie` meant something else: what the launching thread
+prepares itself, or copies from pageable memory itself, is `host_thread` now. The tapes keep the
+label; its time counts as `host_thread` here."""
 
-FALSE_STEPS = {"streamed-records", "checkpoint-rounds", "trajectory-writing"}
-"""Two connections bring two batches a period; rounds with a checkpoint or a file each, written to
-the disk, are nearly as long for a while (one and two ticks)."""
+LINKS = "links show traffic, and not how much of it stands alone: without GPM none of it"
+SHARDED = "collectives of ranks that launch kernel by kernel spin for milliseconds"
+BOTH = "workers fetch and decode in turns, and its clock puts all of the wait down to one of them"
+NO_THREADS = "the tape holds no thread that did it, or not what the job received"
+LAUNCHES = "what launching or a copy takes counts as active, or as work by its own clock"
+COPIES = "copies beside work are not told from it by PCIe alone: without GPM they count as active"
 
-WAITS = "starved-rank"
-"""Without GPM a rank that waits looks active."""
 
-SHORT = [case for case in REACHED if case in {("two-h200", "gpm"), ("one-h200-launching", "gpm")}]
-LONG = [pytest.param(*case, marks=pytest.mark.nightly) for case in REACHED if case not in SHORT]
+class Wrong(NamedTuple):
+    """A load whose shares are not right, why, and by how much at most."""
+
+    why: str
+    most: float
+
+
+KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
+    ("one-h200-fifth", "gpm"): {
+        "video-frames": Wrong(LAUNCHES, 0.12),
+    },
+    ("one-h200-fifth", "nvml"): {
+        "swapped-caches": Wrong(COPIES, 0.38),
+        "video-frames": Wrong(LAUNCHES, 0.12),
+    },
+    ("one-h200-first", "gpm"): {
+        "files-mapped": Wrong(BOTH, 0.10),
+        "http-objects": Wrong(BOTH, 0.10),
+        "little": Wrong(LAUNCHES, 0.08),
+        "network": Wrong(BOTH, 0.10),
+        "threads": Wrong(LAUNCHES, 0.10),
+    },
+    ("one-h200-first", "nvml"): {},
+    ("one-h200-fourth", "gpm"): {
+        "burgers-equation": Wrong(LAUNCHES, 0.12),
+        "from-database": Wrong(BOTH, 0.08),
+        "ranged-downloads": Wrong(BOTH, 0.08),
+        "remote-lookups": Wrong(NO_THREADS, 0.32),
+    },
+    ("one-h200-fourth", "nvml"): {
+        "remote-lookups": Wrong(NO_THREADS, 0.32),
+        "streamed-layers": Wrong(COPIES, 0.52),
+    },
+    ("one-h200-launching", "gpm"): {
+        "integrator": Wrong(LAUNCHES, 0.10),
+        "message-passing": Wrong(NO_THREADS, 0.24),
+        "small-images": Wrong(LAUNCHES, 0.10),
+        "unrolled-cell": Wrong(LAUNCHES, 0.12),
+    },
+    ("one-h200-launching", "nvml"): {
+        "message-passing": Wrong(NO_THREADS, 0.24),
+    },
+    ("two-h100", "gpm"): {
+        "all-to-all": Wrong(LINKS, 0.10),
+        "checkpoint": Wrong(NO_THREADS, 0.20),
+        "compile": Wrong(NO_THREADS, 1.00),
+        "disk-mapped": Wrong(BOTH, 0.08),
+        "exposed-10-200ms": Wrong(LINKS, 0.14),
+        "exposed-25-20ms": Wrong(LINKS, 0.12),
+        "gpt-accumulating": Wrong(SHARDED, 0.12),
+        "late-20-sleeping": Wrong(LINKS, 0.08),
+        "little": Wrong(LAUNCHES, 0.08),
+        "network": Wrong(BOTH, 0.08),
+        "threads": Wrong(LAUNCHES, 0.08),
+    },
+    ("two-h100", "nvml"): {
+        "all-to-all": Wrong(LINKS, 0.40),
+        "checkpoint": Wrong(NO_THREADS, 0.20),
+        "compile": Wrong(NO_THREADS, 1.00),
+        "exposed-25-20ms": Wrong(LINKS, 0.32),
+        "late-20-sleeping": Wrong(LINKS, 0.16),
+    },
+    ("two-h100-rest", "gpm"): {
+        "exposed-50-20ms": Wrong(LINKS, 0.08),
+        "sharded": Wrong(SHARDED, 0.38),
+    },
+    ("two-h100-rest", "nvml"): {
+        "exposed-50-20ms": Wrong(LINKS, 0.52),
+        "sharded": Wrong(SHARDED, 0.40),
+    },
+    ("two-h200", "gpm"): {
+        "all-to-all": Wrong(LINKS, 0.10),
+        "checkpoint": Wrong(NO_THREADS, 0.18),
+        "exposed-10-200ms": Wrong(LINKS, 0.12),
+        "exposed-25-20ms": Wrong(LINKS, 0.12),
+        "exposed-50-20ms": Wrong(LINKS, 0.06),
+        "files-mapped": Wrong(BOTH, 0.10),
+        "gpt": Wrong(LINKS, 0.06),
+        "http-objects": Wrong(BOTH, 0.12),
+        "main-process": Wrong(LAUNCHES, 0.08),
+        "network": Wrong(BOTH, 0.08),
+        "parameter-server": Wrong(LINKS, 0.06),
+        "sharded": Wrong(SHARDED, 0.16),
+    },
+    ("two-h200", "nvml"): {
+        "all-to-all": Wrong(LINKS, 0.40),
+        "checkpoint": Wrong(NO_THREADS, 0.18),
+        "exposed-25-20ms": Wrong(LINKS, 0.32),
+        "exposed-50-20ms": Wrong(LINKS, 0.56),
+        "http-objects": Wrong(BOTH, 0.12),
+        "parameter-server": Wrong(LINKS, 0.22),
+        "sharded": Wrong(SHARDED, 0.16),
+    },
+    ("two-h200-blind", "gpm"): {
+        "dense-embeddings": Wrong(LINKS, 0.16),
+        "direct-threads": Wrong(BOTH, 0.14),
+        "host-optimiser": Wrong(NO_THREADS, 0.14),
+        "jax-augmenting": Wrong(NO_THREADS, 0.46),
+        "offloaded-activations": Wrong(COPIES, 0.08),
+        "saves-often": Wrong(NO_THREADS, 0.20),
+        "sequence-halves": Wrong(LINKS, 0.08),
+        "tensor-parallel": Wrong(LINKS, 0.10),
+        "uneven-experts": Wrong(LINKS, 0.12),
+    },
+    ("two-h200-blind", "nvml"): {
+        "batches-of-20-and-23": Wrong(LINKS, 0.14),
+        "direct-threads": Wrong(BOTH, 0.14),
+        "host-optimiser": Wrong(NO_THREADS, 0.12),
+        "jax-augmenting": Wrong(NO_THREADS, 0.46),
+        "offloaded-activations": Wrong(COPIES, 0.44),
+        "saves-often": Wrong(NO_THREADS, 0.24),
+        "tensor-parallel": Wrong(LINKS, 0.22),
+        "uneven-experts": Wrong(LINKS, 0.50),
+    },
+    ("two-h200-third", "gpm"): {
+        "compiled-lengths": Wrong(NO_THREADS, 0.54),
+        "jittery-feeder": Wrong(BOTH, 0.08),
+        "ring-attention": Wrong(LINKS, 0.12),
+        "saves-every-24": Wrong(BOTH, 0.06),
+        "scattered-gathered": Wrong(LINKS, 0.10),
+        "small-files": Wrong(BOTH, 0.12),
+        "uneven-stages": Wrong(SHARDED, 0.08),
+    },
+    ("two-h200-third", "nvml"): {
+        "compiled-lengths": Wrong(NO_THREADS, 0.54),
+        "ring-attention": Wrong(LINKS, 0.16),
+        "saves-every-24": Wrong(BOTH, 0.14),
+        "scattered-gathered": Wrong(LINKS, 0.14),
+        "small-files": Wrong(BOTH, 0.12),
+        "uneven-stages": Wrong(SHARDED, 0.42),
+    },
+}
+
+MOST_WRONG_STEPS = {
+    "two-h200-blind": {"vgg-accumulating"},  # one of four equal batches that are accumulated
+    "two-h200-third": {"pageable-clips", "unpacked-by-command"},  # copies make a step longer
+    "two-h100": {"checkpoint"},  # a mean between two checkpoints
+    "two-h100-rest": {"graph-network"},
+}
+"""Loads whose step is off by more than 1 %."""
+
+RIGHT_STEPS = {
+    "one-h200-fifth": 2,
+    "one-h200-first": 2,
+    "one-h200-fourth": 2,
+    "one-h200-launching": 0,
+    "two-h100": 8,
+    "two-h100-rest": 2,
+    "two-h200": 13,
+    "two-h200-blind": 7,
+    "two-h200-third": 6,
+}
+"""GPUs whose step is within 1 %."""
+
+FALSE_STEPS = {
+    *("streamed-records", "checkpoint-rounds", "trajectory-writing"),
+    *("decoder-commands", "spectra-threads"),
+}
+"""Loads without regular steps of which some are shown: two connections bring two batches a period;
+rounds with a checkpoint or a file each are nearly as long for a while; commands and threads that
+prepare a batch each take nearly as long for some seconds."""
+
+RIGHT_CAUSE = {"gpm": 0.95, "nvml": 0.42}
+"""Least part of what each load within its bounds loses that has its true cause. Without GPM small
+losses of a load that mostly communicates have others."""
+
+SHORT = [("two-h200", "gpm"), ("one-h200-launching", "gpm")]
+LONG = [pytest.param(*case, marks=pytest.mark.nightly) for case in KNOWN_WRONG if case not in SHORT]
+
+
+@cache
+def all_of(tape: str, signals: str) -> Sequence[Told]:
+    """Each load of a tape by the agent of now."""
+    return tuple(replayed(SHARES / tape, signals))
+
+
+def as_now(found: Told) -> Told:
+    """With its label in the words of now."""
+    true, old = dict(found.span.shares), MEANS.get(found.span.load)
+    if old in true:
+        true[HOST_THREAD] = true.get(HOST_THREAD, 0.0) + true.pop(old)
+    return replace(found, span=replace(found.span, shares=true))
+
+
+def largest_errors(found: list[Told]) -> Mapping[str, float]:
+    """Of each load the error of the GPU that is off most, if that is out of bounds."""
+    errors: dict[str, float] = {}
+    for one in found:
+        if not one.is_within:
+            errors[one.span.load] = max(one.error, errors.get(one.span.load, 0.0))
+    return errors
 
 
 @pytest.mark.parametrize(("tape", "signals"), [*SHORT, *LONG])
-def test_shares_are_as_near_to_the_truth_as_they_were(tape: str, signals: str) -> None:
-    found: list[Told] = list(replayed(SHARES / tape, signals))
-    reached = REACHED[tape, signals]
-    off = "\n".join(str(told) for told in found if not told.is_within)
-    assert sum(told.is_within for told in found) >= reached.gpus, off
-    steps = [told.step_error for told in found if told.step_error is not None]
-    right = sum(abs(error) <= 0.01 for error in steps)
-    assert right >= reached.steps
-    assert len(steps) - right <= reached.wrong_steps
-    false = {told.span.load for told in found if told.steps and told.span.step is None}
-    assert false <= FALSE_STEPS | ({WAITS} if signals == "nvml" else set())
-    causes = [told.right_cause for told in found if told.right_cause is not None]
-    assert sum(causes) / len(causes) >= reached.right_cause
+def test_shares_are_right_but_for_what_is_known_to_be_wrong(tape: str, signals: str) -> None:
+    found = [as_now(one) for one in all_of(tape, signals)]
+    errors, known = largest_errors(found), KNOWN_WRONG[tape, signals]
+    lines = "\n".join(str(one) for one in found if not one.is_within)
+    assert sorted(errors) == sorted(known), lines
+    assert all(error <= known[load].most for load, error in errors.items()), lines
+    assert all(wrong.most > WITHIN[signals] for wrong in known.values())
+    causes = {
+        str(one): one.right_cause for one in found if one.is_within and one.right_cause is not None
+    }
+    assert {text for text, part in causes.items() if part < RIGHT_CAUSE[signals]} == set()
+    hung = {one.span.load for one in found if one.shares.get("hung", 0.0) > 0.0}
+    assert hung == {one.span.load for one in found if one.span.shares.get("hung", 0.0) > 0.0}
+
+
+@pytest.mark.parametrize(
+    "tape",
+    [
+        "two-h200",
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in RIGHT_STEPS if one != "two-h200"),
+    ],
+)
+def test_steps_are_right_but_for_what_is_known_to_be_wrong(tape: str) -> None:
+    found = all_of(tape, "gpm")
+    steps = [(one.span.load, one.step_error) for one in found if one.step_error is not None]
+    assert sum(abs(error) <= 0.01 for _, error in steps) == RIGHT_STEPS[tape]
+    assert {load for load, error in steps if abs(error) > 0.01} == MOST_WRONG_STEPS.get(tape, set())
+    assert {one.span.load for one in found if one.steps and one.span.step is None} <= FALSE_STEPS
+
+
+def test_a_load_that_is_wrong_and_not_known_to_be_is_found_out() -> None:
+    (one, *_) = (one for one in all_of("one-h200-launching", "gpm") if one.is_within)
+    assert largest_errors([one]) == {}
+    off = replace(one, shares={"busy": 0.5, "idle": 0.5})
+    assert largest_errors([one, off]).keys() == {one.span.load}
 
 
 class StepsTold(NamedTuple):
@@ -106,7 +301,7 @@ has a rhythm of its own, and two have steps that power hardly shows."""
 
 @pytest.mark.parametrize("tape", STEPS_TOLD)
 def test_steps_are_told_rightly_or_not_at_all(tape: str) -> None:
-    found = list(replayed(SHARES / tape, "gpm"))
+    found = all_of(tape, "gpm")
     lines = "\n".join(map(str, found))
     jobs = [told for told in found if told.span.step and told.span.step >= 0.1]
     wrong = [t for t in found if t.step_error is not None and abs(t.step_error) > 0.01]

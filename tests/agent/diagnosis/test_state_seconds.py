@@ -1,4 +1,4 @@
-"""The account of one GPU: the price of launching, the pair that leads, and every second once."""
+"""The account of one GPU: the pair that leads, and every second once."""
 
 import random
 from itertools import pairwise
@@ -7,76 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.diagnosis.state_seconds import (
-    LAUNCH_ALLOWANCE,
-    LEADS_AFTER,
-    MINUTE,
-    DiskPauseAttribution,
-    LaunchAllowance,
-    SecondsByState,
-)
+from agent.diagnosis.state_seconds import LEADS_AFTER, SecondsByState
 from agent.model import BUSY, PAIRS, Cause, Pair, State
 
 DISK: Pair = (State.STARVED, Cause.DISK)
-CPU: Pair = (State.STARVED, Cause.CPU)
-PEER: Pair = (State.STARVED, Cause.PEER)
-WHOLE = LAUNCH_ALLOWANCE * MINUTE
 
 
-def lost_over(share: float, seconds: int, spun: float = 0.0, pair: Pair = DISK) -> float:
-    """Seconds still lost of so many in which the GPU was inactive for this share."""
-    price = LaunchAllowance()
-    told = [price.allow({pair: share, BUSY: 1 - share}, 1.0, spun) for _ in range(seconds)]
-    assert all(sum(parts.values()) == pytest.approx(1.0) for parts in told)
-    return sum(parts[pair] for parts in told)
-
-
-def test_three_percent_of_every_minute_are_the_price_of_launching() -> None:
-    assert lost_over(0.03, 600) == 0.0
-    assert lost_over(1 - 0.97, 600) == 0.0, "1 - 0.97 is a little more than 0.03"
-    assert lost_over(0.04, 3600) == pytest.approx(0.01 * 3600, abs=0.1)
-    assert lost_over(0.50, 3600) == pytest.approx(0.47 * 3600, abs=0.1)
-
-
-def test_what_kernels_spin_for_a_peer_is_no_launching() -> None:
-    assert lost_over(0.20, 60, spun=0.20, pair=PEER) == pytest.approx(12.0)
-    assert lost_over(0.20, 1, spun=0.10, pair=PEER) == pytest.approx(0.20 - LAUNCH_ALLOWANCE)
-
-
-def test_a_stall_costs_no_more_than_the_minute_holds() -> None:
-    price = LaunchAllowance()
-    kept = [price.allow({DISK: 1.0}, 1.0, 0.0)[DISK] for _ in range(10)]
-    assert sum(kept) == pytest.approx(10 - 10 * LAUNCH_ALLOWANCE)
-    for _ in range(600):
-        price.allow({BUSY: 1.0}, 1.0, 0.0)
-    assert price.left == pytest.approx(WHOLE), "what was not needed is not saved for longer"
-
-
-def test_nothing_but_starving_is_forgiven() -> None:
-    parts = {(State.HELD, Cause.NONE): 0.5, (State.COMMUNICATING, Cause.NVLINK): 0.5}
-    assert LaunchAllowance().allow(parts, 1.0, 0.0) == parts
-    two = LaunchAllowance(left=0.2).allow({DISK: 0.6, CPU: 0.2, BUSY: 0.2}, 1.0, 0.0)
-    assert two[DISK] / two[CPU] == pytest.approx(3.0), "of several causes each has its part"
-
-
-UNKNOWN: Pair = (State.STARVED, Cause.UNKNOWN)
-
-
-def explained(pauses: list[Pair], *, works: bool = True) -> list[Pair]:
-    """What pauses of a second each are taken for."""
-    causes = DiskPauseAttribution()
-    told = [causes.attribute({pair: 1.0}, 1.0, works=works) for pair in pauses]
-    return [next(iter(parts)) for parts in told]
-
-
-def test_a_pause_like_those_for_the_disk_is_one() -> None:
-    assert explained([DISK, UNKNOWN, DISK, UNKNOWN]) == [DISK] * 4
-    assert explained([DISK] + [UNKNOWN] * 9)[-1] == UNKNOWN, "one was a rare exception"
-    assert explained([CPU, UNKNOWN]) == [CPU, UNKNOWN], "who uses a core is seen at every look"
-
-
-def test_a_gpu_that_does_not_work_between_its_pauses_waits_for_something_else() -> None:
-    assert explained([DISK, DISK, UNKNOWN], works=False) == [DISK, DISK, UNKNOWN]
+def test_what_is_lost_is_counted_however_little_it_is() -> None:
+    account = SecondsByState()
+    for now in range(600):
+        account.enter({DISK: 0.02, BUSY: 0.98}, 1.0, float(now))
+    assert account.seconds[DISK] == pytest.approx(12.0)
+    assert account.seconds[BUSY] == pytest.approx(588.0)
 
 
 def leaders(parts: list[dict[Pair, float]]) -> list[Pair | None]:
@@ -138,15 +80,19 @@ ticks = st.lists(st.tuples(st.floats(0.1, 2.5), shares, st.booleans()), max_size
 
 @given(ticks)
 def test_every_second_is_counted_once(found: list[tuple[float, dict[Pair, float], bool]]) -> None:
-    account, price, now = SecondsByState(), LaunchAllowance(), 0.0
+    account, now = SecondsByState(), 0.0
+    booked: dict[Pair, float] = {}
     for seconds, weights, missed in found:
         now += seconds
         parts = {pair: weight / sum(weights.values()) for pair, weight in weights.items()}
         if missed:
             account.miss(seconds)
         else:
-            account.enter(price.allow(parts, seconds, 0.0), seconds, now)
+            account.enter(parts, seconds, now)
+            booked = {pair: booked.get(pair, 0.0) + p * seconds for pair, p in parts.items()} | {
+                pair: spent for pair, spent in booked.items() if pair not in parts
+            }
             assert sum(account.shares.values()) == pytest.approx(1.0)
         assert (account.leader is None) == missed
     assert sum(account.seconds.values()) + account.unobserved == pytest.approx(now)
-    assert min(account.seconds.values()) >= 0
+    assert {p: spent for p, spent in account.seconds.items() if spent} == pytest.approx(booked)

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.config.settings import Configuration, Settings
-from agent.hardware import schedulers
 from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Given
@@ -151,7 +150,7 @@ def test_a_job_whose_environment_is_hidden_hides_what_it_has(tmp_path: Path) -> 
         ("0", Reason.DENIED),
         ("2", Reason.DENIED),
     }
-    assert all("job 8" in absence.detail for absence in reading.absences)
+    assert all("8" not in absence.detail for absence in reading.absences), "nor its number"
 
 
 def test_slurms_own_word_where_it_may_be_asked(tmp_path: Path) -> None:
@@ -175,45 +174,13 @@ def test_slurm_that_does_not_answer_leaves_what_cgroups_show(tmp_path: Path) -> 
     assert tree.allocated() == {"0": 1, "1": 0, "2": 0}
 
 
-SQUEUE = """#!/bin/sh
-echo squeue "$@" >>"$0.asked"
-echo 1 3 2 2
-"""
-SCONTROL = """#!/bin/sh
-echo "$5" >>"$0.asked"
-task="UserId=eve(1001) Account=nlp Partition=gpu Nodes=node1"
-case "$5" in
-2) echo "JobId=2 $task GRES=gpu:1(IDX:2)"; echo "JobId=3 $task GRES=gpu:1(IDX:1)" ;;
-3) echo "JobId=3 $task GRES=gpu:1(IDX:1)" ;;
-1) echo "JobId=1 $task GRES=gpu:1(IDX:0)" ;;
-esac
-"""
-"""As those of Slurm 22.05 answer, asked for a job, and for an array by the number of its task."""
-
-
-def test_tasks_of_an_array_are_told_apart_and_asked_for_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in (("squeue", SQUEUE), ("scontrol", SCONTROL)):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    slurm = schedulers.RealSchedulers()
-    for _ in range(2):
-        jobs = [allocation.slurm_job(line, "node1") for line in slurm.slurm("node1")]
-        assert [(job.job_id, places) for job, places in jobs] == [
-            ("1", [0]),
-            ("3", [1]),
-            ("2", [2]),
-        ]
-    assert sorted((tmp_path / "scontrol.asked").read_text().split()) == ["1", "2", "3"]
-    assert "--nodelist=node1" in (tmp_path / "squeue.asked").read_text()
-    (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(OSError, match="squeue fails"):
-        slurm.slurm("node1")
-    (tmp_path / "squeue").unlink()
-    with pytest.raises(OSError, match="squeue is not installed"):
-        slurm.slurm("node1")
+def test_a_job_that_is_not_described_may_have_any_gpu(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path, slurm=True)
+    tree.write("/etc/slurm/gres.conf", GRES)
+    tree.answers.jobs = [SHOWN, "JobId=9"]
+    reading = tree.look()
+    assert {labels[0] for _, labels, _ in reading.samples} == {"1", "2"}
+    assert {one.reason for one in reading.absences} == {Reason.DENIED}
 
 
 def test_a_folder_without_a_number_is_a_job_of_slurm(tmp_path: Path) -> None:
@@ -287,7 +254,7 @@ def test_shards_and_mps_are_parts_of_gpus(gres: str, places: list[int]) -> None:
         ("JobId=1 Nodes=a GRES=shard:h100:3(CNT:3)", "shard:h100:3"),
         ("JobId=1 Nodes=a GRES=gpu:2", "gpu:2"),
         ("JobId=1 Nodes=a[x] GRES=gpu:1(IDX:0)", "x"),
-        ("JobId=77 Nodes=other GRES=gpu:1(IDX:0)", "77"),
+        ("JobId=77 Nodes=other GRES=gpu:1(IDX:0)", "a in no nodes"),
     ],
 )
 def test_what_slurm_writes_and_is_not_understood_is_named(line: str, named: str) -> None:

@@ -21,13 +21,17 @@ def told(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_starved_gpus_show_what_their_loaders_do() -> None:
+def test_starved_gpus_show_what_their_threads_do() -> None:
     bench = machines.simulated("dgx-a100:starved-disk", gpus=2).run(SECONDS)
-    gpus = {("0",), ("1",)}
-    assert told(bench, work.LOADERS) == dict.fromkeys(gpus, 6)
-    assert all(share >= 0.5 for share in told(bench, work.LOADERS_WAITING).values())
-    assert told(bench, work.LAUNCHER_CORES).keys() == gpus
-    assert told(bench, work.ALLOWED_CORES) == dict.fromkeys(gpus, 256)
+    seconds = told(bench, work.THREADS)
+    assert seconds.keys() == {
+        (gpu, role, doing) for gpu in "01" for role in work.ROLES for doing in work.DOING
+    }
+    for gpu in "01":
+        blocked = seconds[gpu, "working", "blocked"]
+        assert 6 * SECONDS / 2 < blocked <= 6 * SECONDS, "six loaders, mostly asleep"
+        assert 0.0 < seconds[gpu, "launching", "running"] < SECONDS
+        assert told(bench, work.WORKERS)[gpu,] == 6
     assert told(bench, filesystem.MOUNTS)
     assert not told(bench, filesystem.NETWORK_MOUNTS)
 
@@ -38,7 +42,7 @@ def test_processes_of_busy_gpus_are_known_too() -> None:
     assert {labels[1:-1] for labels in jobs} == {("", *JobLabels(runtime="process"))}
     assert len({labels[-1] for labels in jobs}) == 1
     assert {labels[0] for labels in jobs} == {str(n) for n in range(8)}
-    assert {labels[0] for labels in told(bench, work.LAUNCHER_CORES)} == {str(n) for n in range(8)}
+    assert {labels[0] for labels in told(bench, work.THREADS)} == {str(n) for n in range(8)}
 
 
 def test_idle_gpus_have_no_workload() -> None:
@@ -67,6 +71,7 @@ def test_a_server_of_mps_is_nobody() -> None:
     for gpu in (0, 1):
         pid = start_process(machine, gpu)
         machine.jobs.processes[pid].name = process.MPS_SERVER
+        machine.jobs.processes[pid].uid = 0
     bench.run(SECONDS)
     assert set(told(bench, process.PROCESSES).values()) == {0}
     assert not told(bench, process.PROCESS)
@@ -75,3 +80,17 @@ def test_a_server_of_mps_is_nobody() -> None:
     client = start_process(machine, 1)
     bench.run(SECONDS)
     assert [labels[1] for labels in told(bench, process.PROCESS)] == [str(client)]
+
+
+def test_a_users_program_called_like_the_server_of_mps_is_a_process() -> None:
+    bench = machines.simulated("dgx-h100:idle").run(2)
+    pid = start_process(bench.machine, 0)
+    bench.machine.jobs.processes[pid].name = process.MPS_SERVER
+    bench.run(SECONDS)
+    assert [labels[1] for labels in told(bench, process.PROCESS)] == [str(pid)]
+    daemon = start_process(bench.machine, 1)
+    bench.machine.jobs.processes[daemon].name = process.MPS_SERVER
+    bench.machine.jobs.processes[daemon].uid = 0
+    bench.machine.jobs.processes[pid].parent = daemon  # root's daemon serves this user
+    bench.run(SECONDS)
+    assert not told(bench, process.PROCESS)

@@ -9,8 +9,8 @@ from agent.model import GpuKey
 GPUS = [GpuKey(index, f"GPU-{index}") for index in range(4)]
 
 
-def member(gpu: int, pid: int, key: str) -> JobMember:
-    return JobMember(GPUS[gpu], pid, pid, key)
+def member(gpu: int, pid: int, key: str, owner: str = "ada") -> JobMember:
+    return JobMember(GPUS[gpu], pid, pid, key, owner)
 
 
 ONE = [member(0, 10, "process 1 5"), member(1, 11, "process 1 5")]
@@ -56,3 +56,17 @@ def test_a_process_on_several_gpus_is_one_job() -> None:
     (group,) = groups([member(0, 10, "a"), member(1, 10, "a")], [{10}])
     assert group.gpus == (GPUS[0], GPUS[1])
     assert group.tie is Tie.NCCL
+
+
+@pytest.mark.parametrize("owners", [("ada", "eve"), ("", "")])
+def test_nothing_joins_processes_of_two_owners(owners: tuple[str, str]) -> None:
+    """Nor those whose owners are not known."""
+    two = [member(gpu, 40 + gpu, f"process {40 + gpu}", owners[gpu]) for gpu in range(2)]
+    found = groups(two, [{40, 41}], [{GPUS[0], GPUS[1]}])
+    assert [set(group.pids) for group in found] == [{40}, {41}]
+
+
+def test_another_owner_in_between_hides_no_job() -> None:
+    mine = [member(gpu, 50 + gpu, f"process {50 + gpu}") for gpu in (0, 2)]
+    found = groups([*mine, member(1, 51, "process 51", "eve")], [{50, 51, 52}])
+    assert [set(group.pids) for group in found] == [{50, 52}, {51}]

@@ -1,6 +1,8 @@
 """Which processes form one job, and what it is called."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -138,8 +140,10 @@ RUNTIMES = {
     ),
     "9:devices:/apptainer/4711\n1:name=systemd:/user.slice": ("apptainer", "4711"),
     f"0::/kubepods.slice/kubepods-pod{POD}.slice/x.scope/system.slice/slurmstepd.scope/job_5/a": (
-        "slurm", "5",
+        "kubernetes", POD.replace("_", "-"),
     ),
+    "0::/../../system.slice/slurmstepd.scope/job_5/step_0": ("slurm", "5"),
+    "0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0": ("slurm", "s5K1KKYAYG5D00"),
     "0::/system.slice/slurmstepd.scope/job_12x/step_0": ("process", ""),
     "0::/system.slice/node1_slurmstepd.scope/job_5/step_0": ("slurm", "5"),
     "5:devices:/slurm_node1/uid_7/job_5/step_extern/a": ("slurm", "5"),
@@ -156,7 +160,25 @@ RUNTIMES = {
 
 @pytest.mark.parametrize("cgroup", RUNTIMES)
 def test_what_runs_a_process_stands_in_its_cgroup(cgroup: str) -> None:
-    assert identity.runtime(cgroup) == RUNTIMES[cgroup]
+    uids = re.findall(r"uid_(\d+)", cgroup)
+    assert identity.runtime(cgroup, int(uids[-1]) if uids else 1000) == RUNTIMES[cgroup]
+
+
+FORGED = [
+    "0::/user.slice/user-1000.slice/user@1000.service/app.slice/slurm-4242.scope",
+    "0::/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_4242/step_0",
+    "0::/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_4242/a",
+    "7:devices:/user.slice/slurm/uid_1000/job_4242/step_batch",
+    "7:devices:/slurm/uid_1001/job_4242/step_batch",
+    "1:name=:/slurm/uid_1000/job_4242:/user.slice/user-1000.slice",
+    f"0::/user.slice/user-1000.slice/user@1000.service/kubepods-pod{POD}.slice/x.scope",
+    f"0::/user.slice/user-1000.slice/kubepods.slice/kubepods-pod{POD}.slice/x.scope",
+]
+
+
+@pytest.mark.parametrize("cgroup", FORGED)
+def test_a_control_group_that_a_user_can_make_numbers_no_job(cgroup: str) -> None:
+    assert identity.runtime(cgroup, 1000) == ("process", "")
 
 
 SLURM = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
@@ -165,7 +187,10 @@ LABELS: list[tuple[str, dict[str, str], JobLabels]] = [
     (SLURM, {}, JobLabels("7", runtime="slurm")),
     (SLURM, TOLD, JobLabels("7", "", "slurm", "gpu", "bio")),
     (SLURM, {"SLURM_JOB_ID": "8"}, JobLabels("7", runtime="slurm")),
-    (NO_CGROUP, TOLD, JobLabels("7", "", "slurm", "gpu", "bio")),
+    (NO_CGROUP, TOLD, JobLabels("train.py:5", runtime="process")),
+    (f"0::/system.slice/docker-{DOCKER}.scope", TOLD, JobLabels(
+        "0123456789ab", "", "docker", container="0123456789ab",
+    )),
     (NO_CGROUP, {"SLURM_JOB_ID": "x"}, JobLabels("train.py:5", runtime="process")),
     (SLURM, {"APPTAINER_NAME": "torch.sif"}, JobLabels("7", "", "slurm", container="torch.sif")),
     (NO_CGROUP, {"SINGULARITY_NAME": "torch.sif"}, JobLabels(
@@ -188,13 +213,48 @@ def test_labels_of_a_job(cgroup: str, environment: dict[str, str], expected: Job
     assert identity.job_labels(origin, "train.py:5") == expected
 
 
-def test_ranks_are_joined_by_slurms_number_in_their_environment() -> None:
-    """Where Slurm is not told to use cgroups."""
-    ranks = [
-        line("python3", "slurmstepd", group=n, pids=(n, 50))._replace(environment=told)
-        for n, told in ((101, TOLD), (102, TOLD), (103, {**TOLD, "SLURM_JOB_ID": "8"}))
-    ]
-    assert joined(*ranks) == [0, 0, 2]
+def test_a_number_in_the_environment_joins_nothing() -> None:
+    """Anybody may set it."""
+    mine, other = (
+        line("python3", "bash", group=n, pids=(n, 50), uid=uid)._replace(environment=TOLD)
+        for n, uid in ((101, 1000), (102, 1001))
+    )
+    assert joined(mine, other) == [0, 1]
+
+
+SLURM_RANK = line("python3", "slurmstepd")._replace(cgroup=SLURM)
+RANK = line("python3", "mpirun", pids=(101, 50))._replace(leader="mpirun")
+PODS = "0::/kubepods.slice/kubepods-pod{}.slice/crio-{}.scope"
+APART: dict[str, tuple[JobOrigin, dict[str, Any]]] = {
+    "users below one starter": (RANK, {"line": line("python3", "mpirun", uid=1001).line}),
+    "an unknown user": (
+        RANK, {"line": (RANK.line[0]._replace(pid=102, uid=None), RANK.line[1])},
+    ),
+    "user namespaces": (
+        RANK._replace(user_namespace="user:[1]"), {"user_namespace": "user:[2]"},
+    ),
+    "containers": (
+        RANK._replace(cgroup=f"0::/system.slice/docker-{DOCKER}.scope"),
+        {"cgroup": f"0::/system.slice/docker-{DOCKER[::-1]}.scope"},
+    ),
+    "a container and the host": (RANK, {"cgroup": f"0::/user.slice/libpod-{DOCKER}.scope"}),
+    "containers of LXC": (
+        RANK._replace(cgroup="5:cpu:/lxc/one"), {"cgroup": "5:cpu:/lxc/other"},
+    ),
+    "pods": (
+        RANK._replace(cgroup=PODS.format(POD, DOCKER)),
+        {"cgroup": PODS.format(POD.replace("8d3b", "0000"), DOCKER)},
+    ),
+    "users in one job of Slurm": (SLURM_RANK, {"line": line("python3", uid=1001).line}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", APART)
+def test_processes_of_two_owners_are_never_one_job(case: str) -> None:
+    one, differs = APART[case]
+    assert joined(one, one) == [0, 0]
+    assert joined(one, one._replace(**differs)) == [0, 1]
+    assert identity.owner(one) != identity.owner(one._replace(**differs))
 
 
 PROGRAMS = {

@@ -15,7 +15,6 @@ import pytest
 from agent.clock import SystemClock
 from agent.hardware.host import real_host
 from agent.hardware.logins import Logins
-from agent.jobs import follow
 from agent.jobs.allocation import Allocations
 from agent.model import Reading
 from agent.polling.gpu_processes import GpuProcesses
@@ -26,7 +25,7 @@ from tests.support.call_count import calls_of
 from tests.support.kernel_counters import Mark, between, marked
 from tests.support.process_tree import GPU, labels_of, of
 
-READINGS = follow.WINDOW + 1
+READINGS = 6
 BETWEEN = 0.5  # seconds
 TIMEOUT = 60.0
 TICK = 0.01
@@ -103,11 +102,10 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def cores(marks: Sequence[Mark]) -> Any:
-    """Cores used from the first mark to the last, as far as the kernel's ticks tell."""
-    least, most = between(marks[0], marks[-1]).rate
-    ticks = TICK / between(marks[0], marks[-1]).seconds[0]
-    return pytest.approx((least + most) / 2, abs=(most - least) / 2 + 2 * ticks)
+def counted(marks: Sequence[Mark]) -> Any:
+    """Seconds used from the first mark to the last, as far as the kernel's ticks show."""
+    least, most = between(marks[0], marks[-1]).counted
+    return pytest.approx((least + most) / 2, abs=(most - least) / 2 + 2 * TICK)
 
 
 @pytest.mark.skipif(platform.machine() not in CLONE, reason="needs the number of clone()")
@@ -126,15 +124,15 @@ def test_figures_of_real_processes() -> None:
             )
             burnt.append(by_burner)
             spent.append(by_launcher)
-    figures = of(reading)
-    assert figures[work.LOADERS] == 2
-    assert figures[work.LOADERS_WAITING] == 0.5
-    assert figures[work.LOADERS_CORES] == cores(burnt[1:])
-    assert figures[work.LOADERS_RUNNING] == 0.5
-    assert figures[work.LAUNCHER_CORES] == cores(spent[1:])
-    assert figures[work.LAUNCHER_WAITING] == 0
-    assert 1 <= figures[work.ALLOWED_CORES] <= (psutil.cpu_count() or 1)
-    assert figures[work.LIVES] <= time.monotonic() - began + 2 * TICK
+    seconds = {s.labels[2:]: s.value for s in reading.samples if s.metric is work.THREADS}
+    passed = between(spent[0], spent[-1]).seconds
+    assert seconds["working", "running"] == counted(burnt)
+    assert seconds["launching", "running"] == counted(spent)
+    assert passed[0] <= seconds["working", "blocked"] <= passed[1], "the waiter, at each reading"
+    assert seconds["launching", "blocked"] == 0.0
+    assert of(reading)[work.WORKERS] == 2
+    assert 0.0 < of(reading)[work.BUSIEST] <= 1.0
+    assert of(reading)[work.LIVES] <= time.monotonic() - began + 2 * TICK
 
 
 def test_two_launchers_of_this_test_are_one_job() -> None:
@@ -173,7 +171,7 @@ def test_a_look_at_eight_gpus_is_little_work() -> None:
             by_source.append(time.thread_time() - began)
             calls.append(calls_of(read))
     print(f"a reading takes {min(by_source) * 1e3:.2f} ms of CPU, {max(calls)} calls")
-    assert sum(metric is work.LOADERS for metric, _, _ in readings[-1].samples) == 8
+    assert sum(metric is work.WORKERS for metric, _, _ in readings[-1].samples) == 8
     assert max(calls) < MOST_CALLS
 
 

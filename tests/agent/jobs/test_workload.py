@@ -1,121 +1,90 @@
 """What is read of the processes behind a GPU, on made-up processes."""
 
 import errno
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from agent.jobs import follow, process_group
+from agent.jobs import process_times
 from agent.jobs.identity import JobLabels
-from agent.model import Reason
+from agent.model import Reading, Reason
 from agent.sources import workload as work
-from tests.support.process_tree import GPU, OTHER, ProcessTree, labels_of, of, pids_asked
+from tests.support.process_tree import CGROUP, GPU, OTHER, ProcessTree, labels_of, of, pids_asked
 
-# ---- what the processes do
+# ---- what the threads do
 
 
-def test_figures_over_a_window(tree: ProcessTree) -> None:
-    tree.occupy(100)
-    for second in range(9):
-        tree.does(100, "D" if second == 8 else "S", 0.5 * second)
-        tree.does(101, "D", 0.05 * second)
-        tree.does(102, "R" if second % 2 else "S", 0.75 * second)
-        reading = tree.read()
-    assert of(reading) == {
-        work.JOB: 1,
-        work.JOB_PROCESS: 1,
-        work.LIVES: pytest.approx(1008),
-        work.LAUNCHER_CORES: pytest.approx(0.5),
-        work.LAUNCHER_WAITING: 1 / 5,
-        work.LOADERS: 2,
-        work.LOADERS_WAITING: 1 / 2,
-        work.LOADERS_RUNNING: pytest.approx((0.05 + 0.75) / 2),
-        work.LOADERS_CORES: pytest.approx(0.8),
-        work.ALLOWED_CORES: 4,
-        work.CHILDREN_CORES: 0.0,
-        work.STOPPED: 0.0,
+def seconds(reading: Reading, gpu: tuple[str, str] = GPU) -> dict[tuple[str, ...], float]:
+    """Seconds of threads by role and what they do."""
+    return {
+        s.labels[2:]: s.value
+        for s in reading.samples
+        if s.metric is work.THREADS and s.labels[:2] == gpu
     }
 
 
-def test_commands_too_short_to_be_met_are_counted_when_they_end(tree: ProcessTree) -> None:
-    """A loader that runs a decoder for each file, and waits for it."""
+def test_seconds_of_threads_are_counters(tree: ProcessTree) -> None:
     tree.occupy(100)
     for second in range(9):
-        tree.does(101, "S", 0.05 * second, ended=0.6 * second)
+        tree.thread(100, 100, "S", 0.4 * second, queued=0.1 * second)
+        tree.does(100, "S", 0.5 * second)
+        tree.does(101, "D", 0.05 * second)
+        tree.does(102, "R" if second % 2 else "S", 0.75 * second)
         reading = tree.read()
-    assert of(reading)[work.CHILDREN_CORES] == pytest.approx(0.6)
+    assert seconds(reading) == {
+        ("launching", "running"): pytest.approx(3.2),
+        ("launching", "queued"): pytest.approx(0.8),
+        ("launching", "blocked"): 0.0,
+        ("working", "running"): pytest.approx(8 * (0.1 + 0.05 + 0.75), abs=0.011),
+        ("working", "queued"): 0.0,
+        ("working", "blocked"): 8.0,
+    }
+    figures = of(reading)
+    assert (figures[work.WORKERS], figures[work.BUSIEST]) == (2, 1.0)
+    assert figures[work.LIVES] == pytest.approx(1008)
 
 
-@pytest.mark.parametrize("late", [0, 1], ids=["counted at once", "counted a look later"])
-def test_a_loader_that_ends_is_not_counted_twice(tree: ProcessTree, late: int) -> None:
+def test_the_first_reading_begins_at_zero_and_is_there(tree: ProcessTree) -> None:
+    """So that the second one has a rate."""
+    tree.does(100, "S", 500.0)
     tree.occupy(100)
-    for second in range(12):
-        if second < 6:
-            tree.does(101, "R", 100.0 + second)
-        elif second == 6:
-            tree.end(101)
-        tree.does(100, "S", 0.5 * second, ended=106.0 if second >= 6 + late else 0.0)
-        found = of(tree.read())
-        assert found.get(work.CHILDREN_CORES, 0.0) <= 0.25, second
+    found = seconds(tree.read())
+    assert len(found) == 6
+    assert set(found.values()) == {0.0}
 
 
-def test_before_two_looks_there_is_no_rate_and_no_zero(tree: ProcessTree) -> None:
-    tree.occupy(100)
-    assert of(tree.read()).keys() == {work.JOB, work.JOB_PROCESS, work.LIVES}
-
-
-def test_without_loaders_their_number_is_known_and_their_shares_are_not(tree: ProcessTree) -> None:
-    tree.occupy(100)
-    tree.read()
-    figures = of(tree.read())
-    assert (figures[work.LOADERS], figures[work.LOADERS_CORES]) == (0, 0)
-    assert not {work.LOADERS_WAITING, work.LOADERS_RUNNING} & figures.keys()
-
-
-def test_launchers_add_up_and_either_may_wait(tree: ProcessTree) -> None:
+def test_counters_go_on_while_processes_come_and_go(tree: ProcessTree) -> None:
     tree.start(200)
     tree.occupy(100, 200)
-    for second in range(2):
-        tree.does(100, "D" if second else "S", 0.3 * second)
-        tree.does(200, "S" if second else "D", 0.4 * second)
-        reading = tree.read()
-    assert of(reading)[work.LAUNCHER_CORES] == pytest.approx(0.7)
-    assert of(reading)[work.LAUNCHER_WAITING] == 1
+    before: dict[tuple[str, ...], float] = {}
+    for second in range(12):
+        if second == 4:
+            tree.end(200)
+            tree.occupy(100)
+        for pid in (100, 200) if second < 4 else (100,):
+            tree.thread(pid, pid, "R", 0.3 * second)
+            tree.does(pid, "R", 0.3 * second)
+        found = seconds(tree.read())
+        assert all(found[key] >= value for key, value in before.items()), second
+        before = found
+    assert before["launching", "running"] == pytest.approx(0.3 * 11 + 0.3 * 3)
 
 
-def test_a_pid_that_is_used_again_starts_anew(tree: ProcessTree) -> None:
+def test_of_a_gpu_whose_processes_are_gone_nothing_is_known(tree: ProcessTree) -> None:
     tree.occupy(100)
-    for _ in range(3):
-        tree.read()
-    tree.start(100, at=4500.0)
-    tree.does(100, "S", 0.01)
-    assert work.LAUNCHER_CORES not in of(tree.read())
-    tree.does(100, "S", 0.51)
-    assert of(tree.read())[work.LAUNCHER_CORES] == pytest.approx(0.5)
-
-
-def test_processes_that_end_are_passed_over(tree: ProcessTree) -> None:
-    tree.occupy(100)
-    for second in range(3):
-        tree.does(101, "R", second)
-        tree.does(102, "R", second)
-        tree.read()
-    tree.end(101)
-    assert of(tree.read())[work.LOADERS] == 1
+    tree.read()
     tree.end(100)
     reading = tree.read()
     assert of(reading).keys() == {work.JOB, work.JOB_PROCESS, work.LIVES}
     assert reading.absences == ()
 
 
-def test_a_file_cut_short_is_a_process_that_ended(tree: ProcessTree) -> None:
-    tree.occupy(100)
-    tree.read()
-    tree.does(102, "R", 0.0)
-    tree.write("/proc/101/stat", "101 (python3) R 1")
-    assert of(tree.read())[work.LOADERS] == 1
+def test_stopped_processes_are_named(tree: ProcessTree) -> None:
+    tree.start(200)
+    tree.occupy(100, 200)
+    tree.does(200, "T", 0.0)
+    assert labels_of(tree.read(), work.STOPPED) == [(*GPU, "200")]
 
 
 def test_a_name_may_hold_anything(tree: ProcessTree) -> None:
@@ -123,7 +92,61 @@ def test_a_name_may_hold_anything(tree: ProcessTree) -> None:
     tree.occupy(300)
     tree.read()
     tree.does(300, "D", 0.25)
-    assert of(tree.read())[work.LAUNCHER_CORES] == pytest.approx(0.25)
+    found = seconds(tree.read())
+    assert (found["working", "running"], found["launching", "running"]) == (0.25, 0.0)
+
+
+@pytest.mark.parametrize(("cores", "read"), [(0.04, True), (0.06, False)])
+def test_bytes_of_processes_are_read_only_while_they_rest(
+    tree: ProcessTree, cores: float, read: bool
+) -> None:
+    tree.write("/proc/100/io", "rchar: 1000\nwchar: 500\nread_bytes: 7\nwrite_bytes: 900\n")
+    tree.occupy(100)
+    tree.read()
+    tree.does(100, "S", cores)
+    assert of(tree.read()).get(work.PROCESS_BYTES) == (1900 if read else None)
+
+
+# ---- the job's cgroup and network namespace
+
+
+def test_the_cgroup_of_the_job_says_who_waited(tree: ProcessTree) -> None:
+    folder = f"/sys/fs/cgroup{CGROUP}"
+    stalled = "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 total=1\n"
+    tree.write(f"{folder}/io.pressure", stalled)
+    tree.write(f"{folder}/io.stat", "8:0 rbytes=100 wbytes=7 rios=1\n8:16 rbytes=20 wbytes=0\n")
+    tree.occupy(100)
+    found = {s.metric: s for s in tree.read().samples if s.metric in work.OF_CGROUP}
+    assert found[work.CGROUP_STALLED].value == pytest.approx(2.5)
+    assert found[work.CGROUP_STALLED].labels == (*GPU, "io")
+    assert (found[work.CGROUP_READ].value, found[work.CGROUP_WRITTEN].value) == (120.0, 7.0)
+
+
+def test_gpus_of_one_cgroup_read_it_once(tree: ProcessTree) -> None:
+    tree.write(f"/sys/fs/cgroup{CGROUP}/io.stat", "8:0 rbytes=100 wbytes=7 rios=1\n")
+    tree.occupy(100)
+    tree.occupy(103, gpu=OTHER)
+    reading = tree.read()
+    assert of(reading)[work.CGROUP_READ] == of(reading, OTHER)[work.CGROUP_READ] == 100
+    assert tree.tree.asked.count(f"/sys/fs/cgroup{CGROUP}/io.stat") == 1
+
+
+def test_what_the_network_namespace_received(tree: ProcessTree) -> None:
+    head = "Inter-|   Receive\n face |bytes packets\n"
+    tree.write("/proc/100/net/dev", f"{head}    lo: 10 1 0\n  eth0:  990 2 0\n")
+    tree.occupy(100)
+    assert of(tree.read())[work.RECEIVED] == 1000.0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "some", "some avg10=0 total=x", "\0\0", "some total=" + "9" * 99]
+)
+def test_odd_files_of_a_cgroup_are_no_figures(tree: ProcessTree, text: str) -> None:
+    for name in ("io.pressure", "cpu.pressure", "io.stat"):
+        tree.write(f"/sys/fs/cgroup{CGROUP}/{name}", text)
+    tree.write("/proc/100/net/dev", text)
+    tree.occupy(100)
+    assert not of(tree.read()).keys() & set(work.OF_CGROUP)
 
 
 # ---- which processes belong to the GPU
@@ -135,34 +158,31 @@ def test_loaders_are_found_below_any_thread_and_at_any_depth(tree: ProcessTree) 
     tree.start(202, parent=201)
     tree.occupy(100)
     tree.read()
-    tree.does(201, "R", 0.0)
-    tree.does(202, "R", 0.0)
-    assert of(tree.read())[work.LOADERS] == 2
+    tree.does(201, "R", 0.5)
+    tree.does(202, "R", 0.25)
+    assert seconds(tree.read())["working", "running"] == pytest.approx(0.75)
 
 
-def test_a_rank_that_is_the_parent_of_another_does_not_count_its_loaders(
-    tree: ProcessTree,
-) -> None:
-    tree.start(110, parent=100)
-    tree.start(111, parent=110)
+def test_a_thread_that_forked_once_is_asked_each_time(tree: ProcessTree) -> None:
+    """A pool of loaders for each epoch; threads that never had a child are asked now and then."""
+    for thread in (150, 151):
+        tree.write(f"/proc/100/task/{thread}/children", "")
+    tree.start(201, parent=100, thread=150)
     tree.occupy(100)
-    tree.occupy(110, gpu=OTHER)
     tree.read()
-    tree.does(110, "R", 0.0)
-    tree.does(111, "D", 0.0)
-    reading = tree.read()
-    assert of(reading)[work.LOADERS] == 0
-    assert of(reading, OTHER)[work.LOADERS] == 1
-
-
-def test_a_process_on_two_gpus_is_looked_at_once_and_counts_for_both(tree: ProcessTree) -> None:
-    tree.occupy(100)
-    tree.occupy(100, gpu=OTHER)
-    tree.read()
-    tree.does(100, "S", 0.5)
-    reading = tree.read()
-    assert of(reading)[work.LAUNCHER_CORES] == of(reading, OTHER)[work.LAUNCHER_CORES] == 0.5
-    assert tree.tree.asked.count("/proc/100/stat") == 1
+    tree.end(201)
+    tree.write("/proc/100/task/150/children", "")
+    for _ in range(40):
+        tree.read()
+    tree.start(202, parent=100, thread=150)
+    asked = set()
+    for second in range(4):
+        tree.does(202, "R", 0.5 * second)
+        found = seconds(tree.read())
+        asked |= {path for path in tree.tree.asked if path.endswith("children")}
+    assert found["working", "running"] > 0.5
+    assert "/proc/100/task/150/children" in asked
+    assert "/proc/100/task/151/children" not in asked
 
 
 def test_loaders_are_searched_for_every_two_seconds_and_at_once_for_a_new_launcher(
@@ -175,16 +195,16 @@ def test_loaders_are_searched_for_every_two_seconds_and_at_once_for_a_new_launch
         tree.read()
         if any(path.endswith("children") for path in tree.tree.asked):
             searched.append(second)
-    assert searched == [0, 1, 3, 5, 6, 8]
+    assert searched == [0, 2, 4, 6, 8]
 
 
 def test_no_more_loaders_are_followed_than_agreed(tree: ProcessTree) -> None:
-    for pid in range(1000, 1000 + 2 * process_group.MOST):
+    for pid in range(1000, 1000 + 2 * process_times.MOST_DESCENDANTS):
         tree.start(pid, parent=100)
     tree.occupy(100)
     tree.read()
     tree.read()
-    assert len(pids_asked(tree.tree.asked)) == 1 + process_group.MOST
+    assert len(pids_asked(tree.tree.asked)) == 1 + process_times.MOST_DESCENDANTS
 
 
 def test_a_kernel_that_lists_no_children_is_scanned_and_seldom(tree: ProcessTree) -> None:
@@ -194,12 +214,13 @@ def test_a_kernel_that_lists_no_children_is_scanned_and_seldom(tree: ProcessTree
     tree.occupy(100)
     scans = []
     for second in range(24):
-        tree.does(101, "R", 0.0)
+        tree.does(101, "R", 0.5 * second)
         reading = tree.read()
         if "/proc" in tree.tree.listed:
             scans.append(second)
-    assert of(reading)[work.LOADERS] == 1
-    assert scans == [0, 11, 21]
+    assert seconds(reading)["working", "running"] == pytest.approx(0.5 * 23)
+    assert len(scans) == 3
+    assert min(later - earlier for earlier, later in pairwise(scans)) >= 10
 
 
 # ---- how little is read
@@ -213,12 +234,6 @@ def test_nothing_is_read_for_a_gpu_without_a_process(tree: ProcessTree) -> None:
         assert (tree.tree.asked, tree.tree.listed) == ([], [])
 
 
-def test_a_gpu_of_unknown_activity_is_hungry(tree: ProcessTree) -> None:
-    tree.gpu_processes.settle(GPU, (100,))
-    tree.read()
-    assert work.LAUNCHER_CORES in of(tree.read())
-
-
 def test_a_gpu_that_is_lost_is_forgotten(tree: ProcessTree) -> None:
     tree.occupy(100)
     tree.occupy(103, gpu=OTHER)
@@ -226,12 +241,33 @@ def test_a_gpu_that_is_lost_is_forgotten(tree: ProcessTree) -> None:
     assert [gpu for gpu, _ in tree.gpu_processes] == [OTHER]
 
 
-def test_a_look_costs_one_file_a_process(tree: ProcessTree) -> None:
+def test_a_reading_costs_one_file_a_process(tree: ProcessTree) -> None:
     tree.occupy(100)
-    for _ in range(7):  # between two searches
+    for _ in range(64):
         tree.read()
-    of_processes = [path for path in tree.tree.asked if path.count("/") == 3 and "stat" in path]
+    of_processes = [path for path in tree.tree.asked if path.count("/") == 3 and "/stat" in path]
     assert sorted(of_processes) == [f"/proc/{pid}/stat" for pid in (100, 101, 102, 103)]
+
+
+def test_between_lists_of_threads_only_active_ones_are_read(tree: ProcessTree) -> None:
+    """Six threads that decode, and 33 that sleep."""
+    tree.occupy(100)
+    asked = []
+    for second in range(100):
+        tree.does(100, "S", 4.1 * second)
+        tree.thread(100, 100, "S", 0.1 * second)
+        for tid in range(1001, 1007):
+            tree.thread(100, tid, "R", 4 / 6 * second, queued=2 / 6 * second)
+        for tid in range(1007, 1040):
+            tree.thread(100, tid, "S", 0.0)
+        reading = tree.read()
+        asked.append(sum("/task/" in path and "stat" in path for path in tree.tree.asked))
+    assert max(asked[1:]) > 50, "all of them, when they are listed"
+    late = sorted(asked[62:])
+    assert late[len(late) // 2] <= 2 * 7
+    assert sum(count > 50 for count in late) <= 4, "each ten seconds"
+    assert of(reading)[work.WORKERS] == 6
+    assert of(reading)[work.BUSIEST] == pytest.approx(1.0, abs=0.02)
 
 
 # ---- what is hidden
@@ -248,20 +284,12 @@ def test_a_hidden_process_costs_its_gpu_the_figures_and_no_other(
     tree.read()
     reading = tree.read()
     told = {a.metric: (a.reason, a.detail) for a in reading.absences if a.labels == GPU}
-    hidden = {*work.OF_PROCESSES, *work.OF_THREADS, *work.OF_CGROUP, work.LIVES, work.JOB}
+    hidden = {*work.OF_PROCESSES, *work.OF_CGROUP, work.LIVES, work.JOB}
     assert told.keys() == hidden
     assert {reason for reason, _ in told.values()} == {Reason.DENIED}
     assert all("process 200 " in detail for _, detail in told.values())
-    assert work.LAUNCHER_CORES not in of(reading)
-    assert work.LAUNCHER_CORES in of(reading, OTHER)
-
-
-def test_a_loader_that_is_hidden_is_passed_over(tree: ProcessTree) -> None:
-    tree.tree.errors["/proc/101/stat"] = errno.EACCES
-    tree.occupy(100)
-    tree.read()
-    tree.does(102, "R", 0.0)
-    assert of(tree.read())[work.LOADERS] == 1
+    assert work.THREADS not in of(reading)
+    assert len(seconds(reading, OTHER)) == 6
 
 
 # ---- arrivals and jobs
@@ -339,31 +367,6 @@ def test_gpus_of_one_job_have_one_key(tree: ProcessTree) -> None:
     tree.occupy(200, gpu=("2", "GPU-2"))
     keys = {labels[0]: labels[-1] for labels in labels_of(tree.read(), work.JOB)}
     assert keys["0"] == keys["1"] != keys["2"]
-
-
-# ---- windows
-
-
-STATES = st.lists(st.tuples(st.sampled_from("RDSZ"), st.floats(0, 1)), min_size=2, max_size=12)
-
-
-@settings(deadline=None)
-@given(st.lists(STATES, max_size=4))
-def test_shares_stay_shares_whatever_processes_do(histories: list[list[tuple[str, float]]]) -> None:
-    follows = []
-    for history in histories:
-        follows.append(follow.ProcessActivity(0.0))
-        seconds = 0.0
-        for at, (state, used) in enumerate(history):
-            seconds += used
-            follows[-1].readings.append(follow.ProcessReading(float(at), state, seconds, 0.0))
-    loading = follow.loading(follows)
-    assert 0 <= loading.number <= len(follows)
-    assert 0 <= loading.cores <= loading.number + 1e-9
-    assert (loading.running is None) == (loading.waiting is None) == (loading.number == 0)
-    if loading.running is not None and loading.waiting is not None:
-        assert 0 <= loading.waiting <= 1
-        assert loading.cores / loading.number - 1e-9 <= loading.running <= 1
 
 
 def test_the_number_in_its_own_namespace_is_told(tree: ProcessTree) -> None:

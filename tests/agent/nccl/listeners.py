@@ -45,13 +45,13 @@ def matched(connection: socket.socket) -> str:
 
 
 def handshake(connection: socket.socket) -> None:
-    """As NCCL does up to the question for the status, without JSON."""
+    """As NCCL does up to the question for the status."""
     matched(connection)
     connection.sendall(b"SERVER PROTOCOL 2\n")
     matched(connection)
     connection.sendall(b"OK\n")
     matched(connection)
-    connection.sendall(b"ERROR: Unknown command SET FORMAT json\n")
+    connection.sendall(b"OK\n")
     matched(connection)
 
 
@@ -95,7 +95,7 @@ def endless(connection: socket.socket) -> None:
 def cut(connection: socket.socket) -> None:
     """Dies in the middle of its answer."""
     handshake(connection)
-    connection.sendall(b"NCCL version 2.27.5 compiled with CUDA 12.8\nCUDA runtime")
+    connection.sendall(b'{"nccl_version": "2.30.4", "communi')
 
 
 def refuses_status(connection: socket.socket) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from agent.hardware.nccl_answer import (
-    ALL_KINDS,
     Communicator,
     CommunicatorKey,
     MissingRank,
@@ -15,11 +14,9 @@ from agent.hardware.nccl_answer import (
     tallies,
 )
 from agent.hardware.nccl_json import parse_json
-from agent.hardware.nccl_text import parse_text
 from agent.simulator.nccl_ras import VERSION
 from tests.support.nccl_json import status_json
 from tests.support.nccl_service import SimulatedRanks
-from tests.support.nccl_text import status_text
 
 HOSTS = ("10.0.0.1",) * 4 + ("10.0.0.2",) * 4
 TRAINING = SimulatedRanks(
@@ -27,7 +24,6 @@ TRAINING = SimulatedRanks(
 )
 STUCK = replace(TRAINING, stuck=6, stuck_at=20.0)
 STOPPED = replace(TRAINING, stopped=2, stopped_at=20.0)
-VERSIONS = [(2, 24, 3), (2, 25, 1), (2, 26, 2), (2, 27, 7), (2, 28, 3)]
 
 
 def json_of(answer: NcclAnswer, version: tuple[int, int, int] = (2, 28, 9)) -> NcclAnswer:
@@ -37,13 +33,6 @@ def json_of(answer: NcclAnswer, version: tuple[int, int, int] = (2, 28, 9)) -> N
     return replace(told, nccl_version=VERSION)
 
 
-def text_of(answer: NcclAnswer, version: tuple[int, int, int]) -> NcclAnswer:
-    told = parse_text(status_text(answer, version))
-    assert isinstance(told, NcclAnswer)
-    assert told.nccl_version == ".".join(map(str, version))
-    return told
-
-
 def all_kinds(answer: NcclAnswer) -> NcclAnswer:
     """The same with a count of every kind, as JSON tells it; processes are no part of it."""
     zeros = dict.fromkeys(("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"), 0)
@@ -51,7 +40,7 @@ def all_kinds(answer: NcclAnswer) -> NcclAnswer:
     for communicator in answer.communicators:
         ranks = tuple(replace(rank, counts={**zeros, **rank.counts}) for rank in communicator.ranks)
         communicators.append(replace(communicator, ranks=ranks, launched=tallies(ranks)))
-    return replace(answer, communicators=tuple(communicators), silent=())
+    return replace(answer, communicators=tuple(communicators))
 
 
 @pytest.mark.parametrize("version", [(2, 28, 7), (2, 28, 9), (2, 29, 2), (2, 31, 2)])
@@ -62,40 +51,6 @@ def test_json_tells_all(job: SimulatedRanks, now: float, version: tuple[int, int
     assert json_of(answer, version) == all_kinds(answer)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_text_tells_who_is_behind(version: tuple[int, int, int]) -> None:
-    told = text_of(STUCK.answer(30), version)
-    (found,) = told.communicators
-    kinds = {"AllReduce": (240, 241), "AllGather": (80, 81)}
-    if version < (2, 26):
-        kinds = {ALL_KINDS: (320, 322)}
-    assert {g.kind: g.operations for g in found.launched if g.named == (6,)} == {
-        kind: behind for kind, (behind, _) in kinds.items()
-    }
-    assert {g.kind: (g.operations, g.ranks) for g in found.launched if g.named != (6,)} == {
-        kind: (ahead, 7) for kind, (_, ahead) in kinds.items()
-    }
-    (late,) = [rank for rank in found.ranks if rank.pid is not None]
-    assert (late.rank, late.host, late.pid, late.nvml_device) == (6, "10.0.0.2", 37, 2)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_text_tells_who_is_missing(version: tuple[int, int, int]) -> None:
-    answer = STOPPED.answer(25)
-    told = text_of(answer, version)
-    assert told.silent == answer.silent
-    place = ("10.0.0.1", 33, 2) if version >= (2, 26) else ("", None, None)
-    (found,) = told.communicators
-    assert found.missing == (MissingRank(2, RankLoss.UNRESPONSIVE, *place),)
-    assert (told.nodes, told.processes) == (2, 8)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_text_of_a_healthy_job_names_nobody(version: tuple[int, int, int]) -> None:
-    told = text_of(TRAINING.answer(0), version)
-    assert told.communicators == ()
-
-
 def end_of_a_job() -> NcclAnswer:
     """One communicator that is torn down, one that starts."""
     ranks = tuple(Rank(n, "10.0.0.1", 51 + n, n, {"Reduce": 4}) for n in range(3))
@@ -104,14 +59,7 @@ def end_of_a_job() -> NcclAnswer:
         Communicator(CommunicatorKey("b" * 16), 3, ranks[:2], left, tallies(ranks[:2])),
         Communicator(CommunicatorKey("c" * 16), 2, ranks[:2], (), tallies(ranks[:2])),
     )
-    return NcclAnswer(VERSION, 1, 3, 3, communicators, lists_all=True)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_text_of_the_end_of_a_job(version: tuple[int, int, int]) -> None:
-    (torn_down,) = text_of(end_of_a_job(), version).communicators
-    assert torn_down.key.hash == "b" * 16
-    assert [(r.rank, r.loss) for r in torn_down.missing] == [(2, RankLoss.LEFT)]
+    return NcclAnswer(VERSION, communicators)
 
 
 def test_json_of_the_end_of_a_job() -> None:

@@ -47,7 +47,7 @@ def communicator(name: str, counts: Mapping[int, Counts], *missing: MissingRank)
 
 
 def reading(at: float, *communicators: Communicator) -> NcclReading:
-    return NcclReading(at, NcclAnswer("2.28.9", communicators=communicators, lists_all=True))
+    return NcclReading(at, NcclAnswer("2.28.9", communicators=communicators))
 
 
 def place(process: int) -> RankSeat:

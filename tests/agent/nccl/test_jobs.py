@@ -7,25 +7,25 @@ import pytest
 from agent.hardware.nccl_answer import NcclAnswer, RasFailure, Unanswered
 from agent.hardware.nccl_json import parse_json
 from agent.hardware.nccl_ras import RasRound
-from agent.hardware.nccl_text import parse_text
 from agent.jobs.collectives import lost, stalled
 from agent.jobs.nccl_jobs import (
     LocalJob,
     MatchedJobs,
     NcclHistory,
+    NcclMode,
     RasSchedule,
     Unmatched,
     match,
 )
 from tests.support.nccl_json import status_json
 from tests.support.nccl_service import SimulatedRanks
-from tests.support.nccl_text import status_text
 
 BIG = SimulatedRanks(tuple(range(31, 39)), ("10.0.0.1",) * 4 + ("10.0.0.2",) * 4)
 SMALL = SimulatedRanks((51, 52), ("10.0.0.1",) * 2, name="beef")
-HERE = LocalJob("big", frozenset(BIG.pids[:4]), 4)
-OTHER = LocalJob("small", frozenset(SMALL.pids), 2)
-ALONE = LocalJob("alone", frozenset((71,)), 1)
+HERE = LocalJob("big", {131 + n: pid for n, pid in enumerate(BIG.pids[:4])}, 4)
+OTHER = LocalJob("small", {151: 51, 152: 52}, 2)
+ALONE = LocalJob("alone", {171: 71}, 1)
+ALL = frozenset((*HERE.pids, *OTHER.pids, *ALONE.pids))
 
 
 def told(job: SimulatedRanks, now: float = 10) -> NcclAnswer:
@@ -34,15 +34,9 @@ def told(job: SimulatedRanks, now: float = 10) -> NcclAnswer:
     return answer
 
 
-def told_in_text(job: SimulatedRanks, now: float = 0) -> NcclAnswer:
-    answer = parse_text(status_text(job.answer(now), (2, 27, 5)))
-    assert isinstance(answer, NcclAnswer)
-    return answer
-
-
 def round_of(*answers: NcclAnswer, failure: RasFailure | None = None) -> RasRound:
     unanswered = None if failure is None else Unanswered(failure, "no luck")
-    return RasRound(answers, unanswered, 0, max(len(answers), 1), 2.0, 0.001)
+    return RasRound(answers, unanswered, max(len(answers), 1), 2.0, 0.001, believed=ALL)
 
 
 def reasons(found: MatchedJobs) -> dict[str, object]:
@@ -67,44 +61,51 @@ def test_a_failure_is_told_of_every_job() -> None:
     assert found.unmatched[0].detail == "no luck"
 
 
-def test_text_without_names_is_the_only_jobs_own() -> None:
-    answer = told_in_text(BIG)
-    assert match([HERE], round_of(answer)).matched == {"big": answer}
+def test_an_answer_is_believed_only_on_processes_of_its_own_user_and_namespace() -> None:
+    """Another container's process may call itself 51, too."""
+    answer = round_of(told(SMALL))
+    assert match([OTHER], replace(answer, believed=frozenset(HERE.pids))).matched == {}
+    assert match([OTHER], answer).matched == {"small": told(SMALL)}
 
 
-def test_text_without_names_is_nobodys_where_several_may_be_meant() -> None:
-    found = match([HERE, OTHER], round_of(told_in_text(BIG)))
-    assert reasons(found) == {"big": Unmatched.NOT_NAMED, "small": Unmatched.NOT_NAMED}
+ALWAYS, HANG, OFF = NcclMode.ALWAYS, NcclMode.HANG, NcclMode.OFF
 
 
-def test_text_of_a_smaller_job_is_another_ones() -> None:
-    found = match([HERE], round_of(told_in_text(SMALL)))
-    assert reasons(found) == {"big": Unmatched.PORT_TAKEN}
-
-
-def test_text_that_names_a_rank_is_known_by_it() -> None:
-    stuck = told_in_text(replace(BIG, stuck=1, stuck_at=5), 9)
-    found = match([HERE, OTHER], round_of(stuck))
-    assert found.matched == {"big": stuck}
-    assert reasons(found) == {"small": Unmatched.PORT_TAKEN}
-
-
-def test_nobody_is_asked_without_a_job_of_several_gpus() -> None:
+def test_none_is_asked_without_a_job_of_several_gpus() -> None:
     schedule = RasSchedule()
-    assert not schedule.due(1e6, [], suspected=True)
-    assert not schedule.due(1e6, [ALONE], suspected=True)
-    assert schedule.due(1e6, [ALONE, OTHER], suspected=False)
-    assert schedule.worth_asking([ALONE, OTHER]) == (OTHER,)
+    assert schedule.due(1e6, ALWAYS, []) is None
+    assert schedule.due(1e6, ALWAYS, [replace(ALONE, suspected=True)]) is None
+    request = schedule.due(1e6, ALWAYS, [ALONE, OTHER])
+    assert request is not None
+    assert list(request.wanted) == [151, 152]
+    assert request.processes == {171: 71, 151: 51, 152: 52}
 
 
-def test_nobody_is_asked_when_off() -> None:
-    assert not RasSchedule(enabled=False).due(1e6, [HERE], suspected=True)
+@pytest.mark.parametrize(
+    ("mode", "hangs", "age", "asked"),
+    [
+        (OFF, True, 1e6, False),
+        (HANG, False, 1e6, False),
+        (HANG, True, 299.0, False),
+        (HANG, True, 300.0, True),
+        (ALWAYS, False, 1.0, True),
+    ],
+)
+def test_modes(mode: NcclMode, hangs: bool, age: float, asked: bool) -> None:
+    job = replace(HERE, hangs=hangs, suspected=hangs, age=age)
+    request = RasSchedule().due(1e6, mode, [job])
+    assert (request is not None) is asked
+    if request is not None:
+        assert (request.unknown, request.connections) == (
+            (True, 4) if mode is ALWAYS else (False, 1)
+        )
 
 
 def moments(schedule: RasSchedule, after: RasRound, *, suspected: bool) -> float:
     """Seconds after a round's beginning (at 1000 s) at which the next one is due."""
     schedule.asked(1000, after)
-    return next(s for s in range(2000) if schedule.due(1000 + s, [HERE], suspected=suspected))
+    jobs = [replace(HERE, suspected=suspected)]
+    return next(s for s in range(2000) if schedule.due(1000 + s, ALWAYS, jobs))
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,8 @@ def moments(schedule: RasSchedule, after: RasRound, *, suspected: bool) -> float
     [
         (None, 30, 5),
         (RasFailure.REFUSED, 30, 5),
+        (RasFailure.BAD_VERSION, 30, 5),
+        (RasFailure.FOREIGN, 30, 5),
         (RasFailure.SILENT, 30, 5),
         (RasFailure.PROTOCOL, 62, 5),
         (RasFailure.SLOW, 122, 5),
@@ -162,13 +165,3 @@ def test_the_history_sees_who_goes_missing_while_all_stands() -> None:
         history.add(at, [told(job, at)])
     (gone,) = lost(history.readings(told(job, 225)))
     assert (gone.rank.pid, gone.since) == (52, 200)
-
-
-def test_the_history_of_text_follows_a_job_by_its_totals() -> None:
-    history = NcclHistory()
-    stuck = replace(BIG, stuck=1, stuck_at=90)
-    for at in (80, 92, 97):
-        history.add(at, [told_in_text(stuck, at)])
-    (found,) = stalled(history.readings(told_in_text(stuck, 97)))
-    assert [rank.pid for rank in found.behind] == [32]
-    assert history.readings(told_in_text(SMALL)) == ()

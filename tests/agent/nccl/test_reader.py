@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from agent.hardware.nccl_answer import NcclAnswer, RasFailure, Unanswered, processes
-from agent.hardware.nccl_ras import MOST_FAILURES, RasAddress, RasLimits, RasReader, ask
+from agent.hardware.nccl_ras import MOST_FAILURES, RasAddress, RasLimits, RasRequest, ask
 from agent.model import Reason
 from tests.agent.nccl import listeners
-from tests.support.nccl_service import RasListener, SimulatedRanks
+from tests.support.nccl_json import Version
+from tests.support.nccl_service import RasListener, SimulatedRanks, asked, reader
 
 LIMITS = RasLimits(reply_timeout=60, deadline=60, most_bytes=1 << 20)
 """Patient with a busy machine: nothing here waits for it to end."""
@@ -27,7 +28,7 @@ MISBEHAVIOUR = {
     listeners.refuses_status: RasFailure.PROTOCOL,
     listeners.strange_reply: RasFailure.PROTOCOL,
 }
-IMPATIENT = RasLimits(reply_timeout=0.05, deadline=0.1, connections=3)
+IMPATIENT = RasLimits(reply_timeout=0.05, deadline=0.1)
 
 
 @pytest.fixture
@@ -94,26 +95,21 @@ def test_another_services_words_are_not_repeated() -> None:
     assert "hunter2" not in told.detail
 
 
-@pytest.mark.parametrize(
-    ("version", "plain", "names_all"),
-    [
-        ((2, 24, 3), False, False),
-        ((2, 27, 7), False, False),
-        ((2, 28, 6), False, False),
-        ((2, 28, 9), False, True),
-        ((2, 28, 9), True, False),
-        ((2, 31, 2), False, True),
-    ],
-)
-def test_json_is_asked_for_where_nccl_speaks_it(
-    version: tuple[int, int, int], plain: bool, names_all: bool
-) -> None:
+@pytest.mark.parametrize("version", [(2, 28, 9), (2, 30, 4)])
+def test_json_is_asked_for(version: Version) -> None:
     with RasListener(lambda: EIGHT.answer(10), version) as listener:
-        told = ask(listener.at, plain=plain)
+        told = ask(listener.at)
     assert isinstance(told, NcclAnswer)
-    assert told.lists_all is names_all
     assert told.nccl_version == ".".join(map(str, version))
-    assert (told.nodes, told.processes, told.gpus) == (1, 8, 8)
+    assert len(processes(told)) == 8
+
+
+def test_nccl_that_speaks_no_json_is_left_alone() -> None:
+    with RasListener(lambda: EIGHT.answer(10), (2, 28, 6)) as listener:
+        told = ask(listener.at)
+    assert isinstance(told, Unanswered)
+    assert told.failure is RasFailure.CHANGED
+    assert "2.28.7" in told.detail
 
 
 def test_commands_are_given_one_by_one_in_order() -> None:
@@ -126,25 +122,8 @@ def test_commands_are_given_one_by_one_in_order() -> None:
 
     with listeners.listening(note) as address:
         told = ask(address, LIMITS)
-    assert told == NcclAnswer("", lists_all=True)
+    assert told == NcclAnswer("")
     assert commands == ["CLIENT PROTOCOL 2", "TIMEOUT 4", "SET FORMAT json", "VERBOSE STATUS"]
-
-
-def test_nccl_on_ipv6_is_found(closed_port: RasAddress) -> None:
-    try:
-        listener = RasListener(lambda: EIGHT.answer(10), (2, 28, 9), "::1")
-    except OSError:
-        pytest.skip("this machine has no IPv6 loopback")
-    with listener:
-        told = RasReader((closed_port, listener.at), LIMITS).read()
-    assert len(told.answers) == 1
-    assert str(listener.at).startswith("[::1]:")
-
-
-def test_of_deserted_addresses_the_first_is_told(closed_port: RasAddress) -> None:
-    told = RasReader((closed_port, RasAddress("255.255.255.255", 9)), LIMITS).read()
-    assert told.failure == Unanswered(RasFailure.REFUSED, f"nobody listens on {closed_port}")
-    assert (told.answers, told.connections, told.silent) == ((), 1, 0)
 
 
 def by_turns(*jobs: SimulatedRanks) -> RasListener:
@@ -155,31 +134,31 @@ def by_turns(*jobs: SimulatedRanks) -> RasListener:
 
 def test_a_round_ends_when_all_wanted_processes_are_told() -> None:
     with by_turns(EIGHT, FOUR) as listener:
-        reader = RasReader((listener.at,))
-        told = reader.read({101, 203})
+        told = reader(listener.at).read(asked(101, 203))
     assert told.connections == 2
-    assert [answer.gpus for answer in told.answers] == [8, 4]
+    assert [len(processes(answer)) for answer in told.answers] == [8, 4]
     assert told.failure is None
 
 
 def test_a_round_without_wishes_asks_once() -> None:
     with by_turns(EIGHT, FOUR) as listener:
-        told = RasReader((listener.at,)).read()
+        told = reader(listener.at).read(RasRequest(connections=4))
     assert told.connections == 1
 
 
 def test_a_process_that_nccl_never_tells_of_is_given_up() -> None:
     with by_turns(EIGHT) as listener:
-        reader = RasReader((listener.at,), RasLimits(connections=4))
-        rounds = [reader.read({101, 999}).connections for _ in range(MOST_FAILURES // 4 + 2)]
+        one = reader(listener.at)
+        both = asked(101, 999)
+        rounds = [one.read(both).connections for _ in range(MOST_FAILURES // 4 + 2)]
         assert rounds == [4] * (MOST_FAILURES // 4) + [1, 1]
-        reader.read({101})
-        assert reader.read({101, 999}).connections == 4  # gone and come again: another process
+        one.read(asked(101))
+        assert one.read(both).connections == 4  # gone and come again: another process
 
 
 def test_each_job_is_told_once_however_often_it_answers() -> None:
     with by_turns(EIGHT, EIGHT, FOUR) as listener:
-        told = RasReader((listener.at,)).read({999})
+        told = reader(listener.at).read(asked(999))
     assert told.connections == 4
     assert [len(processes(answer)) for answer in told.answers] == [8, 4]
 
@@ -205,27 +184,18 @@ def test_a_silent_process_is_counted_and_the_next_one_asked() -> None:
                         return
 
         with listeners.listening(behaviour) as address:
-            told = RasReader((address,), RasLimits(reply_timeout=2.0)).read({101})
-    assert (told.silent, told.connections) == (1, 2)
+            told = reader(address, limits=RasLimits(reply_timeout=2.0)).read(asked(101))
+    assert told.connections == 2
     assert told.failure is None
     assert len(told.answers) == 1
 
 
 def test_nobody_but_silent_processes() -> None:
     with listeners.listening(listeners.says_nothing) as address:
-        told = RasReader((address,), IMPATIENT).read({101})
+        told = reader(address, limits=IMPATIENT).read(asked(101, connections=3))
     assert told.failure is not None
     assert told.failure.failure is RasFailure.SILENT
-    assert (told.silent, told.connections, told.answers) == (3, 3, ())
-
-
-def test_json_that_is_too_large_is_asked_for_as_text_next_time() -> None:
-    with RasListener(lambda: EIGHT.answer(10), (2, 28, 9)) as listener:
-        reader = RasReader((listener.at,), RasLimits(most_bytes=3000))
-        first, second = reader.read(), reader.read()
-    assert first.failure is not None
-    assert first.failure.failure is RasFailure.TOO_LARGE
-    assert [answer.lists_all for answer in second.answers] == [False]
+    assert (told.connections, told.answers) == (3, ())
 
 
 def test_every_connection_is_closed() -> None:
@@ -233,5 +203,5 @@ def test_every_connection_is_closed() -> None:
     before = len(list(descriptors.iterdir()))
     for behaviour in (*MISBEHAVIOUR, listeners.says_nothing, listeners.handshake):
         with listeners.listening(behaviour) as address:
-            RasReader((address,), IMPATIENT).read()
+            reader(address, limits=IMPATIENT).read(asked(101, connections=3))
     assert len(list(descriptors.iterdir())) == before

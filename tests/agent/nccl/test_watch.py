@@ -1,31 +1,31 @@
-"""Asking NCCL beside the poller: when, of whom, what is told of it, and that it harms nobody."""
+"""NCCL beside the poller: when it is asked, of which jobs, and that it harms none."""
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.hardware.nccl_answer import RasFailure, Unanswered
-from agent.hardware.nccl_ras import RasReader, RasRound
-from agent.hardware.nccl_text import parse_text
+from agent.hardware.nccl_ras import RasRequest, RasRound
 from agent.jobs.nccl_exchange import NcclExchange
-from agent.jobs.nccl_jobs import LocalJob
+from agent.jobs.nccl_jobs import LocalJob, NcclMode
 from agent.model import Reason
 from agent.polling.reads import ReadCost, ReadOutput
 from agent.simulator import build, parse
 from agent.simulator.nccl_ras import SimulatedRas, answer_of
 from agent.sources import nccl
 from agent.sources.workload import JobConfig
+from tests.agent.nccl import listeners
 from tests.support.frozen_clock import FrozenClock
-from tests.support.machines import simulated
-from tests.support.nccl_json import JSON
-from tests.support.nccl_service import RasListener
-from tests.support.nccl_text import status_text
+from tests.support.machines import AgentBench, simulated
+from tests.support.nccl_service import RasListener, asked, reader
 
 GPUS = {31: ("0", "GPU-a"), 32: ("1", "GPU-b")}
-JOB = LocalJob("job", frozenset(GPUS), 2)
+JOB = LocalJob("job", {31: 1, 32: 2}, 2)
 
 
 class Asked:
@@ -36,38 +36,41 @@ class Asked:
         self._clock = clock
         self._failure = failure
 
-    def read(self, wanted: Collection[int] = ()) -> RasRound:
-        assert set(wanted) == set(GPUS)
+    def read(self, request: RasRequest) -> RasRound:
+        assert set(request.wanted) == set(GPUS)
         self.times.append(self._clock.monotonic())
-        return RasRound((), Unanswered(self._failure, "as the test wants it"), 0, 1, 2.0, 0.5)
+        return RasRound((), Unanswered(self._failure, "as the test wants it"), 1, 2.0, 0.5)
 
 
-def watched(failure: RasFailure, *, enabled: bool = True) -> tuple[Asked, NcclExchange, ReadOutput]:
-    """Two minutes of a job that may hang in the second, and what is told at their end."""
-    clock, exchange = FrozenClock(), NcclExchange(jobs=(JOB,), gpus={"job": GPUS})
-    reader, cost = Asked(clock, failure), ReadCost()
-    watch = nccl.NcclPoller(reader, clock, lambda: enabled, inline=True, exchange=exchange)
+def watched(
+    failure: RasFailure = RasFailure.REFUSED, mode: NcclMode = NcclMode.ALWAYS
+) -> tuple[Asked, NcclExchange, ReadOutput]:
+    """Two minutes of a job that may hang in the second, and what is reported at their end."""
+    clock, exchange = FrozenClock(), NcclExchange(jobs=(JOB,), gpus=GPUS)
+    asker, cost = Asked(clock, failure), ReadCost()
+    watch = nccl.NcclPoller(asker, clock, lambda: mode, inline=True, exchange=exchange)
     counts = nccl.NcclCounts(watch, cost)
     for second in range(120):
-        exchange.suspected = second >= 60
+        exchange.jobs = (replace(JOB, suspected=second >= 60),)
         out = ReadOutput(clock.monotonic())
         counts.read(out)
         clock.advance(1.0)
-    assert cost.wall == 2.0 * len(reader.times)
-    return reader, exchange, out
+    assert cost.wall == 2.0 * len(asker.times)
+    return asker, exchange, out
 
 
-def test_asks_each_30_s_and_each_5_s_while_a_hang_is_suspected() -> None:
-    reader, _, out = watched(RasFailure.REFUSED)
-    assert [at for at in reader.times if at < 60] == [0, 30]
-    assert [at for at in reader.times if at >= 60] == [float(at) for at in range(60, 120, 5)]
+def test_always_asks_each_30_s_and_each_5_s_while_a_hang_is_suspected() -> None:
+    asker, _, out = watched()
+    assert [at for at in asker.times if at < 60] == [0, 30]
+    assert [at for at in asker.times if at >= 60] == [float(at) for at in range(60, 120, 5)]
     assert {a.reason for a in out.absences} == {Reason.MISSING}
     assert {a.labels for a in out.absences} == set(GPUS.values())
 
 
-def test_a_setting_switches_it_off() -> None:
-    reader, exchange, out = watched(RasFailure.REFUSED, enabled=False)
-    assert reader.times == []
+@pytest.mark.parametrize("mode", [NcclMode.OFF, NcclMode.HANG])
+def test_nothing_is_asked_when_off_or_before_a_hang_is_sure(mode: NcclMode) -> None:
+    asker, exchange, out = watched(mode=mode)
+    assert asker.times == []
     assert (out.samples, out.absences) == ([], [])
     assert exchange.latest.at == 0
 
@@ -79,47 +82,119 @@ def test_every_failure_has_a_reason(failure: RasFailure) -> None:
     assert all(a.detail.startswith(failure.value) for a in out.absences)
 
 
+def with_listener(scenario: str, mode: NcclMode) -> tuple[AgentBench, list[float], RasListener]:
+    """A simulated machine whose agent asks a real socket; when each connection came."""
+    bench = simulated(f"dgx-station-v100:{scenario}", Settings(JobConfig(nccl=mode.value)))
+    times: list[float] = []
+
+    def answer() -> object:
+        times.append(bench.clock.monotonic())
+        return answer_of(bench.machine.ranks())
+
+    listener = RasListener(answer, (2, 30, 4))  # type: ignore[arg-type]
+    bench.agent.nccl._reader = reader(listener.at)
+    return bench, times, listener
+
+
+def aged(bench: AgentBench, seconds: float) -> AgentBench:
+    """The job has run for so long when the agent meets it."""
+    bench.run(2)
+    for record in bench.agent.jobs._records:
+        record._older = seconds
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("scenario", "mode", "age", "expected"),
+    [
+        ("hang", NcclMode.OFF, 600.0, 0),
+        ("hang", NcclMode.HANG, 0.0, 0),  # in its first five minutes
+        ("training", NcclMode.HANG, 600.0, 0),  # it works
+        ("checkpoint", NcclMode.HANG, 600.0, 0),
+        ("hang", NcclMode.HANG, 600.0, 3),  # 25 s after the start, then each 30 s
+        ("training", NcclMode.ALWAYS, 0.0, 4),
+    ],
+)
+def test_connections_in_100_s(scenario: str, mode: NcclMode, age: float, expected: int) -> None:
+    bench, times, listener = with_listener(scenario, mode)
+    with listener:
+        aged(bench, age).run(98)
+    assert len(times) == expected
+    assert all(later - earlier >= 30 for earlier, later in pairwise(times))
+    if expected and mode is NcclMode.HANG:
+        assert times[0] >= 20, "only once it hangs by everything else"
+
+
+def test_a_hang_that_nccl_is_asked_about_has_its_counts() -> None:
+    bench, _, listener = with_listener("hang", NcclMode.HANG)
+    with listener:
+        (job,) = aged(bench, 600.0).run(70).agent.jobs.current.running
+    assert job.hang is not None
+    assert job.hang.confirmed
+    assert job.hang.others_launched == (job.hang.launched or 0) + 1
+
+
 def test_the_agent_asks_a_simulated_job() -> None:
-    look = simulated("dgx-station-v100:training").run(40).samples
+    settings = Settings(JobConfig(nccl="always"))
+    look = simulated("dgx-station-v100:training", settings).run(40).samples
     assert len(look.all(nccl.COLLECTIVES)) == 4
     assert min(look.all(nccl.COLLECTIVES).values()) > 100
 
 
-def test_the_agent_does_not_where_the_configuration_says_so() -> None:
-    bench = simulated("dgx-station-v100:hang", Settings(JobConfig(nccl=False))).run(50)
+def test_the_agent_does_not_unless_the_configuration_says_so() -> None:
+    bench = simulated("dgx-station-v100:hang").run(50)
     assert bench.samples.all(nccl.COLLECTIVES) == {}
     (job,) = bench.agent.jobs.current.running
     assert job.hang is not None
-    assert job.hang.culprits == ()
+    assert not job.hang.confirmed
+    assert [one.rank for one in job.hang.culprits] == [1]
 
 
-@pytest.mark.parametrize("version", [(2, 28, 9), (2, 27, 5)])
-def test_a_simulated_service_says_over_its_socket_what_it_says_without(
-    version: tuple[int, int, int],
-) -> None:
+def test_a_simulated_service_says_over_its_socket_what_it_says_without() -> None:
     """The real client asks a real socket before which the simulated job stands."""
     clock = FrozenClock()
     machine = build(parse("dgx-station-v100:hang"), clock)
     clock.advance(30.0)
-    with RasListener(lambda: answer_of(machine.ranks()), version) as listener:
-        heard = RasReader((listener.at,)).read({rank.pid for rank in machine.ranks()})
+    pids = [rank.pid for rank in machine.ranks()]
+    with RasListener(lambda: answer_of(machine.ranks()), (2, 30, 4)) as listener:
+        heard = reader(listener.at).read(asked(*pids))
     assert heard.failure is None
-    (answer,) = SimulatedRas(machine.ranks).read().answers
-    as_text = parse_text(status_text(answer, version))
-    assert heard.answers == (answer if version >= JSON else as_text,)
+    assert heard.answers == SimulatedRas(machine.ranks).read(asked(*pids)).answers
 
 
-def test_a_listener_that_never_answers_holds_up_nobody() -> None:
-    """The thread that asks hangs; what is told and the counts go on."""
+@pytest.mark.parametrize(
+    "behaviour", [listeners.closes, listeners.web_server, listeners.noise, listeners.endless]
+)
+def test_garbage_costs_nothing(behaviour: Callable[..., None]) -> None:
+    """The hang is found as without NCCL, and at the same moment."""
+    expected = first_hang(simulated("dgx-station-v100:hang"))
+    with listeners.listening(behaviour) as address:
+        bench = simulated("dgx-station-v100:hang", Settings(JobConfig(nccl="always")))
+        bench.agent.nccl._reader = reader(address)
+        assert first_hang(bench) == expected
+    assert bench.samples.all(nccl.COLLECTIVES) == {}
+
+
+def first_hang(bench: AgentBench) -> tuple[float, object]:
+    """When a hang is first found, and the process that is named."""
+    while bench.clock.monotonic() < 60:
+        (job,) = bench.run(1).agent.jobs.current.running or (None,)
+        if job is not None and job.hang:
+            return bench.clock.monotonic(), job.hang.culprits
+    raise AssertionError("no hang")
+
+
+def test_a_listener_that_never_answers_holds_up_none() -> None:
+    """The thread that asks hangs; what is known and the counts go on."""
     release = threading.Event()
 
     class Stuck:
-        def read(self, wanted: Collection[int] = ()) -> RasRound:
+        def read(self, request: RasRequest) -> RasRound:
             release.wait()
-            return RasRound((), None, 0, 1, 0.0, 0.0)
+            return RasRound((), None)
 
-    clock, exchange = SystemClock(), NcclExchange(jobs=(JOB,), gpus={"job": GPUS})
-    watch = nccl.NcclPoller(Stuck(), clock, lambda: True, exchange=exchange)
+    clock, exchange = SystemClock(), NcclExchange(jobs=(JOB,), gpus=GPUS)
+    watch = nccl.NcclPoller(Stuck(), clock, lambda: NcclMode.ALWAYS, exchange=exchange)
     watch.start()
     out = ReadOutput(clock.monotonic())
     nccl.NcclCounts(watch, ReadCost()).read(out)

@@ -128,7 +128,7 @@ def test_what_an_odd_moment_decided_does_not_outlast_it(function: str, code: int
     for one in (usual, bench):
         one.run(75)
     assert shown(bench) == shown(usual)
-    assert not any(gpu.device.unsure for gpu in bench.agent.gpus.watched.answering())
+    assert not any(gpu.doubtful for gpu in bench.agent.gpus.watched.answering())
 
 
 def shown(bench: AgentBench) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:

@@ -8,6 +8,7 @@ import pytest
 from agent.hardware.device import NvmlDevice
 from agent.model import GpuIdentity, Reason
 from agent.polling import intervals
+from agent.polling.gpu_state import GpuState
 from agent.polling.gpu_watch import CONNECTION
 from agent.polling.reads import Read, ReadOutput
 from agent.sources import activity, clocks, gpu, memory, nvlink, pcie, power
@@ -52,11 +53,13 @@ def test_nobody_is_ready_before_the_first_turn_is_over() -> None:
     seen: list[bool] = []
     build = bench.inventory.watched.queries.build
 
-    def observed(device: NvmlDevice, identities: Sequence[GpuIdentity]) -> list[Read]:
+    def observed(
+        device: NvmlDevice, state: GpuState, identities: Sequence[GpuIdentity]
+    ) -> list[Read]:
         seen.append(bench.inventory.complete())
         seen.append(bench.inventory.inventory.connected)
         seen.append(bench.inventory.events() is not None)
-        return list(build(device, identities))
+        return list(build(device, state, identities))
 
     bench.inventory.watched.queries.build = observed
     bench.run()

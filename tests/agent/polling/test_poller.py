@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from agent.clock import SystemClock
 from agent.model import GPU_LABELS, Metric, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling import intervals
 from agent.polling.health import HEALTH
 from agent.polling.poller import STALL, TURN_SHARE, Poller
-from agent.polling.reads import Read, ReadCosts, ReadOutput, fixed
+from agent.polling.reads import Read, ReadCosts, ReadOutput, fixed, is_due, plan
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
@@ -358,3 +359,29 @@ def test_what_is_forgotten_leaves_the_snapshot() -> None:
         assert set(poller.latest.readings) == {HEALTH}
 
     run_async(coroutine)
+
+
+def test_a_turn_that_was_busy_at_the_tick_holds_it_up_no_longer_than_it_lasts() -> None:
+    """A turn of 1.3 s costs the next tick 0.3 s of waiting, not all of its share."""
+    clock = SystemClock()
+    slow = [1.3]
+
+    def work(_: Emit) -> None:
+        time.sleep(slow.pop() if slow else 0.0)
+
+    poller = Poller([Worker("slow", work, lambda: True, clock)], [], clock)
+
+    async def coroutine() -> float:
+        await poller.tick()
+        await clock.sleep(intervals.TICK - clock.monotonic())
+        began = clock.monotonic()
+        await poller.tick()
+        return clock.monotonic() - began
+
+    assert asyncio.run(coroutine()) < 0.6
+
+
+def test_a_read_of_each_tick_runs_at_the_next_tick_after_a_late_one() -> None:
+    read = Read(ReadKey("x", "y"), (), lambda _: None, fixed(intervals.TICK))
+    plan(read, 0.4, pending=False)
+    assert is_due(read, 1.0)

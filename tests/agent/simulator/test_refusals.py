@@ -135,7 +135,7 @@ def test_every_scenario_of_a_system_answers_or_refuses(system: str) -> None:
         before = host_counters(machine)
         clock.advance(9.7)
         codes = dict(ask_everything(machine, 0))
-        if name not in ("driver-hang", "gpu-lost"):
+        if name not in ("driver-hang", "gpu-lost", "gpu-slow"):
             assert codes["PowerUsage"] == codes["UUID"] == codes["FieldValues"] == 0
             assert list(ask_everything(machine, machine.nvml.nvmlDeviceGetCount() - 1))
         for old, now in zip(before, host_counters(machine), strict=True):

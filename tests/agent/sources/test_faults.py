@@ -153,7 +153,8 @@ def test_what_gpm_cannot_mean_is_not_counted() -> None:
 def test_xid_counts_do_not_hang_on_the_host() -> None:
     bench = simulated("dgx-h100:training").run(2)
     assert {reading.source for reading in bench.agent.poller.latest.readings} >= {"xid", "system"}
-    assert [worker.name for worker in bench.agent.poller.workers] == ["nvml", "host", "memory"]
+    workers = [worker.name for worker in bench.agent.poller.workers]
+    assert workers == ["nvml", "host", "processes", "allocation", "memory"]
     assert len(bench.samples.all(xid.ERRORS)) == 8 * len(xids.critical())
 
 

@@ -30,7 +30,7 @@ ERRNOS = (1, 2, 5, 13, 19, 20, 21, 22, 61, 95, 110)
 
 
 @dataclass(slots=True)
-class Garbled:
+class Garbled(FileTree):
     """Files of which a share, another each time, is spoilt: by other text, by an error."""
 
     files: FileTree

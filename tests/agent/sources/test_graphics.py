@@ -24,7 +24,7 @@ def test_a_process_that_only_draws_is_on_the_gpu() -> None:
     assert list(bench.samples.where(process.PROCESSES, gpu="1").values()) == [0]
 
 
-@pytest.mark.parametrize("name", sorted(process.SERVERS))
+@pytest.mark.parametrize("name", sorted(process.DISPLAYS))
 def test_a_server_of_a_display_is_no_job(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process.Processes, "_name", lambda *_: name)
     bench = drawing()

@@ -11,7 +11,7 @@ from agent.cli.assembly import Hardware
 from agent.cli.view import view_of
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
-from agent.simulator import SYSTEMS, jobs
+from agent.simulator import SYSTEMS
 from agent.sources import power
 from agent.sources.workload import JobConfig
 from exporters.live.findings_document import FindingsDocument, findings_document
@@ -170,7 +170,7 @@ def test_a_hang_is_critical_and_marks_whom_the_others_wait_for() -> None:
     pid = job.pids[1]
     assert (frame["level"], frame["jobs"][0]["level"]) == ("wrong", "wrong")
     assert frame["jobs"][0]["title"] == f"job of pid {job.pids[0]}"
-    assert frame["jobs"][0]["sentence"].startswith("hung for 1 min: rank 1 (pid")
+    assert frame["jobs"][0]["sentence"].startswith("hung for 1 min: it waits for rank 1 (pid")
     assert frame["headline"].startswith("4 GPUs hung for 1 min, waiting")
     assert frame["action"].startswith(f"Look at pid {pid} first with py-spy dump")
     assert {gpu["seconds"] for gpu in frame["gpus"]} == {round(job.hang.seconds)}
@@ -252,8 +252,9 @@ def test_a_second_says_how_long_a_verdict_stands() -> None:
 
 
 def test_who_is_on_a_gpu_is_named_with_the_user_where_jobs_may_be() -> None:
-    """The largest process of each GPU; its user is a number elsewhere."""
-    for sections, user in (((), f"uid {jobs.USER}"), ((JobConfig(info=True),), "researcher")):
+    """The largest process of each GPU; elsewhere it is a pid alone."""
+    named = ("python3", "researcher")
+    for sections, expected in (((), ("", "")), ((JobConfig(info=True),), named)):
         frame = watched("dgx-station-v100:training", *sections).run(7).frame()
         told = [(one["program"], one["user"]) for gpu in frame["gpus"] for one in gpu["processes"]]
-        assert told == [("python3", user)] * 4
+        assert told == [expected] * 4

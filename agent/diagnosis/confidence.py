@@ -1,0 +1,68 @@
+"""How sure a verdict is: how often verdicts like it were right in trials.
+
+`confidence.toml` holds the counts, by what the agent could read, by whether the job has several
+GPUs, and by state and cause. `python -m tests.hardware.confidence TAPE ...` writes it from tapes of
+loads whose true shares are known. A verdict is right where the true share of its state and cause is
+within ten points of the counted one.
+"""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from agent.model import Cause, Pair, SignalQuality, State
+
+LEAST = 0.5
+"""Confidence below which a cause of starving is called unknown."""
+
+
+class Likeness(NamedTuple):
+    """What verdicts have in common that are right equally often."""
+
+    signals: SignalQuality
+    several: bool  # the job has several GPUs
+    pair: Pair
+
+
+class Trials(NamedTuple):
+    """Verdicts of one likeness: how many were right, of how many; and over all trials the seconds
+    counted so, those truly so, and those of them that were both."""
+
+    right: int
+    of: int
+    counted: float
+    true: float
+    both: float
+
+    @property
+    def confidence(self) -> float:
+        """The chance that the next one is right (Laplace's rule of succession), 0-1."""
+        return (self.right + 1) / (self.of + 2)
+
+
+NOT_TRIED = Trials(0, 0, 0.0, 0.0, 0.0)
+
+
+@cache
+def trials() -> dict[Likeness, Trials]:
+    """The counts of `confidence.toml`."""
+    text = files("agent.diagnosis").joinpath("confidence.toml").read_text(encoding="utf-8")
+    return {
+        Likeness(
+            SignalQuality(row.pop("signals")),
+            row.pop("several"),
+            (State(row.pop("state")), Cause(row.pop("cause"))),
+        ): Trials(**row)
+        for row in tomllib.loads(text)["verdicts"]
+    }
+
+
+def confidence(likeness: Likeness) -> float:
+    """How often verdicts like this were right, 0-1; 0.5 for what was never tried."""
+    return trials().get(likeness, NOT_TRIED).confidence
+
+
+def is_doubtful(likeness: Likeness) -> bool:
+    """Whether a cause of starving was wrong more often than right."""
+    return likeness.pair[0] is State.STARVED and confidence(likeness) < LEAST

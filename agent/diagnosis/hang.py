@@ -1,0 +1,107 @@
+"""A job of several GPUs that stands still: when that is a hang, and which process it waits for.
+
+All of it from NVML and from files of /proc that any user may read. NCCL, where it is asked at all,
+only shortens the time.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from agent.diagnosis.facts import SECONDS, FactKind, Grounds
+from agent.diagnosis.tick_context import RankActivity
+from agent.model import Fact, Figure, GpuKey
+from agent.sources import workload
+
+if TYPE_CHECKING:
+    from agent.diagnosis.evidence import Evidence
+
+HUNG_AFTER = 10.0
+"""Seconds for which every GPU of a job must wait."""
+
+STILL_AFTER = 5.0
+"""The same where two readings of NCCL's counts stand still too."""
+
+REMOTE_AFTER = 600.0
+"""The same for a job on several hosts where no process of this host explains the wait: a rank
+elsewhere may write a checkpoint."""
+
+SPINNING_THREAD = 0.9
+"""Cores of the threads that launch from which they poll for something, or work."""
+
+LEAST_BYTES = 1e5
+"""Bytes a second that a process reads and writes at least while it works: a line of a log now and
+then is no work."""
+
+
+def activity_of(e: "Evidence") -> RankActivity:
+    """What the processes and the kernels of one GPU do at this tick."""
+    return RankActivity(
+        kernels_spin=e.spins,
+        asleep=e.host.rests_now and not _moves_bytes(e),
+        stopped=bool(e.stopped),
+        thread_spins=(e.host.launching or 0.0) >= SPINNING_THREAD,
+    )
+
+
+def _moves_bytes(e: "Evidence") -> bool:
+    """Whether the processes read or write. Their own count needs the right to trace them; without
+    it what their cgroup reads stands for it (what it writes may be older pages)."""
+    moved = e.host.job_rate(workload.PROCESS_BYTES)
+    if moved is None:
+        moved = e.host.job_rate(workload.CGROUP_READ)
+    return (moved or 0.0) >= LEAST_BYTES
+
+
+def waits_at_rest(e: "Evidence", rank: RankActivity) -> bool:
+    """Whether the GPU is idle, and its processes are at rest or cannot go on: those of a job in
+    which one process is stopped may spin on the host, and get no further."""
+    return e.is_quiet and (rank.asleep or rank.stopped or any(peer.stopped for peer in e.peers))
+
+
+def hung(e: "Evidence") -> tuple[bool, Grounds] | None:
+    """Whether a job whose GPUs all wait hangs (true) or waits for another host (false), with what
+    shows it; None where any of its GPUs works, or nothing shows that one waits for another."""
+    job = [e, *e.peers]
+    if len(job) < 2 or len(job) < len(e.job):
+        return None
+    status = e.context.job_status
+    still = e.gpu.uuid in status.nccl_stalled
+    least = STILL_AFTER if still else HUNG_AFTER
+    if min(one.history.waits_for for one in job) < least:
+        return None
+    ranks = {one.gpu: activity_of(one) for one in job}
+    # Without any of these the job rests: a server without requests, a notebook between two cells.
+    if not still and not any(rank.kernels_spin or rank.stopped for rank in ranks.values()):
+        return None
+    remote = e.gpu.uuid in status.waits_on_remote
+    if not still and not late_gpus(ranks) and any(_on_several_hosts(one) for one in job):
+        least = REMOTE_AFTER
+        remote = remote or min(one.history.waits_for for one in job) < least
+    kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
+    time = Figure("time", e.history.waits_for, least, SECONDS)
+    return not remote, Grounds(hung, (Fact(kind, (time,)),))
+
+
+def _on_several_hosts(e: "Evidence") -> bool:
+    """Whether the job has ranks on other hosts: as its environment says where that can be read;
+    else whether the host's network carried as much both ways as collectives do."""
+    hosts = e.context.samples.last(workload.HOSTS, *e.labels)
+    return e.history.sent_abroad if hosts is None else hosts > 1
+
+
+def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
+    """The GPUs whose processes the rest of their job waits for, none where that is not clear.
+
+    Those that are stopped; else those that are idle with a process asleep while the kernels or
+    threads of all others spin; else those whose processes sleep while all other threads spin.
+    """
+    stopped = [gpu for gpu, rank in ranks.items() if rank.stopped]
+    if stopped:
+        return stopped
+    idle = [gpu for gpu, rank in ranks.items() if rank.asleep and not rank.kernels_spin]
+    others = [rank for gpu, rank in ranks.items() if gpu not in idle]
+    if idle and others and all(rank.kernels_spin or rank.thread_spins for rank in others):
+        return idle
+    asleep = [gpu for gpu, rank in ranks.items() if rank.asleep]
+    others = [rank for rank in ranks.values() if not rank.asleep]
+    return asleep if others and all(rank.thread_spins for rank in others) else ()

@@ -1,0 +1,213 @@
+"""How the inactive share of a GPU's second divides: measured by the threads of its processes.
+
+A launching thread runs while its GPU is active as far as it can. So what it runs beyond the GPU's
+activity holds the GPU up itself (`host_thread`), and for the rest of the inactive time it waits:
+for a core (`cpu`), in uninterruptible sleep for a file (`disk`, or `network` where the file system
+is remote), or for others, whose own time says what they do meanwhile. Nothing is compared with a
+threshold but whom the wait belongs to.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.facts import (
+    CORES,
+    COUNT,
+    RATE,
+    SECONDS,
+    FactKind,
+    Found,
+    ratio,
+    traffic,
+)
+from agent.diagnosis.host_facts import disk_fact
+from agent.diagnosis.process_evidence import LONGEST_SPAN
+from agent.model import Cause, Fact, Figure, SignalQuality
+from agent.sources import workload
+
+DATA_RATE = 5e6
+"""Bytes a second that count as data on its way to the GPU: logs and metrics of a job are below."""
+
+WORKS_AT_ALL = 0.05
+"""Activity below which a thread that runs may be a server that polls for requests."""
+
+COPY_RATE = 0.87
+"""Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100)."""
+
+MOSTLY = 0.5
+"""Part of the inactive time that copies must explain, at least."""
+
+
+class Share(NamedTuple):
+    """Part of a second that the GPU was inactive for one cause, and what shows it."""
+
+    seconds: float
+    facts: Found
+
+
+Shares = dict[Cause, Share]
+
+
+def divide_inactive(e: Evidence) -> Shares:
+    """Shares of the last seconds in which the GPU was inactive, by cause; they sum to the
+    inactive share."""
+    activity, ran = e.second.activity, e.host.launching
+    inactive = 1.0 - activity
+    if ran is None:
+        return {Cause.UNKNOWN: Share(inactive, unexplained(e))}
+    copying = _copying(e, inactive)
+    thread = min(inactive - copying, max(0.0, ran - activity - copying))
+    waiting = inactive - copying - thread
+    queued = min(waiting, e.host.share("launching", "queued"))
+    blocked = min(waiting - queued, _blocked(e))
+    waiting -= queued + blocked
+    if _polls(e):
+        found = {Cause.UNKNOWN: waiting + thread}
+    else:
+        found = {**_others(e, waiting), Cause.HOST_THREAD: thread}
+    disk = _disk(e)
+    found[disk] = found.get(disk, 0.0) + blocked
+    found[Cause.CPU] = found.get(Cause.CPU, 0.0) + queued
+    found[Cause.PCIE] = copying
+    return {
+        cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
+    }
+
+
+def _copying(e: Evidence, inactive: float) -> float:
+    """Share of time for which copies between host and GPU fill PCIe, as far as they explain most of
+    the inactive time: they may as well run beside the GPU's work."""
+    if e.pcie_peer_traffic or (e.peers and e.history.nvlink_seen):
+        return 0.0  # kernels that wait for a peer read the host's memory meanwhile
+    wire, rates = e.fullest("pcie"), [rate or 0.0 for rate in e.pcie_rates]
+    share = sum(rates) / (COPY_RATE * wire.limit) if wire is not None else 0.0
+    return min(inactive, share) if share >= MOSTLY * inactive else 0.0
+
+
+def _polls(e: Evidence) -> bool:
+    """Whether its thread may only poll for requests: the GPU does next to nothing, and no data
+    comes to it."""
+    _, received = e.pcie_rates
+    quiet = received is not None and received < DATA_RATE
+    return quiet and e.second.activity < WORKS_AT_ALL and e.host.workers < 1.0
+
+
+def _blocked(e: Evidence) -> float:
+    """Share of time that a launching thread sleeps uninterruptibly. Once a second is seldom: where
+    the kernel counts the time in which tasks of the job wait for I/O, and the workers do not, that
+    is it; the host's count is that of others too."""
+    sampled = e.host.share("launching", "blocked", LONGEST_SPAN)
+    if e.host.share("working", "blocked", LONGEST_SPAN) > sampled:
+        return sampled
+    counted = e.host.stalled("io")
+    if counted is None and sampled:
+        counted = e.context.pressure("io")
+    return sampled if counted is None else counted
+
+
+def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
+    """For whom a launching thread waits that sleeps: by the time of the workers, which work while
+    it does. Where data comes over the network, the sleep of the busiest of them counts too; else
+    what they do not explain is unknown."""
+    running = e.host.share("working", "running") + e.host.share("working", "queued")
+    blocked = e.host.share("working", "blocked", LONGEST_SPAN)
+    received = e.host.job_rate(workload.RECEIVED) or 0.0
+    arriving = waiting * (1.0 - e.host.busiest) if received >= DATA_RATE else 0.0
+    left, working = waiting - arriving, running + blocked
+    # Whoever brings data over the network does so all the time, others as long as they run.
+    scale = left / working if working and (arriving or working > left) else 1.0
+    found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
+    found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + arriving
+    found[Cause.UNKNOWN] = max(0.0, left - working * scale)
+    return found
+
+
+def _disk(e: Evidence) -> Cause:
+    """What uninterruptible sleep waits for: the disk, or a file system of the network where local
+    disks are quiet."""
+    remote = e.context.network_mounts and e.context.active_disk(written=True) is None
+    return Cause.NETWORK if remote else Cause.DISK
+
+
+def own_thread(e: Evidence) -> Found:
+    """A launching thread that runs while its GPU rests."""
+    cores = Figure("cores", e.host.launching or 0.0, None, CORES)
+    return (Fact(FactKind.ONE_THREAD, (cores, ratio("activity", e.second.activity))),)
+
+
+def workers_run(e: Evidence) -> Found:
+    """Workers that run or wait for a core."""
+    queued = e.host.share("launching", "queued") + e.host.share("working", "queued")
+    running = e.host.share("working", "running")
+    if queued > running:
+        return (Fact(FactKind.THREADS_QUEUED, (ratio("time", min(1.0, queued)),)),)
+    figures = (
+        Figure("workers", max(1.0, round(e.host.workers)), None, COUNT),
+        Figure("cores", running, None, CORES),
+    )
+    return (Fact(FactKind.WORKERS_RUNNING, figures),)
+
+
+def blocked_on_files(e: Evidence) -> Found:
+    """Threads in uninterruptible sleep, and what moves meanwhile."""
+    own = e.host.share("launching", "blocked", LONGEST_SPAN)
+    workers = e.host.share("working", "blocked", LONGEST_SPAN) / max(1.0, e.host.workers)
+    asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
+    read = e.host.job_rate(workload.CGROUP_READ) or 0.0
+    written = e.host.job_rate(workload.CGROUP_WRITTEN) or 0.0
+    if max(read, written) >= DATA_RATE:
+        kind = FactKind.JOB_WRITES if written > read else FactKind.JOB_READS
+        return Fact(kind, (Figure("rate", max(read, written), None, RATE),)), asleep
+    active = e.context.active_disk(written=True)
+    return (asleep,) if active is None else (disk_fact(active), asleep)
+
+
+def comes_over_network(e: Evidence) -> Found:
+    """Bytes from the network, or a file system behind it."""
+    if _disk(e) is Cause.NETWORK and e.host.share("launching", "blocked", LONGEST_SPAN):
+        return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
+    received = Figure("rate", e.host.job_rate(workload.RECEIVED) or 0.0, None, RATE)
+    return (Fact(FactKind.JOB_RECEIVES, (received,)),)
+
+
+def unexplained(e: Evidence) -> Found:
+    """What is left; a process that has just come to rest is not held yet."""
+    if e.is_quiet:
+        held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
+        return (Fact(FactKind.QUIET, (held_after,)),)
+    return (Fact(FactKind.UNEXPLAINED, (ratio("activity", e.mean_activity),)),)
+
+
+def copies(e: Evidence) -> Found:
+    """Copies between host and GPU."""
+    wire = e.fullest("pcie")
+    if wire is None:
+        return ()
+    kind = FactKind.COPIES_FROM_GPU if wire.direction == "transmit" else FactKind.COPIES_TO_GPU
+    return (Fact(kind, (traffic("traffic", e.mean_pcie_ratio, wire.limit),)),)
+
+
+FACTS = {
+    Cause.PCIE: copies,
+    Cause.HOST_THREAD: own_thread,
+    Cause.CPU: workers_run,
+    Cause.DISK: blocked_on_files,
+    Cause.NETWORK: comes_over_network,
+    Cause.UNKNOWN: unexplained,
+}
+"""What shows each cause."""
+
+
+GPM_SILENT = 0.4
+"""Share of the power limit that no GPU draws without working: GPM that reads 0 then is silent."""
+
+
+def doubts(e: Evidence) -> Iterator[Fact]:
+    """What was asked for and could not be seen."""
+    if e.host.hidden:
+        yield Fact(FactKind.PROCESSES_HIDDEN, names=(e.host.hidden,))
+    if e.quality is SignalQuality.NVML:
+        yield Fact(FactKind.WITHOUT_GPM)
+    elif not e.activity and e.power is not None and e.power >= GPM_SILENT:
+        yield Fact(FactKind.GPM_AT_ZERO, (ratio("power", e.power, GPM_SILENT),))

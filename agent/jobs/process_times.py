@@ -1,0 +1,317 @@
+"""What the threads of each GPU's processes do: run, wait for a core, or sleep uninterruptibly.
+
+The threads that launch are the main one of a process that NVML names and those that run a backward
+pass, which take turns with it. All other threads of that process, its descendants, and children
+that came and went are workers. The kernel counts the time on a core and in the queue for one
+(`schedstat`, nanoseconds), so nothing is missed between two reads; uninterruptible sleep is
+sampled, once a read.
+"""
+
+from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from agent.hardware import processes
+from agent.hardware.files import FileTree
+from agent.model import Labels
+
+SEARCH_EVERY = 10.0
+"""Seconds between two looks for new threads of a process; listing 150 of them takes 1 ms."""
+
+SURVEY_EVERY = 30.0
+"""Seconds between two lists of all threads; others leave out those that slept and did nothing
+before, unless workers ran whose time no thread that is read explains."""
+
+YOUNG, SEARCH_FIRST = 60.0, 2.0
+"""Seconds after a process was met for which its threads are listed more often, and how often."""
+
+DESCENT_EVERY = 2.0
+"""Seconds between two searches for the descendants of a GPU's processes."""
+
+MOST_THREADS, MOST_FOLLOWED, MOST_DESCENDANTS = 5000, 24, 128
+"""Threads of a process that are listed and that are read each time; descendants of a GPU's
+processes that are read."""
+
+ACTIVE = 0.02
+"""Share of the time from which a thread or process does something."""
+
+LAUNCHING = "pt_autograd_"
+"""How PyTorch names the threads of its backward pass."""
+
+ENGINE = 8.0
+"""Times as long as the main thread and as any other, for which a single thread runs that launches
+in its place: the engine of a server, while the main thread answers clients."""
+
+NANOSECONDS = 1e-9
+
+
+class Times(NamedTuple):
+    """Seconds of threads: on a core, ready without one, asleep uninterruptibly (D)."""
+
+    running: float = 0.0
+    queued: float = 0.0
+    blocked: float = 0.0
+
+    def plus(self, other: "Times") -> "Times":
+        """Both together."""
+        return Times(
+            self.running + other.running, self.queued + other.queued, self.blocked + other.blocked
+        )
+
+
+NONE = Times()
+
+
+class GpuTimes(NamedTuple):
+    """The processes of one GPU since the read before: the threads that launch, all others
+    together, how many of these did something, and for which share of the time (0-1) the busiest
+    did."""
+
+    launching: Times
+    working: Times
+    workers: int
+    busiest: float
+
+
+@dataclass(slots=True, eq=False)
+class _Thread:
+    """A thread, or all threads of a process; `grown` is what the last reading added."""
+
+    grown: Times = NONE
+    ran: float = 0.0
+    queued: float = 0.0
+    at: float | None = None
+
+    def take(self, at: float, state: str, ran: float, queued: float) -> Times:
+        """Take in one reading of its counters (s); returns what it adds."""
+        self.grown = NONE
+        if self.at is not None:
+            blocked = at - self.at if state == "D" else 0.0
+            self.grown = Times(max(0.0, ran - self.ran), max(0.0, queued - self.queued), blocked)
+        self.at, self.ran, self.queued = at, ran, queued
+        return self.grown
+
+
+@dataclass(slots=True, eq=False)
+class _Process:
+    """One process; `whole` counts all its threads, `launching` and `followed` are read alone."""
+
+    started: float
+    parent: int
+    state: str = ""
+    whole: _Thread = field(default_factory=_Thread)
+    launching: dict[int, _Thread] = field(default_factory=dict)
+    followed: dict[int, _Thread] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)  # CPU time of each thread when listed
+    asleep: set[int] = field(default_factory=set)  # threads that slept and did nothing then
+    unexplained: float = 0.0  # s that workers ran since then, beside those that are read
+    listed: float | None = None
+    surveyed: float = 0.0
+    met: float | None = None  # when it was first read
+    launched: Times = NONE  # what the last reading added, of the threads that launch
+    worked: Times = NONE  # and of all others, its ended children among them
+    workers: int = 0  # how many of these did something
+    busiest: float = 0.0  # share of the time for which the busiest did
+    _surplus: float = 0.0  # CPU time of workers that steps of 10 ms did not show yet
+    ended: float | None = None  # s of all ended children and of theirs, as the kernel counts them
+    _grown: float = 0.0  # what the last reading added to that
+    _due: float = 0.0  # s of children that were read, have ended, and are or soon will be in there
+
+    def end_child(self, seconds: float) -> None:
+        """A child that was read has ended, after so many CPU seconds."""
+        self._due += seconds
+
+    def children(self, ended: float) -> float:
+        """CPU time (s) of children that ended and were never read, a reading later: until then it
+        is known which of those that were read have ended."""
+        known = min(self._grown, self._due)
+        self._due -= known
+        found = self._grown - known
+        self._grown = 0.0 if self.ended is None else max(0.0, ended - self.ended)
+        self.ended = ended
+        return found
+
+    def others(self, launched: float) -> float:
+        """CPU time (s) of the threads that do not launch."""
+        self._surplus += self.whole.grown.running - launched
+        found = max(0.0, self._surplus)
+        self._surplus -= found
+        return found
+
+
+class ProcessTimes:
+    """Reads the processes of GPUs, each once a read, however many GPUs it works on."""
+
+    def __init__(self, files: FileTree) -> None:
+        self._files = files
+        self._descent = processes.Descent(files)
+        self._known: dict[int, _Process] = {}
+        self._below: dict[Labels, tuple[tuple[int, ...], list[int], float]] = {}
+
+    def read(
+        self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
+    ) -> GpuTimes | None:
+        """The processes of one GPU at `at` (s); None where all are gone. `foreign` are those of
+        all GPUs: one rank may be the parent of another."""
+        own = [one for pid in pids if (one := self._read(pid, at, launches=True))]
+        below = self._descendants(gpu, pids, foreign, at)
+        every = [*own, *(one for pid in below if (one := self._read(pid, at, launches=False)))]
+        if not own:
+            return None
+        launching = working = NONE
+        for one in every:
+            launching, working = launching.plus(one.launched), working.plus(one.worked)
+        workers = sum(one.workers for one in every)
+        busiest = min(1.0, max(one.busiest for one in every))
+        return GpuTimes(launching, working, workers, busiest)
+
+    def forget(self, gpus: Iterable[Labels], at: float) -> None:
+        """Drop the processes that were not read now, and the GPUs that are gone."""
+        for pid in [p for p, one in self._known.items() if one.whole.at != at]:
+            self._end(pid)
+        for gpu in self._below.keys() - set(gpus):
+            del self._below[gpu]
+
+    def started(self, pid: int) -> float | None:
+        """When a process that was read began (s since boot)."""
+        known = self._known.get(pid)
+        return None if known is None else known.started
+
+    def is_stopped(self, pid: int) -> bool:
+        """Whether a signal or a debugger has stopped a process."""
+        known = self._known.get(pid)
+        return known is not None and known.state in ("T", "t")
+
+    def _descendants(
+        self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
+    ) -> Sequence[int]:
+        """The descendants of a GPU's processes; searched for now and then, GPUs in turns."""
+        known = self._below.get(gpu)
+        if known is None or known[0] != pids or known[2] <= at:
+            turn = 0.0 if known else len(self._below) % DESCENT_EVERY
+            found = self._descent.below(pids, foreign, MOST_DESCENDANTS, at)
+            known = self._below[gpu] = pids, found, at + DESCENT_EVERY - turn
+        return known[1]
+
+    def _read(self, pid: int, at: float, *, launches: bool) -> _Process | None:
+        """One reading of a process; None where it is not there any more."""
+        known = self._known.get(pid)
+        if known is not None and known.whole.at == at:
+            return known
+        try:
+            stat = processes.stat(self._files, pid, again=True)
+        except OSError:
+            self._end(pid)
+            return None
+        if known is None or known.started != stat.started:
+            self._end(pid)
+            known = self._known[pid] = _Process(stat.started, stat.parent)
+        known.state = stat.state
+        before = known.whole.at
+        queued = known.whole.queued
+        if not launches and (stat.state == "R" or stat.seconds != known.whole.ran):
+            queued = self._queued(pid)  # who neither ran nor is ready did not wait for a core
+        known.whole.take(at, stat.state, stat.seconds, queued)
+        known.worked = Times(running=known.children(stat.ended))
+        if launches:
+            self._read_threads(pid, known, at)
+            did = [sum(one.grown) for one in known.followed.values()]
+        else:
+            known.worked = known.worked.plus(known.whole.grown)
+            did = [sum(known.whole.grown)]
+        elapsed = at - before if before is not None else 0.0
+        known.workers = sum(seconds > ACTIVE * elapsed for seconds in did)
+        known.busiest = max(did, default=0.0) / elapsed if elapsed else 0.0
+        return known
+
+    def _read_threads(self, pid: int, process: _Process, at: float) -> None:
+        process.met = at if process.met is None else process.met
+        every = SEARCH_EVERY if at - process.met > YOUNG else SEARCH_FIRST
+        if process.listed is None or at - process.listed >= every:
+            self._list_threads(pid, process, at)
+        process.launched = NONE
+        for tid, thread in process.launching.items():
+            state = process.state if tid == pid else ""
+            process.launched = process.launched.plus(self._take(pid, tid, thread, state, at))
+        others = process.others(process.launched.running)
+        process.worked = process.worked.plus(Times(others))
+        process.unexplained += others
+        for tid, thread in process.followed.items():
+            grown = self._take(pid, tid, thread, None, at)
+            process.worked = process.worked.plus(grown._replace(running=0.0))
+            process.unexplained -= grown.running
+
+    def _take(self, pid: int, tid: int, thread: _Thread, state: str | None, at: float) -> Times:
+        """One reading of a thread; nothing where it has ended. Without a `state` that is read."""
+        try:
+            if state is None:
+                state = processes.stat(self._files, pid, tid, again=True).state
+            return thread.take(at, state, *self._schedule(pid, tid))
+        except OSError:
+            thread.grown = NONE
+            return NONE
+
+    def _list_threads(self, pid: int, process: _Process, at: float) -> None:
+        """Find the threads that launch, and those that did most since the last list."""
+        elapsed = 0.0 if process.listed is None else at - process.listed
+        process.listed = at
+        if process.unexplained > ACTIVE * elapsed or at - process.surveyed >= SURVEY_EVERY:
+            process.surveyed, process.asleep = at, set()
+        process.unexplained = 0.0
+        seconds = {tid: process.seconds[tid] for tid in process.asleep}
+        active: list[tuple[float, int]] = []
+        launched = 0.0
+        process.launching.setdefault(pid, _Thread())
+        for name in self._names(pid):
+            try:
+                if int(name) in process.asleep:
+                    continue
+                found = processes.stat(self._files, pid, int(name))
+            except (OSError, ValueError):
+                continue
+            seconds[found.pid] = found.seconds
+            used = found.seconds - process.seconds.get(found.pid, found.seconds)
+            if found.name.startswith(LAUNCHING):
+                process.launching.setdefault(found.pid, _Thread())
+                launched += used
+            elif found.pid == pid:
+                launched += used
+            elif found.state in "RD" or used > ACTIVE * elapsed:
+                active.append((used, found.pid))
+            elif not used and found.pid in process.seconds:
+                process.asleep.add(found.pid)
+        active.sort(reverse=True)
+        next_most = max(launched, active[1][0] if len(active) > 1 else 0.0)
+        if active and active[0][0] > ENGINE * max(next_most, ACTIVE * elapsed):
+            process.launching.setdefault(active.pop(0)[1], _Thread())
+        chosen = [tid for _, tid in active[:MOST_FOLLOWED] if tid not in process.launching]
+        process.followed = {tid: process.followed.get(tid, _Thread()) for tid in chosen}
+        process.seconds = seconds
+
+    def _names(self, pid: int) -> list[str]:
+        try:
+            return self._files.names(f"/proc/{pid}/task")[:MOST_THREADS]
+        except OSError:
+            return []
+
+    def _schedule(self, pid: int, tid: int) -> tuple[float, float]:
+        """Seconds that a thread ran and that it was ready without a core; where the kernel has no
+        schedstat its CPU time in steps of 10 ms, and no queue. Raises OSError."""
+        try:
+            text = self._files.reread(f"/proc/{pid}/task/{tid}/schedstat").split()
+            return int(text[0]) * NANOSECONDS, int(text[1]) * NANOSECONDS
+        except (FileNotFoundError, ValueError, IndexError, OverflowError):
+            return processes.stat(self._files, pid, tid, again=True).seconds, 0.0
+
+    def _queued(self, pid: int) -> float:
+        """Seconds for which the main thread of a process was ready without a core."""
+        with suppress(OSError, ValueError, IndexError):
+            return int(self._files.reread(f"/proc/{pid}/schedstat").split()[1]) * NANOSECONDS
+        return 0.0
+
+    def _end(self, pid: int) -> None:
+        """A process has ended: the kernel adds its time to that of its parent's children."""
+        gone = self._known.pop(pid, None)
+        if gone is not None and gone.parent in self._known:
+            self._known[gone.parent].end_child(gone.whole.ran + (gone.ended or 0.0))

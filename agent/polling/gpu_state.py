@@ -1,0 +1,61 @@
+"""The state of one GPU that its sources and the thread that reads them share."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from agent.model import Absence, Reason
+
+WINDOW = 30.0
+"""Seconds of each of the two windows over which the longest visit is kept."""
+
+
+@dataclass(slots=True, eq=False)
+class GpuState:
+    """What sources find out about their GPU, and what others of its reads depend on."""
+
+    has_processes: bool = False  # a compute process is on it: dear reads run more often
+    lost_at: float | None = None  # when it no longer answered, on the agent's clock
+    links: tuple[int, ...] | None = None  # its NVLinks, once they were asked
+    woken: bool = False
+    doubtful: bool = False
+
+    def wake(self) -> None:
+        """The GPU began or ceased to work: reads that ask for it run at once."""
+        self.woken = True
+
+    def doubt(self) -> None:
+        """A refusal that may not last decided what is read: query the GPU again."""
+        self.doubtful = True
+
+
+@dataclass(slots=True, eq=False)
+class GpuAnswers:
+    """How the GPU answers: written by the one thread that reads it, read by any."""
+
+    failures: int = 0  # reads in which a call failed that is not refused as a rule
+    timeouts: int = 0  # of this turn: the driver gave up waiting
+    longest: tuple[float, float] = (0.0, 0.0)  # visit (s), of the window before and of this one
+    begun: float = 0.0  # this window
+
+    def took(self, since: float, now: float) -> None:
+        """Take in a visit that has just ended."""
+        if now - self.begun > WINDOW:
+            self.longest = (self.longest[1], 0.0)
+            self.begun = now
+        if now - since > self.longest[1]:
+            self.longest = (self.longest[0], now - since)
+
+    def failed(self, absences: Iterable[Absence]) -> bool:
+        """Whether a call of a read failed that should have been answered; it is counted then."""
+        reasons = {absence.reason for absence in absences}
+        self.failures += Reason.FAILED in reasons
+        self.timeouts += Reason.STALLED in reasons
+        return not reasons.isdisjoint((Reason.FAILED, Reason.STALLED))
+
+
+def count_timeouts(gpus: Collection[GpuAnswers]) -> None:
+    """Count those of this turn as failures, unless all GPUs have some: then the driver hangs."""
+    of_gpus = not all(one.timeouts for one in gpus)
+    for one in gpus:
+        one.failures += one.timeouts * of_gpus
+        one.timeouts = 0

@@ -1,0 +1,38 @@
+"""How each GPU answers the driver's calls: how long they take, and how many fail."""
+
+from collections.abc import Iterator
+
+from agent.model import GPU_LABELS, ReadKey, counter, gauge
+from agent.polling import intervals
+from agent.polling.gpu_watch import GpuWatch
+from agent.polling.reads import Read, ReadOutput, fixed
+
+READ_SECONDS = gauge(
+    "dgx_gpu_read_seconds",
+    "Seconds that the driver calls of the GPU took in all in the longest turn of the last 30 to "
+    "60 s; a turn is each second. While the GPU does not answer, the longest since then, with the "
+    "time so far of a call that has not returned.",
+    "the agent's monotonic clock",
+    GPU_LABELS,
+)
+READ_FAILURES = counter(
+    "dgx_gpu_read_failures_total",
+    "Reads of the GPU since the agent started in which a driver call failed or timed out. What "
+    "this GPU refuses as a rule (not supported, no permission, not found, MIG) does not count, nor "
+    "does a GPU that is lost.",
+    "NVML's return codes",
+    GPU_LABELS,
+)
+
+
+def reads(gpus: GpuWatch) -> Iterator[Read]:
+    """One read for all GPUs: it is known in memory, also while a call hangs."""
+
+    def read(out: ReadOutput) -> None:
+        for labels, seconds, failures in gpus.answers():
+            out.add(READ_SECONDS, seconds, *labels)
+            out.add(READ_FAILURES, failures, *labels)
+
+    yield Read(
+        ReadKey("gpu", "answers"), (READ_SECONDS, READ_FAILURES), read, fixed(intervals.TICK)
+    )

@@ -1,0 +1,76 @@
+"""What is in the memory of a process may block its reader: nothing else waits for it."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.jobs.process_table import LONGEST, MOST_LOOK_UPS, at_once, on_a_thread
+from agent.sources import workload
+from tests.support.process_tree import GPU, OTHER, ProcessTree
+
+BLOCKS = ("cmdline", "environ", "maps", "smaps", "auxv")
+
+
+def test_command_lines_are_read_only_where_names_are_on(tmp_path: Path) -> None:
+    for info in (False, True):
+        tree = ProcessTree(tmp_path / str(info), info=info)
+        tree.start(100)
+        tree.occupy(100)
+        tree.read()
+        assert ("/proc/100/cmdline" in tree.tree.asked) is info
+
+
+def test_a_process_whose_memory_is_locked_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = ProcessTree(tmp_path, info=True, spawn=on_a_thread)
+    tree.start(100)
+    tree.start(200)
+    unlocked, read, blocked = threading.Event(), tree.tree.read, set[str]()
+
+    def locked(path: str) -> str:
+        if path.startswith("/proc/100/") and path.endswith(BLOCKS):
+            blocked.add(threading.current_thread().name)
+            assert unlocked.wait(30.0)
+        return read(path)
+
+    monkeypatch.setattr(tree.tree, "read", locked)
+    tree.occupy(100)
+    tree.occupy(200, gpu=OTHER)
+    began = time.monotonic()
+    for _ in range(3):
+        reading = tree.read()
+    took = time.monotonic() - began
+    labels = {labels[:2] for metric, labels, _ in reading.samples if metric is workload.JOB}
+    cores = {labels for metric, labels, _ in reading.samples if metric is workload.WORKERS}
+    unlocked.set()
+    assert took < 1.0
+    assert cores == {GPU, OTHER}
+    assert labels == {GPU, OTHER}, f"it has a job without its environment after {LONGEST} s"
+    assert blocked == {"process-memory"}
+
+
+def test_threads_that_block_are_bounded(tmp_path: Path) -> None:
+    begun: list[int] = []
+    tree = ProcessTree(tmp_path, spawn=lambda _: begun.append(1))
+    pids = tuple(range(100, 120))
+    for pid in pids:
+        tree.start(pid)
+    tree.occupy(*pids)
+    for _ in range(4):
+        tree.read()
+    assert len(begun) == MOST_LOOK_UPS
+
+
+def test_names_that_are_switched_on_later_are_looked_up(tmp_path: Path) -> None:
+    tree = ProcessTree(tmp_path, spawn=at_once)
+    tree.start(100)
+    tree.occupy(100)
+    tree.read()
+    tree.configuration.current = Settings(workload.JobConfig(info=True))
+    reading = tree.read()
+    names = {labels[2] for metric, labels, _ in reading.samples if metric is workload.JOB}
+    assert names == {"train.py:100"}

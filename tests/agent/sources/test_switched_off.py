@@ -1,0 +1,68 @@
+"""Sources that the settings switch off are not read, and nothing complains of them."""
+
+import asyncio
+
+import pytest
+
+from agent.cli.assembly import Hardware, build_agent
+from agent.cli.check import page
+from agent.clock import SystemClock
+from agent.config.decoding import Mismatch, decode
+from agent.config.settings import Settings
+from agent.diagnosis.findings import findings
+from agent.model import Reason, Severity
+from agent.sources import disk, nvlink, xid
+from agent.sources.agent_health import SOURCE_UP
+from agent.sources.table import NAMES, SourcesConfig
+from tests.support.machines import AgentBench, simulated
+
+OFF = Settings(SourcesConfig(("disk", "infiniband", "nvlink", "workload", "xid")))
+
+
+@pytest.fixture(scope="module")
+def bench() -> AgentBench:
+    return simulated("dgx-h100:training", OFF, gpus=2).run(12)
+
+
+def test_its_metrics_are_absent_because_of_the_settings(bench: AgentBench) -> None:
+    latest = bench.agent.poller.latest
+    for metric in (disk.READ_BYTES, nvlink.LINKS, xid.ERRORS):
+        reasons = {a.reason for a in latest.absences(latest.at) if a.metric is metric}
+        assert reasons == {Reason.NOT_CONFIGURED}
+        assert not bench.samples.all(metric)
+    assert not {key.part for key in latest.readings if key.source == "disk"} - {"off"}
+
+
+def test_it_is_neither_up_nor_down_and_nothing_is_wrong(bench: AgentBench) -> None:
+    up = {source: value for (source,), value in bench.samples.all(SOURCE_UP).items()}
+    assert set(up.values()) == {1.0}
+    assert not up.keys() & {"disk", "infiniband", "workload", "xid"}
+    wrong = [f for f in findings(bench.agent.poller.latest) if f.severity is not Severity.INFO]
+    assert [f.kind.value for f in wrong] in ([], ["gpus_missing"])
+
+
+def test_check_names_it(bench: AgentBench) -> None:
+    lines = [line.strip() for line in page(bench.agent.poller.latest, None)]
+    assert "off: disk infiniband nvlink workload xid" in lines
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_source_can_be_switched_off_alone(name: str) -> None:
+    bench = simulated("dgx-h100:training", Settings(SourcesConfig((name,))), gpus=2).run(3)
+    latest = bench.agent.poller.latest
+    assert {r.failure for r in latest.readings.values()} == {None}
+    assert bench.agent.poller.waiting_for() == ""
+
+
+def test_an_unknown_name_is_one_sentence() -> None:
+    with pytest.raises(Mismatch, match="expected one of activity, allocation, answers, c2c"):
+        decode({"disable": ["disks"]}, SourcesConfig, "sources")
+
+
+def test_nobody_listens_to_xids_that_are_switched_off() -> None:
+    clock = SystemClock()
+    bench = simulated("dgx-h100:xid")
+    hardware = Hardware(lambda: bench.machine.nvml, bench.machine.host, simulated=True)
+    agent = build_agent(OFF, hardware, clock, inline=True)
+    asyncio.run(agent.poller.tick())
+    assert agent.watch.poll(0) is False

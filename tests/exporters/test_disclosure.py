@@ -1,0 +1,240 @@
+"""Names of people, programs and jobs leave the agent only while job.info is on: asked by every way
+out, with planted names, wired as `run` wires it."""
+
+import asyncio
+import gzip
+import json
+import logging
+import re
+import tarfile
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from agent import simulator
+from agent.cli import bundle, check
+from agent.cli.assembly import Hardware, build_agent, recorded
+from agent.cli.once import page
+from agent.cli.run import RunningServices, _listen
+from agent.cli.view import view_of
+from agent.config.reload import Reload
+from agent.config.settings import Settings
+from agent.diagnosis.disclosure import Disclosure
+from agent.diagnosis.hours import HourlySums
+from agent.hardware.files import FileTree
+from agent.service.sd_notify import NotifySocket
+from agent.sources.process import ProcessConfig
+from agent.sources.workload import JobConfig
+from exporters.dcgm_names import DcgmConfig
+from exporters.live.feed import Feed
+from exporters.live.findings_document import findings_document
+from exporters.live.frame import whole
+from exporters.live.page_state import PageState
+from exporters.server import Server
+from exporters.settings import HttpConfig
+from exporters.web_file import WebFile
+from tests.agent.report.test_report import report
+from tests.support.frozen_clock import FrozenClock
+
+UID, JOB = "61999", "4244777"
+PLANTED = re.compile(rf"planted|{UID}|{JOB}")
+FILES = {
+    "cmdline": "planted-python\0planted.py\0",
+    "cgroup": f"0::/system.slice/slurmstepd.scope/job_{JOB}/step_0/user/task_0\n",
+    "environ": f"SLURM_JOB_ID={JOB}\0SLURM_JOB_PARTITION=planted-p\0SLURM_JOB_ACCOUNT=planted-a\0"
+    "APPTAINER_NAME=planted.sif\0POD_NAME=planted-pod\0",
+}
+PATHS = (
+    *("/metrics", "/metrics/dcgm", "/api/v1/snapshot", "/api/v1/jobs", "/api/v1/hours", "/"),
+    *("/-/healthy", "/-/ready", "/api/v1/nothing"),
+)
+
+
+@dataclass
+class PlantedFiles(FileTree):
+    """/proc of a simulated machine whose processes have names that are met nowhere else."""
+
+    files: FileTree
+
+    def read(self, path: str) -> str:
+        _, proc, pid, *rest = [*path.split("/"), ""]
+        if proc != "proc" or not pid.isdigit():
+            return self.files.read(path)
+        name = "/".join(rest).rstrip("/")
+        if name in FILES:
+            return FILES[name]
+        text = self.files.read(path).replace("python3", "planted-python")
+        return re.sub(r"^(Uid:.*)$", f"Uid:\t{UID}\t{UID}\t{UID}\t{UID}", text, flags=re.MULTILINE)
+
+    def names(self, path: str) -> list[str]:
+        return self.files.names(path)
+
+    def link(self, path: str) -> str:
+        return self.files.link(path)
+
+
+def settings(*, info: bool) -> Settings:
+    listen = HttpConfig(listen="127.0.0.1:0")
+    return Settings(JobConfig(info=info), ProcessConfig(series=3), DcgmConfig(enabled=True), listen)
+
+
+class Planted:
+    """An agent of such a machine, as `run` builds it."""
+
+    def __init__(self, state: Path, *, info: bool) -> None:
+        self.clock = FrozenClock()
+        self.machine = simulator.build(simulator.parse("dgx-station-v100:training"), self.clock)
+        host = replace(
+            self.machine.host,
+            files=PlantedFiles(self.machine.host.files),
+            login=lambda uid: f"planted-user-{uid}",
+        )
+        self.hardware = Hardware(lambda: self.machine.nvml, host, simulated=True)
+        self.agent = build_agent(settings(info=info), self.hardware, self.clock, inline=True)
+        self.reload(info=info)
+        shown = Disclosure(self.agent.configuration).owner
+        self.hours = HourlySums(self.agent.diagnosis.accounts, state, shown)
+        self.feed = Feed(view_of(self.agent, self.hardware))
+        self.agent.poller.listeners += [self.feed, self.hours]
+
+    def reload(self, *, info: bool) -> None:
+        self.agent.configuration.current = self.agent.complete(settings(info=info))
+
+    async def tick(self, seconds: int) -> None:
+        for _ in range(seconds):
+            await self.agent.poller.tick()
+            self.clock.advance(1.0)
+
+    async def lives(self) -> None:
+        """A job ends, another begins."""
+        await self.tick(30)
+        self.machine.set_scenario("idle")
+        await self.tick(15)
+        self.machine.set_scenario("training")
+        await self.tick(30)
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[Server]:
+        reload = Reload(self.agent.configuration, Settings, lambda _: None)
+        web, socket = WebFile(), NotifySocket()
+        server = await _listen(
+            RunningServices(self.agent, web, reload, socket, self.feed, self.hours)
+        )
+        try:
+            yield server
+        finally:
+            self.feed.close()
+            await server.cleanup()
+
+    async def told(self, folder: Path) -> dict[str, str]:
+        """What each way out says."""
+        found: dict[str, str] = {}
+        async with self.served() as server, ClientSession() as client:
+            await self.tick(2)
+            base = f"http://127.0.0.1:{server.port}"
+            for path in PATHS:
+                async with client.get(base + path) as answer:
+                    found[path] = await answer.text()
+            openmetrics = {"Accept": "application/openmetrics-text;version=1.0.0"}
+            async with client.get(f"{base}/metrics", headers=openmetrics) as answer:
+                found["openmetrics"] = await answer.text()
+            async with client.get(f"{base}/api/v1/stream") as answer:
+                text = ""
+                while "event: tick" not in text or not text.endswith("\n\n"):
+                    text += (await answer.content.readany()).decode()
+                found["stream"] = text
+            for by in ("node", "job", "user", "account"):
+                html = folder / f"{by}.html"
+                words = ("--agent", base, "--by", by, "--html", str(html))
+                await asyncio.to_thread(report, *words)
+                found[f"report by {by}"] = html.read_text()
+        found |= self.of_commands(folder)
+        return found
+
+    def of_commands(self, folder: Path) -> dict[str, str]:
+        """What `once`, `check` and its bundle say of the same agent."""
+        latest, view = self.agent.poller.latest, view_of(self.agent, self.hardware)
+        state = PageState(view)
+        state.take(latest, findings_document(view))
+        frame = whole(state.machine(), state.tick())
+        texts = check.bundled(
+            Namespace(config=None, simulate=None),
+            self.hardware,
+            latest,
+            "\n".join(check.page(latest, None)),
+            0,
+        )
+        bundle.write(folder / "bundle.tar.gz", texts)
+        with tarfile.open(folder / "bundle.tar.gz") as archive:
+            files = [archive.extractfile(member) for member in archive.getmembers()]
+            packed = b"".join(one.read() for one in files if one)
+        return {
+            "once": json.dumps(frame) + "\n".join(page(frame, view.samples, 200)),
+            "check": texts["check.txt"],
+            "bundle": packed.decode(),
+        }
+
+
+def leaks(found: dict[str, str]) -> dict[str, set[str]]:
+    return {way: set(PLANTED.findall(text)) for way, text in found.items() if PLANTED.search(text)}
+
+
+NAMING = {
+    *("/metrics", "/api/v1/snapshot", "/api/v1/jobs", "/api/v1/hours", "openmetrics", "stream"),
+    *("once", "report by job", "report by user", "report by account"),
+}
+"""The ways by which names leave where they may."""
+
+
+@pytest.mark.parametrize("case", ["on", "never", "off by a reload", "off after a restart"])
+def test_names_leave_only_while_they_may(
+    case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    state = tmp_path / "state"
+    state.mkdir()
+
+    async def lives() -> dict[str, str]:
+        planted = Planted(state, info=case != "never")
+        await planted.lives()
+        if case == "on":
+            assert PLANTED.search(caplog.text), "a job that ended, in the log"
+        elif case != "never":
+            caplog.clear()
+            planted.reload(info=False)
+        if case == "off after a restart":
+            planted.hours.close()
+            assert PLANTED.search("".join(p.read_text() for p in state.iterdir()))
+            planted = Planted(state, info=False)
+        found = await planted.told(tmp_path)
+        planted.machine.set_scenario("idle")
+        await planted.tick(15)
+        planted.hours.close()
+        return found | {"log": caplog.text, "output": "".join(capsys.readouterr())}
+
+    found = asyncio.run(lives())
+    assert leaks(found).keys() == (NAMING | {"log"} if case == "on" else set())
+    assert all(found[way] for way in ("/metrics/dcgm", "bundle", "check"))
+
+
+def test_a_tape_names_nobody(tmp_path: Path) -> None:
+    """Whether they may be named or not."""
+    planted = Planted(tmp_path, info=True)
+    hardware, recorder = recorded(planted.hardware, planted.clock)
+    agent = build_agent(settings(info=True), hardware, planted.clock, inline=True)
+
+    async def ticks() -> None:
+        for _ in range(10):
+            await agent.poller.tick()
+            planted.clock.advance(1.0)
+
+    asyncio.run(ticks())
+    recorder.write(tmp_path / "x.tape")
+    text = gzip.decompress((tmp_path / "x.tape").read_bytes()).decode()
+    assert "slurmstepd.scope/job_1/step_0" in text
+    assert not PLANTED.search(text)

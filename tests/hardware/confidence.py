@@ -1,0 +1,85 @@
+"""`python -m tests.hardware.confidence STEM ...`: counts of right verdicts, from tapes of trials.
+
+Replays STEM.tape with the rules of now, with and without GPM, compares each GPU and load with
+STEM.json, and writes `agent/diagnosis/confidence.toml`. Loads whose labels mean something else by
+now are left out.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.model import PAIRS, Cause, Pair, SignalQuality, State
+from tests.hardware.share_comparison import LABELS, SIGNALS, Told
+from tests.hardware.share_replay import replayed
+
+WITHIN = 0.10
+OUT = Path(__file__).parents[2] / "agent/diagnosis/confidence.toml"
+RELABELLED = (
+    "main-process",
+    "pageable-copies",
+    "hang-",
+    "compile",
+    "off-policy",
+    "gpt-accumulating",
+)
+"""Begins of names: what a main thread prepares itself was `cpu`, copies that it makes through a
+buffer were `pcie`; hangs are seconds of other states until they are known."""
+
+PAIR = {label: pair for pair, label in LABELS.items()}
+PAIR["idle/requests"] = (State.STARVED, Cause.UNKNOWN)  # what a server that waits is called
+
+
+def main(stems: Sequence[str]) -> int:
+    """Write the counts and print them."""
+    counts: dict[tuple[str, bool, tuple[State, Cause]], list[float]] = defaultdict(
+        lambda: [0.0] * 5
+    )
+    for stem in stems:
+        for signals in SIGNALS:
+            found = list(replayed(Path(stem), signals))
+            for one in found:
+                if not one.span.load.startswith(RELABELLED) and one.span.shares:
+                    beside = sum(
+                        other.span.load == one.span.load and other.span.since == one.span.since
+                        for other in found
+                    )
+                    _count(counts, one, several=beside > 1)
+    rows = [
+        f'[[verdicts]]\nsignals = "{signals}"\nseveral = {str(several).lower()}\n'
+        f'state = "{pair[0]}"\ncause = "{pair[1]}"\nright = {right:.0f}\nof = {of:.0f}\n'
+        f"counted = {counted:.1f}\ntrue = {true:.1f}\nboth = {both:.1f}\n"
+        for (signals, several, pair), (right, of, counted, true, both) in sorted(
+            counts.items(), key=lambda entry: (entry[0][0], entry[0][1], PAIRS.index(entry[0][2]))
+        )
+    ]
+    head = "# Written by `python -m tests.hardware.confidence`; see confidence.py.\n\n"
+    OUT.write_text(head + "\n".join(rows), encoding="utf-8")
+    print(OUT.read_text(encoding="utf-8"))
+    return 0
+
+
+def _count(
+    counts: dict[tuple[str, bool, tuple[State, Cause]], list[float]], one: Told, *, several: bool
+) -> None:
+    signals = SignalQuality(one.signals).value
+    seconds = one.span.until - one.span.since
+    true_shares: dict[Pair, float] = defaultdict(float)
+    for label, share in one.span.shares.items():
+        true_shares[PAIR[label]] += share
+    counted_shares = {PAIR[label]: share for label, share in one.shares.items()}
+    for pair in {*counted_shares, *true_shares}:
+        counted, true = counted_shares.get(pair, 0.0), true_shares.get(pair, 0.0)
+        row = counts[signals, several, pair]
+        row[2] += counted * seconds
+        row[3] += true * seconds
+        row[4] += min(counted, true) * seconds
+    leader = max(counted_shares, key=counted_shares.__getitem__)
+    row = counts[signals, several, leader]
+    row[0] += abs(counted_shares[leader] - true_shares.get(leader, 0.0)) <= WITHIN
+    row[1] += 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

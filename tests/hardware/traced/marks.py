@@ -1,0 +1,69 @@
+"""What the launching thread of a load waits for, written while it runs. No PyTorch here."""
+
+import os
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+WAITS = ("disk", "network", "cpu", "unknown", "requests", "peer", "pcie")
+"""What a launching thread may wait for. While it waits for nothing and the GPU is idle, the GPU
+lacks the thread itself."""
+
+ROW = struct.Struct("<qqi")
+"""Start and end (CLOCK_MONOTONIC, ns) and the place in WAITS; -1: the end of a step; -2: the steady
+phase begins."""
+
+STEP, STEADY = -1, -2
+FLUSH_EVERY = 300_000_000  # ns
+
+
+class Marks:
+    """The marks of one rank; goes to `path`."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        self._file = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
+        self._until = time.monotonic() + seconds
+        self._flushed = 0
+
+    def steady(self) -> None:
+        """Call once, when warm-up and compilation are over and each step is like the next."""
+        self._put(time.monotonic_ns(), time.monotonic_ns(), STEADY)
+
+    def going(self) -> bool:
+        """False once the load may end; it is usually killed before."""
+        return time.monotonic() < self._until
+
+    @contextmanager
+    def waits(self, cause: str) -> Iterator[None]:
+        """While this is entered the launching thread sleeps until others have done something:
+        `disk` (also network file systems that behave like one), `network`, `cpu` (other threads or
+        processes that prepare data, a compiler, a lack of cores), `unknown` (a timer, a person, a
+        remote service that sends next to nothing), `requests` (a server without work), `peer`
+        (another rank, on the host), `pcie` (a copy between host and GPU)."""
+        start = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self._put(start, time.monotonic_ns(), WAITS.index(cause))
+
+    def step(self) -> None:
+        """The end of a step."""
+        now = time.monotonic_ns()
+        self._put(now, now, STEP)
+
+    def _put(self, start: int, end: int, what: int) -> None:
+        self._file.write(ROW.pack(start, end, what))
+        if end - self._flushed > FLUSH_EVERY or what == STEADY:
+            self._flushed = end
+            self._file.flush()
+
+
+def rank() -> int:
+    """Of this process, among `ranks`."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def ranks() -> int:
+    """How many processes, each with its GPU, make the load."""
+    return int(os.environ.get("WORLD_SIZE", "1"))

@@ -1,0 +1,352 @@
+"""`python -m tests.hardware.traced.trial [SLOT ...] --out DIR [--until S]`: counted against true.
+
+Plays traced loads on the GPUs of this machine while two agents watch, one of them without GPM, and
+compares the shares that each counted with what the traces of the same seconds show. A slot is one
+load of two GPUs, or loads of one GPU joined by `+`, each on a GPU of its own. DIR gets a tape of
+all that the agents read (`trial.tape`), the truth (`trial.json`) and the lines printed.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import gzip
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agent.cli.assembly import real_hardware, recorded
+from agent.config.settings import Settings
+from tests.hardware.bench import MachineClock, Watcher
+from tests.hardware.raw_traces.running import cgroup_root
+from tests.hardware.share_comparison import Told, TrueSpan, booked, summary, told, write_truth
+from tests.hardware.traced import play, truth
+from tests.hardware.without_gpm import without_gpm
+
+ROOT = Path(__file__).parents[3]
+AHEAD = 2  # slots whose loads have imported their libraries already
+WARM_UP = 75.0  # s at most
+TRACED = 2.6  # s for which each load is traced before it is judged
+FEW = 4000.0
+"""Kernels and copies a second up to which tracing changes nothing: it goes on while the load is
+judged, else the trace before is applied to the steps of the judged time."""
+
+FLUSHED = 0.6  # s after which a trace has been written
+
+
+def tracer(room: Path) -> Path:
+    """The library that traces a process, compiled where no path to one is given."""
+    given = os.environ.get("GPU_TRACE_LIBRARY")
+    if given:
+        return Path(given).resolve()
+    cuda = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+    made = room / "gpu_trace.so"
+    words = ["gcc", "-shared", "-fPIC", "-O2", f"-I{cuda}/include"]
+    source = str(Path(__file__).with_name("gpu_trace.c"))
+    subprocess.run([*words, source, f"-L{cuda}/lib64", "-lcupti", "-o", str(made)], check=True)
+    return made
+
+
+def cupti() -> str:
+    """The folder of the CUPTI that PyTorch was installed with; empty where there is none."""
+    found = [p for place in sys.path for p in Path(place).glob("nvidia/*/lib/libcupti.so.*")]
+    return str(found[0].parent) if found else ""
+
+
+class Rank:
+    """One process of a load."""
+
+    def __init__(self, name: str, gpu: int, rank: int, *, port: int, library: Path) -> None:
+        self.gpu, self.rank = gpu, rank
+        self._room = Path(tempfile.mkdtemp(prefix="traced-"))
+        self.marks = self._room / "marks"
+        found = play.load(name)
+        others = [n for n in range(found.gpus) if n != gpu] if found.gpus > 1 else []
+        environment = {
+            **os.environ,
+            **found.environment,
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, [gpu, *others])),
+            "CUDA_INJECTION64_PATH": str(library),
+            "GPU_TRACE": str(self._room / "trace"),
+            "LD_LIBRARY_PATH": f"{cupti()}:{os.environ.get('LD_LIBRARY_PATH', '')}",
+            "TMPDIR": str(self._room),
+            "RANK": str(rank),
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": str(found.gpus),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        self._errors = self._room / "errors"
+        words = [sys.executable, "-m", "tests.hardware.traced.play", name, "300", str(self.marks)]
+        with open(self._errors, "ab") as errors:
+            self.process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=errors,
+                stderr=errors,
+                cwd=ROOT,
+                start_new_session=True,
+                env=environment,
+            )
+        root = cgroup_root()
+        if root is not None:
+            with contextlib.suppress(OSError):
+                group = root / f"load-{port}"
+                group.mkdir(exist_ok=True)
+                (group / "cgroup.procs").write_text(str(self.process.pid), encoding="ascii")
+
+    def go(self) -> None:
+        """Begin."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"go\n")
+        self.process.stdin.flush()
+
+    def records(self) -> truth.RankRecords:
+        """What it has left by now."""
+        return truth.read(self.marks, sorted(self._room.glob("trace.[0-9]*")))
+
+    def trace(self, *, on: bool) -> None:
+        """Begin or end to record what the GPU does."""
+        switch = self._room / "trace.on"
+        switch.touch() if on else switch.unlink(missing_ok=True)
+
+    def is_steady(self) -> bool:
+        """Whether its warm-up is over."""
+        return truth.read(self.marks, []).steady is not None
+
+    def errors(self) -> str:
+        """The end of what it printed."""
+        return self._errors.read_text(encoding="utf-8", errors="replace")[-1200:]
+
+    def stop(self) -> None:
+        """End it and all that it began."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        shutil.rmtree(self._room, ignore_errors=True)
+
+
+class Played:
+    """One load on its GPUs."""
+
+    def __init__(self, name: str, gpu: int, port: int, library: Path) -> None:
+        self.name, self.load = name, play.load(name)
+        self.ranks = [
+            Rank(name, gpu + n, n, port=port, library=library) for n in range(self.load.gpus)
+        ]
+
+    def trace(self, *, on: bool) -> None:
+        """Begin or end to record what the GPUs do."""
+        for rank in self.ranks:
+            rank.trace(on=on)
+
+    def records_a_second(self, span: truth.Span) -> float:
+        """Kernels and copies a second, of the rank with most."""
+        time.sleep(0.1)
+        return max(one.records for one in truth.shares([r.records() for r in self.ranks], *span))
+
+
+def _span(seconds: float) -> truth.Span:
+    """The last so many seconds."""
+    now = time.monotonic_ns()
+    return now - int(seconds * 1e9), now
+
+
+async def _tick(watchers: Sequence[Watcher], until: float, each: Any = None) -> None:
+    due = time.monotonic()
+    while due < until:
+        for watcher in watchers:
+            await watcher.tick()
+        if each is not None:
+            each()
+        due += 1.0
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+
+class Trial:
+    """All slots of one call; two agents live through all of them."""
+
+    def __init__(self, until: float, library: Path, settles: float, seconds: float) -> None:
+        self._settles, self._seconds = settles, seconds
+        clock = MachineClock()
+        hardware, self._recorder = recorded(real_hardware(), clock)
+        self._start = time.monotonic()  # the first question comes now: the tape's time begins
+        self._library = library
+        self.watchers = {
+            "gpm": Watcher(hardware, Settings(), clock),
+            "nvml": Watcher(without_gpm(hardware), Settings(), clock),
+        }
+        self.spans: list[TrueSpan] = []  # CLOCK_MONOTONIC
+        self.threads: list[dict[str, Any]] = []
+        self._end = time.monotonic() + until
+        self._ready: dict[str, list[Played]] = {}
+        self._port = 29600
+
+    def run(self, slots: Sequence[str]) -> Iterator[Told]:
+        """Play them as long as there is time."""
+        for place, slot in enumerate(slots):
+            for later in slots[place : place + AHEAD]:
+                self._prepare(later)
+            loads = self._ready.pop(slot)
+            try:
+                if self._end - time.monotonic() < 30:
+                    print(f"no time left for {slot}", flush=True)
+                    continue
+                yield from self._play(slot, loads)
+            finally:
+                for load in loads:
+                    for rank in load.ranks:
+                        rank.stop()
+        for loads in self._ready.values():
+            for load in loads:
+                for rank in load.ranks:
+                    rank.stop()
+
+    def write(self, out: Path) -> None:
+        """The tape, and what was true, in seconds of the tape."""
+        self._recorder.write(out / "trial.tape")
+        start = self._start
+        spans = [replace(s, since=s.since - start, until=s.until - start) for s in self.spans]
+        write_truth(out / "trial.json", spans)
+        with gzip.open(out / "threads.json.gz", "wt") as file:
+            json.dump(self.threads, file)
+
+    def _prepare(self, slot: str) -> None:
+        if slot not in self._ready:
+            self._ready[slot] = []
+            for gpu, name in enumerate(slot.split("+")):
+                self._port += 1
+                self._ready[slot].append(Played(name, gpu, self._port, self._library))
+
+    def _play(self, slot: str, loads: Sequence[Played]) -> Iterator[Told]:
+        ranks = [rank for load in loads for rank in load.ranks]
+        watchers = list(self.watchers.values())
+        for rank in ranks:
+            rank.go()
+        left = self._await_steady(loads)
+        if not left:
+            return
+        for rank in ranks:
+            rank.trace(on=True)
+        asyncio.run(_tick(watchers, time.monotonic() + TRACED))
+        slice_ = _span(TRACED - 0.7)
+        sparse = [load for load in left if load.records_a_second(slice_) < FEW]
+        for load in left:
+            if load not in sparse:
+                load.trace(on=False)
+        settles = min(self._settles, max(load.load.settles for load in left))
+        asyncio.run(_tick(watchers, time.monotonic() + settles))
+        since = time.monotonic()
+        before = {signals: booked(w) for signals, w in self.watchers.items()}
+        seconds = min(self._seconds, max(load.load.seconds for load in left))
+        asyncio.run(_tick(watchers, since + seconds, lambda: self._note_threads(slot, ranks)))
+        window = _span(time.monotonic() - since)
+        after = {signals: booked(w) for signals, w in self.watchers.items()}
+        for load in sparse:
+            load.trace(on=False)
+        time.sleep(FLUSHED)
+        for load in left:
+            whole = load in sparse
+            spans = self._spans(load, window, window if whole else slice_, since)
+            for span in spans:
+                self.spans.append(span)
+                for signals, watcher in self.watchers.items():
+                    yield told(span, signals, watcher, before[signals], after[signals])
+
+    def _spans(
+        self, load: Played, window: truth.Span, traced: truth.Span, since: float
+    ) -> Iterator[TrueSpan]:
+        """What was true of each GPU of a load in a window, of which all or a slice was traced."""
+        records = [rank.records() for rank in load.ranks]
+        for rank, one, record in zip(
+            load.ranks, truth.shares(records, *traced), records, strict=True
+        ):
+            print(f"  {load.name}: {one.records:.0f} kernels and copies a second", flush=True)
+            if not one.records:
+                raise RuntimeError(f"{load.name}: its GPU was not traced")
+            whole = traced == window
+            shares = one.shares if whole else truth.of_window(record, one, traced, window)
+            lengths = record.steps(*window) if load.load.regular else ()
+            step = statistics.median(lengths) if len(lengths) else None
+            yield TrueSpan(load.name, rank.gpu, since, window[1] / 1e9, shares, step)
+
+    def _await_steady(self, loads: Sequence[Played]) -> list[Played]:
+        """The loads whose warm-up is over; those that ended or take too long are printed."""
+        end = time.monotonic() + WARM_UP
+        left = list(loads)
+        while not all(rank.is_steady() for load in left for rank in load.ranks):
+            asyncio.run(_tick(list(self.watchers.values()), time.monotonic() + 1.0))
+            for load in list(left):
+                ended = any(rank.process.poll() is not None for rank in load.ranks)
+                if ended or time.monotonic() > end:
+                    print(f"FAILED {load.name}: {load.ranks[0].errors()}", flush=True)
+                    left.remove(load)
+        return left
+
+    def _note_threads(self, slot: str, ranks: Sequence[Rank]) -> None:
+        """Every thread of the loads with its counters: for whoever develops the division."""
+        rows = []
+        for rank in ranks:
+            for pid in [rank.process.pid, *_descendants(rank.process.pid)]:
+                for task in Path(f"/proc/{pid}/task").glob("*"):
+                    with contextlib.suppress(OSError, IndexError):
+                        run, queued, _ = (task / "schedstat").read_text().split()
+                        stat = (task / "stat").read_text()
+                        name, state = (
+                            stat[stat.find("(") + 1 : stat.rfind(")")],
+                            stat.rpartition(")")[2].split()[0],
+                        )
+                        rows.append(
+                            [rank.gpu, pid, int(task.name), name, state, int(run), int(queued)]
+                        )
+        self.threads.append({"slot": slot, "at": time.monotonic() - self._start, "rows": rows})
+
+
+def _descendants(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            for child in (task / "children").read_text().split():
+                found += [int(child), *_descendants(int(child))]
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a line a GPU and load, and how many are as near to the truth as they should be."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("slots", nargs="+")
+    parser.add_argument("--until", type=float, default=540.0)
+    parser.add_argument("--settles", type=float, default=60.0, help="s at most of each")
+    parser.add_argument("--seconds", type=float, default=60.0, help="s at most that count of each")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    known = play.modules()
+    unknown = [n for slot in given.slots for n in slot.split("+") if n not in known]
+    if unknown:
+        parser.error(f"no such load: {', '.join(unknown)}")
+    given.out.mkdir(parents=True, exist_ok=True)
+    found = []
+    with tempfile.TemporaryDirectory() as room:
+        trial = Trial(given.until, tracer(Path(room)), given.settles, given.seconds)
+        try:
+            for one in trial.run(given.slots):
+                print(one, flush=True)
+                found.append(one)
+        finally:
+            trial.write(given.out)
+    print(summary(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,230 @@
+"""True shares of GPUs from traces (`gpu_trace.c`) and marks (`marks`); needs NumPy."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.hardware.traced.marks import ROW, STEADY, STEP, WAITS
+
+KERNEL, NCCL, TO_GPU, FROM_GPU, ON_GPU = range(5)
+RECORD = np.dtype(
+    [("start", "<u8"), ("end", "<u8"), ("kind", "<u4"), ("stream", "<u4"), ("bytes", "<u8")]
+)
+MARK = np.dtype([("start", "<i8"), ("end", "<i8"), ("what", "<i4")])
+
+TOGETHER = 200_000
+"""Time (ns) within which the kernels of one collective end on all ranks."""
+
+LAUNCH_GAP = 1500
+"""Gap (ns) between two kernels that follow each other in a queue: a GPU needs that long to begin
+the next one, and counts as active meanwhile."""
+
+FULL = 25e9
+"""Bytes a second from which a copy is limited by the slot (PCIe 5.0 x16: 50 to 56 GB/s from pinned
+memory); slower ones are made by the launching thread through a buffer (3 to 13 GB/s), or are too
+small to matter."""
+
+LABELS = {name: f"starved/{name}" for name in WAITS} | {"requests": "idle/requests"}
+
+
+Span = tuple[int, int]
+"""Begin and end (CLOCK_MONOTONIC, ns)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecords:
+    """What one rank left: its trace sorted by start, and its marks."""
+
+    trace: Any
+    marks: Any
+
+    @property
+    def steady(self) -> int | None:
+        """When its steady phase began (ns)."""
+        found = self.marks["start"][self.marks["what"] == STEADY]
+        return int(found[0]) if len(found) else None
+
+    def steps(self, since: int, until: int) -> Any:
+        """Lengths of the steps (s) that ended within an interval."""
+        ends = self.marks["end"][self.marks["what"] == STEP]
+        return np.diff(ends[(ends >= since) & (ends < until)]) / 1e9
+
+
+def read(marks: Path, traces: list[Path]) -> RankRecords:
+    """The files of one rank; a record that is not whole yet is left out."""
+
+    def rows(path: Path, kind: Any) -> Any:
+        data = path.read_bytes() if path.exists() else b""
+        return np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], dtype=kind)
+
+    assert MARK.itemsize == ROW.size
+    trace = np.concatenate([np.empty(0, RECORD), *(rows(path, RECORD) for path in traces)])
+    return RankRecords(np.sort(trace, order="start"), rows(marks, MARK))
+
+
+class Cover:
+    """Whether intervals cover each of the segments between `edges`."""
+
+    def __init__(self, edges: Any) -> None:
+        self._at = edges[:-1]
+
+    def __call__(self, starts: Any, ends: Any) -> Any:
+        begun = np.searchsorted(np.sort(starts), self._at, "right")
+        return begun > np.searchsorted(np.sort(ends), self._at, "right")
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What a trace showed of a while: shares by label, kernels and copies a second, and for each
+    cause the part of its waits in which the GPU was idle."""
+
+    shares: dict[str, float]
+    records: float
+    idle: dict[str, float]
+
+
+def of_window(one: RankRecords, traced: Slice, slice_: Span, window: Span) -> dict[str, float]:
+    """Shares of a window that was not traced, from a slice that was: the GPU's own work and its
+    transfers follow the steps, waits of the launching thread are known from its marks, and what is
+    left divides as in the slice."""
+    steps = [len(one.steps(*span)) / (span[1] - span[0]) for span in (slice_, window)]
+    pace = steps[1] / steps[0] if all(steps) else 1.0
+    found = {n: traced.shares.get(n, 0.0) * pace for n in ("busy", "communicating/nvlink")}
+    for place, name in enumerate(WAITS):
+        chosen = one.marks[one.marks["what"] == place]
+        starts, ends = (np.clip(chosen[side], *window) for side in ("start", "end"))
+        waited = float((ends - starts).sum()) / (window[1] - window[0])
+        if waited:
+            found[LABELS[name]] = waited * traced.idle.get(name, 1.0)
+    rest = {n: s for n, s in traced.shares.items() if n not in found and n not in LABELS.values()}
+    rest.setdefault("starved/host_thread", 1e-9)
+    for name in ("starved/peer", "starved/pcie"):  # beside what marks say of them
+        rest.setdefault(name, 0.0)
+    left = max(0.0, 1.0 - sum(found.values()))
+    whole = sum(rest.values())
+    for name, share in rest.items():
+        found[name] = found.get(name, 0.0) + left * share / whole
+    total = sum(found.values())
+    return {name: share / total for name, share in found.items() if share}
+
+
+def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
+    """True shares of each rank's GPU between two moments (ns)."""
+    every = [np.concatenate([[since, until], *(_edges(one) for one in records)])]
+    edges = np.unique(np.clip(np.concatenate(every), since, until))
+    length = np.diff(edges).astype(float)
+    cover = Cover(edges)
+    busy = [_busy(one, cover) for one in records]
+    copies = [_copies(one, cover) for one in records]
+    waits = [_waits(one, cover) for one in records]
+    late = _late(records, cover)
+    found = []
+    idle: list[dict[str, float]] = []
+    excess: list[float] = []  # seconds of spinning for a rank that was held up by its own thread
+    for mine, one in enumerate(records):
+        is_kernel = one.trace["kind"] == NCCL
+        nccl = cover(one.trace["start"][is_kernel], one.trace["end"][is_kernel]) & ~busy[mine]
+        spins = nccl & late[mine]
+        other = len(records) - 1 - mine if len(records) == 2 else mine
+        idle_there = ~busy[other] & ~copies[other] & ~np.any(list(waits[other].values()), axis=0)
+        launching = spins & idle_there & (other != mine)
+        rest = ~busy[mine] & ~nccl
+        out = {
+            "busy": length[busy[mine]].sum(),
+            "communicating/nvlink": length[nccl & ~spins].sum(),
+            "starved/peer": length[spins & ~launching].sum(),
+            "starved/pcie": length[rest & copies[mine]].sum(),
+        }
+        rest &= ~copies[mine]
+        idle.append(
+            {
+                name: float(length[rest & covered].sum() / length[covered].sum())
+                for name, covered in waits[mine].items()
+                if length[covered].sum()
+            }
+        )
+        for name, covered in waits[mine].items():
+            out[LABELS[name]] = out.get(LABELS[name], 0.0) + length[rest & covered].sum()
+            rest &= ~covered
+        out["starved/host_thread"] = length[rest].sum()
+        excess.append(length[launching].sum())
+        found.append(out)
+    for mine, out in enumerate(found):  # who waits in a step is chance: both lack launching speed
+        common = min(excess)
+        out["starved/host_thread"] += common
+        out["starved/peer"] += excess[mine] - common
+    whole = float(until - since)
+    number = [
+        float(((one.trace["start"] >= since) & (one.trace["start"] < until)).sum()) / whole * 1e9
+        for one in records
+    ]
+    return [
+        Slice({label: float(ns) / whole for label, ns in out.items() if ns}, rate, its)
+        for out, rate, its in zip(found, number, idle, strict=True)
+    ]
+
+
+def _edges(one: RankRecords) -> Any:
+    spans = one.marks[one.marks["what"] >= 0]
+    return np.concatenate(
+        [
+            one.trace["start"].astype(np.int64),
+            _filled(one)[1],
+            spans["start"],
+            spans["end"],
+        ]
+    )
+
+
+def _filled(one: RankRecords) -> tuple[Any, Any]:
+    """Starts and ends of all that it did on its GPU, ends moved over the gaps between launches."""
+    starts, ends = one.trace["start"].astype(np.int64), one.trace["end"].astype(np.int64)
+    following = np.append(starts[1:], np.iinfo(np.int64).max)
+    gap = following - ends
+    return starts, np.where((gap > 0) & (gap <= LAUNCH_GAP), following, ends)
+
+
+def _busy(one: RankRecords, cover: Cover) -> Any:
+    starts, ends = _filled(one)
+    own = np.isin(one.trace["kind"], (KERNEL, ON_GPU))
+    return cover(starts[own], ends[own])
+
+
+def _copies(one: RankRecords, cover: Cover) -> Any:
+    starts, ends = _filled(one)
+    seconds = np.maximum(one.trace["end"] - one.trace["start"], 1) / 1e9
+    over = np.isin(one.trace["kind"], (TO_GPU, FROM_GPU)) & (one.trace["bytes"] / seconds >= FULL)
+    return cover(starts[over], ends[over])
+
+
+def _waits(one: RankRecords, cover: Cover) -> dict[str, Any]:
+    return {
+        name: cover(chosen["start"], chosen["end"])
+        for place, name in enumerate(WAITS)
+        for chosen in (one.marks[one.marks["what"] == place],)
+    }
+
+
+def _late(records: list[RankRecords], cover: Cover) -> list[Any]:
+    """Where a rank's collective has begun and that of the other rank has not."""
+    nothing = np.empty(0, np.int64)
+    if len(records) != 2:
+        return [cover(nothing, nothing) for _ in records]
+    every = [one.trace[one.trace["kind"] == NCCL] for one in records]
+    found = []
+    for own, theirs in (every, every[::-1]):
+        if not len(own) or not len(theirs):
+            found.append(cover(nothing, nothing))
+            continue
+        ended = np.sort(theirs, order="end")  # matching collectives end together
+        place = np.searchsorted(ended["end"], own["end"])
+        near = np.stack([np.clip(place - 1, 0, None), np.clip(place, None, len(ended) - 1)])
+        apart = np.abs(ended["end"][near].astype(np.int64) - own["end"].astype(np.int64))
+        nearest = near[np.argmin(apart, axis=0), np.arange(len(own))]
+        begun = own["start"].astype(np.int64)
+        until = np.minimum(ended["start"][nearest], own["end"]).astype(np.int64)
+        later = (until > begun) & (np.min(apart, axis=0) < TOGETHER)
+        found.append(cover(begun[later], until[later]))
+    return found
