@@ -23,7 +23,7 @@ that wait for memory draw half of what dense products do."""
 NO_TENSOR, NO_DRAM = 0.005, 0.02
 """Tensor and DRAM activity below which no work is done."""
 
-TRANSFER_RATE = 0.55
+TRANSFER_RATE = 0.60
 """Payload over the NVLink limit while only transferring. Of 14 loads on H200s 0.56 to 0.72 in
 messages of hundreds of MB, 0.32 to 0.50 in tens; gradients of a few MB and a single channel came at
 0.04 to 0.24, and take longer than is told."""
@@ -31,10 +31,10 @@ messages of hundreds of MB, 0.32 to 0.50 in tens; gradients of a few MB and a si
 LEAST_RATE = 0.02
 """Payload over the limit, below which NVLink carries nothing that takes time."""
 
-WORKING_SM = 0.85
+WORKING_SM = 0.90
 """SM activity over activity while a GPU computes, where it was never seen with its links at rest:
-that of training on H100s (0.85 to 0.89, communication beside work included; dense products 0.96).
-Whatever works less fully is taken to communicate for as long as its payload takes at most."""
+0.85 to 0.89 for training on H100s with communication beside it, 0.96 for dense products. Whatever
+works less fully is taken to communicate for as long as its payload takes at most."""
 
 TRANSFERRING_SM = 0.12
 """SM activity of a kernel that moves data between GPUs: it takes 16 to 24 of 132 SMs."""

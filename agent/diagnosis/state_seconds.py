@@ -40,11 +40,15 @@ class SecondsByState:
             return
         for pair, part in parts.items():
             self.seconds[pair] += part * seconds
+        hung = parts.get(HUNG) == 1.0
+        if self.leader == HUNG and not hung:  # it goes on, or has ended: that is over at once
+            self._recent.clear()
+            self.leader = self._candidate = None
         self._recent.append((now, seconds, parts))
         while self._recent[0][0] <= now - LEADER_WINDOW:
             self._recent.popleft()
         self.shares = self._shares()
-        self._lead(now, seconds, hung=parts.get(HUNG) == 1.0)
+        self._lead(now, seconds, hung=hung)
 
     def miss(self, seconds: float) -> None:
         """So many seconds of which nothing is known; what led before leads no more."""

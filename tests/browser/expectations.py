@@ -90,6 +90,8 @@ PAGE_MACHINES = {
               saturated=("nvlink gpu0 transmit", "nvlink gpu3 receive")),
         Shown("nvlink-errors", ("GPU 0: NVLink 1 has had", "errors"), "wrong", "busy", ailing=(0,)),
         Shown("driver-hang", ("driver has not answered",), "wrong", "unknown", ""),
+        Shown("gpu-slow", ("GPU 1: driver calls hang or fail", "cannot be judged"), "wrong",
+              ailing=(1,)),
     )),
     "dgx1": PageMachine("dgx-1-v100", 8, (
         Shown("starved-network", ("8 GPUs starved by the network",), "costly", "starved", "network",

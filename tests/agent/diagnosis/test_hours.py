@@ -171,7 +171,8 @@ def test_a_disk_that_hangs_holds_up_neither_start_nor_ticks(
     (row,) = (row for row in kept["rows"] if row["job_id"])
     assert sum(row["seconds"].values()) >= 20
     (row,) = (row for row in rows(sums) if row["hour"] == NOW - 1 and row["job_id"])
-    assert sum(row["seconds"].values()) >= 11, "what was read late is added"
+    seconds = sum(row["seconds"].values())
+    assert seconds >= 11 or seconds == pytest.approx(11), "what was read late is added"
     assert NOW - 2 in {row["hour"] for row in rows(sums)}
 
 

@@ -11,6 +11,7 @@ from agent.diagnosis.state_seconds import LEADS_AFTER, SecondsByState
 from agent.model import BUSY, PAIRS, Cause, Pair, State
 
 DISK: Pair = (State.STARVED, Cause.DISK)
+HUNG: Pair = (State.HUNG, Cause.NONE)
 
 
 def test_what_is_lost_is_counted_however_little_it_is() -> None:
@@ -96,3 +97,11 @@ def test_every_second_is_counted_once(found: list[tuple[float, dict[Pair, float]
         assert (account.leader is None) == missed
     assert sum(account.seconds.values()) + account.unobserved == pytest.approx(now)
     assert {p: spent for p, spent in account.seconds.items() if spent} == pytest.approx(booked)
+
+
+def test_a_hang_leads_at_once_and_is_over_at_once() -> None:
+    assert leaders([{BUSY: 1.0}] * 12 + [{HUNG: 1.0}] * 20 + [{BUSY: 1.0}] * 2) == [
+        *([BUSY] * 12),
+        *([HUNG] * 20),
+        *([BUSY] * 2),
+    ]

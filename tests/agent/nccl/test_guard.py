@@ -133,7 +133,15 @@ def test_a_deleted_library_is_known_by_its_name(start: Start, tmp_path: Path) ->
     assert GUARD.versions(one.pid) == {(2, 30, 4)}
 
 
-@pytest.mark.parametrize("content", [b"", b"\x7fELF", os.urandom(300), elf(b"")[:150]])
+NO_LIBRARY = {
+    "empty": b"",
+    "head": b"\x7fELF",
+    "noise": bytes(range(1, 255)),
+    "cut": elf(b"")[:150],
+}
+
+
+@pytest.mark.parametrize("content", NO_LIBRARY.values(), ids=NO_LIBRARY)
 def test_what_is_no_library_has_no_version(start: Start, tmp_path: Path, content: bytes) -> None:
     path = library(tmp_path)
     path.write_bytes(content or b"\n")
