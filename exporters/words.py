@@ -109,6 +109,7 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.QUIET: ("no activity; counted as held after {held_after:.0f} s",),
     FactKind.UNEXPLAINED: ("active {activity:.0f} % of the time; cause unknown",),
     FactKind.PROCESSES_HIDDEN: ("the processes cannot be seen", " ({0})"),
+    FactKind.GPM_AT_ZERO: ("GPM reads 0 % at {power:.0f} % of the power limit, which cannot be",),
     FactKind.WITHOUT_GPM: ("judged without GPM: utilization counts copies and spinning too",),
 }
 

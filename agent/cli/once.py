@@ -105,6 +105,12 @@ def body(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
     yield from prose(host(samples), width, indent="")
 
 
+NO_GPUS = {
+    Reason.STALLED: "its NVIDIA driver does not answer",
+    Reason.NO_DRIVER: "no NVIDIA driver",
+}
+
+
 def machine(samples: SampleStore) -> str:
     """Which machine this is, in one line."""
     for info in samples.labelled(system.INFO):
@@ -112,9 +118,8 @@ def machine(samples: SampleStore) -> str:
         found = samples.value(system.GPUS)
         if found is None:
             absence = samples.absence(system.GPUS)
-            silent = absence is not None and absence.reason is Reason.STALLED
-            answer = "its NVIDIA driver does not answer" if silent else "no NVIDIA driver"
-            return f"{name}, {answer}"
+            reason = absence.reason if absence else Reason.NO_DRIVER
+            return f"{name}, {NO_GPUS.get(reason, 'its GPUs could not be asked')}"
         expected = samples.value(system.GPUS_EXPECTED)
         answering = f"{found:.0f} of {expected:.0f} GPUs" if expected else f"{found:.0f} GPUs"
         return f"{name}, driver {info['driver_version']}, {answering}"

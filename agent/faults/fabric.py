@@ -24,7 +24,7 @@ from agent.faults.values import seconds
 from agent.faults.xids import OF_LINKS
 from agent.limits.topology import StrayLinks, wiring
 from agent.model import Figure, GpuKey
-from agent.sources import fabric_service, kernel_log, nvlink, system
+from agent.sources import fabric, fabric_service, kernel_log, nvlink, system
 
 FABRIC, LINKS_DOWN, MISSING = "DgxFabricFault", "DgxNvlinkDown", "DgxGpuMissing"
 LOG = "Look at systemctl status nvidia-fabricmanager and /var/log/fabricmanager.log."
@@ -42,6 +42,8 @@ HEALTH = {
     "access_timeout_recovery": "it recovers from a timeout; drain the node and reset the GPU",
     "incorrect_configuration": "its configuration is incorrect; compare the versions of driver and "
     "Fabric Manager",
+    "registration_error": "its registration completed with an error, and CUDA may not start on it; "
+    "restart the Fabric Manager",
 }
 TOPOLOGY = "Compare nvidia-smi topo -m with the system's; open a support case."
 
@@ -63,7 +65,7 @@ def fabric_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     )
 
 
-WAITING = list_of(nvlink.FABRIC_STATE, "gpu", f"< {REGISTERED}", "instance", "job")
+WAITING = list_of(fabric.STATE, "gpu", f"< {REGISTERED}", "instance", "job")
 MEANS = Term(lambda found: HEALTH.get(found.device, found.device), by_label("kind", HEALTH))
 
 FABRIC_FAULTS = (
@@ -85,7 +87,7 @@ FABRIC_FAULTS = (
         kind="fabric_state",
         severity=CRITICAL,
         place=places.NODE,
-        when=of(nvlink.FABRIC_STATE) < REGISTERED,
+        when=of(fabric.STATE) < REGISTERED,
         hold="5m",
         labels={"sign": "state"},
         summary="GPUs have not joined the fabric",
@@ -104,7 +106,7 @@ FABRIC_FAULTS = (
         kind="fabric_health",
         severity=WARNING,
         place=places.GPU,
-        when=of(nvlink.FABRIC_HEALTH).equals(1),
+        when=of(fabric.HEALTH).equals(1),
         hold="5m",
         labels={"sign": "health"},
         summary="fabric reports a fault",

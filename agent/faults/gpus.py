@@ -110,12 +110,12 @@ UNEXPECTED = Fault(
     severity=WARNING,
     when=of(system.GPUS) > of(system.GPUS_EXPECTED),
     sentence=(
-        "{gpus:.0f} GPUs answer where the system has {gpus_limit:.0f}: "
-        "is `system` in the configuration right?",
+        "{gpus:.0f} GPUs answer where {gpus_limit:.0f} are expected: "
+        "are `system` and `gpus` in the configuration right?",
     ),
     figure="gpus",
     limit=system.GPUS_EXPECTED,
-    do="Set `system` in the configuration.",
+    do="Set `system` or `gpus` in the configuration.",
 )
 
 

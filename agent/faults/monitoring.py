@@ -65,7 +65,7 @@ WHY_ABSENT = {
 OPTIONAL = {
     *(chassis.POWER.name, chassis.TEMPERATURE.name, chassis_faults.FAULT.name),
     *(disk_faults.FAULT.name, kernel_log.READABLE.name, kernel_log.LOST.name),
-    kernel_log.SWITCH_ERRORS.name,
+    *(kernel_log.FORGED.name, kernel_log.SWITCH_ERRORS.name),
 }
 """Metrics that many machines do not have, or keep for root: absent without harm."""
 

@@ -6,11 +6,13 @@ that code. What a scenario needs, and a fault lacks, is told as of scenarios.
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from agent.simulator.faults import SimulatedFaults
 from agent.simulator.gpu_models import HOPPER, VOLTA
 from agent.simulator.kernel_log import GARBAGE
+from agent.simulator.odd_answers import EVERYTHING, KINDS
 from agent.simulator.system_models import SystemModel
 
 XID = re.compile(r"xid-([1-9]\d{0,2})")
@@ -128,6 +130,7 @@ TABLE: dict[str, tuple[Need, tuple[TimedFault, ...]]] = {
     "calls-failing": (ANY, _once(SimulatedFaults.fail_calls, SOON)),
     "fabric-service": (SWITCHED, _once(_no_service)),
     "fabric-state": (FABRIC, _once(_set("fabric_state", 2))),
+    "fabric-error": (FABRIC, _once(_set("fabric_status", 999))),
     "fabric-health": (FABRIC, _once(_set("fabric_mask", 0xA9 | 1 << 8))),
     "switch-fatal": (
         SWITCHED,
@@ -154,6 +157,10 @@ TABLE: dict[str, tuple[Need, tuple[TimedFault, ...]]] = {
     "disk-smart": (ANY, _once(_first_disk("failing_disks"))),
     "fan-failed": (BOARD, _once(_host("fan_failed", True))),
     "supply-failed": (BOARD, _once(_host("supply_failed", True))),
+    **{
+        f"implausible-{kind}": (ANY, _once(partial(SimulatedFaults.answer_oddly, kind=kind), SOON))
+        for kind in (*KINDS, EVERYTHING)
+    },
     "log-flood": (ANY, (TimedFault(SOON, FLOOD_EVERY, _flood),)),
 }
 NAMES: tuple[str, ...] = (*TABLE, "xid-CODE")

@@ -110,6 +110,12 @@ FINDING_TEXTS = {
     "GPU 3: the driver requests recovery: reboot": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 2),)
     ),
+    "GPU 3: the driver requests recovery: bus reset": Finding(
+        "recovery_needed", WARNING, GPU, figures=(count("action", 6),)
+    ),
+    "GPU 3: the driver requests recovery: reboot of the system": Finding(
+        "recovery_needed", WARNING, GPU, figures=(count("action", 7),)
+    ),
     "GPU 3: the driver requests recovery: 9": Finding(
         "recovery_needed", WARNING, GPU, figures=(count("action", 9),)
     ),

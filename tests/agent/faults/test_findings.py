@@ -215,4 +215,4 @@ def told(bench: AgentBench) -> list[str]:
 def test_more_gpus_than_the_system_has_are_told() -> None:
     bench = simulated("dgx-h100:training", Settings(SpecConfig(system="k40"))).run(3)
     said = [finding_text(found) for found in findings(bench.agent.poller.latest)]
-    assert "8 GPUs answer where the system has 1" in " ".join(said)
+    assert "8 GPUs answer where 1 are expected" in " ".join(said)
