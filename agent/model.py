@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
+
+from agent.ranges import ANY, LARGEST, NOT_NEGATIVE, Range
 
 Labels = tuple[str, ...]
 """The labels of a series: their values, or their names where a metric is declared."""
@@ -38,6 +41,7 @@ class Reason(StrEnum):
     CRASHED = "crashed"  # NVML ends the process that initialises it
     RELEASED = "released"  # the driver was given back, for an upgrade
     UNKNOWN = "unknown"  # answered, but with no usable value
+    IMPLAUSIBLE = "implausible"  # answered with a value that the hardware cannot have
     NOT_ENOUGH = "not_enough"  # too few samples so far
     TOO_SHORT = "too_short"  # what is looked for is shorter than the samples are apart
     IRREGULAR = "irregular"  # there is no rhythm in the samples
@@ -62,15 +66,40 @@ class Absent(Exception):
         return Absent(self.reason, str(self))
 
 
+def checked(value: object, possible: Range, what: str) -> float:
+    """The value as a number. Raises Absent(implausible) where it cannot be one."""
+    if isinstance(value, int | float) and possible.low <= value <= possible.high:
+        return float(value)
+    shown = f"{value:.12g}" if isinstance(value, float) else f"{value!r:.60}"
+    limits = "a number"
+    if possible != ANY:
+        limits += f" from {possible.low:g} to {possible.high:g}"
+    raise Absent(Reason.IMPLAUSIBLE, f"{what} is {shown}, expected {limits}")
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric, declared once: every exposition, board, rule and page refers to this object."""
+    """One metric, declared once: every exposition, board, rule and page refers to this object.
+
+    A value outside `possible` is a mistake of the driver, and absent. `fastest` is the most by
+    which a counter can grow in a second, None for one of events, which has no such limit.
+    """
 
     name: str
-    kind: Kind
     meaning: str
     origin: str
     labels: Labels = ()
+    possible: Range = field(default=ANY, compare=False)
+    fastest: float | None = field(default=None, compare=False)
+    kind: Kind = Kind.GAUGE
+
+    def checked(self, value: object) -> float:
+        """The value as a number; raises Absent(implausible)."""
+        return checked(value, self.possible, self.origin)
+
+    def checked_rate(self, value: object) -> float:
+        """What a counter is integrated from, in its unit per second; raises Absent(implausible)."""
+        return checked(value, Range(0, self.fastest or LARGEST), self.origin)
 
     def __str__(self) -> str:
         return self.name
@@ -81,16 +110,9 @@ class Metric:
         return f"{self.meaning} Origin: {self.origin}."
 
 
-def gauge(name: str, meaning: str, origin: str, labels: Labels = ()) -> Metric:
-    return Metric(name, Kind.GAUGE, meaning, origin, labels)
-
-
-def counter(name: str, meaning: str, origin: str, labels: Labels = ()) -> Metric:
-    return Metric(name, Kind.COUNTER, meaning, origin, labels)
-
-
-def internal(name: str, meaning: str, origin: str, labels: Labels = ()) -> Metric:
-    return Metric(name, Kind.INTERNAL, meaning, origin, labels)
+gauge = Metric
+counter = partial(Metric, kind=Kind.COUNTER, possible=NOT_NEGATIVE)
+internal = partial(Metric, kind=Kind.INTERNAL)
 
 
 class Sample(NamedTuple):
@@ -206,7 +228,7 @@ class Finding:
     """Something wrong with the machine; `device` is the port, link, array or source that it is
     about, empty where it is about the whole GPU or machine."""
 
-    kind: StrEnum
+    kind: str
     severity: Severity
     gpu: GpuKey | None = None
     device: str = ""

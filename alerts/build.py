@@ -1,20 +1,22 @@
 """Everything that this package generates, as texts by file name."""
 
+from collections.abc import Iterable
+
 from agent.config.settings import Settings
+from agent.faults.fleet import fleet
+from agent.faults.fleet_records import fleet_records, node_records
+from agent.faults.model import Fault, Group
+from agent.faults.parameters import RuleParameters
+from agent.faults.records import long_records, records, report_records
+from agent.faults.table import hardware, monitoring
+from agent.faults.thresholds import AlertPatches, AlertThresholds
+from agent.faults.workload import workload
 from agent.specs.clusters import ClustersConfig
-from alerts.agent import monitoring
-from alerts.fleet import fleet
-from alerts.fleet_records import fleet_records, node_records
-from alerts.hardware import hardware
-from alerts.model import Group, rule_file
-from alerts.parameters import RuleParameters
 from alerts.receivers import Receivers
-from alerts.records import long_records, records, report_records
 from alerts.routing import configuration
+from alerts.rules import rule_file
 from alerts.runbook import runbook
 from alerts.runbook_page import runbook_page
-from alerts.thresholds import AlertThresholds
-from alerts.workload import workload
 
 GROUPS = (
     *(records, long_records, report_records, fleet_records, node_records),
@@ -28,21 +30,29 @@ def parameters_of(settings: Settings, scale: float = 1.0) -> RuleParameters:
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
-    """Every group of rules; `scale` multiplies every range and `for`, and nothing else."""
-    parameters = parameters_of(settings, scale)
-    return [group(parameters) for group in GROUPS]
+    """Every group of rules, as `[alerts.NAME]` patches them; `scale` multiplies every range and
+    `for`, and nothing else."""
+    parameters, patches = parameters_of(settings, scale), settings[AlertPatches]
+    return [patches.applied_to(group(parameters)) for group in GROUPS]
+
+
+def alerts_of(groups: Iterable[Group]) -> list[Fault]:
+    """The faults that alert."""
+    rules = (rule for group in groups for rule in group.rules)
+    return [rule for rule in rules if isinstance(rule, Fault)]
 
 
 def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:
     """File name to text of every Prometheus rule file."""
     parameters = parameters_of(settings, scale)
-    return {f"{group.name}.yaml": rule_file(group, parameters) for group in groups(settings, scale)}
+    every = groups(settings, scale)
+    return {f"{group.name}.yaml": rule_file(group, parameters) for group in every if group.rules}
 
 
 def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
     """File name to text of the Alertmanager configuration; `scale` multiplies its times."""
-    parameters = parameters_of(settings, scale)
-    return {"alertmanager.yaml": configuration(settings[Receivers], parameters)}
+    parameters, faults = parameters_of(settings, scale), alerts_of(groups(settings, scale))
+    return {"alertmanager.yaml": configuration(settings[Receivers], parameters, faults)}
 
 
 def files(settings: Settings) -> dict[str, str]:

@@ -1,12 +1,14 @@
 """The Alertmanager configuration: routes, repeat intervals, inhibition."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import yaml
 
 from agent.config.configuration import ConfigError
+from agent.faults.model import Fault
+from agent.faults.parameters import RuleParameters
 from alerts.inhibitions import inhibitions
-from alerts.parameters import RuleParameters
 from alerts.receivers import Receivers, missing, ways, webhook
 
 
@@ -49,7 +51,7 @@ def _receivers(r: Receivers) -> list[dict[str, Any]]:
     return [*receivers, {"name": "watchdog", **target}]
 
 
-def configuration(r: Receivers, parameters: RuleParameters) -> str:
+def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fault]) -> str:
     """The text of alertmanager.yaml; raises ConfigError for a receiver that is half configured."""
     wrong = missing(r)
     if wrong:
@@ -58,7 +60,7 @@ def configuration(r: Receivers, parameters: RuleParameters) -> str:
     routes += [_route(route, route.severity, parameters) for route in ROUTES]
     content = {
         "route": {"receiver": "warning", "group_by": GROUPED, "routes": routes},
-        "inhibit_rules": inhibitions(),
+        "inhibit_rules": inhibitions(faults),
         "receivers": _receivers(r),
     }
     return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=100)

@@ -1,7 +1,7 @@
 """The links: NVLink, PCIe and InfiniBand against their limits, their errors, and who is joined."""
 
 from agent.limits.paths import LIMIT_INFO, RATIO
-from agent.sources import infiniband, nvlink, pcie
+from agent.sources import fabric, infiniband, nvlink, pcie
 from dashboards.board import Board, Json, Row
 from dashboards.colours import ANY, BAD, FULL, GOOD, SHORT, SOME, Step
 from dashboards.firing import firing_alerts
@@ -247,8 +247,8 @@ SINGLE = Row(
         ),
         stat(
             "NVSwitch fabric",
-            nvlink.FABRIC_STATE.meaning,
-            largest(now(nvlink.FABRIC_STATE), GPU),
+            fabric.STATE.meaning,
+            largest(now(fabric.STATE), GPU),
             FABRIC_STEPS,
             legend=NAME,
             fields=FABRIC,

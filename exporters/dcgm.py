@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from agent.catalogue import METRICS
 from agent.errors import encodable
-from agent.model import Kind, Metric, Snapshot
+from agent.model import Metric, Snapshot
 from agent.series import SampleStore
 from agent.sources import gpu, instances, system, xid
 from agent.specs import xids
@@ -139,7 +139,7 @@ class DcgmExposition(Exposition):
         if key not in self._families:
             unit = "" if dcgm.unit == COUNT else f", in {dcgm.unit}"
             origin = ", ".join(one.metrics)
-            metric = Metric(dcgm.name, Kind.GAUGE, f"{one.what}{unit}.", origin, names)
+            metric = Metric(dcgm.name, f"{one.what}{unit}.", origin, names)
             lines = FamilyLines(metric, form.encode, lambda *_: True, Guard(dcgm.name))
             self._families[key] = lines
         return self._families[key]

@@ -10,14 +10,13 @@ from typing import Any
 
 from agent.diagnosis.advice import SUMMARIES, advice
 from agent.diagnosis.facts import FactKind
-from agent.diagnosis.findings import FindingKind
-from agent.model import Fact, Figure, Finding, Pair, Reason, Verdict
-from exporters.remedies import remedy
+from agent.faults.findings import action, by_kind
+from agent.model import Fact, Figure, Finding, Pair, Verdict
 
 Document = dict[str, Any]
 
-SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9, "per_second": 1e-3}
-"""From base units to those of sentences: per cent, GB/s, thousands a second."""
+SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9, "per_second": 1e-3, "hertz": 1e-6}
+"""From base units to those of sentences: per cent, GB/s, thousands a second, MHz."""
 
 PATHS = {
     "nvlink": "NVLink",
@@ -29,28 +28,6 @@ PATHS = {
 }
 """A data path in words."""
 
-ACTIONS = {
-    1: "a reset",
-    2: "a reboot",
-    3: "its peer traffic to be drained",
-    4: "a drain and a reset",
-    5: "a restart of IMEX",
-}
-"""What the driver may ask for a GPU, by `dgx_gpu_recovery_action`."""
-
-WHY_ABSENT = {
-    Reason.STALLED: "the read has not come back",
-    Reason.FAILED: "its read failed",
-    Reason.LOST: "a GPU is lost",
-    Reason.DENIED: "this user may not read it",
-    Reason.NO_DRIVER: "there is no driver",
-    Reason.CRASHED: "NVML crashes",
-}
-"""Reasons of absence that somebody should see to, in words."""
-
-MOST_PAIRS = 4
-"""Pairs of GPUs that one sentence names; a machine wired wrong altogether has more."""
-
 Parts = Sequence[str]
 """`{name}` is a figure and `{name_limit}` its limit, `{0}` the first name, `{names}` all of them,
 `{gpu}` and `{device}` what it is about; `{n:link|links}` counts, `{n:~link|links}` only agrees."""
@@ -58,8 +35,6 @@ Parts = Sequence[str]
 OF_TRAFFIC = "{traffic:.2f} of {traffic_limit:.2f} GB/s"
 OF_TIME = "{time:.0f} % of the time"
 AT_CLOCK = ", SM clock at {sm_clock:.0f} % of its maximum"
-
-SINCE = ", {times:~|last }{ago:duration} ago"
 
 SOON = 10.0
 """Seconds from which it is told for how long: a sentence that changes each second is not read."""
@@ -134,78 +109,8 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.QUIET: ("no activity; counted as held after {held_after:.0f} s",),
     FactKind.UNEXPLAINED: ("active {activity:.0f} % of the time; cause unknown",),
     FactKind.PROCESSES_HIDDEN: ("the processes cannot be seen", " ({0})"),
+    FactKind.GPM_AT_ZERO: ("GPM reads 0 % at {power:.0f} % of the power limit, which cannot be",),
     FactKind.WITHOUT_GPM: ("judged without GPM: utilization counts copies and spinning too",),
-}
-
-FINDINGS: Mapping[FindingKind, Parts] = {
-    FindingKind.SOURCE_DOWN: ("source {device} is down",),
-    FindingKind.DRIVER_HANGS: ("the NVIDIA driver does not answer",),
-    FindingKind.DRIVER_RELEASED: ("no GPU is watched: {0}",),
-    FindingKind.GPU_NOT_ANSWERING: (
-        "driver calls hang or fail: {metrics:metric is|metrics are} absent",
-        " ({names})",
-    ),
-    FindingKind.GPUS_MISSING: (
-        "{gpus:.0f} of {gpus_limit:.0f} GPUs answer",
-        ", {n:~GPU|GPUs} {names} not among them",
-    ),
-    FindingKind.GPUS_UNEXPECTED: (
-        "{gpus:.0f} GPUs answer where the system has {gpus_limit:.0f}: "
-        "is `system` in the configuration right?",
-    ),
-    FindingKind.RECOVERY_NEEDED: ("the driver asks for {asked}",),
-    FindingKind.REMAP_FAILURE: (
-        "a memory row could not be remapped, the GPU is due for replacement",
-    ),
-    FindingKind.REMAP_PENDING: ("a memory row waits for a GPU reset to be remapped",),
-    FindingKind.PAGES_PENDING: ("pages of memory wait for the driver to be loaded again",),
-    FindingKind.ROWS_NEAR: ("{rows:.0f} of {rows_limit:.0f} rows of memory are remapped",),
-    FindingKind.PAGES_NEAR: ("{pages:.0f} of {pages_limit:.0f} pages of memory are retired",),
-    FindingKind.FABRIC_SERVICE: ("the Fabric Manager does not run, and the NVSwitches need it",),
-    FindingKind.FABRIC_STATE: (
-        "it has not joined the NVSwitch fabric (state {state:.0f} of {state_limit:.0f})",
-    ),
-    FindingKind.FABRIC_HEALTH: ("the fabric reports a fault: {device}",),
-    FindingKind.SWITCH_ERROR: ("{device} had fatal SXid {0}, seen {times:once|times}",),
-    FindingKind.DISK_FAULT: ("disk {device} shows a sign of failing: {0}",),
-    FindingKind.CHASSIS_FAULT: ("{device} raises its alarm ({0})",),
-    FindingKind.CLOCK_STEPPED: ("the wall clock was set {times:once|times}",),
-    FindingKind.LOG_CLOSED: ("the kernel's log cannot be read: {0}",),
-    FindingKind.ECC_UNCORRECTED: (
-        "{errors:uncorrected ECC error|uncorrected ECC errors} since the driver was loaded",
-    ),
-    FindingKind.ECC_LIFETIME: (
-        "{errors:uncorrected ECC error|uncorrected ECC errors} over its life; those since "
-        "the driver was loaded are not told, as under MIG",
-    ),
-    FindingKind.XID: ("XID {device}, {0}, seen {times:once|times}", SINCE),
-    FindingKind.LINKS_DOWN: (
-        "{links:.0f} of {links_limit:.0f} NVLinks are up",
-        " (down: {names})",
-    ),
-    FindingKind.LINK_ERRORS: (
-        "NVLink {device} has had {errors:error|errors} since the last reset",
-    ),
-    FindingKind.STRAY_LINKS: (
-        "NVLink graph: {links:link|links} to a {0}, expected a {1} ({further})",
-    ),
-    FindingKind.WRONG_PAIRS: ("NVLink graph: {pairs}",),
-    FindingKind.PCIE_LANES: ("{lanes:.0f} of {lanes_limit:.0f} PCIe lanes are in use",),
-    FindingKind.PCIE_GENERATION: (
-        "PCIe runs at generation {generation:.0f} of {generation_limit:.0f} while under load",
-    ),
-    FindingKind.PCIE_SLOT: (
-        "its slot offers generation {generation:.0f} x{lanes:.0f}, {speed:.3g} GB/s, "
-        "the sheet says {speed_limit:.3g}",
-    ),
-    FindingKind.PORT_SPEED: ("{path} {device} runs at {speed:g} of {speed_limit:g} GB/s",),
-    FindingKind.TOO_HOT: ("{beyond:degree|degrees} hotter than its operating range",),
-    FindingKind.CLOCKS_HELD_DOWN: ("clocks are held down by {names}",),
-    FindingKind.ARRAY_DEGRADED: (
-        "{device}: {members:.0f} of {members_limit:.0f} disks are in the array",
-    ),
-    FindingKind.LIMIT_UNUSED: ("[[limit]] names {0} {device} {1}, which is not here",),
-    FindingKind.VALUES_ABSENT: ("{metrics:metric has|metrics have} no value: {why}",),
 }
 
 
@@ -272,27 +177,13 @@ def fact_text(fact: Fact) -> str:
 
 
 def finding_text(finding: Finding, *, named: bool = True) -> str:
-    """A finding in words, `GPU 3: ...` where it is about one, unless that is not to be `named`."""
+    """A finding in words, `GPU 3: ...` if it is about one, unless that is not to be `named`."""
+    fault = by_kind()[finding.kind]
     given = _given(finding.figures, finding.names)
     given["device"] = finding.device
-    if finding.kind is FindingKind.RECOVERY_NEEDED:
-        given["asked"] = ACTIONS.get(int(finding.figures[0].value), "attention")
-    if finding.kind is FindingKind.VALUES_ABSENT:
-        given["why"] = WHY_ABSENT.get(Reason(finding.names[0]), finding.names[0])
-    if finding.kind is FindingKind.WRONG_PAIRS:
-        given["pairs"] = _pairs(finding.figures)
-    sentence = _sentence(FINDINGS[FindingKind(finding.kind)], finding.names, given)
+    given |= {name: term.found(finding) for name, term in fault.terms.items()}
+    sentence = _sentence(fault.sentence, finding.names, given)
     return f"GPU {finding.gpu.index}: {sentence}" if named and finding.gpu else sentence
-
-
-def _pairs(figures: Sequence[Figure]) -> str:
-    texts = [
-        f"{name} has {found or 'no':{'.0f' if found else ''}} {'link' if found == 1 else 'links'}, "
-        f"expected {expected:.0f}"
-        for name, found, expected, _ in figures[:MOST_PAIRS]
-    ]
-    more = len(figures) - MOST_PAIRS
-    return "; ".join([*texts, *([f"{more} more pairs differ"] if more > 0 else [])])
 
 
 def figures_document(figures: Iterable[Figure]) -> Document:
@@ -316,9 +207,10 @@ def fact_document(fact: Fact) -> Document:
 def finding_document(finding: Finding) -> Document:
     """A finding as sentences (`text` without the GPU's name) and as values."""
     return {
-        "kind": finding.kind.value,
+        "kind": finding.kind,
         "severity": finding.severity.value,
-        **remedy(finding)._asdict(),
+        "alert": by_kind()[finding.kind].alert,
+        "action": action(finding),
         "sentence": finding_text(finding),
         "text": finding_text(finding, named=False),
         "gpu": finding.gpu.labels[0] if finding.gpu else None,

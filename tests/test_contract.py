@@ -131,6 +131,7 @@ dgx_gpu_retired_pages_pending G
 dgx_gpu_nvlink_faults_total G xid unit action
 dgx_kernel_log_readable
 dgx_kernel_log_lost_records_total
+dgx_kernel_log_forged_records_total
 dgx_nvswitch_errors_total switch severity sxid
 dgx_disk_reads_total device
 dgx_disk_writes_total device

@@ -10,6 +10,7 @@ from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
 from agent.diagnosis.disclosure import Disclosure
+from agent.diagnosis.hours import state_folder
 from agent.diagnosis.job_watch import JobWatch
 from agent.diagnosis.pulses import GpuPulses
 from agent.hardware.device import NvmlDevice
@@ -22,6 +23,7 @@ from agent.jobs.process_table import at_once, on_a_thread
 from agent.limits.paths import PathMonitor
 from agent.model import FINAL, Absent, GpuIdentity
 from agent.polling import intervals
+from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.gpu_queries import BuildReads
 from agent.polling.gpu_state import GpuState
@@ -33,6 +35,7 @@ from agent.polling.reads import PERMANENT, Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_watch import XidWatch
+from agent.service.places import InstallPaths
 from agent.sources import agent_health, allocation, answers, kernel_log, nccl, system, workload, xid
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import HostOptions
@@ -194,6 +197,7 @@ def build_agent(
             host,
             gpus,
             counts,
+            expected=expected_gpus(hardware),
             seen=seen,
             inline=inline,
         ),
@@ -206,18 +210,27 @@ def build_agent(
     )
 
 
+def expected_gpus(hardware: Hardware) -> ExpectedGpus:
+    """What is remembered of this machine: kept by the service, and read by who only looks."""
+    own = state_folder()
+    real = hardware.library is real_library
+    folder = (own or InstallPaths().state[0]) if real else None
+    return ExpectedGpus(hardware.host.files, folder, keeps=own is not None)
+
+
 def _poller(
     configuration: Configuration,
     host: Host,
     gpus: GpuWatch,
     counts: xid.XidCounts,
     *,
+    expected: ExpectedGpus,
     seen: _Observers,
     inline: bool,
 ) -> Poller:
     clock, worker = gpus.clock, InlineWorker if inline else Worker
     settings, costs = configuration.current, ReadCosts()
-    whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files)
+    whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files, expected)
     in_memory = (
         *system.reads(whole),
         *unless_off(answers, settings, answers.reads(gpus)),

@@ -13,10 +13,10 @@ from agent.errors import BadInput
 
 def generated(settings: Settings) -> dict[str, str]:
     """Every generated file: relative path to text. Needs the `dashboards` extra."""
+    from agent.faults.templates import described
+    from agent.faults.thresholds import AlertThresholds
+    from alerts.build import alerts_of, groups
     from alerts.build import files as alerting
-    from alerts.build import groups
-    from alerts.model import Alert
-    from alerts.thresholds import AlertThresholds
     from exporters.dcgm_reference import page
     from exporters.reference import reference
     from exporters.selection import listed, needs, queries
@@ -30,11 +30,10 @@ def generated(settings: Settings) -> dict[str, str]:
     book = settings[AlertThresholds].runbook
     book = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # as Grafana has it
     shown = boards(book if "://" in book else "")
-    rules = [rule for group in groups(settings) for rule in group.rules]
-    asked = [rule.expr for rule in rules]
-    for rule in rules:
-        if isinstance(rule, Alert):
-            asked += re.findall(r'printf "([^"]*)"[^}]*\| query', rule.description)
+    every = groups(settings)
+    asked = [rule.expr for group in every for rule in group.rules]
+    for fault in alerts_of(every):
+        asked += re.findall(r'printf "([^"]*)"[^}]*\| query', described(fault))
     asked += [query for board in shown.values() for query in queries(json.loads(board))]
     return {
         **shown,

@@ -20,8 +20,9 @@ from agent.cli.table import USUAL, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.whole_file import check_target, placed
 from agent.diagnosis.disclosure import without_names
-from agent.diagnosis.findings import findings
 from agent.errors import printable
+from agent.faults.findings import action, by_kind, findings
+from agent.faults.thresholds import AlertThresholds
 from agent.hardware.kernel_log import RealKernelLog
 from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
@@ -32,14 +33,12 @@ from agent.sources import chassis, nccl, power, system
 from agent.sources.agent_health import SOURCE_UP
 from agent.sources.workload import JobConfig
 from agent.specs import SystemSpec
-from exporters.remedies import remedy
 from exporters.snapshot_json import document
 from exporters.words import finding_text
 
 STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
 """Exit status by the worst finding; 2 stays bad usage."""
 
-ORDER = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 HISTORY = 1800.0
 """Seconds of the kernel's log that are looked through: what `DgxGpuXid` tells too."""
 
@@ -114,7 +113,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     longest = max(SHORTEST, arguments.timeout - TO_SAY - running_for())
     last = first_snapshot_now(agent, longest)
     spec = agent.recognise(agent.gpus.inventory)
-    wrong = tuple(sorted(findings(last, spec), key=lambda f: ORDER.index(f.severity)))
+    wrong = tuple(findings(last, spec, thresholds=agent.settings[AlertThresholds]))
     last = replace(last, findings=wrong)
     lines = [*page(last, spec, width), *nccl_risk(settings[JobConfig].nccl, width)]
     text = printable("\n".join(lines))
@@ -196,10 +195,10 @@ def doctor(wrong: Sequence[Finding], width: int) -> Iterator[str]:
     else:
         yield "Wrong:"
     for finding in wrong:
-        alert, action = remedy(finding)
+        alert = by_kind()[finding.kind].alert
         sentence = f"{finding.severity.value}: {finding_text(finding)}"
         yield from prose(sentence, width, hanging="  ")
-        yield from prose(f"{action}{f' ({alert})' * bool(alert)}", width, indent="    ")
+        yield from prose(f"{action(finding)}{f' ({alert})' * bool(alert)}", width, indent="    ")
 
 
 def watts(samples: SampleStore, spec: SystemSpec | None) -> Iterator[str]:

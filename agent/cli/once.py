@@ -15,7 +15,6 @@ from agent.cli.options import hardware_of, settings_of
 from agent.cli.table import UNKNOWN, number, of, prose, share, table, terminal_width
 from agent.cli.view import view_of
 from agent.clock import SystemClock
-from agent.diagnosis.findings import findings
 from agent.errors import printable
 from agent.model import Reason, ranges
 from agent.series import SampleStore
@@ -60,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     page_state.take(last, findings_document(view))
     frame = whole(page_state.machine(), page_state.tick())
     if arguments.json:
-        wrong = tuple(findings(last, agent.recognise(agent.gpus.inventory)))
+        wrong = page_state.known.findings
         lead = {name: frame[name] for name in ("level", "headline", "action")}
         print(json.dumps(lead | document(replace(last, findings=wrong), last.at), indent=2))
         return 0
@@ -106,6 +105,12 @@ def body(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
     yield from prose(host(samples), width, indent="")
 
 
+NO_GPUS = {
+    Reason.STALLED: "its NVIDIA driver does not answer",
+    Reason.NO_DRIVER: "no NVIDIA driver",
+}
+
+
 def machine(samples: SampleStore) -> str:
     """Which machine this is, in one line."""
     for info in samples.labelled(system.INFO):
@@ -113,9 +118,8 @@ def machine(samples: SampleStore) -> str:
         found = samples.value(system.GPUS)
         if found is None:
             absence = samples.absence(system.GPUS)
-            silent = absence is not None and absence.reason is Reason.STALLED
-            answer = "its NVIDIA driver does not answer" if silent else "no NVIDIA driver"
-            return f"{name}, {answer}"
+            reason = absence.reason if absence else Reason.NO_DRIVER
+            return f"{name}, {NO_GPUS.get(reason, 'its GPUs could not be asked')}"
         expected = samples.value(system.GPUS_EXPECTED)
         answering = f"{found:.0f} of {expected:.0f} GPUs" if expected else f"{found:.0f} GPUs"
         return f"{name}, driver {info['driver_version']}, {answering}"

@@ -10,11 +10,11 @@ from agent.config.whole_file import write_whole
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
+from agent.faults.records import SECONDS_RECORD
 from agent.model import State
 from agent.report.formats import as_csv, as_html
 from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, document, words
 from agent.report.questions import NoAnswer, from_agent, from_hours, from_prometheus
-from alerts.records import SECONDS_RECORD
 from exporters.settings import HttpConfig
 
 MOST = 40

@@ -7,6 +7,7 @@ from agent.cli.driver_release import DriverConfig
 from agent.config.settings import Section
 from agent.diagnosis.job_watch import CostConfig
 from agent.diagnosis.thresholds import Thresholds
+from agent.faults.thresholds import AlertPatches, AlertThresholds
 from agent.limits.configured import LimitsConfig
 from agent.service.journal import LogConfig
 from agent.sources.allocation import AllocationConfig
@@ -19,7 +20,6 @@ from agent.sources.workload import JobConfig
 from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
 from alerts.receivers import Receivers
-from alerts.thresholds import AlertThresholds
 from exporters.dcgm_names import DcgmConfig
 from exporters.selection import MetricsConfig
 from exporters.settings import HttpConfig
@@ -42,6 +42,7 @@ SECTIONS: tuple[type[Section], ...] = (
     Thresholds,
     SaturationConfig,
     AlertThresholds,
+    AlertPatches,
     Receivers,
     LimitsConfig,
     ClustersConfig,

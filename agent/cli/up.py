@@ -206,9 +206,9 @@ def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackPr
 
 def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     """The configuration of all programs; of what an earlier stack logged, nothing stays."""
+    from agent.faults.thresholds import AlertThresholds
     from alerts.build import alertmanager, rules
     from alerts.receivers import Receivers
-    from alerts.thresholds import AlertThresholds
 
     usual = files.FLEET_SCRAPE_SECONDS if plan.fleet else files.SCRAPE_SECONDS
     interval, scale = max(usual / plan.speed, files.LEAST_SCRAPE_SECONDS), 1 / plan.speed

@@ -3,6 +3,7 @@
 from socket import gethostname
 
 from agent.cli.assembly import Agent, Hardware
+from agent.faults.thresholds import AlertThresholds
 from agent.hardware.processes import uptime
 from exporters.live.view import View
 
@@ -17,6 +18,7 @@ def view_of(agent: Agent, hardware: Hardware) -> View:
         uptime=lambda: uptime(hardware.host.files),
         now=agent.clock.monotonic,
         jobs=lambda: agent.jobs.current,
+        thresholds=lambda: agent.settings[AlertThresholds],
         simulated=hardware.simulated,
         host=gethostname(),
     )

@@ -27,6 +27,9 @@ LARGEST = 64 * 1024
 LONGEST_LINE = 8192
 """Letters of a line: a name of 20,000 parts would cost `tomllib` 7 s and 1.6 GB."""
 
+NAME = "NAME"
+"""Stands in a key for every name of a table below the section's own: `alerts.NAME`."""
+
 Sections = Sequence[type[Section]]
 Entry = tuple[str, Any, str]
 """A key, the value that it is given, and where: a file, a variable or a flag."""
@@ -58,7 +61,9 @@ def load(
         text = where.startswith(ENVIRONMENT_PREFIX)
         of_now = _of_now(section, field.name, key, value, where)
         try:
-            values[section][field.name] = decode(of_now, field.type, key, strict=not text)
+            values[section][field.name] = decode(
+                of_now, field.type, key.removesuffix(f".{NAME}"), strict=not text
+            )
         except Mismatch as wrong:
             named = "--" if where == f"--{key}" else f"{where}: "  # a flag has the key's name
             raise ConfigError(f"{named}{wrong.demand}") from wrong
@@ -79,7 +84,9 @@ def _of_now(section: type[Section], name: str, key: str, value: Any, where: str)
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
     """Every key, its table before it with a dot, with its section and its field there."""
     return {
-        f"{section.table}.{field.name}" if section.table else field.name: (section, field)
+        ".".join(
+            filter(None, (section.table, NAME if field.name == section.subtables else field.name))
+        ): (section, field)
         for section in sections
         for field in fields_of(section).values()
     }
@@ -112,17 +119,24 @@ def _in_file(
         if not isinstance(value, dict):
             expected = f"a table of {', '.join(inside)}"
             raise ConfigError(f"{path}: {name} must be {expected}, not {shown(value)}")
+        named = {}
         for key in value:
             if f"{name}.{key}" in retired:
                 log.warning(LogEvent("retired_setting", where=path, key=f"{name}.{key}"))
-                continue
-            if f"{name}.{key}" not in inside:
+            elif f"{name}.{key}" in inside and key != NAME:
+                yield f"{name}.{key}", value[key], path
+            elif f"{name}.{NAME}" in inside and isinstance(value[key], dict):
+                named[key] = value[key]
+            else:
                 raise ConfigError(f"{path}: {unknown(f'{name}.{key}', inside)}")
-            yield f"{name}.{key}", value[key], path
+        if named:
+            yield f"{name}.{NAME}", named, path
 
 
 def _in_environment(environment: Mapping[str, str], keys: Mapping[str, Any]) -> Iterator[Entry]:
     for key, (_, field) in keys.items():
+        if key.endswith(f".{NAME}"):
+            continue  # only a file has tables
         name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
         if name in environment:
             if get_origin(field.type) is tuple:

@@ -18,13 +18,15 @@ class Section(msgspec.Struct, frozen=True):
     `table` is the TOML table that the keys stand in, empty for the top of the file; sections may
     share one. `at_start` names the keys of which another value needs a restart, `older` values that
     a key had in earlier versions (as text, true and false in small letters) with those of now,
-    `retired` keys that earlier versions had and that do nothing any more.
+    `retired` keys that earlier versions had and that do nothing any more, `subtables` the field
+    that takes every table of another name below `table`.
     """
 
     table: ClassVar[str]
     at_start: ClassVar[tuple[str, ...]] = ()
     older: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
     retired: ClassVar[tuple[str, ...]] = ()
+    subtables: ClassVar[str] = ""
 
 
 class Settings:

@@ -41,7 +41,7 @@ ADVICE: dict[Pair, str] = {
     (State.HELD, Cause.NONE): "Ask its owner whether the process is still needed: it holds memory "
     "and does no work.",
     (State.HUNG, Cause.NONE): hang_advice(),
-    (State.THROTTLED, Cause.THERMAL): "Look after the cooling: fans, inlet temperature, dust, "
+    (State.THROTTLED, Cause.THERMAL): "Check the cooling: fans, inlet temperature, dust, "
     "neighbours in the rack.",
     (State.THROTTLED, Cause.POWER): "Look at the power supplies and at the power limit "
     "(nvidia-smi -q -d POWER).",

@@ -68,6 +68,7 @@ class FactKind(StrEnum):
     UNEXPLAINED = "unexplained"  # activity
     PROCESSES_HIDDEN = "processes_hidden"  # doubt; names: why
     WITHOUT_GPM = "without_gpm"  # doubt
+    GPM_AT_ZERO = "gpm_at_zero"  # doubt; power
 
 
 def ratio(name: str, value: float, limit: float | None = None) -> Figure:

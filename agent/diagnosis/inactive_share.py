@@ -199,9 +199,15 @@ FACTS = {
 """What shows each cause."""
 
 
+GPM_SILENT = 0.4
+"""Share of the power limit that no GPU draws without working: GPM that reads 0 then is silent."""
+
+
 def doubts(e: Evidence) -> Iterator[Fact]:
     """What was asked for and could not be seen."""
     if e.host.hidden:
         yield Fact(FactKind.PROCESSES_HIDDEN, names=(e.host.hidden,))
     if e.quality is SignalQuality.NVML:
         yield Fact(FactKind.WITHOUT_GPM)
+    elif not e.activity and e.power is not None and e.power >= GPM_SILENT:
+        yield Fact(FactKind.GPM_AT_ZERO, (ratio("power", e.power, GPM_SILENT),))

@@ -1,10 +1,14 @@
 """The driver's sample buffers: what happened between two reads is not lost."""
 
+import logging
 from struct import Struct
 from typing import NamedTuple
 
+from agent.errors import LogEvent
 from agent.hardware.device import NvmlDevice
-from agent.model import Absent, Reason
+from agent.model import Absent, Metric, Reason
+
+log = logging.getLogger(__name__)
 
 POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, one each 20 ms, the last 2.4 s
 UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, one each 200 ms, the last 14 s
@@ -20,9 +24,13 @@ EMPTY_READS = 4
 """Readings without a new sample before the driver's clock is suspected; idle GPUs may give none."""
 
 
+LONGEST_BUFFER = 60e6
+"""Microseconds that no buffer reaches back: a sample that is so far ahead of others is not real."""
+
+
 class TimedValue(NamedTuple):
-    """One sample, in NVML's unit, the seconds that it stands for, and when it was taken (s on the
-    driver's clock)."""
+    """One sample, in the metric's unit, the seconds that it stands for, and when it was taken (s on
+    the driver's clock)."""
 
     value: float
     seconds: float
@@ -30,11 +38,15 @@ class TimedValue(NamedTuple):
 
 
 class SampleBuffer:
-    """`nvmlDeviceGetSamples` of one kind, drained: each sample is given once."""
+    """`nvmlDeviceGetSamples` of one kind, drained: each sample is given once. A value that `metric`
+    cannot have is left out; its unit is `per` of NVML's."""
 
-    def __init__(self, device: NvmlDevice, kind: int) -> None:
+    def __init__(self, device: NvmlDevice, kind: int, metric: Metric, per: float) -> None:
         self._device = device
         self._kind = kind
+        self._per = per
+        self._metric = metric
+        self._odd = False  # whether a value came that cannot be
         self._last = 0  # microseconds, the driver's clock
         self._empty = 0  # readings without a new sample, one after the other
 
@@ -55,11 +67,13 @@ class SampleBuffer:
     def _newer_than(self, mark: int) -> list[tuple[int, int]]:
         """Microseconds and value of each."""
         try:
-            return [SAMPLE.unpack(s) for s in self._device.get("Samples", self._kind, mark)[1]]
+            raw = [SAMPLE.unpack(s) for s in self._device.get("Samples", self._kind, mark)[1]]
         except Absent as absent:
             if absent.reason is Reason.UNKNOWN:  # NOT_FOUND: nothing newer
                 return []
             raise
+        latest = min((at for at, _ in raw), default=0) + LONGEST_BUFFER
+        return [sample for sample in raw if sample[0] <= latest]
 
     def _follow_clock(self) -> None:
         """Where the driver's clock stepped back, go on from its newest sample."""
@@ -68,9 +82,20 @@ class SampleBuffer:
 
     def _timed(self, samples: list[tuple[int, int]]) -> list[TimedValue]:
         taken, before = [], self._last
-        for at, value in samples:
+        low, high = self._metric.possible
+        for at, raw in samples:
+            value = raw / self._per
             seconds = (at - before) / 1e6
             before = at
-            if 0 < seconds <= LONGEST_SAMPLE:
-                taken.append(TimedValue(float(value), seconds, at / 1e6))
+            if not low <= value <= high:
+                self._note_odd(value)
+            elif 0 < seconds <= LONGEST_SAMPLE:
+                taken.append(TimedValue(value, seconds, at / 1e6))
         return taken
+
+    def _note_odd(self, value: float) -> None:
+        """Log the first value that cannot be."""
+        if not self._odd:
+            self._odd, names = True, ",".join(self._device.labels)
+            what = LogEvent("implausible", metric=self._metric.name, labels=names, value=value)
+            log.warning(what)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agent.hardware.fields import FieldId, may_ask
-from agent.hardware.nvml import Nvml, reason_of
-from agent.model import FINAL, Absent, GpuIdentity, Reason
+from agent.hardware.nvml import Nvml, number, reason_of
+from agent.model import FINAL, Absent, GpuIdentity, Reason, checked
+from agent.ranges import FLAG
 
 Scope = tuple[FieldId, int]
 
@@ -14,9 +15,9 @@ Scope = tuple[FieldId, int]
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Member of the value's union by `nvmlValueType_t`."""
 
-UNSIGNED_INT = 1
-NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
-"""All ones: how NVML says, with success, that it has no value."""
+DOUBLE, UNSIGNED_LONG_LONG = 0, 3
+SMALLEST = 1e-300
+"""A double below this is an integer that the driver tagged as a double."""
 
 ARCHITECTURES = {
     2: "kepler",
@@ -36,6 +37,15 @@ MIG_MODE = "nvmlDeviceGetMigMode"
 CHASSIS, PLACES = slice(20, 36), slice(36, 41)
 """Bytes of `nvmlPlatformInfo_v2_t`: serial number of the chassis; slot, tray, host, kind of peer,
 module."""
+
+
+def text_of(structure: Any, name: str) -> str:
+    """A text that NVML writes into a structure; newer bindings decode it when it is asked for."""
+    try:
+        raw = getattr(structure, name)
+    except UnicodeDecodeError as error:
+        raw = error.object
+    return raw.decode(errors="backslashreplace") if isinstance(raw, bytes) else str(raw)
 
 
 class Platform(NamedTuple):
@@ -64,6 +74,10 @@ class NvmlDevice:
     def get(self, call: str, *args: Any, **options: Any) -> Any:
         """`nvmlDeviceGet<call>` of this GPU, in NVML's own unit."""
         return self.ask(f"nvmlDeviceGet{call}", *args, **options)
+
+    def number(self, call: str, *args: Any) -> float:
+        """The same where the answer is one number."""
+        return number(self.get(call, *args), f"nvmlDeviceGet{call}")
 
     def ask(self, function: str, *args: Any, **options: Any) -> Any:
         """Any NVML function whose first argument is the device."""
@@ -119,14 +133,14 @@ class NvmlDevice:
             error = self.nvml.library.NVMLError(entry.nvmlReturn)
             detail = f"nvmlDeviceGetFieldValues: {error}"
             return self._in_mig(Absent(reason_of(entry.nvmlReturn), detail))
-        if field == FieldId.MEMORY_TEMPERATURE:  # some drivers tag its integer as a double
-            kind = UNSIGNED_INT
+        if kind == DOUBLE and 0 < entry.value.dVal < SMALLEST:
+            kind = UNSIGNED_LONG_LONG
         if not kind < len(VALUE_TYPES):
-            return Absent(Reason.UNKNOWN, f"field {field} has type {kind}")
-        value = getattr(entry.value, VALUE_TYPES[kind])
-        if value in NOT_AVAILABLE:
-            return Absent(Reason.UNKNOWN, f"field {field} is all ones")
-        return float(value)
+            return Absent(Reason.IMPLAUSIBLE, f"field {field} has type {kind}")
+        try:
+            return number(getattr(entry.value, VALUE_TYPES[kind]), f"field {field}")
+        except Absent as absent:
+            return absent.without_traceback()
 
     def _in_mig(self, absent: Absent) -> Absent:
         if self.mig and absent.reason is Reason.UNSUPPORTED:
@@ -152,21 +166,22 @@ class NvmlDevice:
 
     def _mig_mode(self) -> bool:
         try:
-            return bool(self.ask(MIG_MODE)[0])
+            return bool(checked(self.ask(MIG_MODE)[0], FLAG, MIG_MODE))
         except Absent as absent:
             if absent.reason in FINAL:
                 raise
-            return False
+            return self.mig and absent.reason is Reason.IMPLAUSIBLE  # as it was
 
     def _identity(self, index: int) -> GpuIdentity:
+        nvml = self.nvml
         return GpuIdentity(
             index=index,
             uuid=str(self.get("UUID")),
-            model=self._text("Name"),
+            model=nvml.text("nvmlDeviceGetName", self.handle),
             architecture=self._architecture(),
             pci_bus_id=self._pci_bus_id(),
-            serial=self._text("Serial"),
-            vbios_version=self._text("VbiosVersion"),
+            serial=nvml.text("nvmlDeviceGetSerial", self.handle),
+            vbios_version=nvml.text("nvmlDeviceGetVbiosVersion", self.handle),
             racked=self._racked(),
         )
 
@@ -178,19 +193,14 @@ class NvmlDevice:
                 raise
             return False
 
-    def _text(self, call: str) -> str:
-        """A word of identity; empty where this GPU has none (GeForce cards have no serial)."""
+    def _architecture(self) -> str:
+        known = self.nvml.text("nvmlDeviceGetArchitecture", self.handle)
+        return ARCHITECTURES.get(int(known), "") if known.isdecimal() else ""
+
+    def _pci_bus_id(self) -> str:
         try:
-            return str(self.get(call))
+            return text_of(self.get("PciInfo"), "busId")
         except Absent as absent:
             if absent.reason in FINAL:
                 raise
             return ""
-
-    def _architecture(self) -> str:
-        number = self._text("Architecture")
-        return ARCHITECTURES.get(int(number), "") if number.isdigit() else ""
-
-    def _pci_bus_id(self) -> str:
-        bus_id = self.get("PciInfo").busId
-        return bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)

@@ -8,18 +8,30 @@ with MIG `(PCI:0000:3b:00 GPU-I:03)`.
 import re
 from typing import NamedTuple
 
-XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)[^)]*\): (\d{1,4})\b,? ?(.*)")
+ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
+XID = re.compile(
+    rf"NVRM: Xid \((?:PCI:)?({ADDRESS})(?: [A-Z][A-Z-]*:\d+)*\): (\d{{1,4}})(?!\d),? ?(.*)",
+    re.DOTALL,
+)
 SWITCH = re.compile(
-    r"(nvidia-nvswitch\d+): SXid \(PCI:([0-9A-Fa-f:.]+)\): (\d{1,6}), (Fatal|Non-fatal)\b",
-    re.IGNORECASE,
+    rf"(nvidia-nvswitch\d{{1,2}}): SXid \(PCI:({ADDRESS})\): (\d{{1,6}}), "
+    r"(Fatal|Non-fatal)(?:,.*)?",
+    re.DOTALL | re.IGNORECASE,
 )
 FALLEN = re.compile(
-    r"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]*[0-9A-Fa-f])\b"
-    r".{0,150}\bfallen off the bus",
+    rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({ADDRESS})\b.{{0,150}}\bfallen off the bus.*",
     re.DOTALL,
 )
 """Of a GPU at work in one line; of one that is gone when the driver is loaded in one record of
 three (issue 155 of NVIDIA/NVSentinel), and then no XID tells of it."""
+
+FORGED = re.compile(r"NVRM: .{0,60}(?:Xid \(|fallen off the bus)|SXid \(")
+"""Words of these lines within another one: a program that crashes is logged with its name, of which
+the first 15 letters begin the line, and with those of the files that it has mapped."""
+
+OWN = ("NVRM: ", "nvidia-nvswitch")
+CRASHED = re.compile(r".{0,15}\[\d+\]: ")
+"""How the kernel begins a line on a process, with its name and its number."""
 
 PROCESS = re.compile(r"pid=(\d+)(?:, name=([^,]*))?")
 NVLINK5 = re.compile(
@@ -65,7 +77,13 @@ class BusLoss(NamedTuple):
     pci: str
 
 
-DriverLine = KernelXid | SwitchError | BusLoss
+class Forged(NamedTuple):
+    """A line that holds the driver's words, and that the driver did not write."""
+
+    text: str
+
+
+DriverLine = KernelXid | SwitchError | BusLoss | Forged
 
 
 def pci_address(text: str) -> tuple[int, ...]:
@@ -77,16 +95,18 @@ def pci_address(text: str) -> tuple[int, ...]:
 
 
 def parsed(text: str) -> DriverLine | None:
-    """What a line tells; None for all lines that tell of no error, or of no new one."""
+    """What a line reports; None for all lines that report no error, or no new one."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LONGEST]
-    if found := XID.search(text):
+    if found := XID.fullmatch(text):
         return _xid(*found.groups())
-    if found := SWITCH.search(text):
+    if found := SWITCH.fullmatch(text):
         return SwitchError(found[1], int(found[3]), found[4].lower() == "fatal")
-    found = FALLEN.search(text)
-    return BusLoss(found[1]) if found else None
+    if found := FALLEN.fullmatch(text):
+        return BusLoss(found[1])
+    own = text.startswith(OWN) and not CRASHED.match(text)
+    return Forged(text) if not own and FORGED.search(text) else None
 
 
 def _xid(pci: str, code: str, rest: str) -> KernelXid | None:

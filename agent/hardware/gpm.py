@@ -4,11 +4,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
-from math import inf
+from math import inf, nan
 from typing import Any, NamedTuple
 
 from agent.hardware.device import NvmlDevice
-from agent.model import Absent, Reason
+from agent.model import Absent, Reason, checked
+from agent.ranges import Range
 
 SHORTEST = 0.15
 """Two samples closer than this (s) give no mean: NVML asks for more than 100 ms, and nothing
@@ -29,6 +30,9 @@ the GPU reads 1.078 of its payload and one from it 1.094: 20 and 24 bytes around
 NVLINK_UNIT = 1_024_000.0
 """Bytes in a unit of GPM's NVLink figures, documented as MiB too; measured on H200s."""
 
+FASTEST_PCIE, FASTEST_NVLINK = 200e9, 4e12
+"""Bytes per second that no slot, and no GPU's links together, carry."""
+
 
 class GpmId(IntEnum):
     """`nvmlGpmMetricsGet` ids.
@@ -46,6 +50,14 @@ class GpmId(IntEnum):
     PCIE_RECEIVED = 21
     NVLINK_RECEIVED = 60  # NVLINK_UNIT a second, payload
     NVLINK_TRANSMITTED = 61
+
+
+COUNTABLE = {
+    GpmId.GRAPHICS: Range(0, 105),
+    GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
+    GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
+}
+"""The means that are summed up, and the values that are: another is the driver's mistake."""
 
 
 class Cycles(IntEnum):
@@ -68,17 +80,6 @@ class Cycles(IntEnum):
     FP16 = 260
 
 
-MOST_SHARE = 105.0
-MOST = {
-    GpmId.PCIE_TRANSMITTED: 200e9 / PCIE_UNIT,
-    GpmId.PCIE_RECEIVED: 200e9 / PCIE_UNIT,
-    GpmId.NVLINK_TRANSMITTED: 4e12 / NVLINK_UNIT,
-    GpmId.NVLINK_RECEIVED: 4e12 / NVLINK_UNIT,
-}
-"""What no hardware reaches, in GPM's units: more is the driver's mistake and must not be counted.
-A NaN compares as false, and is left out too."""
-
-
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
 NO_CYCLES = Absent(Reason.UNSUPPORTED, "nvmlGpmMetricsGet: not counted on this GPU")
 
@@ -94,7 +95,8 @@ def _question(library: Any, ids: type[IntEnum]) -> Any:
 
 
 class Measurement(NamedTuple):
-    """Means over the `seconds` that ended at `at` (monotonic). Absent ids have no value."""
+    """Means over the `seconds` that ended at `at` (monotonic), as GPM gives them: who uses one
+    checks it as the metric that it becomes. Absent ids have no value."""
 
     at: float
     seconds: float
@@ -106,6 +108,13 @@ class Measurement(NamedTuple):
             return self.values[metric]
         except KeyError:
             raise Absent(Reason.UNKNOWN, f"GPM gives no usable {metric.name}") from None
+
+    def share(self, metric: GpmId) -> float | Absent:
+        """A mean in percent as a share of 1, or why there is none."""
+        try:
+            return self.value(metric) / 100
+        except Absent as absent:
+            return absent.without_traceback()
 
 
 class Gpm:
@@ -137,7 +146,7 @@ class Gpm:
         self.latest: Measurement | None = None
         self._failure: Absent | None = None  # why the last attempt gave nothing
         self._tried = -inf
-        self._totals = dict.fromkeys(GpmId, 0.0)
+        self._totals = dict.fromkeys(COUNTABLE, 0.0)
 
     def _sample(self) -> Any:
         """Memory for one sample."""
@@ -169,17 +178,19 @@ class Gpm:
             self.latest, self._failure = None, absent.without_traceback()
             raise
         measurement = Measurement(now, now - self._since, values)
-        for which, value in values.items():
-            self._totals[which] += value * measurement.seconds
+        for which, possible in COUNTABLE.items():
+            if possible.low <= values.get(which, nan) <= possible.high:
+                self._totals[which] += values[which] * measurement.seconds
         self._older, self._newer = self._newer, self._older
         self._since, self.latest, self._failure = now, measurement, None
         return measurement
 
     def total(self, which: GpmId) -> float:
         """The integral of one mean, in GPM's unit times seconds, over all measurements, whichever
-        source took them; raises Absent where the last one has no such mean."""
+        source took them; raises Absent where the last one has no such mean, or one that cannot
+        be."""
         if self.latest is not None:
-            self.latest.value(which)
+            checked(self.latest.value(which), COUNTABLE[which], f"GPM metric {which:d}")
         return self._totals[which]
 
     def cycles(self) -> dict[Cycles, float | Absent]:
@@ -194,9 +205,8 @@ class Gpm:
         question = self._question
         question.sample1, question.sample2 = self._older, self._newer
         self._device.nvml.call("nvmlGpmMetricsGet", question)
-        answered = (
-            (metric, slot.value)
+        return {
+            metric: slot.value
             for metric, slot in zip(GpmId, question.metrics, strict=False)
             if not slot.nvmlReturn
-        )
-        return {m: value for m, value in answered if 0.0 <= value <= MOST.get(m, MOST_SHARE)}
+        }

@@ -126,7 +126,7 @@ class JournalLog:
         command = [program, "--dmesg", "--follow", "--quiet", "--output=json", *begin]
         self._since = since or 0.0
         self._child = subprocess.Popen(  # noqa: S603
-            [*command, "--output-fields=MESSAGE,_SOURCE_MONOTONIC_TIMESTAMP"],
+            [*command, "--output-fields=MESSAGE,SYSLOG_FACILITY,_SOURCE_MONOTONIC_TIMESTAMP"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -157,6 +157,8 @@ class JournalLog:
 def _entry(raw: bytes) -> LogLine | None:
     try:
         entry = json.loads(raw)
+        if int(entry["SYSLOG_FACILITY"]) != KERNEL:  # a program wrote it to /dev/kmsg
+            return None
         text = entry["MESSAGE"]
         if isinstance(text, list):  # bytes that are no UTF-8
             text = bytes(text).decode(errors="replace")

@@ -9,6 +9,9 @@ from agent.model import FINAL, Absent, Reason
 MOST = 8
 """More MIG devices than any GPU has."""
 
+MOST_PID = 1 << 22
+"""The highest number of a process on 64-bit Linux."""
+
 ASKED = ("GpuInstanceId", "ComputeInstanceId", "Name", "UUID")
 
 
@@ -41,16 +44,29 @@ def devices(device: NvmlDevice) -> list[MigDevice]:
 
 
 def processes(device: NvmlDevice, handle: Any) -> list[Any]:
-    """Processes with pid and usedGpuMemory (bytes or None) of a GPU or MIG device, by the newest
-    call there is; raises Absent."""
-    call = "nvmlDeviceGetComputeRunningProcesses"
+    """Processes with pid and usedGpuMemory (bytes or None) of a GPU or MIG device, each once: those
+    that compute, then those that only draw, where the driver lists them. Raises Absent."""
+    found = {one.pid: one for one in _listed(device, handle, "Compute")}
     try:
-        found = device.nvml.call(call, handle)
+        drawing = _listed(device, handle, "Graphics")
+    except Absent as absent:
+        if absent.reason in FINAL:
+            raise
+        drawing = []
+    for one in drawing:
+        found.setdefault(one.pid, one)
+    return [process for pid, process in found.items() if 0 < pid <= MOST_PID]
+
+
+def _listed(device: NvmlDevice, handle: Any, kind: str) -> list[Any]:
+    """By the newest call there is."""
+    call = f"nvmlDeviceGet{kind}RunningProcesses"
+    try:
+        return list(device.nvml.call(call, handle))
     except Absent as absent:
         if absent.reason is not Reason.DRIVER:
             raise
-        found = device.nvml.call(f"{call}_v2", handle)
-    return list(found)
+        return list(device.nvml.call(f"{call}_v2", handle))
 
 
 def memory(device: NvmlDevice, handle: Any) -> Any:

@@ -5,6 +5,7 @@ those functions, the same constants and the same errors.
 """
 
 import functools
+import logging
 import signal
 import subprocess
 import sys
@@ -12,7 +13,11 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from agent.model import Absent, Reason
+from agent.errors import LogEvent
+from agent.model import FINAL, Absent, Reason, checked
+from agent.ranges import ANY
+
+log = logging.getLogger(__name__)
 
 REASONS = {
     1: Reason.NO_DRIVER,  # UNINITIALIZED
@@ -36,8 +41,19 @@ REASONS = {
 """NVML return code to reason; what is not listed is `failed`."""
 
 
+ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
+"""How NVML says, with success, that it has no value."""
+
+
 def reason_of(code: int) -> Reason:
     return REASONS.get(code, Reason.FAILED)
+
+
+def number(value: object, what: str) -> float:
+    """An answer as a number; raises Absent(implausible) where it is none."""
+    if value in ALL_ONES:
+        raise Absent(Reason.IMPLAUSIBLE, f"{what} is all ones")
+    return checked(value, ANY, what)
 
 
 class Nvml:
@@ -56,8 +72,22 @@ class Nvml:
             return getattr(library, name)(*args, **options)
         except (library.NVMLError, library.NVMLLibraryMismatchError) as error:
             raise self._absent(name, error) from error
+        except UnicodeDecodeError as error:
+            why = f"{name}: {error.object!r:.60} is no UTF-8"
+            raise Absent(Reason.IMPLAUSIBLE, why) from error
         except AttributeError as error:
             raise Absent(Reason.DRIVER, f"{name}: not in this library") from error
+
+    def text(self, name: str, *args: Any) -> str:
+        """A word of identity; empty where there is none, or none that can be read."""
+        try:
+            return str(self.call(name, *args))
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            if absent.reason is Reason.IMPLAUSIBLE:
+                log.warning(LogEvent("implausible", why=str(absent)))
+            return ""
 
     def _absent(self, name: str, error: Any) -> Absent:
         code = getattr(error, "value", None)
@@ -70,8 +100,10 @@ class Nvml:
         Absent(crashed)."""
         try:
             self.call("nvmlInit")
-            self.driver_version = str(self.call("nvmlSystemGetDriverVersion"))
-            self.nvml_version = str(self.call("nvmlSystemGetNVMLVersion"))
+            self.nvml_version = self.text("nvmlSystemGetNVMLVersion")
+            version = self.text("nvmlSystemGetDriverVersion")
+            # NVML's own version is that of CUDA, then that of the driver.
+            self.driver_version = version or self.nvml_version.partition(".")[2]
         except Absent as absent:
             crashed = absent.reason is Reason.CRASHED
             raise Absent(absent.reason if crashed else Reason.NO_DRIVER, str(absent)) from absent

@@ -198,16 +198,24 @@ def _message(connection: socket.socket) -> bytes:
     return bytes(content[5 : 5 + int.from_bytes(content[1:5], "big")])
 
 
-def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[str]]]:
-    """Namespace, pod, container, and the ids of the devices that it was given; raises ValueError
-    where the response is none (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto)."""
+def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
+    """Namespace, pod, container, and resource and id of each device that it was given; raises
+    ValueError where the response is none (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto)."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)
         for container in of_pod.get(3, []):
             inside = _fields(container)
             devices = [_fields(one) for one in inside.get(2, [])]
-            ids = [one.decode() for device in devices for one in device.get(2, [])]
+            ids = [(_text(one, 1), given.decode()) for one in devices for given in one.get(2, [])]
+            ids += [claimed for one in inside.get(5, []) for claimed in _claimed(_fields(one))]
             yield _text(of_pod, 2), _text(of_pod, 1), _text(inside, 1), ids
+
+
+def _claimed(claim: dict[int, list[bytes]]) -> Iterator[tuple[str, str]]:
+    """Devices of a claim (dynamic resource allocation), the driver in place of a resource."""
+    for resource in map(_fields, claim.get(4, [])):
+        driver = _text(resource, 2)
+        yield f"{driver}/gpu" if driver.startswith("gpu.") else driver, _text(resource, 4)
 
 
 def _text(fields: dict[int, list[bytes]], number: int) -> str:

@@ -7,17 +7,21 @@ UUID.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, product
 from typing import NamedTuple
 
 from agent.hardware.files import FileTree, names_in, read_text
 from agent.jobs.identity import JobLabels, printable
-from agent.model import Absent
+from agent.model import Absent, Reason
+
+PodDevices = tuple[str, str, str, Sequence[tuple[str, str]]]
+"""Namespace, pod, container; the resource and the id of each of its devices."""
 
 DRIVER = "/proc/driver/nvidia/gpus"
 MAJOR = "195"
-BRACKETS = re.compile(r"^([^\[]*)\[([^\]]*)\](.*)$")
+BRACKETS = re.compile(r"\[([^\]]*)\]")
 MOST_NAMES = 4096
 
 
@@ -28,12 +32,57 @@ class Allocation(NamedTuple):
     gpus: frozenset[str]
 
 
+NO_SCHEDULER = Absent(
+    Reason.MISSING,
+    "no control group of Slurm is here, no kubelet answers, and allocation.slurm is off",
+)
+
+
 class Given(NamedTuple):
-    """All allocations that were found; `hidden` is why some may be missing, empty where none is,
-    and None where nobody gives GPUs to jobs here."""
+    """All allocations that were found; `hidden` is why some may be missing, None where none is."""
 
     jobs: tuple[Allocation, ...] = ()
-    hidden: str | None = None
+    hidden: Absent | None = NO_SCHEDULER
+
+
+class Devices(NamedTuple):
+    """UUIDs of GPUs by each name that a scheduler may have for them."""
+
+    uuids: Mapping[str, str]  # by their own, and by those of MIG devices
+    minors: Mapping[str, str]
+    indices: Mapping[str, str]
+
+    def gpu(self, device: str) -> str:
+        """The GPU of an id that a plugin or a driver of Kubernetes gave; raises Absent."""
+        name = device.partition("::")[0]  # what follows numbers the shares of one device
+        for pattern, table in FORMS:
+            found = pattern.fullmatch(name)
+            uuid = getattr(self, table).get(found[1]) if found else None
+            if uuid:
+                return str(uuid)
+        raise unknown("the device id", device)
+
+
+FORMS = tuple(
+    (re.compile(pattern), table)
+    for pattern, table in (
+        (r"((?:GPU|MIG)-.+)", "uuids"),
+        (r"MIG-(GPU-[^/]+)/\d+/\d+", "uuids"),  # drivers before 470
+        (r"(GPU-.+)-\d+", "uuids"),  # a share, by plugins that cut memory
+        (r"nvidia(\d+)(?:/(?:gi|vgpu)\d+)*", "minors"),  # GKE: whole, MIG, time-sharing
+        (r"gpu-(\d+)(?:-mig-.+)?", "minors"),  # dynamic resource allocation
+        (r"(\d+)(?::\d+)?", "indices"),  # NVML's index; with that of a MIG device
+    )
+)
+"""Forms of an id, and by what it names the GPU."""
+
+GPU_RESOURCE = re.compile(r"(?!(?:gpu\.)?(?:amd|intel)\.com).*[/.](?:[vp]?gpu\b.*|mig-.*)")
+"""Names of resources that are GPUs of NVIDIA; other devices have ids that look alike."""
+
+
+def unknown(what: str, text: str) -> Absent:
+    """Why nothing is known of the GPUs that no known job has."""
+    return Absent(Reason.UNKNOWN, f"{what} {text!r:.80} is not understood")
 
 
 @dataclass(slots=True)
@@ -73,28 +122,30 @@ def allowed(devices: str) -> frozenset[int] | None:
 
 
 def numbers(text: str) -> list[int]:
-    """`0,2-3` as a list; nothing where it is no such list."""
+    """`0,2-3` as a list; raises Absent where it is no such list."""
     found: list[int] = []
     for part in filter(None, text.split(",")):
         first, dash, last = part.partition("-")
         if not (first.isdecimal() and (last.isdecimal() or not dash)) or len(part) > 9:
-            return []
+            raise unknown("the list", text)
         found += range(int(first), min(int(last or first), int(first) + MOST_NAMES) + 1)
     return found
 
 
 def expanded(pattern: str) -> list[str]:
-    """`node[01-03]` or `/dev/nvidia[0,2]` as names, several patterns after commas."""
+    """`rack[0-1]node[01-03]` or `/dev/nvidia[0,2]` as names, several patterns after commas. Raises
+    Absent where what is in brackets is no list."""
     names: list[str] = []
     for part in re.split(r",(?![^\[]*\])", pattern):
-        match = BRACKETS.match(part)
-        if match is None:
-            names.append(part)
-            continue
-        head, inside, tail = match.groups()
-        width = len(re.split(r"[-,]", inside)[0])
-        names += (f"{head}{number:0{width}d}{tail}" for number in numbers(inside))
+        parts = BRACKETS.split(part)  # names, and what is in brackets, take turns
+        choices = [_numbered(one) if place % 2 else [one] for place, one in enumerate(parts)]
+        names += map("".join, islice(product(*choices), MOST_NAMES))
     return names[:MOST_NAMES]
+
+
+def _numbered(inside: str) -> list[str]:
+    width = len(re.split(r"[-,]", inside)[0])
+    return [f"{number:0{width}d}" for number in numbers(inside)]
 
 
 def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
@@ -114,42 +165,78 @@ def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
     return found or sorted(minors)
 
 
-def uuids(places: Iterable[int], order: Sequence[int], minors: Mapping[int, str]) -> frozenset[str]:
-    """The GPUs at these places of Slurm's order."""
-    found = (order[place] for place in places if place < len(order))
-    return frozenset(minors[minor] for minor in found if minor in minors)
+def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]) -> frozenset[str]:
+    """The GPUs at these places of Slurm's order; raises Absent where one has no such place."""
+    try:
+        return frozenset(minors[order[place]] for place in places)
+    except (IndexError, KeyError) as error:
+        raise unknown("Slurm's number of a GPU", ",".join(map(str, places))) from error
 
 
-def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int]]:
+def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int] | Absent]:
     """A job as `scontrol --details --oneliner show job` writes it, and Slurm's numbers of the GPUs
-    that it has on this host."""
+    that it has on this host, or why they are not known."""
     keys: dict[str, str] = {}
-    here, places = False, []
+    here, places, found = False, list[int](), False
+    refusal: Absent | None = None
     for word in line.split():
         key, _, value = word.partition("=")
         keys.setdefault(key, value)
-        if key == "Nodes":
-            here = host in expanded(value)
-        if key == "GRES" and here:
-            for part in re.findall(r"gpu[^(,]*(?:\([^)]*?)IDX:([0-9,-]+)", value):
-                places += numbers(part)
+        try:
+            if key == "Nodes":
+                here = host in expanded(value)
+                found = found or here
+            if key == "GRES" and here:
+                places += _places(value)
+        except Absent as absent:
+            refusal = absent.without_traceback()
+    if not found and refusal is None:
+        why = f"scontrol names {host} in no nodes of a job that runs here"
+        refusal = Absent(Reason.UNKNOWN, why)
     user = keys.get("UserId", "").partition("(")[0]
     account = "" if keys.get("Account") == "(null)" else keys.get("Account", "")
     labels = (keys.get("JobId", ""), user, "slurm", keys.get("Partition", ""), account)
-    return JobLabels(*map(printable, labels)), places
+    return JobLabels(*map(printable, labels)), refusal or places
 
 
-def of_pods(
-    pods: Iterable[tuple[str, str, str, Sequence[str]]], parents: Mapping[str, str]
-) -> Iterator[Allocation]:
-    """Containers that have a GPU, or one of its MIG devices; `GPU-...::2` is a share of one under
-    time-slicing. `parents` are UUIDs of GPUs by theirs and by those of MIG devices."""
-    for namespace, pod, container, devices in pods:
-        given = (device.partition("::")[0] for device in devices)
-        gpus = frozenset(parents[uuid] for uuid in given if uuid in parents)
+def _places(gres: str) -> list[int]:
+    """Slurm's numbers of the GPUs in `gpu:h100:2(IDX:0,2),shard:3(0/4,3/4),nic:1(IDX:0)`; raises
+    Absent."""
+    found: list[int] = []
+    for entry in re.split(r",(?![^(]*\))", gres):
+        kind, _, inside = entry.removeprefix("gres/").partition("(")
+        if kind.partition(":")[0] not in SHARED_GRES or kind.endswith(":0"):
+            continue
+        numbered = re.search(r"IDX:([0-9,-]*)\)$", inside)
+        parts = [part.partition("/") for part in inside.rstrip(")").split(",")]
+        if numbered:
+            found += numbers(numbered[1])
+        elif all(used.isdecimal() and of.isdecimal() for used, _, of in parts):
+            found += (place for place, (used, *_) in enumerate(parts) if int(used))
+        else:
+            raise unknown("GRES", entry)
+    return found
+
+
+SHARED_GRES = {"gpu", "shard", "mps"}
+"""What Slurm calls a GPU, and parts of one."""
+
+
+def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
+    """Containers that have a GPU, a MIG device or a share of one."""
+    found, hidden = [], None
+    for namespace, pod, container, given in pods:
+        gpus = set()
+        for resource, device in given:
+            if GPU_RESOURCE.fullmatch(resource) or device.startswith(("GPU-", "MIG-")):
+                try:
+                    gpus.add(devices.gpu(device))
+                except Absent as absent:
+                    hidden = absent.without_traceback()
         if gpus:
             names = (f"{namespace}/{pod}", "", "kubernetes", "", "", namespace, pod, container)
-            yield Allocation(JobLabels(*map(printable, names)), gpus)
+            found.append(Allocation(JobLabels(*map(printable, names)), frozenset(gpus)))
+    return Given(tuple(found), hidden)
 
 
 def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:

@@ -306,7 +306,7 @@ class ProcessTimes:
 
     def _queued(self, pid: int) -> float:
         """Seconds for which the main thread of a process was ready without a core."""
-        with suppress(OSError, ValueError, IndexError):
+        with suppress(OSError, ValueError, IndexError, OverflowError):
             return int(self._files.reread(f"/proc/{pid}/schedstat").split()[1]) * NANOSECONDS
         return 0.0
 

@@ -13,10 +13,12 @@ class ClockSteps:
         self._clock = clock
         self._before: float | None = None
         self.count = 0
+        self.at: float | None = None  # of the newest, monotonic seconds
 
     def check(self) -> None:
         """Count a step since the last look."""
         now = self._clock.offset()
         if now is not None and self._before is not None and abs(now - self._before) >= LEAST:
             self.count += 1
+            self.at = self._clock.monotonic()
         self._before = now

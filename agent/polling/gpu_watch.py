@@ -18,7 +18,7 @@ from agent.polling.gpu_queries import BuildReads, GpuQueries, WatchedGpu, count_
 from agent.polling.gpu_state import count_timeouts
 from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu, Visit
 from agent.polling.inventory import EventSubscription, GpuInventory
-from agent.polling.reads import Read, ReadCosts, is_due, is_pending, perform
+from agent.polling.reads import Read, ReadCosts, failure_of, is_due, is_pending, perform
 from agent.polling.schedule import SOON
 from agent.polling.watched_gpus import WatchedGpus
 from agent.polling.worker import Emit
@@ -213,6 +213,13 @@ class GpuWatch:
                 self._set_disconnected(absent)
             elif absent.reason is Reason.NO_DRIVER:
                 self._disconnect(absent, emit)
+        except Left:
+            raise
+        except Exception as error:  # a fault of the agent or its bindings, not of the GPUs
+            if self.nvml is not None:
+                raise
+            log.exception(LogEvent("connecting_failed"))
+            self._set_disconnected(Absent(Reason.FAILED, str(failure_of(error))))
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
         """Each hour of all GPUs what they answer, or where one may answer otherwise; else of the
@@ -241,7 +248,9 @@ class GpuWatch:
             self._connecting = nvml
         try:
             self.watched.query_all(nvml, emit)
-        except Absent:
+        except Left:
+            raise
+        except Exception:
             self.watched.round = self._connecting = None
             nvml.disconnect()
             raise
@@ -298,6 +307,6 @@ class GpuWatch:
             gpus=tuple(self.watched.identities()),
             lost={gpu.uuid: gpu.state.lost_at for gpu in gpus if gpu.state.lost_at is not None},
             not_answering={g.uuid: str(left[g.index].why) for g in gpus if g.index in left},
-            most=max(self.inventory.most, len(answering)),
+            most=max(self.inventory.most, len(answering) + len(self.watched.queries.unanswered)),
             why_not="",
         )

@@ -12,13 +12,14 @@ HEALTH = ReadKey("agent", "health")
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-    """Which sources deliver, what reads cost, whether the configuration on disk is good, and how
-    often the wall clock was set."""
+    """Which sources deliver, what reads cost, whether the configuration on disk is good, how often
+    the wall clock was set and when it last was."""
 
     sources_up: Mapping[str, bool]
     read_costs: Iterable[ReadCosts]
     config_ok: bool
     clock_steps: int
+    clock_stepped_at: float | None = None
 
 
 HealthReport = Callable[[Snapshot, AgentHealth], Reading]

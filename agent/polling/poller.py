@@ -182,6 +182,7 @@ class Poller:
             read_costs=self.read_costs,
             config_ok=self.config_ok(),
             clock_steps=self._clock_steps.count,
+            clock_stepped_at=self._clock_steps.at,
         )
         readings[HEALTH] = self.report_health(replace(data, readings=dict(readings)), health)
         return replace(data, readings=readings)

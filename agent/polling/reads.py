@@ -1,5 +1,6 @@
 """Reads: the unit that is scheduled, timed, and allowed to fail alone."""
 
+import logging
 import threading
 import traceback
 from collections import Counter
@@ -9,11 +10,14 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from agent.clock import Clock
+from agent.errors import LogEvent
 from agent.model import (
     FINAL,
     Absence,
     Absent,
     Failure,
+    Kind,
+    Labels,
     Metric,
     Reading,
     ReadKey,
@@ -22,6 +26,9 @@ from agent.model import (
     TimedSeries,
 )
 from agent.polling import intervals
+from agent.polling.counters import CounterFilter
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -49,12 +56,67 @@ class ReadOutput:
     absences: list[Absence] = field(default_factory=list)
     series: list[TimedSeries] = field(default_factory=list)
     pending: bool = False  # nothing to say yet: run again at the next tick
+    filters: "Filters | None" = None  # of the counters, where there were readings before
 
-    def add(self, metric: Metric, value: float, *labels: str) -> None:
-        self.samples.append(Sample(metric, self.labels + labels, float(value)))
+    def add(self, metric: Metric, value: float | Absent, *labels: str) -> None:
+        """A value, or why there is none; what cannot be is absent."""
+        try:
+            if isinstance(value, Absent):
+                raise value
+            number = metric.checked(value)
+            if self.filters is not None and metric.kind is Kind.COUNTER:
+                number = self.filters.passed(metric, labels, number, self.at)
+        except Absent as absent:
+            self.absent(metric, absent, *labels)
+        else:
+            self.samples.append(Sample(metric, self.labels + labels, number))
 
     def absent(self, metric: Metric, absent: Absent, *labels: str) -> None:
         self.absences.append(Absence(metric, self.labels + labels, absent.reason, str(absent)))
+        if self.filters is not None:
+            self.filters.keep(metric, labels)
+
+
+SeriesKey = tuple[str, ...]
+"""A series of one read: the metric's name and the labels of the sample."""
+
+
+@dataclass(slots=True)
+class Filters:
+    """The filters of a read's counters. One that a whole run does not mention is forgotten: its
+    device is gone, and another may come by that name."""
+
+    _before: dict[SeriesKey, CounterFilter] = field(default_factory=dict)
+    _now: dict[SeriesKey, CounterFilter] = field(default_factory=dict)
+    logged: set[tuple[str, Labels]] = field(default_factory=set)  # series with odd values
+
+    def passed(self, metric: Metric, labels: Labels, value: float, at: float) -> float:
+        """What is exported of this counter; raises Absent while it is in doubt."""
+        key = (metric.name, *labels)
+        one = self._before.get(key) or CounterFilter(metric.fastest)
+        self._now[key] = one
+        exported = one.read(value, at)
+        if exported is None:
+            raise one.doubt(value)
+        return exported
+
+    def keep(self, metric: Metric, labels: Labels) -> None:
+        """An absent counter goes on where it was."""
+        key = (metric.name, *labels)
+        if key in self._before:
+            self._now[key] = self._before[key]
+
+    def end_run(self) -> None:
+        """Forget the series that this run did not mention."""
+        self._before, self._now = self._now, {}
+
+    def log_odd(self, reading: Reading) -> None:
+        """Log a value that cannot be, once a series."""
+        for metric, labels, reason, detail in reading.absences:
+            if reason is Reason.IMPLAUSIBLE and (metric.name, labels) not in self.logged:
+                self.logged.add((metric.name, labels))
+                names = ",".join(labels)
+                log.warning(LogEvent("implausible", metric=metric.name, labels=names, why=detail))
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +136,7 @@ class Read:
     stagger: float | None = None  # place of the device in the interval, a share of it; if any
     again: Callable[[], None] = lambda: None  # ask once more what was refused for good
     varies: bool = False  # the interval may shorten between two runs
+    filters: Filters = field(default_factory=Filters)
     due: float = 0.0
     at: float = 0.0  # when it last ran
     runs: int = 0
@@ -197,7 +260,7 @@ def everything_absent(
 def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, Absent | None]:
     """Run one read, timed; whatever it raises costs that read alone. Returns what it raised."""
     at = clock.monotonic()
-    out = ReadOutput(at, read.labels)
+    out = ReadOutput(at, read.labels, filters=read.filters)
     wall, cpu = clock.meter()
     raised: Absent | None = None
     failure: Failure | None = None
@@ -212,8 +275,12 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
     read_costs.add(read.key.source, wall_after - wall, cpu_after - cpu)
     plan(read, at, pending=out.pending)
     if raised is not None:
-        return everything_absent(read, raised, at, failure), raised
+        reading = everything_absent(read, raised, at, failure)
+        read.filters.log_odd(reading)
+        return reading, raised
     bound(out)
+    if not out.pending:
+        read.filters.end_run()
     reading = Reading(
         read.key,
         at,
@@ -222,6 +289,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
         tuple(out.absences),
         series=tuple(out.series),
     )
+    read.filters.log_odd(reading)
     return reading, None
 
 

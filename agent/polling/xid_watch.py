@@ -11,6 +11,7 @@ from agent.errors import LogEvent
 from agent.hardware.nvml import Nvml
 from agent.model import Absent, Reason
 from agent.polling.inventory import EventSubscription
+from agent.polling.operational_events import OperationalEvents
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,8 @@ class XidListener(Protocol):
     refused: Mapping[str, Absent]
     """By UUID: GPUs that cannot be listened to."""
 
-    def note(self, uuid: str, code: int) -> None:
-        """An XID error of a GPU."""
+    def note(self, uuid: str, code: int, way: str = "nvml") -> None:
+        """An XID error of a GPU, and by which way it came."""
 
 
 def handle_address(handle: Any) -> Any:
@@ -48,6 +49,7 @@ class XidWatch:
         self._counts = counts
         self._generation = 0
         self._nvml: Nvml | None = None
+        self._operational: OperationalEvents | None = None
         self._uuids: dict[Any, str] = {}
 
     def start(self) -> None:
@@ -74,12 +76,16 @@ class XidWatch:
         subscription = self._subscription()
         if subscription is None:
             if self._nvml is not None:  # before NVML is given back
+                self._close_operational()
                 free(self._nvml, self._nvml.event_set)
                 self._nvml.event_set, self._nvml, self._generation = None, None, 0
             return False
         if subscription.generation != self._generation and not self._listen(subscription):
             return False
         assert self._nvml is not None
+        if self._operational is not None:
+            for uuid, code in self._operational.xids():
+                self._counts.note(uuid, code, "operational")
         try:
             event = self._nvml.library.nvmlEventSetWait(self._nvml.event_set, milliseconds)
         except self._nvml.library.NVMLError as error:
@@ -111,10 +117,17 @@ class XidWatch:
             return False
         if self._nvml is nvml:
             free(nvml, nvml.event_set)
+        self._close_operational()
+        self._operational = OperationalEvents(nvml, handles.keys() - refused.keys())
         self._uuids = {handle_address(handle): uuid for uuid, handle in handles.items()}
         nvml.event_set = events
         self._nvml, self._generation = nvml, subscription.generation
         return True
+
+    def _close_operational(self) -> None:
+        if self._operational is not None:
+            self._operational.close()
+            self._operational = None
 
     def _count(self, event: Any) -> None:
         if not event.eventType & XID_EVENT:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent.errors import BadInput
+from agent.faults.records import JOULES_RECORD, SECONDS_RECORD
 from agent.model import Pair
 from agent.report.gpu_time import HOUR, JOB_LABELS, LABELS, Document, GpuTime, ordered, pair_of
-from alerts.records import JOULES_RECORD, SECONDS_RECORD
 
 TIMEOUT = 60.0
 NONE = "(none)"

@@ -12,6 +12,7 @@ from agent.clock import SystemClock
 from agent.simulator import refusals
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
+from agent.simulator.odd_answers import spoilt
 from agent.simulator.refusals import Question
 
 HANDLES = 0x10_0000
@@ -94,6 +95,17 @@ class CallGuard:
         """The handle of a GPU; always the same."""
         return ctypes.cast(ctypes.c_void_p(HANDLES + 16 * index), pynvml.c_nvmlDevice_t)
 
+    def answer(self, function: str, index: int | None, right: Any, *given: Any) -> Any:
+        """The answer to hand out: the right one, or one that cannot be."""
+        odd = self.machine.driver.odd
+        if odd is None or index not in {None, odd.gpu}:
+            return right
+        try:
+            value = odd.value(function, int(self.machine.now))
+        except KeyError:
+            return right
+        return spoilt(right, value, given)
+
     def pause(self, seconds: float) -> None:
         """Block as the driver does; a clock that stands still waits for nobody."""
         if self.real_time:
@@ -131,7 +143,8 @@ def library_call(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: NvmlPart, *args: Any, **options: Any) -> Any:
         self.guard.enter(name)
         with self.machine.lock:
-            return method(self, *args, **options)
+            right = method(self, *args, **options)
+            return self.guard.answer(name, None, right) if isinstance(right, int | str) else right
 
     return call
 
@@ -153,7 +166,8 @@ def blocking_call(seconds: float) -> Callable[[Callable[..., Any]], Callable[...
             if seconds:
                 self.guard.pause(seconds)
             with self.machine.lock:
-                return method(self, gpu, *args, **options)
+                right = method(self, gpu, *args, **options)
+                return self.guard.answer(name, gpu.index, right, *args)
 
         return call
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from agent.simulator.odd_answers import OddAnswers
 from agent.simulator.system_models import SystemModel
 
 NEWEST = {
@@ -28,6 +29,7 @@ NEWEST = {
     590: "590.48.01",
     595: "595.45.04",
     610: "610.43.02",
+    615: "615.71",
 }
 """Branch to a version of it, for a simulation that names the branch alone."""
 
@@ -75,6 +77,7 @@ class SimulatedDriver:
         self.numbers = numbers(version)
         self.hung = False
         self.generation = 0  # grows with each reload
+        self.odd: OddAnswers | None = None  # values that cannot be, where a fault asks for them
         self.failures: dict[tuple[str, int | None], int] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.log_xid: Callable[[int, int], None] = lambda _index, _code: None

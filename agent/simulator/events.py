@@ -27,11 +27,16 @@ class _EventSet:
         self.generation = generation
         self.masks: dict[int, int] = {}
         self.happened: deque[tuple[int, int]] = deque()
+        self.operational: set[str] = set()  # UUIDs
+        self.operated: deque[tuple[int, int]] = deque()
+        self.last: tuple[int, int] | None = None  # what the contexts belong to
 
     def note(self, index: int, code: int) -> None:
         """An XID error of one GPU."""
         if self.masks.get(index, 0) & XID_EVENT:
             self.happened.append((index, code))
+        if self.operational:
+            self.operated.append((index, code))
 
 
 class SimulatedEvents(NvmlPart):
@@ -76,6 +81,47 @@ class SimulatedEvents(NvmlPart):
             if left <= 0:
                 refuse(refusals.TIMEOUT)
             time.sleep(min(GLANCE, left))
+
+    # Operational events, as nvidia-ml-py 13.615 declares them; no real driver was seen.
+
+    @library_call
+    def nvmlEventSetRegisterGpuOperationalEvents_v1(self, event_set: Any, config: Any) -> None:
+        uuid = str(config.uuid)
+        if uuid not in {gpu.uuid for gpu in self.machine.gpus}:
+            refuse(refusals.INVALID_ARGUMENT)
+        self._find(event_set).operational.add(uuid)
+
+    @library_call
+    def nvmlEventSetWait_v3(self, event_set: Any, params: Any) -> None:
+        events = self._find(event_set)
+        if not events.operated:
+            refuse(refusals.TIMEOUT)
+        events.last = events.operated.popleft()
+        params.dataType = pynvml.NVML_EVENT_DATA_TYPE_GPU_OPERATIONAL_EVENT
+        params.uuid = self.machine.gpus[events.last[0]].uuid.encode()
+        params.severity = pynvml.NVML_OPERATIONAL_EVENT_SEVERITY_FATAL
+
+    @library_call
+    def nvmlEventSetGetContextCount_v1(self, event_set: Any, params: Any) -> None:
+        params.count = int(self._find(event_set).last is not None)
+
+    @library_call
+    def nvmlEventSetGetContextInfo_v1(self, event_set: Any, params: Any) -> None:
+        self._carried(event_set, params.index)
+        legacy = pynvml.NVML_GPU_OPERATIONAL_EVENT_CONTEXT_TYPE_LEGACY_XID
+        params.nvmlGpuOperationalEventContextType = legacy
+
+    @library_call
+    def nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(
+        self, event_set: Any, params: Any
+    ) -> None:
+        params.xidCode = self._carried(event_set, params.index)
+
+    def _carried(self, event_set: Any, index: int) -> int:
+        last = self._find(event_set).last
+        if last is None or index:
+            raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
+        return last[1]
 
     def _find(self, event_set: Any) -> _EventSet:
         events = self._sets.get(ctypes.cast(event_set, ctypes.c_void_p).value or 0)

@@ -6,11 +6,13 @@ that code. What a scenario needs, and a fault lacks, is told as of scenarios.
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from agent.simulator.faults import SimulatedFaults
 from agent.simulator.gpu_models import HOPPER, VOLTA
 from agent.simulator.kernel_log import GARBAGE
+from agent.simulator.odd_answers import EVERYTHING, KINDS
 from agent.simulator.system_models import SystemModel
 
 XID = re.compile(r"xid-([1-9]\d{0,2})")
@@ -26,7 +28,7 @@ class Need(NamedTuple):
     met: Callable[[SystemModel], bool]
 
 
-class Fault(NamedTuple):
+class TimedFault(NamedTuple):
     """Something that breaks `at` seconds after a scenario began, and again `every` seconds."""
 
     at: float
@@ -109,11 +111,11 @@ def _flap(faults: SimulatedFaults) -> None:
         faults.traffic.lose_link()
 
 
-def _once(strike: Callable[[SimulatedFaults], None], at: float = 0.0) -> tuple[Fault, ...]:
-    return (Fault(at, 0.0, strike),)
+def _once(strike: Callable[[SimulatedFaults], None], at: float = 0.0) -> tuple[TimedFault, ...]:
+    return (TimedFault(at, 0.0, strike),)
 
 
-TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
+TABLE: dict[str, tuple[Need, tuple[TimedFault, ...]]] = {
     "recovery-reset": (ASKS, _once(_set("recovery", 1))),
     "recovery-reboot": (ASKS, _once(_set("recovery", 2))),
     "mig": (DIVIDES, _once(lambda f: setattr(f.gpus[0], "mig", True))),
@@ -122,12 +124,13 @@ TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
     "rows-near": (ROWS, _once(_set("rows", 450))),
     "pages-near": (PAGES, _once(_set("pages", 55))),
     "ecc-rising": (ECC, _once(_set("corrected", 40.0))),
-    "double-bit": (ECC, (Fault(SOON, 20.0, _double_bit),)),
+    "double-bit": (ECC, (TimedFault(SOON, 20.0, _double_bit),)),
     "pcie-replays": (ANY, _once(_set("replays", 10.0))),
     "system-processor": (PROCESSOR, _once(_system_processor, SOON)),
     "calls-failing": (ANY, _once(SimulatedFaults.fail_calls, SOON)),
     "fabric-service": (SWITCHED, _once(_no_service)),
     "fabric-state": (FABRIC, _once(_set("fabric_state", 2))),
+    "fabric-error": (FABRIC, _once(_set("fabric_status", 999))),
     "fabric-health": (FABRIC, _once(_set("fabric_mask", 0xA9 | 1 << 8))),
     "switch-fatal": (
         SWITCHED,
@@ -136,14 +139,14 @@ TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
     "switch-noise": (
         SWITCHED,
         (
-            Fault(
+            TimedFault(
                 SOON, 20.0, lambda f: f.sxid(3, 22013, False, "Link 44 Minion Link DLREQ interrupt")
             ),
         ),
     ),
     "infiniband-errors": (INFINIBAND, _once(_host("symbol_errors", 1.0))),
     "infiniband-down": (INFINIBAND, _once(_host("port_down", True), SOON)),
-    "infiniband-flapping": (INFINIBAND, (Fault(SOON, 10.0, _flap),)),
+    "infiniband-flapping": (INFINIBAND, (TimedFault(SOON, 10.0, _flap),)),
     "raid-degraded": (ARRAYS, _once(_lose_member)),
     "disk-dead": (ANY, _once(_first_disk("dead_disks"))),
     "disk-hot": (
@@ -154,15 +157,19 @@ TABLE: dict[str, tuple[Need, tuple[Fault, ...]]] = {
     "disk-smart": (ANY, _once(_first_disk("failing_disks"))),
     "fan-failed": (BOARD, _once(_host("fan_failed", True))),
     "supply-failed": (BOARD, _once(_host("supply_failed", True))),
-    "log-flood": (ANY, (Fault(SOON, FLOOD_EVERY, _flood),)),
+    **{
+        f"implausible-{kind}": (ANY, _once(partial(SimulatedFaults.answer_oddly, kind=kind), SOON))
+        for kind in (*KINDS, EVERYTHING)
+    },
+    "log-flood": (ANY, (TimedFault(SOON, FLOOD_EVERY, _flood),)),
 }
 NAMES: tuple[str, ...] = (*TABLE, "xid-CODE")
 
 
-def fault(name: str) -> tuple[Need, tuple[Fault, ...]] | None:
+def fault(name: str) -> tuple[Need, tuple[TimedFault, ...]] | None:
     """The fault of this name, and what it needs; None where there is none."""
     found = XID.fullmatch(name)
     if found is None:
         return TABLE.get(name)
     code = int(found[1])
-    return ANY, (Fault(SOON, 20.0, lambda faults: faults.xid(code)),)
+    return ANY, (TimedFault(SOON, 20.0, lambda faults: faults.xid(code)),)

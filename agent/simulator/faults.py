@@ -6,11 +6,12 @@ After any of these the machine lets its counters follow (`Machine.apply`).
 from collections.abc import Sequence
 from dataclasses import fields
 
-from agent.simulator import refusals
+from agent.simulator import odd_answers, refusals
 from agent.simulator.driver import SimulatedDriver
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.health import GpuHealth, HostHealth
 from agent.simulator.kernel_log import SimulatedKernelLog
+from agent.simulator.odd_answers import OddAnswers
 from agent.simulator.traffic import SimulatedTraffic
 
 ECC_XID, HALT_XID, LOST_XID = 48, 62, 79
@@ -102,6 +103,10 @@ class SimulatedFaults:
     def fail_remapping(self) -> None:
         self.gpus[0].remap_failed = True
 
+    def answer_oddly(self, kind: str) -> None:
+        """The driver answers for the first GPU, now and then, what cannot be."""
+        self._driver.odd = OddAnswers(odd_answers.kind(kind))
+
     def hang_driver(self) -> None:
         self._driver.hang(on=True)
 
@@ -117,6 +122,7 @@ class SimulatedFaults:
     def mend(self) -> None:
         """Everything is whole again."""
         self._driver.hang(on=False)
+        self._driver.odd = None
         self._driver.failures.clear()
         for part in fields(HostHealth):
             setattr(self.host, part.name, getattr(HostHealth(), part.name))

@@ -123,7 +123,7 @@ class SimulatedGpm(NvmlPart):
                 _count(slot, newer)
             else:
                 _answer(slot, rates)
-        return question
+        return self.guard.answer("nvmlGpmMetricsGet", older.of[0], question)
 
     def _address(self, sample: Any) -> int:
         address = ctypes.cast(sample, ctypes.c_void_p).value or 0

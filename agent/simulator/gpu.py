@@ -33,10 +33,12 @@ SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller", "utilis
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGpuProcess:
-    """A compute process on the GPU, as the driver lists it; memory in bytes."""
+    """A process on the GPU, as the driver lists it; memory in bytes. One that `draws` does not
+    compute."""
 
     pid: int
     memory: int
+    draws: bool = False
 
 
 class SimulatedGpu:

@@ -15,6 +15,7 @@ class GpuHealth:
     corrected: float = 0.0
     replays: float = 0.0
     fabric_state: int = 3  # completed
+    fabric_status: int = 0  # NVML's code with which it completed
     fabric_mask: int = 0xAA | 1 << 8  # four kinds false, nothing wrong with the configuration
 
 

@@ -11,6 +11,9 @@ from agent.simulator.gpu_models import HOPPER
 from agent.simulator.system_models import address
 
 SUBSYSTEM = 0x118F10DE
+THIRD_FABRIC = (570,)
+"""First driver that answers in the third version of nvmlGpuFabricInfo_t."""
+
 CHASSIS, SLOT, TRAY = b"1820000000001", 14, 4
 """Where a tray is, as nvidia-smi of a GB200 tells it: slots count the switches' trays too."""
 
@@ -110,14 +113,17 @@ class SimulatedIdentity(NvmlPart):
     def nvmlDeviceGetGpuFabricInfoV(self, gpu: SimulatedGpu, info: Any) -> int:
         """Fills what the reference points to, as the driver does."""
         target = getattr(info, "_obj", info)
-        versions = (pynvml.nvmlGpuFabricInfo_v2, pynvml.nvmlGpuFabricInfo_v3)
+        newest = self.machine.driver.numbers >= THIRD_FABRIC
+        versions = (pynvml.nvmlGpuFabricInfo_v2, newest and pynvml.nvmlGpuFabricInfo_v3)
         if target.version not in versions:
             refuse(refusals.VERSION_MISMATCH)
-        registered = gpu.model.architecture >= HOPPER
-        target.state = gpu.health.fabric_state if registered else 0
-        target.status = target.cliqueId = 0
-        target.healthMask = gpu.health.fabric_mask if registered else 0
-        return int(pynvml.NVML_SUCCESS)
+        target.healthMask = gpu.health.fabric_mask if gpu.model.architecture >= HOPPER else 0
+        return _register(gpu, target)
+
+    @device_call
+    def nvmlDeviceGetGpuFabricInfo(self, gpu: SimulatedGpu, info: Any) -> int:
+        """The first version of the answer, without a mask."""
+        return _register(gpu, getattr(info, "_obj", info))
 
     @device_call
     def nvmlDeviceGetPlatformInfo(self, gpu: SimulatedGpu, info: Any) -> int:
@@ -131,6 +137,13 @@ class SimulatedIdentity(NvmlPart):
         target.hostId, target.peerType = b"\x01", b"\x01"
         target.moduleId = bytes((gpu.index + 1,))
         return int(pynvml.NVML_SUCCESS)
+
+
+def _register(gpu: SimulatedGpu, target: Any) -> int:
+    """Write into an answer of any version whether the GPU joined the fabric, and with what code."""
+    target.state = gpu.health.fabric_state if gpu.model.architecture >= HOPPER else 0
+    target.status, target.cliqueId = gpu.health.fabric_status, 0
+    return int(pynvml.NVML_SUCCESS)
 
 
 def pci_info(bus: int, device_id: int) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.simulator.fault_table import Fault
+from agent.simulator.fault_table import TimedFault as Fault
 from agent.simulator.loads import FOREVER, ScenarioLoad, ScenarioPart, parts_of
 from agent.simulator.scenarios import SLOT, TOUR, faults_of, parts, stops
 from agent.simulator.system_models import SystemModel

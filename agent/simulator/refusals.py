@@ -135,13 +135,17 @@ SYMBOLS: dict[str, Driver] = {
     "nvmlDeviceGetMemoryInfo_v2": (510,),
     "nvmlDeviceGetComputeRunningProcesses": (510,),
     "nvmlDeviceGetComputeRunningProcesses_v2": (455,),
+    "nvmlDeviceGetGraphicsRunningProcesses": (510,),
+    "nvmlDeviceGetGraphicsRunningProcesses_v2": (455,),
     "nvmlDeviceGetCurrentClocksEventReasons": (535,),
     "nvmlDeviceGetMemoryBusWidth": (510,),
     "nvmlDeviceGetMarginTemperature": (570,),
+    "nvmlDeviceGetTemperatureV": (575,),
     "nvmlDeviceGetJpgUtilization": (535,),
     "nvmlDeviceGetOfaUtilization": (535,),
     "nvmlDeviceGetNvLinkRemoteDeviceType": (470,),
     "nvmlDeviceGetGpuFabricInfoV": (550,),
+    "nvmlDeviceGetGpuFabricInfo": (525,),
     "nvmlGpmQueryDeviceSupport": (520,),
     "nvmlGpmSampleAlloc": (520,),
     "nvmlGpmSampleFree": (520,),
@@ -149,6 +153,11 @@ SYMBOLS: dict[str, Driver] = {
     "nvmlGpmMetricsGet": (520,),
     "nvmlGpmMigSampleGet": (520,),
     "nvmlDeviceGetPlatformInfo": (570,),
+    "nvmlEventSetRegisterGpuOperationalEvents_v1": (615,),
+    "nvmlEventSetWait_v3": (615,),
+    "nvmlEventSetGetContextCount_v1": (615,),
+    "nvmlEventSetGetContextInfo_v1": (615,),
+    "nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1": (615,),
 }
 """First driver whose library has the function; those not listed are in all of them."""
 
@@ -180,6 +189,7 @@ DEVICE: dict[str, Test] = {
     "nvmlDeviceGetNvLinkRemoteDeviceType": _linked,
     "nvmlDeviceGetNvLinkErrorCounter": lambda a: _linked(a) and not _fifth_links(a),
     "nvmlDeviceGetGpuFabricInfoV": lambda a: _from(HOPPER)(a) and _linked(a),
+    "nvmlDeviceGetGpuFabricInfo": lambda a: _from(HOPPER)(a) and _linked(a),
     "nvmlDeviceGetMaxMigDeviceCount": _divides,
     "nvmlDeviceGetMigDeviceHandleByIndex": _divides,
     "nvmlGpmSampleGet": _gpm,
@@ -192,6 +202,7 @@ OF_ROOT = frozenset(
     for call in (
         *("MemoryInfo", "MemoryInfo_v2"),
         *("ComputeRunningProcesses", "ComputeRunningProcesses_v2"),
+        *("GraphicsRunningProcesses", "GraphicsRunningProcesses_v2"),
     )
 )
 """What of a whole GPU under MIG is told to root alone."""

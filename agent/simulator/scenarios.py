@@ -20,7 +20,8 @@ slow-node, which is that one.
 """
 
 from agent.simulator import fault_table
-from agent.simulator.fault_table import ECC, INFINIBAND, ROWS, Fault, Need
+from agent.simulator.fault_table import ECC, INFINIBAND, ROWS, Need
+from agent.simulator.fault_table import TimedFault as Fault
 from agent.simulator.faults import SimulatedFaults
 from agent.simulator.system_models import SystemModel
 

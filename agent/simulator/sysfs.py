@@ -19,6 +19,7 @@ from agent.simulator.traffic import WORD
 Tree = dict[str, Callable[[], str]]
 
 PCI = "/sys/bus/pci/devices"
+MELLANOX = "0x15b3"
 SECTOR = 512
 ETHERNET, LOOPBACK = "1", "772"
 HCA_ERRORS = (
@@ -136,7 +137,7 @@ def _array(machine: Machine, array: ArrayModel) -> Tree:
 def _nic(machine: Machine, nic: NicModel) -> Tree:
     folder = f"/sys/class/net/{nic.name}"
     return {
-        **_below(folder, {"type": ETHERNET, "mtu": 1500}),
+        **_below(folder, {"type": ETHERNET, "mtu": 1500, "device/vendor": MELLANOX}),
         f"{folder}/operstate": lambda: "up\n" if machine.traffic.speed(nic) else "down\n",
         f"{folder}/carrier": lambda: "1\n" if machine.traffic.speed(nic) else "0\n",
         f"{folder}/speed": lambda: f"{machine.traffic.speed(nic) or -1}\n",

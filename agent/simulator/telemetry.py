@@ -1,7 +1,7 @@
 """What a GPU does now: the getters of NVML."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import pynvml
 
@@ -81,7 +81,7 @@ class SimulatedTelemetry(NvmlPart):
         memory.total = gpu.model.memory
         memory.used = gpu.memory_used + gpu.model.reserved
         memory.free = memory.total - memory.used
-        return memory
+        return self.guard.answer("nvmlDeviceGetMemoryInfo", gpu.index, memory)
 
     def _memory_v2(self, handle: Any, version: int) -> Any:
         gpu = self.guard.device("nvmlDeviceGetMemoryInfo_v2", handle)
@@ -92,7 +92,7 @@ class SimulatedTelemetry(NvmlPart):
         memory.total, memory.reserved = gpu.model.memory, gpu.model.reserved
         memory.used = gpu.memory_used
         memory.free = memory.total - memory.reserved - memory.used
-        return memory
+        return self.guard.answer("nvmlDeviceGetMemoryInfo_v2", gpu.index, memory)
 
     @device_call
     def nvmlDeviceGetPowerUsage(self, gpu: SimulatedGpu) -> int:
@@ -104,6 +104,12 @@ class SimulatedTelemetry(NvmlPart):
 
     @device_call
     def nvmlDeviceGetTemperature(self, gpu: SimulatedGpu, sensor: int) -> int:
+        if sensor != pynvml.NVML_TEMPERATURE_GPU:
+            refuse(refusals.INVALID_ARGUMENT)
+        return round(gpu.celsius(self.machine.now))
+
+    @device_call
+    def nvmlDeviceGetTemperatureV(self, gpu: SimulatedGpu, sensor: int) -> int:
         if sensor != pynvml.NVML_TEMPERATURE_GPU:
             refuse(refusals.INVALID_ARGUMENT)
         return round(gpu.celsius(self.machine.now))
@@ -167,19 +173,29 @@ class SimulatedTelemetry(NvmlPart):
         return int(gpu.meter.mean(names[counter], now - PCIE_WINDOW, now) * PCIE_OVERHEAD / 1000)
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]:
-        try:
-            return self._processes("nvmlDeviceGetComputeRunningProcesses", handle)
-        except pynvml.NVMLError_FunctionNotFound as error:
-            raise pynvml.NVMLLibraryMismatchError(
-                "Unversioned function called and the pyNVML version does not match the NVML lib"
-            ) from error
+        return self._processes("nvmlDeviceGetComputeRunningProcesses", handle)
 
     def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: Any) -> list[Any]:
         return self._processes("nvmlDeviceGetComputeRunningProcesses_v2", handle)
 
+    def nvmlDeviceGetGraphicsRunningProcesses(self, handle: Any) -> list[Any]:
+        return self._processes("nvmlDeviceGetGraphicsRunningProcesses", handle)
+
+    def nvmlDeviceGetGraphicsRunningProcesses_v2(self, handle: Any) -> list[Any]:
+        return self._processes("nvmlDeviceGetGraphicsRunningProcesses_v2", handle)
+
     def _processes(self, function: str, handle: Any) -> list[Any]:
-        gpu = self.guard.device(function, handle)
-        return [listed(process) for process in gpu.processes]
+        try:
+            gpu = self.guard.device(function, handle)
+        except pynvml.NVMLError_FunctionNotFound as error:
+            if function.endswith("_v2"):
+                raise
+            raise pynvml.NVMLLibraryMismatchError(
+                "Unversioned function called and the pyNVML version does not match the NVML lib"
+            ) from error
+        draw = "Graphics" in function
+        found = [listed(process) for process in gpu.processes if process.draws == draw]
+        return cast("list[Any]", self.guard.answer(function, gpu.index, found))
 
     @device_call
     def nvmlDeviceGetProcessUtilization(self, gpu: SimulatedGpu, last_seen: int) -> list[Any]:

@@ -5,11 +5,12 @@ from math import inf
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
 from agent.hardware.device import NvmlDevice
-from agent.hardware.gpm import NO_GPM, NVLINK_UNIT, Gpm, GpmId
+from agent.hardware.gpm import FASTEST_NVLINK, NO_GPM, NVLINK_UNIT, Gpm, GpmId
 from agent.model import GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import PERMANENT, Read, ReadOutput
+from agent.ranges import RATIO, STEPWISE, Range
 from agent.sources.gpu_context import GpuContext
 
 ACTIVITY = gauge(
@@ -18,6 +19,7 @@ ACTIVITY = gauge(
     "the last reading. Copies alone do not count where GPM is there.",
     "GPM graphics activity; without GPM nvmlDeviceGetSamples(GPU_UTILIZATION)",
     GPU_LABELS,
+    RATIO,
 )
 ACTIVE_SECONDS = counter(
     "dgx_gpu_active_seconds_total",
@@ -25,30 +27,35 @@ ACTIVE_SECONDS = counter(
     "nothing lost between scrapes.",
     "as dgx_gpu_activity_ratio",
     GPU_LABELS,
+    fastest=STEPWISE,
 )
 SM_ACTIVE = gauge(
     "dgx_gpu_sm_active_ratio",
     "Mean share of the streaming multiprocessors, 0-1, with at least one warp on them.",
     "GPM metric 2 (Hopper and newer)",
     GPU_LABELS,
+    RATIO,
 )
 SM_OCCUPANCY = gauge(
     "dgx_gpu_sm_occupancy_ratio",
     "Mean share, 0-1, of the warps that the multiprocessors could hold.",
     "GPM metric 3 (Hopper and newer)",
     GPU_LABELS,
+    RATIO,
 )
 TENSOR_ACTIVE = gauge(
     "dgx_gpu_tensor_active_ratio",
     "Share of time, 0-1, in which the tensor cores were active.",
     "GPM metric 5 (Hopper and newer)",
     GPU_LABELS,
+    RATIO,
 )
 MEMORY_BANDWIDTH = internal(
     "dgx_gpu_memory_bandwidth_ratio",
     "Share of the memory bandwidth in use, 0-1.",
     "GPM metric 10 (Hopper and newer)",
     GPU_LABELS,
+    RATIO,
 )
 
 NVLINK_RATE = internal(
@@ -57,6 +64,7 @@ NVLINK_RATE = internal(
     "last reading. The counters of bytes are read less often, and say how much in all.",
     "GPM metrics 60 and 61 (Hopper and newer)",
     (*GPU_LABELS, "direction"),
+    Range(0, FASTEST_NVLINK),
 )
 
 SHARES = {
@@ -81,11 +89,8 @@ class ActivityFromGpm:
         if measurement is None:
             out.pending = True
             return
-        for metric, gauge_ in SHARES.items():
-            try:
-                out.add(gauge_, measurement.value(metric) / 100)
-            except Absent as absent:
-                out.absent(gauge_, absent)
+        for which, metric in SHARES.items():
+            out.add(metric, measurement.share(which))
         for which, way in NVLINK_WAYS.items():  # absent where there is no NVLink
             if which in measurement.values:
                 out.add(NVLINK_RATE, measurement.values[which] * NVLINK_UNIT, way)
@@ -100,7 +105,7 @@ class ActivityFromBuffer:
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device
-        self._buffer = SampleBuffer(device, UTILISATION_SAMPLES)
+        self._buffer = SampleBuffer(device, UTILISATION_SAMPLES, ACTIVITY, 100)
         self._seconds = 0.0
         self._activity, self._at = 0.0, -inf  # of the latest samples
         self._buffer.take()  # sets the mark, and raises where there is no buffer
@@ -108,7 +113,7 @@ class ActivityFromBuffer:
     def read(self, out: ReadOutput) -> None:
         samples = self._buffer.take()
         observed = sum(sample.seconds for sample in samples)
-        active = sum(sample.value / 100 * sample.seconds for sample in samples)
+        active = sum(sample.value * sample.seconds for sample in samples)
         self._seconds += active
         if observed:
             self._activity, self._at = active / observed, out.at
@@ -124,7 +129,7 @@ class ActivityFromGauge:
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device
-        self._seconds = Integral(longest=3 * intervals.TICK)
+        self._seconds = Integral(ACTIVE_SECONDS, 3 * intervals.TICK)
 
     def read(self, out: ReadOutput) -> None:
         activity = utilization(self._device)
@@ -135,7 +140,7 @@ class ActivityFromGauge:
 
 def utilization(device: NvmlDevice) -> float:
     """NVML's utilisation now, 0-1."""
-    return float(device.get("UtilizationRates").gpu) / 100
+    return ACTIVITY.checked(device.get("UtilizationRates").gpu / 100)
 
 
 def without_gpm(out: ReadOutput) -> None:

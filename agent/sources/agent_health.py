@@ -4,7 +4,7 @@ import platform
 from collections import Counter
 
 from agent import __version__
-from agent.model import Kind, Reading, Snapshot, counter, gauge
+from agent.model import Kind, Reading, Snapshot, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.health import HEALTH, AgentHealth
 from agent.polling.reads import ReadOutput
@@ -55,6 +55,11 @@ CLOCK_STEPS = counter(
     "happens in the first ten minutes after boot does not count.",
     "CLOCK_REALTIME against CLOCK_BOOTTIME",
 )
+CLOCK_STEPPED_AT = internal(
+    "dgx_agent_clock_stepped_seconds",
+    "When the wall clock was last set, in seconds of the agent's clock.",
+    "as dgx_agent_clock_steps_total",
+)
 
 
 def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
@@ -77,4 +82,6 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
         out.add(ABSENT_VALUES, count, metric, reason)
     out.add(CONFIG_OK, health.config_ok)
     out.add(CLOCK_STEPS, health.clock_steps)
+    if health.clock_stepped_at is not None:
+        out.add(CLOCK_STEPPED_AT, health.clock_stepped_at)
     return Reading(HEALTH, snapshot.at, intervals.TICK, tuple(out.samples))

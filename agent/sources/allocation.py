@@ -1,6 +1,7 @@
 """Which GPUs jobs were given: what Slurm's cgroups show, what Slurm and the kubelet say."""
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from posixpath import dirname
@@ -42,12 +43,16 @@ VERSION_1 = "/sys/fs/cgroup/devices"
 VERSION_2 = "/sys/fs/cgroup/system.slice"
 GRES = ("/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
 MOST_JOBS = 64
-NOBODY = "no control group of Slurm is here, no kubelet answers, and allocation.slurm is off"
-UNKNOWN = (
-    "which GPUs Slurm gave to a job stands in the environment of its processes, which may not \
+FIRST_CONTROL = 254
+"""The lowest minor number that means no GPU: /dev/nvidia-modeset, then /dev/nvidiactl."""
+
+SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
+"""The folder of a job since Slurm 26.05, which no longer has its number."""
+
+HIDDEN = "which GPUs Slurm gave to a job stands in the environment of its processes, which may not \
 be read: set allocation.slurm = true"
-)
-UNDESCRIBED = "scontrol does not describe a job that squeue lists"
+UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
+"""Without its number, as HIDDEN: only job.info lets that leave."""
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +76,7 @@ class AllocationRead:
         self._gpus = gpu_processes
         self._allocations = allocations
         self._spawn = spawn
-        self._asking = self._news = self._undescribed = False
+        self._asking = self._news = False
         self._from_scheduler: Given | None = None
         self._failing: dict[str, str] = {}  # by who was asked
 
@@ -87,15 +92,10 @@ class AllocationRead:
         scheduled = self._from_scheduler
         given = scheduled if scheduled is not None else self._seen()
         self._allocations.given = given
-        if given.hidden is None:
-            raise Absent(Reason.MISSING, NOBODY)
+        if given.hidden is not None and given.hidden.reason is Reason.MISSING:
+            raise given.hidden.without_traceback()
         for (gpu, uuid), _ in self._gpus:
-            if self._allocations.of(uuid):
-                out.add(ALLOCATED, 1, gpu, uuid)
-            elif given.hidden:
-                out.absent(ALLOCATED, Absent(Reason.DENIED, given.hidden), gpu, uuid)
-            else:
-                out.add(ALLOCATED, 0, gpu, uuid)
+            out.add(ALLOCATED, 1 if self._allocations.of(uuid) else given.hidden or 0, gpu, uuid)
 
     # What others say
 
@@ -109,16 +109,14 @@ class AllocationRead:
     def _ask(self) -> None:
         try:
             found = [one for one in (self._of_slurm(), self._of_kubelet()) if one is not None]
-            hidden = UNDESCRIBED if self._undescribed else ""
-            self._from_scheduler = (
-                Given(tuple(one for jobs in found for one in jobs), hidden) if found else None
-            )
+            hidden = next((one.hidden for one in found if one.hidden), None)
+            jobs = tuple(job for one in found for job in one.jobs)
+            self._from_scheduler = Given(jobs, hidden) if found else None
             self._news = True
         finally:
             self._asking = False
 
-    def _of_slurm(self) -> list[Allocation] | None:
-        self._undescribed = False
+    def _of_slurm(self) -> Given | None:
         if not self._options.settings[AllocationConfig].slurm:
             return None
         host = self._host()
@@ -127,13 +125,23 @@ class AllocationRead:
         except OSError as error:
             self._failed("slurm", error)
             return None
-        self._undescribed = any(" " not in line for line in lines)
         minors = allocation.by_minor(self._files)
         order = self._order(minors)
-        jobs = [allocation.slurm_job(line, host) for line in lines]
-        return [Allocation(job, allocation.uuids(gpus, order, minors)) for job, gpus in jobs]
+        jobs: list[Allocation] = []
+        hidden: Absent | None = None
+        for line in lines:
+            labels, places = allocation.slurm_job(line, host)
+            try:
+                if " " not in line:
+                    raise UNDESCRIBED.without_traceback()
+                if isinstance(places, Absent):
+                    raise places
+                jobs.append(Allocation(labels, allocation.uuids(places, order, minors)))
+            except Absent as absent:
+                hidden = absent.without_traceback()
+        return Given(tuple(jobs), hidden)
 
-    def _of_kubelet(self) -> list[Allocation] | None:
+    def _of_kubelet(self) -> Given | None:
         path = self._options.settings[AllocationConfig].kubelet
         if not path:
             return None
@@ -144,7 +152,10 @@ class AllocationRead:
         except (OSError, ValueError) as error:
             self._failed("kubelet", error)
             return None
-        return list(allocation.of_pods(pods, self._gpus.parents()))
+        minors = {str(n): uuid for n, uuid in allocation.by_minor(self._files).items()}
+        indices = {gpu: uuid for (gpu, uuid), _ in self._gpus}
+        devices = allocation.Devices(self._gpus.parents(), minors or indices, indices)
+        return allocation.of_pods(pods, devices)
 
     def _failed(self, who: str, error: Exception) -> None:
         if self._failing.get(who) != str(error):  # once, not at each read
@@ -158,18 +169,18 @@ class AllocationRead:
         folders = [*self._jobs(VERSION_1, "slurm"), *self._jobs(VERSION_2, "slurmstepd.scope")]
         if not minors or not self._runs_slurm():
             return Given()
-        jobs, hidden = [], ""
+        jobs: list[Allocation] = []
+        hidden: Absent | None = None
         for number, folder in folders[:MOST_JOBS]:
-            gpus, environment = self._of_job(number, folder, minors)
-            partition, account = (
-                environment.get(f"SLURM_JOB_{k}", "") for k in ("PARTITION", "ACCOUNT")
-            )
-            user = environment.get("user", "")
-            if gpus is None:
-                hidden = UNKNOWN  # without its number: only job.info lets that leave
-            else:
-                labels = JobLabels(number, user, "slurm", printable(partition), printable(account))
-                jobs.append(Allocation(labels, gpus))
+            try:
+                gpus, found = self._of_job(number, folder, minors)
+            except Absent as absent:
+                hidden = absent.without_traceback()
+                continue
+            names = (found.get(f"SLURM_JOB_{k}", "") for k in ("PARTITION", "ACCOUNT"))
+            own = found.get("SLURM_JOB_ID", number) if SLUID.fullmatch(number) else number
+            labels = printable(own), found.get("user", ""), "slurm", *map(printable, names)
+            jobs.append(Allocation(JobLabels(*labels), gpus))
         return Given(tuple(jobs), hidden)
 
     def _runs_slurm(self) -> bool:
@@ -185,31 +196,34 @@ class AllocationRead:
                 for folder in [f"{root}/{name}/{user}" for user in users] or [f"{root}/{name}"]:
                     for job in names_in(self._files, folder):
                         number = job.removeprefix("job_")
-                        if number != job and number.isdecimal():
+                        if (number != job and number.isdecimal()) or SLUID.fullmatch(job):
                             yield number, f"{folder}/{job}"
 
     def _of_job(
         self, number: str, folder: str, minors: dict[int, str]
-    ) -> tuple[frozenset[str] | None, dict[str, str]]:
-        """The GPUs of a job, None where they are hidden, and what its environment tells."""
+    ) -> tuple[frozenset[str], dict[str, str]]:
+        """The GPUs of a job, and what its environment holds; raises Absent where they are not
+        known."""
         environment = self._environment(number, folder)
         try:
             listed = allocation.allowed(read_text(self._files, f"{folder}/devices.list"))
         except Absent:
             listed = None
         if listed is not None:
-            return frozenset(minors[minor] for minor in listed & minors.keys()), environment
+            gpus = sorted(minor for minor in listed if minor < FIRST_CONTROL)
+            return allocation.uuids(gpus, range(FIRST_CONTROL), minors), environment
         if "SLURM_JOB_ID" not in environment:
-            return None, environment
+            raise Absent(Reason.DENIED, HIDDEN)
         places = allocation.numbers(environment.get("SLURM_JOB_GPUS", ""))
         return allocation.uuids(places, self._order(minors), minors), environment
 
     def _environment(self, number: str, folder: str) -> dict[str, str]:
         """Of the first process of the job whose environment may be read and agrees that it is of
-        this job, and its `user`."""
+        this job, and its `user`. A folder since Slurm 26.05 does not have the job's number."""
         for pid in self._pids(folder):
             environment = processes.environment(self._files, pid, TOLD)
-            if environment.get("SLURM_JOB_ID") == number:
+            said = environment.get("SLURM_JOB_ID", "")
+            if said == number or (SLUID.fullmatch(number) and said.isdecimal()):
                 try:
                     uid = processes.uid(processes.status(self._files, pid))
                 except OSError:

@@ -6,9 +6,10 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
 from agent.polling import intervals
-from agent.polling.field_counters import FieldCounters, FieldRow
+from agent.polling.field_rows import FieldRow, FieldRows
 from agent.polling.nvlinks import LINK_LABELS
 from agent.polling.reads import PERMANENT, Read, ReadOutput
+from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
 
 _FIELD = "nvmlDeviceGetFieldValues {}, scope link"
@@ -18,18 +19,21 @@ LINKS = gauge(
     "Links between the GPU and the CPU on its module that are up.",
     _FIELD.format("170 and 171"),
     GPU_LABELS,
+    Range(0, 64),
 )
 LINK_UP = gauge(
     "dgx_gpu_c2c_link_up",
     "1 while the link to the CPU is active, 0 while it is not.",
     _FIELD.format(171),
     LINK_LABELS,
+    FLAG,
 )
 LINK_SPEED = gauge(
     "dgx_gpu_c2c_link_speed_bytes_per_second",
     "What one link to the CPU can carry in each direction, in bytes per second.",
     _FIELD.format("172 (MB/s)"),
     LINK_LABELS,
+    Range(0, 1e13),
 )
 ERRORS = counter(
     "dgx_gpu_c2c_errors_total",
@@ -55,7 +59,7 @@ class C2cLinks:
     def __init__(self, device: NvmlDevice, links: int) -> None:
         self._device = device
         self._links = range(links)
-        self._errors = FieldCounters(
+        self._errors = FieldRows(
             device,
             [
                 FieldRow((field, link), ERRORS, (str(link), kind))
@@ -69,15 +73,9 @@ class C2cLinks:
         states = self._device.fields([(FieldId.C2C_STATUS, link) for link in self._links])
         speeds = self._device.fields([(FieldId.C2C_SPEED, link) for link in self._links])
         for link, state, speed in zip(self._links, states, speeds, strict=True):
-            if isinstance(state, Absent):
-                out.absent(LINK_UP, state, str(link))
-            else:
-                out.add(LINK_UP, state, str(link))
-                up += state
-            if isinstance(speed, Absent):
-                out.absent(LINK_SPEED, speed, str(link))
-            else:
-                out.add(LINK_SPEED, speed * MB, str(link))
+            out.add(LINK_UP, state, str(link))
+            up += state == 1
+            out.add(LINK_SPEED, speed if isinstance(speed, Absent) else speed * MB, str(link))
         if all(isinstance(state, Absent) for state in states):
             out.absent(LINKS, NO_C2C)
         else:
@@ -88,7 +86,7 @@ class C2cLinks:
 def _links(device: NvmlDevice) -> int:
     """How many there are. Raises Absent where there is none."""
     try:
-        links = int(device.field(FieldId.C2C_LINKS))
+        links = int(LINKS.checked(device.field(FieldId.C2C_LINKS)))
     except Absent as absent:
         if absent.reason in PERMANENT and absent.reason is not Reason.DRIVER:
             raise NO_C2C.without_traceback() from absent

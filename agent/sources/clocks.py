@@ -9,21 +9,25 @@ from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.field_counters import FieldCounters, FieldRow
+from agent.polling.field_rows import FieldRow, FieldRows
 from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow
+from agent.ranges import STEPWISE, Range
 from agent.sources.gpu_context import GpuContext
 
+HERTZ = Range(0, 1e10)
 CLOCK = gauge(
     "dgx_gpu_clock_hertz",
     "Clock now, in hertz; it falls when the GPU idles.",
     "nvmlDeviceGetClockInfo",
     (*GPU_LABELS, "clock"),
+    HERTZ,
 )
 CLOCK_LIMIT = gauge(
     "dgx_gpu_clock_limit_hertz",
     "Highest clock of this GPU, in hertz.",
     "nvmlDeviceGetMaxClockInfo",
     (*GPU_LABELS, "clock"),
+    HERTZ,
 )
 PERFORMANCE_STATE = gauge(
     "dgx_gpu_performance_state",
@@ -31,6 +35,7 @@ PERFORMANCE_STATE = gauge(
     "others a higher one under load means clocks that are held down.",
     "nvmlDeviceGetPerformanceState",
     GPU_LABELS,
+    Range(0, 15),
 )
 THROTTLE = counter(
     "dgx_gpu_throttle_seconds_total",
@@ -40,12 +45,14 @@ THROTTLE = counter(
     "nvmlDeviceGetFieldValues 74-79 and 269-271 (driver 580.82 and newer), else "
     "nvmlDeviceGetCurrentClocksEventReasons",
     (*GPU_LABELS, "reason"),
+    fastest=STEPWISE,
 )
 REASONS = internal(
     "dgx_gpu_throttle_state",
     "What holds the clocks down now, as NVML's mask of bits.",
     "nvmlDeviceGetCurrentClocksEventReasons (older drivers: ...ThrottleReasons)",
     GPU_LABELS,
+    Range(0, 0xFFFF),
 )
 
 CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
@@ -53,13 +60,9 @@ CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
 
 EVERY_TICK = ("sm",)
 MHZ = 1e6
-SLOWEST_STATE = 15
 
 APPLICATION_CLOCKS = 0x2
 """Bit of the mask: the clocks stand where somebody set them (nvidia-smi -ac or -lgc)."""
-
-STEPWISE = 3.0
-"""Throttled seconds per second at most: the driver advances these counters in coarse steps."""
 
 
 class Throttle(NamedTuple):
@@ -83,14 +86,7 @@ THROTTLES = (
 
 
 def _clock(device: NvmlDevice, call: str, which: int) -> float:
-    return float(device.get(call, which)) * MHZ
-
-
-def _performance_state(device: NvmlDevice) -> int:
-    state = int(device.get("PerformanceState"))
-    if state > SLOWEST_STATE:
-        raise Absent(Reason.UNKNOWN, f"the driver gives {state}, which is no performance state")
-    return state
+    return device.number(call, which) * MHZ
 
 
 def _clock_rows(names: tuple[str, ...], of_limits: bool) -> tuple[ValueRow[NvmlDevice], ...]:
@@ -104,7 +100,7 @@ def _clock_rows(names: tuple[str, ...], of_limits: bool) -> tuple[ValueRow[NvmlD
 NOW = _clock_rows(EVERY_TICK, of_limits=False)
 SLOWER = (
     *_clock_rows(("graphics", "memory", "video"), of_limits=False),
-    ValueRow[NvmlDevice](PERFORMANCE_STATE, _performance_state),
+    ValueRow[NvmlDevice](PERFORMANCE_STATE, lambda d: d.number("PerformanceState")),
 )
 LIMITS = _clock_rows(tuple(CLOCKS), of_limits=True)
 
@@ -112,11 +108,12 @@ LIMITS = _clock_rows(tuple(CLOCKS), of_limits=True)
 def event_reasons(device: NvmlDevice) -> int:
     """The mask of reasons that hold the clocks down now; the older symbol on older drivers."""
     try:
-        return int(device.get("CurrentClocksEventReasons"))
+        mask = device.number("CurrentClocksEventReasons")
     except Absent as absent:
         if absent.reason is not Reason.DRIVER:
             raise
-        return int(device.get("CurrentClocksThrottleReasons"))
+        mask = device.number("CurrentClocksThrottleReasons")
+    return int(REASONS.checked(mask))
 
 
 class ThrottleReasons:
@@ -124,7 +121,7 @@ class ThrottleReasons:
 
     def __init__(self, device: NvmlDevice, integrated: tuple[Throttle, ...]) -> None:
         self._device = device
-        self._integrals = {t: Integral(longest=3 * intervals.TICK) for t in integrated if t.bit}
+        self._integrals = {t: Integral(THROTTLE, 3 * intervals.TICK) for t in integrated if t.bit}
 
     def read(self, out: ReadOutput) -> None:
         mask = event_reasons(self._device)
@@ -134,14 +131,14 @@ class ThrottleReasons:
             out.add(THROTTLE, integral.add(float(active), out.at), throttle.reason)
 
 
-def _counters(device: NvmlDevice, counted: tuple[Throttle, ...]) -> FieldCounters:
+def _counters(device: NvmlDevice, counted: tuple[Throttle, ...]) -> FieldRows:
     """The driver's counters of throttled nanoseconds."""
     rows = [
-        FieldRow((throttle.field, 0), THROTTLE, (throttle.reason,), 1e-9, STEPWISE)
+        FieldRow((throttle.field, 0), THROTTLE, (throttle.reason,), 1e-9)
         for throttle in counted
         if throttle.field is not None
     ]
-    return FieldCounters(device, rows)
+    return FieldRows(device, rows)
 
 
 def _split(gpu_context: GpuContext) -> tuple[tuple[Throttle, ...], tuple[Throttle, ...]]:

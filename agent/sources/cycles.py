@@ -5,17 +5,20 @@ from collections.abc import Iterator
 from agent.hardware.gpm import NO_GPM, Cycles, Gpm
 from agent.model import GPU_LABELS, Absent, Reason, counter
 from agent.polling import intervals
-from agent.polling.counter_filters import CounterFilters
 from agent.polling.reads import Read, ReadOutput, refused_read
 from agent.sources.gpu_context import GpuContext
 
 _METRIC = "nvmlGpmMetricsGet, metric{} (driver 610 and newer)"
+
+FASTEST = 1e12
+"""Cycles per second that no GPU's SMs have together."""
 
 ELAPSED = counter(
     "dgx_gpu_sm_elapsed_cycles_total",
     "SM cycles that passed since the machine began: the whole of which the active ones are a part.",
     _METRIC.format(" 248"),
     GPU_LABELS,
+    fastest=FASTEST,
 )
 ACTIVE = counter(
     "dgx_gpu_sm_active_cycles_total",
@@ -23,6 +26,7 @@ ACTIVE = counter(
     "dgx_gpu_sm_elapsed_cycles_total is the SM activity over any range, without a gap.",
     _METRIC.format(" 249"),
     GPU_LABELS,
+    fastest=FASTEST,
 )
 PIPES = counter(
     "dgx_gpu_pipe_active_cycles_total",
@@ -30,6 +34,7 @@ PIPES = counter(
     "parts; integer; fp64, fp32, fp16.",
     _METRIC.format("s 250-254, 257-260"),
     (*GPU_LABELS, "kind"),
+    fastest=FASTEST,
 )
 
 ALL = (ELAPSED, ACTIVE, PIPES)
@@ -42,7 +47,6 @@ class CycleRead:
 
     def __init__(self, gpm: Gpm) -> None:
         self._gpm = gpm
-        self._filters = CounterFilters()
 
     def read(self, out: ReadOutput) -> None:
         if self._gpm.measurement() is None:
@@ -51,10 +55,7 @@ class CycleRead:
         for which, answer in self._gpm.cycles().items():
             metric = {Cycles.ELAPSED: ELAPSED, Cycles.ACTIVE: ACTIVE}.get(which, PIPES)
             labels = (which.name.lower(),) if metric is PIPES else ()
-            if isinstance(answer, Absent):
-                out.absent(metric, answer, *labels)
-            else:
-                self._filters.add(out, metric, answer, *labels)
+            out.add(metric, answer, *labels)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:

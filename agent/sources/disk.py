@@ -10,8 +10,8 @@ from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, counter, gauge
 from agent.polling import intervals
-from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
 from agent.polling.reads import Read, ReadOutput, fixed
+from agent.ranges import FASTEST_WIRE
 from agent.sources.options import MOST_DEVICES, HostOptions, bounded, left_out
 
 
@@ -27,12 +27,14 @@ READ_BYTES = counter(
     "Bytes read from the disk or array since boot.",
     "psutil.disk_io_counters(perdisk=True).read_bytes, of /proc/diskstats",
     ("device",),
+    fastest=FASTEST_WIRE,
 )
 WRITTEN_BYTES = counter(
     "dgx_disk_written_bytes_total",
     "Bytes written to the disk or array since boot.",
     "psutil.disk_io_counters(perdisk=True).write_bytes, of /proc/diskstats",
     ("device",),
+    fastest=FASTEST_WIRE,
 )
 BUSY = counter(
     "dgx_disk_busy_seconds_total",
@@ -76,13 +78,17 @@ INFO = gauge(
 )
 MEMBERS = gauge(
     "dgx_raid_members",
-    "Members of the md array: those that work, and those that are missing.",
-    "/sys/block/<device>/md/raid_disks, md/degraded, or slaves still there (RAID 0)",
+    "Members of the md array: those that work, and those that are missing; 0 and 1 of an array "
+    "that does not run.",
+    "/sys/block/<device>/md/array_state, raid_disks, degraded, or slaves still there (RAID 0)",
     ("device", "state"),
 )
 
 BLOCK = "/sys/block"
 MOST_DIGITS = 9
+STOPPED = {"clear", "inactive"}
+"""States of an array that does not run; `raid_disks` may be 0 then."""
+
 ARRAY_STATE = 5.0  # seconds between two checks of the arrays
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
@@ -99,7 +105,6 @@ class DiskCountersRead:
         self._devices: list[str] = []
         self._left_out: Absent | None = None
         self._list_at = 0.0
-        self._filters = CounterFilters()
 
     def read(self, out: ReadOutput) -> None:
         stats = self._host.psutil.disk_io_counters(perdisk=True, nowrap=False)
@@ -120,21 +125,19 @@ class DiskCountersRead:
         disks = whole_disks(self._host.files, self._ignored)
         counted = [disk for disk in disks if disk in stats]
         self._devices, self._left_out = bounded(counted, "disk.ignore", "md")
-        self._filters.keep(self._devices)
 
     def _add(self, out: ReadOutput, device: str, of: Any) -> None:
-        add = self._filters.add
-        add(out, READ_BYTES, of.read_bytes, device, fastest=FASTEST_WIRE)
-        add(out, WRITTEN_BYTES, of.write_bytes, device, fastest=FASTEST_WIRE)
-        add(out, READS, of.read_count, device)
-        add(out, WRITES, of.write_count, device)
+        out.add(READ_BYTES, of.read_bytes, device)
+        out.add(WRITTEN_BYTES, of.write_bytes, device)
+        out.add(READS, of.read_count, device)
+        out.add(WRITES, of.write_count, device)
         times = {BUSY: of.busy_time, READ_SECONDS: of.read_time, WRITE_SECONDS: of.write_time}
         uncounted = of.busy_time == 0 and of.read_bytes + of.write_bytes > 0
         for metric, milliseconds in times.items():
             if uncounted:  # arrays on kernels before 5.10
                 out.absent(metric, NO_BUSY_TIME, device)
             else:
-                add(out, metric, milliseconds / 1000, device)
+                out.add(metric, milliseconds / 1000, device)
 
 
 class DiskInfo:
@@ -173,8 +176,11 @@ class Arrays:
             out.absent(MEMBERS, more)
         for array in arrays[:MOST_DEVICES]:
             try:
-                expected = raid_disks(self._files, array)
-                working = working_members(self._files, array, expected, blocks)
+                if _text_or_nothing(self._files, f"{array}/md/array_state") in STOPPED:
+                    expected, working = 1, 0  # how many it had is not known any more
+                else:
+                    expected = raid_disks(self._files, array)
+                    working = working_members(self._files, array, expected, blocks)
             except Absent as absent:
                 out.absent(MEMBERS, absent, array)
             else:

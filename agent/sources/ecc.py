@@ -4,10 +4,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from agent.hardware.device import NvmlDevice
+from agent.hardware.nvml import number
 from agent.model import GPU_LABELS, counter, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ValueRow
+from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
+
+ERROR_COUNT, COUNT = Range(0, 1e12), Range(0, 1e5)
 
 ERRORS = counter(
     "dgx_gpu_ecc_errors_total",
@@ -15,36 +19,42 @@ ERRORS = counter(
     "the GPU's life.",
     "nvmlDeviceGetTotalEccErrors",
     (*GPU_LABELS, "severity", "lifetime"),
+    possible=ERROR_COUNT,
 )
 REMAPPED_ROWS = counter(
     "dgx_gpu_remapped_rows_total",
     "Memory rows replaced by spares over the GPU's life, after corrected or uncorrected errors.",
     "nvmlDeviceGetRemappedRows",
     (*GPU_LABELS, "severity"),
+    possible=COUNT,
 )
 REMAP_PENDING = gauge(
     "dgx_gpu_row_remap_pending",
     "1 while a row waits for a GPU reset to be remapped.",
     "nvmlDeviceGetRemappedRows",
     GPU_LABELS,
+    FLAG,
 )
 REMAP_FAILURE = gauge(
     "dgx_gpu_row_remap_failure",
     "1 once a row could not be remapped: the GPU qualifies for replacement.",
     "nvmlDeviceGetRemappedRows",
     GPU_LABELS,
+    FLAG,
 )
 RETIRED_PAGES = counter(
     "dgx_gpu_retired_pages_total",
     "Memory pages retired over the GPU's life (Kepler to Volta), by cause.",
     "nvmlDeviceGetRetiredPages",
     (*GPU_LABELS, "cause"),
+    possible=COUNT,
 )
 RETIRED_PENDING = gauge(
     "dgx_gpu_retired_pages_pending",
     "1 while pages wait for the driver to be loaded again to be retired (Kepler to Volta).",
     "nvmlDeviceGetRetiredPagesPendingStatus",
     GPU_LABELS,
+    FLAG,
 )
 
 SEVERITIES = {"corrected": 0, "uncorrected": 1}
@@ -54,11 +64,11 @@ CAUSES = {"single_bit": 0, "double_bit": 1}
 
 
 def _errors(device: NvmlDevice, severity: int, lifetime: int) -> float:
-    return float(device.get("TotalEccErrors", severity, lifetime))
+    return device.number("TotalEccErrors", severity, lifetime)
 
 
 def _remapped(device: NvmlDevice, part: int) -> float:
-    return float(device.get("RemappedRows")[part])
+    return number(device.get("RemappedRows")[part], "nvmlDeviceGetRemappedRows")
 
 
 def _retired(device: NvmlDevice, cause: int) -> float:
@@ -79,7 +89,7 @@ TABLE = (
         ValueRow[NvmlDevice](RETIRED_PAGES, partial(_retired, cause=number), (cause,))
         for cause, number in CAUSES.items()
     ),
-    ValueRow[NvmlDevice](RETIRED_PENDING, lambda d: d.get("RetiredPagesPendingStatus")),
+    ValueRow[NvmlDevice](RETIRED_PENDING, lambda d: d.number("RetiredPagesPendingStatus")),
 )
 
 

@@ -8,6 +8,7 @@ from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, ValueRow
+from agent.ranges import FLAG, RATIO, Range
 from agent.sources.gpu_context import GpuContext
 
 INFO = gauge(
@@ -15,6 +16,7 @@ INFO = gauge(
     "1 for each GPU, with its identity in the labels.",
     "nvmlDeviceGetName, GetArchitecture, GetPciInfo, GetSerial, GetVbiosVersion",
     (*GPU_LABELS, "model", "architecture", "pci_bus_id", "serial", "vbios_version"),
+    FLAG,
 )
 UTILIZATION = gauge(
     "dgx_gpu_utilization_ratio",
@@ -22,6 +24,7 @@ UTILIZATION = gauge(
     "It reads 1 for bare copies and for kernels that only spin: prefer dgx_gpu_activity_ratio.",
     "nvmlDeviceGetUtilizationRates().gpu",
     GPU_LABELS,
+    RATIO,
 )
 MEMORY_UTILIZATION = gauge(
     "dgx_gpu_memory_utilization_ratio",
@@ -29,19 +32,22 @@ MEMORY_UTILIZATION = gauge(
     "time, not bandwidth, and all that GPUs before Hopper tell of their memory.",
     "nvmlDeviceGetUtilizationRates().memory",
     GPU_LABELS,
+    RATIO,
 )
 PERSISTENCE_MODE = gauge(
     "dgx_gpu_persistence_mode",
     "1 where the driver keeps the GPU initialised while nobody uses it.",
     "nvmlDeviceGetPersistenceMode",
     GPU_LABELS,
+    FLAG,
 )
 RECOVERY_ACTION = gauge(
     "dgx_gpu_recovery_action",
     "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot, 3 drain peer-to-peer traffic, "
-    "4 drain and reset, 5 restart IMEX.",
+    "4 drain and reset, 5 restart IMEX, 6 reset the bus, 7 reboot the node (driver 610 and newer).",
     "nvmlDeviceGetFieldValues 230 (driver 570 and newer)",
     GPU_LABELS,
+    Range(0, 15),
 )
 
 PLATFORM = gauge(
@@ -50,10 +56,11 @@ PLATFORM = gauge(
     "of the tray, number of the GPU on its host; empty where there is no chassis of trays.",
     "nvmlDeviceGetPlatformInfo (driver 570 and newer)",
     (*GPU_LABELS, "chassis_serial", "slot", "tray", "host", "module"),
+    FLAG,
 )
 
 SLOW = (
-    ValueRow[NvmlDevice](PERSISTENCE_MODE, lambda d: d.get("PersistenceMode")),
+    ValueRow[NvmlDevice](PERSISTENCE_MODE, lambda d: d.number("PersistenceMode")),
     ValueRow[NvmlDevice](RECOVERY_ACTION, lambda d: d.field(FieldId.RECOVERY_ACTION)),
 )
 

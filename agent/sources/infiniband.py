@@ -9,8 +9,8 @@ from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
 from agent.polling import intervals
-from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
 from agent.polling.reads import Read, ReadOutput, fixed
+from agent.ranges import FASTEST_WIRE
 from agent.sources.options import MOST_DEVICES, HostOptions, left_out
 
 MOST_DIGITS = 9
@@ -20,12 +20,14 @@ RECEIVED = counter(
     "Bytes that the port received on all virtual lanes.",
     "/sys/class/infiniband/<device>/ports/<port>/counters/port_rcv_data (4-byte words)",
     PORT_LABELS,
+    fastest=FASTEST_WIRE,
 )
 TRANSMITTED = counter(
     "dgx_infiniband_transmitted_bytes_total",
     "Bytes that the port transmitted on all virtual lanes.",
     "/sys/class/infiniband/<device>/ports/<port>/counters/port_xmit_data (4-byte words)",
     PORT_LABELS,
+    fastest=FASTEST_WIRE,
 )
 WAIT = counter(
     "dgx_infiniband_wait_ticks_total",
@@ -33,6 +35,7 @@ WAIT = counter(
     "length of a tick is the vendor's.",
     "/sys/class/infiniband/<device>/ports/<port>/counters/port_xmit_wait",
     PORT_LABELS,
+    fastest=FASTEST_WIRE,
 )
 ERRORS = counter(
     "dgx_infiniband_errors_total",
@@ -87,12 +90,11 @@ class PortCounter(NamedTuple):
     files: tuple[str, ...]
     unit: int = 1
     kind: tuple[str, ...] = ()
-    fastest: float | None = None
 
 
 def _data(metric: Metric, name: str) -> PortCounter:
     files = (f"counters/{name}", f"counters_ext/{name}_64")
-    return PortCounter(metric, files, WORD, fastest=FASTEST_WIRE)
+    return PortCounter(metric, files, WORD)
 
 
 TRAFFIC = (
@@ -146,7 +148,6 @@ class PortCounters:
         self._listed = 0
         self._paths: dict[tuple[Port, PortCounter], str] = {}
         self._refused: dict[tuple[Port, PortCounter], Absent] = {}
-        self._filters = CounterFilters()
 
     def read(self, out: ReadOutput) -> None:
         ports = self._ports.at(out.at)
@@ -162,20 +163,15 @@ class PortCounters:
         self._listed = self._ports.listed
         self._refused.clear()
         self._paths = {key: path for key, path in self._paths.items() if key[0] in ports}
-        self._filters.keep({port.device for port in ports})
 
     def _read_one(self, port: Port, row: PortCounter, out: ReadOutput) -> None:
         refused = self._refused.get((port, row))
-        if refused is None:
-            try:
-                raw = self._raw(port, row)
-            except Absent as absent:
-                refused = absent
-            else:
-                labels = (*port, *row.kind)
-                self._filters.add(out, row.metric, raw * row.unit, *labels, fastest=row.fastest)
-                return
-        out.absent(row.metric, refused, *port, *row.kind)
+        value: float | Absent
+        try:
+            value = refused if refused is not None else self._raw(port, row) * row.unit
+        except Absent as absent:
+            value = absent
+        out.add(row.metric, value, *port, *row.kind)
 
     def _raw(self, port: Port, row: PortCounter) -> int:
         """From the file that answered before; a first failure of that file is forgiven."""

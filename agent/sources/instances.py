@@ -12,6 +12,7 @@ from agent.model import FINAL, GPU_LABELS, Absent, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Read, ReadOutput
+from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO, STEPWISE
 from agent.sources.gpu_context import GpuContext
 
 LABELS = (*GPU_LABELS, "gpu_instance")
@@ -22,60 +23,70 @@ INFO = gauge(
     "nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetGpuInstanceId, "
     "nvmlDeviceGetComputeInstanceId, nvmlDeviceGetName and nvmlDeviceGetUUID of it",
     (*LABELS, "compute_instance", "profile", "mig_uuid"),
+    FLAG,
 )
 USED = gauge(
     "dgx_gpu_instance_memory_used_bytes",
     "Memory of the GPU instance in use, in bytes.",
     "nvmlDeviceGetMemoryInfo of a MIG device",
     LABELS,
+    BYTES,
 )
 TOTAL = gauge(
     "dgx_gpu_instance_memory_total_bytes",
     "Memory of the GPU instance in bytes.",
     "nvmlDeviceGetMemoryInfo of a MIG device",
     LABELS,
+    BYTES,
 )
 FREE = internal(
     "dgx_gpu_instance_memory_free_bytes",
     "Memory of the GPU instance that programs can still take, in bytes.",
     "nvmlDeviceGetMemoryInfo of a MIG device",
     LABELS,
+    BYTES,
 )
 PROCESSES = gauge(
     "dgx_gpu_instance_processes",
     "Compute processes on the GPU instance.",
     "nvmlDeviceGetComputeRunningProcesses of its MIG devices",
     LABELS,
+    PROCESS_COUNT,
 )
 ACTIVE_SECONDS = counter(
     "dgx_gpu_instance_active_seconds_total",
     "Seconds for which the GPU instance was active since the agent started, or since it was made.",
     "GPM graphics activity (nvmlGpmMigSampleGet, Hopper and newer)",
     LABELS,
+    fastest=STEPWISE,
 )
 ACTIVITY = gauge(
     "dgx_gpu_instance_activity_ratio",
     "Share of time, 0-1, in which the engine of the GPU instance was active, over the last 5 s.",
     "GPM graphics activity (nvmlGpmMigSampleGet, Hopper and newer)",
     LABELS,
+    RATIO,
 )
 SM_ACTIVE = gauge(
     "dgx_gpu_instance_sm_active_ratio",
     "Mean share of the instance's multiprocessors, 0-1, with at least one warp, over the last 5 s.",
     "GPM metric 2 (nvmlGpmMigSampleGet, Hopper and newer)",
     LABELS,
+    RATIO,
 )
 TENSOR_ACTIVE = gauge(
     "dgx_gpu_instance_tensor_active_ratio",
     "Share of time, 0-1, in which the instance's tensor cores were active, over the last 5 s.",
     "GPM metric 5 (nvmlGpmMigSampleGet, Hopper and newer)",
     LABELS,
+    RATIO,
 )
 BANDWIDTH = gauge(
     "dgx_gpu_instance_memory_bandwidth_ratio",
     "Share of the instance's memory bandwidth in use, 0-1, over the last 5 s.",
     "GPM metric 10 (nvmlGpmMigSampleGet, Hopper and newer)",
     LABELS,
+    RATIO,
 )
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,

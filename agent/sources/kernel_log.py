@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from agent.errors import LogEvent
-from agent.hardware.driver_log import BusLoss, KernelXid, SwitchError, parsed
+from agent.hardware.driver_log import BusLoss, Forged, KernelXid, SwitchError, parsed
 from agent.hardware.kernel_log import KernelLog
-from agent.model import Absent, ReadKey, counter, gauge
+from agent.model import Absent, ReadKey, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 
@@ -30,6 +30,19 @@ SWITCH_ERRORS = counter(
     "the kernel's log",
     ("switch", "severity", "sxid"),
 )
+SWITCH_ERROR_AT = internal(
+    "dgx_nvswitch_last_error_seconds",
+    "When the newest error of the code was reported, in seconds of the agent's clock.",
+    "as dgx_nvswitch_errors_total",
+    ("switch", "severity", "sxid"),
+)
+FORGED = counter(
+    "dgx_kernel_log_forged_records_total",
+    "Lines of the kernel's log since the agent started that hold the words of an error of the "
+    "driver and that the driver did not write: a program with such a name crashed. They count as "
+    "no error.",
+    "the kernel's log",
+)
 
 BURST = 60.0
 """Seconds for which further errors of one code on one switch are not logged."""
@@ -49,6 +62,8 @@ class KernelLogRead:
         self._xid = xid
         self._answers = answers
         self._switches: Counter[tuple[str, str, str]] = Counter()
+        self._at: dict[tuple[str, str, str], float] = {}
+        self._forged = 0
         self._logged: dict[tuple[str, str, str], float] = {}
 
     def read(self, out: ReadOutput) -> None:
@@ -63,17 +78,27 @@ class KernelLogRead:
             found = parsed(line.text)
             if isinstance(found, SwitchError):
                 self._switch(found, out.at)
+            elif isinstance(found, Forged):
+                self._note_forged(found)
             elif found is not None:
                 self._xid(found)
         out.add(READABLE, 1)
         out.add(LOST, self._log.lost)
+        out.add(FORGED, self._forged)
         for labels, count in self._switches.items():
             out.add(SWITCH_ERRORS, count, *labels)
+            out.add(SWITCH_ERROR_AT, self._at[labels], *labels)
+
+    def _note_forged(self, line: Forged) -> None:
+        if not self._forged:
+            log.warning(LogEvent("kernel_line_forged", text=line.text))
+        self._forged += 1
 
     def _switch(self, error: SwitchError, now: float) -> None:
         severity = "fatal" if error.fatal else "non_fatal"
         key = error.switch, severity, str(error.code)
         self._switches[key] += 1
+        self._at[key] = now
         if now - self._logged.get(key, -BURST) >= BURST:
             self._logged[key] = now
             event = LogEvent("sxid", switch=error.switch, sxid=error.code, severity=severity)
@@ -87,5 +112,5 @@ def reads(
 ) -> Iterator[Read]:
     """The read of the log."""
     read = KernelLogRead(kernel_log, xid, answers)
-    metrics = (READABLE, LOST, SWITCH_ERRORS)
+    metrics = (READABLE, LOST, FORGED, SWITCH_ERRORS, SWITCH_ERROR_AT)
     yield Read(ReadKey("kernel_log", "lines"), metrics, read.read, fixed(intervals.TICK))

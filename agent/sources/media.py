@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from agent.hardware.device import NvmlDevice
+from agent.hardware.nvml import number
 from agent.model import GPU_LABELS, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ValueRow
+from agent.ranges import RATIO
 from agent.sources.gpu_context import GpuContext
 
 DECODER = gauge(
@@ -15,6 +17,7 @@ DECODER = gauge(
     "sampling period (1/6 to 1 s).",
     "nvmlDeviceGetDecoderUtilization",
     GPU_LABELS,
+    RATIO,
 )
 ENCODER = gauge(
     "dgx_gpu_encoder_utilization_ratio",
@@ -22,6 +25,7 @@ ENCODER = gauge(
     "sampling period (1/6 to 1 s).",
     "nvmlDeviceGetEncoderUtilization",
     GPU_LABELS,
+    RATIO,
 )
 JPEG = gauge(
     "dgx_gpu_jpeg_utilization_ratio",
@@ -29,6 +33,7 @@ JPEG = gauge(
     "sampling period (1/6 to 1 s).",
     "nvmlDeviceGetJpgUtilization (driver 535 and newer)",
     GPU_LABELS,
+    RATIO,
 )
 OPTICAL_FLOW = gauge(
     "dgx_gpu_optical_flow_utilization_ratio",
@@ -36,12 +41,13 @@ OPTICAL_FLOW = gauge(
     "last sampling period (1/6 to 1 s).",
     "nvmlDeviceGetOfaUtilization (driver 535 and newer)",
     GPU_LABELS,
+    RATIO,
 )
 
 
 def _utilization(device: NvmlDevice, engine: str) -> float:
     percent, _period = device.get(f"{engine}Utilization")
-    return float(percent) / 100
+    return number(percent, f"nvmlDeviceGet{engine}Utilization") / 100
 
 
 ENGINES = tuple(

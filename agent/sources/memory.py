@@ -6,6 +6,7 @@ from agent.hardware.device import NvmlDevice
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, ValueRow
+from agent.ranges import BYTES, Range
 from agent.sources.gpu_context import GpuContext
 from agent.specs.machine import MachineSpecs
 
@@ -15,24 +16,28 @@ USED = gauge(
     "510 count that in).",
     "nvmlDeviceGetMemoryInfo version 2, else version 1",
     GPU_LABELS,
+    BYTES,
 )
 TOTAL = gauge(
     "dgx_gpu_memory_total_bytes",
     "Device memory of the GPU in bytes.",
     "nvmlDeviceGetMemoryInfo",
     GPU_LABELS,
+    BYTES,
 )
 FREE = internal(
     "dgx_gpu_memory_free_bytes",
     "Device memory that programs can still take, in bytes.",
     "nvmlDeviceGetMemoryInfo",
     GPU_LABELS,
+    BYTES,
 )
 RESERVED = internal(
     "dgx_gpu_memory_reserved_bytes",
     "Device memory that the driver keeps for itself, in bytes.",
     "nvmlDeviceGetMemoryInfo version 2 (driver 510 and newer)",
     GPU_LABELS,
+    BYTES,
 )
 
 BUS_WIDTH = internal(
@@ -40,6 +45,7 @@ BUS_WIDTH = internal(
     "Width of the memory interface in bits.",
     "nvmlDeviceGetMemoryBusWidth (driver 510 and newer)",
     GPU_LABELS,
+    Range(1, 65_536),
 )
 
 ARRIVAL = 64 << 20
@@ -87,7 +93,7 @@ class MemoryUse:
         return SHARED.without_traceback() if shared and refused else absent
 
 
-BUS = (ValueRow[NvmlDevice](BUS_WIDTH, lambda d: d.get("MemoryBusWidth")),)
+BUS = (ValueRow[NvmlDevice](BUS_WIDTH, lambda d: d.number("MemoryBusWidth")),)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:

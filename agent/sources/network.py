@@ -1,17 +1,17 @@
 """NICs: bytes in each direction, link state, negotiated speed."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from agent.clock import Clock
 from agent.config.settings import Section
 from agent.hardware.files import FileTree, names_in, read_int, read_text
-from agent.hardware.host import Host, Psutil
+from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
 from agent.polling import intervals
-from agent.polling.counter_filters import FASTEST_WIRE, CounterFilters
 from agent.polling.reads import Read, ReadOutput, fixed
+from agent.ranges import FASTEST_WIRE
 from agent.sources.options import HostOptions, bounded
 
 
@@ -29,12 +29,14 @@ RECEIVED = counter(
     "Bytes that the NIC received.",
     "psutil.net_io_counters(pernic=True).bytes_recv, of /proc/net/dev",
     ("device",),
+    fastest=FASTEST_WIRE,
 )
 TRANSMITTED = counter(
     "dgx_network_transmitted_bytes_total",
     "Bytes that the NIC transmitted.",
     "psutil.net_io_counters(pernic=True).bytes_sent, of /proc/net/dev",
     ("device",),
+    fastest=FASTEST_WIRE,
 )
 LINK_UP = gauge(
     "dgx_network_link_up",
@@ -56,20 +58,27 @@ BYTES_PER_MEGABIT = 1e6 / 8
 NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # what drivers say when they do not know
 
 
+def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
+    """The NICs among interfaces: those of a device, for what the kernel makes up (bridges, ends of
+    containers) sends over these. Where none has a device, as in a container, all are."""
+    ignore = options.settings[NetworkConfig].ignore
+    named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
+    return [name for name in named if names_in(files, f"{NET}/{name}/device")] or named
+
+
 class InterfaceCounters:
     """Bytes of every NIC; names are matched against what to ignore only when they change."""
 
-    def __init__(self, psutil: Psutil, options: HostOptions) -> None:
-        self._psutil = psutil
+    def __init__(self, host: Host, options: HostOptions) -> None:
+        self._host = host
         self._options = options
         self._ignored = options.settings[NetworkConfig].ignore
         self._seen: frozenset[str] = frozenset()
         self._devices: list[str] = []
         self._left_out: Absent | None = None
-        self._filters = CounterFilters()
 
     def read(self, out: ReadOutput) -> None:
-        stats = self._psutil.net_io_counters(pernic=True, nowrap=False)
+        stats = self._host.psutil.net_io_counters(pernic=True, nowrap=False)
         ignored = self._options.settings[NetworkConfig].ignore
         if stats.keys() != self._seen or ignored != self._ignored:
             self._ignored = ignored
@@ -78,19 +87,15 @@ class InterfaceCounters:
             raise Absent(Reason.MISSING, "/proc/net/dev lists no NIC that is not ignored")
         for device in self._devices:
             of = stats[device]
-            self._add(out, RECEIVED, of.bytes_recv, device)
-            self._add(out, TRANSMITTED, of.bytes_sent, device)
+            out.add(RECEIVED, of.bytes_recv, device)
+            out.add(TRANSMITTED, of.bytes_sent, device)
         if self._left_out is not None:
             out.absent(RECEIVED, self._left_out)
 
-    def _add(self, out: ReadOutput, metric: Metric, raw: float, device: str) -> None:
-        self._filters.add(out, metric, raw, device, fastest=FASTEST_WIRE)
-
     def _meet(self, stats: Mapping[str, Any]) -> None:
         self._seen = frozenset(stats)
-        counted = [name for name in stats if not self._ignored.search(name)]
+        counted = nics(self._host.files, stats, self._options)
         self._devices, self._left_out = bounded(counted, "network.ignore")
-        self._filters.keep(self._devices)
 
 
 class InterfaceFacts:
@@ -109,9 +114,7 @@ class InterfaceFacts:
         self._fact = fact
 
     def read(self, out: ReadOutput) -> None:
-        ignored = self._options.settings[NetworkConfig].ignore
-        names = names_in(self._files, NET)
-        devices = [d for d in names if d != NOT_A_DEVICE and not ignored.search(d)]
+        devices = nics(self._files, names_in(self._files, NET), self._options)
         if not devices:
             raise Absent(Reason.MISSING, f"{NET} lists no NIC that is not ignored")
         for device in bounded(devices, "network.ignore")[0]:
@@ -146,7 +149,7 @@ def speed(files: FileTree, device: str) -> float:
 
 def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's NICs."""
-    counters = InterfaceCounters(host.psutil, options)
+    counters = InterfaceCounters(host, options)
     links = InterfaceFacts(host.files, options, LINK_UP, link_up)
     speeds = InterfaceFacts(host.files, options, SPEED, speed)
     key, both = ReadKey("network", "counters"), (RECEIVED, TRANSMITTED)

@@ -1,19 +1,19 @@
 """NVLink: payload and wire bytes per GPU and per link, errors, state, the far end, the fabric."""
 
-import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from agent.hardware.device import NvmlDevice
-from agent.hardware.fabric_mask import health
+from agent.hardware.device import NvmlDevice, text_of
 from agent.hardware.fields import ALL_LINKS, FieldId
-from agent.hardware.gpm import NVLINK_UNIT, Gpm, GpmId
+from agent.hardware.gpm import FASTEST_NVLINK, NVLINK_UNIT, Gpm, GpmId
+from agent.hardware.nvml import ALL_ONES
 from agent.model import FINAL, GPU_LABELS, Absent, Metric, Reason, counter, gauge
 from agent.polling import intervals
-from agent.polling.field_counters import FieldCounters, FieldRow
+from agent.polling.field_rows import FieldRow, FieldRows
 from agent.polling.gpu_state import GpuState
-from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
+from agent.polling.nvlinks import LINK_LABELS, MOST_LINKS, NO_NVLINK, link_state, links_of
 from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow, ValueRows, refused_read
+from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import NvlinkConfig
 from agent.specs.machine import MachineSpecs
@@ -21,17 +21,22 @@ from agent.specs.machine import MachineSpecs
 _DATA = "nvmlDeviceGetFieldValues {} (KiB), {}"
 _PAYLOAD = "nvmlDeviceGetFieldValues {} (KiB), else {} (bytes), {}"
 
+FASTEST_LINK = 2.5e11
+"""Bytes per second that no GPU moves over all its links, or over one."""
+
 TRANSMITTED = counter(
     "dgx_nvlink_transmitted_bytes_total",
     "Payload bytes sent over all NVLinks of the GPU.",
     _PAYLOAD.format(138, 202, "scope all links"),
     GPU_LABELS,
+    fastest=FASTEST_NVLINK,
 )
 RECEIVED = counter(
     "dgx_nvlink_received_bytes_total",
     "Payload bytes received over all NVLinks of the GPU.",
     _PAYLOAD.format(139, 204, "scope all links"),
     GPU_LABELS,
+    fastest=FASTEST_NVLINK,
 )
 WIRE_TRANSMITTED = counter(
     "dgx_nvlink_wire_transmitted_bytes_total",
@@ -39,42 +44,49 @@ WIRE_TRANSMITTED = counter(
     "a link.",
     _DATA.format(140, "scope all links"),
     GPU_LABELS,
+    fastest=FASTEST_NVLINK,
 )
 WIRE_RECEIVED = counter(
     "dgx_nvlink_wire_received_bytes_total",
     "Bytes received on the wire of all NVLinks of the GPU: payload plus protocol.",
     _DATA.format(141, "scope all links"),
     GPU_LABELS,
+    fastest=FASTEST_NVLINK,
 )
 LINK_TRANSMITTED = counter(
     "dgx_nvlink_link_transmitted_bytes_total",
     "Payload bytes sent over one NVLink.",
     _PAYLOAD.format(138, 202, "scope link"),
     LINK_LABELS,
+    fastest=FASTEST_LINK,
 )
 LINK_RECEIVED = counter(
     "dgx_nvlink_link_received_bytes_total",
     "Payload bytes received over one NVLink.",
     _PAYLOAD.format(139, 204, "scope link"),
     LINK_LABELS,
+    fastest=FASTEST_LINK,
 )
 LINK_WIRE_TRANSMITTED = counter(
     "dgx_nvlink_link_wire_transmitted_bytes_total",
     "Bytes sent on the wire of one NVLink: payload plus protocol.",
     _DATA.format(140, "scope link"),
     LINK_LABELS,
+    fastest=FASTEST_LINK,
 )
 LINK_WIRE_RECEIVED = counter(
     "dgx_nvlink_link_wire_received_bytes_total",
     "Bytes received on the wire of one NVLink: payload plus protocol.",
     _DATA.format(141, "scope link"),
     LINK_LABELS,
+    fastest=FASTEST_LINK,
 )
 LINK_UP = gauge(
     "dgx_nvlink_link_up",
     "1 while the NVLink is active or in its low-power state, 0 while it is down.",
     "nvmlDeviceGetNvLinkState",
     LINK_LABELS,
+    FLAG,
 )
 LINK_INFO = gauge(
     "dgx_nvlink_link_info",
@@ -82,12 +94,14 @@ LINK_INFO = gauge(
     "address of a GPU there.",
     "nvmlDeviceGetNvLinkRemoteDeviceType, nvmlDeviceGetNvLinkRemotePciInfo",
     (*LINK_LABELS, "remote", "remote_pci_bus_id"),
+    FLAG,
 )
 LINKS = gauge(
     "dgx_nvlink_links",
     "NVLinks of the GPU that are up.",
     "nvmlDeviceGetNvLinkState",
     GPU_LABELS,
+    Range(0, MOST_LINKS),
 )
 LINKS_EXPECTED = gauge(
     "dgx_nvlink_links_expected",
@@ -95,6 +109,7 @@ LINKS_EXPECTED = gauge(
     "recognised, the most that were up since the agent started.",
     "agent/specs, else nvmlDeviceGetNvLinkState",
     GPU_LABELS,
+    Range(0, MOST_LINKS),
 )
 ERRORS = counter(
     "dgx_nvlink_errors_total",
@@ -103,21 +118,6 @@ ERRORS = counter(
     "errors or discarded, overrun buffers, recoveries, symbols that stayed wrong.",
     "nvmlDeviceGetFieldValues 161-163 or 206-214 and 221, else nvmlDeviceGetNvLinkErrorCounter",
     (*LINK_LABELS, "kind"),
-)
-FABRIC_STATE = gauge(
-    "dgx_nvlink_fabric_state",
-    "Registration with the NVSwitch fabric: 1 not started, 2 in progress, 3 completed. 2 for long "
-    "means that the Fabric Manager does not run.",
-    "nvmlDeviceGetGpuFabricInfoV",
-    GPU_LABELS,
-)
-FABRIC_HEALTH = gauge(
-    "dgx_nvlink_fabric_health",
-    "1 while the fabric reports this kind of trouble for the GPU, 0 while it reports that there is "
-    "none: degraded bandwidth, routes that recover or are unhealthy, recovery from a timeout, "
-    "incorrect configuration.",
-    "nvmlDeviceGetGpuFabricInfoV, healthMask",
-    (*GPU_LABELS, "kind"),
 )
 
 DOWN = 0
@@ -170,9 +170,6 @@ LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
 USUAL_LINK_SPEED = 25e9
 """Nominal bytes per second of one link and direction, by architecture."""
 
-PLAUSIBLE = 2.0
-"""A counter that grows faster than twice the links' speed has leapt."""
-
 
 def link_speed(device: NvmlDevice) -> float:
     """Nominal bytes per second of one link of this GPU, each direction."""
@@ -194,7 +191,7 @@ class LinkReads:
         up, unknown = 0, []
         for link in self._links:
             try:
-                state = self._device.get("NvLinkState", link) != DOWN
+                state = link_state(self._device, link) != DOWN
             except Absent as absent:  # an odd link counts as down, and must not silence others
                 if absent.reason in FINAL:
                     raise
@@ -229,7 +226,7 @@ class LinkReads:
 
 
 def _errors(device: NvmlDevice, link: int, kind: int) -> float:
-    return float(device.get("NvLinkErrorCounter", link, kind))
+    return device.number("NvLinkErrorCounter", link, kind)
 
 
 def _by_call(links: tuple[int, ...]) -> Iterator[ValueRow[NvmlDevice]]:
@@ -259,7 +256,7 @@ def _error_read(gpu_context: GpuContext, links: tuple[int, ...]) -> Read:
             answers = device.fields([row.question for row in rows])
             refusals = [answer for answer in answers if isinstance(answer, Absent)]
             if len(refusals) < len(answers):
-                return FieldCounters(device, rows).read
+                return FieldRows(device, rows).read
             for refusal in refusals:
                 if refusal.reason not in PERMANENT:
                     raise refusal
@@ -282,8 +279,8 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
         remote = ""
     try:
         info = device.get("NvLinkRemotePciInfo", link)
-        address = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
-        valid = info.domain != 0xFFFFFFFF and info.bus != 0xFFFFFFFF
+        address = text_of(info, "busId")
+        valid = info.domain not in ALL_ONES and info.bus not in ALL_ONES
     except Absent:
         return remote or "unknown", ""
     if not valid:
@@ -295,7 +292,7 @@ class TotalsInterval:
     """When to read the totals: each second where nothing else shows a burst, or while GPM shows
     the links half full; seldom while they are quiet or the driver refuses."""
 
-    def __init__(self, gpm: Gpm | None, totals: FieldCounters, half: float) -> None:
+    def __init__(self, gpm: Gpm | None, totals: FieldRows, half: float) -> None:
         self._gpm = gpm
         self._totals = totals
         self._half = half  # bytes per second of half the links' speed
@@ -312,20 +309,8 @@ class TotalsInterval:
         if latest is None:
             return False
         ids = (GpmId.NVLINK_TRANSMITTED, GpmId.NVLINK_RECEIVED)
-        return max(latest.values.get(which, 0.0) for which in ids) * NVLINK_UNIT >= self._half
-
-
-def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
-    info = device.nvml.library.c_nvmlGpuFabricInfo_v2_t()
-    device.get("GpuFabricInfoV", ctypes.byref(info))
-    if not info.state:
-        raise Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: no fabric for this GPU")
-    out.add(FABRIC_STATE, info.state)
-    for kind, holds in (kinds := dict(health(info.healthMask))).items():
-        out.add(FABRIC_HEALTH, holds, kind)
-    if not kinds:
-        why = "nvmlDeviceGetGpuFabricInfoV: the mask says nothing"
-        out.absent(FABRIC_HEALTH, Absent(Reason.UNSUPPORTED, why))
+        fast = (latest.values.get(which, 0.0) * NVLINK_UNIT for which in ids)
+        return any(self._half <= rate <= FASTEST_NVLINK for rate in fast)
 
 
 class ByteFields:
@@ -338,26 +323,24 @@ class ByteFields:
         if len(refused := [a.reason for a in (old, new) if isinstance(a, Absent)]) == 2:
             state.doubtful |= not PERMANENT.issuperset(refused)
 
-    def row(
-        self, metric: Metric, field: FieldId, link: int, labels: tuple[str, ...], speed: float
-    ) -> FieldRow:
+    def row(self, metric: Metric, field: FieldId, link: int, labels: tuple[str, ...]) -> FieldRow:
         if self._newer and field in NVLINK5_BYTES:
-            return FieldRow((NVLINK5_BYTES[field], link), metric, labels, 1.0, speed * PLAUSIBLE)
-        return FieldRow((field, link), metric, labels, KIB, speed * PLAUSIBLE)
+            return FieldRow((NVLINK5_BYTES[field], link), metric, labels)
+        return FieldRow((field, link), metric, labels, KIB)
 
 
-def _totals(device: NvmlDevice, fields: ByteFields, speed: float) -> FieldCounters:
-    rows = [fields.row(metric, field, ALL_LINKS, (), speed) for metric, field in TOTALS.items()]
-    return FieldCounters(device, rows)
+def _totals(device: NvmlDevice, fields: ByteFields) -> FieldRows:
+    rows = [fields.row(metric, field, ALL_LINKS, ()) for metric, field in TOTALS.items()]
+    return FieldRows(device, rows)
 
 
-def _per_link(device: NvmlDevice, fields: ByteFields, links: tuple[int, ...]) -> FieldCounters:
+def _per_link(device: NvmlDevice, fields: ByteFields, links: tuple[int, ...]) -> FieldRows:
     rows = [
-        fields.row(metric, field, link, (str(link),), link_speed(device))
+        fields.row(metric, field, link, (str(link),))
         for link in links
         for metric, field in PER_LINK.items()
     ]
-    return FieldCounters(device, rows)
+    return FieldRows(device, rows)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
@@ -371,8 +354,8 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
             raise
         refused = absent.without_traceback()
         gpu_context.state.doubt()
-    state, fabric = (LINK_UP, LINKS, LINKS_EXPECTED), (FABRIC_STATE, FABRIC_HEALTH)
-    everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS, *fabric)
+    state = (LINK_UP, LINKS, LINKS_EXPECTED)
+    everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS)
     if not links:
         yield gpu_context.read(
             "nvlink", "none", everything, refused_read(refused), intervals.TOPOLOGY
@@ -380,7 +363,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         return
     own, speed = LinkReads(device, links, gpu_context), len(links) * link_speed(device)
     fields = ByteFields(device, gpu_context.state)
-    totals, per_link = _totals(device, fields, speed), _per_link(device, fields, links)
+    totals, per_link = _totals(device, fields), _per_link(device, fields, links)
     interval = TotalsInterval(gpu_context.gpm, totals, speed / 2).interval
     yield gpu_context.read(
         "nvlink", "totals", TOTALS, totals.read, interval, run_on_wake=True, together=True
@@ -397,4 +380,3 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     yield gpu_context.read(
         "nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, own.far_ends_interval
     )
-    yield gpu_context.read("nvlink", "fabric", fabric, partial(_fabric, device), intervals.LINKS)

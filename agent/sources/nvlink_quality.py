@@ -6,10 +6,11 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.model import Absent, Reason, counter, gauge
 from agent.polling import intervals
-from agent.polling.field_counters import FieldCounters, FieldRow
+from agent.polling.field_rows import FieldRow, FieldRows
 from agent.polling.gpu_state import GpuState
 from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
 from agent.polling.reads import PERMANENT, Read, ReadOutput
+from agent.ranges import RATIO
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import NvlinkConfig
 
@@ -28,6 +29,7 @@ BIT_ERRORS = gauge(
     "correction; symbol, after retransmission too.",
     _COUNT.format("220 and 222"),
     (*LINK_LABELS, "kind"),
+    RATIO,
 )
 
 RATIOS = {"effective": FieldId.NVLINK5_EFFECTIVE_BER, "symbol": FieldId.NVLINK5_SYMBOL_BER}
@@ -38,8 +40,10 @@ EXPONENT, MANTISSA = 0xFF, 0xF
 
 
 def ratio(packed: float) -> float:
-    """A packed bit error rate as a number."""
+    """A packed bit error rate as a number; one that is not packed so is beyond any ratio."""
     whole = int(packed)
+    if whole >> 12:
+        return packed
     return float((whole >> 8) & MANTISSA) * 10.0 ** -(whole & EXPONENT)
 
 
@@ -48,7 +52,7 @@ class LinkQuality:
 
     def __init__(self, gpu_context: GpuContext, links: tuple[int, ...]) -> None:
         self._gpu_context = gpu_context
-        self._counters = FieldCounters(
+        self._counters = FieldRows(
             gpu_context.device,
             [
                 FieldRow((FieldId.NVLINK5_EFFECTIVE_ERRORS, link), EFFECTIVE_ERRORS, (str(link),))
@@ -64,10 +68,8 @@ class LinkQuality:
         questions = [(field, link) for link, _, field in self._ratios]
         answers = self._gpu_context.device.fields(questions)
         for (link, kind, _), answer in zip(self._ratios, answers, strict=True):
-            if isinstance(answer, Absent):
-                out.absent(BIT_ERRORS, answer, str(link), kind)
-            else:
-                out.add(BIT_ERRORS, ratio(answer), str(link), kind)
+            known = answer if isinstance(answer, Absent) else ratio(answer)
+            out.add(BIT_ERRORS, known, str(link), kind)
 
 
 def _links(device: NvmlDevice, state: GpuState) -> tuple[int, ...]:

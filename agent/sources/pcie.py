@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from agent.hardware.device import NvmlDevice
-from agent.hardware.gpm import PCIE_UNIT, Gpm, GpmId
-from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
+from agent.hardware.gpm import FASTEST_PCIE, PCIE_UNIT, Gpm, GpmId
+from agent.model import FINAL, GPU_LABELS, Absent, checked, counter, gauge
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import Read, ReadOutput, ValueRow
+from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 from agent.specs.pcie_rates import pcie_bytes_per_second
 
@@ -19,27 +20,46 @@ _BYTES = (
 _ORIGIN = "GPM metrics 20 and 21, else nvmlDeviceGetPcieThroughput"
 
 TRANSMITTED = counter(
-    "dgx_pcie_transmitted_bytes_total", _BYTES.format("sent"), _ORIGIN, GPU_LABELS
+    "dgx_pcie_transmitted_bytes_total",
+    _BYTES.format("sent"),
+    _ORIGIN,
+    GPU_LABELS,
+    fastest=FASTEST_PCIE,
 )
-RECEIVED = counter("dgx_pcie_received_bytes_total", _BYTES.format("received"), _ORIGIN, GPU_LABELS)
+RECEIVED = counter(
+    "dgx_pcie_received_bytes_total",
+    _BYTES.format("received"),
+    _ORIGIN,
+    GPU_LABELS,
+    fastest=FASTEST_PCIE,
+)
 GENERATION = gauge(
     "dgx_pcie_generation",
     "PCIe generation of the link now; GPUs before Hopper let it fall when they idle.",
     "nvmlDeviceGetCurrPcieLinkGeneration",
     GPU_LABELS,
+    Range(1, 15),
 )
 GENERATION_LIMIT = gauge(
     "dgx_pcie_generation_limit",
     "Highest PCIe generation of GPU and slot together.",
     "nvmlDeviceGetMaxPcieLinkGeneration",
     GPU_LABELS,
+    Range(1, 15),
 )
-WIDTH = gauge("dgx_pcie_width", "PCIe lanes in use.", "nvmlDeviceGetCurrPcieLinkWidth", GPU_LABELS)
+WIDTH = gauge(
+    "dgx_pcie_width",
+    "PCIe lanes in use.",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    GPU_LABELS,
+    Range(1, 32),
+)
 WIDTH_LIMIT = gauge(
     "dgx_pcie_width_limit",
     "Most PCIe lanes of GPU and slot together.",
     "nvmlDeviceGetMaxPcieLinkWidth",
     GPU_LABELS,
+    Range(1, 32),
 )
 REPLAYS = counter(
     "dgx_pcie_replays_total",
@@ -49,18 +69,20 @@ REPLAYS = counter(
 )
 
 LINK = (
-    ValueRow[NvmlDevice](GENERATION, lambda d: d.get("CurrPcieLinkGeneration")),
-    ValueRow[NvmlDevice](WIDTH, lambda d: d.get("CurrPcieLinkWidth")),
+    ValueRow[NvmlDevice](GENERATION, lambda d: d.number("CurrPcieLinkGeneration")),
+    ValueRow[NvmlDevice](WIDTH, lambda d: d.number("CurrPcieLinkWidth")),
 )
 LIMITS = (
-    ValueRow[NvmlDevice](GENERATION_LIMIT, lambda d: d.get("MaxPcieLinkGeneration")),
-    ValueRow[NvmlDevice](WIDTH_LIMIT, lambda d: d.get("MaxPcieLinkWidth")),
+    ValueRow[NvmlDevice](GENERATION_LIMIT, lambda d: d.number("MaxPcieLinkGeneration")),
+    ValueRow[NvmlDevice](WIDTH_LIMIT, lambda d: d.number("MaxPcieLinkWidth")),
 )
-SLOW = (ValueRow[NvmlDevice](REPLAYS, lambda d: d.get("PcieReplayCounter")),)
+SLOW = (ValueRow[NvmlDevice](REPLAYS, lambda d: d.number("PcieReplayCounter")),)
 
 BEYOND_DOUBT = 1.3
 """A rate above the link's by this factor is the driver's mistake (drivers 560-565 multiplied by
 1000), not traffic."""
+
+WAYS = {TRANSMITTED: GpmId.PCIE_TRANSMITTED, RECEIVED: GpmId.PCIE_RECEIVED}
 
 
 class PcieFromGpm:
@@ -73,13 +95,10 @@ class PcieFromGpm:
         if self._gpm.measurement() is None:
             out.pending = True
             return
-        for metric, which in (
-            (TRANSMITTED, GpmId.PCIE_TRANSMITTED),
-            (RECEIVED, GpmId.PCIE_RECEIVED),
-        ):
+        for metric, which in WAYS.items():
             try:
                 out.add(metric, self._gpm.total(which) * PCIE_UNIT)
-            except Absent as absent:
+            except Absent as absent:  # the other direction may be known
                 out.absent(metric, absent)
 
 
@@ -88,29 +107,30 @@ class PcieFromCall:
 
     def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device
-        self._integrals = {
-            TRANSMITTED: Integral(longest=3 * every),
-            RECEIVED: Integral(longest=3 * every),
-        }
-        self._fastest = _fastest(device)
+        self._integrals = {metric: Integral(metric, 3 * every) for metric in WAYS}
+        self._possible = Range(0, _fastest(device))
 
     def read(self, out: ReadOutput) -> None:
         for direction, (metric, integral) in enumerate(self._integrals.items()):
-            rate = float(self._device.get("PcieThroughput", direction)) * 1e3
-            if rate > self._fastest:
-                raise Absent(Reason.UNKNOWN, f"nvmlDeviceGetPcieThroughput says {rate:g} B/s")
-            out.add(metric, integral.add(rate, out.at))
+            try:
+                rate = self._device.number("PcieThroughput", direction) * 1e3
+                checked(rate, self._possible, "nvmlDeviceGetPcieThroughput (B/s)")
+                out.add(metric, integral.add(rate, out.at))
+            except Absent as absent:
+                if absent.reason in FINAL:
+                    raise
+                out.absent(metric, absent)
 
 
 def _fastest(device: NvmlDevice) -> float:
     """What the link could carry at most, in bytes per second, with room for doubt."""
     try:
-        generation = int(device.get("MaxPcieLinkGeneration"))
-        width = int(device.get("MaxPcieLinkWidth"))
+        generation = int(GENERATION_LIMIT.checked(device.get("MaxPcieLinkGeneration")))
+        width = int(WIDTH_LIMIT.checked(device.get("MaxPcieLinkWidth")))
     except Absent:
-        return float("inf")
+        return FASTEST_PCIE
     limit = pcie_bytes_per_second(generation, width)
-    return float("inf") if limit is None else limit * BEYOND_DOUBT
+    return FASTEST_PCIE if limit is None else limit * BEYOND_DOUBT
 
 
 def _traffic(gpu_context: GpuContext) -> Read:

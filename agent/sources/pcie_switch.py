@@ -10,6 +10,7 @@ from agent.hardware.files import FileTree, read_int, read_text
 from agent.model import GPU_LABELS, Absent, Reason, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
+from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 from agent.specs.pcie_rates import pcie_bytes_per_second
 
@@ -24,6 +25,7 @@ UPLINK = internal(
     "share it.",
     f"max_link_speed and current_link_width below {DEVICES}",
     (*GPU_LABELS, "device"),
+    Range(0, 1e13),
 )
 
 

@@ -8,9 +8,14 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import MODULE, FieldId
 from agent.model import GPU_LABELS, Absent, TimedSeries, counter, gauge, internal
 from agent.polling import intervals
-from agent.polling.counter_filters import CounterFilters
 from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow
+from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
+
+MOST_WATTS = 5_000.0
+"""No board draws more."""
+
+WATTS, MODULE_WATTS = Range(0, MOST_WATTS), Range(0, 4 * MOST_WATTS)
 
 POWER = gauge(
     "dgx_gpu_power_watts",
@@ -18,12 +23,14 @@ POWER = gauge(
     "on A100 and older.",
     "nvmlDeviceGetPowerUsage",
     GPU_LABELS,
+    WATTS,
 )
 POWER_LIMIT = gauge(
     "dgx_gpu_power_limit_watts",
     "The power limit now enforced, in watts.",
     "nvmlDeviceGetEnforcedPowerLimit",
     GPU_LABELS,
+    WATTS,
 )
 DEFAULT_LIMIT = gauge(
     "dgx_gpu_power_default_limit_watts",
@@ -31,6 +38,7 @@ DEFAULT_LIMIT = gauge(
     "somebody lowered it.",
     "nvmlDeviceGetPowerManagementDefaultLimit",
     GPU_LABELS,
+    WATTS,
 )
 ENERGY = counter(
     "dgx_gpu_energy_joules_total",
@@ -38,6 +46,7 @@ ENERGY = counter(
     "driver's 50 Hz power samples, integrated since the agent started.",
     "nvmlDeviceGetTotalEnergyConsumption, else nvmlDeviceGetSamples(TOTAL_POWER)",
     GPU_LABELS,
+    fastest=MOST_WATTS,
 )
 
 MODULE_POWER = gauge(
@@ -46,12 +55,14 @@ MODULE_POWER = gauge(
     "its memory. Each GPU of a module has the same value.",
     "nvmlDeviceGetFieldValues 186, scope module",
     GPU_LABELS,
+    MODULE_WATTS,
 )
 MODULE_LIMIT = gauge(
     "dgx_gpu_module_power_limit_watts",
     "The power limit now enforced of the module that the GPU is on, in watts.",
     "nvmlDeviceGetFieldValues 190, scope module",
     GPU_LABELS,
+    MODULE_WATTS,
 )
 
 SAMPLES = internal(
@@ -59,6 +70,7 @@ SAMPLES = internal(
     "Power drawn by the board in watts, a sample each 20 ms; read while a process is on the GPU.",
     "nvmlDeviceGetSamples(TOTAL_POWER)",
     GPU_LABELS,
+    WATTS,
 )
 
 
@@ -66,9 +78,11 @@ def _of_module(device: NvmlDevice, field: FieldId) -> float:
     return device.field(field, MODULE) / 1e3
 
 
-DRAW = (ValueRow[NvmlDevice](POWER, lambda d: d.get("PowerUsage") / 1e3),)
-LIMIT = (ValueRow[NvmlDevice](POWER_LIMIT, lambda d: d.get("EnforcedPowerLimit") / 1e3),)
-BOARD = (ValueRow[NvmlDevice](DEFAULT_LIMIT, lambda d: d.get("PowerManagementDefaultLimit") / 1e3),)
+DRAW = (ValueRow[NvmlDevice](POWER, lambda d: d.number("PowerUsage") / 1e3),)
+LIMIT = (ValueRow[NvmlDevice](POWER_LIMIT, lambda d: d.number("EnforcedPowerLimit") / 1e3),)
+BOARD = (
+    ValueRow[NvmlDevice](DEFAULT_LIMIT, lambda d: d.number("PowerManagementDefaultLimit") / 1e3),
+)
 
 ON_MODULE = tuple(
     ValueRow[NvmlDevice](metric, partial(_of_module, field=field))
@@ -78,20 +92,7 @@ ON_MODULE = tuple(
     )
 )
 
-MOST_WATTS = 5_000.0
-"""No board draws more: a leap of the energy counter beyond this is a glitch."""
-
-
-class EnergyCounter:
-    """The driver's own counter, in millijoules."""
-
-    def __init__(self, device: NvmlDevice) -> None:
-        self._device = device
-        self._filters = CounterFilters()
-
-    def read(self, out: ReadOutput) -> None:
-        joules = self._device.get("TotalEnergyConsumption") / 1e3
-        self._filters.add(out, ENERGY, joules, fastest=MOST_WATTS)
+COUNTED = (ValueRow[NvmlDevice](ENERGY, lambda d: d.number("TotalEnergyConsumption") / 1e3),)
 
 
 class PowerSamples:
@@ -99,7 +100,7 @@ class PowerSamples:
 
     def __init__(self, gpu_context: GpuContext, *, integrate: bool) -> None:
         self._state = gpu_context.state
-        self._buffer = SampleBuffer(gpu_context.device, POWER_SAMPLES)
+        self._buffer = SampleBuffer(gpu_context.device, POWER_SAMPLES, SAMPLES, 1e3)
         self._integrate = integrate
         self._joules = 0.0
 
@@ -113,10 +114,10 @@ class PowerSamples:
         samples = self._buffer.take()
         if samples:
             times = tuple(sample.at for sample in samples)
-            watts = tuple(sample.value / 1e3 for sample in samples)
+            watts = tuple(sample.value for sample in samples)
             out.series.append(TimedSeries(SAMPLES, out.labels, times, watts))
         if self._integrate:
-            self._joules += sum(sample.value / 1e3 * sample.seconds for sample in samples)
+            self._joules += sum(sample.value * sample.seconds for sample in samples)
             out.add(ENERGY, self._joules)
 
 
@@ -129,8 +130,7 @@ def _energy_and_samples(gpu_context: GpuContext) -> Iterator[Read]:
         counted = absent.reason not in PERMANENT
     samples = PowerSamples(gpu_context, integrate=not counted)
     if counted:
-        own = EnergyCounter(device)
-        yield gpu_context.read("power", "energy", (ENERGY,), own.read, intervals.ENERGY)
+        yield gpu_context.table("power", "energy", COUNTED, intervals.ENERGY)
     metrics = (SAMPLES,) if counted else (ENERGY, SAMPLES)
     yield gpu_context.read(
         "power", "samples", metrics, samples.read, lambda: samples.interval, run_on_wake=True

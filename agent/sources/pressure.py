@@ -7,7 +7,6 @@ from agent.clock import Clock
 from agent.hardware.files import FileTree, absent_from
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, counter
-from agent.polling.counter_filters import CounterFilters
 from agent.polling.reads import Read, ReadOutput
 from agent.sources.options import HostOptions
 
@@ -27,7 +26,6 @@ class Pressure:
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._filters = CounterFilters()
 
     def read(self, out: ReadOutput) -> None:
         refused = []
@@ -44,7 +42,7 @@ class Pressure:
         totals = _totals(self._files, f"/proc/pressure/{resource}")
         for kind in KINDS[resource]:
             if kind in totals:
-                self._filters.add(out, PRESSURE, totals[kind], resource, kind)
+                out.add(PRESSURE, totals[kind], resource, kind)
             else:
                 absent = Absent(Reason.UNKNOWN, f"/proc/pressure/{resource} has no line {kind!r}")
                 out.absent(PRESSURE, absent, resource, kind)

@@ -1,4 +1,4 @@
-"""Compute processes on a GPU: how many, how much memory they hold, and (on request) which."""
+"""Processes on a GPU: how many, how much memory they hold, and (on request) which."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from agent.jobs.identity import printable
 from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
+from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO
 from agent.sources.gpu_context import GpuContext
 
 Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
@@ -27,15 +28,17 @@ class ProcessConfig(Section, frozen=True):
 
 PROCESSES = gauge(
     "dgx_gpu_processes",
-    "Compute processes on the GPU.",
-    "nvmlDeviceGetComputeRunningProcesses",
+    "Processes that compute or draw on the GPU, without servers of displays and of MPS.",
+    "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses",
     GPU_LABELS,
+    PROCESS_COUNT,
 )
 MEMORY = gauge(
     "dgx_gpu_processes_memory_bytes",
     "Device memory held by the compute processes together, in bytes.",
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory",
     GPU_LABELS,
+    BYTES,
 )
 PROCESS_MEMORY = gauge(
     "dgx_gpu_process_memory_bytes",
@@ -43,12 +46,14 @@ PROCESS_MEMORY = gauge(
     "the configuration: the largest processes of each GPU, at most so many.",
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory, /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),
+    BYTES,
 )
 PROCESS = internal(
     "dgx_gpu_process",
     "1 for each compute process on the GPU.",
     "nvmlDeviceGetComputeRunningProcesses",
     (*GPU_LABELS, "pid"),
+    FLAG,
 )
 
 PROGRAM = internal(
@@ -57,12 +62,14 @@ PROGRAM = internal(
     "own page and terminal.",
     "nvmlDeviceGetComputeRunningProcesses, /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),
+    FLAG,
 )
 HELD = internal(
     "dgx_gpu_process_held_bytes",
     "Device memory held by each of them, in bytes.",
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory",
     (*GPU_LABELS, "pid"),
+    BYTES,
 )
 PROCESS_SM = gauge(
     "dgx_gpu_process_sm_ratio",
@@ -71,12 +78,14 @@ PROCESS_SM = gauge(
     "configuration.",
     "nvmlDeviceGetProcessUtilization (not under MIG), /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),
+    RATIO,
 )
 SHARE = internal(
     "dgx_gpu_process_share_ratio",
     "The same, for the machine's own page and terminal.",
     "nvmlDeviceGetProcessUtilization",
     (*GPU_LABELS, "pid"),
+    RATIO,
 )
 MOST_SHOWN = 8
 """Processes of a GPU that the page names."""
@@ -85,6 +94,19 @@ MPS_SERVER = "nvidia-cuda-mps"
 """Name of the server of CUDA's multi-process service, and of the daemon that starts it for a user,
 as the kernel cuts them, to 15 letters. It serves all GPUs for its clients, which are listed beside
 it (from Volta). That of a user's own daemon counts as the user's process."""
+
+DISPLAYS = frozenset(
+    (
+        "Xorg",
+        "X",
+        "Xwayland",
+        "gnome-shell",
+        "kwin_x11",
+        "kwin_wayland",
+        "mutter-x11-fram",
+    )
+)
+"""Servers of displays: no job."""
 
 MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not tell how much memory a process holds")
 
@@ -130,12 +152,13 @@ class Processes:
         self._list_largest(listed, out)
 
     def _working(self, pids: list[int]) -> list[int]:
-        """Those that are no MPS servers."""
+        """Those that are no servers."""
         known = self._names
         self._names = {pid: known.get(pid) or self._name(pid) for pid in pids}
         named = (pid for pid in pids if self._names[pid] == MPS_SERVER)
         self._servers = frozenset(pid for pid in named if self._serves(pid))
-        return [pid for pid in pids if pid not in self._servers]
+        working = (pid for pid in pids if pid not in self._servers)
+        return [pid for pid in working if self._names[pid] not in DISPLAYS]
 
     def _serves(self, pid: int) -> bool:
         """Whether root runs this server, or its daemon does for the user of the first client."""

@@ -6,9 +6,10 @@ from agent.config.settings import Configuration
 from agent.hardware.files import FileTree, read_text
 from agent.model import Absent, ReadKey, gauge
 from agent.polling import intervals
+from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.inventory import GpuInventory
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.specs.machine import MachineSpecs
+from agent.specs.machine import MachineSpecs, SpecConfig
 
 INFO = gauge(
     "dgx_system_info",
@@ -25,9 +26,9 @@ GPUS = gauge(
 )
 GPUS_EXPECTED = gauge(
     "dgx_system_gpus_expected",
-    "GPUs that the system has by its spec sheet; on a system that is not recognised, the most "
-    "that answered since the agent started.",
-    "agent/specs, else nvmlDeviceGetCount",
+    "GPUs that the system should have: `gpus` of the configuration, else its spec sheet; on a "
+    "system that is not recognised, the most that ever showed.",
+    "agent/specs, else nvmlDeviceGetCount, /proc/driver/nvidia/gpus and /sys/bus/pci/devices",
 )
 
 PRODUCT_NAME = "/sys/class/dmi/id/product_name"
@@ -49,7 +50,9 @@ class SystemFacts:
         inventory: Callable[[], GpuInventory],
         configuration: Configuration,
         files: FileTree,
+        expected: ExpectedGpus,
     ) -> None:
+        self._expected = expected
         self._fleet = inventory
         self._configuration = configuration
         self._product = product_name(files)
@@ -67,7 +70,9 @@ class SystemFacts:
             out.absent(GPUS_EXPECTED, absent)
             return
         out.add(GPUS, inventory.answering)
-        out.add(GPUS_EXPECTED, spec.gpus if spec else inventory.most)
+        most = self._expected.most(inventory.most, out.at)
+        said = self._configuration.current[SpecConfig].gpus
+        out.add(GPUS_EXPECTED, said or (spec.gpus if spec else most))
 
 
 def reads(system: SystemFacts) -> Iterator[Read]:

@@ -24,6 +24,7 @@ from agent.sources import (
     disk,
     disk_faults,
     ecc,
+    fabric,
     fabric_service,
     filesystem,
     gpu,
@@ -52,7 +53,7 @@ from agent.sources.options import HostOptions
 
 GPU_SOURCES = (
     *(gpu, memory, power, clocks, temperature, process, instances, activity, media, pcie),
-    *(pcie_switch, nvlink, nvlink_quality, c2c, cycles, ecc),
+    *(pcie_switch, nvlink, fabric, nvlink_quality, c2c, cycles, ecc),
 )
 """In the order of one turn."""
 

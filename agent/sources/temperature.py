@@ -5,22 +5,30 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge
+from agent.model import FINAL, GPU_LABELS, Absent, Reason, checked, gauge
 from agent.polling import intervals
-from agent.polling.reads import Read, ReadOutput, ValueRow
+from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow
+from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
+
+CELSIUS = Range(1, 199)
+"""At 0 a driver means that it has no sensor."""
+
+MOST_FANS = 16
 
 TEMPERATURE = gauge(
     "dgx_gpu_temperature_celsius",
     "Temperature of the GPU core in degrees Celsius.",
-    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetTemperatureV, on drivers before 575 nvmlDeviceGetTemperature",
     GPU_LABELS,
+    CELSIUS,
 )
 MEMORY_TEMPERATURE = gauge(
     "dgx_gpu_memory_temperature_celsius",
     "Temperature of the GPU's memory in degrees Celsius.",
     "nvmlDeviceGetFieldValues 82",
     GPU_LABELS,
+    CELSIUS,
 )
 LIMIT = gauge(
     "dgx_gpu_temperature_limit_celsius",
@@ -28,14 +36,16 @@ LIMIT = gauge(
     "of its memory, or leaves its operating range.",
     "nvmlDeviceGetTemperatureThreshold",
     (*GPU_LABELS, "limit"),
+    CELSIUS,
 )
 MARGIN = gauge(
     "dgx_gpu_temperature_margin_celsius",
     "Degrees Celsius left to the end of the operating range (to the slowdown where no range is "
     "given).",
-    "threshold minus nvmlDeviceGetTemperature, which is what nvmlDeviceGetMarginTemperature gives "
+    "threshold minus the temperature, which is what nvmlDeviceGetMarginTemperature gives "
     "at a hundredth of its price",
     GPU_LABELS,
+    Range(-200, 200),
 )
 
 FAN = gauge(
@@ -44,29 +54,30 @@ FAN = gauge(
     "chassis cools.",
     "nvmlDeviceGetFanSpeed_v2, nvmlDeviceGetNumFans",
     (*GPU_LABELS, "fan"),
+    Range(0, 3),
 )
+
+CORE = 0
+"""`nvmlTemperatureSensors_t`: the only sensor that there is."""
 
 OPERATING = "operating"
 SLOWDOWN = "slowdown"
 THRESHOLDS = {"shutdown": 0, SLOWDOWN: 1, "memory": 2, OPERATING: 3}
 """Label `limit` to `nvmlTemperatureThresholds_t`."""
 
-HOTTEST = 200.0
-"""A reading at 0 or beyond this is the driver's way of saying that it has no sensor."""
-
-
-def _memory_temperature(device: NvmlDevice) -> float:
-    celsius = device.field(FieldId.MEMORY_TEMPERATURE)
-    if not 0 < celsius < HOTTEST:
-        raise Absent(Reason.UNSUPPORTED, f"field 82 reads {celsius:g} degrees")
-    return celsius
-
 
 def _threshold(device: NvmlDevice, which: int) -> float:
-    celsius = float(device.get("TemperatureThreshold", which))
-    if not 0 < celsius < HOTTEST:
-        raise Absent(Reason.UNSUPPORTED, f"threshold {which} reads {celsius:g} degrees")
-    return celsius
+    return LIMIT.checked(device.number("TemperatureThreshold", which))
+
+
+def core_temperature(device: NvmlDevice) -> float:
+    """Degrees Celsius, by the call that stays, else by the older one, which NVIDIA withdraws."""
+    try:
+        return device.number("TemperatureV", CORE)
+    except Absent as absent:
+        if absent.reason not in PERMANENT:
+            raise
+        return device.number("Temperature", CORE)
 
 
 class CoreTemperature:
@@ -83,18 +94,16 @@ class CoreTemperature:
                     raise
 
     def read(self, out: ReadOutput) -> None:
-        celsius = float(self._device.get("Temperature", 0))
+        celsius = TEMPERATURE.checked(core_temperature(self._device))
         out.add(TEMPERATURE, celsius)
-        if isinstance(self._limit, Absent):
-            out.absent(MARGIN, self._limit)
-        else:
-            out.add(MARGIN, self._limit - celsius)
+        limit = self._limit
+        out.add(MARGIN, limit if isinstance(limit, Absent) else limit - celsius)
 
 
 def _fans(device: NvmlDevice) -> int:
     """How many fans to ask for; one where the driver cannot tell, for its speed may answer."""
     try:
-        return int(device.get("NumFans"))
+        return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
     except Absent as absent:
         if absent.reason in FINAL:
             raise
@@ -102,14 +111,14 @@ def _fans(device: NvmlDevice) -> int:
 
 
 def _fan_speed(device: NvmlDevice, fan: int) -> float:
-    return float(device.get("FanSpeed_v2", fan)) / 100
+    return device.number("FanSpeed_v2", fan) / 100
 
 
 LIMITS = tuple(
     ValueRow[NvmlDevice](LIMIT, partial(_threshold, which=which), (name,))
     for name, which in THRESHOLDS.items()
 )
-MEMORY = (ValueRow[NvmlDevice](MEMORY_TEMPERATURE, _memory_temperature),)
+MEMORY = (ValueRow[NvmlDevice](MEMORY_TEMPERATURE, lambda d: d.field(FieldId.MEMORY_TEMPERATURE)),)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:

@@ -60,6 +60,7 @@ PCI = "PCI"
 ADDRESS = 3
 """Parts of an address: domain, bus, device."""
 
+WAYS = ("nvml", "operational", "log", "fallen")
 FALLEN = 79  # the driver tells it twice: as an XID, and in a line without one
 OF_MANY_LINES = 13
 """An exception of the SMs is told line by line, for each SM that met it and what it was doing."""
@@ -106,7 +107,7 @@ class XidCounts:
         self._gpus = gpus  # every GPU known
         self._processes = processes  # pids by the labels of their GPU
         self._logged = False  # whether the kernel's log answers
-        self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log", "fallen")}
+        self._ways = {way: Counter[tuple[str, int]]() for way in WAYS}
         self._faults: Counter[tuple[str, str, str, str]] = Counter()
         self._last: dict[str, int] = {}  # code, by UUID or address; the newest last
         self._at: dict[tuple[str, int], float] = {}  # of the newest, by the same and the code
@@ -120,9 +121,9 @@ class XidCounts:
         self._lock = threading.Lock()
         self._now = 0.0
 
-    def note(self, uuid: str, code: int) -> None:
-        """An event of NVML."""
-        self._note("nvml", uuid, code)
+    def note(self, uuid: str, code: int, way: str = "nvml") -> None:
+        """An event of NVML, of the old kind or an operational one."""
+        self._note(way, uuid, code)
 
     def note_line(self, line: KernelXid | BusLoss) -> None:
         """A line of the kernel's log; of a GPU that was never met it is only logged."""

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from agent.config.decoding import Share
 from agent.config.settings import Section, Settings
@@ -16,10 +18,12 @@ from agent.specs.sheets import SystemSpec
 
 
 class SpecConfig(Section, frozen=True):
-    """The system, where it is not to be recognised, and a directory of the user's own sheets."""
+    """The system, where it is not to be recognised, its GPUs where they are not to be counted, and
+    a directory of the user's own sheets."""
 
     table = ""
     system: str = ""
+    gpus: Annotated[int, Meta(ge=0, le=1024, description="a whole number from 0 to 1024")] = 0
     specs: str = ""
 
 

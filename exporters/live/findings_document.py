@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.diagnosis.findings import findings
+from agent.faults.findings import findings
 from agent.model import Absence, Finding, Reason
 from agent.series import SampleStore
 from exporters.live.view import View
@@ -28,7 +28,7 @@ def findings_document(view: View) -> FindingsDocument:
     """Look through everything; for any thread."""
     snapshot = view.latest()
     samples = SampleStore.of(snapshot).watched()
-    wrong = tuple(findings(snapshot, view.system(), samples))
+    wrong = tuple(findings(snapshot, view.system(), samples, view.thresholds()))
     asked = frozenset(samples.asked)
     absent = _grouped(snapshot.absences(snapshot.at))
     return FindingsDocument(snapshot.tick, wrong, asked, absent, list(map(finding_document, wrong)))

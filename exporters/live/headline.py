@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
-from agent.diagnosis.findings import FindingKind
+from agent.faults.findings import action as first_step
+from agent.faults.findings import by_kind
 from agent.limits.resolution import PathKey
 from agent.model import Cause, Finding, Metric, Pair, Severity, State, consecutive
 from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection
-from exporters.remedies import REMEDIES, remedy
 from exporters.words import PATHS, SOON, duration, finding_text
 
 GOOD, COSTLY, WRONG, UNKNOWN = "good", "costly", "wrong", "unknown"
@@ -37,13 +36,10 @@ ALIKE = 0.9
 WORTH_TELLING = 0.2
 """Ratio from which the fullest path is told."""
 
-NO_DATA = (FindingKind.SOURCE_DOWN, FindingKind.VALUES_ABSENT)
+NO_DATA = ("source_down", "values_absent")
 """Findings that say that something cannot be seen, not that it is broken: for the list alone."""
 
-COUNTERS: dict[StrEnum, Metric] = {
-    FindingKind.XID: xid.ERRORS,
-    FindingKind.LINK_ERRORS: nvlink.ERRORS,
-}
+COUNTERS: Mapping[str, Metric] = {"xid": xid.ERRORS, "link_errors": nvlink.ERRORS}
 """Findings that a counter of events makes: it stays, and the event is over."""
 
 
@@ -97,9 +93,9 @@ def headline(facts: HeadlineFacts) -> tuple[str, str]:
 def action(facts: HeadlineFacts, gpus: Sequence[Mapping[str, Any]]) -> str:
     """The first thing to do about it; empty where there is nothing. `gpus` as tiles have them."""
     if facts.silence:
-        return REMEDIES[FindingKind.DRIVER_HANGS].action
+        return str(by_kind()["driver_hangs"].do)
     lost = next((gpu["advice"] for gpu in gpus if gpu["lost"]), "")
-    found = next((remedy(f).action for f in facts.findings if _counts(f, facts)), "")
+    found = next((first_step(f) for f in facts.findings if _counts(f, facts)), "")
     costly = [gpu for gpu in gpus if gpu["advice"] and not gpu["lost"]]
     costly.sort(key=lambda gpu: -sum(gpu["state"] == other["state"] for other in costly))
     beside = _beside(facts.gpus)
@@ -137,7 +133,7 @@ def _broken(facts: HeadlineFacts) -> list[str]:
         return [f"{_listed(lost)} lost{gone}, {answer}"]
     found = [finding for finding in facts.findings if _counts(finding, facts)]
     if not found:
-        down = [f for f in facts.findings if f.kind is FindingKind.SOURCE_DOWN]
+        down = [f for f in facts.findings if f.kind == "source_down"]
         return [finding_text(finding) for finding in down[:1]]
     more = len(found) - 1
     others = f", and {more} more finding{'s' * (more > 1)}" if more else ""
@@ -148,7 +144,7 @@ def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
     """Whether something is broken now: not only unseen, nor long over, nor told by a verdict."""
     if finding.kind in NO_DATA or finding.severity is Severity.INFO:
         return False
-    if finding.kind is FindingKind.CLOCKS_HELD_DOWN and finding.gpu:
+    if finding.kind == "clocks_held_down" and finding.gpu:
         throttled = {g.number for g in facts.gpus if g.pair and g.pair[0] is State.THROTTLED}
         return finding.gpu.index not in throttled
     counter = COUNTERS.get(finding.kind)

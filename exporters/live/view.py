@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agent import __version__
 from agent.diagnosis.accounting import Diagnosis
+from agent.faults.thresholds import AlertThresholds
 from agent.jobs.job import WatchedJobs
 from agent.limits.paths import PathAccounts
 from agent.model import ReadKey, Snapshot
@@ -29,6 +30,7 @@ class View:
     uptime: Callable[[], float | None]  # of the host, s
     now: Callable[[], float]  # monotonic seconds, as those of the snapshots
     jobs: Callable[[], WatchedJobs] = WatchedJobs
+    thresholds: Callable[[], AlertThresholds] = AlertThresholds  # of faults
     simulated: bool = False
     host: str = ""  # the name of the host that the agent runs on
     version: str = __version__

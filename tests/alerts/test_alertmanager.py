@@ -13,9 +13,8 @@ from agent.cli.sections import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
 from agent.errors import BadInput
-from alerts.build import alertmanager, groups
+from alerts.build import alertmanager, alerts_of, groups
 from alerts.inhibitions import inhibitions
-from alerts.model import Alert
 from alerts.receivers import NEEDS, Receivers
 
 ALL = Receivers(
@@ -172,7 +171,8 @@ def test_a_lost_gpu_and_a_silent_node_hold_back_the_right_alerts() -> None:
 
 def test_inhibitions_name_alerts_that_there_are() -> None:
     """Those of jobs and nodes are other rules' business; an alert never holds back itself alone."""
-    known = {r.name for g in groups(Settings()) for r in g.rules if isinstance(r, Alert)}
-    named = set(re.findall(r"Dgx[A-Za-z]+(?![A-Za-z.])", json.dumps(inhibitions())))
+    faults = alerts_of(groups(Settings()))
+    known = {fault.alert for fault in faults}
+    named = set(re.findall(r"Dgx[A-Za-z]+(?![A-Za-z.])", json.dumps(inhibitions(faults))))
     assert named - known <= {"DgxJobHung"}
-    assert all(rule["source_matchers"] != rule["target_matchers"] for rule in inhibitions())
+    assert all(rule["source_matchers"] != rule["target_matchers"] for rule in inhibitions(faults))

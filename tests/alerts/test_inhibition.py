@@ -12,12 +12,17 @@ import pytest
 from agent.config.settings import Settings
 from agent.stack import programs
 from agent.stack.ports import choose
-from alerts.build import alertmanager
-from alerts.inhibitions import RULES
+from alerts.build import alertmanager, alerts_of, groups
+from alerts.inhibitions import inhibitions
 from tests.stack.daemons import FREE, started
 from tests.stack.running import eventually
 
 pytestmark = pytest.mark.stack
+
+RULES = [
+    (rule["source_matchers"], rule["target_matchers"])
+    for rule in inhibitions(alerts_of(groups(Settings())))
+]
 
 USUAL = {"severity": "warning", "uuid": "GPU-0", "device": "one", "alertname": "DgxAnything"}
 MATCHER = re.compile(r'(\w+)(=~|!=|=)"(.*)"')
@@ -53,7 +58,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
     program = programs.alertmanager_program(programs.ALERTMANAGER.need(), port, folder)
     alerts = [
         {"labels": labels_for(matchers, number, side)}
-        for rule, (source, target, _) in enumerate(RULES)
+        for rule, (source, target) in enumerate(RULES)
         for number, side, matchers in (
             (rule, "source", source),
             (rule, "target", target),

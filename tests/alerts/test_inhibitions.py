@@ -6,30 +6,22 @@ from collections.abc import Iterator
 import pytest
 
 from agent.config.settings import Settings
+from agent.faults.model import Fault
+from agent.faults.values import seconds
 from agent.polling import intervals
-from alerts.build import groups
-from alerts.inhibitions import (
-    AGENT_BLIND,
-    AGENT_DOWN,
-    ECC,
-    GPU_MISSING,
-    NODE_MISSING,
-    REMAP_FAILURE,
-    RULES,
-    XID,
-)
-from alerts.model import Alert
+from alerts.build import alerts_of, groups
+from alerts.inhibitions import inhibitions
 from alerts.routing import ROUTES
-from alerts.values import seconds
 from tests.support.alert_input import SCRAPE
 
-ALERTS = [rule for part in groups(Settings()) for rule in part.rules if isinstance(rule, Alert)]
+ALERTS = alerts_of(groups(Settings()))
+RULES = inhibitions(ALERTS)
 WAIT = {route.severity: seconds(route.wait) for route in ROUTES}
 
 READ = {
-    XID: 0.0,
-    GPU_MISSING: 0.0,
-    NODE_MISSING: 0.0,
+    "DgxGpuXid": 0.0,
+    "DgxGpuMissing": 0.0,
+    "DgxNodeMissing": 0.0,
     "DgxFabricFault switch": 0.0,
     "DgxFabricFault manager": intervals.MANAGER,
     "DgxPcieDegraded": intervals.PCIE_LINK,
@@ -38,19 +30,19 @@ READ = {
 is read each minute."""
 
 TOGETHER = {
-    (REMAP_FAILURE, ECC),  # of one read
+    ("DgxGpuRowRemapFailure", "DgxGpuEccUncorrected"),  # of one read
     ("DgxGpuHot", "DgxGpuThrottled"),  # told for the share of a quarter of an hour
 }
 """Pairs that keep their order by themselves."""
 
 
-def matches(matcher: str, alert: Alert) -> bool:
+def matches(matcher: str, alert: Fault) -> bool:
     """Whether an alert may have what is asked; labels that its series bring are taken for fit."""
     found = re.fullmatch(r'(\w+)(!=|=~|=)"(.*)"', matcher)
     assert found is not None, matcher
     label, how, value = found.groups()
-    labels = {"alertname": alert.name, "severity": alert.severity, **alert.labels}
-    if label == "xid" and alert.name == XID:
+    labels = {"alertname": alert.alert, "severity": str(alert.severity), **alert.labels}
+    if label == "xid" and alert.alert == "DgxGpuXid":
         listed = re.findall(r'xid=~"([\d|]+)"', alert.expr)
         own = "|".join(listed) or {"nvlink5": "144|145|146|147|148|149|150"}.get(
             alert.labels.get("sign", ""), ""
@@ -62,33 +54,38 @@ def matches(matcher: str, alert: Alert) -> bool:
     return bool(same) != (how == "!=")
 
 
-def pairs() -> Iterator[tuple[Alert, Alert]]:
+GONE = ("DgxAgentDown", "DgxAgentBlind")
+
+
+def pairs() -> Iterator[tuple[Fault, Fault]]:
     """Each alert that silences another; where a node or its driver is gone nothing is read."""
-    for sources, targets, _ in RULES:
+    for rule in RULES:
+        sources, targets = rule["source_matchers"], rule["target_matchers"]
         for source in ALERTS:
             gone = (
-                source.name in (AGENT_DOWN, AGENT_BLIND) or source.labels.get("sign") == "no_driver"
+                source.alert in ("DgxAgentDown", "DgxAgentBlind")
+                or source.labels.get("sign") == "no_driver"
             )
             if gone or not all(matches(m, source) for m in sources):
                 continue
-            if source.name == GPU_MISSING and any("alertname!=" in m for m in targets):
+            if source.alert == "DgxGpuMissing" and any("alertname!=" in m for m in targets):
                 continue  # of one GPU, whatever it was
             for target in ALERTS:
                 if target is not source and all(matches(m, target) for m in targets):
                     yield source, target
 
 
-PAIRS = {f"{s.name} {s.labels} {t.name} {t.labels}": (s, t) for s, t in pairs()}
+PAIRS = {f"{s.alert} {s.labels} {t.alert} {t.labels}": (s, t) for s, t in pairs()}
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_what_silences_comes_first(pair: str) -> None:
     source, target = PAIRS[pair]
-    if (source.name, target.name) in TOGETHER:
+    if (source.alert, target.alert) in TOGETHER:
         return
-    sign = f"{source.name} {source.labels.get('sign', '')}".strip()
+    sign = f"{source.alert} {source.labels.get('sign', '')}".strip()
     latest = (
-        READ.get(sign, READ.get(source.name, intervals.LINKS)) + 2 * SCRAPE + seconds(source.hold)
+        READ.get(sign, READ.get(source.alert, intervals.LINKS)) + 2 * SCRAPE + seconds(source.hold)
     )
     earliest = seconds(target.hold) + WAIT[target.severity]
     assert latest <= earliest

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from agent.config.settings import Settings
-from alerts.build import groups
-from alerts.model import Alert
+from alerts.build import alerts_of, groups
 from tests.support import (
     alert_cases_agent,
     alert_cases_fleet,
@@ -27,7 +26,7 @@ TABLES = (
     *alert_cases_agent.TABLES,
 )
 NEVER_RESTS = {"DgxWatchdog"}
-ALERTS = [rule for part in groups(Settings()) for rule in part.rules if isinstance(rule, Alert)]
+ALERTS = alerts_of(groups(Settings()))
 
 
 def cases(system: System) -> list[Case]:
@@ -76,7 +75,7 @@ def test_promtool_notices_a_wrong_case(turn: str, tmp_path: Path) -> None:
     assert "FAILED" in promtool(tmp_path, [wrong])
 
 
-@pytest.mark.parametrize("alert", sorted({rule.name for rule in ALERTS}))
+@pytest.mark.parametrize("alert", sorted({rule.alert for rule in ALERTS}))
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda s: s.name)
 def test_every_alert_has_cases_of_both_kinds(alert: str, system: System) -> None:
     own = [case for case in cases(system) if case.alert == alert]
@@ -88,11 +87,11 @@ def test_every_rule_of_an_alert_fires_in_some_case() -> None:
     """An alert of several rules: each of them, told apart by its own labels."""
     fired = [(case.alert, labels) for case in cases(SYSTEMS[0]) for labels in case.fires]
     silent = [
-        (rule.name, dict(rule.labels))
+        (rule.alert, dict(rule.labels))
         for rule in ALERTS
         if not any(
-            name == rule.name
-            and {"severity": rule.severity, **rule.labels}.items() <= labels.items()
+            name == rule.alert
+            and {"severity": str(rule.severity), **rule.labels}.items() <= labels.items()
             for name, labels in fired
         )
     ]
@@ -100,4 +99,4 @@ def test_every_rule_of_an_alert_fires_in_some_case() -> None:
 
 
 def test_there_is_no_case_for_an_alert_that_is_gone() -> None:
-    assert {case.alert for case in cases(SYSTEMS[0])} == {rule.name for rule in ALERTS}
+    assert {case.alert for case in cases(SYSTEMS[0])} == {rule.alert for rule in ALERTS}

@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 import pytest
 
 from agent.config.settings import Settings
-from alerts.build import files, groups
-from alerts.model import Alert
-from alerts.parameters import RuleParameters
-from alerts.runbook import PAGES
+from agent.faults.model import alert_names
+from agent.faults.parameters import RuleParameters
+from agent.faults.thresholds import AlertThresholds
+from alerts.build import alerts_of, files, groups
+from alerts.rules import alert_rule
 from alerts.runbook_page import runbook_page
-from alerts.thresholds import AlertThresholds
 
 BOARDS = "http://localhost:3000/d/"
 
@@ -25,7 +25,14 @@ def test_it_is_well_formed_and_every_link_has_its_anchor(served: str) -> None:
     void = re.compile(r"<(meta|link)([^>]*)>")
     tree = ElementTree.fromstring(void.sub(r"<\1\2/>", served.removeprefix("<!doctype html>")))
     found = {node.get("id") for node in tree.iter() if node.get("id")}
-    assert found == {*PAGES, *map(str.lower, PAGES), "drain", "reset", "fabric", "case"}
+    assert found == {
+        *alert_names(),
+        *map(str.lower, alert_names()),
+        "drain",
+        "reset",
+        "fabric",
+        "case",
+    }
     links = {node.get("href", "") for node in tree.iter("a")}
     assert {link.removeprefix("#") for link in links if link.startswith("#")} == {"reset", "case"}
     assert "`" not in "".join(tree.itertext()).replace("promql", "")
@@ -49,13 +56,13 @@ def test_every_form_of_the_text() -> None:
 
 def test_links_are_whole_addresses_wherever_an_alert_has_a_node() -> None:
     parameters = RuleParameters(AlertThresholds())
-    rules = [r for group in groups(Settings()) for r in group.rules if isinstance(r, Alert)]
+    rules = alerts_of(groups(Settings()))
     for rule in rules:
-        told = rule.rule(parameters)["annotations"]
+        told = alert_rule(rule, parameters)["annotations"]
         of_node = "$labels.instance" in told["summary"]
         assert told["runbook_url"].startswith("http://{{$labels.instance}}/") == of_node
         assert told.get("dashboard", "http://localhost:3000/d/").startswith(
             "http://localhost:3000/d/"
         )
     without = RuleParameters(AlertThresholds(grafana="", runbook="https://wiki/x"))
-    assert all("dashboard" not in rule.rule(without)["annotations"] for rule in rules)
+    assert all("dashboard" not in alert_rule(rule, without)["annotations"] for rule in rules)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.faults.values import seconds
 from agent.sources import gpu, xid
 from agent.sources.agent_health import LAST_TICK
-from alerts.values import seconds
 from tests.alerts.test_rules import TABLES
 from tests.support.alert_input import (
     NOT_SCRAPED,

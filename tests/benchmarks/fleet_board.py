@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from alerts.values import seconds
+from agent.faults.values import seconds
 from tests.support.boards import EVERYTHING, Asked, queries, substituted
 from tests.support.prometheus import Prometheus
 

@@ -128,7 +128,7 @@ PAGE_MACHINES = {
         Shown("held", ("held by a process",), "costly", "held"),
         Shown("starved-pcie", ("starved by PCIe",), "costly", "starved", "pcie",
               saturated=("pcie gpu0 receive",)),
-        Shown("gpu-hot", ("hotter than its operating range",), "wrong", "busy", ailing=(0,)),
+        Shown("gpu-hot", ("above its temperature limit",), "wrong", "busy", ailing=(0,)),
         Shown("threads", ("starved by the CPU",), "costly", "starved", "cpu"),
         Shown("no-demand", ("starved, cause unknown",), "costly", "starved", "unknown"),
         Shown("xid", ("GPU 0: XID 62",), "wrong", "busy", ailing=(0,)),

@@ -11,11 +11,11 @@ import pytest
 
 from agent.catalogue import EXPORTED
 from agent.config.settings import Settings
+from agent.faults.promql import Recording
 from agent.model import Kind, Metric
 from agent.sources import power, process
 from agent.specs.clusters import ClusterConfig, ClustersConfig
 from alerts.build import groups
-from alerts.model import Recording
 from dashboards.kinds import graph
 from dashboards.queries import FOREIGN, Query, now, rate, select
 from dashboards.records import RECORDED

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from alerts.fleet_records import fleet_records, node_records
-from alerts.parameters import RuleParameters
-from alerts.thresholds import AlertThresholds
+from agent.faults.fleet_records import fleet_records, node_records
+from agent.faults.parameters import RuleParameters
+from agent.faults.thresholds import AlertThresholds
 from dashboards.colours import BAD
 from tests.support.board_data import agents
 from tests.support.boards import (
@@ -50,7 +50,9 @@ OF_RACK: dict[str, Any] = {
 }
 FAST = RuleParameters(AlertThresholds(), 1 / 60, {"": 6e12})
 RECORDS = [
-    rule.rule(FAST) for group in (fleet_records(FAST), node_records(FAST)) for rule in group.rules
+    {"record": str(rule), "expr": rule.expr}
+    for group in (fleet_records(FAST), node_records(FAST))
+    for rule in group.rules
 ]
 """As users have them, over seconds in the place of minutes."""
 

@@ -140,7 +140,7 @@ def test_an_empty_snapshot_has_every_key() -> None:
 
 
 def test_the_reference_is_exact() -> None:
-    odd = Metric("dgx_gpu_odd_ratio", POWER.kind, "Either |a|\nor <b>.", "x")
+    odd = Metric("dgx_gpu_odd_ratio", "Either |a|\nor <b>.", "x")
     page = reference([LOADERS, POWER, odd, READ, POWER])
     tables = page[page.index("## Disks") :]
     assert tables == (

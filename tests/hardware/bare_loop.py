@@ -45,7 +45,7 @@ GETTERS: tuple[tuple[float, str, tuple[Any, ...]], ...] = (
     (intervals.TICK, "PowerUsage", ()),
     (intervals.TICK, "ClockInfo", (1,)),
     (intervals.TICK, "CurrentClocksEventReasons", ()),
-    (intervals.TICK, "Temperature", (0,)),
+    (intervals.TICK, "TemperatureV", (0,)),
     *((intervals.THROTTLE, "ClockInfo", (which,)) for which in (0, 2, 3)),
     (intervals.THROTTLE, "PerformanceState", ()),
     (intervals.THROTTLE, "EnforcedPowerLimit", ()),
@@ -54,6 +54,7 @@ GETTERS: tuple[tuple[float, str, tuple[Any, ...]], ...] = (
         for engine in ("Encoder", "Decoder", "Jpg", "Ofa")
     ),
     (intervals.PROCESSES, "ComputeRunningProcesses", ()),
+    (intervals.PROCESSES, "GraphicsRunningProcesses", ()),
     (intervals.PCIE_LINK, "CurrPcieLinkGeneration", ()),
     (intervals.PCIE_LINK, "CurrPcieLinkWidth", ()),
     (intervals.ENERGY, "TotalEnergyConsumption", ()),

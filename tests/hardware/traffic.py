@@ -56,14 +56,14 @@ def gpm_unit(watcher: Watcher, seconds: float = 20.0) -> Iterator[Figure]:
     gpm = watcher_gpm(device, watcher)
     with running("h2d-paced", seconds + 30) as load:
         time.sleep(2)
-        gpm.measure()
+        gpm.measurement()
         before, total, start = _counters(device), [0, 0], time.monotonic()
         while time.monotonic() - start < seconds:
             time.sleep(0.05)
             now = _counters(device)
             total = [t + ((n - b) % 2**32) for t, n, b in zip(total, now, before, strict=True)]
             before = now
-        measured = gpm.measure()
+        measured = gpm.measurement()
         end = time.monotonic()
         truth = load.rate(start, end)
     assert measured is not None
@@ -90,7 +90,7 @@ def watcher_gpm(device: NvmlDevice, watcher: Watcher):  # type: ignore[no-untype
 def energy(watcher: Watcher, seconds: float = 64.0) -> Iterator[Figure]:
     """The energy counter against the driver's power samples, integrated, under a duty cycle."""
     device = device_of(watcher, "0")
-    buffer = SampleBuffer(device, POWER_SAMPLES)
+    buffer = SampleBuffer(device, POWER_SAMPLES, power.SAMPLES, 1e3)
     with running("duty", seconds + 40):
         watcher.ticks(3)
         start, before = watcher.clock.monotonic(), device.get("TotalEnergyConsumption") / 1e3

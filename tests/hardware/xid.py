@@ -111,7 +111,7 @@ class EventRecorder:
         self.refused: Mapping[str, Absent] = {}
         self.heard: list[Told] = []
 
-    def note(self, uuid: str, code: int) -> None:
+    def note(self, uuid: str, code: int, way: str = "nvml") -> None:
         """An event."""
         self.heard.append(Told(time.monotonic(), code, uuid))
 

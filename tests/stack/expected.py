@@ -140,7 +140,7 @@ SCENARIOS: dict[str, Scenario] = {
             Alert(
                 "DgxNvlinkDown",
                 "critical",
-                rf"{GPU} has 3 of 4 NVLinks up \(down: \d\)",
+                rf"{GPU}: 3 of 4 NVLinks are up, NVLink \d is down",
                 frozenset("03"),
             ),
         ),
@@ -157,7 +157,8 @@ SCENARIOS: dict[str, Scenario] = {
         ),
     ),
     "pcie-degraded": Scenario(
-        STATION, (Alert("DgxPcieDegraded", "warning", rf"{GPU} uses 8 of 16 PCIe lanes", FIRST),)
+        STATION,
+        (Alert("DgxPcieDegraded", "warning", rf"{GPU}: 8 of 16 PCIe lanes are in use", FIRST),),
     ),
     "port-degraded": Scenario(
         H100,
@@ -165,7 +166,7 @@ SCENARIOS: dict[str, Scenario] = {
             Alert(
                 "DgxLinkDegraded",
                 "warning",
-                r"infiniband port mlx5_0:1 of port-degraded carries 25GB/s of 50GB/s",
+                r"infiniband port mlx5_0:1 of port-degraded runs at 25GB/s of 50GB/s",
                 devices=frozenset(("mlx5_0:1",)),
             ),
         ),
@@ -198,7 +199,7 @@ SCENARIOS: dict[str, Scenario] = {
             Alert(
                 "DgxGpuRowRemapFailure",
                 "critical",
-                rf"{GPU} reports 1 failure to replace a broken row by a spare one \(limit 0\)",
+                rf"{GPU}: a memory row could not be remapped",
                 FIRST,
             ),
         ),
@@ -226,7 +227,7 @@ SCENARIOS: dict[str, Scenario] = {
             Alert(
                 "DgxGpuStarved",
                 "info",
-                rf"{GPU} was starved, cause unknown for {SHARE} 15m \(limit 25%\)\. \w+",
+                rf"{GPU} waited for {SHARE} 15m, cause unknown \(limit 25%\)\. \w+",
                 ALL4,
                 cause="unknown",
             ),
@@ -237,8 +238,8 @@ SCENARIOS: dict[str, Scenario] = {
         (
             Alert(
                 "DgxAgentBlind",
-                "warning",
-                r"[1-9]\d* sources of the agent on driver-hang do not deliver:.* nvml .*\(limit 0",
+                "critical",
+                r"driver-hang: the NVIDIA driver does not answer\. Drain the node",
             ),
         ),
     ),

@@ -15,12 +15,12 @@ from urllib.request import urlopen
 import yaml
 
 from agent.config.settings import Settings
+from agent.faults.thresholds import AlertThresholds
+from agent.faults.values import Duration
 from agent.stack import programs
 from agent.stack.ports import choose
 from alerts.build import alertmanager, rules
 from alerts.receivers import Receivers
-from alerts.thresholds import AlertThresholds
-from alerts.values import Duration
 from tests.stack.daemons import FREE, Fleet, monitoring, started
 from tests.stack.expected import STATION, Scenario
 from tests.stack.receivers import Delivery, Inbox, mailbox, webhook

@@ -48,8 +48,11 @@ def blind(_: System) -> Iterator[Case]:
     yield Case(name, "values have expired", absent("stalled", 3), sign("values"))
     yield Case(name, "values expired a moment ago", absent("stalled", 1.5))
     yield Case(name, "the hardware has no such value", absent("unsupported", 10))
-    hung = {**absent("stalled", 10), **source(0.0, 5)}
-    yield Case(name, "a hung driver is told once", hung, sign("sources"))
+    slow = {**absent("stalled", 10), **source(0.0, 5)}
+    yield Case(name, "a source and its values are reported once", slow, sign("sources"))
+    hung = {**absent("stalled", 10.25, system.GPUS), **source(0.0, 5, "nvml")}
+    fires = ({"severity": "critical", "sign": "driver", "source": "nvml"},)
+    yield Case(name, "a driver that hangs", hung, fires)
     ticks = {named(LAST_TICK): growing((10, 1.0), (4.5, 0.0), start=1.7e9)}
     yield Case(name, "it ticks no more", ticks, sign("ticks"))
     brief = {named(LAST_TICK): growing((10, 1.0), (3, 0.0), start=1.7e9)}

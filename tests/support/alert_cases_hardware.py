@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from agent.diagnosis.accounting import UNOBSERVED_SECONDS
+from agent.faults.xids import xid_rules
 from agent.limits import paths
 from agent.sources import activity, ecc, gpu, nvlink, pcie, system, temperature, xid
 from agent.sources.agent_health import ABSENT_VALUES
-from alerts.xids import xid_rules
 from tests.support.alert_input import (
     Case,
     Points,
@@ -210,7 +210,8 @@ def lanes(s: System) -> Iterator[Case]:
         """Half idle, at some generation, with this share of what the slot can carry."""
         one = of_gpu(paths.RATIO, s, path="pcie", device="gpu1", direction="receive")
         slow_link = generation(steady(at, 21), 0.3)
-        return {**slow_link, one: steady(carried, 21)}
+        moved = of_gpu(pcie.RECEIVED, s)
+        return {**slow_link, one: steady(carried, 21), moved: growing((21, 1e9))}
 
     half = 0.5 / 2 ** (most - 1)
     yield Case(name, "stuck at 1 and starving", copying(1.0, 1.1 * half), slow)

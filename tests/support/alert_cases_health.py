@@ -12,10 +12,10 @@ from agent.sources import (
     gpu,
     infiniband,
     kernel_log,
-    nvlink,
     pcie,
     xid,
 )
+from agent.sources import fabric as fabric_source
 from tests.support.alert_input import (
     Case,
     Points,
@@ -36,12 +36,14 @@ def memory(s: System) -> Iterator[Case]:
     name, action = "DgxGpuRecoveryNeeded", of_gpu(gpu.RECOVERY_ACTION, s)
     yield Case(name, "a reset", {action: steady(1.0, 3.25)}, (on(s, "critical"),))
     yield Case(name, "a reboot", {action: steady(2.0, 3.25)}, (on(s, "critical"),))
+    yield Case(name, "a bus reset", {action: steady(6.0, 3.25)}, (on(s, "critical"),))
     yield Case(name, "nothing", {action: steady(0.0, 10)})
     yield Case(name, "no longer told", {action: [*steady(1.0, 5), None, None]})
     name = "DgxGpuPagesPending"
     for metric in (ecc.REMAP_PENDING, ecc.RETIRED_PENDING):
         waits = {of_gpu(metric, s): steady(1.0, 8.25)}
-        yield Case(name, f"{metric}", waits, (on(s, "warning"),))
+        sign = "rows" if metric is ecc.REMAP_PENDING else "pages"
+        yield Case(name, f"{metric}", waits, (on(s, "warning", sign=sign),))
         yield Case(name, f"{metric}, none", {of_gpu(metric, s): steady(0.0, 5)})
 
 
@@ -96,13 +98,16 @@ def fabric(s: System) -> Iterator[Case]:
     down = {running: [*steady(1.0, 5), *steady(0.0, 2.25)]}
     yield Case(name, "nobody manages", down, ({**critical, "sign": "manager"},))
     yield Case(name, "restarted", {running: [*steady(1.0, 5), *steady(0.0, 1), *steady(1.0, 3)]})
-    state = of_gpu(nvlink.FABRIC_STATE, s)
+    state = of_gpu(fabric_source.STATE, s)
     yield Case(name, "in progress", {state: steady(2.0, 5.25)}, ({**critical, "sign": "state"},))
     yield Case(name, "joining", {state: steady(2.0, 4)})
     yield Case(name, "joined", {state: steady(3.0, 10)})
-    kind = of_gpu(nvlink.FABRIC_HEALTH, s, kind="route_unhealthy")
+    kind = of_gpu(fabric_source.HEALTH, s, kind="route_unhealthy")
     fires = (on(s, "warning", sign="health", kind="route_unhealthy"),)
     yield Case(name, "routes", {kind: steady(1.0, 5.25)}, fires)
+    error = of_gpu(fabric_source.HEALTH, s, kind=fabric_source.REGISTRATION)
+    fires = (on(s, "warning", sign="health", kind=fabric_source.REGISTRATION),)
+    yield Case(name, "registered with an error", {error: steady(1.0, 5.25)}, fires)
     yield Case(name, "healthy", {kind: steady(0.0, 10)})
     one = {"switch": "nvidia-nvswitch0", "sxid": "20034"}
     fatal = named(kernel_log.SWITCH_ERRORS, severity="fatal", **one)

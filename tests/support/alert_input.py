@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from typing import NamedTuple
 
-from alerts.agent import JOB
+from agent.faults.monitoring import JOB
 
 SCRAPE = 15
 """Seconds between two scrapes."""
@@ -33,6 +33,20 @@ class System(NamedTuple):
     lanes: int
     generation: int
 
+
+FLAGS = {
+    ("DgxGpuRecoveryNeeded", ""),
+    ("DgxGpuRowRemapFailure", ""),
+    ("DgxGpuPagesPending", "rows"),
+    ("DgxGpuPagesPending", "pages"),
+    ("DgxFabricFault", "manager"),
+    ("DgxFabricFault", "health"),
+    ("DgxInfinibandErrors", "down"),
+    ("DgxDiskFailing", ""),
+    ("DgxChassisFault", ""),
+    ("DgxAgentBlind", "driver"),
+}
+"""Alerts, with their sign, of what is so or is not: there is no figure and no limit to name."""
 
 SYSTEMS = (
     System("dgx-h100", "GPU-83586c64", 8, 18, 16, 5),

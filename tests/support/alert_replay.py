@@ -18,10 +18,10 @@ from typing import Any
 import yaml
 
 from agent.config.settings import Settings
+from agent.faults.monitoring import JOB
+from agent.faults.thresholds import AlertThresholds
 from agent.model import Kind
-from alerts.agent import JOB
 from alerts.build import rules
-from alerts.thresholds import AlertThresholds
 from tests.support.machines import AgentBench
 
 SCALE = 1 / 30

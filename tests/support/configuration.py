@@ -23,7 +23,7 @@ def written(kind: Any) -> type:
 
 
 TYPES = {key: field.type for key, (_, field) in keys_of(SECTIONS).items()}
-LISTS = {key for key, kind in TYPES.items() if get_origin(kind) is tuple}
+LISTS = {key for key, kind in TYPES.items() if get_origin(kind) in (tuple, dict)}
 """Every key that holds several values, which only a file can give."""
 KEYS = {key: written(kind) for key, kind in TYPES.items() if key not in LISTS}
 """Every key that holds one value."""

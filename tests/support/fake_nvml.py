@@ -35,7 +35,7 @@ SIMPLE: dict[str, Any] = {
     "PowerUsage": 250_000,
     "EnforcedPowerLimit": 300_000,
     "PowerManagementDefaultLimit": 300_000,
-    "Temperature": 60,
+    "TemperatureV": 60,
     "TemperatureThreshold": 90,
     "ClockInfo": 1_290,
     "MaxClockInfo": 1_530,
@@ -86,7 +86,7 @@ class FakeNvml:
         self.errors: dict[str, int | Exception] = {}
         self.events: list[tuple[int, int]] = []
         self.listened: set[int] = set()
-        self.sets = 0
+        self.sets = self.newest_set = self.listening = 0
         self.means = {1: 30.0, 2: 20.0, 20: 100.0, 21: 50.0}  # GPM, by id
         self.calls: list[str] = []
 
@@ -219,14 +219,16 @@ class FakeNvml:
     def nvmlEventSetCreate(self) -> int:
         self._check(self.errors, "nvmlEventSetCreate")
         self.sets += 1
-        self.listened = set()
-        return self.sets
+        self.newest_set += 1
+        return self.newest_set
 
     def nvmlEventSetFree(self, events: int) -> None:
         self.sets -= 1
 
     def nvmlDeviceRegisterEvents(self, handle: int, kind: int, events: int) -> None:
         self._gpu("RegisterEvents", handle)
+        if events != self.listening:  # a set of operational events listens to none by this call
+            self.listening, self.listened = events, set()
         self.listened.add(handle)
 
     def nvmlEventSetWait(self, events: int, milliseconds: int) -> Any:

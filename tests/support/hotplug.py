@@ -22,7 +22,8 @@ def _disk(name: str) -> dict[str, str]:
 
 def _nic(name: str) -> dict[str, str]:
     folder = f"/sys/class/net/{name}"
-    return {f"{folder}/operstate": "up", f"{folder}/carrier": "1", f"{folder}/speed": "10000"}
+    facts = {"operstate": "up", "carrier": "1", "speed": "10000", "device/vendor": "0x15b3"}
+    return {f"{folder}/{name}": text for name, text in facts.items()}
 
 
 def _adapter(name: str) -> dict[str, str]:

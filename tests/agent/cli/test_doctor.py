@@ -12,13 +12,10 @@ import pytest
 
 from agent.cli import bundle as bundle_module
 from agent.cli.doctor import in_child
-from agent.config.settings import Settings
-from agent.diagnosis.findings import FindingKind
 from agent.errors import BadInput
+from agent.faults.findings import by_kind
+from agent.faults.model import alert_names
 from agent.hardware.kernel_log import LogLine
-from alerts.build import groups
-from alerts.model import Alert
-from exporters.remedies import REMEDIES
 from tests.stack.running import clean_environment
 from tests.support.repository import ROOT
 
@@ -38,10 +35,10 @@ def check(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_kind_of_finding_has_a_remedy_and_its_alert_exists() -> None:
-    known = {r.name for g in groups(Settings()) for r in g.rules if isinstance(r, Alert)}
-    assert set(REMEDIES) | {FindingKind.XID} == set(FindingKind)
-    assert {r.alert for r in REMEDIES.values()} - {""} <= known
-    assert all(r.action.endswith(".") for r in REMEDIES.values())
+    assert {fault.alert for fault in by_kind().values()} - {""} <= alert_names()
+    steps = [fault.do for fault in by_kind().values() if isinstance(fault.do, str)]
+    assert all(step.endswith(".") for step in steps)
+    assert all(fault.sentence and fault.do for fault in by_kind().values())
 
 
 @pytest.mark.parametrize(

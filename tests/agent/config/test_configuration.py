@@ -13,6 +13,7 @@ from agent.cli.sections import SECTIONS
 from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
+from agent.faults.thresholds import AlertPatch, AlertPatches
 from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig
 from agent.sources.workload import JobConfig
@@ -226,7 +227,7 @@ def test_what_is_no_address(text: str) -> None:
 
 def uncommented(text: str) -> str:
     """The example with its keys switched on: a comment that is an assignment is a key."""
-    return re.sub(r"^# (?=\w+ = |\[\[)", "", text, flags=re.MULTILINE)
+    return re.sub(r"^# (?=\w+ = |\[\[|\[alerts\.)", "", text, flags=re.MULTILINE)
 
 
 def test_the_example_loads_as_it_is_and_means_the_defaults() -> None:
@@ -240,11 +241,15 @@ def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
     text = uncommented(EXAMPLE.read_text())
     file.write_text(text)
     config = load(SECTIONS, file, {})
-    assert config.sections.keys() == {SaturationConfig, LimitsConfig, ClustersConfig}
+    patched = {SaturationConfig, LimitsConfig, ClustersConfig, AlertPatches}
+    assert config.sections.keys() == patched
+    patch = AlertPatch(hold="5m", severity="info", labels={"team": "training"})
+    assert config[AlertPatches].patches == {"DgxGpuStarved": patch}
     shipped = {path: share.value for path, share in load_specs().thresholds.items()}
     assert config[SaturationConfig].configured == shipped
     assert config[LimitsConfig].limit == (LimitConfig("disk", "md0", "write", 1.5e9),)
-    assert set(flat(tomllib.loads(text))) == {*KEYS, *LISTS}
+    keys = {re.sub(r"^alerts\.Dgx.*", "alerts.NAME", key) for key in flat(tomllib.loads(text))}
+    assert keys == {*KEYS, *LISTS}
 
 
 BAD_LIMITS = {

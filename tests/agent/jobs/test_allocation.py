@@ -5,11 +5,7 @@ place are three different numbers of each GPU.
 """
 
 import errno
-import socket
-import struct
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.config.settings import Configuration, Settings
-from agent.hardware import schedulers
 from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Given
 from agent.jobs.identity import JobLabels
-from agent.model import Reading, Reason
+from agent.model import Absent, Reading, Reason
 from agent.polling.reads import ReadCosts, perform
 from agent.sources import allocation as source
 from agent.sources import workload
@@ -188,106 +183,20 @@ def test_a_job_that_is_not_described_may_have_any_gpu(tmp_path: Path) -> None:
     assert {one.reason for one in reading.absences} == {Reason.DENIED}
 
 
-# ---- the kubelet
-
-
-def field(number: int, content: bytes) -> bytes:
-    length, head = len(content), bytes([number << 3 | 2])
-    while length > 0x7F:
-        head, length = head + bytes([length & 0x7F | 0x80]), length >> 7
-    return head + bytes([length]) + content
-
-
-def pod(name: str, container: str, *devices: str) -> bytes:
-    """A PodResources as the kubelet writes it, with CPU numbers and a topology besides."""
-    ids = b"".join(field(2, one.encode()) for one in devices)
-    of_gpu = field(1, b"nvidia.com/gpu") + ids + field(3, field(1, b"\x08\x01"))
-    inside = field(1, container.encode()) + field(2, of_gpu) + field(3, b"\x00\x01")
-    return field(1, field(1, name.encode()) + field(2, b"nlp") + field(3, inside))
-
-
-LISTED = pod("bert-0", "train", "GPU-1") + pod("web", "nginx") + pod("mig", "a", "MIG-5")
-
-
-def test_the_kubelet_tells_pods_and_containers(tmp_path: Path) -> None:
+def test_a_folder_without_a_number_is_a_job_of_slurm(tmp_path: Path) -> None:
+    """Slurm 26.05 names it by an id of its own."""
     tree = AllocationTree(tmp_path)
-    tree.write("/var/lib/kubelet/pod-resources/kubelet.sock", "")
-    tree.answers.pods = LISTED + pod("a", "b", "GPU-2::0") + pod("b", "b", "GPU-2::1")
-    assert tree.allocated() == {"0": 0, "1": 1, "2": 1}
-    uid = "8d3b1c7e-1111-2222-3333-444455556666"
     tree.start(100)
-    tree.write("/proc/100/cgroup", f"0::/kubepods/pod{uid}/{'0123456789abcdef' * 4}\n")
-    tree.occupy(100, gpu=OTHER)
-    infos = [JobLabels(*i[2:]) for i in labels_of(tree.read(), workload.JOB_INFO)]
-    assert infos == [
-        JobLabels(uid, "ada", "kubernetes", "", "", "nlp", "bert-0", "train"),
-        JobLabels("nlp/a", "", "kubernetes", "", "", "nlp", "a", "b"),
-        JobLabels("nlp/b", "", "kubernetes", "", "", "nlp", "b", "b"),
-    ]
+    tree.write("/proc/100/environ", "SLURM_JOB_ID=7\0SLURM_JOB_GPUS=1\0")
+    tree.write(f"{V2}/s5K1KKYAYG5D00/step_0/user/task_0/cgroup.procs", "100\n")
+    assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
+    assert tree.told()[0][:2] == ("2", "7")
 
 
-@settings(deadline=None)
-@given(st.binary() | st.integers(0, len(LISTED)).map(lambda n: LISTED[:n]))
-def test_a_garbled_answer_is_refused(answer: bytes) -> None:
-    try:
-        found = list(schedulers.pods(answer))
-    except ValueError:
-        return
-    assert all(len(one) == 4 for one in found)
-
-
-def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
-    head = struct.pack(">I", len(content))[1:] + bytes((kind, flags))
-    return head + struct.pack(">I", stream) + content
-
-
-@contextmanager
-def kubelet(path: Path, *frames: bytes) -> Iterator[list[bytes]]:
-    """A server that takes one call and answers with these frames."""
-    heard: list[bytes] = []
-
-    def serve() -> None:
-        connection, _ = server.accept()
-        with connection:
-            heard.append(connection.recv(65_536))
-            connection.sendall(b"".join(frames))
-            connection.shutdown(socket.SHUT_WR)
-            while connection.recv(65_536):
-                pass
-
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        server.listen()
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield heard
-        thread.join()
-
-
-HELLO = frame(4, 0, 0, b"") + frame(6, 0, 0, b"12345678") + frame(1, 4, 1, b"\x88")
-MESSAGE = b"\0" + struct.pack(">I", len(LISTED)) + LISTED
-END = frame(1, 5, 1, b"\x00")
-
-
-def test_the_socket_is_asked_in_http_2(tmp_path: Path) -> None:
-    path = tmp_path / "kubelet.sock"
-    parts = frame(0, 0, 1, MESSAGE[:9]) + frame(0, 8, 1, b"\x02" + MESSAGE[9:] + b"\0\0")
-    with kubelet(path, HELLO, parts, END) as heard:
-        found = schedulers.RealSchedulers().kubelet(str(path))
-    assert found == LISTED
-    assert heard[0].startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-    assert b"/v1.PodResourcesLister/List" in heard[0]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [b"", END, frame(7, 0, 0, bytes(8)), frame(3, 0, 1, bytes(4)), frame(0, 1, 1, MESSAGE[:20])],
-    ids=["closed", "an error", "going away", "refused", "cut short"],
-)
-def test_a_call_that_fails_is_an_error(tmp_path: Path, answer: bytes) -> None:
-    path = tmp_path / "kubelet.sock"
-    with kubelet(path, HELLO, answer), pytest.raises(OSError, match="kubelet"):
-        schedulers.RealSchedulers().kubelet(str(path))
+def test_a_place_that_slurms_order_does_not_have_is_unknown(tmp_path: Path) -> None:
+    tree = AllocationTree(tmp_path)
+    version_2(tree, 7, 100, "SLURM_JOB_GPUS=5")
+    assert {a.reason for a in tree.look().absences} == {Reason.UNKNOWN}
 
 
 # ---- words
@@ -295,24 +204,66 @@ def test_a_call_that_fails_is_an_error(tmp_path: Path, answer: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("0,2-4", [0, 2, 3, 4]), ("", []), ("7", [7]), ("x", []), ("3-", []), ("1-99999999999", [])],
+    [("0,2-4", [0, 2, 3, 4]), ("", []), ("7", [7])],
 )
 def test_lists_of_numbers(text: str, expected: list[int]) -> None:
     assert allocation.numbers(text) == expected
 
 
+@pytest.mark.parametrize("text", ["x", "3-", "1-99999999999", "0:1"])
+def test_what_is_no_list_of_numbers_is_unknown(text: str) -> None:
+    with pytest.raises(Absent, match=text):
+        allocation.numbers(text)
+
+
 def test_names_in_brackets() -> None:
     assert allocation.expanded("node[08-10],login") == ["node08", "node09", "node10", "login"]
+    assert allocation.expanded("rack[0-1]node[0-1]") == [
+        *("rack0node0", "rack0node1", "rack1node0", "rack1node1")
+    ]
 
 
 @settings(deadline=None)
 @given(st.text(), st.text())
 def test_whatever_slurm_writes(text: str, other: str) -> None:
     allocation.slurm_job(f"JobId=1 Nodes=a GRES={text} {other}", "a")
-    assert allocation.slurm_order(f"Name=gpu File={text}", "a", [1, 0])
+    with suppress(Absent):
+        assert allocation.slurm_order(f"Name=gpu File={text}", "a", [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("gres", "places"),
+    [
+        ("gpu:h100:2(IDX:0,2),nic:1(IDX:0)", [0, 2]),
+        ("gpu:1(S:0,IDX:3)", [3]),
+        ("shard:h100:3(0/4,3/4)", [1]),
+        ("shard:2(IDX:1)", [1]),
+        ("mps:h100:50(50/100,0/100)", [0]),
+        ("gpu:0(IDX:)", []),
+        ("nic:1(IDX:0)", []),
+    ],
+)
+def test_shards_and_mps_are_parts_of_gpus(gres: str, places: list[int]) -> None:
+    line = f"JobId=1 UserId=a(1) Nodes=rack[0-1]node[0-2] GRES={gres}"
+    assert allocation.slurm_job(line, "rack1node2")[1] == places
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("JobId=1 Nodes=a GRES=shard:h100:3(CNT:3)", "shard:h100:3"),
+        ("JobId=1 Nodes=a GRES=gpu:2", "gpu:2"),
+        ("JobId=1 Nodes=a[x] GRES=gpu:1(IDX:0)", "x"),
+        ("JobId=77 Nodes=other GRES=gpu:1(IDX:0)", "a in no nodes"),
+    ],
+)
+def test_what_slurm_writes_and_is_not_understood_is_named(line: str, named: str) -> None:
+    places = allocation.slurm_job(line, "a")[1]
+    assert isinstance(places, Absent)
+    assert (places.reason, named in str(places)) == (Reason.UNKNOWN, True)
 
 
 def test_an_allocation_stays_with_its_gpus() -> None:
     one = Allocation(JobLabels("7"), frozenset({"GPU-1"}))
-    allocations = allocation.Allocations(Given((one,), ""))
+    allocations = allocation.Allocations(Given((one,), None))
     assert (allocations.of("GPU-1"), allocations.of("GPU-2")) == ((one,), ())

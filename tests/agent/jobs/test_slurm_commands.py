@@ -7,6 +7,7 @@ import pytest
 
 from agent.hardware import schedulers
 from agent.jobs import allocation
+from agent.model import Absent
 
 EVIL = "x UserId=root(0) Nodes=node1 CPU_IDs=0 Mem=0 GRES=gpu:8(IDX:0-7) Socks/Node=* MinCPUsNode=1"
 TEXT = (
@@ -49,7 +50,7 @@ class FakeSlurm:
     def asked(self) -> list[str]:
         return (self.folder / "scontrol.asked").read_text().splitlines()
 
-    def jobs(self) -> list[tuple[str, str, str, list[int]]]:
+    def jobs(self) -> list[tuple[str, str, str, list[int] | Absent]]:
         found = [allocation.slurm_job(line, "node1") for line in self.slurm.slurm("node1")]
         return [(job.job_id, job.user, job.account, places) for job, places in found]
 
@@ -99,4 +100,6 @@ def test_jobs_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.says("1", json.dumps({"jobs": [job]}))
     fake.says("3", json.dumps({"jobs": [job | {"job_id": 3, "gres_detail": []}]}))
     fake.says("2", json.dumps({"jobs": []}))
-    assert fake.jobs() == [("1", "eve", "nlp", [3]), ("3", "eve", "nlp", []), ("2", "", "", [])]
+    *known, (number, *_, places) = fake.jobs()
+    assert known == [("1", "eve", "nlp", [3]), ("3", "eve", "nlp", [])]
+    assert (number, isinstance(places, Absent)) == ("2", True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.diagnosis.findings import findings
+from agent.faults.findings import findings
 from agent.sources import nvlink
 from agent.specs import SystemSpec, load
 from agent.specs.graph import Weights, differences, weights

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model import GPU_LABELS, Reason, counter
-from agent.polling.counter_filters import CounterFilters
+from agent.model import Absent, Reason, counter
 from agent.polling.counters import CounterFilter, Integral
-from agent.polling.reads import ReadOutput
+from agent.polling.reads import Filters, ReadOutput
 
 FASTEST = 100.0
 
@@ -45,8 +44,25 @@ def test_a_counter_filter_gives(case: str) -> None:
     assert followed(raws) == expected
 
 
-def test_without_a_bound_only_falls_are_doubted() -> None:
-    assert followed([5, 1e18, 3, 4], fastest=None) == [5, 1e18, None, 4]
+def test_events_may_leap_where_the_next_reading_confirms_it() -> None:
+    assert followed([5, 1e9, 1e9 + 2], fastest=None) == [5, None, 1e9 + 2]
+    assert followed([5, 1e18, 3, 4], fastest=None) == [5, None, None, 4]
+
+
+@pytest.mark.parametrize("odd", [644_245_923, 4_294_967_295, 1e15])
+def test_one_odd_reading_far_up_makes_no_counter_of_events_fall(odd: float) -> None:
+    assert followed([5, 6, odd, 6, 7], fastest=None) == [5, 6, None, 6, 7]
+
+
+def test_odd_readings_that_come_again_make_no_counter_fall() -> None:
+    values = followed([500, 510, 590, 520, 590, 530, 535, 540])
+    known = [value for value in values if value is not None]
+    assert known == sorted(known)
+
+
+def test_an_odd_reading_that_could_be_makes_no_counter_fall() -> None:
+    values = followed([500, 510, 590, 520, 525, 530, 600])
+    assert values == [500, 510, 590, None, 595, 600, 670]
 
 
 def test_a_long_gap_allows_what_may_have_happened_in_it() -> None:
@@ -101,27 +117,39 @@ def test_an_honest_counter_is_exported_as_it_is(start: float, growth: list[float
     assert followed(raws, fastest=2 * FASTEST) == raws
 
 
-def test_doubt_is_told_with_its_reason_and_series_end_with_their_device() -> None:
-    total = counter("dgx_disk_read_bytes_total", "Bytes.", "a file", ("device",))
-    counter_filters, out = CounterFilters(), ReadOutput(0.0)
-    counter_filters.add(out, total, 10, "sda")
-    counter_filters.add(out, total, 0, "sda")
-    assert [s.value for s in out.samples] == [10]
-    assert [(a.labels, a.reason) for a in out.absences] == [(("sda",), Reason.UNKNOWN)]
-    counter_filters.keep(["sdb"])
-    counter_filters.add(out, total, 5, "sda")
-    assert [s.value for s in out.samples] == [10, 5]
+SECONDS = counter("dgx_gpu_active_seconds_total", "Seconds.", "a call")
+TOTAL = counter("dgx_disk_read_bytes_total", "Bytes.", "a file", ("device",), fastest=FASTEST)
 
 
-def test_a_series_of_a_gpu_is_known_by_the_labels_of_its_read() -> None:
-    total = counter("dgx_gpu_energy_joules_total", "Joules.", "a call", GPU_LABELS)
-    counter_filters, out = CounterFilters(), ReadOutput(0.0, ("0", "GPU-0"))
-    counter_filters.add(out, total, 10)
-    assert out.samples[0].labels == ("0", "GPU-0")
+def read_once(filters: Filters, at: float, value: float | Absent | None) -> ReadOutput:
+    """One run of a read that yields this value of a disk, or does not mention it (None)."""
+    out = ReadOutput(at, filters=filters)
+    if value is not None:
+        out.add(TOTAL, value, "sda")
+    filters.end_run()
+    return out
+
+
+def test_doubt_has_a_reason_and_series_end_with_their_device() -> None:
+    filters = Filters()
+    read_once(filters, 0.0, 10)
+    fell = read_once(filters, 1.0, 0)
+    assert [(a.labels, a.reason) for a in fell.absences] == [(("sda",), Reason.UNKNOWN)]
+    read_once(filters, 2.0, None)
+    assert [s.value for s in read_once(filters, 3.0, 5).samples] == [5]
+
+
+def test_a_leap_is_implausible_and_an_absence_forgets_nothing() -> None:
+    filters = Filters()
+    read_once(filters, 0.0, 10)
+    read_once(filters, 1.0, Absent(Reason.FAILED, "once"))
+    leapt = read_once(filters, 2.0, 1e9)
+    assert [a.reason for a in leapt.absences] == [Reason.IMPLAUSIBLE]
+    assert "leapt from 10 to 1e+09" in leapt.absences[0].detail
 
 
 def test_an_integral_is_rate_times_time_from_its_first_reading() -> None:
-    integral = Integral()
+    integral = Integral(SECONDS)
     assert [integral.add(rate, at) for rate, at in ((9.0, 5.0), (2.0, 6.0), (4.0, 6.5))] == [
         0,
         2,
@@ -130,7 +158,7 @@ def test_an_integral_is_rate_times_time_from_its_first_reading() -> None:
 
 
 def test_an_integral_invents_nothing_for_a_gap_or_a_clock_that_stands() -> None:
-    integral = Integral(longest=3.0)
+    integral = Integral(SECONDS, longest=3.0)
     integral.add(1.0, 0.0)
     assert integral.add(1.0, 3.0) == 3.0
     assert integral.add(1.0, 6.1) == 3.0
@@ -139,9 +167,18 @@ def test_an_integral_invents_nothing_for_a_gap_or_a_clock_that_stands() -> None:
     assert integral.add(1.0, 7.0) == 4.0
 
 
+@pytest.mark.parametrize("rate", [-1.0, float("nan"), float("inf"), 1e30])
+def test_an_integral_takes_no_rate_that_cannot_be(rate: float) -> None:
+    integral = Integral(TOTAL)
+    integral.add(50.0, 0.0)
+    with pytest.raises(Absent):
+        integral.add(rate, 1.0)
+    assert integral.add(50.0, 2.0) == 100.0
+
+
 @given(st.lists(st.tuples(st.floats(0, 1e12), st.floats(0, 100)), max_size=30))
 def test_an_integral_never_falls(readings: list[tuple[float, float]]) -> None:
-    integral, at, before = Integral(), 0.0, 0.0
+    integral, at, before = Integral(SECONDS), 0.0, 0.0
     for rate, pause in readings:
         at += pause
         total = integral.add(rate, at)

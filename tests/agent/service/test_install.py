@@ -340,6 +340,7 @@ def test_the_program_is_whole() -> None:
     files = running_program().files
     wanted = {
         *("agent/__main__.py", "agent/specs/dgx-h100.toml", "alerts/build.py"),
+        "agent/faults/pages/DgxGpuHot.md",
         *("aiohttp/__init__.py", "psutil/__init__.py", "pynvml.py", "yaml/__init__.py"),
         *(f"agent/service/deploy/{name}" for name in shipped.NAMES),
     }

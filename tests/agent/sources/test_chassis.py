@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.diagnosis.findings import findings
+from agent.faults.findings import findings
 from agent.model import Reason, Snapshot
 from agent.sources import chassis
 from tests.support.fake_host import HostBench, reasons, values

@@ -103,7 +103,7 @@ def test_a_pcie_rate_beyond_the_link_never_enters_the_counter() -> None:
     assert steady == pytest.approx(2 * 2e9)
     bench.nvml.gpus[0].answers["PcieThroughput"] = 2_000_000_000
     bench.run()
-    assert bench.reasons(pcie.RECEIVED) == {("0", "GPU-0"): Reason.UNKNOWN}
+    assert bench.reasons(pcie.RECEIVED) == {("0", "GPU-0"): Reason.IMPLAUSIBLE}
     del bench.nvml.gpus[0].answers["PcieThroughput"]
     bench.run()
     assert bench.values(pcie.RECEIVED)["0", "GPU-0"] <= steady + 2 * 2e9

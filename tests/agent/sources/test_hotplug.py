@@ -7,7 +7,7 @@ import pytest
 from agent import simulator as simulation
 from agent.cli.assembly import Hardware, build_agent
 from agent.config.settings import Settings
-from agent.diagnosis.findings import findings
+from agent.faults.findings import findings
 from agent.limits.configured import LimitConfig, LimitsConfig
 from agent.limits.paths import LIMIT, LIMIT_INFO, NO_DEVICE, RATIO, REFRESH
 from agent.model import Reason

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.config.settings import Settings
-from agent.jobs.allocation import of_pods
+from agent.jobs.allocation import Devices, of_pods
 from agent.model import Metric, Reason
 from agent.polling.gpu_processes import GpuProcesses
 from agent.sources import activity, gpu, instances, memory, process
@@ -97,9 +97,11 @@ def test_a_pod_with_an_instance_was_given_its_gpu() -> None:
     there.settle(("0", "GPU-a"), ())
     there.settle(("1", "GPU-b"), ())
     there.divide(("1", "GPU-b"), ("MIG-1", "MIG-2"))
-    pods = [("lab", "one", "main", ["MIG-2"]), ("lab", "two", "main", ["GPU-a::3", "MIG-9"])]
-    given = {one.labels.pod: one.gpus for one in of_pods(pods, there.parents())}
-    assert given == {"one": {"GPU-b"}, "two": {"GPU-a"}}
+    ids = {"one": ["MIG-2"], "two": ["GPU-a::3", "MIG-9"]}
+    pods = [("lab", pod, "main", [("nvidia.com/gpu", i) for i in its]) for pod, its in ids.items()]
+    given = of_pods(pods, Devices(there.parents(), {}, {}))
+    assert {one.labels.pod: one.gpus for one in given.jobs} == {"one": {"GPU-b"}, "two": {"GPU-a"}}
+    assert "MIG-9" in str(given.hidden)
     there.keep([("0", "GPU-a")])
     assert there.parents() == {"GPU-a": "GPU-a"}
 

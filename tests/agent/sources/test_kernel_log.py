@@ -1,5 +1,6 @@
 """The kernel's log: real wordings of several drivers, told once, whatever comes between them."""
 
+import json
 import logging
 import os
 from contextlib import suppress
@@ -7,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.hardware.driver_log import BusLoss, KernelXid, SwitchError, parsed, pci_address
-from agent.hardware.kernel_log import DeviceLog, LogLine, record
+from agent.hardware.driver_log import (
+    BusLoss,
+    Forged,
+    KernelXid,
+    SwitchError,
+    parsed,
+    pci_address,
+)
+from agent.hardware.kernel_log import DeviceLog, LogLine, _entry, record
 from agent.model import Absent
 from agent.polling.reads import ReadOutput
 from agent.simulator.kernel_log import GARBAGE
@@ -65,6 +73,42 @@ def test_switches_are_read() -> None:
     assert told == SwitchError("nvidia-nvswitch3", 22013, False)
     assert parsed(head + "Data {0x0000002b, 0x0000002b}") is None
     assert parsed(head + "Severity 0 Engine instance 44 Sub-engine instance 00") is None
+
+
+XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+FATAL = "nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+FORGERIES = (
+    f"train[4242]: segfault at 0 ip 0000 sp 00007f error 6 in {XID_79}[400000+1000]",
+    f"traps: train[4242] general protection fault ip:40 sp:7f error:0 in {XID_79}[400000+1000]",
+    f"train[4242]: segfault at 0 ip 0000 sp 00007f error 6 in {FATAL}[400000+1000]",
+    "NVRM: Xid (PCI:[4242]: segfault at 0 ip 0 sp 0 error 6 in 0000:3b:00): 79, pid=1[40+1]",
+    "NVRM: Xid (0[4242]: segfault at 0 ip 0 sp 0 error 6 in x): 79, GPU has fallen[40+1]",
+    "NVRM: GPU 0000:[4242]: segfault at 0 in 3b:00.0: GPU has fallen off the bus.",
+    f"audit: type=1701 comm={XID_79}",
+)
+"""A program is logged with the first 15 letters of its name, and a file that it mapped with all."""
+
+
+@pytest.mark.parametrize("text", FORGERIES)
+def test_a_program_that_crashes_forges_no_line_of_the_driver(text: str) -> None:
+    assert isinstance(parsed(text), Forged)
+
+
+def test_forged_lines_are_counted_and_page_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    bench = simulated("dgx-h100:training", gpus=2).run(2)
+    for text in FORGERIES:
+        bench.machine.kernel_log.write(text)
+    bench.run(2)
+    assert bench.samples.value(kernel_log.FORGED) == len(FORGERIES)
+    assert not any(bench.samples.all(xid.ERRORS).values())
+    assert bench.samples.all(kernel_log.SWITCH_ERRORS) == {}
+    assert sum("kernel_line_forged" in str(one.msg) for one in caplog.records) == 1
+
+
+def test_the_journal_hands_over_what_the_kernel_wrote_alone() -> None:
+    entry = {"MESSAGE": XID_79, "_SOURCE_MONOTONIC_TIMESTAMP": "1000000", "SYSLOG_FACILITY": "0"}
+    assert _entry(json.dumps(entry).encode()) == LogLine(1.0, XID_79)
+    assert _entry(json.dumps(entry | {"SYSLOG_FACILITY": "1"}).encode()) is None
 
 
 LOSSES = (

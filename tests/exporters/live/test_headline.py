@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from agent.diagnosis.findings import FindingKind
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Cause, Figure, Finding, GpuKey, Pair, Severity, State
 from agent.sources import xid
@@ -35,11 +34,14 @@ OF_FOUR = {
         "4 GPUs communicating over NVLink; NVLink at 9. % of its limit",
     ),
     "throttled": ("costly", "4 GPUs slowed down by heat"),
-    "gpu-hot": ("wrong", r"GPU 0: \d+ degrees? hotter than its operating range; 4 GPUs busy"),
+    "gpu-hot": (
+        "wrong",
+        r"GPU 0: the core is \d+ °C above its temperature limit, and 1 more finding; 4 GPUs busy",
+    ),
     "gpu-lost": ("wrong", "GPU 2 lost, 3 of 4 answer; GPUs 0, 1 and 3 busy"),
     "nvlink-down": (
         "wrong",
-        r"GPU 0: 3 of 4 NVLinks are up \(down: 2\), and 1 more finding; 4 GPUs busy",
+        r"GPU 0: 3 of 4 NVLinks are up, NVLink 2 is down, and 1 more finding; 4 GPUs busy",
     ),
     "nvlink-errors": (
         "wrong",
@@ -139,7 +141,7 @@ TOLD = {
     "The NVIDIA driver has not answered for 4 s; nothing is known of 2 GPUs": HeadlineFacts(
         silence=4.2,
         gpus=gpus(None, None),
-        findings=[Finding(FindingKind.SOURCE_DOWN, WARNING, device="nvml")],
+        findings=[Finding("source_down", WARNING, device="nvml")],
     ),
     "The NVIDIA driver has not answered for 2 min": HeadlineFacts(
         silence=179.0, why_not="none", driver_known=False
@@ -216,11 +218,11 @@ def test_a_late_rank_is_said_though_every_gpu_is_busy() -> None:
 def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
     absent = Figure("metrics", 1.0, None, "count")
     without_data = [
-        Finding(FindingKind.SOURCE_DOWN, WARNING, device="power"),
-        Finding(FindingKind.VALUES_ABSENT, WARNING, figures=(absent,), names=("failed",)),
+        Finding("source_down", WARNING, device="power"),
+        Finding("values_absent", WARNING, figures=(absent,), names=("failed",)),
     ]
     lanes = Figure("lanes", 8.0, 16.0, "count")
-    worse = [*without_data, Finding(FindingKind.PCIE_LANES, WARNING, GPU, figures=(lanes,))]
+    worse = [*without_data, Finding("pcie_lanes", WARNING, GPU, figures=(lanes,))]
     assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=without_data)) == (
         "wrong",
         "Source power is down; the GPU is busy",
@@ -233,7 +235,7 @@ def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
 
 def test_an_xid_of_long_ago_is_no_news() -> None:
     once = Figure("times", 1.0, None, "count")
-    found = [Finding(FindingKind.XID, WARNING, GPU, "48", (once,), ("double-bit ECC error",))]
+    found = [Finding("xid", WARNING, GPU, "48", (once,), ("double-bit ECC error",))]
     late = {(xid.ERRORS.name, GPU, "48")}
     of_another = {(xid.ERRORS.name, GPU, "13")}
     assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=late))[0] == "wrong"
@@ -245,7 +247,7 @@ def test_an_xid_of_long_ago_is_no_news() -> None:
 
 def test_a_gpu_that_is_throttled_is_not_also_called_broken() -> None:
     hot: Pair = (State.THROTTLED, Cause.THERMAL)
-    kind = FindingKind.CLOCKS_HELD_DOWN
+    kind = "clocks_held_down"
     held = [Finding(kind, WARNING, GPU, names=("hardware_thermal",))]
     assert headline(HeadlineFacts(gpus=gpus(hot), findings=held))[0] == "costly"
     assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=held))[0] == "wrong"

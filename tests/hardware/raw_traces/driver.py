@@ -114,7 +114,7 @@ def _state(handle: Any) -> list[float]:
         lambda: pynvml.nvmlDeviceGetPowerUsage(handle),
         lambda: instant.value.uiVal,
         lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle),
-        lambda: pynvml.nvmlDeviceGetTemperature(handle, 0),
+        lambda: pynvml.nvmlDeviceGetTemperatureV(handle, 0),
         lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
         lambda: power.value.ullVal,
         lambda: thermal.value.ullVal,

@@ -1,0 +1,261 @@
+"""Faults of NVLinks and of the NVSwitch fabric."""
+
+from collections.abc import Iterator, Sequence
+
+from agent.faults import places
+from agent.faults.condition import SumWithout, of
+from agent.faults.model import (
+    CRITICAL,
+    SAME_GPU,
+    SAME_NODE,
+    WARNING,
+    Fault,
+    HiddenBy,
+    Listed,
+    Look,
+    Seen,
+    Term,
+    ordered,
+)
+from agent.faults.parameters import RuleParameters
+from agent.faults.promql import REMEMBERED, events, increase
+from agent.faults.templates import COUNT, GPU, NODE, by_label, list_of
+from agent.faults.values import seconds
+from agent.faults.xids import OF_LINKS
+from agent.limits.topology import StrayLinks, wiring
+from agent.model import Figure, GpuKey
+from agent.sources import fabric, fabric_service, kernel_log, nvlink, system
+
+FABRIC, LINKS_DOWN, MISSING = "DgxFabricFault", "DgxNvlinkDown", "DgxGpuMissing"
+LOG = "Look at systemctl status nvidia-fabricmanager and /var/log/fabricmanager.log."
+
+REGISTERED = 3
+"""State of a GPU that has joined the fabric."""
+
+COSTLY = "!~crc_data|ecc_data"
+"""Kinds of NVLink errors that are trouble; data errors that a link corrects itself are not."""
+
+HEALTH = {
+    "degraded_bandwidth": "its bandwidth is degraded, links are down; look at nvidia-smi nvlink -s",
+    "route_recovery": "routes to it are being recovered; if it lasts, restart the Fabric Manager",
+    "route_unhealthy": "routes to it are unhealthy; drain the node and restart the Fabric Manager",
+    "access_timeout_recovery": "it recovers from a timeout; drain the node and reset the GPU",
+    "incorrect_configuration": "its configuration is incorrect; compare the versions of driver and "
+    "Fabric Manager",
+    "registration_error": "its registration completed with an error, and CUDA may not start on it; "
+    "restart the Fabric Manager",
+}
+TOPOLOGY = "Compare nvidia-smi topo -m with the system's; open a support case."
+
+BY_MISSING = HiddenBy(MISSING, SAME_NODE)
+BY_SWITCH = HiddenBy(FABRIC, SAME_NODE, ('sign="switch"',))
+BY_MANAGER = HiddenBy(FABRIC, SAME_NODE, ('sign="manager"',))
+BY_XID = HiddenBy("DgxGpuXid", SAME_GPU, ('severity="critical"', OF_LINKS))
+"""Links that are down have made errors before, and XIDs: a critical one says what to do."""
+
+
+def fabric_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
+    """Those of the fabric come before the GPUs and links that depend on it."""
+    return (
+        *FABRIC_FAULTS,
+        switch(parameters),
+        links_down(),
+        link_errors(parameters),
+        *wrong_wiring(),
+    )
+
+
+WAITING = list_of(fabric.STATE, "gpu", f"< {REGISTERED}", "instance", "job")
+MEANS = Term(lambda found: HEALTH.get(found.device, found.device), by_label("kind", HEALTH))
+
+FABRIC_FAULTS = (
+    Fault(
+        alert=FABRIC,
+        kind="fabric_service",
+        severity=CRITICAL,
+        place=places.NODE,
+        when=of(fabric_service.RUNNING).equals(0),
+        hold="2m",
+        labels={"sign": "manager"},
+        sentence=("the Fabric Manager is not running, and the NVSwitches need it",),
+        do="No program that uses several GPUs starts. Start it: systemctl start "
+        f"nvidia-fabricmanager, of the driver's own version. {LOG}",
+        hidden_by=(BY_MISSING, BY_SWITCH),
+    ),
+    Fault(
+        alert=FABRIC,
+        kind="fabric_state",
+        severity=CRITICAL,
+        place=places.NODE,
+        when=of(fabric.STATE) < REGISTERED,
+        hold="5m",
+        labels={"sign": "state"},
+        summary="GPUs have not joined the fabric",
+        sentence=(
+            "it has not joined the NVSwitch fabric (state {state:.0f} of {state_limit:.0f})",
+        ),
+        figure="state",
+        limit=REGISTERED,
+        of_node=f"{COUNT} GPUs have not joined the NVSwitch fabric (limit 0):{WAITING}",
+        do="CUDA does not start there. Drain the node and restart the Fabric Manager; if it "
+        f"lasts, reset the GPU or reboot. {LOG}",
+        hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER),
+    ),
+    Fault(
+        alert=FABRIC,
+        kind="fabric_health",
+        severity=WARNING,
+        place=places.GPU,
+        when=of(fabric.HEALTH).equals(1),
+        hold="5m",
+        labels={"sign": "health"},
+        summary="fabric reports a fault",
+        sentence=("the fabric reports a fault ({device}): {means}",),
+        device="kind",
+        terms={"means": MEANS},
+        do=LOG,
+        hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
+    ),
+)
+"""The Fabric Manager, and GPUs that have not joined."""
+
+
+def switch(parameters: RuleParameters) -> Fault:
+    """A fatal error that an NVSwitch reports."""
+    window = parameters.thresholds.event_window
+    over, memory = parameters.over(window), parameters.over(REMEMBERED)
+    return Fault(
+        alert=FABRIC,
+        kind="switch_error",
+        severity=CRITICAL,
+        place=places.SWITCH,
+        when=events(kernel_log.SWITCH_ERRORS, over, memory, severity="fatal"),
+        look=lambda machine: _fatal(machine, seconds(window)),
+        labels={"sign": "switch"},
+        summary="fatal NVSwitch error",
+        sentence=("{device} had fatal SXid {0}, seen {times:once|times}",),
+        description=f"{{{{ $labels.switch }}}} of {NODE} had {COUNT} fatal errors "
+        f"{{{{ $labels.sxid }}}} (SXid) in the last {window} (limit 0).",
+        do="Jobs that use it have failed. Drain the node and reset all GPUs and switches "
+        "(nvidia-smi --gpu-reset), or reboot; if it comes back, open a support case.",
+    )
+
+
+def _fatal(machine: Look, window: float) -> Iterator[Seen]:
+    samples = machine.samples
+    for labels, times in sorted(samples.all(kernel_log.SWITCH_ERRORS).items()):
+        name, severity, code = labels
+        at = samples.value(kernel_log.SWITCH_ERROR_AT, *labels)
+        if severity == "fatal" and (at is None or samples.now - at <= window):
+            yield Seen(None, name, (Figure("times", times, None, "count"),), (code,))
+
+
+def links_down() -> Fault:
+    """While a GPU is missing, links to it are down too: then only that GPU is reported. If no link
+    reports its state, the driver does not answer: then the agent is blind."""
+    few = of(nvlink.LINKS) < of(nvlink.LINKS_EXPECTED)
+    return Fault(
+        alert=LINKS_DOWN,
+        kind="links_down",
+        severity=CRITICAL,
+        place=places.GPU,
+        when=few.having(of(nvlink.LINK_UP), "uuid").unless(
+            of(system.GPUS) < of(system.GPUS_EXPECTED)
+        ),
+        hold="3m",
+        sentence=(
+            "{links:.0f} of {links_limit:.0f} NVLinks are up",
+            ", {n:~NVLink|NVLinks} {names} {n:~is|are} down",
+        ),
+        figure="links",
+        limit=nvlink.LINKS_EXPECTED,
+        listed=Listed(nvlink.LINK_UP, "link", 0),
+        do="Drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU); if the links stay "
+        "down, look at the NVSwitches and the Fabric Manager, and open a support case.",
+        hidden_by=(BY_MISSING, BY_XID, BY_SWITCH, BY_MANAGER),
+    )
+
+
+def link_errors(parameters: RuleParameters) -> Fault:
+    """A link that replays and recovers again and again fails in the end. An alert needs so many
+    within its window; one look finds so many since the last reset."""
+    limits = parameters.thresholds
+    window, most = limits.nvlink_errors_window, limits.nvlink_errors
+    grown = increase(nvlink.ERRORS, parameters.over(window), kind=COSTLY)
+    return Fault(
+        alert="DgxNvlinkErrors",
+        kind="link_errors",
+        severity=WARNING,
+        place=places.NVLINK,
+        when=f"sum without (kind) ({grown}) >= {most}",
+        look=lambda machine: _link_errors(machine, most),
+        hold="5m",
+        summary="NVLink errors",
+        sentence=("NVLink {device} has had {errors:error|errors} since the last reset",),
+        description=f"NVLink {{{{ $labels.link }}}} of {GPU} had {COUNT} errors in the last "
+        f"{window} (limit {most}).",
+        do="Each costs time, and a link that goes on like this fails in the end. Look at "
+        "nvidia-smi nvlink -e, plan a reset of the GPU, and open a support case if the errors come "
+        "back.",
+        hidden_by=(BY_MISSING, BY_XID, BY_SWITCH, BY_MANAGER, HiddenBy(LINKS_DOWN, SAME_GPU)),
+    )
+
+
+def _link_errors(machine: Look, most: int) -> Iterator[Seen]:
+    counted = SumWithout("kind", of(nvlink.ERRORS, kind=COSTLY)) >= most
+    for labels, errors in ordered(counted, machine.samples):
+        figures = (Figure("errors", errors, float(most), "count"),)
+        yield Seen(GpuKey(int(labels["gpu"]), labels["uuid"]), labels["link"], figures)
+
+
+def wrong_wiring() -> tuple[Fault, Fault]:
+    """Links that do not run where the system's sheet says."""
+    return (
+        Fault(
+            kind="stray_links",
+            severity=WARNING,
+            look=_stray,
+            sentence=("NVLink graph: {links:link|links} to a {0}, expected a {1} ({further})",),
+            do=TOPOLOGY,
+        ),
+        Fault(
+            kind="wrong_pairs",
+            severity=WARNING,
+            look=_pairs,
+            sentence=("NVLink graph: {pairs}",),
+            terms={"pairs": Term(lambda found: _pairs_text(found.figures), "")},
+            do=TOPOLOGY,
+        ),
+    )
+
+
+def _stray(machine: Look) -> Iterator[Seen]:
+    for wrong in wiring(machine.samples, machine.spec):
+        if isinstance(wrong, StrayLinks):
+            figures = (Figure("links", len(wrong.links), None, "count"),)
+            yield Seen(wrong.gpu, "", figures, (wrong.remote, wrong.expected, *wrong.links))
+
+
+def _pairs(machine: Look) -> Iterator[Seen]:
+    """All in one."""
+    pairs = tuple(
+        Figure(f"gpu{wrong.one}-gpu{wrong.other}", wrong.found, wrong.expected, "count")
+        for wrong in wiring(machine.samples, machine.spec)
+        if not isinstance(wrong, StrayLinks)
+    )
+    if pairs:
+        yield Seen(figures=pairs)
+
+
+MOST_PAIRS = 4
+"""Pairs of GPUs that one sentence names; a machine wired wrong altogether has more."""
+
+
+def _pairs_text(figures: Sequence[Figure]) -> str:
+    texts = [
+        f"{name} has {f'{found:.0f}' if found else 'no'} {'link' if found == 1 else 'links'}, "
+        f"expected {expected:.0f}"
+        for name, found, expected, _ in figures[:MOST_PAIRS]
+    ]
+    more = len(figures) - MOST_PAIRS
+    return "; ".join([*texts, *([f"{more} more pairs differ"] if more > 0 else [])])

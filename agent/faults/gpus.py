@@ -1,0 +1,279 @@
+"""Faults of whole GPUs: missing, unexpected, too hot, held down."""
+
+from collections.abc import Iterator
+
+from agent.diagnosis.accounting import STATE
+from agent.faults import places
+from agent.faults.condition import Condition, Difference, of
+from agent.faults.model import CRITICAL, WARNING, Fault, Look, Seen, Term
+from agent.faults.parameters import RuleParameters
+from agent.faults.promql import LOST, NODE, REMEMBERED, increase, pick
+from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
+from agent.faults.templates import NODE as MACHINE
+from agent.model import GPU_LABELS, Absence, Figure, Finding, GpuKey, Metric, Reason
+from agent.sources import answers, clocks, gpu, system, temperature
+from agent.sources.agent_health import ABSENT_VALUES
+
+MISSING, HOT, NOT_ANSWERING = "DgxGpuMissing", "DgxGpuHot", "DgxGpuNotAnswering"
+
+SLOWDOWN = "hardware slowdown"
+HARMFUL = {
+    "software_thermal": "thermal slowdown",
+    "hardware_thermal": "thermal slowdown",
+    "power_brake": "power brake",
+    "hardware_slowdown": SLOWDOWN,
+}
+"""Throttle reasons that are trouble; a power cap alone is health."""
+
+ONE = ("instance", "job", "uuid")
+REPLACE = (
+    "Drain the node, read its XID errors (dmesg -T | grep -i xid) and reboot it after its jobs "
+    "have ended or saved a checkpoint: a lost GPU cannot be reset. If it does not come back, open "
+    "a support case."
+)
+
+CALLS_HANG = ("driver calls hang or fail: {metrics:metric is|metrics are} absent", " ({names})")
+RESET_SILENT = (
+    "Look at dmesg for XID 119 or 120 and at nvidia-smi -q -i GPU; if it goes on, let its job end, "
+    "drain the node and reset the GPU or reboot."
+)
+
+
+def gpu_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
+    """In the order of their weight."""
+    return (
+        *missing(),
+        no_driver(parameters),
+        UNEXPECTED,
+        *not_answering(parameters),
+        *hot(parameters),
+        held_down(),
+    )
+
+
+def missing() -> tuple[Fault, Fault]:
+    """Named, where the agent saw it go; counted, where it never saw it."""
+    counts = [look_up(m, WHOLE, "instance", "job") for m in (system.GPUS, system.GPUS_EXPECTED)]
+    answer = f"{counts[0]} of {counts[1]} GPUs answer."
+    few = f"({counts[0]} of {counts[1]} answer)"
+    return (
+        Fault(
+            alert=MISSING,
+            severity=CRITICAL,
+            place=places.GPU,
+            when=LOST,
+            hold="1m",
+            labels={"sign": "lost"},
+            summary=f"missing {few}",
+            description=f"{GPU} is gone: {answer}",
+            do=REPLACE,
+        ),
+        Fault(
+            alert=MISSING,
+            kind="gpus_missing",
+            severity=CRITICAL,
+            place=places.NODE,
+            when=f"{system.GPUS_EXPECTED} - {system.GPUS} > 0 unless on ({NODE}) {LOST}",
+            look=_counted,
+            hold="1m",
+            labels={"sign": "fewer"},
+            summary=f"GPUs missing {few}",
+            sentence=(
+                "{gpus:.0f} of {gpus_limit:.0f} GPUs answer",
+                ", {n:~GPU|GPUs} {names} not among them",
+            ),
+            description=f"{COUNT} GPUs of {MACHINE} are missing: {answer}",
+            do=REPLACE,
+        ),
+    )
+
+
+def no_driver(parameters: RuleParameters) -> Fault:
+    """The machine had GPUs, and has no driver any more."""
+    no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
+    return Fault(
+        alert=MISSING,
+        severity=CRITICAL,
+        place=places.NODE,
+        when=f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}]) > 0 "
+        f"and on ({NODE}) {no_driver}",
+        hold="5m",
+        labels={"sign": "no_driver"},
+        summary="no GPU answers",
+        description=f"0 of {COUNT} GPUs of {MACHINE} answer: there is no driver any more.",
+        do="Look at nvidia-smi and at the kernel's log (dmesg); load the driver or reboot.",
+    )
+
+
+UNEXPECTED = Fault(
+    kind="gpus_unexpected",
+    severity=WARNING,
+    when=of(system.GPUS) > of(system.GPUS_EXPECTED),
+    sentence=(
+        "{gpus:.0f} GPUs answer where {gpus_limit:.0f} are expected: "
+        "are `system` and `gpus` in the configuration right?",
+    ),
+    figure="gpus",
+    limit=system.GPUS_EXPECTED,
+    do="Set `system` or `gpus` in the configuration.",
+)
+
+
+def _counted(machine: Look) -> Iterator[Seen]:
+    """Which GPUs do not answer, as far as the numbers of the others show."""
+    samples = machine.samples
+    found, expected = samples.value(system.GPUS), samples.value(system.GPUS_EXPECTED)
+    if found is not None and expected is not None and found < expected:
+        known = {int(labels["gpu"]) for labels in samples.labelled(gpu.INFO)}
+        gap = sorted(set(range(max(known, default=0))) - known)
+        figures = (Figure("gpus", found, expected, "count"),)
+        yield Seen(figures=figures, names=tuple(map(str, gap)))
+
+
+SLOWEST = 1
+"""Seconds of a read from which the GPU does not answer in time (`agent/polling/gpu_threads.py`)."""
+
+FEWEST = 2
+"""Reads that fail in a minute: one may fail by chance, and is tried again after 10 s."""
+
+SILENT = (Reason.NOT_ANSWERING, Reason.FAILED)
+"""Reasons of absence that are a fault of the GPU whose value it is; the weightier first."""
+
+
+def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
+    """One GPU whose driver calls hang or fail while those of others are answered.
+
+    The alerts look at the reads of a minute. One look finds it by what is absent: its own reads are
+    the first, for which the driver may have to start the GPU.
+    """
+
+    def rule(sign: str, how: str, when: str, description: str) -> Fault:
+        return Fault(
+            alert=NOT_ANSWERING,
+            severity=WARNING,
+            place=places.GPU,
+            when=when,
+            hold="1m",
+            labels={"sign": sign},
+            summary=f"driver calls {how}",
+            description=description,
+            do=RESET_SILENT,
+        )
+
+    return (
+        rule(
+            "slow",
+            "hang",
+            f"{answers.READ_SECONDS} > {SLOWEST}",
+            f"Calls to {GPU} took up to {{{{ $value | humanizeDuration }}}} (limit {SLOWEST} s): "
+            "its values are missing or late, those of other GPUs are not.",
+        ),
+        rule(
+            "failing",
+            "fail",
+            f"{increase(answers.READ_FAILURES, parameters.over('1m'))} >= {FEWEST}",
+            f"{COUNT} reads of {GPU} failed in the last minute (limit {FEWEST}): some of its "
+            "values are missing (dgx-telemetry check names them).",
+        ),
+        Fault(
+            alert=NOT_ANSWERING,
+            kind="gpu_not_answering",
+            severity=WARNING,
+            look=_silent,
+            sentence=CALLS_HANG,
+            do=RESET_SILENT,
+        ),
+    )
+
+
+def of_silent(absence: Absence) -> bool:
+    """A value that is absent because driver calls of one GPU fail or hang."""
+    of_gpu = absence.metric.labels[:2] == GPU_LABELS and absence.metric is not STATE
+    return of_gpu and absence.reason in SILENT
+
+
+def _silent(machine: Look) -> Iterator[Seen]:
+    found: dict[GpuKey, list[Absence]] = {}
+    for absence in machine.snapshot.absences(machine.snapshot.at):
+        if of_silent(absence) and len(absence.labels) > 1:
+            key = GpuKey(int(absence.labels[0]), absence.labels[1])
+            found.setdefault(key, []).append(absence)
+    for key, absences in sorted(found.items()):
+        count = len({absence.metric.name for absence in absences})
+        first = min(absences, key=lambda absence: SILENT.index(absence.reason))
+        yield Seen(key, figures=(Figure("metrics", count, None, "count"),), names=(first.detail,))
+
+
+def hot(parameters: RuleParameters) -> tuple[Fault, Fault]:
+    """Core or memory at the limit that the GPU itself states."""
+    most = of(temperature.LIMIT, limit="memory")
+    left = Difference(most, of(temperature.MEMORY_TEMPERATURE), ignored="limit")
+    limits = {
+        "core": sum_of(temperature.TEMPERATURE, temperature.MARGIN, WHOLE, *ONE),
+        "memory": look_up(temperature.LIMIT, WHOLE, *ONE, limit="memory"),
+    }
+
+    def fault(sensor: str, kind: str, left: Condition, degrees: Metric) -> Fault:
+        return Fault(
+            alert=HOT,
+            kind=kind,
+            severity=CRITICAL,
+            place=places.GPU,
+            when=left <= parameters.thresholds.hot_margin,
+            unwatched=True,
+            hold="2m",
+            labels={"sensor": sensor},
+            summary="at its temperature limit",
+            sentence=(f"the {sensor} is {{where}} its temperature limit",),
+            figure="margin",
+            unit="celsius",
+            terms={"where": Term(lambda found: _where(found.figures[0].value), "")},
+            description=f"The {sensor} of {GPU} is at {look_up(degrees, WHOLE, *ONE)} °C, its "
+            f"limit is {limits[sensor]} °C.",
+            do="Check the cooling: fans, inlet temperature, dust; compare with its neighbours.",
+        )
+
+    return (
+        fault("core", "too_hot", of(temperature.MARGIN), temperature.TEMPERATURE),
+        fault("memory", "memory_too_hot", left, temperature.MEMORY_TEMPERATURE),
+    )
+
+
+def _where(margin: float) -> str:
+    if round(margin) == 0:
+        return "at"
+    return f"{abs(margin):.0f} °C {'below' if margin > 0 else 'above'}"
+
+
+def held_down() -> Fault:
+    """The clocks are low at this moment; DgxGpuThrottled counts the time of a quarter hour."""
+    return Fault(
+        alert="DgxGpuThrottled",
+        kind="clocks_held_down",
+        severity=WARNING,
+        look=_held_down,
+        unwatched=True,
+        sentence=("{reasons}", ": SM clock at {clock:.0f} of {clock_limit:.0f} MHz"),
+        terms={"reasons": Term(_reasons, "")},
+        do="Check the cooling and the power supplies.",
+    )
+
+
+def _reasons(finding: Finding) -> str:
+    """Hardware slowdown comes with each of the others: it is named alone."""
+    named = dict.fromkeys(HARMFUL[reason] for reason in finding.names)
+    return ", ".join([name for name in named if name != SLOWDOWN] or [SLOWDOWN])
+
+
+def _held_down(look: Look) -> Iterator[Seen]:
+    samples = look.samples
+    for (index, uuid), mask in sorted(samples.all(clocks.REASONS).items()):
+        held = sorted(
+            t.reason for t in clocks.THROTTLES if t.bit & int(mask) and t.reason in HARMFUL
+        )
+        now, most = (
+            samples.value(m, index, uuid, "sm") for m in (clocks.CLOCK, clocks.CLOCK_LIMIT)
+        )
+        figures = () if now is None else (Figure("clock", now, most, "hertz"),)
+        if held:
+            yield Seen(GpuKey(int(index), uuid), figures=figures, names=tuple(held))

@@ -1,0 +1,82 @@
+"""Alerts about whole jobs: one that hangs, one that has become slower."""
+
+from agent.diagnosis import accounting, job_watch
+from agent.diagnosis.advice import hang_advice
+from agent.faults import places
+from agent.faults.model import CRITICAL, INFO, SAME_NODE, Fault, HiddenBy
+from agent.faults.parameters import RuleParameters
+from agent.faults.promql import NODE, pick
+from agent.faults.records import slowdown
+from agent.faults.templates import COUNT, GPU, WHOLE, for_each, list_of, series
+from agent.faults.templates import NODE as MACHINE
+from agent.model import State
+from agent.sources import nccl
+
+BY_MISSING = (HiddenBy("DgxGpuMissing", SAME_NODE),)
+"""A GPU that is lost hangs its job, and the others wait for it."""
+
+LASTS = "2m"
+"""How long a hang must last: a GPU that was lost is shown by then."""
+
+
+def hung() -> tuple[Fault, Fault]:
+    """A job that stands: with the process that it waits for where that is known, else by GPUs."""
+    named = hang_advice("{{ with $labels.pid }}pid {{ . }}{{ else }}each rank{{ end }}")
+    gpu = ("instance", "job", "gpu", "uuid")
+    count = f" ({{{{ . | value | {WHOLE} }}}})"
+    launched = for_each(series(nccl.COLLECTIVES, gpu, {}), gpu, count)
+    state = pick(accounting.STATE, state=State.HUNG)
+    names = list_of(accounting.STATE, "gpu", "== 1", "instance", "job", state=State.HUNG.value)
+    return (
+        Fault(
+            alert="DgxJobHung",
+            when=f"{job_watch.HUNG} == 1",
+            severity=CRITICAL,
+            hold=LASTS,
+            summary="job hangs",
+            description=(
+                f"{COUNT} process holds up its job (limit 0): pid {{{{ $labels.pid }}}}"
+                "{{ with $labels.rank }} (rank {{ . }}){{ end }}"
+                "{{ with $labels.host }} of host {{ . }}{{ end }}"
+                f" on {GPU} is stopped, sleeps while the others spin, or has launched fewer "
+                f"collectives{launched} than they have."
+            ),
+            do=named,
+            labels={"sign": "named"},
+            place=places.GPU,
+            hidden_by=BY_MISSING,
+        ),
+        Fault(
+            alert="DgxJobHung",
+            when=f"count by ({NODE}) ({state} == 1) unless on ({NODE}) {job_watch.HUNG}",
+            severity=CRITICAL,
+            hold=LASTS,
+            summary="job hangs",
+            description=f"{COUNT} GPUs of {MACHINE} wait for one another, and none works (limit 0):"
+            f"{names}. Which process they wait for is not known.",
+            do=hang_advice(),
+            labels={"sign": "unnamed"},
+            place=places.NODE,
+            hidden_by=BY_MISSING,
+        ),
+    )
+
+
+def slower(parameters: RuleParameters) -> Fault:
+    """Steps that take longer than in the job's own first hour."""
+    limits, record = parameters.thresholds, slowdown(parameters)
+    names = list_of(record, "gpu", f">= {limits.slower_share:g}", "instance", "job")
+    return Fault(
+        alert="DgxJobSlower",
+        when=f"max by ({NODE}) ({record}) >= {limits.slower_share:g}",
+        severity=INFO,
+        hold=limits.slower_window,
+        summary="job slower than in its first hour",
+        description=(
+            f"Steps on GPUs of {MACHINE} take up to "
+            "{{ $value | humanizePercentage }} longer than in their job's own first hour (limit "
+            f"{limits.slower_share:.0%} for {limits.slower_window}):{names}."
+        ),
+        do="`/api/v1/jobs` of the agent shows since when, and what changed then.",
+        place=places.NODE,
+    )

@@ -1,0 +1,334 @@
+"""Faults of the monitoring itself: missing data is news too."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from agent.faults import places
+from agent.faults.condition import of
+from agent.faults.gpus import of_silent
+from agent.faults.model import (
+    CRITICAL,
+    INFO,
+    SAME_NODE,
+    WARNING,
+    Fault,
+    HiddenBy,
+    Look,
+    Seen,
+    Term,
+)
+from agent.faults.parameters import RuleParameters, span
+from agent.faults.promql import NODE, increase, pick
+from agent.faults.templates import COUNT, list_of
+from agent.faults.templates import NODE as MACHINE
+from agent.faults.values import seconds
+from agent.limits import paths
+from agent.limits.resolution import PathKey
+from agent.model import Figure, Reason
+from agent.sources import chassis, chassis_faults, disk_faults, kernel_log, system
+from agent.sources.agent_health import (
+    ABSENT_VALUES,
+    CLOCK_STEPPED_AT,
+    CLOCK_STEPS,
+    CONFIG_OK,
+    LAST_TICK,
+    SOURCE_UP,
+)
+
+JOB = "dgx-telemetry"
+"""The job label, by convention."""
+
+UP = f'up{{job="{JOB}"}}'
+"""Prometheus' own: 1 if the last scrape succeeded."""
+
+IN_SERVICE = f'up{{job="{JOB}", drained=""}}'
+"""Without nodes that were taken out: `dgx-telemetry inventory` gives those the label."""
+
+NVML = "nvml"
+"""The source that is down if there is no driver."""
+
+DOWN, BLIND = "DgxAgentDown", "DgxAgentBlind"
+LOG = "Look at journalctl -u dgx-telemetry and at dgx-telemetry check on the machine."
+BY_XID = (HiddenBy("DgxGpuXid", SAME_NODE, ('xid=~"119|120"',)),)
+"""If an XID says why the driver hangs, that one is sent."""
+
+WHY_ABSENT = {
+    Reason.STALLED: "the read has not come back",
+    Reason.FAILED: "its read failed",
+    Reason.LOST: "a GPU is lost",
+    Reason.DENIED: "needs root",
+    Reason.NO_DRIVER: "there is no driver",
+    Reason.CRASHED: "NVML crashes",
+}
+"""Reasons of absence that need attention; the others are what this hardware is like."""
+
+OPTIONAL = {
+    *(chassis.POWER.name, chassis.TEMPERATURE.name, chassis_faults.FAULT.name),
+    *(disk_faults.FAULT.name, kernel_log.READABLE.name, kernel_log.LOST.name),
+    *(kernel_log.FORGED.name, kernel_log.SWITCH_ERRORS.name),
+}
+"""Metrics that many machines do not have, or keep for root: absent without harm."""
+
+
+def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
+    """What must work for any alert to be believed."""
+    return (
+        *agent_down(parameters),
+        driver_hangs(parameters),
+        sources_down(parameters),
+        *reads_nothing(parameters),
+        *OF_CONFIGURATION,
+        clock_stepped(parameters),
+        watchdog(),
+    )
+
+
+def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
+    """The agent, or its machine, does not answer; or Prometheus asks none."""
+    hold = parameters.thresholds.silent_for
+    return (
+        Fault(
+            alert=DOWN,
+            severity=CRITICAL,
+            place=places.NODE,
+            when=f"{IN_SERVICE} == 0",
+            hold=hold,
+            labels={"sign": "silence"},
+            summary="agent does not answer",
+            description=f"The agent on {MACHINE} has not answered for {hold} (limit {hold}): "
+            "nothing is known of its GPUs.",
+            do="See if the machine is up, then look at systemctl status dgx-telemetry.",
+            hidden_by=(
+                HiddenBy("DgxNodeMissing", ("cluster", "rack"), ('sign="rack"',)),
+                HiddenBy("DgxNodeMissing", ("cluster",), ('sign="cluster"',)),
+            ),
+        ),
+        Fault(
+            alert=DOWN,
+            severity=CRITICAL,
+            when=f"absent({UP})",
+            hold=hold,
+            labels={"sign": "no_target"},
+            summary="Prometheus has no agent to ask",
+            description='Prometheus has had no target of the job "{{ $labels.job }}" for '
+            f"{hold} (limit {hold}).",
+            do="Look at its scrape configuration and its service discovery.",
+        ),
+    )
+
+
+NO_DRIVER = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
+DRIVER_HANGS = of(SOURCE_UP, source=NVML).equals(0).having(of(ABSENT_VALUES, reason=Reason.STALLED))
+SOURCES_DOWN = (
+    f"count by ({NODE}) (({SOURCE_UP} == 0) unless on ({NODE}, source) "
+    f'label_replace({NO_DRIVER}, "source", "{NVML}", "", ""))'
+)
+"""A machine without a driver has nothing to see."""
+
+LATER = 30.0
+"""Seconds for which an XID that says why the driver hangs comes first."""
+
+
+def driver_hangs(parameters: RuleParameters) -> Fault:
+    """Nothing of the GPUs can be read."""
+    hold = span(seconds(parameters.thresholds.silent_for) + LATER)
+    return Fault(
+        alert=BLIND,
+        kind="driver_hangs",
+        severity=CRITICAL,
+        place=places.NODE,
+        when=DRIVER_HANGS,
+        hold=hold,
+        labels={"sign": "driver"},
+        sentence=("the NVIDIA driver does not answer",),
+        do="Drain the node. See dmesg for XID 119, 120 or blocked tasks; reboot it. Without "
+        "persistence mode the driver may only need longer to start: nvidia-smi -pm 1.",
+        hidden_by=BY_XID,
+    )
+
+
+def sources_down(parameters: RuleParameters) -> Fault:
+    """The agent answers, and some sources do not. If the driver hangs, that is all there is to
+    report."""
+    hold = parameters.thresholds.silent_for
+    names = list_of(SOURCE_UP, "source", "== 0", "instance", "job")
+    return Fault(
+        alert=BLIND,
+        kind="source_down",
+        severity=WARNING,
+        place=places.NODE,
+        when=f"{SOURCES_DOWN} unless on ({NODE}) ({DRIVER_HANGS})",
+        look=_sources_down,
+        hold=hold,
+        labels={"sign": "sources"},
+        summary="agent reads nothing new",
+        sentence=("source {device} is down",),
+        description=f"{COUNT} sources of the agent on {MACHINE} do not deliver:{names} (limit 0).",
+        do=f"See why under `Absent values` of dgx-telemetry check. {LOG}",
+        hidden_by=BY_XID,
+    )
+
+
+def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
+    """The agent answers, and knows nothing new."""
+    hold = parameters.thresholds.silent_for
+    expired = f"sum by ({NODE}) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
+    before = f"{LAST_TICK} offset {parameters.over(hold)}"
+    return (
+        Fault(
+            alert=BLIND,
+            severity=WARNING,
+            place=places.NODE,
+            when=f"{expired} > 0 unless on ({NODE}) {SOURCES_DOWN}",
+            hold=hold,
+            labels={"sign": "values"},
+            summary="agent reads nothing new",
+            description=f"{COUNT} values of the agent on {MACHINE} have expired: a read hangs "
+            "(limit 0).",
+            do=f"A hung driver needs a reboot; see dmesg. {LOG}",
+            hidden_by=BY_XID,
+        ),
+        Fault(
+            alert=BLIND,
+            severity=WARNING,
+            place=places.NODE,
+            # Two scrapes with the same tick: a range that holds only one shows nothing.
+            when=f"{LAST_TICK} == {before} and timestamp({LAST_TICK}) > timestamp({before})",
+            hold=hold,
+            labels={"sign": "ticks"},
+            summary="agent reads nothing new",
+            description=f"The agent on {MACHINE} answers, and has not read the machine for {hold} "
+            f"(limit {hold}).",
+            do=f"Restart it: systemctl restart dgx-telemetry. {LOG}",
+            hidden_by=BY_XID,
+        ),
+    )
+
+
+def _driver_released(look: Look) -> Iterator[Seen]:
+    gpus = look.samples.absence(system.GPUS)
+    if look.samples.value(SOURCE_UP, NVML) and gpus and gpus.reason is Reason.RELEASED:
+        yield Seen(names=(gpus.detail,))
+
+
+def _sources_down(look: Look) -> Iterator[Seen]:
+    if DRIVER_HANGS.rows(look.samples):
+        return
+    gpus = look.samples.absence(system.GPUS)
+    no_driver = gpus is not None and gpus.reason is Reason.NO_DRIVER
+    for (source,), up in sorted(look.samples.all(SOURCE_UP).items()):
+        if not up and not (source == NVML and no_driver):
+            yield Seen(device=source)
+
+
+def _values_absent(machine: Look) -> Iterator[Seen]:
+    snapshot = machine.snapshot
+    absent = {
+        (absence.reason, absence.metric.name)
+        for absence in snapshot.absences(snapshot.at)
+        if not of_silent(absence)
+    }
+    counts = Counter(reason for reason, metric in absent if metric not in OPTIONAL)
+    for reason in WHY_ABSENT:
+        if counts[reason]:
+            figures = (Figure("metrics", counts[reason], None, "count"),)
+            yield Seen(figures=figures, names=(reason.value,))
+
+
+def _limits_unused(machine: Look) -> Iterator[Seen]:
+    for metric, labels, reason, _ in machine.snapshot.absences(machine.snapshot.at):
+        if metric is paths.LIMIT and reason is Reason.MISSING:
+            path = PathKey(*labels)
+            yield Seen(device=path.device, names=(path.path, path.direction))
+
+
+def _log_closed(machine: Look) -> Iterator[Seen]:
+    closed = machine.samples.absence(kernel_log.READABLE)
+    if closed:
+        yield Seen(names=(closed.detail,))
+
+
+def clock_stepped(parameters: RuleParameters) -> Fault:
+    """Timestamps before and after do not fit each other."""
+    window = parameters.thresholds.event_window
+    return Fault(
+        alert="DgxClockStepped",
+        kind="clock_stepped",
+        severity=WARNING,
+        place=places.NODE,
+        when=f"round({increase(CLOCK_STEPS, parameters.over(window))}) > 0",
+        look=lambda machine: _stepped(machine, seconds(window)),
+        summary="clock was set",
+        sentence=("the wall clock was set {times:once|times}",),
+        description=f"The clock of {MACHINE} was set {COUNT} times in the last {window} (limit 0): "
+        "timestamps before and after do not fit.",
+        do="See with timedatectl and chronyc tracking if the time service runs and reaches its "
+        "servers.",
+    )
+
+
+def _stepped(machine: Look, window: float) -> Iterator[Seen]:
+    samples = machine.samples
+    steps, at = samples.value(CLOCK_STEPS), samples.value(CLOCK_STEPPED_AT)
+    if steps and (at is None or samples.now - at <= window):
+        yield Seen(figures=(Figure("times", steps, None, "count"),))
+
+
+def watchdog() -> Fault:
+    """Always fires: if it stops arriving, the way of all alerts is broken."""
+    return Fault(
+        alert="DgxWatchdog",
+        severity="none",
+        when="vector(1)",
+        summary="Alerts arrive",
+        description="This alert always fires.",
+        do="Its receiver must raise the alarm when it stops coming.",
+    )
+
+
+OF_CONFIGURATION = (
+    Fault(
+        kind="driver_released",
+        severity=INFO,
+        look=_driver_released,
+        sentence=("no GPU is watched: {0}",),
+        do="Remove that file after the upgrade.",
+    ),
+    Fault(
+        alert="DgxAgentReloadFailed",
+        severity=WARNING,
+        place=places.NODE,
+        when=f"{CONFIG_OK} == 0",
+        hold="1m",
+        summary="new configuration refused, the old one holds",
+        description=f"The agent on {MACHINE} was given a configuration that it refused "
+        f"(successful: {COUNT}, limit 1), and goes on with the old one.",
+        do="journalctl -u dgx-telemetry names key and line; correct it, and systemctl reload "
+        "dgx-telemetry.",
+    ),
+    Fault(
+        kind="limit_unused",
+        severity=WARNING,
+        look=_limits_unused,
+        sentence=("[[limit]] names {0} {device} {1}, which is not here",),
+        do="Correct the [[limit]] in the configuration.",
+    ),
+    Fault(
+        kind="log_closed",
+        severity=INFO,
+        look=_log_closed,
+        sentence=("the kernel's log cannot be read: {0}",),
+        do="Run this as root, or add its user to the group systemd-journal.",
+    ),
+    Fault(
+        alert=BLIND,
+        kind="values_absent",
+        severity=WARNING,
+        look=_values_absent,
+        sentence=("{metrics:metric has|metrics have} no value: {why}",),
+        terms={"why": Term(lambda found: WHY_ABSENT[Reason(found.names[0])], "")},
+        do="See which, and why, under `Absent values`.",
+    ),
+)
+"""What is configured and refused, or names what is not here; what the agent may not or could not
+read."""

@@ -1,0 +1,189 @@
+"""Faults of PCIe: links with fewer lanes, a lower generation, or errors."""
+
+from collections.abc import Iterator
+
+from agent.faults import places
+from agent.faults.condition import of
+from agent.faults.model import SAME_GPU, WARNING, Fault, HiddenBy, Look, Seen
+from agent.faults.parameters import RuleParameters
+from agent.faults.promql import GPU as ONE_GPU
+from agent.faults.promql import pick
+from agent.faults.templates import COUNT, GPU, WHOLE, by_label, look_up
+from agent.limits import paths
+from agent.limits.resolution import PathKey
+from agent.model import Figure, GpuKey
+from agent.series import SampleStore
+from agent.sources import activity, clocks, gpu, pcie
+
+DEGRADED = "DgxPcieDegraded"
+ONE = ("instance", "job", "uuid")
+RESEAT = "Reseat the GPU or its riser; look at lspci -vv (LnkSta), and open a support case."
+
+REPLAYS = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
+"""PCIe replays a minute and lane that a sound link may have, by generation (DCGM 4.6)."""
+
+LOW_CLOCK = 0.3
+"""Share of the highest SM clock below which a GPU rests; heat and power leave more of it."""
+
+AT_ONCE = 1.0
+"""Seconds: a generation read earlier than this before the load was seen may be that of rest."""
+
+
+def pcie_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
+    """A link that is degraded, a slot that offers less, packets sent again."""
+    return (LANES, slow_generation(parameters), SLOT, replays(parameters))
+
+
+LANES = Fault(
+    alert=DEGRADED,
+    kind="pcie_lanes",
+    severity=WARNING,
+    place=places.GPU,
+    when=of(pcie.WIDTH) < of(pcie.WIDTH_LIMIT),
+    hold="5m",
+    labels={"sign": "width"},
+    sentence=("{lanes:.0f} of {lanes_limit:.0f} PCIe lanes are in use",),
+    figure="lanes",
+    limit=pcie.WIDTH_LIMIT,
+    do=RESEAT,
+)
+"""Fewer lanes than the slot has."""
+
+
+def slow_generation(parameters: RuleParameters) -> Fault:
+    """A lower generation all the while under load: the GPU works, or its data fill what the slower
+    link can carry (each generation carries twice the one before)."""
+    over, least = parameters.over("15m"), parameters.thresholds.loaded_share
+    fastest = f"max_over_time({pcie.GENERATION}[{over}])"
+    loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {least:g}"
+    moved = f"avg_over_time({pick(paths.RATIO, path='pcie')}[{over}])"
+    slower = f"2 ^ ({pcie.GENERATION_LIMIT} - {pcie.GENERATION})"
+    full = f"{moved} * on ({ONE_GPU}) group_left () ({slower}) >= {least:g}"
+    most = look_up(pcie.GENERATION_LIMIT, WHOLE, *ONE)
+    return Fault(
+        alert=DEGRADED,
+        kind="pcie_generation",
+        severity=WARNING,
+        place=places.GPU,
+        when=f"{fastest} < {pcie.GENERATION_LIMIT} "
+        f"and on ({ONE_GPU}) ({loaded} or on ({ONE_GPU}) {full})",
+        look=lambda machine: _generations(machine.samples, least),
+        hold="5m",
+        labels={"sign": "generation"},
+        summary="PCIe link slower than its slot",
+        sentence=(
+            "PCIe runs at generation {generation:.0f} of {generation_limit:.0f} while under load",
+        ),
+        description=f"{GPU} runs PCIe at generation {COUNT} of {most}, under load.",
+        do=RESEAT,
+    )
+
+
+def _generations(samples: SampleStore, least: float) -> Iterator[Seen]:
+    """Only under load: a link at rest may run slower to save power."""
+    for labels, most in sorted(samples.all(pcie.GENERATION_LIMIT).items()):
+        now = samples.point(pcie.GENERATION, *labels)
+        if now is None or now.value >= most:
+            continue
+        since = _under_load(samples, GpuKey(int(labels[0]), labels[1]), least, most - now.value)
+        if since is not None and now.at >= since - AT_ONCE:
+            figures = (Figure("generation", now.value, most, "count"),)
+            yield Seen(GpuKey(int(labels[0]), labels[1]), figures=figures)
+
+
+def _under_load(
+    samples: SampleStore, key: GpuKey, least: float, generations: float
+) -> float | None:
+    """When the GPU was last seen to compute, or to fill its slower link; None if it rests or that
+    is not known. Values that move each second are no news, so they are not watched."""
+    samples = samples.unwatched
+    if _at_rest(samples, key):
+        return None
+    active = samples.point(activity.ACTIVITY, *key.labels)
+    if active is not None and active.value >= least:
+        return active.at
+    for direction, moved in (("receive", pcie.RECEIVED), ("transmit", pcie.TRANSMITTED)):
+        path = PathKey("pcie", f"gpu{key.index}", *key.labels, direction)
+        ratio, counted = samples.value(paths.RATIO, *path), samples.point(moved, *key.labels)
+        if ratio is not None and ratio * 2**generations >= least and counted is not None:
+            return counted.at
+    return None
+
+
+def _at_rest(samples: SampleStore, key: GpuKey) -> bool:
+    """Whether the job has ended though means of activity and traffic still show it: the clock
+    falls with the link, at once."""
+    clock = samples.value(clocks.CLOCK, *key.labels, "sm")
+    most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
+    low = clock is not None and most is not None and clock < LOW_CLOCK * most
+    return low or samples.value(gpu.UTILIZATION, *key.labels) == 0
+
+
+def _slots(machine: Look) -> Iterator[Seen]:
+    """Slots that offer less than the system's sheet, with all lanes in use.
+
+    Only for systems whose maker chose the slots: a single GPU may sit in any board.
+    """
+    samples = machine.samples
+    if machine.spec is None or machine.spec.products is None:
+        return
+    wanted = samples.where(paths.LIMIT_INFO, path="pcie", origin="hardware", direction="receive")
+    for path in sorted({PathKey(*labels[: len(PathKey._fields)]) for labels in wanted}):
+        key, speed, sheet = (
+            path.of,
+            samples.value(paths.LIMIT, *path),
+            samples.value(paths.SPEC, *path),
+        )
+        if key is None or speed is None or sheet is None or speed >= sheet:
+            continue
+        lanes = samples.value(pcie.WIDTH, *key.labels)
+        most = samples.value(pcie.GENERATION_LIMIT, *key.labels)
+        if lanes is None or most is None or lanes != samples.value(pcie.WIDTH_LIMIT, *key.labels):
+            continue
+        yield Seen(
+            key,
+            figures=(
+                Figure("generation", most, None, "count"),
+                Figure("lanes", lanes, None, "count"),
+                Figure("speed", speed, sheet, "bytes_per_second"),
+            ),
+        )
+
+
+def replays(parameters: RuleParameters) -> Fault:
+    """Packets sent again, against what a link of its generation may have."""
+    over = parameters.over("15m")
+    each = f"rate({pcie.REPLAYS}[{over}]) * 60 / {pcie.WIDTH}"
+    many = " or ".join(
+        f"label_replace({each} > {limit:g} and on ({ONE_GPU}) "
+        f"({pcie.GENERATION_LIMIT} == {generation})"
+        f', "generation", "{generation}", "", "")'
+        for generation, limit in REPLAYS.items()
+    )
+    limits = by_label("generation", {str(g): f"{limit:g}" for g, limit in REPLAYS.items()})
+    lanes = look_up(pcie.WIDTH, WHOLE, *ONE)
+    return Fault(
+        alert="DgxPcieReplays",
+        severity=WARNING,
+        place=places.GPU,
+        when=many,
+        hold="10m",
+        summary="PCIe link sends packets again",
+        description=f"{GPU} sends {{{{ $value | humanize }}}} PCIe packets a minute and lane again "
+        f"(limit {limits} at generation {{{{ $labels.generation }}}}; {lanes} lanes).",
+        do="Reseat the GPU or its riser, look at lspci -vv and dmesg (AER), and open a support "
+        "case.",
+        hidden_by=(HiddenBy(DEGRADED, SAME_GPU),),
+    )
+
+
+SLOT = Fault(
+    kind="pcie_slot",
+    severity=WARNING,
+    look=_slots,
+    sentence=(
+        "its slot offers generation {generation:.0f} x{lanes:.0f}, {speed:.3g} GB/s, "
+        "the sheet says {speed_limit:.3g}",
+    ),
+    do=RESEAT,
+)

@@ -1,0 +1,97 @@
+"""The pieces of PromQL that the rules are made of. Labels of the target (instance, job, and what
+the owner adds) are kept everywhere."""
+
+from typing import NamedTuple
+
+from agent.diagnosis import accounting
+from agent.model import Kind, Metric
+from agent.sources import gpu, system
+from agent.sources.agent_health import LAST_TICK
+
+NODE = "instance, job"
+GPU = f"{NODE}, gpu, uuid"
+"""The labels that identify a machine, and a GPU of it."""
+
+
+class Recording(NamedTuple):
+    """One recording rule; `record` is named level:metric:operations."""
+
+    record: str
+    expr: str
+
+    def __str__(self) -> str:
+        return self.record
+
+
+LOST = (
+    f"(group by ({GPU}) ({accounting.UNOBSERVED_SECONDS}) unless on ({NODE}, uuid) {gpu.INFO}"
+    f" and on ({NODE}) ({system.GPUS} < {system.GPUS_EXPECTED}))"
+)
+"""GPUs that are known and gone: their accounts stay, what describes them has no value. Of a driver
+that hangs no GPU is lost: nothing at all has a value then."""
+
+REMEMBERED = "1d"
+"""How long it is remembered what a machine had: GPUs, should its driver be gone; past events."""
+
+
+def pick(metric: Metric | Recording, /, **labels: str) -> str:
+    """Series by their labels; a value that begins with = ! or ~ brings its own operator."""
+    matchers = ", ".join(f"{name}{_matcher(value)}" for name, value in labels.items())
+    return f"{metric}{{{matchers}}}" if matchers else str(metric)
+
+
+def _matcher(value: str) -> str:
+    for operator in ("!=", "=~", "!~"):
+        if value.startswith(operator):
+            return f'{operator}"{value[2:]}"'
+    return f'="{value}"'
+
+
+def rate(counter: Metric, over: str, /, **labels: str) -> str:
+    """Growth of a counter a second."""
+    assert counter.kind is Kind.COUNTER, f"{counter} is no counter"
+    return f"rate({pick(counter, **labels)}[{over}])"
+
+
+def increase(counter: Metric, over: str, /, **labels: str) -> str:
+    """Growth of a counter."""
+    assert counter.kind is Kind.COUNTER, f"{counter} is no counter"
+    return f"increase({pick(counter, **labels)}[{over}])"
+
+
+def share(part: str, whole: str, but: str = "") -> str:
+    """The part of the observed time, from two rates; `but` names labels that only the part has.
+
+    A window of which less than all was observed counts as a whole one, so that an agent that has
+    just started does not take its first minute for a quarter of an hour. An agent on a faster clock
+    (a simulated one) observes more than a second a second: then the share is of that.
+    """
+    match = f"ignoring ({but}) group_left () " if but else ""
+    return f"{part} / {match}clamp_min({whole}, 1)"
+
+
+def observed_share(part: str, whole: str, but: str) -> str:
+    """The part of the time observed, once half of the window was observed; `but` names labels that
+    only the part has."""
+    return f"{part} / ignoring ({but}) group_left () ({whole} >= 0.5)"
+
+
+def events(
+    counter: Metric, over: str, memory: str, /, had: Recording | None = None, **labels: str
+) -> str:
+    """Growth of a counter whose series may begin with its first event, which no increase shows.
+
+    A series is new when `memory` before the window knew nothing of it under any number of its GPU,
+    and the agent was scraped within the window without it: one look back would take each old event
+    for new whenever half an hour after a gap between two scrapes, after a GPU was lost and others
+    moved up, or where Prometheus has just begun. `had` records the series above 0: where most are
+    at 0, to look through all of them over a day each time takes Prometheus longer than the time
+    between two evaluations.
+    """
+    series = pick(counter, **labels)
+    old = f"last_over_time({pick(had or counter, **labels)}[{memory}] offset {over})"
+    counted = f"(count_over_time({series}[{over}]) and ignoring (gpu) {series} > 0)"
+    scrapes = f"sum without (gpu) {counted}"
+    always = f"({scrapes} >= on ({NODE}) group_left () count_over_time({LAST_TICK}[{over}]))"
+    born = f"({series} > 0 unless ignoring (gpu) {old} unless ignoring (gpu) {always})"
+    return f"({increase(counter, over, **labels)} > 0) or {born}"

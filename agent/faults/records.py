@@ -1,0 +1,171 @@
+"""Recording rules: expressions that several rules and people use."""
+
+from agent.diagnosis import accounting, job_watch, pulses
+from agent.faults.model import Group
+from agent.faults.parameters import RuleParameters, span
+from agent.faults.promql import GPU, NODE, Recording, observed_share, rate, share
+from agent.faults.values import seconds
+from agent.limits import paths
+from agent.model import Metric, State
+from agent.sources import power, workload
+
+SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
+JOULES_RECORD = "instance_job_id:dgx_gpu_energy_joules:increase5m"
+REPORT_EVERY = "5m"
+REPORT_STEP = "15s"
+"""How near a job's begin and end are met; where scrapes are rarer, as near as they are."""
+
+REPORT_MEMORY = "2m"
+"""The longest gap between two samples whose growth is counted."""
+
+STEPS_WINDOW = "5m"
+VERDICT = "state, cause"
+
+
+def _whole(over: str) -> str:
+    """Seconds a second that were observed of each GPU."""
+    return f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
+
+
+def gpu_time(parameters: RuleParameters) -> Recording:
+    """Where the time of each GPU went: the share of every state and cause."""
+    window = parameters.thresholds.starved_window
+    over = parameters.over(window)
+    return Recording(
+        f"instance_gpu_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
+        observed_share(rate(accounting.STATE_SECONDS, over), _whole(over), VERDICT),
+    )
+
+
+def starved_time(parameters: RuleParameters, window: str) -> Recording:
+    """The share of each cause of starving over a long window."""
+    over = parameters.over(window)
+    part = rate(accounting.STATE_SECONDS, over, state=State.STARVED)
+    return Recording(
+        f"instance_gpu_cause:dgx_gpu_starved_seconds:ratio_rate{window}",
+        observed_share(part, _whole(over), VERDICT),
+    )
+
+
+def waits_time(parameters: RuleParameters, window: str) -> Recording:
+    """The share of time for which each GPU waits for each other of the machine."""
+    over = parameters.over(window)
+    return Recording(
+        f"instance_gpu_culprit:dgx_gpu_waits_for_seconds:ratio_rate{window}",
+        observed_share(rate(accounting.WAITS_FOR, over), _whole(over), "culprit"),
+    )
+
+
+def node_time(parameters: RuleParameters) -> Recording:
+    """The time of all GPUs of a machine together."""
+    window = parameters.thresholds.starved_window
+    return Recording(
+        f"instance_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
+        f"avg without (gpu, uuid) ({gpu_time(parameters)})",
+    )
+
+
+def saturation(parameters: RuleParameters) -> Recording:
+    """The share of the time for which each data path was saturated."""
+    window = parameters.thresholds.saturated_window
+    over = parameters.over(window)
+    return Recording(
+        f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}",
+        share(rate(paths.SATURATED, over), rate(paths.OBSERVED, over)),
+    )
+
+
+def steps(parameters: RuleParameters) -> Recording:
+    """Steps a second of each GPU, as they were counted."""
+    return Recording(
+        f"instance_gpu:dgx_gpu_steps:rate{STEPS_WINDOW}",
+        rate(pulses.STEPS, parameters.over(STEPS_WINDOW)),
+    )
+
+
+def job_steps(parameters: RuleParameters) -> Recording:
+    """The same of each job by name, the mean of its GPUs; only where job.info is on."""
+    of_job = f"{steps(parameters)} * on ({GPU}) group_right () {workload.JOB_INFO}"
+    return Recording(
+        f"instance_job:dgx_gpu_steps:rate{STEPS_WINDOW}",
+        f"avg without (gpu, uuid) ({of_job})",
+    )
+
+
+def slowdown(_: RuleParameters) -> Recording:
+    """By what share steps take longer than in the first hour of their job."""
+    return Recording(
+        "instance_gpu:dgx_gpu_step_seconds:slowdown", f"{pulses.STEP} / {job_watch.REFERENCE} - 1"
+    )
+
+
+OFTEN = "1m"
+"""Between two evaluations of what looks at a quarter of an hour: four times as often costs four
+times as much, and nothing that matters is reported earlier."""
+
+
+def records(parameters: RuleParameters) -> Group:
+    """Evaluated for all who ask."""
+    short = parameters.thresholds.starved_window
+    return Group(
+        "dgx-records",
+        (
+            gpu_time(parameters),
+            node_time(parameters),
+            waits_time(parameters, short),
+            saturation(parameters),
+            steps(parameters),
+            job_steps(parameters),
+            slowdown(parameters),
+        ),
+        every=OFTEN,
+    )
+
+
+ONE_JOB = f"{workload.JOB_INFO} and on ({GPU}) count by ({GPU}) ({workload.JOB_INFO}) == 1"
+OF_JOB = "job_id, user, partition, account"
+
+
+def by_job(counter: Metric, parameters: RuleParameters, record: str, *more: str) -> Recording:
+    """Growth of a counter of GPUs by node and job; that of a GPU which several jobs share, or none
+    has, goes to no job.
+
+    From sample to sample, which sums up to what the counter has grown: increase() draws its window
+    out to the edges, and would give a job all of the five minutes in which it began. Windows do not
+    overlap, wherever they begin: Prometheus 2 counts a sample at both ends. Of sixteen pairs of
+    state and cause few ever grow: what did not is left out, for a report reads all there is.
+    """
+    step, memory = parameters.over(REPORT_STEP), parameters.over(REPORT_MEMORY)
+    grown = f"clamp_min({counter} - last_over_time({counter}[{memory}] offset {step}), 0)"
+    mine = f"{grown} * on ({GPU}) group_left ({OF_JOB}) ({ONE_JOB})"
+    rest = f"{grown} unless on ({GPU}) ({ONE_JOB})"
+    inside = ", ".join((NODE, OF_JOB, *more))
+    window = span(seconds(parameters.over(REPORT_EVERY)) - 0.001)
+    summed = f"sum_over_time(sum by ({inside}) ({mine} or {rest})[{window}:{step}])"
+    return Recording(record, f"{summed} > 0")
+
+
+def report_records(parameters: RuleParameters) -> Group:
+    """What `dgx-telemetry report` sums up; each window follows on the last one."""
+    return Group(
+        "dgx-report",
+        (
+            by_job(accounting.STATE_SECONDS, parameters, SECONDS_RECORD, "state", "cause"),
+            by_job(power.ENERGY, parameters, JOULES_RECORD),
+        ),
+        every=REPORT_EVERY,
+    )
+
+
+def long_records(parameters: RuleParameters) -> Group:
+    """Those over hours: a day of samples is not read each 15 s."""
+    hours, day = parameters.thresholds.starved_hours, parameters.thresholds.starved_day
+    return Group(
+        "dgx-long-records",
+        (
+            starved_time(parameters, hours),
+            starved_time(parameters, day),
+            waits_time(parameters, hours),
+        ),
+        every="2m",
+    )

@@ -1,0 +1,222 @@
+"""Alerts for the owner of the job: time that the GPUs lose."""
+
+from typing import NamedTuple
+
+from agent.diagnosis import accounting
+from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.faults import places
+from agent.faults.jobs import BY_MISSING, hung, slower
+from agent.faults.model import INFO, SAME_GPU, WARNING, Fault, Group, HiddenBy
+from agent.faults.parameters import RuleParameters
+from agent.faults.paths import disk_saturated, link_saturated
+from agent.faults.promql import NODE, Recording, pick, rate, share
+from agent.faults.records import OFTEN, VERDICT, gpu_time, starved_time, waits_time
+from agent.faults.templates import COUNT, GPU, SHARE, by_label, for_each, list_of, series
+from agent.faults.templates import NODE as MACHINE
+from agent.model import CAUSES, Cause, Severity, State
+from agent.sources import activity, allocation, gpu, process
+
+ONE = ("instance", "job", "uuid")
+JOINED = ("instance", "job", "culprit")
+WORTH_NAMING = 0.01
+"""Share of the time below which a cause is none to work on."""
+
+KNOWN = {"state": State.STARVED.value, "cause": f"!={Cause.UNKNOWN.value}"}
+
+
+class Span(NamedTuple):
+    """A window, the record of shares of state and cause over it, and the share that alerts."""
+
+    record: Recording
+    window: str
+    share: float
+
+
+def summaries(state: State) -> str:
+    """The words for each cause, chosen by the label `cause`."""
+    return by_label("cause", {c.value: SUMMARIES[state, c] for c in CAUSES[state]})
+
+
+def starved(spans: Span, severity: Severity, only: str = "") -> Fault:
+    """A GPU waits for what is known, for so much of a window; `only` narrows it to some GPUs."""
+    known = f"sum without ({VERDICT}) ({pick(spans.record, **KNOWN)})"
+    return Fault(
+        alert="DgxGpuStarved",
+        when=f"{known} >= {spans.share:g}{only}",
+        severity=severity,
+        hold="1m",
+        summary="waits for its input",
+        description=f"{GPU} waited for {SHARE} of the last {spans.window} (limit "
+        f"{spans.share:.0%}).{_first_causes(spans.record)}",
+        labels={"window": spans.window},
+        place=places.GPU,
+    )
+
+
+def _first_causes(record: Recording) -> str:
+    """The two causes that take most, each with what to do about it."""
+    query = f"sort_desc(topk(2, {series(record, ONE, KNOWN)} >= {WORTH_NAMING:g}))"
+    texts = {
+        cause.value: f" {_sentence(SUMMARIES[State.STARVED, cause])} for "
+        f"{{{{ .Value | humanizePercentage }}}}: {ADVICE[State.STARVED, cause]}"
+        for cause in CAUSES[State.STARVED]
+        if cause is not Cause.UNKNOWN
+    }
+    return for_each(query, ONE, by_label("cause", texts, of=".Labels"))
+
+
+def _sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
+def starved_cause_unknown(parameters: RuleParameters) -> Fault:
+    """A GPU waits, and nothing explains it: a notebook waits too."""
+    limits = parameters.thresholds
+    waits = pick(gpu_time(parameters), state=State.STARVED, cause=Cause.UNKNOWN)
+    return Fault(
+        alert="DgxGpuStarved",
+        when=f"{waits} >= {limits.starved_share:g}",
+        severity=INFO,
+        hold="1m",
+        summary="starved, cause unknown",
+        description=f"{GPU} waited for {SHARE} of the last {limits.starved_window}, cause unknown "
+        f"(limit {limits.starved_share:.0%}).",
+        do=ADVICE[State.STARVED, Cause.UNKNOWN],
+        labels={"window": limits.starved_window},
+        place=places.GPU,
+    )
+
+
+def held(parameters: RuleParameters) -> Fault:
+    """A process keeps a GPU and does nothing."""
+    limits, over = parameters.thresholds, parameters.over(parameters.thresholds.held_window)
+    part = rate(accounting.STATE_SECONDS, over, state=State.HELD)
+    whole = f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
+    return Fault(
+        alert="DgxGpuHeldIdle",
+        when=f"{share(part, whole, but=VERDICT)} >= {limits.held_share:g}",
+        severity=INFO,
+        summary="held by an idle process",
+        description=(
+            f"{GPU} was held by a process that did nothing for {SHARE} of the last "
+            f"{limits.held_window} (limit {limits.held_share:.0%})."
+        ),
+        do=ADVICE[State.HELD, Cause.NONE],
+        place=places.GPU,
+    )
+
+
+def unused(parameters: RuleParameters) -> Fault:
+    """A job was given a GPU and has no process on it."""
+    window = parameters.thresholds.unused_window
+    return Fault(
+        alert="DgxGpuAllocatedUnused",
+        when=f"{process.PROCESSES} == 0 and on ({NODE}, gpu, uuid) {allocation.ALLOCATED} == 1",
+        severity=INFO,
+        hold=window,
+        summary="given to a job that does not use it",
+        description=f"{GPU} is given to a job that has had {{{{ $value }}}} processes on it for "
+        f"{window} (limit {window}). Ask the owner of the job to request fewer GPUs.",
+        place=places.GPU,
+    )
+
+
+def throttled(parameters: RuleParameters) -> Fault:
+    """Something holds the clocks down; running at the power limit at full clocks is not meant."""
+    limits, over = parameters.thresholds, parameters.over(parameters.thresholds.throttled_window)
+    part = rate(accounting.STATE_SECONDS, over, state=State.THROTTLED)
+    whole = f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
+    return Fault(
+        alert="DgxGpuThrottled",
+        when=f"{share(part, whole, but=VERDICT)} >= {limits.throttled_share:g}",
+        severity=WARNING,
+        hold="1m",
+        summary="throttled",
+        description=(
+            f"{GPU} was {summaries(State.THROTTLED)} for {SHARE} of the last "
+            f"{limits.throttled_window} (limit {limits.throttled_share:.0%})."
+        ),
+        do=by_label(
+            "cause", {c.value: ADVICE[State.THROTTLED, c] for c in CAUSES[State.THROTTLED]}
+        ),
+        place=places.GPU,
+        hidden_by=(HiddenBy("DgxGpuHot", SAME_GPU, ('severity="critical"',)),),
+    )
+
+
+def straggler(parameters: RuleParameters, spans: Span) -> Fault:
+    """The GPU that others of the machine wait for, as the agent names it."""
+    waits = f"{waits_time(parameters, spans.window)} >= {spans.share:g}"
+    number = f"count without (gpu, uuid) ({waits})"
+    named = f'label_replace({number}, "uuid", "$1", "culprit", "(.+)")'
+    names = list_of(waits_time(parameters, spans.window), "gpu", f">= {spans.share:g}", *JOINED)
+    return Fault(
+        alert="DgxGpuStraggler",
+        when=f"{named} * on ({NODE}, uuid) group_left (gpu) {gpu.INFO}",
+        severity=WARNING,
+        hold="1m",
+        summary="keeps the other GPUs waiting",
+        description=f"{GPU} is waited for by {COUNT} GPUs of the machine:{names} (limit "
+        f"{spans.share:.0%} of the last {spans.window}, each).",
+        do=ADVICE[State.STARVED, Cause.PEER],
+        labels={"sign": "named", "window": spans.window},
+        hidden_by=BY_MISSING,
+        place=places.GPU,
+    )
+
+
+def unnamed_straggler(parameters: RuleParameters, spans: Span) -> Fault:
+    """GPUs wait for a peer that is not known, or is not here."""
+    waiting = {"state": State.STARVED.value, "cause": Cause.PEER.value}
+    whole = f"sum without ({VERDICT}) ({pick(spans.record, **waiting)})"
+    named = f"sum without (culprit) ({waits_time(parameters, spans.window)})"
+    names = list_of(spans.record, "gpu", f">= {spans.share:g}", "instance", "job", **waiting)
+    return Fault(
+        alert="DgxGpuStraggler",
+        when=f"count by ({NODE}) ((({whole} - {named}) or {whole}) >= {spans.share:g})",
+        severity=WARNING,
+        hold="1m",
+        summary="GPUs wait for a slow one",
+        description=f"{COUNT} GPUs of {MACHINE} wait for a slow peer:{names} (limit "
+        f"{spans.share:.0%} of the last {spans.window}, each).",
+        do="The one that they wait for is not known here: compare the GPUs of their job, on other "
+        f"hosts too. {ADVICE[State.STARVED, Cause.PEER]}",
+        labels={"sign": "unnamed", "window": spans.window},
+        hidden_by=BY_MISSING,
+        place=places.NODE,
+    )
+
+
+def workload(parameters: RuleParameters) -> Group:
+    """What the owner of the job can change."""
+    limits = parameters.thresholds
+    quarter = Span(gpu_time(parameters), limits.starved_window, limits.starved_share)
+    hours, day = (
+        Span(starved_time(parameters, window), window, share)
+        for window, share in (
+            (limits.starved_hours, limits.starved_hours_share),
+            (limits.starved_day, limits.starved_day_share),
+        )
+    )
+    return Group(
+        "dgx-workload",
+        (
+            starved(quarter, WARNING),
+            starved(hours, WARNING),
+            starved(day, INFO, f" and on ({NODE}, gpu, uuid) {activity.SM_ACTIVE}"),
+            starved_cause_unknown(parameters),
+            straggler(parameters, quarter),
+            straggler(parameters, hours),
+            unnamed_straggler(parameters, quarter),
+            unnamed_straggler(parameters, hours),
+            *hung(),
+            slower(parameters),
+            held(parameters),
+            unused(parameters),
+            throttled(parameters),
+            link_saturated(parameters),
+            disk_saturated(parameters),
+        ),
+        "Work: time that the GPUs lose",
+        every=OFTEN,
+    )

@@ -1,0 +1,215 @@
+"""XID errors: one rule for each severity and action of the catalogue; one finding for each code."""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from agent.diagnosis.advice import XID_ADVICE
+from agent.faults import places
+from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen
+from agent.faults.parameters import RuleParameters
+from agent.faults.promql import LOST, NODE, REMEMBERED, Recording, events, pick
+from agent.faults.templates import COUNT, GPU, by_label
+from agent.faults.values import seconds
+from agent.model import Figure, Finding, GpuKey, Severity
+from agent.sources import gpu, xid
+from agent.specs.xids import NVLINK5, XidAction, XidMeaning, catalogue, meaning, name
+
+NAME = "DgxGpuXid"
+THERE = f"unless on ({NODE}, uuid) {LOST}"
+"""A GPU that is lost is reported as missing; one whose driver hangs since then still is here."""
+
+UNNUMBERED = meaning(0)
+"""What stands for every code that the catalogue does not have."""
+
+UNUSED = "a code that NVIDIA does not use"
+"""What the catalogue calls those."""
+
+HAD = Recording("instance_gpu_xid:dgx_gpu_xid_errors:above0", f"{xid.ERRORS} > 0")
+"""Codes that a GPU had at all: most of the forty counters of each GPU stand at 0."""
+
+OF_MEMORY = 'xid=~"13|43|45|48|63|64|92|94|95|140|154|171|172"'
+OF_LINKS = 'xid=~"45|74|14[4-9]|150|154|155"'
+CRITICAL, LESSER = 'severity="critical"', 'severity!="critical"'
+FABRIC = "DgxFabricFault"
+
+HIDDEN_BY = (
+    HiddenBy("DgxGpuRowRemapFailure", SAME_GPU, only=(OF_MEMORY,)),
+    HiddenBy("DgxGpuEccUncorrected", SAME_GPU, only=(OF_MEMORY, LESSER)),
+    HiddenBy(NAME, SAME_GPU, (CRITICAL,), (LESSER,)),
+    HiddenBy("DgxGpuRecoveryNeeded", SAME_GPU, only=(LESSER,)),
+    HiddenBy("DgxGpuPagesPending", SAME_GPU, only=('xid="63"',)),
+    HiddenBy("DgxGpuEccRising", SAME_GPU, ('sign="corrected"',), ('xid="92"',)),
+    HiddenBy(NAME, SAME_GPU, ('sign="nvlink5"',), ('action="by_unit"',)),
+    HiddenBy("DgxNvlinkDown", SAME_GPU, only=(OF_LINKS, LESSER)),
+    HiddenBy(FABRIC, SAME_NODE, ('sign="manager"',), (OF_LINKS, LESSER)),
+    HiddenBy(FABRIC, SAME_NODE, ('sign="switch"',), (OF_LINKS,)),
+)
+"""An XID that reports lost data comes before the counters, which are read once a minute: the rule
+of DgxGpuEccUncorrected leaves it to that XID."""
+
+BY_UNIT = {
+    XidAction.RESET: "Drain the node and reset the GPU; if it comes back, open a support case.",
+    XidAction.IGNORE: "Nothing at once; if XID 154 follows, do what it says.",
+}
+"""What XID 144 to 150 ask for, by the action that follows from their unit."""
+
+
+class XidRule(NamedTuple):
+    """The codes that matter alike and want the same first."""
+
+    severity: Severity
+    action: XidAction
+    meanings: tuple[XidMeaning, ...]
+
+    @property
+    def codes(self) -> str:
+        """As a regular expression."""
+        return "|".join(str(m.code) for m in self.meanings)
+
+
+def xid_rules() -> list[XidRule]:
+    """The catalogue by severity and action, the worst first."""
+    order = list(Severity)[::-1]
+
+    def alike(m: XidMeaning) -> tuple[int, str]:
+        return order.index(m.severity), m.action.value
+
+    parts = groupby(sorted(catalogue().values(), key=lambda m: (*alike(m), m.code)), alike)
+    grouped = [tuple(part) for _, part in parts]
+    return [XidRule(part[0].severity, part[0].action, part) for part in grouped]
+
+
+def _hold(severity: Severity, action: XidAction) -> str:
+    """How long an error waits for an alert of the same fault that says more: one that wants little
+    waits for one that wants much."""
+    if action is XidAction.RESET_LATER:
+        return "9m"  # rows and pages that are pending come first
+    return "2m" if severity is Severity.CRITICAL else "5m"
+
+
+def _meanings(meanings: Iterable[XidMeaning]) -> str:
+    """` (what the code means)`; codes that mean the same need no words where all of them do."""
+    names = {str(m.code): f" ({m.name})" for m in meanings}
+    return next(iter(names.values())) if len(set(names.values())) == 1 else by_label("xid", names)
+
+
+def recent(parameters: RuleParameters) -> Recording:
+    """Errors of each code within the window, of GPUs that are still there; asked by every rule."""
+    window = parameters.thresholds.event_window
+    grown = events(xid.ERRORS, parameters.over(window), parameters.over(REMEMBERED), had=HAD)
+    return Recording(f"instance_gpu_xid:dgx_gpu_xid_errors:events{window}", f"({grown}) {THERE}")
+
+
+def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
+    """What one look finds, then a rule for each severity and action, for codes that the catalogue
+    does not have, and for NVLink 5."""
+    window = seconds(parameters.thresholds.event_window)
+    found = Fault(
+        alert=NAME,
+        kind="xid",
+        severity=Severity.CRITICAL,
+        look=lambda machine: _seen(machine, window),
+        sentence=(
+            "XID {device}, {0}, seen {times:once|times}",
+            ", {times:~|last }{ago:duration} ago",
+        ),
+        do=_first_step,
+    )
+    rules = xid_rules()
+    known = "|".join(rule.codes for rule in rules)
+    unlisted = XidRule(UNNUMBERED.severity, UNNUMBERED.action, (UNNUMBERED,))
+    return (
+        found,
+        *(_alert(parameters, rule, f"=~{rule.codes}") for rule in rules),
+        _alert(parameters, unlisted, f"!~{known}", sign="unlisted"),
+        *(_of_nvlink5(parameters, action) for action in BY_UNIT),
+    )
+
+
+def _alert(parameters: RuleParameters, rule: XidRule, codes: str, **labels: str) -> Fault:
+    window, names = parameters.thresholds.event_window, _meanings(rule.meanings)
+    return Fault(
+        alert=NAME,
+        severity=rule.severity,
+        place=places.GPU,
+        when=f"{pick(recent(parameters), xid=codes)} > 0",
+        hold=_hold(rule.severity, rule.action),
+        labels={"action": rule.action.value, **labels},
+        summary="XID {{ $labels.xid }}",
+        description=f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}}{names} in the last "
+        f"{window} (limit 0).",
+        do=XID_ADVICE[rule.action],
+        hidden_by=HIDDEN_BY,
+    )
+
+
+def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:
+    window = parameters.thresholds.event_window
+    over, memory = parameters.over(window), parameters.over(REMEMBERED)
+    grown = events(xid.NVLINK_FAULTS, over, memory, action=action.value)
+    severity = _of_action(action)
+    return Fault(
+        alert=NAME,
+        severity=severity,
+        place=places.GPU,
+        when=f"({grown}) {THERE}",
+        hold=_hold(severity, action),
+        labels={"sign": "nvlink5"},
+        summary="XID {{ $labels.xid }} of NVLink 5",
+        description=f"{GPU} had {COUNT} XID errors {{{{ $labels.xid }}}} of its unit "
+        f"{{{{ $labels.unit }}}} in the last {window} (limit 0).",
+        do=BY_UNIT[action],
+        hidden_by=HIDDEN_BY,
+    )
+
+
+def _of_action(action: XidAction) -> Severity:
+    return Severity.CRITICAL if action is XidAction.RESET else INFO
+
+
+def _seen(machine: Look, window: float) -> Iterator[Seen]:
+    """Errors of late, each with the severity that its alert has: of NVLink 5 that of its unit. When
+    an error came may not be known; then it counts."""
+    samples = machine.samples
+    architectures = {
+        labels["uuid"]: labels["architecture"] for labels in samples.labelled(gpu.INFO)
+    }
+    units: dict[tuple[str, str], list[Severity]] = {}
+    for (_, uuid, code, _, action), count in samples.all(xid.NVLINK_FAULTS).items():
+        if count:
+            units.setdefault((uuid, code), []).append(_of_action(XidAction(action)))
+    order = list(Severity)
+    for (index, uuid, code), count in sorted(samples.all(xid.ERRORS).items()):
+        at = samples.value(xid.AT, index, uuid, code)
+        if not count or (at is not None and samples.now - at > window):
+            continue
+        figures = [Figure("times", count, None, "count")]
+        if at is not None:
+            figures.append(Figure("ago", max(0.0, samples.now - at), None, "seconds"))
+        own = units.get((uuid, code), [meaning(int(code)).severity])
+        what = name(int(code), architectures.get(uuid, ""))
+        worst = max(own, key=order.index)
+        yield Seen(GpuKey(int(index), uuid), code, tuple(figures), (what,), worst)
+
+
+def _first_step(finding: Finding) -> str:
+    code = int(finding.device)
+    if code in NVLINK5 and finding.severity is not meaning(code).severity:
+        action = XidAction.RESET if finding.severity is Severity.CRITICAL else XidAction.IGNORE
+        return BY_UNIT[action]
+    return XID_ADVICE[meaning(code).action]
+
+
+def table() -> Iterator[str]:
+    """The catalogue for the runbook: a line a code, in the order of the codes; those that NVIDIA
+    does not use are one line at the end."""
+    yield "| XID | meaning | severity | first step | GPUs |"
+    yield "|---|---|---|---|---|"
+    for m in sorted(catalogue().values(), key=lambda m: m.code):
+        older = f"; up to Volta: {m.older}" if m.older else ""
+        first = XID_ADVICE[m.action]
+        if m.name != UNUSED:
+            yield f"| {m.code} | {m.name}{older} | {m.severity.value} | {first} | {m.generations} |"
+    severity, first = UNNUMBERED.severity.value, XID_ADVICE[UNNUMBERED.action]
+    yield f"| others | {UNUSED}, or that is newer than this table | {severity} | {first} | all |"

@@ -1,0 +1,92 @@
+"""How many GPUs a machine should have: the most that it ever showed, unless a person says so."""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.config.whole_file import write_whole
+from agent.errors import BadInput, LogEvent
+from agent.hardware.files import FileTree, names_in, read_text
+from agent.jobs.allocation import DRIVER
+from agent.model import Absent
+from agent.polling import intervals
+
+log = logging.getLogger(__name__)
+
+FILE = "expected-gpus"
+DEVICES = "/sys/bus/pci/devices"
+NVIDIA = "0x10de"
+CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
+MOST = 1024
+
+
+def of_pci(files: FileTree) -> int:
+    """NVIDIA's GPUs on the bus; what is given to a virtual machine or to another driver is not the
+    agent's to miss."""
+    return sum(_is_gpu(files, f"{DEVICES}/{name}") for name in names_in(files, DEVICES))
+
+
+def _is_gpu(files: FileTree, device: str) -> bool:
+    try:
+        known = read_text(files, f"{device}/vendor"), read_text(files, f"{device}/class")[:6]
+    except Absent:
+        return False
+    if known not in {(NVIDIA, of) for of in CLASSES}:
+        return False
+    try:
+        return files.link(f"{device}/driver").rpartition("/")[2] == "nvidia"
+    except OSError:  # no driver took it: it may have failed
+        return True
+
+
+class ExpectedGpus:
+    """The most of what NVML, the driver's folder in /proc and the PCI bus ever listed. It is kept
+    in a file of `folder` across restarts, until the file is removed; where `keeps` is false it is
+    only read."""
+
+    def __init__(self, files: FileTree, folder: Path | None, *, keeps: bool) -> None:
+        self._files = files
+        self._file = folder / FILE if folder else None
+        self._keeps = keeps
+        self._kept = self._most = self._read()
+        self._looked = float("-inf")
+        self._writer: threading.Thread | None = None
+
+    def most(self, answering: int, now: float) -> int:
+        """The number now (s), where NVML lists so many."""
+        if now - self._looked >= intervals.TOPOLOGY:
+            self._looked = now
+            listed = len(names_in(self._files, DRIVER))
+            self._most = max(self._most, listed, of_pci(self._files))
+        self._most = min(MOST, max(self._most, answering))
+        self._keep()
+        return self._most
+
+    def _read(self) -> int:
+        try:
+            text = self._file.read_bytes()[:9].decode().strip() if self._file else ""
+        except (OSError, UnicodeDecodeError):
+            return 0
+        known = int(text) if text.isdecimal() and text.isascii() else 0
+        return known if known <= MOST else 0
+
+    def _keep(self) -> None:
+        """On a thread of its own: a disk may hang."""
+        waits = self._writer is not None and self._writer.is_alive()
+        if self._file is None or not self._keeps or waits or self._most <= self._kept:
+            return
+        self._kept = self._most
+        write = _writing(self._file, self._most)
+        self._writer = threading.Thread(target=write, name="expected-gpus", daemon=True)
+        self._writer.start()
+
+
+def _writing(file: Path, most: int) -> Callable[[], None]:
+    def write() -> None:
+        try:
+            write_whole(file, f"{most}\n".encode())
+        except BadInput as error:
+            log.warning(LogEvent("expected_gpus_not_kept", reason=str(error)))
+
+    return write

@@ -1,0 +1,26 @@
+"""The values that something can have: what a driver answers beyond them is a mistake."""
+
+import sys
+from typing import NamedTuple
+
+LARGEST = sys.float_info.max
+
+
+class Range(NamedTuple):
+    """Both ends included; no NaN is between them."""
+
+    low: float = -LARGEST
+    high: float = LARGEST
+
+
+ANY, NOT_NEGATIVE = Range(), Range(0)
+FLAG, RATIO = Range(0, 1), Range(0, 1.05)
+BYTES = Range(0, 1e15)
+PROCESS_COUNT = Range(0, 1e5)
+
+FASTEST_WIRE = 1e12
+"""Bytes per second that no single disk, array, NIC or port can carry."""
+
+STEPWISE = 3.0
+"""Seconds counted per second at most: a driver advances its counters in coarse steps, and two reads
+may lie closer together than what they find."""

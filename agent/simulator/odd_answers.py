@@ -1,0 +1,118 @@
+"""Answers that no hardware can mean: all ones, NaN, negative numbers, words; now and then."""
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import pynvml
+
+from agent.hardware.buffers import SAMPLE
+
+ONES, LONG_ONES = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+KINDS: dict[str, tuple[Any, ...]] = {
+    "ones": (ONES, LONG_ONES),
+    "huge": (644_245_923, 82_505, 1 << 62),
+    "negative": (-1, -128_000),
+    "nan": (math.nan, math.inf),
+    "word": ("[N/A]", None),
+    "text": (b"\xff\xfe\x80",),
+}
+"""What the fault `implausible-KIND` answers; 82505 % and 644245923 degrees were seen (L40S)."""
+
+EVERYTHING = "everything"
+HANDLES = frozenset({"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigDeviceHandleByIndex"})
+IDENTITY = frozenset({"nvmlDeviceGetUUID"})
+"""Without it a GPU is not known from another: nothing but this may cost one."""
+
+DOUBLE, TYPES = 0, 8
+
+
+@dataclass(slots=True)
+class OddAnswers:
+    """Which values, of which GPU, and how often: the share of a function's seconds. The next answer
+    after an odd one is right: what stays is no mistake that anybody could see."""
+
+    values: tuple[Any, ...]
+    gpu: int = 0
+    share: float = 0.15
+    _odd: dict[str, int] = field(default_factory=dict)  # when each function last answered oddly
+
+    def value(self, function: str, second: int) -> Any | None:
+        """What the function answers in this second; KeyError where it answers as ever."""
+        place = crc32(f"{function}@{second}".encode())
+        if self._odd.get(function, second) != second:  # the answer before was one
+            del self._odd[function]
+            raise KeyError(function)
+        if function in HANDLES | IDENTITY or place % 1000 >= 1000 * self.share:
+            raise KeyError(function)
+        self._odd[function] = second
+        return self.values[place // 1000 % len(self.values)]
+
+
+def kind(name: str) -> tuple[Any, ...]:
+    """The values of a kind, or of all."""
+    if name == EVERYTHING:
+        return tuple(value for values in KINDS.values() for value in values)
+    return KINDS[name]
+
+
+def spoilt(answer: Any, odd: Any, arguments: Sequence[Any] = ()) -> Any:
+    """The answer with this value in place of each number or text in it."""
+    targets = [getattr(argument, "_obj", argument) for argument in arguments]
+    filled = [target for target in targets if isinstance(target, ctypes.Structure)]
+    for target in filled:  # the driver wrote into these, and answers a code
+        _fill(target, odd)
+    if filled or isinstance(answer, bool | None):
+        return answer
+    if isinstance(answer, list | tuple):
+        return type(answer)(spoilt(part, odd) for part in answer)
+    if isinstance(answer, str | int | float):
+        return _plain(answer, odd)
+    for entry in answer if isinstance(answer, ctypes.Array) else (answer,):
+        _fill(entry, odd)
+    return answer
+
+
+def _plain(answer: str | float, odd: Any) -> Any:
+    if isinstance(answer, str):
+        return odd.decode() if isinstance(odd, bytes) else answer
+    return 0 if isinstance(odd, bytes) else odd
+
+
+def _fill(target: Any, odd: Any) -> None:
+    """Every number and text of a structure, but its version."""
+    if isinstance(target, pynvml.c_nvmlGpmMetricsGet_t):
+        for slot in target.metrics[: target.numMetrics]:
+            slot.value = float(odd) if isinstance(odd, int | float) else slot.value
+    elif isinstance(target, pynvml.c_nvmlFieldValue_t):
+        _fill_field(target, odd)
+    elif isinstance(target, pynvml.c_nvmlSample_t):
+        at, value = SAMPLE.unpack(target)
+        SAMPLE.pack_into(target, 0, at, odd & ONES if isinstance(odd, int) else value)
+    elif isinstance(target, ctypes.Structure):
+        for name, of, *_ in target._fields_:
+            number = name != "version" and isinstance(odd, int) and of in _WHOLE
+            if number or (name == "busId" and isinstance(odd, bytes)):
+                setattr(target, name, odd)
+    elif hasattr(target, "pid"):
+        target.usedGpuMemory = odd if isinstance(odd, int | None) else target.usedGpuMemory
+        target.pid = ONES if odd == ONES else target.pid
+
+
+def _fill_field(entry: Any, odd: Any) -> None:
+    if entry.nvmlReturn:
+        return
+    if isinstance(odd, int):
+        entry.value.ullVal = odd & LONG_ONES
+    elif isinstance(odd, float):
+        entry.valueType, entry.value.dVal = DOUBLE, odd
+    else:
+        entry.valueType = TYPES
+
+
+_WHOLE: tuple[Callable[..., Any], ...] = (
+    *(ctypes.c_uint, ctypes.c_int, ctypes.c_ulonglong, ctypes.c_longlong, ctypes.c_ulong),
+)

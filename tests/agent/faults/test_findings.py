@@ -1,0 +1,218 @@
+"""What `check` finds wrong on simulated machines, and that a healthy one has nothing wrong."""
+
+from itertools import product
+
+import pytest
+
+from agent.config.settings import Settings
+from agent.faults.findings import findings
+from agent.limits.configured import LimitConfig, LimitsConfig
+from agent.model import Reading, ReadKey, Sample, Snapshot
+from agent.polling import intervals
+from agent.simulator import SimulationError, scenarios, system_models
+from agent.sources import activity, pcie
+from agent.specs import load
+from agent.specs.machine import SpecConfig
+from exporters.words import finding_text
+from tests.support.machines import AgentBench, simulated
+from tests.support.nightly import covering
+
+SYSTEMS = load().systems
+
+WRONG = {
+    "dgx-1-v100:gpu-lost": "7 of 8 GPUs answer",
+    "dgx-station-v100:nvlink-down": "3 of 4 NVLinks are up, NVLink ",
+    "dgx-h100:nvlink-errors": "errors since the last reset",
+    "dgx-1-p100:pcie-degraded": "8 of 16 PCIe lanes are in use",
+    "dgx-h100:gpu-hot": " °C above its temperature limit",
+    "dgx-h100:gpu-slow": "driver calls hang or fail: ",
+    "dgx-a100:calls-failing": "driver calls hang or fail: ",
+    "dgx-a100:throttled": "thermal slowdown: SM clock at ",
+    "dgx-1-v100:ecc": "uncorrected ECC errors since the driver was loaded",
+    "dgx-a100:ecc+mig": "uncorrected ECC errors over its life; those since",
+    "dgx-h200:row-remap": "could not be remapped",
+    "dgx-1-v100:port-degraded": "port mlx5_",
+    "dgx-h100:xid": "XID 48, double-bit ECC error",
+}
+SLOWLY = ("dgx-h100:nvlink-errors", "dgx-1-v100:ecc", "dgx-a100:ecc+mig")
+"""Errors that are counted once a minute."""
+
+FAULTS = {
+    "gpu-lost": "7 of 8 GPUs answer",
+    "nvlink-down": "NVLinks are up, NVLink 2 is down",
+    "pcie-degraded": "GPU 0: 8 of 16 PCIe lanes are in use",
+    "port-degraded": "InfiniBand port mlx5_",
+}
+"""The faults of the data paths; every system that can have one is tried below."""
+HEALTHY = (
+    *("dgx-1-p100", "dgx-1-v100", "dgx-station-v100", "dgx-a100", "dgx-h100", "k40"),
+    *("dgx-b200", "dgx-b300", "gb200-tray", "dgx-spark", "l40s"),
+)
+
+
+@pytest.mark.parametrize("machine", WRONG)
+def test_a_fault_is_found_and_named(machine: str) -> None:
+    assert WRONG[machine] in "\n".join(
+        told(simulated(machine, gpus=2).run(65 if machine in SLOWLY else 12))
+    )
+
+
+@pytest.mark.parametrize(("system", "fault"), covering(product(system_models.ALL, FAULTS)))
+def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> None:
+    if scenarios.missing(system_models.ALL[system], fault):
+        with pytest.raises(SimulationError):
+            simulated(f"{system}:{fault}")
+        return
+    found = told(simulated(f"{system}:{fault}").run(12))
+    gpus = system_models.ALL[system].gpus
+    said = FAULTS[fault].replace("7 of 8", f"{gpus - 1} of {gpus}")
+    if fault == "port-degraded" and not system_models.ALL[system].hcas:
+        said = "network port "
+    assert any(said in sentence for sentence in found), found
+
+
+def test_a_nic_with_carrier_below_its_rate_is_named() -> None:
+    bench = simulated("dgx-1-v100:training")
+    bench.machine.host.files._files["/sys/class/net/eno1/speed"] = lambda: "1000\n"
+    assert told(bench.run(12)) == ["network port eno1 runs at 0.125 of 1.25 GB/s"]
+
+
+def test_an_xid_is_told_with_how_long_ago_it_came() -> None:
+    bench = simulated("gtx-1080:training").run(12)
+    bench.machine.driver.xid(0, 62)
+    bench.run(8)
+    assert told(bench) == ["GPU 0: XID 62, internal micro-controller halt, seen once, 8 s ago"]
+    (later,) = told(bench.run(120))
+    assert later.endswith("seen once, 2 min ago")
+
+
+def test_a_member_that_an_array_lost_is_told() -> None:
+    bench = simulated("dgx-a100:training")
+    bench.machine.host.files._files["/sys/block/md0/md/degraded"] = lambda: "1\n"
+    assert told(bench.run(12)) == ["md0: 1 disk is missing from the array"]
+
+
+@pytest.mark.parametrize(
+    ("system", "scenario"), covering(product(HEALTHY, ("training", "idle", "held", "starved-disk")))
+)
+def test_a_healthy_machine_has_none(system: str, scenario: str) -> None:
+    bench = simulated(f"{system}:{scenario}").run(12)
+    assert told(bench) == []
+
+
+def refused(bench: AgentBench, call: str, answer: int, index: int = 0) -> AgentBench:
+    """A machine of which one GPU answers one question with this number."""
+    library = bench.machine.nvml
+    honest = getattr(library, call)
+    uuid = library.nvmlDeviceGetUUID
+
+    def odd(handle: object) -> int:
+        known = library.nvmlDeviceGetHandleByIndex(index)
+        return answer if uuid(handle) == uuid(known) else int(honest(handle))
+
+    setattr(library, call, odd)
+    return bench
+
+
+def looked_at(bench: AgentBench) -> AgentBench:
+    """A machine as `check` leaves it: at the last tick every quick read has run."""
+    bench.run(11)
+    for read in bench.agent.gpus.reads():
+        if read.every() <= intervals.ENERGY:
+            read.due = 0.0
+    return bench.run(1)
+
+
+GENERATION = "nvmlDeviceGetCurrPcieLinkGeneration"
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        ("dgx-1-v100:training", "GPU 3: PCIe runs at generation 1 of 3 while under load"),
+        ("dgx-h100:training", "GPU 3: PCIe runs at generation 1 of 5 while under load"),
+        ("dgx-1-v100:idle", None),
+        ("dgx-h100:idle", None),
+        ("dgx-h200:held", None),
+    ],
+)
+def test_a_slow_generation_is_a_fault_only_under_load(machine: str, said: str | None) -> None:
+    bench = refused(simulated(machine), GENERATION, 1, index=3)
+    assert told(looked_at(bench)) == ([said] if said else [])
+
+
+@pytest.mark.parametrize("machine", ["dgx-1-v100:starved-pcie", "dgx-h100:starved-pcie"])
+def test_traffic_is_load_too(machine: str) -> None:
+    (found,) = told(looked_at(refused(simulated(machine), GENERATION, 1)))
+    assert found.startswith("GPU 0: PCIe runs at generation 1 of ")
+
+
+def test_a_gpu_of_which_no_load_is_known_is_not_judged() -> None:
+    bench = refused(simulated("dgx-1-v100:training"), GENERATION, 1)
+    for call in ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetSamples"):
+        bench.machine.driver.fail(call, 3)
+    bench.machine.driver.fail("nvmlDeviceGetPcieThroughput", 3)
+    assert told(looked_at(bench)) == []
+
+
+def test_a_generation_read_before_the_load_is_that_of_rest() -> None:
+    bench = simulated("dgx-1-v100:idle").run(12)
+    bench.machine.set_scenario("training")
+    for _ in range(12):
+        assert told(bench.run(1)) == []
+
+
+def test_a_generation_read_after_the_load_is_that_of_rest() -> None:
+    """The mean of activity still tells of the load, the link rests already."""
+    bench = simulated("dgx-station-v100:training").run(12)
+    bench.machine.set_scenario("idle")
+    for _ in range(6):
+        assert told(bench.run(1)) == []
+
+
+@pytest.mark.parametrize(("read_at", "faults"), [(4.0, 0), (8.5, 1), (9.0, 1)])
+def test_a_generation_counts_if_it_was_read_while_the_load_was_seen(
+    read_at: float, faults: int
+) -> None:
+    one = ("0", "GPU-0")
+    readings = (
+        Reading(ReadKey("activity", "gpm"), 9.0, 1.0, (Sample(activity.ACTIVITY, one, 0.9),)),
+        Reading(ReadKey("pcie", "link"), read_at, 5.0, (Sample(pcie.GENERATION, one, 1.0),)),
+        Reading(ReadKey("pcie", "limits"), 0.0, 3600.0, (Sample(pcie.GENERATION_LIMIT, one, 3.0),)),
+    )
+    snapshot = Snapshot(9, 9.0, 0.0, {reading.key: reading for reading in readings})
+    assert len(list(findings(snapshot))) == faults
+
+
+def test_a_slot_that_offers_less_than_the_sheet_is_named_once() -> None:
+    bench = refused(simulated("dgx-1-v100:training"), "nvmlDeviceGetMaxPcieLinkGeneration", 2)
+    assert told(refused(bench, GENERATION, 2).run(12)) == [
+        "GPU 0: its slot offers generation 2 x16, 8 GB/s, the sheet says 15.8"
+    ]
+
+
+def test_the_slot_of_a_single_gpu_is_its_owners_choice() -> None:
+    bench = refused(simulated("k40:training"), "nvmlDeviceGetMaxPcieLinkGeneration", 2)
+    assert told(refused(bench, GENERATION, 2).run(12)) == []
+
+
+def test_a_narrow_slot_is_told_once_with_found_and_expected() -> None:
+    found = told(simulated("dgx-1-p100:pcie-degraded").run(12))
+    assert found == ["GPU 0: 8 of 16 PCIe lanes are in use"]
+
+
+def test_a_limit_that_its_owner_set_is_no_slow_port() -> None:
+    config = Settings(LimitsConfig((LimitConfig("network", "eno1", "receive", 1e8),)))
+    assert told(simulated("dgx-1-v100:training", config).run(12)) == []
+
+
+def told(bench: AgentBench) -> list[str]:
+    """What `check` finds, with the sheet of the system that is simulated."""
+    spec = SYSTEMS[bench.machine.system.name]
+    return [finding_text(found) for found in findings(bench.agent.poller.latest, spec)]
+
+
+def test_more_gpus_than_the_system_has_are_told() -> None:
+    bench = simulated("dgx-h100:training", Settings(SpecConfig(system="k40"))).run(3)
+    said = [finding_text(found) for found in findings(bench.agent.poller.latest)]
+    assert "8 GPUs answer where 1 are expected" in " ".join(said)

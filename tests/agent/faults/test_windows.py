@@ -1,0 +1,123 @@
+"""What one look finds where `check` and the alert once differed."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from agent.faults.findings import findings
+from agent.faults.thresholds import AlertThresholds
+from agent.limits import paths
+from agent.model import Absence, Metric, Reading, ReadKey, Reason, Sample, Severity, Snapshot
+from agent.sources import ecc, kernel_log, nvlink, pcie, system, temperature, xid
+from agent.sources.agent_health import ABSENT_VALUES, CLOCK_STEPPED_AT, CLOCK_STEPS, SOURCE_UP
+
+NOW = 10_000.0
+GPU = ("0", "GPU-0")
+Series = tuple[Metric, tuple[str, ...], float]
+
+CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+
+
+def found(
+    *series: Series, absences: Iterable[Absence] = (), thresholds: AlertThresholds | None = None
+) -> list[tuple[str, Severity]]:
+    samples = tuple(Sample(*one) for one in series)
+    reading = Reading(ReadKey("a", "b"), NOW, 60.0, samples, absences=tuple(absences))
+    snapshot = Snapshot(1, NOW, 0.0, {reading.key: reading})
+    wrong = findings(snapshot, thresholds=thresholds or AlertThresholds())
+    return [(f.kind, f.severity) for f in wrong if f.kind != "values_absent"]
+
+
+def margin(degrees: float) -> Series:
+    return temperature.MARGIN, GPU, degrees
+
+
+def test_a_core_at_its_limit_is_critical_as_its_alert_is() -> None:
+    hot = [("too_hot", CRITICAL)]
+    assert found(margin(0.0)) == hot
+    assert found(margin(1.0)) == []
+    assert found(margin(4.0), thresholds=AlertThresholds(hot_margin=5.0)) == hot
+
+
+def test_memory_at_its_limit_is_found() -> None:
+    limit = temperature.LIMIT, (*GPU, "memory"), 95.0
+    degrees = temperature.MEMORY_TEMPERATURE, GPU
+    assert found(limit, (*degrees, 95.0)) == [("memory_too_hot", CRITICAL)]
+    assert found(limit, (*degrees, 94.0)) == []
+
+
+def link_error(kind: str, count: float, link: str = "3") -> Series:
+    return nvlink.ERRORS, (*GPU, link, kind), count
+
+
+def test_errors_that_a_link_corrects_are_none() -> None:
+    assert found(link_error("crc_data", 1e6), link_error("ecc_data", 1e6)) == []
+    assert found(link_error("replay", 4.0)) == []
+    assert found(link_error("replay", 4.0), link_error("recovery", 1.0, "4")) == []
+    assert found(link_error("replay", 4.0), link_error("recovery", 1.0)) == [
+        ("link_errors", WARNING)
+    ]
+
+
+def test_links_of_a_missing_gpu_are_not_reported_beside_it() -> None:
+    links = (
+        (nvlink.LINKS, GPU, 17.0),
+        (nvlink.LINKS_EXPECTED, GPU, 18.0),
+        (nvlink.LINK_UP, (*GPU, "2"), 0.0),
+    )
+    gpus = [(system.GPUS, (), 8.0), (system.GPUS_EXPECTED, (), 8.0)]
+    assert found(*links, *gpus) == [("links_down", CRITICAL)]
+    gpus[0] = (system.GPUS, (), 7.0)
+    assert found(*links, *gpus) == [("gpus_missing", CRITICAL)]
+
+
+@pytest.mark.parametrize(("ago", "there"), [(1799.0, True), (1801.0, False)])
+def test_events_are_found_for_as_long_as_they_alert(ago: float, there: bool) -> None:
+    switch = ("nvidia-nvswitch0", "fatal", "20034")
+    at = NOW - ago
+    events = {
+        ("xid", CRITICAL): ((xid.ERRORS, (*GPU, "79"), 1.0), (xid.AT, (*GPU, "79"), at)),
+        ("switch_error", CRITICAL): (
+            (kernel_log.SWITCH_ERRORS, switch, 1.0),
+            (kernel_log.SWITCH_ERROR_AT, switch, at),
+        ),
+        ("clock_stepped", WARNING): ((CLOCK_STEPS, (), 1.0), (CLOCK_STEPPED_AT, (), at)),
+    }
+    for wanted, series in events.items():
+        assert found(*series) == [wanted] * there
+    longer = AlertThresholds(event_window="1h")
+    assert found(*events["xid", CRITICAL], thresholds=longer) == [("xid", CRITICAL)]
+
+
+@pytest.mark.parametrize(("action", "severity"), [("reset", CRITICAL), ("ignore", INFO)])
+def test_an_xid_of_nvlink_5_matters_as_its_unit_says(action: str, severity: Severity) -> None:
+    error = xid.ERRORS, (*GPU, "149"), 1.0
+    fault = xid.NVLINK_FAULTS, (*GPU, "149", "NETIR_LINK_EVT", action), 1.0
+    assert found(error) == [("xid", WARNING)]
+    assert found(error, fault) == [("xid", severity)]
+
+
+def test_pages_are_near_their_limit_from_fifty_on() -> None:
+    assert found((ecc.RETIRED_PAGES, (*GPU, "double_bit"), 50.0)) == [("pages_near", WARNING)]
+    assert found((ecc.RETIRED_PAGES, (*GPU, "double_bit"), 49.0)) == []
+
+
+@pytest.mark.parametrize(("carried", "slow"), [(0.04, True), (0.03, False)])
+def test_a_slow_link_is_judged_when_its_data_fill_it(carried: float, slow: bool) -> None:
+    path = ("pcie", "gpu0", *GPU, "receive")
+    series = (
+        (pcie.GENERATION, GPU, 1.0),
+        (pcie.GENERATION_LIMIT, GPU, 5.0),
+        (pcie.RECEIVED, GPU, 1e9),
+        (paths.RATIO, path, carried),
+    )
+    assert found(*series) == [("pcie_generation", WARNING)] * slow
+
+
+def test_a_driver_that_hangs_is_reported_once() -> None:
+    down = [(SOURCE_UP, (source,), 0.0) for source in ("nvml", "disk")]
+    stalled = ABSENT_VALUES, ("dgx_gpu_power_watts", "stalled"), 4.0
+    assert found(*down, stalled) == [("driver_hangs", CRITICAL)]
+    assert found(down[1], stalled) == [("source_down", WARNING)]
+    no_driver = Absence(system.GPUS, (), Reason.NO_DRIVER, "")
+    assert found(*down, absences=[no_driver]) == [("source_down", WARNING)]

@@ -1,0 +1,74 @@
+"""Texts that are no UTF-8, and faults while connecting: each costs itself alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+import pytest
+
+from agent.cli.check import STATUS
+from agent.cli.once import machine
+from agent.faults.findings import findings
+from agent.model import Reason, Severity
+from agent.sources import gpu, power, system
+from tests.support.machines import AgentBench, simulated
+
+NO_UTF8 = b"NVIDIA \xff\xfe"
+
+
+def answering(name: str, answer: Callable[..., Any]) -> AgentBench:
+    """A machine of two GPUs on which one function of the library does this."""
+    bench = simulated("dgx-h100:training", gpus=2)
+    setattr(bench.machine.nvml, name, answer)
+    return bench.run(3)
+
+
+def no_utf8(*_: Any) -> str:
+    return NO_UTF8.decode()
+
+
+@pytest.mark.parametrize("call", ["Name", "Serial", "VbiosVersion"])
+def test_a_text_of_a_gpu_costs_itself_alone(call: str) -> None:
+    bench = answering(f"nvmlDeviceGet{call}", no_utf8)
+    infos = bench.samples.labelled(gpu.INFO)
+    label = {"Name": "model", "Serial": "serial", "VbiosVersion": "vbios_version"}[call]
+    assert [info[label] for info in infos] == ["", ""]
+    assert len(bench.samples.all(power.POWER)) == 2
+
+
+def test_an_address_costs_itself_alone() -> None:
+    def odd(*_: Any) -> Any:
+        info = pynvml.nvmlPciInfo_t()
+        info.busId = b"\xff\xfe:00:00.0"
+        return info
+
+    bench = answering("nvmlDeviceGetPciInfo", odd)
+    assert bench.samples.value(system.GPUS) == 2
+
+
+@pytest.mark.parametrize("call", ["nvmlSystemGetDriverVersion", "nvmlSystemGetNVMLVersion"])
+def test_a_version_costs_no_gpu_and_none_of_its_fields(call: str) -> None:
+    bench = answering(call, no_utf8)
+    whole = simulated("dgx-h100:training", gpus=2).run(3)
+    assert bench.samples.value(system.GPUS) == 2
+    actions, expected = (one.samples.all(gpu.RECOVERY_ACTION) for one in (bench, whole))
+    assert len(actions) == len(expected)
+
+
+def test_only_the_uuid_may_cost_a_gpu() -> None:
+    bench = answering("nvmlDeviceGetUUID", no_utf8)
+    assert bench.samples.value(system.GPUS) == 0
+
+
+def test_a_fault_while_connecting_is_reported_as_what_it_is() -> None:
+    def broken() -> int:
+        raise ZeroDivisionError("the bindings")
+
+    bench = answering("nvmlDeviceGetCount", broken)
+    absence = bench.samples.absence(system.GPUS)
+    assert absence is not None
+    assert absence.reason is Reason.FAILED
+    assert "ZeroDivisionError: the bindings" in absence.detail
+    assert "does not answer" not in machine(bench.samples)
+    found = list(findings(bench.agent.poller.latest))
+    assert max(STATUS[f.severity] for f in found) == STATUS[Severity.WARNING]

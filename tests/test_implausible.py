@@ -1,0 +1,142 @@
+"""What a driver answers that cannot be: none of it is exported, counted, judged or alerted on."""
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.catalogue import METRICS
+from agent.diagnosis.accounting import STATE_SECONDS
+from agent.faults.findings import findings
+from agent.model import Kind, Reason, Severity
+from agent.ranges import ANY
+from agent.simulator import odd_answers
+from agent.simulator.odd_answers import EVERYTHING, KINDS, OddAnswers
+from agent.sources import ecc, power, temperature
+from agent.sources.table import GPU_SOURCES, declared
+from tests.support.machines import AgentBench, simulated
+
+BEFORE, STRUCK, AFTER = 3, 62, 12
+LOOK = 3  # seconds between two looks for findings
+WHOLE = BEFORE + STRUCK + AFTER
+SYSTEMS = ("dgx-h100:training", "dgx-a100:training", "l40s:training")
+
+
+@dataclass
+class Watched:
+    """A run, with each counter's falls and each critical finding that it saw."""
+
+    bench: AgentBench
+    falls: list[str] = field(default_factory=list)
+    critical: set[str] = field(default_factory=set)
+    odd: set[str] = field(default_factory=set)  # values beyond their range
+    _before: dict[tuple[str, tuple[str, ...]], float] = field(default_factory=dict)
+
+    def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.bench.run(1)
+            latest = self.bench.agent.poller.latest
+            for metric, labels, value in latest.samples(latest.at):
+                low, high = metric.possible
+                if not low <= value <= high or math.isnan(value):
+                    self.odd.add(f"{metric.name} {value}")
+                if metric.kind is Kind.COUNTER:
+                    key = metric.name, labels
+                    if value < self._before.get(key, value):
+                        self.falls.append(f"{metric.name}{labels}: {self._before[key]} to {value}")
+                    self._before[key] = value
+            if latest.tick % LOOK == 0:
+                self.critical |= critical(self.bench)
+
+
+def critical(bench: AgentBench) -> set[str]:
+    """Critical findings, but that the test plays a part of the GPUs alone."""
+    wrong = findings(bench.agent.poller.latest, None, bench.samples)
+    found = {f.kind for f in wrong if f.severity is Severity.CRITICAL}
+    return found - {"gpus_missing"}
+
+
+def struck(system: str, values: tuple[object, ...], share: float = 0.15) -> Watched:
+    """A machine of two GPUs or more whose first one answers oddly for a while."""
+    watched = Watched(simulated(system, gpus=2))
+    watched.run(BEFORE)
+    watched.bench.machine.driver.odd = OddAnswers(values, share=share)
+    watched.run(STRUCK)
+    watched.bench.machine.driver.odd = None
+    watched.run(AFTER)
+    return watched
+
+
+def shares(bench: AgentBench, gpu: str) -> dict[tuple[str, ...], float]:
+    return {k[2:]: v for k, v in bench.samples.all(STATE_SECONDS).items() if k[0] == gpu}
+
+
+@pytest.mark.parametrize(
+    ("system", "kind"),
+    [*((SYSTEMS[0], kind) for kind in KINDS), *((system, EVERYTHING) for system in SYSTEMS[1:])],
+)
+def test_odd_answers_of_every_call_do_no_harm(system: str, kind: str) -> None:
+    watched = struck(system, odd_answers.kind(kind))
+    assert watched.falls == []
+    assert watched.odd == set()
+    assert watched.critical == set()
+
+
+EVERY = st.sampled_from([value for values in KINDS.values() for value in values])
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.sampled_from(SYSTEMS), st.lists(EVERY, min_size=1, max_size=4), st.floats(0.02, 0.5))
+def test_any_mix_of_them_leaves_the_other_gpu_its_shares(
+    system: str, values: list[object], share: float
+) -> None:
+    watched = struck(system, tuple(values), share)
+    assert (watched.falls, watched.odd, watched.critical) == ([], set(), set())
+    whole = simulated(system, gpus=2).run(WHOLE)
+    if len(whole.agent.gpus.inventory.gpus) > 1:
+        assert shares(watched.bench, "1") == pytest.approx(shares(whole, "1"), abs=1.0)
+
+
+def test_every_metric_of_nvml_declares_its_values() -> None:
+    without = [
+        metric.name
+        for metric in declared(GPU_SOURCES)
+        if metric.possible == ANY and metric.kind is not Kind.COUNTER
+    ]
+    assert without == []
+
+
+def test_every_counter_of_bytes_and_seconds_declares_its_fastest_growth() -> None:
+    counted = ("_bytes_total", "_cycles_total", "_ticks_total", "_joules_total")
+    without = [
+        name
+        for name, metric in METRICS.items()
+        if name.endswith(counted) and metric.fastest is None
+    ]
+    assert without == []
+
+
+def test_an_odd_value_is_absent_with_the_value_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = simulated("dgx-h100:training", gpus=2).run(2)
+    bench.machine.driver.odd = OddAnswers((644_245_923,), share=1.0)
+    bench.run(3)
+    (key,) = (gpu.key for gpu in bench.agent.gpus.inventory.gpus if gpu.index == 0)
+    absence = bench.samples.absence(temperature.TEMPERATURE, *key.labels)
+    assert absence is not None
+    assert absence.reason is Reason.IMPLAUSIBLE
+    assert "644245923" in absence.detail
+    logged = [r for r in caplog.records if str(temperature.TEMPERATURE) in str(r.msg)]
+    assert len(logged) == 1
+    assert len(bench.samples.where(power.POWER, gpu="1")) == 1
+
+
+def test_ecc_of_all_ones_once_stops_no_job() -> None:
+    bench = simulated("dgx-h100:training", gpus=2).run(2)
+    bench.machine.driver.odd = OddAnswers((4_294_967_295,), share=1.0)
+    bench.run(61)
+    assert bench.samples.where(ecc.ERRORS, gpu="0") == {}
+    assert critical(bench) == set()
