@@ -42,7 +42,7 @@ STEPS = Row(
             Query(rate(nccl.COLLECTIVES), NAME),
             every="1m",
             height=7,
-            empty="unless job.nccl is on, and NCCL (2.30 or newer) answers for a job of two GPUs",
+            empty='unless job.nccl is "always" and NCCL (2.30 or newer) answers for two GPUs',
         ),
     ),
     collapsed=True,

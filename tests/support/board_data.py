@@ -21,7 +21,7 @@ SECONDS = 30
 LONGER = {"held": 100, "ecc": 100, "nvlink-errors": 100}
 """How long each scenario is simulated: past what takes a minute to be known, or to be read."""
 
-EVERYTHING = "[process]\nseries = 4\n[job]\ninfo = true\n[dcgm]\nenabled = true\n"
+EVERYTHING = '[process]\nseries = 4\n[job]\ninfo = true\nnccl = "always"\n[dcgm]\nenabled = true\n'
 """The configuration of live agents: with what is off by default."""
 
 NAME = re.compile(r"^([\w:]+)(\{)?")
