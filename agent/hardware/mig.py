@@ -43,10 +43,19 @@ def devices(device: NvmlDevice) -> list[MigDevice]:
     return found
 
 
-def processes(device: NvmlDevice, handle: Any) -> list[Any]:
-    """Processes with pid and usedGpuMemory (bytes or None) of a GPU or MIG device, each once: those
-    that compute, then those that only draw, where the driver lists them. Raises Absent."""
-    found = {one.pid: one for one in _listed(device, handle, "Compute")}
+class GpuProcess(NamedTuple):
+    """A process on a GPU: its memory (bytes, None where the driver does not say), and whether it
+    computes or only draws."""
+
+    pid: int
+    memory: Any
+    computes: bool
+
+
+def processes(device: NvmlDevice, handle: Any) -> list[GpuProcess]:
+    """Processes of a GPU or MIG device, each once: those that compute, then those that only draw,
+    where the driver lists them. Raises Absent."""
+    found = {one.pid: (one, True) for one in _listed(device, handle, "Compute")}
     try:
         drawing = _listed(device, handle, "Graphics")
     except Absent as absent:
@@ -54,8 +63,12 @@ def processes(device: NvmlDevice, handle: Any) -> list[Any]:
             raise
         drawing = []
     for one in drawing:
-        found.setdefault(one.pid, one)
-    return [process for pid, process in found.items() if 0 < pid <= MOST_PID]
+        found.setdefault(one.pid, (one, False))
+    return [
+        GpuProcess(pid, one.usedGpuMemory, computes)
+        for pid, (one, computes) in found.items()
+        if 0 < pid <= MOST_PID
+    ]
 
 
 def _listed(device: NvmlDevice, handle: Any, kind: str) -> list[Any]:

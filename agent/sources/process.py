@@ -1,7 +1,7 @@
 """Processes on a GPU: how many, how much memory they hold, and (on request) which."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -111,9 +111,9 @@ DISPLAYS = frozenset(
 MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not tell how much memory a process holds")
 
 
-def running(device: NvmlDevice) -> list[Any]:
-    """Processes with pid and usedGpuMemory (bytes or None). Under MIG those of its instances: of
-    the whole GPU only root is told."""
+def running(device: NvmlDevice) -> list[mig.GpuProcess]:
+    """The processes of a GPU; under MIG those of its instances: only root sees those of the whole
+    GPU."""
     places = [one.handle for one in mig.devices(device)] if device.mig else [device.handle]
     return [process for place in places for process in mig.processes(device, place)]
 
@@ -133,16 +133,16 @@ class Processes:
         self._seen = 0  # the driver's time (us) of the newest share of a process
 
     def read(self, out: ReadOutput) -> None:
-        listed: list[Any] = []
+        listed: list[mig.GpuProcess] = []
         working: list[int] = []
         try:
             listed = running(self._device)
-            working = self._working([process.pid for process in listed])
+            working = self._working(listed)
         finally:  # where the driver refuses, nobody is known to be there
             self._gpu_processes.settle(self._device.labels, working)
         self._state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
-        held = [p.usedGpuMemory for p in listed]
+        held = [p.memory for p in listed]
         if None in held:
             out.absent(MEMORY, MEMORY_UNKNOWN)
         else:
@@ -151,14 +151,18 @@ class Processes:
             out.add(PROCESS, 1, str(pid))
         self._list_largest(listed, out)
 
-    def _working(self, pids: list[int]) -> list[int]:
-        """Those that are no servers."""
-        known = self._names
+    def _working(self, listed: list[mig.GpuProcess]) -> list[int]:
+        """Those that are no servers: of displays only what draws and does not compute."""
+        known, pids = self._names, [process.pid for process in listed]
         self._names = {pid: known.get(pid) or self._name(pid) for pid in pids}
         named = (pid for pid in pids if self._names[pid] == MPS_SERVER)
         self._servers = frozenset(pid for pid in named if self._serves(pid))
-        working = (pid for pid in pids if pid not in self._servers)
-        return [pid for pid in working if self._names[pid] not in DISPLAYS]
+        return [
+            one.pid
+            for one in listed
+            if one.pid not in self._servers
+            and (one.computes or self._names[one.pid] not in DISPLAYS)
+        ]
 
     def _serves(self, pid: int) -> bool:
         """Whether root runs this server, or its daemon does for the user of the first client."""
@@ -170,12 +174,12 @@ class Processes:
         except OSError:
             return False
 
-    def _list_largest(self, listed: list[Any], out: ReadOutput) -> None:
+    def _list_largest(self, listed: list[mig.GpuProcess], out: ReadOutput) -> None:
         shares = self._shares() if len(listed) > 1 else {}
-        ranked = sorted(listed, key=lambda p: (-(p.usedGpuMemory or 0), p.pid))
+        ranked = sorted(listed, key=lambda p: (-(p.memory or 0), p.pid))
         series = self._configuration.current[ProcessConfig].series
         for place, process in enumerate(ranked[: max(series, MOST_SHOWN)]):
-            pid, name, held = str(process.pid), self._names[process.pid], process.usedGpuMemory
+            pid, name, held = str(process.pid), self._names[process.pid], process.memory
             if place < MOST_SHOWN:
                 out.add(PROGRAM, 1, pid, name)
             if held is not None:

@@ -30,3 +30,13 @@ def test_a_server_of_a_display_is_no_job(name: str, monkeypatch: pytest.MonkeyPa
     bench = drawing()
     bench.run(6)
     assert list(bench.samples.where(process.PROCESSES, gpu="0").values()) == [0]
+
+
+def test_a_program_that_computes_is_a_job_whatever_it_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process.Processes, "_name", lambda *_: "Xorg")
+    bench = simulated("dgx-station-v100:idle").run(2)
+    controls.start_process(bench.machine, 0)
+    bench.run(6)
+    assert list(bench.samples.where(process.PROCESSES, gpu="0").values()) == [1]
