@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EADDRINUSE
+from logging.handlers import MemoryHandler
 from typing import Any
 
 from agent import __version__
@@ -46,6 +47,9 @@ log = logging.getLogger(__name__)
 
 SETTLED = 10
 """The tick by which every read of the usual interval has run."""
+
+MOST_EARLY = 1000
+"""Log records that are kept until the settings say how to log."""
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread hands Python's lock on to one that waits. A tick reads hundreds of
@@ -92,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> bool:
     """Serve until the end; whether this program is to be started again."""
     sys.setswitchinterval(SWITCH_INTERVAL)
+    early = MemoryHandler(MOST_EARLY, flushOnClose=False)  # until the settings say how to log
+    logging.getLogger().addHandler(early)
     settings = settings_of(arguments)
     speed = getattr(arguments, "simulate_speed", 1.0)
     if speed != 1.0 and arguments.simulate is None and arguments.replay is None:
@@ -100,6 +106,8 @@ def _run(arguments: argparse.Namespace) -> bool:
     hardware = hardware_of(arguments, clock)
     web = WebFile(settings[HttpConfig].web_config_file)
     start_logging(settings[LogConfig])
+    for record in early.buffer:
+        logging.getLogger(record.name).handle(record)
     notify_socket = NotifySocket.of()
     if 0 < notify_socket.watchdog < 2 * TICK / speed:
         seconds = notify_socket.watchdog

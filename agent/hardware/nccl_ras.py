@@ -260,8 +260,12 @@ class RasReader:
         address, believed, failure = self._admitted(request)
         if address is not None:
             wanted = {request.processes[pid] for pid in request.wanted if pid in believed}
-            self._ask(address, wanted, request.connections, answers, failures)
-            failure = failures[-1] if failures else None
+            if wanted:
+                self._ask(address, wanted, request.connections, answers, failures)
+                failure = failures[-1] if failures else None
+            else:
+                detail = f"the listener on {address} belongs to the job of another user"
+                failure = Unanswered(RasFailure.FOREIGN, detail)
         return RasRound(
             answers=tuple(answers),
             failure=failure,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.errors import encodable
 from agent.model import LOST_STATES, Cause, Pair, State
 
 Document = dict[str, Any]
@@ -59,8 +60,14 @@ class Report(NamedTuple):
 
 def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
     """Those that lost most GPU-seconds first, then those that were idle longest."""
-    kept = (row for row in rows if row.total > 0)
+    kept = (_printable(row) for row in rows if row.total > 0)
     return tuple(sorted(kept, key=lambda row: (-row.lost, -row.of(State.IDLE), row.name)))
+
+
+def _printable(row: GpuTime) -> GpuTime:
+    """With names that can stand in a terminal: those of an agent or a file may hold anything."""
+    about = {label: encodable(value) for label, value in row.about.items()}
+    return row._replace(name=encodable(row.name), about=about)
 
 
 def pair_of(state: str, cause: str) -> Pair | None:

@@ -222,6 +222,18 @@ def test_a_listener_that_is_no_gpu_process_is_not_asked(start: Start, tmp_path: 
     assert foreign.connections() == 0
 
 
+def test_a_service_is_not_asked_about_the_job_of_another_user(start: Start, tmp_path: Path) -> None:
+    """Its listener has a GPU process of its own; the job that hangs is somebody else's."""
+    nccl = library(tmp_path, build="2.30.4")
+    listener, hanging = start(nccl, uid=65534), start(nccl)
+    reader = RasReader((RasAddress("127.0.0.1", listener.port),))
+    processes = {listener.pid: listener.pid, hanging.pid: hanging.pid}
+    found = reader.read(RasRequest(processes, [hanging.pid], unknown=True))
+    assert found.failure is not None
+    assert found.failure.failure is RasFailure.FOREIGN
+    assert listener.connections() == 0
+
+
 def test_one_bad_version_on_a_shared_port_is_enough(start: Start, tmp_path: Path) -> None:
     """The kernel picks which of them answers."""
     good = start(library(tmp_path, build="2.30.4"))

@@ -110,6 +110,15 @@ def test_csv_runs_no_formula() -> None:
     assert (first["gpu_hours"], first["user"], first["kwh"]) == ("2.0", "eve", "")
 
 
+def test_no_form_of_a_report_commands_a_terminal() -> None:
+    odd = GpuTime("\x1b]0;a\x07\u202eb\nc", {BUSY: 1.0}, None, {"user": "\u2066eve\x1b[31m"})
+    rows = ordered([odd])
+    report = REPORT._replace(rows=rows)
+    assert rows[0].name == "?]0;a??b?c"
+    for form in (as_csv(report), as_html(report), json.dumps(document(report))):
+        assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(form)
+
+
 def test_the_page_needs_nothing_else_and_runs_no_name() -> None:
     page = as_html(REPORT)
     assert "<b>" not in page
