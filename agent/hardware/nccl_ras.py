@@ -260,7 +260,7 @@ class RasReader:
         address, believed, failure = self._admitted(request)
         if address is not None:
             wanted = {request.processes[pid] for pid in request.wanted if pid in believed}
-            if wanted:
+            if wanted or not request.wanted:
                 self._ask(address, wanted, request.connections, answers, failures)
                 failure = failures[-1] if failures else None
             else:

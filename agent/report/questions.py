@@ -120,7 +120,9 @@ def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
     pairs = one.seconds.keys() | other.seconds.keys()
     parts = {pair: one.seconds.get(pair, 0.0) + other.seconds.get(pair, 0.0) for pair in pairs}
     known = [row.joules for row in (one, other) if row.joules is not None]
-    return one._replace(seconds=parts, joules=sum(known) if known else None)
+    # A job may be there a second before what Slurm knows of it.
+    about = {name: one.about.get(name) or value for name, value in other.about.items()}
+    return one._replace(seconds=parts, joules=sum(known) if known else None, about=about)
 
 
 def _key(labels: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:

@@ -60,9 +60,12 @@ NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # what drivers say when they 
 
 def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
     """The NICs among interfaces: those of a device, for what the kernel makes up (bridges, ends of
-    containers) sends over these. Where none has a device, as in a container, all are."""
+    containers) sends over these. Where none has a device, as in a container, all are; where the
+    owner says what to ignore, that alone decides."""
     ignore = options.settings[NetworkConfig].ignore
     named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
+    if ignore != NetworkConfig().ignore:
+        return named
     return [name for name in named if names_in(files, f"{NET}/{name}/device")] or named
 
 

@@ -95,8 +95,8 @@ def test_each_start_that_fails_ends_later(tmp_path: Path, manager: socket.socket
             assert running.process.wait(TIMEOUT) == 2
         took.append(time.monotonic() - began)
         assert start.failed == str(number)
-    assert took[2] - took[0] > 1.0
-    assert took[3] - took[0] > 3.0
+    assert took[2] > 2.0, "it waits that long before it ends"
+    assert took[3] > 4.0
     heard = [manager.recv(4096).decode() for _ in range(3)]
     assert all(re.match(r"STATUS=Cannot start: .*unknown.*tried again within", h) for h in heard)
     longer = [int(h.rpartition("EXTEND_TIMEOUT_USEC=")[2]) for h in heard]

@@ -73,7 +73,9 @@ def test_activity_is_that_of_the_last_second_while_somebody_is_there(
     """Read each 5 s, a change was told up to 5 s late, and of each GPU at another moment."""
     bench = GpuBench(gpus=1)
     gpu = bench.nvml.gpus[0]
-    gpu.answers["ComputeRunningProcesses"] = [SimpleNamespace(pid=pid) for pid in pids]
+    gpu.answers["ComputeRunningProcesses"] = [
+        SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in pids
+    ]
     bench.run(11)
     gpu.duty = 1.0
     bench.run(2)
