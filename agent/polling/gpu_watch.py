@@ -300,6 +300,7 @@ class GpuWatch:
         generation = self.inventory.generation + bool(handles.keys() - subscribed)
         self._events = EventSubscription(generation, self.nvml, handles)
         gpus, left = self.watched.all_gpus(), self.threads.left
+        there = {device.identity.index for device in answering}
         self.inventory = GpuInventory(
             generation=generation,
             driver_version=self.nvml.driver_version,
@@ -307,6 +308,6 @@ class GpuWatch:
             gpus=tuple(self.watched.identities()),
             lost={gpu.uuid: gpu.state.lost_at for gpu in gpus if gpu.state.lost_at is not None},
             not_answering={g.uuid: str(left[g.index].why) for g in gpus if g.index in left},
-            most=max(self.inventory.most, len(answering) + len(self.watched.queries.unanswered)),
+            most=max(self.inventory.most, len(self.watched.queries.unanswered.keys() | there)),
             why_not="",
         )

@@ -31,6 +31,14 @@ def test_an_operational_event_alone_counts() -> None:
     assert counted(bench, 94) == [1]
 
 
+def test_they_are_given_back_with_the_driver() -> None:
+    bench = simulated(NEWER, gpus=2).run(2)
+    assert bench.machine.nvml.held()[:2] == (1, 2)
+    bench.agent.gpus.asked_back = lambda: "an upgrade"
+    bench.run(4)
+    assert bench.machine.nvml.held() == (0, 0, 0)
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -1,5 +1,6 @@
 """What the sources of a GPU count: nothing lost, nothing invented, no spike."""
 
+from math import inf, nan
 from types import SimpleNamespace
 
 import pytest
@@ -121,6 +122,20 @@ def test_gpm_means_are_integrated_and_a_metric_without_value_is_absent() -> None
     del bench.nvml.means[1]
     bench.run()
     assert bench.reasons(activity.ACTIVE_SECONDS) == {key: Reason.UNKNOWN}
+
+
+@pytest.mark.parametrize("odd", [nan, inf, -1.0, 1e12])
+def test_a_gpm_mean_that_cannot_be_is_summed_up_by_no_source(odd: float) -> None:
+    bench, key = GpuBench(gpus=1, gpm=True).run(11), ("0", "GPU-0")
+    counters = activity.ACTIVE_SECONDS, pcie.TRANSMITTED
+    means, before = dict(bench.nvml.means), [bench.values(metric)[key] for metric in counters]
+    bench.nvml.means |= {1: odd, 20: odd}
+    bench.run()
+    assert [bench.reasons(metric)[key] for metric in counters] == [Reason.IMPLAUSIBLE] * 2
+    bench.nvml.means = means
+    bench.run()
+    grown = [bench.values(m)[key] - was for m, was in zip(counters, before, strict=True)]
+    assert grown == [pytest.approx(0.3), pytest.approx(100 * PCIE_UNIT)]
 
 
 def test_a_gpm_pair_that_is_too_close_takes_nothing_back() -> None:
