@@ -24,9 +24,9 @@ LONGEST_PID = 10  # digits
 SCAN_EVERY = 10.0
 """Seconds between two scans of all processes, where the kernel does not list children."""
 
-LOOK_EVERY = 30.0
-"""Seconds between two looks at the children of threads that never had one: few fork, and a process
-may have hundreds."""
+YOUNG, LOOK_EVERY = 60.0, 30.0
+"""Seconds after a process was met from which threads that never had a child are asked less often,
+and how often: few fork, and a process may have hundreds."""
 
 
 MOST_REMEMBERED = 4096
@@ -155,7 +155,7 @@ class Descent:
         self._listed = True  # until a process shows that its kernel lists no children
         self._scanned = -SCAN_EVERY
         self._by_parent: dict[int, list[int]] = {}
-        self._forks: dict[int, tuple[float, list[str]]] = {}  # threads with children, seen when
+        self._forks: dict[int, tuple[float, float, list[str]]] = {}  # met, looked at, threads
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
         """At most so many descendants, nearest first, without the foreign and what is below them.
@@ -187,8 +187,8 @@ class Descent:
         """A child belongs to the thread that forked it. Threads that had none are asked now and
         then, but for the main one of a process that comes `first`."""
         folder = f"/proc/{pid}/task"
-        seen, threads = self._forks.get(pid, (-LOOK_EVERY, []))
-        main, every = str(pid), now - seen >= LOOK_EVERY
+        met, seen, threads = self._forks.get(pid, (now, now, []))
+        main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY
         found: dict[str, list[int]] = {}
         if first or every or main in threads:
             found[main] = list(_pids(self._files.read(f"{folder}/{main}/children")))
@@ -197,9 +197,9 @@ class Descent:
                 found[thread] = list(_pids(_text(self._files, f"{folder}/{thread}/children")))
         if every:
             if len(self._forks) > MOST_REMEMBERED:
-                self._forks = {p: k for p, k in self._forks.items() if now - k[0] < 2 * LOOK_EVERY}
+                self._forks = {p: k for p, k in self._forks.items() if now - k[1] < 2 * LOOK_EVERY}
             forked = [one for one, children in found.items() if children or one in threads]
-            self._forks[pid] = now, forked
+            self._forks[pid] = met, now, forked
         for children in found.values():
             yield from children
 

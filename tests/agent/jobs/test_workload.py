@@ -172,7 +172,7 @@ def test_a_thread_that_forked_once_is_asked_each_time(tree: ProcessTree) -> None
     tree.read()
     tree.end(201)
     tree.write("/proc/100/task/150/children", "")
-    for _ in range(40):
+    for _ in range(70):
         tree.read()
     tree.start(202, parent=100, thread=150)
     asked = set()
