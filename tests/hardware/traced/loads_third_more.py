@@ -206,7 +206,8 @@ def flax_mixer(marks: Marks) -> None:
     import numpy as np
     from jax import numpy as jnp
 
-    optax, nn = library("optax"), library("flax.linen")
+    optax = library("optax")
+    nn: Any = library("flax.linen")
     cuda = jax.default_backend() == "gpu"
     batch, width, layers = (768, 512, 4) if cuda else (8, 16, 1)
 
