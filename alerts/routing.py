@@ -67,7 +67,7 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
 
 
 class _Plain(yaml.SafeDumper):
-    """YAML without anchors: receivers that are told the same are written out."""
+    """YAML without anchors: receivers with the same settings are written out."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from agent.model import Fact, Figure
 
 RATIO, RATE, SECONDS, CORES, COUNT = "ratio", "bytes_per_second", "seconds", "cores", "count"
-A_SECOND = "per_second"
 """Units of figures."""
 
 Found = tuple[Fact, ...]

@@ -11,7 +11,7 @@ from agent.jobs.job import JobStatus
 from agent.limits.paths import PathAccounts
 from agent.model import GpuKey
 from agent.series import SampleStore
-from agent.sources import cpu, disk, filesystem, pcie_switch, pressure, process, workload
+from agent.sources import disk, filesystem, pcie_switch, pressure, process, workload
 
 ABROAD = 0.01
 """Traffic over the limit of a port or NIC, each way, from which ranks on other hosts may have part
@@ -163,11 +163,6 @@ class TickContext:
                 moved = sum(w.ratio * w.limit for w in wires if w.direction == direction)
                 shared.append(PathUse(bridge, direction, moved / limit, limit))
         return max(shared, key=lambda wire: wire.ratio, default=None)
-
-    @cached_property
-    def cpu_busy(self) -> float | None:
-        """Share of all cores of the host that work."""
-        return self.samples.mean(cpu.BUSY)
 
     def pressure(self, resource: str) -> float | None:
         """Share of the time in which some task waited for the resource."""
