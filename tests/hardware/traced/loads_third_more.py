@@ -211,7 +211,7 @@ def flax_mixer(marks: Marks) -> None:
     cuda = jax.default_backend() == "gpu"
     batch, width, layers = (768, 512, 4) if cuda else (8, 16, 1)
 
-    class Mixer(nn.Module):  # type: ignore[name-defined]
+    class Mixer(nn.Module):
         @nn.compact
         def __call__(self, x: Any) -> Any:
             x = x.reshape(x.shape[0], 8, 8, 8, 8, 3).swapaxes(2, 3).reshape(x.shape[0], 64, 192)
