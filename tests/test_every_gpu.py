@@ -190,7 +190,6 @@ def test_slots_are_left_out_where_a_job_would_have_one_gpu(
 def test_a_load_of_two_plays_on_eight_and_one_of_one_does_not() -> None:
     assert LOADS["gpt"].over(8).gpus == 8
     assert LOADS["resnet"].over(8) is LOADS["resnet"]
-    assert LOADS["starved-rank"].over(8).gpus == 2
 
 
 def test_lines_are_kept_as_json(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from agent.cli.assembly import real_hardware, recorded
 from agent.jobs.job import Job
 from tests.hardware.bench import Figure, MachineClock, Watcher
+from tests.hardware.labelled_loads.playing import PlayedLoad
 from tests.hardware.labelled_loads.table import CHANGING
-from tests.hardware.raw_traces.running import PlayedLoad
 
 TOLD_WITHIN = 60.0
 HUNG_WITHIN = 20.0

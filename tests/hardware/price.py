@@ -15,7 +15,7 @@ from agent.polling import intervals
 from tests.hardware import cost
 from tests.hardware.bench import Figure, running
 from tests.hardware.cost import AGENT, BARE, MIB, SCRAPE, Program
-from tests.hardware.raw_traces.running import Failed, PlayedLoad
+from tests.hardware.labelled_loads.playing import Failed, PlayedLoad
 
 SETTLES = 2.0
 """Seconds after a program is ready that do not count: libraries are loaded, all is asked once."""

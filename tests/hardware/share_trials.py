@@ -21,9 +21,8 @@ from pathlib import Path
 from agent.cli.assembly import real_hardware, recorded
 from agent.config.settings import Settings
 from tests.hardware.bench import MachineClock, Watcher
-from tests.hardware.labelled_loads.table import LOADS
-from tests.hardware.raw_traces.__main__ import SLOTS, WARM_UP
-from tests.hardware.raw_traces.running import Failed, PlayedLoad
+from tests.hardware.labelled_loads.playing import Failed, PlayedLoad
+from tests.hardware.labelled_loads.table import CHANGING, LOADS
 from tests.hardware.share_comparison import Told, TrueSpan, booked, summary, told, write_truth
 from tests.hardware.without_gpm import without_gpm
 
@@ -33,7 +32,8 @@ SECONDS = 12.0
 LATEST = 15.0
 """Seconds at the end of a span whose steps are compared with the step told last."""
 
-AHEAD = 3
+AHEAD = 3  # slots whose loads have imported their libraries already
+WARM_UP = 40.0  # s at most
 
 
 def _settled(slot: str) -> float:
@@ -146,7 +146,7 @@ class Trials:
 def main(arguments: Sequence[str]) -> int:
     """Print a line a GPU and load, and how many are as near to the truth as they should be."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("slots", nargs="*", default=[s for s in SLOTS if s != "ras"])
+    parser.add_argument("slots", nargs="*", default=[n for n in LOADS if n != CHANGING.name])
     parser.add_argument("--until", type=float, default=520.0)
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each that count")

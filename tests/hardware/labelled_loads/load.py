@@ -8,8 +8,6 @@ from functools import partial
 from typing import Any
 
 MODULES = "tests.hardware.labelled_loads"
-OF_PAIRS = ("blind_pairs.", "fresh_pairs.")
-"""Functions that know no more than two ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +28,7 @@ class LabelledLoad:
 
     def over(self, ranks: int) -> "LabelledLoad":
         """The same load on so many GPUs, where it is one of any number of ranks."""
-        fixed = self.gpus == 1 or self.function.startswith(OF_PAIRS)
-        return self if fixed else replace(self, gpus=ranks)
+        return self if self.gpus == 1 else replace(self, gpus=ranks)
 
     def import_libraries(self) -> None:
         """Import what takes seconds; no GPU is touched."""
@@ -65,14 +62,3 @@ def _as_rank(
 EVENTS = "events on the GPU's stream after each phase"
 ALONE = "events; exposed communication: a step with gradients exchanged against one without"
 ARRIVAL = "events on the GPU's stream when a batch has arrived and when its step is done"
-HANG_TRUTH = "events until both ranks are about to wait for ever; from then on hung"
-
-OPTIONS = ("pulse", "healthy", "seconds", "settles", "environment", "libraries")
-
-
-def declared(name: str, function: str, truth: str = EVENTS, **more: Any) -> LabelledLoad:
-    """A load of a table: what is no option of LabelledLoad is a parameter of its function, and
-    those of a module of pairs have two ranks."""
-    options = {option: more.pop(option) for option in OPTIONS if option in more}
-    gpus = 2 if function.partition(".")[0].endswith("_pairs") else 1
-    return LabelledLoad(name, function, more, truth, gpus, **options)

@@ -2,13 +2,7 @@
 
 from typing import Any
 
-from tests.hardware.labelled_loads.fifth_table import FIFTH
-from tests.hardware.labelled_loads.fourth_table import FOURTH
-from tests.hardware.labelled_loads.fresh_table import FRESH
-from tests.hardware.labelled_loads.launching_table import LAUNCHING
 from tests.hardware.labelled_loads.load import ALONE, ARRIVAL, EVENTS, LabelledLoad
-from tests.hardware.labelled_loads.stepping_table import STEPPING, STEPPING_AGAIN
-from tests.hardware.labelled_loads.third_table import THIRD
 
 
 def _exposed(share: float, step: float, seconds: float = 11.0, **more: Any) -> LabelledLoad:
@@ -168,124 +162,6 @@ _ALL = (
     ),
 )
 
-BLIND = (
-    LabelledLoad(
-        "files-mapped",
-        "blind_input.files_mapped",
-        {"batch": 16, "files": 3000, "file_bytes": 256 << 10, "documents": 24, "workers": 4},
-        ARRIVAL,
-        pulse=False,
-    ),
-    LabelledLoad(
-        "decoder-commands",
-        "blind_input.decoder_commands",
-        {"batch": 64, "cpu_seconds": 0.25, "commands": 4},
-        ARRIVAL,
-        pulse=False,
-    ),
-    LabelledLoad(
-        "tokenising",
-        "blind_input.tokenising",
-        {"batch": 16, "cpu_seconds": 0.1, "threads": 3},
-        f"{ARRIVAL}; what a step takes longer than before the threads began is theirs",
-        pulse=False,
-    ),
-    LabelledLoad(
-        "http-objects",
-        "blind_input.http_objects",
-        {
-            "batch": 64,
-            "per_object": 8,
-            "connections": 4,
-            "latency": 0.02,
-            "bytes_per_second": 170e6,
-        },
-        ARRIVAL,
-    ),
-    LabelledLoad(
-        "pageable-copies",
-        "blind_alone.pageable_copies",
-        {"rows": 65536, "columns": 2048, "width": 4096},
-        "events on the GPU's stream after each copy and each step",
-    ),
-    LabelledLoad(
-        "recomputing",
-        "blind_alone.recomputing",
-        {"layers": 24, "width": 1024, "positions": 64},
-        "events; the launching thread's: a step against its replay as a CUDA graph",
-    ),
-    LabelledLoad(
-        "decoding",
-        "blind_alone.decoding",
-        {"batch": 128, "positions": 2048, "layers": 12, "width": 2048},
-        "events on the GPU's stream before and after each token",
-        healthy=True,
-    ),
-    LabelledLoad(
-        "saved-beside",
-        "blind_alone.saved_beside",
-        {"batch": 16, "saved_bytes": 512 << 20, "every": 2.0},
-        "events; a step against one before the saving thread began",
-        healthy=True,
-    ),
-    LabelledLoad(
-        "starved-rank",
-        "blind_pairs.starved_rank",
-        {"batch": 16, "cpu_seconds": 0.1, "workers": 2},
-        EVENTS,
-        2,
-        pulse=False,
-    ),
-    LabelledLoad(
-        "tensor-parallel",
-        "blind_pairs.tensor_parallel",
-        {"layers": 24, "compute": 0.0005, "message": 32 << 20},
-        EVENTS,
-        2,
-    ),
-    LabelledLoad(
-        "partly-hidden",
-        "blind_pairs.partly_hidden",
-        {"forward": 0.04, "gathering": 2.0, "scattering": 0.5},
-        EVENTS,
-        2,
-    ),
-    LabelledLoad(
-        "parameter-server",
-        "blind_pairs.parameter_server",
-        {"batch": 4, "layers": 24, "width": 1024},
-        EVENTS,
-        2,
-    ),
-    LabelledLoad(
-        "evaluating",
-        "blind_pairs.evaluating",
-        {"batch": 16, "every": 40, "lasting": 1.0},
-        EVENTS,
-        2,
-        seconds=16.0,
-    ),
-    LabelledLoad(
-        "stopped-at-times",
-        "blind_pairs.stopped_at_times",
-        {"batch": 16, "running": 5.0, "stopped": 3.0},
-        EVENTS,
-        2,
-        pulse=False,
-        seconds=24.0,
-    ),
-    LabelledLoad(
-        "hang-in-barrier",
-        "blind_pairs.hang_in_barrier",
-        {"batch": 16, "after": 4.0},
-        "events until both ranks are about to wait for ever; from then on hung",
-        2,
-        pulse=False,
-        seconds=34.0,
-    ),
-)
-"""For blind trials: no rule of the agent may be made with these, or what they tell, in sight."""
-
 CHANGING = LabelledLoad(
     "slower-then-hung",
     "hangs.slower_then_hung",
@@ -296,18 +172,4 @@ CHANGING = LabelledLoad(
 )
 """For `tests.hardware.job_trial`: a job over minutes."""
 
-LOADS = {
-    load.name: load
-    for load in (
-        *_ALL,
-        *BLIND,
-        *FRESH,
-        *THIRD,
-        *FOURTH,
-        *FIFTH,
-        *LAUNCHING,
-        *STEPPING,
-        *STEPPING_AGAIN,
-        CHANGING,
-    )
-}
+LOADS = {load.name: load for load in (*_ALL, CHANGING)}

@@ -27,7 +27,7 @@ from typing import Any
 from agent.cli.assembly import real_hardware, recorded
 from agent.config.settings import Settings
 from tests.hardware.bench import MachineClock, Watcher
-from tests.hardware.raw_traces.running import cgroup_root
+from tests.hardware.labelled_loads.playing import cgroup_root
 from tests.hardware.share_comparison import Told, TrueSpan, booked, summary, told, write_truth
 from tests.hardware.traced import play, truth
 from tests.hardware.without_gpm import without_gpm

@@ -1,8 +1,7 @@
-"""Loads in processes of their own, and the two recorders beside them."""
+"""Labelled loads in processes of their own."""
 
 import contextlib
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -113,54 +112,3 @@ class PlayedLoad:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         shutil.rmtree(self._room, ignore_errors=True)
-
-
-class Recorders:
-    """The driver's and the kernel's side, each in a process of its own."""
-
-    def __init__(self, roots: list[int], stem: Path, *, driver: bool = True) -> None:
-        """Arrays go to `stem`.driver.npz and `stem`.kernel.npz, facts to `stem`.*.json."""
-        context = multiprocessing.get_context("fork")
-        self._over = context.Event()
-        arguments = (stem, self._over)
-        self._processes = [
-            context.Process(target=_record_kernel, args=(roots, *arguments), daemon=True)
-        ]
-        if driver:
-            self._processes.append(
-                context.Process(target=_record_driver, args=arguments, daemon=True)
-            )
-        for process in self._processes:
-            process.start()
-
-    def stop(self) -> None:
-        """No more; the files are written meanwhile."""
-        self._over.set()
-
-    def join(self) -> None:
-        """Wait for the files."""
-        for process in self._processes:
-            process.join(60)
-
-
-def _record_kernel(roots: list[int], stem: Path, over: Any) -> None:
-    from tests.hardware.raw_traces.processes import ProcessRecording  # NumPy is not everywhere
-
-    recording = ProcessRecording(roots, cgroup_root())
-    recording.run(lambda: not over.is_set())
-    recording.write(Path(f"{stem}.kernel.npz"))
-    Path(f"{stem}.kernel.json").write_text(json.dumps(recording.facts()), encoding="utf-8")
-
-
-def _record_driver(stem: Path, over: Any) -> None:
-    from tests.hardware.raw_traces.driver import DriverRecording
-
-    recording = DriverRecording()
-    recording.run(lambda: not over.is_set())
-    recording.write(Path(f"{stem}.driver.npz"))
-    facts = {
-        "processes": recording.processes,
-        "by_process": recording.by_process,
-        "cpu_seconds": recording.cpu,
-    }
-    Path(f"{stem}.driver.json").write_text(json.dumps(facts), encoding="utf-8")

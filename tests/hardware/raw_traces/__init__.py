@@ -1,1 +1,0 @@
-"""Records everything that a driver and a kernel tell while labelled loads run: numpy arrays."""
