@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
@@ -36,27 +36,6 @@ def seconds_of(duration: str) -> float:
     return sum(float(number) * UNITS[unit] for number, unit in parts)
 
 
-CIPHERS_OF_TLS13 = frozenset(
-    {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
-)
-"""Always offered with TLS 1.3, by Go too, whatever the list says."""
-
-KEY_EXCHANGES = {"RSA": "", "ECDHE_RSA": "ECDHE-RSA-", "ECDHE_ECDSA": "ECDHE-ECDSA-"}
-BLOCK_CIPHERS = {
-    "AES_128_CBC_SHA": "AES128-SHA",
-    "AES_256_CBC_SHA": "AES256-SHA",
-    "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
-    "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
-    "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
-}
-CIPHERS = {
-    f"TLS_{exchange}_WITH_{cipher}": prefix + name
-    for exchange, prefix in KEY_EXCHANGES.items()
-    for cipher, name in BLOCK_CIPHERS.items()
-    if (exchange, cipher) != ("RSA", "CHACHA20_POLY1305_SHA256")
-}
-"""OpenSSL's names of the suites up to TLS 1.2, by Go's."""
-
 Text = str | None
 """A string; a key without a value counts as left out."""
 
@@ -67,17 +46,6 @@ ClientAuth = Literal[
 """Without the two of Go that would let in any certificate."""
 
 VERIFYING = ("VerifyClientCertIfGiven", "RequireAndVerifyClientCert")
-
-Curve = Literal["CurveP256", "CurveP384", "CurveP521", "X25519"]
-Cipher = Annotated[
-    str,
-    TextCheck((CIPHERS.keys() | CIPHERS_OF_TLS13).__contains__, "a suite that Go calls secure"),
-]
-OneCurve = Annotated[
-    tuple[Curve, ...],
-    Meta(max_length=1, description=f"a list of one curve: {', '.join(get_args(Curve))}"),
-]
-"""SSLContext takes one; to serve another selection than was asked for is no answer."""
 
 Line = Annotated[str, TextCheck(str.isprintable, "printable text on one line")]
 Nosniff = Annotated[str, TextCheck(("", "nosniff").__contains__, "nosniff")]
@@ -98,12 +66,8 @@ class WebSection(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tls(WebSection, frozen=True):
-    """`tls_server_config`. Files are absolute or relative to the web configuration; what stands
-    in it itself (`cert`, `key`, `client_ca`) is PEM text."""
+    """`tls_server_config`. Files are absolute or relative to the web configuration."""
 
-    cert: Text = None
-    key: Text = None
-    client_ca: Text = None
     cert_file: Text = None
     key_file: Text = None
     client_ca_file: Text = None
@@ -111,34 +75,28 @@ class Tls(WebSection, frozen=True):
     client_allowed_sans: tuple[str, ...] | None = None
     min_version: Version | None = None
     max_version: Version | None = None
-    cipher_suites: tuple[Cipher, ...] | None = None
-    prefer_server_cipher_suites: bool | None = None
-    curve_preferences: OneCurve | None = None
 
     def __post_init__(self) -> None:
         """Refuse keys that do not go together."""
         if not self.is_on:
             return
-        for name in ("cert", "key"):
-            if bool(getattr(self, name)) == bool(getattr(self, f"{name}_file")):
-                raise Mismatch(name, "", f"given by one of {name} and {name}_file")
-        if self.client_ca and self.client_ca_file:
-            raise Mismatch("client_ca", "", "given by one of client_ca and client_ca_file")
+        for name in ("cert_file", "key_file"):
+            if not getattr(self, name):
+                raise Mismatch(name, "", "given with tls_server_config")
         if (self.min_version or "") > (self.max_version or "TLS13"):
             raise Mismatch("min_version", "", "at most max_version")
         policy = self.client_auth_type or "NoClientCert"
         if self.client_allowed_sans and policy != "RequireAndVerifyClientCert":
             needed = "RequireAndVerifyClientCert, which client_allowed_sans needs"
             raise Mismatch("client_auth_type", "", needed)
-        if bool(self.client_ca or self.client_ca_file) != (policy in VERIFYING):
+        if bool(self.client_ca_file) != (policy in VERIFYING):
             needed = "given" if policy in VERIFYING else "left out"
             raise Mismatch("client_ca_file", "", f"{needed} with client_auth_type {policy}")
 
     @property
     def is_on(self) -> bool:
         """Whether anything switches TLS on, as in the toolkit."""
-        given = *self.files, self.cert, self.key, self.client_ca
-        return any(given) or self.client_auth_type is not None
+        return bool(self.files) or self.client_auth_type is not None
 
     @property
     def files(self) -> tuple[str, ...]:
