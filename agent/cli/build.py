@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.cli.options import settings_of
 from agent.config.settings import Settings
-from agent.config.whole_file import placed, write_whole
+from agent.config.whole_file import write_whole
 from agent.errors import BadInput
 
 
@@ -50,10 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
     directory: Path = arguments.directory
     for name, text in generated(settings).items():
         path = directory / name
-        try:
-            placed(path).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"{path.parent}: cannot be made: {error.strerror}") from error
-        write_whole(path, text.encode())
+        write_whole(path, text.encode(), make=True)
         print(path)
     return 0

@@ -18,7 +18,7 @@ from agent.cli.once import machine
 from agent.cli.options import config_path, hardware_of, settings_of
 from agent.cli.table import USUAL, prose, table, terminal_width
 from agent.clock import SystemClock
-from agent.config.whole_file import check_target, placed
+from agent.config.whole_file import check_target
 from agent.diagnosis.disclosure import without_names
 from agent.errors import printable
 from agent.faults.findings import action, by_kind, findings
@@ -106,7 +106,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     """One look: as text, as values, and what goes into a bundle."""
     settings = settings_of(arguments)
     if arguments.bundle:
-        check_target(placed(arguments.bundle))
+        check_target(arguments.bundle)
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock, history=HISTORY), clock)
     agent = build_agent(settings, hardware, clock)

@@ -12,7 +12,7 @@ from typing import Any
 from agent.cli.ending import asked_to_end
 from agent.config.configuration import read_toml
 from agent.config.decoding import Mismatch, decode
-from agent.config.whole_file import write_whole
+from agent.config.whole_file import check_target, write_whole
 from agent.errors import BadInput
 from agent.hardware.schedulers import all_nodes
 from agent.stack.inventory import FleetFile, nodes, targets
@@ -75,7 +75,7 @@ def put(found: Document, path: Path | None) -> None:
     if path is None:
         print(text, end="")
         return
-    if path.exists() and path.is_file() and path.read_text() == text:
+    if check_target(path) and path.read_text() == text:
         return
     write_whole(path, text.encode(), READABLE)
     drained = sum("drained" in one["labels"] for one in found)

@@ -11,7 +11,7 @@ from agent.cli.assembly import Agent, build_agent, recorded
 from agent.cli.options import hardware_of, settings_of
 from agent.cli.progress import progress
 from agent.clock import Clock, SystemClock
-from agent.config.whole_file import ReplacingFile, check_target, placed
+from agent.config.whole_file import ReplacingFile, check_target
 from agent.errors import BadInput
 from agent.polling.intervals import TICK
 
@@ -70,11 +70,10 @@ def check_what_is_there(path: Path) -> bool:
     anything else."""
     from agent.replay.tape import Tape
 
-    place = placed(path)
-    check_target(place)
-    if not place.exists() or not place.stat().st_size:
+    there = check_target(path)
+    if there is None or not there.st_size:
         return False
-    if not Tape.begins(place):
+    if not Tape.begins(path):
         raise BadInput(
             f"{path}: is there and is no tape, expected a free name or a tape to replace"
         )

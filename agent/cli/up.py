@@ -230,9 +230,7 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
         **{f"logs/{name}.log": "" for name in ("fleet", *asdict(ports))},
     }
     for name, text in texts.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode())
+        write_whole(folder / name, text.encode(), make=True)
 
 
 def _introduce(children: Sequence[ChildProcess], ports: FreePorts) -> None:

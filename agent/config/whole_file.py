@@ -1,94 +1,162 @@
-"""Files written whole or not at all: beside their place, then renamed."""
+"""Files written whole or not at all: beside their place, then renamed.
+
+The way to a place may lead through folders of other users, who can change it at any moment: it is
+walked folder by folder, each held open, and what is written goes into the folder that was found.
+"""
 
 import errno
 import os
+import re
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from agent.errors import BadInput
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+MOST_LINKS = 40
+"""As the kernel follows."""
+
+OPEN_FILE = re.compile(r"/proc/\d+/.+")
+"""Links of /proc to what a process has open, as behind /dev/stdout: their text is no path."""
 
 
 class NoRoom(BadInput):
     """The disk is full, or a quota is used up."""
 
 
-def check_target(path: Path) -> None:
-    """Raise BadInput where a file at `path` could not, or must not, be replaced."""
-    if path.name in ("", "-"):
-        raise BadInput(f"'{path}' is no name of a file, expected one to write")
-    if path.exists() and not path.is_file():
-        raise BadInput(f"{path}: is a folder or a device, expected a file or a free name")
-    if not path.parent.is_dir():
-        raise BadInput(f"{path.parent}: is not a folder, expected where to write {path.name}")
+class FoundPlace(NamedTuple):
+    """A name in an open folder, and what has that name now, None where it is free; `path` is where
+    both were found."""
+
+    folder: int
+    name: str
+    path: Path
+    found: os.stat_result | None
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether only root and this user can write to the folder, or, where it is sticky as /tmp
+        is, take away what is theirs."""
+        of = os.fstat(self.folder)
+        shared = of.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not of.st_mode & stat.S_ISVTX
+        return not shared and of.st_uid in (0, os.geteuid())
 
 
-MOST_LINKS = 40
-"""As the kernel follows."""
+@contextmanager
+def following(path: Path, *, make: bool = False) -> Iterator[FoundPlace]:
+    """Where `path` leads to; with `make` the folders above it are made where there are none.
 
-
-def placed(path: Path) -> Path:
-    """Where `path` leads to; raises BadInput where that cannot be followed, or where somebody else
-    leads there: by a link of another user in a folder that all may write to, which the kernel's
-    fs.protected_symlinks refuses."""
+    Raises BadInput where it cannot be followed, or where another user may have chosen where it
+    leads: by a link of theirs, or by one of root's in a folder that they can write to.
+    """
     try:
-        left = [*reversed((path if path.is_absolute() else Path.cwd() / path).parts)]
+        parts = (path if path.is_absolute() else Path.cwd() / path).parts
     except FileNotFoundError as error:
         raise BadInput(f"{path}: the current folder is gone, expected a path from /") from error
+    with ExitStack() as held:
+        try:
+            place = _followed(held, path, [*reversed(parts)], make=make)
+        except OSError as error:
+            what = "made" if make else "followed"
+            raise BadInput(f"{path}: cannot be {what}: {error.strerror}") from error
+        yield place
+
+
+def _followed(held: ExitStack, path: Path, left: list[str], *, make: bool) -> FoundPlace:
+    def entered(name: str, folder: int | None) -> int:
+        entry = os.open(name, LOOK, dir_fd=folder)
+        held.callback(os.close, entry)
+        return entry
+
     at, links = Path(left.pop()), 0
-    try:
-        while left:
-            part = left.pop()
-            here = at.parent if part == ".." else at / part
-            if not here.is_symlink():
-                at = here
-                continue
-            if _is_anothers(here):
-                raise BadInput(f"{path}: {here} is a link of another user, expected none")
+    top = folder = entered("/", None)
+    place = FoundPlace(folder, "", at, os.fstat(folder))
+    while left:
+        name = left.pop()
+        here = at.parent if name == ".." else at / name
+        try:
+            with suppress(FileExistsError):
+                if make and left:
+                    os.mkdir(name, 0o755, dir_fd=folder)
+            entry = entered(name, folder)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if isinstance(error, FileNotFoundError) and not left:
+                return FoundPlace(folder, name, here, None)
+            missing = here if isinstance(error, FileNotFoundError) else at
+            why = f"{missing}: is not a folder, expected where to write {path.name}"
+            raise BadInput(why) from error
+        found = os.fstat(entry)
+        place = FoundPlace(folder, name, here, found)
+        if stat.S_ISLNK(found.st_mode):
             links += 1
-            if links > MOST_LINKS:
-                raise BadInput(f"{path}: its links lead in a circle")
-            target = here.readlink()
+            _check_link(path, place, found.st_uid, links)
+            target = Path(os.readlink("", dir_fd=entry))
             left += reversed(target.parts)
             if target.is_absolute():
-                at = Path(left.pop())
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be followed: {error.strerror}") from error
-    return at
+                at, folder = Path(left.pop()), top
+        else:
+            at, folder = here, entry
+    return place
 
 
-def _is_anothers(link: Path) -> bool:
-    """Whether a link in a sticky folder that all may write to is neither ours nor its owner's."""
-    folder, owner = link.parent.stat(), link.lstat().st_uid
-    shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
-    return bool(shared) and owner not in (os.geteuid(), folder.st_uid)
+def _check_link(path: Path, link: FoundPlace, owner: int, links: int) -> None:
+    if OPEN_FILE.fullmatch(str(link.path)):
+        raise BadInput(f"{path}: is what a process has open, expected the name of a file")
+    if owner not in (0, os.geteuid()):
+        raise BadInput(f"{path}: {link.path} is a link of another user, expected none")
+    if owner == 0 and not link.is_safe:
+        raise BadInput(f"{path}: another user may have put the link {link.path}, expected none")
+    if links > MOST_LINKS:
+        raise BadInput(f"{path}: its links lead in a circle")
+
+
+def _replaced(path: Path, place: FoundPlace) -> os.stat_result | None:
+    if place.name in ("", "-"):
+        raise BadInput(f"'{path}' is no name of a file, expected one to write")
+    if place.found is not None and not stat.S_ISREG(place.found.st_mode):
+        raise BadInput(f"{path}: is no regular file, expected one or a free name")
+    return place.found
+
+
+def check_target(path: Path) -> os.stat_result | None:
+    """The file that one written to `path` would replace, None where the name is free; raises
+    BadInput where it could not, or must not, be replaced."""
+    with following(path) as place:
+        return _replaced(path, place)
 
 
 class ReplacingFile:
-    """An empty file beside `path`, made at once, that takes its place with its content.
+    """An empty file beside `path`, made at once, that takes its place with its content; with `make`
+    the folders above it are made as well.
 
     `path` may be a link; until `replace`, and on failure, all stays as it was, and the end of the
     `with` leaves nothing else behind. Raises BadInput with one sentence.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, make: bool = False) -> None:
         self._path = path
-        self._place = placed(path)
-        check_target(self._place)
-        with self._as_bad_input():
-            name, folder = self._place.name, self._place.parent
-            self._handle, self._beside = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        with ExitStack() as held:
+            self._place = held.enter_context(following(path, make=make))
+            _replaced(path, self._place)
+            self._beside = f".{self._place.name}.{secrets.token_hex(4)}"
+            with self._as_bad_input():
+                self._handle = os.open(self._beside, MAKE, 0o600, dir_fd=self._place.folder)
+            self._held = held.pop_all()
 
     def __enter__(self) -> "ReplacingFile":
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._handle)
-        Path(self._beside).unlink(missing_ok=True)
+        with self._held, suppress(FileNotFoundError):
+            os.unlink(self._beside, dir_fd=self._place.folder)
 
     def reserve(self, size: int) -> None:
         """Take so many bytes of the disk; raises NoRoom where it has less."""
@@ -110,7 +178,8 @@ class ReplacingFile:
             os.ftruncate(self._handle, len(content))
             os.fchmod(self._handle, mode)
             os.fsync(self._handle)
-            Path(self._beside).replace(self._place)
+            folder, name = self._place.folder, self._place.name
+            os.replace(self._beside, name, src_dir_fd=folder, dst_dir_fd=folder)
 
     @contextmanager
     def _as_bad_input(self) -> Iterator[None]:
@@ -122,10 +191,11 @@ class ReplacingFile:
             raise refusal(f"{self._path}: cannot be written: {why}") from error
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Put `content` at `path`, through a link where it is one; on failure all stays as it was.
+def write_whole(path: Path, content: bytes, mode: int = 0o600, *, make: bool = False) -> None:
+    """Put `content` at `path`, through a link where it is one, into folders that are made with
+    `make`; on failure all stays as it was.
 
     Raises BadInput with one sentence.
     """
-    with ReplacingFile(path) as file:
+    with ReplacingFile(path, make=make) as file:
         file.replace(content, mode)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agent.config.whole_file import placed
+from agent.config.whole_file import following
 from agent.errors import BadInput
 
 PREFIX = "dgx-telemetry-up-"
@@ -33,7 +33,7 @@ def data_folder(wanted: Path | None) -> Iterator[Path]:
         sweep(place)
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
     else:
-        folder = _made(placed(wanted))
+        folder = _made(wanted)
     handle = _locked(folder)
     try:
         yield folder
@@ -70,11 +70,16 @@ def _is_own(found: os.stat_result, kind: int) -> bool:
     return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
 
 
-def _made(folder: Path) -> Path:
+def _made(wanted: Path) -> Path:
+    """Programs will write there by its path: no other user may put links into it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"--data {folder}: cannot be made: {error.strerror}") from error
+        with following(wanted / LOCK, make=True) as place:
+            folder, of = place.path.parent, os.fstat(place.folder)
+    except BadInput as error:
+        raise BadInput(f"--data {error}") from error
+    shared = stat.S_IWOTH | (0 if os.geteuid() else stat.S_IWGRP)
+    if of.st_uid not in (0, os.geteuid()) or of.st_mode & shared:
+        raise BadInput(f"--data {wanted}: another user can write to it, expected one of your own")
     return folder
 
 

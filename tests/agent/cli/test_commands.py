@@ -108,7 +108,7 @@ ERRORS = {
     "once --replay {dir}/junk.tape": "junk.tape",
     "check --replay {dir}/cut.tape": "cut.tape is cut short",
     "check --timeout 0.1 --simulate k40": "'0.1' is out of range, expected a number from 3",
-    "check --bundle - --simulate k40": "/-' is no name of a file",
+    "check --bundle - --simulate k40": "'-' is no name of a file",
     "record {dir}/none/x.tape --simulate k40": "{dir}/none: is not a folder",
     "record /proc/x.tape --seconds 6000 --simulate k40": "/proc/x.tape: cannot be written",
     "record {dir}/circle --simulate k40": "{dir}/circle: its links lead in a circle",
@@ -116,10 +116,10 @@ ERRORS = {
     "record {dir}/x.tape --seconds -1": "'-1' is out of range",
     "record": "required: FILE",
     "report --prometheus http://x --agent http://x": "not allowed with argument --prometheus",
-    "build /dev/null/x": "cannot be made: Not a directory",
-    "record /dev/null --simulate k40": "is a folder or a device",
+    "build /dev/null/x": "/dev/null: is not a folder, expected where to write",
+    "record /dev/null --simulate k40": "is no regular file, expected one or a free name",
     "record {dir}/latin.toml --simulate k40": "is there and is no tape, expected a free name or a",
-    "record {dir} --simulate k40": "is a folder or a device",
+    "record {dir} --simulate k40": "is no regular file, expected one or a free name",
 }
 """What is typed, and what the one sentence must contain."""
 

@@ -1,12 +1,22 @@
 """Where a file is to be written."""
 
 import os
+import stat
+import threading
 from pathlib import Path
 
 import pytest
 
-from agent.config.whole_file import placed, write_whole
+from agent.config.whole_file import check_target, following, write_whole
 from agent.errors import BadInput
+from agent.stack.folder import data_folder
+
+EVE = 4242
+
+
+def placed(path: Path) -> Path:
+    with following(path) as place:
+        return place.path
 
 
 def test_a_current_folder_that_is_gone_is_no_circle(
@@ -22,7 +32,7 @@ def test_a_current_folder_that_is_gone_is_no_circle(
     assert placed(tmp_path / "x.tape") == tmp_path / "x.tape"
 
 
-def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to("circle")
     with pytest.raises(BadInput, match="its links lead in a circle"):
         placed(tmp_path / "circle")
@@ -37,23 +47,105 @@ def test_through_links_to_where_they_lead(tmp_path: Path) -> None:
     assert (tmp_path / "target").read_bytes() == b"x"
     assert (folder / "name").is_symlink()
     assert placed(tmp_path / "link" / ".." / "x") == tmp_path / "one" / "x"
+    write_whole(tmp_path / "link" / "new" / "er" / "x", b"x", make=True)
+    assert (folder / "new" / "er" / "x").read_bytes() == b"x"
+    assert not [*tmp_path.rglob(".*")], "nothing is left beside"
+
+
+SHARED = {"sticky": (0, 0o1777), "of eve": (EVE, 0o755), "of a group": (0, 0o775)}
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("where", ["name", "folder/name"])
-def test_a_link_of_another_user_in_a_sticky_folder_is_refused(tmp_path: Path, where: str) -> None:
-    """As /tmp is: it would lead root to any file."""
-    shared, precious = tmp_path / "shared", tmp_path / "precious"
+@pytest.mark.parametrize("shared", [*SHARED, "all may write", "root's alone"])
+@pytest.mark.parametrize("where", ["name", "folder/name", "folder/new/name"])
+@pytest.mark.parametrize("linked_by", [0, EVE])
+def test_a_link_that_another_user_may_have_made_is_refused(
+    tmp_path: Path, shared: str, where: str, linked_by: int
+) -> None:
+    """It would lead root to any file. In a sticky folder, as /tmp is, root's links are root's."""
+    precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "name").write_text("precious")
-    shared.mkdir()
-    shared.chmod(0o1777)
-    link = shared / where.partition("/")[0]
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    link = folder / where.partition("/")[0]
     link.symlink_to(precious if "/" in where else precious / "name")
-    write_whole(shared / where, b"precious")  # our own link
-    os.lchown(link, 4242, 4242)
-    with pytest.raises(BadInput, match="is a link of another user"):
-        write_whole(shared / where, b"x")
+    os.lchown(link, linked_by, linked_by)
+    owner, mode = SHARED.get(shared, (0, 0o777 if "all" in shared else 0o755))
+    folder.chmod(mode)
+    os.chown(folder, owner, owner)
+    if linked_by != EVE and shared in ("sticky", "root's alone"):
+        write_whole(folder / where, b"x", make=True)
+        return
+    refused = r"a link of another user|another user may have put"
+    with pytest.raises(BadInput, match=refused):
+        write_whole(folder / where, b"x", make=True)
+    with pytest.raises(BadInput, match=refused), data_folder(folder / where):
+        pass
+    assert [*precious.iterdir()] == [precious / "name"]
     assert (precious / "name").read_bytes() == b"precious"
-    shared.chmod(0o755)
-    write_whole(shared / where, b"x")  # only its owner puts links there
+
+
+@pytest.mark.root
+def test_a_link_that_comes_while_the_way_is_walked_leads_nowhere(tmp_path: Path) -> None:
+    """The owner of a folder on the way swaps another for a link, again and again."""
+    hers, precious = tmp_path / "hers", tmp_path / "precious"
+    precious.mkdir()
+    (hers / "folder").mkdir(parents=True)
+    (hers / "link").symlink_to(precious)
+    for path in (hers, hers / "folder", hers / "link"):
+        os.lchown(path, EVE, EVE)
+    over = threading.Event()
+
+    def swap() -> None:
+        while not over.is_set():
+            (hers / "folder").rename(hers / "other")
+            (hers / "link").rename(hers / "folder")
+            (hers / "folder").rename(hers / "link")
+            (hers / "other").rename(hers / "folder")
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    written = 0
+    try:
+        for _ in range(2000):
+            try:
+                write_whole(hers / "folder" / "name", b"x")
+                written += 1
+            except BadInput:
+                continue
+    finally:
+        over.set()
+        thread.join()
+    assert written
+    assert not [*precious.iterdir()]
+
+
+@pytest.mark.root
+def test_what_another_user_has_put_in_the_place_is_replaced_not_written_to(tmp_path: Path) -> None:
+    hers, precious = tmp_path / "hers", tmp_path / "precious"
+    hers.mkdir()
+    precious.write_text("precious")
+    (hers / "hard").hardlink_to(precious)
+    os.mkfifo(hers / "fifo")
+    os.chown(hers, EVE, EVE)
+    write_whole(hers / "hard", b"x")
+    assert precious.read_text() == "precious"
+    assert stat.S_IMODE((hers / "hard").stat().st_mode) == 0o600
+    with pytest.raises(BadInput, match="fifo: is no regular file, expected one or a free name"):
+        write_whole(hers / "fifo", b"x")
+    with (
+        pytest.raises(BadInput, match=r"^--data .*hers: another user can write to it, expected"),
+        data_folder(hers),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "path", ["/dev/stdout", "/dev/fd/1", "/proc/self/root/x", "/proc/self/cwd"]
+)
+def test_what_a_process_has_open_is_no_name_of_a_file(path: str) -> None:
+    """The kernel goes there without a path; the text of such a link may be none."""
+    expected = f"^{path}: is what a process has open, expected the name of a file$"
+    with pytest.raises(BadInput, match=expected):
+        check_target(Path(path))
