@@ -1,20 +1,18 @@
 """`python -m tests.hardware [PART ...]`: ask the real GPUs of this machine and print the figures.
 
-Parts: the names in PARTS and OF_LOADS below; without any, all that this machine can have. Those in
-OF_LOADS can be narrowed to some of their loads: `verdicts:disk,cpu`. Tapes of the loads are written
-below the directory in DGX_TAPES, where it is set. With DGX_TRIALS_ON=SYSTEM the parts `verdicts`
-and `peers` judge a simulated system: that tries the judging out.
+Parts: the names in PARTS below; without any, all that this machine can have. Tapes of the loads are
+written below the directory in DGX_TAPES, where it is set.
 """
 
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agent.cli.assembly import real_hardware, recorded
 from agent.sources import activity
-from tests.hardware import brackets, dcgm, saturation, shares, traffic, verdicts
+from tests.hardware import brackets, dcgm, duty_cycle, saturation, traffic
 from tests.hardware.bench import Figure, MachineClock, Watcher, running
 
 
@@ -71,22 +69,8 @@ PARTS: dict[str, Callable[[], Iterator[Figure]]] = {
     "sum": lambda: traffic.link_sum(_warm()),
     "saturation": lambda: _taped(saturation.nvlink, "saturation"),
     "pcie-saturation": lambda: _taped(saturation.pcie, "pcie-saturation"),
-    "duty": shares.duty,
+    "duty": duty_cycle.duty,
 }
-
-OF_LOADS: dict[str, Callable[[Sequence[str]], Iterator[Figure]]] = {
-    "verdicts": verdicts.verdicts,
-    "littlecnn": shares.littlecnn,
-    "peers": verdicts.peers,
-}
-"""Parts of many loads; the names of those wanted go to them, none for all."""
-
-
-def _figures(part: str) -> Iterator[Figure]:
-    name, _, loads = part.partition(":")
-    if name in OF_LOADS:
-        return OF_LOADS[name](loads.split(",") if loads else ())
-    return PARTS[part]()
 
 
 def _warm() -> Watcher:
@@ -98,10 +82,10 @@ def _warm() -> Watcher:
 def main(parts: list[str]) -> int:
     """Print a line a figure; 1 if one is out of its bounds or a part could not be run."""
     wrong = 0
-    for name in parts or [*PARTS, *OF_LOADS]:
+    for name in parts or PARTS:
         print(f"== {name}", flush=True)
         try:
-            for figure in _figures(name):
+            for figure in PARTS[name]():
                 print(figure, flush=True)
                 wrong += not figure.holds
         except Exception:

@@ -9,9 +9,6 @@ CLASSES = 10
 BLOCKS = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
 """ResNet-50's stages: blocks, width, stride of the first block."""
 
-VGG16 = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512))
-"""Convolutions and width of each stage."""
-
 
 def _drawn(*layers: Any, drop: float) -> list[Any]:
     return [*layers, nn.MaxPool2d(2), nn.Dropout(drop)]
@@ -26,20 +23,6 @@ def little_cnn() -> Any:
     return nn.Sequential(
         *_drawn(*first, drop=0.25), *_drawn(*second, drop=0.25), nn.Flatten(), *ends
     )
-
-
-def vgg16() -> Any:
-    """Configuration D of Simonyan and Zisserman, for images of 224 by 224."""
-    layers: list[Any] = []
-    channels = 3
-    for convolutions, width in VGG16:
-        for _ in range(convolutions):
-            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True)]
-            channels = width
-        layers.append(nn.MaxPool2d(2))
-    layers += [nn.Flatten(), nn.Linear(512 * 7 * 7, 4096), nn.ReLU(inplace=True), nn.Dropout()]
-    layers += [nn.Linear(4096, 4096), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(4096, CLASSES)]
-    return nn.Sequential(*layers)
 
 
 class Bottleneck(nn.Module):

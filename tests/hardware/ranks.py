@@ -2,73 +2,13 @@
 
 import os
 import socket
-import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel
 
-from tests.hardware import networks
-from tests.hardware.feeds import fixed
-from tests.hardware.training import DEVICE, IMAGE, WARM_UP, Progress, synchronize, train
-
-BATCH = 128
-SLEEP = 0.3  # s before each step of the rank that sleeps
-EXTRA = 768  # images that the rank with double work sees besides its batch, forward only
-REDUCED = 1 << 30  # bytes
-AT_ONCE = 10  # all-reduces between two checks of the time
-
-
-def reduce_only(rank: int, seconds: float) -> None:
-    """All-reduce of 1 GiB, again and again; counts GiB in the place of images."""
-    data = torch.ones(REDUCED // 4, device=DEVICE)
-    for _ in range(WARM_UP):
-        dist.all_reduce(data)
-    synchronize()
-    progress = Progress(seconds, silent=rank > 0)
-    going = True
-    while going:
-        for _ in range(AT_ONCE):
-            dist.all_reduce(data)
-        synchronize()
-        going = progress.add(AT_ONCE)
-
-
-def _data_parallel(rank: int, seconds: float, before: Callable[[Any], None] | None = None) -> None:
-    inner = networks.resnet50().to(DEVICE)
-    network = DistributedDataParallel(inner, device_ids=[rank] if DEVICE == "cuda" else None)
-    call = None if before is None else (lambda: before(inner))
-    batches = fixed(BATCH, on_gpu=True)
-    train(network, batches, seconds, silent=rank > 0, before=call)
-
-
-def balanced(rank: int, seconds: float) -> None:
-    """Every rank does the same."""
-    _data_parallel(rank, seconds)
-
-
-def sleeper(rank: int, seconds: float) -> None:
-    """Rank 0 sleeps before each step."""
-
-    def sleep(_: Any) -> None:
-        synchronize()
-        time.sleep(SLEEP)
-
-    _data_parallel(rank, seconds, sleep if rank == 0 else None)
-
-
-def double(rank: int, seconds: float) -> None:
-    """Rank 0 computes far more than the others in each step."""
-    extra = torch.rand(EXTRA, *IMAGE, device=DEVICE) if rank == 0 else None
-
-    def compute(network: Any) -> None:
-        with torch.no_grad():
-            network(extra)
-
-    _data_parallel(rank, seconds, compute if rank == 0 else None)
+from tests.hardware.training import DEVICE
 
 
 def _rank(rank: int, machine: int, port: int, work: Callable[[int, float], None], s: float) -> None:
