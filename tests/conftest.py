@@ -1,7 +1,8 @@
 """What tests share: the option that rewrites golden files, and machines to look at."""
 
 import gc
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +27,12 @@ LONGEST = ("stack", "machine", "tests/test_soak.py", "tests/alerts/test_scenario
 """Groups that begin first: no worker is left alone with one of them at the end."""
 
 PROMTOOL = "promtool: needs Prometheus' promtool"
+
+REQUIRED = "DGX_REQUIRE_TESTS"
+"""Set by `tests/run --require-all-but-gpu`: a test that is skipped has failed then."""
+
+PERMITTED = "systemd runs this machine"
+"""The one reason that is no lack: a test of machines without systemd."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,6 +83,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if grouped and session.items and "@" not in session.items[0].nodeid:
         raise pytest.UsageError("pytest-xdist keeps no groups with this pytest; take pytest < 9.2")
     gc.freeze()  # seven thousand tests stay: looking through them again and again took a sixth
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail what is skipped where every test must run."""
+    report = yield
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+    if os.environ.get(REQUIRED) and reason and PERMITTED not in reason:
+        report.outcome = "failed"
+        report.longrepr = f"{reason}, and every test is required here"
+    return report
 
 
 @pytest.fixture
