@@ -4,7 +4,12 @@ package, by a small one of the fields that ours may have. The chart, by Helm its
 import json
 import shutil
 import subprocess
+import threading
 from collections.abc import Mapping
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,10 +18,15 @@ import pytest
 import yaml
 
 from agent import __version__
+from agent.config.configuration import load
+from agent.sources.allocation import AllocationConfig
+from tests.stack.running import eventually
+from tests.support.prometheus import Prometheus
 from tests.support.repository import ROOT
 
 FOLDER = ROOT / "deploy/kubernetes"
-VERSION = "1.37"
+VERSIONS = ("1.25", "1.37")
+"""The oldest and the newest release whose schemas are in the package."""
 
 
 def _object(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
@@ -51,7 +61,7 @@ ENDPOINT = _object(
     scheme={"enum": ["http", "https"]},
     interval=SPAN,
     scrapeTimeout=SPAN,
-    honorLabels={"type": "boolean"},
+    honorLabels={"const": True},
     relabelings=_list(RELABELING),
     metricRelabelings=_list(RELABELING),
 )
@@ -69,10 +79,12 @@ POD_MONITOR = _object(
 )
 """Of the documented fields of prometheus-operator's CRD (0.91) those that a DaemonSet needs."""
 
-CHART = {"Chart.yaml", "values.yaml", "values.schema.json", ".helmignore", "templates"}
+ACCESS = "resource-slices"
+CHART = {ACCESS, "Chart.yaml", "values.yaml", "values.schema.json", ".helmignore", "templates"}
 IMAGE = {"image": {"repository": "registry.example/dgx-telemetry"}}
 
 needs_helm = pytest.mark.skipif(not shutil.which("helm"), reason="no Helm for this processor")
+needs_kubectl = pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
 
 
 def helm(values: object) -> subprocess.CompletedProcess[str]:
@@ -82,10 +94,20 @@ def helm(values: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=content, capture_output=True, text=True, check=False)
 
 
-def objects(**values: Any) -> list[Any]:
-    done = helm({**IMAGE, **values})
+def documents(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The objects that a command prints, by their kind."""
     assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+    return {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
+
+
+def objects(**values: Any) -> dict[str, Any]:
+    return documents(helm({**IMAGE, **values}))
+
+
+def is_taken(one: object) -> bool:
+    """Whether Kubernetes knows each field of it, in the oldest release and in the newest."""
+    known = [kubernetes_validate.validate(one, version, strict=True) for version in VERSIONS]
+    return known == list(VERSIONS)
 
 
 def manifest(name: str) -> Any:
@@ -94,14 +116,14 @@ def manifest(name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["daemonset.yaml", "namespace.yaml"])
 def test_kubernetes_takes_it(name: str) -> None:
-    assert kubernetes_validate.validate(manifest(name), VERSION, strict=True) == VERSION
+    assert is_taken(manifest(name))
 
 
 def test_a_wrong_key_is_refused() -> None:
     wrong = manifest("daemonset.yaml")
     wrong["spec"]["template"]["spec"]["hostPids"] = True
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, VERSION, strict=True)
+        is_taken(wrong)
 
 
 def test_prometheus_operator_takes_it() -> None:
@@ -116,6 +138,64 @@ def test_a_monitor_with_a_wrong_field_is_refused(key: str, value: object) -> Non
     wrong["spec"]["podMetricsEndpoints"][0][key] = value
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, POD_MONITOR)
+
+
+def as_scraped(monitor: Any, address: str) -> dict[str, Any]:
+    """A PodMonitor as the Prometheus operator (pkg/prometheus/promcfg.go) has it scraped: the pod
+    agent-x on node7."""
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    spelt = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    ours = [{spelt.get(k, k): v for k, v in one.items()} for one in endpoint["relabelings"]]
+    found = {"namespace": "monitoring", "pod_name": "agent-x", "pod_container_name": "agent"}
+    found |= {"pod_node_name": "node7", "pod_label_app_kubernetes_io_name": "dgx-telemetry"}
+    label = monitor["spec"]["jobLabel"].replace(".", "_").replace("/", "_")
+    sources = {"namespace": "namespace", "container": "pod_container_name", "pod": "pod_name"}
+    sources["job"] = f"pod_label_{label}"
+    theirs = [
+        {"source_labels": [f"__meta_kubernetes_{of}"], "target_label": name}
+        for name, of in sources.items()
+    ]
+    theirs.append({"target_label": "endpoint", "replacement": endpoint["port"]})
+    labels = {f"__meta_kubernetes_{name}": value for name, value in found.items()}
+    return {
+        "job_name": "podMonitor/dgx-telemetry/dgx-telemetry/0",
+        "honor_labels": endpoint.get("honorLabels", False),
+        "static_configs": [{"targets": [address], "labels": labels}],
+        "relabel_configs": [*theirs, *ours],
+    }
+
+
+METRICS = """dgx_gpu_job_info{gpu="0",job_id="u",namespace="ml",pod="train-0",container="main"} 1
+dgx_gpu_job_info{gpu="1",job_id="7",namespace="",pod="",container=""} 1
+dgx_gpu_power_watts{gpu="0"} 700
+"""
+
+
+@pytest.mark.prometheus
+def test_the_labels_of_a_job_are_not_those_of_the_agents_pod(tmp_path: Path) -> None:
+    (tmp_path / "metrics").write_text(METRICS)
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        prometheus = Prometheus(tmp_path / "prometheus", {}, ())
+        file = prometheus.folder / "prometheus.yml"
+        config = json.loads(file.read_text())
+        address = f"127.0.0.1:{server.server_port}"
+        config["scrape_configs"] = [as_scraped(manifest("podmonitor.yaml"), address)]
+        file.write_text(json.dumps(config))
+        with prometheus:
+            eventually(lambda: prometheus.now("dgx_gpu_power_watts"), 60, "a scrape")
+            (mine,) = prometheus.now('dgx_gpu_job_info{pod="train-0"}')
+            (power,) = prometheus.now("dgx_gpu_power_watts")
+            (slurm,) = prometheus.now('dgx_gpu_job_info{gpu="1"}')
+            joined = "dgx_gpu_power_watts * on (instance, job, gpu) group_left (pod)"
+            (of_pod,) = prometheus.now(f"{joined} dgx_gpu_job_info")
+        server.shutdown()
+    there = {"instance": "node7", "job": "dgx-telemetry", "gpu": "0"}
+    assert mine.labels.items() >= {**there, "namespace": "ml", "container": "main"}.items()
+    assert {k: v for k, v in power.labels.items() if k != "__name__"} == there
+    assert not {"pod", "namespace", "container"} & slurm.labels.keys()
+    assert (of_pod.labels["pod"], of_pod.value) == ("train-0", 700)
 
 
 def test_all_files_are_applied_and_go_together() -> None:
@@ -148,29 +228,48 @@ def admits(labels: Mapping[str, str]) -> bool:
     if not pod["nodeSelector"].items() <= labels.items():
         return False
     required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    operators = {"NotIn": lambda e: labels.get(e["key"]) not in e["values"]}
+    operators = {
+        "In": lambda e: labels.get(e["key"]) in e["values"],
+        "NotIn": lambda e: labels.get(e["key"]) not in e["values"],
+        "DoesNotExist": lambda e: e["key"] not in labels,
+    }
     return any(
         all(operators[e["operator"]](e) for e in term["matchExpressions"])
         for term in required["nodeSelectorTerms"]
     )
 
 
-@pytest.mark.parametrize("paused", ["paused-for-driver-upgrade", "paused-for-mig-change"])
-def test_it_leaves_a_node_whose_operands_are_paused(paused: str) -> None:
-    node = {"nvidia.com/gpu.present": "true"}
+NODE = {"nvidia.com/gpu.present": "true"}
+CLIENT = "nvidia.com/gpu.deploy.client"
+OPERANDS = [
+    f"nvidia.com/gpu.deploy.{name}"
+    for name in ("operator-validator", "device-plugin", "dcgm-exporter", "sandbox-validator")
+]
+
+
+@pytest.mark.parametrize("change", ["driver-upgrade", "mig-change", "vgpu-change"])
+@pytest.mark.parametrize("client", [{}, {CLIENT: "true"}], ids=["before 26.7", "since"])
+def test_it_leaves_a_node_whose_operands_are_paused(client: dict[str, str], change: str) -> None:
+    node = {**NODE, **client}
     assert admits(node), "without a GPU operator that knows these labels"
-    clients = ("client", "operator-validator", "device-plugin", "dcgm-exporter")
-    labels = [f"nvidia.com/gpu.deploy.{client}" for client in clients]
-    assert admits({**node, **dict.fromkeys(labels, "true")})
-    assert admits({**node, labels[2]: "false"}), "a client that is never deployed there"
-    for label in labels:
-        assert not admits({**node, **dict.fromkeys(labels, "true"), label: paused})
+    assert admits({**node, **dict.fromkeys(OPERANDS, "true")})
+    assert admits({**node, OPERANDS[1]: "false"}), "an operand that is never deployed there"
+    for label in OPERANDS:
+        assert not admits(
+            {**node, **dict.fromkeys(OPERANDS, "true"), label: f"paused-for-{change}"}
+        )
+
+
+@pytest.mark.parametrize("value", ["paused-for-driver-upgrade", "paused-for-mig-change", "", "new"])
+def test_it_runs_only_where_clients_of_the_driver_may(value: str) -> None:
+    """Whatever a release to come calls its reason."""
+    assert not admits({**NODE, CLIENT: value})
 
 
 @needs_helm
 def test_the_chart_is_the_manifests() -> None:
     """Besides, its objects have what the values and the settings put in."""
-    settings, agents, monitor = objects()
+    settings, agents, monitor = objects().values()
     assert settings["data"] == {"config.toml": (FOLDER / "config.toml").read_text()}
     pod = agents["spec"]["template"]
     assert list(pod["metadata"].pop("annotations")) == ["checksum/config"]
@@ -185,7 +284,7 @@ def test_the_chart_is_the_manifests() -> None:
 
 @needs_helm
 def test_values_are_put_in_and_kubernetes_takes_it() -> None:
-    usual = objects()[1]["spec"]["template"]
+    usual = objects()["DaemonSet"]["spec"]["template"]
     settings, agents = objects(
         image={**IMAGE["image"], "tag": "v1", "pullSecrets": [{"name": "registry"}]},
         config="[job]\ninfo = false\n",
@@ -193,9 +292,9 @@ def test_values_are_put_in_and_kubernetes_takes_it() -> None:
         tolerations=[],
         resources={"requests": {"cpu": "20m"}},
         podMonitor={"enabled": False},
-    )
-    for one in (settings, agents):
-        assert kubernetes_validate.validate(one, VERSION, strict=True) == VERSION
+    ).values()
+    assert is_taken(settings)
+    assert is_taken(agents)
     assert settings["data"] == {"config.toml": "[job]\ninfo = false\n"}
     pod = agents["spec"]["template"]
     assert pod["metadata"]["annotations"] != usual["metadata"]["annotations"]  # it begins anew
@@ -207,6 +306,37 @@ def test_values_are_put_in_and_kubernetes_takes_it() -> None:
     assert agent["image"] == "registry.example/dgx-telemetry:v1"
     assert agent["resources"] == {"requests": {"cpu": "20m"}}
     assert agent["securityContext"] == usual["spec"]["containers"][0]["securityContext"]
+
+
+@needs_helm
+@needs_kubectl
+def test_kustomize_and_helm_agree_on_the_access_to_resource_slices(tmp_path: Path) -> None:
+    """Off unless the owner asks for it; the settings may reach the agent."""
+    assert not {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"} & objects().keys()
+    folder = shutil.copytree(FOLDER, tmp_path / "kubernetes")
+    whole = folder / "kustomization.yaml"
+    whole.write_text(whole.read_text().replace("# components:", "components:"))
+    command = ["kubectl", "kustomize", str(folder)]
+    plain = documents(subprocess.run(command, capture_output=True, text=True, check=False))
+    chart = objects(resourceSlices=True)
+    for one in (plain, chart):
+        agent = one["DaemonSet"]["spec"]["template"]["spec"]
+        (container,) = agent["containers"]
+        container["env"].sort(key=itemgetter("name"))
+        assert all(map(is_taken, (one[k] for k in one if k != "PodMonitor")))
+        (subject,) = one["ClusterRoleBinding"]["subjects"]
+        assert subject["name"] == agent["serviceAccountName"]
+        assert subject.pop("namespace") == ("dgx-telemetry" if one is plain else "default")
+        assert one["ClusterRole"]["rules"] == [
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]}
+        ]
+        del container["image"], agent["volumes"]
+        del one["DaemonSet"]["spec"]["template"]["metadata"]
+        one["DaemonSet"]["metadata"].pop("namespace", None)
+        names = {env["name"]: env.get("value") for env in container["env"]}
+        assert names.keys() > {"NODE_NAME"}
+    assert plain["DaemonSet"] == chart["DaemonSet"]
+    assert load((AllocationConfig,), None, names)[AllocationConfig].resource_slices
 
 
 @needs_helm

@@ -30,7 +30,7 @@ def test_of_a_known_fault(): raise AssertionError
 )
 def test_a_skip_fails_where_all_are_required(required: str, outcome: str, tmp_path: Path) -> None:
     (tmp_path / "test_skipped.py").write_text(SKIPPED)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-ptests.conftest", "-pno:cacheprovider"]
     done = subprocess.run(
         [*command, f"--rootdir={tmp_path}", "test_skipped.py"],
         cwd=tmp_path,

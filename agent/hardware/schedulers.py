@@ -1,6 +1,7 @@
-"""Who gives GPUs to jobs, asked from outside: Slurm's commands, and the kubelet's socket.
+"""Who gives GPUs to jobs, asked from outside: Slurm's commands, the kubelet's socket, and the API
+server of Kubernetes.
 
-Both may take seconds, or hang: ask on a thread of your own.
+Each may take seconds, or hang: ask on a thread of your own.
 """
 
 import json
@@ -9,8 +10,10 @@ import shutil
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
+
+from agent.hardware import resource_slices
 
 SECONDS = 5.0
 """How long one command or the kubelet may take."""
@@ -27,7 +30,7 @@ PATH = b"/v1.PodResourcesLister/List"
 
 
 class Schedulers(Protocol):
-    """What may be asked; both raise OSError where there is no answer. `slow`: they may take their
+    """What may be asked; all raise OSError where there is no answer. `slow`: they may take their
     time."""
 
     slow: bool
@@ -40,6 +43,9 @@ class Schedulers(Protocol):
     def kubelet(self, path: str) -> bytes:
         """The kubelet's ListPodResourcesResponse, as a protocol buffer."""
 
+    def slices(self) -> Mapping[str, tuple[str, ...]]:
+        """The UUIDs of the devices of this node, by DRIVER/POOL/DEVICE, by the API server."""
+
 
 class NoSchedulers:
     """Nobody to ask: taped machines."""
@@ -51,6 +57,9 @@ class NoSchedulers:
 
     def kubelet(self, path: str) -> bytes:
         raise FileNotFoundError(path)
+
+    def slices(self) -> Mapping[str, tuple[str, ...]]:
+        raise FileNotFoundError(resource_slices.ACCOUNT)
 
 
 class RealSchedulers:
@@ -84,6 +93,9 @@ class RealSchedulers:
             connection.connect(path)
             connection.sendall(_request())
             return _message(connection)
+
+    def slices(self) -> Mapping[str, tuple[str, ...]]:
+        return resource_slices.asked(SECONDS)
 
 
 def _of_json(job: str) -> str:
@@ -198,24 +210,26 @@ def _message(connection: socket.socket) -> bytes:
     return bytes(content[5 : 5 + int.from_bytes(content[1:5], "big")])
 
 
-def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
-    """Namespace, pod, container, and resource and id of each device that it was given; raises
-    ValueError where the response is none (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto)."""
+def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str, str]]]]:
+    """Namespace, pod, container, and resource and id of each device that it was given, with the
+    name that ResourceSlices have for it, empty for devices of plugins; raises ValueError where the
+    response is none (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto)."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)
         for container in of_pod.get(3, []):
             inside = _fields(container)
             devices = [_fields(one) for one in inside.get(2, [])]
-            ids = [(_text(one, 1), given.decode()) for one in devices for given in one.get(2, [])]
+            ids = [(_text(one, 1), n.decode(), "") for one in devices for n in one.get(2, [])]
             ids += [claimed for one in inside.get(5, []) for claimed in _claimed(_fields(one))]
             yield _text(of_pod, 2), _text(of_pod, 1), _text(inside, 1), ids
 
 
-def _claimed(claim: dict[int, list[bytes]]) -> Iterator[tuple[str, str]]:
+def _claimed(claim: dict[int, list[bytes]]) -> Iterator[tuple[str, str, str]]:
     """Devices of a claim (dynamic resource allocation), the driver in place of a resource."""
     for resource in map(_fields, claim.get(4, [])):
-        driver = _text(resource, 2)
-        yield f"{driver}/gpu" if driver.startswith("gpu.") else driver, _text(resource, 4)
+        driver, pool, device = (_text(resource, number) for number in (2, 3, 4))
+        kind = f"{driver}/gpu" if driver.startswith("gpu.") else driver
+        yield kind, device, f"{driver}/{pool}/{device}"
 
 
 def _text(fields: dict[int, list[bytes]], number: int) -> str:

@@ -3,7 +3,7 @@
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from posixpath import dirname
 
 from agent.config.settings import Section
@@ -23,11 +23,12 @@ from agent.sources.options import HostOptions
 
 class AllocationConfig(Section, frozen=True):
     """Who is asked which GPUs jobs were given: `slurm` by squeue and scontrol, `kubelet` at its
-    pod-resources socket, empty for never."""
+    pod-resources socket, empty for never; `resource_slices` of the API server, for claims."""
 
     table = "allocation"
     slurm: bool = False
     kubelet: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    resource_slices: bool = False
 
 
 ALLOCATED = gauge(
@@ -79,6 +80,8 @@ class AllocationRead:
         self._asking = self._news = False
         self._from_scheduler: Given | None = None
         self._failing: dict[str, str] = {}  # by who was asked
+        self._slices: Mapping[str, tuple[str, ...]] = {}
+        self._claimed: frozenset[str] = frozenset()
 
     def every(self) -> float:
         """What was asked for is taken in as soon as it is told."""
@@ -154,8 +157,22 @@ class AllocationRead:
             return None
         minors = {str(n): uuid for n, uuid in allocation.by_minor(self._files).items()}
         indices = {gpu: uuid for (gpu, uuid), _ in self._gpus}
-        devices = allocation.Devices(self._gpus.parents(), minors or indices, indices)
+        slices = self._of_slices({device[2] for pod in pods for device in pod[3] if device[2]})
+        devices = allocation.Devices(self._gpus.parents(), minors or indices, indices, slices)
         return allocation.of_pods(pods, devices)
+
+    def _of_slices(self, claimed: Set[str]) -> Mapping[str, tuple[str, ...]]:
+        """Asked again for what was not claimed before: the API server answers many nodes."""
+        if not self._options.settings[AllocationConfig].resource_slices:
+            return {}
+        if not claimed <= self._claimed:
+            try:
+                self._slices = self._schedulers.slices()
+            except OSError as error:
+                self._failed("resource slices", error)
+                return self._slices
+        self._claimed = frozenset(claimed)
+        return self._slices
 
     def _failed(self, who: str, error: Exception) -> None:
         if self._failing.get(who) != str(error):  # once, not at each read

@@ -98,7 +98,9 @@ def test_a_pod_with_an_instance_was_given_its_gpu() -> None:
     there.settle(("1", "GPU-b"), ())
     there.divide(("1", "GPU-b"), ("MIG-1", "MIG-2"))
     ids = {"one": ["MIG-2"], "two": ["GPU-a::3", "MIG-9"]}
-    pods = [("lab", pod, "main", [("nvidia.com/gpu", i) for i in its]) for pod, its in ids.items()]
+    pods = [
+        ("lab", pod, "main", [("nvidia.com/gpu", i, "") for i in its]) for pod, its in ids.items()
+    ]
     given = of_pods(pods, Devices(there.parents(), {}, {}))
     assert {one.labels.pod: one.gpus for one in given.jobs} == {"one": {"GPU-b"}, "two": {"GPU-a"}}
     assert "MIG-9" in str(given.hidden)
