@@ -1,5 +1,6 @@
 """Faults of the monitoring itself: missing data is news too."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 
@@ -52,11 +53,13 @@ LOG = "Look at journalctl -u dgx-telemetry and at dgx-telemetry check on the mac
 BY_XID = (HiddenBy("DgxGpuXid", SAME_NODE, ('xid=~"119|120"',)),)
 """If an XID says why the driver hangs, that one is sent."""
 
+TO_ROOT = "denied to root"
 WHY_ABSENT = {
     Reason.STALLED: "the read has not come back",
     Reason.FAILED: "its read failed",
     Reason.LOST: "a GPU is lost",
     Reason.DENIED: "needs root",
+    TO_ROOT: "access is denied, also to root",
     Reason.NO_DRIVER: "there is no driver",
     Reason.CRASHED: "NVML crashes",
 }
@@ -228,11 +231,15 @@ def _values_absent(machine: Look) -> Iterator[Seen]:
         for absence in snapshot.absences(snapshot.at)
         if not of_silent(absence)
     }
-    counts = Counter(reason for reason, metric in absent if metric not in OPTIONAL)
-    for reason in WHY_ABSENT:
-        if counts[reason]:
-            figures = (Figure("metrics", counts[reason], None, "count"),)
-            yield Seen(figures=figures, names=(reason.value,))
+    denied = Reason.DENIED if os.geteuid() else TO_ROOT
+    counts = Counter(
+        denied if reason is Reason.DENIED else reason
+        for reason, metric in absent
+        if metric not in OPTIONAL
+    )
+    for why in WHY_ABSENT:
+        if counts[why]:
+            yield Seen(figures=(Figure("metrics", counts[why], None, "count"),), names=(str(why),))
 
 
 def _limits_unused(machine: Look) -> Iterator[Seen]:
@@ -318,7 +325,7 @@ OF_CONFIGURATION = (
         severity=INFO,
         look=_log_closed,
         sentence=("the kernel's log cannot be read: {0}",),
-        do="Run this as root, or add its user to the group systemd-journal.",
+        do="Run this as root of the host, or add its user to the group systemd-journal.",
     ),
     Fault(
         alert=BLIND,
@@ -326,7 +333,7 @@ OF_CONFIGURATION = (
         severity=WARNING,
         look=_values_absent,
         sentence=("{metrics:metric has|metrics have} no value: {why}",),
-        terms={"why": Term(lambda found: WHY_ABSENT[Reason(found.names[0])], "")},
+        terms={"why": Term(lambda found: WHY_ABSENT[found.names[0]], "")},
         do="See which, and why, under `Absent values`.",
     ),
 )

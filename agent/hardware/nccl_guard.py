@@ -70,8 +70,9 @@ class RasGuard:
         scopes = {self._scope(pid) for pid in owners.values()}
         uids = {str(uid) for _, uid in sockets}
         if len(owners) < len(sockets) or len(scopes) != 1 or None in scopes:
-            detail = f"the listener on {host}:{port} is not known to be a GPU process"
-            return Unanswered(RasFailure.FOREIGN, f"{detail} (reading that needs root)")
+            more = " (reading that needs root)" if os.geteuid() else ""
+            detail = f"the listener on {host}:{port} is not known to be a GPU process{more}"
+            return Unanswered(RasFailure.FOREIGN, detail)
         scope = scopes.pop()
         if scope is None or uids != {scope[0]}:
             detail = f"the listener on {host}:{port} belongs to another user than its process"

@@ -37,8 +37,8 @@ class Schedulers(Protocol):
 
     def slurm(self, host: str) -> list[str]:
         """Each job on this host, as words like those of `scontrol --details --oneliner show job`:
-        JobId, UserId, Account, Partition, then Nodes and GRES by turns. JobId alone where Slurm
-        does not describe the job."""
+        JobId, SLUID where it has one, UserId, Account, Partition, then Nodes and GRES by turns.
+        JobId alone where Slurm does not describe the job."""
 
     def kubelet(self, path: str) -> bytes:
         """The kubelet's ListPodResourcesResponse, as a protocol buffer."""
@@ -106,7 +106,9 @@ def _of_json(job: str) -> str:
         nodes = [one["name"] for one in found["job_resources"]["nodes"]["allocation"]]
         details = zip(nodes, found["gres_detail"] or [""] * len(nodes), strict=True)
         names = (found[name] or "" for name in ("user_name", "account", "partition"))
-        return _line(job, *names, *(part for detail in details for part in detail))
+        step = found.get("step_id")
+        sluid = str(step.get("sluid") or "") if isinstance(step, dict) else ""
+        return _line(job, *names, *(part for detail in details for part in detail), sluid=sluid)
     except TimeoutError:
         raise
     except (OSError, ValueError, LookupError, TypeError, StopIteration):
@@ -129,10 +131,11 @@ def _of_text(job: str, shown: str, *people: str) -> str:
     return _line(job, *people, *(part for of_nodes in found for part in of_nodes))
 
 
-def _line(job: str, user: str, account: str, partition: str, *gres: str) -> str:
+def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: str = "") -> str:
     """Words of `Key=value`, none of them written by a user; `gres` are nodes and what the job has
     there, in turns."""
-    words = [f"JobId={job}", f"UserId={user}", f"Account={account}", f"Partition={partition}"]
+    words = [f"JobId={job}", *([f"SLUID={sluid}"] if sluid else ())]
+    words += [f"UserId={user}", f"Account={account}", f"Partition={partition}"]
     words += [f"{'GRES' if place % 2 else 'Nodes'}={one}" for place, one in enumerate(gres)]
     return " ".join("".join(word.split()) for word in words)
 

@@ -27,10 +27,13 @@ MOST_NAMES = 4096
 
 
 class Allocation(NamedTuple):
-    """A job and the UUIDs of the GPUs that it was given."""
+    """A job and the UUIDs of the GPUs that it was given; `sluid` is the name of its folder since
+    Slurm 26.05. `claimed` where only the job's environment says so, which its user can change."""
 
     labels: JobLabels
     gpus: frozenset[str]
+    sluid: str = ""
+    claimed: bool = False
 
 
 NO_SCHEDULER = Absent(
@@ -249,16 +252,16 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
 def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
     """What a process tells of its job, with what the scheduler knows besides. A pod is met by its
     name, or by being alone on the GPU."""
-    alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
     if labels.runtime == "kubernetes":
+        alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
         alike = [one for one in alike if len(alike) == 1 or one.pod == labels.pod]
         if not alike:  # only its own environment names it, where anything may stand
             return labels._replace(namespace="", pod=labels.job_id)
         return labels._replace(**_names(alike[0]))
-    same = next((one for one in alike if one.job_id == labels.job_id), None)
-    if same is None:
-        return labels
-    return JobLabels(*(known or own for known, own in zip(same, labels, strict=True)))
+    for known, _, sluid, _ in given:
+        if known.runtime == labels.runtime and labels.job_id in (known.job_id, sluid):
+            return JobLabels(*(one or own for one, own in zip(known, labels, strict=True)))
+    return labels
 
 
 def _names(labels: JobLabels) -> dict[str, str]:

@@ -263,7 +263,8 @@ def job_labels(origin: JobOrigin, title: str) -> JobLabels:
     environment, found = origin.environment, _runtime(origin)
     container = _image(environment) or (found[1] if found[0] in CONTAINERS else "")
     labels = JobLabels(job_id=number or title, runtime=kind, container=container)
-    if kind == "slurm" and environment.get("SLURM_JOB_ID", number) == number:
+    agrees = number.isdecimal() and environment.get("SLURM_JOB_ID", number) == number
+    if kind == "slurm" and agrees:
         partition, account = (
             environment.get(f"SLURM_JOB_{key}", "") for key in ("PARTITION", "ACCOUNT")
         )

@@ -47,6 +47,7 @@ MOST_JOBS = 64
 FIRST_CONTROL = 254
 """The lowest minor number that means no GPU: /dev/nvidia-modeset, then /dev/nvidiactl."""
 
+OF_JOB = "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT"
 SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 """The folder of a job since Slurm 26.05, which no longer has its number."""
 
@@ -139,7 +140,9 @@ class AllocationRead:
                     raise UNDESCRIBED.without_traceback()
                 if isinstance(places, Absent):
                     raise places
-                jobs.append(Allocation(labels, allocation.uuids(places, order, minors)))
+                sluid = re.search(r" SLUID=(\S+)", line)
+                gpus = allocation.uuids(places, order, minors)
+                jobs.append(Allocation(labels, gpus, sluid[1] if sluid else ""))
             except Absent as absent:
                 hidden = absent.without_traceback()
         return Given(tuple(jobs), hidden)
@@ -190,14 +193,13 @@ class AllocationRead:
         hidden: Absent | None = None
         for number, folder in folders[:MOST_JOBS]:
             try:
-                gpus, found = self._of_job(number, folder, minors)
+                gpus, found, claimed = self._of_job(number, folder, minors)
             except Absent as absent:
                 hidden = absent.without_traceback()
                 continue
-            names = (found.get(f"SLURM_JOB_{k}", "") for k in ("PARTITION", "ACCOUNT"))
-            own = found.get("SLURM_JOB_ID", number) if SLUID.fullmatch(number) else number
-            labels = printable(own), found.get("user", ""), "slurm", *map(printable, names)
-            jobs.append(Allocation(JobLabels(*labels), gpus))
+            names = (found.get(k, "") if number.isdecimal() else "" for k in OF_JOB)
+            labels = number, found.get("user", ""), "slurm", *map(printable, names)
+            jobs.append(Allocation(JobLabels(*labels), gpus, claimed=claimed))
         return Given(tuple(jobs), hidden)
 
     def _runs_slurm(self) -> bool:
@@ -218,9 +220,9 @@ class AllocationRead:
 
     def _of_job(
         self, number: str, folder: str, minors: dict[int, str]
-    ) -> tuple[frozenset[str], dict[str, str]]:
-        """The GPUs of a job, and what its environment holds; raises Absent where they are not
-        known."""
+    ) -> tuple[frozenset[str], dict[str, str], bool]:
+        """The GPUs of a job, what its environment holds, and whether that alone names the GPUs;
+        raises Absent where they are not known."""
         environment = self._environment(number, folder)
         try:
             listed = allocation.allowed(read_text(self._files, f"{folder}/devices.list"))
@@ -228,19 +230,20 @@ class AllocationRead:
             listed = None
         if listed is not None:
             gpus = sorted(minor for minor in listed if minor < FIRST_CONTROL)
-            return allocation.uuids(gpus, range(FIRST_CONTROL), minors), environment
+            return allocation.uuids(gpus, range(FIRST_CONTROL), minors), environment, False
         if "SLURM_JOB_ID" not in environment:
             raise Absent(Reason.DENIED, HIDDEN)
         places = allocation.numbers(environment.get("SLURM_JOB_GPUS", ""))
-        return allocation.uuids(places, self._order(minors), minors), environment
+        return allocation.uuids(places, self._order(minors), minors), environment, True
 
     def _environment(self, number: str, folder: str) -> dict[str, str]:
         """Of the first process of the job whose environment may be read and agrees that it is of
-        this job, and its `user`. A folder since Slurm 26.05 does not have the job's number."""
+        this job, and its `user`. A folder since Slurm 26.05 does not have the job's number: none
+        agrees with it, and the job is called by its folder."""
         for pid in self._pids(folder):
             environment = processes.environment(self._files, pid, TOLD)
             said = environment.get("SLURM_JOB_ID", "")
-            if said == number or (SLUID.fullmatch(number) and said.isdecimal()):
+            if said == number or (SLUID.fullmatch(number) and said):
                 try:
                     uid = processes.uid(processes.status(self._files, pid))
                 except OSError:

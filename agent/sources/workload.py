@@ -3,7 +3,7 @@
 Nothing is read for a GPU without a process.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal
 
@@ -180,8 +180,9 @@ class Workload:
         self._process_table.update(now)
         all_pids = {pid for pids in now.values() for pid in pids}
         self._totals.clear()
+        jobs = self._jobs(now)
         for gpu, pids in now.items():
-            self._add_jobs(out, gpu, pids)
+            self._add_jobs(out, gpu, pids, jobs)
             hidden = self._process_table.hidden(pids)
             if hidden is not None:
                 for metric in (*OF_PROCESSES, *OF_CGROUP, LIVES, JOB):
@@ -202,16 +203,36 @@ class Workload:
     def _named(self) -> bool:
         return self._options.settings[JobConfig].info
 
-    def _add_jobs(self, out: ReadOutput, gpu: Labels, pids: Iterable[int]) -> None:
+    def _jobs(self, now: Mapping[Labels, Iterable[int]]) -> dict[str, tuple[str, ...]]:
+        """What each job is called, by its key: its processes may have begun apart, or not all say
+        as much, on one GPU or several."""
+        found: dict[str, tuple[str, ...]] = {}
+        for gpu, pids in now.items():
+            given = self._allocations.of(gpu[1])
+            for pid in pids:
+                member = self._process_table.member(pid)
+                if member is not None:
+                    user = "" if member.uid is None else self._login(member.uid)
+                    labels = completed(member.labels._replace(user=user), given)
+                    key, names = self._process_table.key(pid), (member.job, *labels)
+                    known = found.get(key, names)
+                    found[key] = min(known, names, key=lambda one: (one.count(""), one))
+        return found
+
+    def _add_jobs(
+        self,
+        out: ReadOutput,
+        gpu: Labels,
+        pids: Iterable[int],
+        of_key: Mapping[str, tuple[str, ...]],
+    ) -> None:
         found: dict[tuple[str, ...], None] = {}
         given, hosts = self._allocations.of(gpu[1]), 0
         for pid in pids:
             member = self._process_table.member(pid)
             if member is not None:
-                user = "" if member.uid is None else self._login(member.uid)
                 key = self._process_table.key(pid)
-                named_job = completed(member.labels._replace(user=user), given)
-                found[member.job, *named_job, key] = None
+                found[*of_key[key], key] = None
                 uid = "" if member.uid is None else str(member.uid)
                 rank = "" if member.rank is None else str(member.rank)
                 inner = str(member.inner_pid)
@@ -225,7 +246,8 @@ class Workload:
             out.add(JOB, 1, *gpu, *labels)
         if named:
             jobs = dict.fromkeys(labels[1:-1] for labels in found)
-            jobs.update((one.labels, None) for one in given if not _is_among(one.labels, jobs))
+            more = [one.labels for one in given if not one.claimed or not found]
+            jobs.update((one, None) for one in more if not _is_among(one, jobs))
             for names in list(jobs)[:MOST_JOBS]:
                 out.add(JOB_INFO, 1, *gpu, *names)
 

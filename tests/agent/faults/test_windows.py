@@ -1,5 +1,6 @@
 """What one look finds where `check` and the alert once differed."""
 
+import os
 from collections.abc import Iterable
 
 import pytest
@@ -10,6 +11,7 @@ from agent.limits import paths
 from agent.model import Absence, Metric, Reading, ReadKey, Reason, Sample, Severity, Snapshot
 from agent.sources import ecc, kernel_log, nvlink, pcie, system, temperature, xid
 from agent.sources.agent_health import ABSENT_VALUES, CLOCK_STEPPED_AT, CLOCK_STEPS, SOURCE_UP
+from exporters.words import finding_text
 
 NOW = 10_000.0
 GPU = ("0", "GPU-0")
@@ -121,3 +123,20 @@ def test_a_driver_that_hangs_is_reported_once() -> None:
     assert found(down[1], stalled) == [("source_down", WARNING)]
     no_driver = Absence(system.GPUS, (), Reason.NO_DRIVER, "")
     assert found(*down, absences=[no_driver]) == [("source_down", WARNING)]
+
+
+@pytest.mark.root
+def test_root_is_not_advised_to_be_root() -> None:
+    denied = Absence(temperature.MARGIN, GPU, Reason.DENIED, "")
+    reading = Reading(ReadKey("a", "b"), NOW, 60.0, (), absences=(denied,))
+    said = []
+    for uid in (0, 65534):
+        os.seteuid(uid)
+        try:
+            (one,) = findings(Snapshot(1, NOW, 0.0, {reading.key: reading}))
+            said.append(finding_text(one))
+        finally:
+            os.seteuid(0)
+    of_root, of_others = said
+    assert of_root == "1 metric has no value: access is denied, also to root"
+    assert of_others == "1 metric has no value: needs root"

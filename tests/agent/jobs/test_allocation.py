@@ -35,6 +35,7 @@ Name=nic File=/dev/mlx5_0
 """
 V1 = "/sys/fs/cgroup/devices/slurm_node02"
 V2 = "/sys/fs/cgroup/system.slice/slurmstepd.scope"
+SLUID = "s5K1KKYAYG5D00"
 SHOWN = (
     "JobId=41 JobName=a ArrayJobId=40 ArrayTaskId=1 UserId=eve(1001) GroupId=x(1) Account=bio "
     "Partition=gpu Command=/tmp/a Nodes=node[01,03] CPU_IDs=0 GRES=gpu:h100:1(IDX:1) "
@@ -191,13 +192,33 @@ def test_a_job_that_is_not_described_may_have_any_gpu(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_number_is_a_job_of_slurm(tmp_path: Path) -> None:
-    """Slurm 26.05 names it by an id of its own."""
-    tree = AllocationTree(tmp_path)
+    """Slurm 26.05 names it by an id of its own, with which no environment can agree: anyone may set
+    the number, partition and account of another user's job."""
+    tree = AllocationTree(tmp_path, slurm=True)
     tree.start(100)
-    tree.write("/proc/100/environ", "SLURM_JOB_ID=7\0SLURM_JOB_GPUS=1\0")
-    tree.write(f"{V2}/s5K1KKYAYG5D00/step_0/user/task_0/cgroup.procs", "100\n")
+    tree.write("/proc/100/environ", "SLURM_JOB_ID=41\0SLURM_JOB_GPUS=1\0SLURM_JOB_ACCOUNT=nlp\0")
+    tree.write("/proc/100/cgroup", f"0::/system.slice/slurmstepd.scope/{SLUID}/step_0/user\n")
+    tree.write(f"{V2}/{SLUID}/step_0/user/task_0/cgroup.procs", "100\n")
+    tree.answers.jobs = OSError("squeue fails")
     assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
-    assert tree.told()[0][:2] == ("2", "7")
+    assert tree.told() == [("2", SLUID, "ada", "")]
+    tree.occupy(100, gpu=THIRD)
+    assert tree.told() == [("2", SLUID, "ada", "")]
+    tree.answers.jobs = [SHOWN, f"JobId=42 SLUID={SLUID} UserId=ada Nodes=node02 GRES=gpu(IDX:1)"]
+    assert tree.allocated() == {"0": 1, "1": 1, "2": 1}
+    assert ("2", "42", "ada", "") in tree.told()
+
+
+def test_what_a_job_alone_claims_stands_beside_no_other(tmp_path: Path) -> None:
+    """Its user can change the environment, and so say to have another user's GPU: then the time
+    there would be of neither."""
+    tree = AllocationTree(tmp_path)
+    version_2(tree, 7, 100, "SLURM_JOB_GPUS=0-2")
+    tree.start(200)
+    tree.write("/proc/200/cgroup", "0::/system.slice/slurmstepd.scope/job_8/step_0/user\n")
+    tree.occupy(200, gpu=OTHER)
+    tree.look()
+    assert [one[:2] for one in tree.told()] == [("0", "7"), ("1", "8"), ("2", "7")]
 
 
 def test_a_place_that_slurms_order_does_not_have_is_unknown(tmp_path: Path) -> None:

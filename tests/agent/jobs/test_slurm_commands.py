@@ -98,8 +98,10 @@ def test_jobs_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }  # fmt: skip
     fake = FakeSlurm(tmp_path, monkeypatch)
     fake.says("1", json.dumps({"jobs": [job]}))
-    fake.says("3", json.dumps({"jobs": [job | {"job_id": 3, "gres_detail": []}]}))
+    other = {"job_id": 3, "gres_detail": [], "step_id": {"sluid": "s5K1KKYAYG5D00"}}
+    fake.says("3", json.dumps({"jobs": [job | other]}))
     fake.says("2", json.dumps({"jobs": []}))
     *known, (number, *_, places) = fake.jobs()
     assert known == [("1", "eve", "nlp", [3]), ("3", "eve", "nlp", [])]
     assert (number, isinstance(places, Absent)) == ("2", True)
+    assert "SLUID=s5K1KKYAYG5D00" in fake.slurm.slurm("node1")[1].split()

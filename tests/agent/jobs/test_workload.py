@@ -348,15 +348,30 @@ def test_a_job_is_told_of_as_far_as_its_environment_may_be_read(tmp_path: Path) 
     tree.occupy(100)
     tree.occupy(101, gpu=OTHER)
     reading = tree.read()
-    named, hidden = (JobLabels(*labels[2:]) for labels in labels_of(reading, work.JOB_INFO))
-    assert hidden == JobLabels("7", "ada", "slurm")
-    assert named == hidden._replace(partition=named.partition, account="bio")
+    named, alike = (JobLabels(*labels[2:]) for labels in labels_of(reading, work.JOB_INFO))
+    assert named == JobLabels("7", "ada", "slurm", named.partition, "bio")
+    assert alike == named, "of one job the process that says most is asked"
     assert named.partition.isprintable()
     assert len(named.partition) == 64
     assert "hunter2" not in repr(reading)
     tree.occupy()
     tree.occupy(gpu=OTHER)
     assert labels_of(tree.read(), work.JOB_INFO) == []
+
+
+def test_a_job_of_two_processes_is_one_series(tmp_path: Path) -> None:
+    """A script started both in the background, in one process group, and has ended."""
+    tree = ProcessTree(tmp_path, info=True)
+    for pid in (100, 101):
+        tree.start(pid)
+        stat = (tree.root / f"proc/{pid}/stat").read_text()
+        tree.write(f"/proc/{pid}/stat", stat.replace(f" 1 {pid} {pid} ", f" 1 99 {pid} "))
+    tree.occupy(100, 101)
+    tree.occupy(101, gpu=OTHER)
+    for metric in (work.JOB_INFO, work.JOB):
+        first, second = labels_of(tree.read(), metric)
+        assert (first[0], second[0]) == ("0", "1")
+        assert first[2:] == second[2:]
 
 
 def test_gpus_of_one_job_have_one_key(tree: ProcessTree) -> None:
