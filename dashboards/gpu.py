@@ -88,10 +88,12 @@ WORK = Row(
         graph(
             "Multiprocessors and tensor cores",
             "Share of the multiprocessors with work on them (least, mean, most), of the warps that "
-            "they could hold, and of time in which tensor cores worked.",
+            "they could hold, of time in which tensor cores worked, and of their peak at the "
+            "highest clock that this gave: an upper bound of MFU.",
             *spread(now(activity.SM_ACTIVE), f"{NAME} SM active"),
             Query(mean(now(activity.SM_OCCUPANCY)), "mean occupancy"),
             Query(mean(now(activity.TENSOR_ACTIVE)), "mean tensor"),
+            Query(mean(rate(activity.TENSOR_SECONDS)), "mean tensor throughput"),
             whole=True,
             width=16,
             height=7,

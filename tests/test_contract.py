@@ -32,6 +32,8 @@ dgx_gpu_performance_state G
 dgx_gpu_sm_active_ratio G
 dgx_gpu_sm_occupancy_ratio G
 dgx_gpu_tensor_active_ratio G
+dgx_gpu_tensor_throughput_ratio G
+dgx_gpu_tensor_throughput_seconds_total G
 dgx_gpu_memory_used_bytes G
 dgx_gpu_memory_total_bytes G
 dgx_gpu_power_watts G

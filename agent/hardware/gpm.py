@@ -54,6 +54,7 @@ class GpmId(IntEnum):
 
 COUNTABLE = {
     GpmId.GRAPHICS: Range(0, 105),
+    GpmId.TENSOR: Range(0, 105),
     GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
     GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
 }

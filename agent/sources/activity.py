@@ -6,7 +6,7 @@ from math import inf
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
 from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import FASTEST_NVLINK, NO_GPM, NVLINK_UNIT, Gpm, GpmId
-from agent.model import GPU_LABELS, Absent, counter, gauge, internal
+from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import PERMANENT, Read, ReadOutput
@@ -50,6 +50,25 @@ TENSOR_ACTIVE = gauge(
     GPU_LABELS,
     RATIO,
 )
+TENSOR_THROUGHPUT = gauge(
+    "dgx_gpu_tensor_throughput_ratio",
+    "Throughput of the tensor cores, 0-1, over their peak at the highest SM clock for the type in "
+    "use, which is not visible from outside: tensor activity times SM clock over its highest. An "
+    "upper bound of model FLOP utilisation: padding, recomputation and other models count too. "
+    "Data sheets give the peak at a lower clock (H100 SXM: 1830 of 1980 MHz); over that it is "
+    "higher by as much.",
+    "GPM metric 5, nvmlDeviceGetClockInfo, nvmlDeviceGetMaxClockInfo (Hopper and newer)",
+    GPU_LABELS,
+    RATIO,
+)
+TENSOR_SECONDS = counter(
+    "dgx_gpu_tensor_throughput_seconds_total",
+    "Seconds at the peak of the tensor cores that would do what they did since the agent started: "
+    "the integral of dgx_gpu_tensor_throughput_ratio, with nothing lost between scrapes.",
+    "as dgx_gpu_tensor_throughput_ratio",
+    GPU_LABELS,
+    fastest=STEPWISE,
+)
 MEMORY_BANDWIDTH = internal(
     "dgx_gpu_memory_bandwidth_ratio",
     "Share of the memory bandwidth in use, 0-1.",
@@ -75,14 +94,21 @@ SHARES = {
     GpmId.DRAM: MEMORY_BANDWIDTH,
 }
 NVLINK_WAYS = {GpmId.NVLINK_TRANSMITTED: "transmit", GpmId.NVLINK_RECEIVED: "receive"}
-ALL = (*SHARES.values(), ACTIVE_SECONDS)
+SM_CLOCK = 1
+"""Of `nvmlClockType_t`."""
+
+ALL = (*SHARES.values(), ACTIVE_SECONDS, TENSOR_THROUGHPUT, TENSOR_SECONDS)
 
 
 class ActivityFromGpm:
     """Means between two GPM samples."""
 
-    def __init__(self, gpm: Gpm) -> None:
+    def __init__(self, gpm: Gpm, device: NvmlDevice) -> None:
         self._gpm = gpm
+        self._device = device
+        self._highest: float | None = None  # SM clock, MHz
+        self._clock: float | None = None  # at the last reading, MHz; None where it failed
+        self._tensor = self._throughput = 0.0  # s of activity, and of it at the peak
 
     def read(self, out: ReadOutput) -> None:
         measurement = self._gpm.measurement()
@@ -98,6 +124,28 @@ class ActivityFromGpm:
             out.add(ACTIVE_SECONDS, self._gpm.total(GpmId.GRAPHICS) / 100)
         except Absent as absent:
             out.absent(ACTIVE_SECONDS, absent)
+        try:
+            clock = self._mean_clock()
+            active = self._gpm.total(GpmId.TENSOR) / 100
+            self._throughput += clock * (active - self._tensor)
+            self._tensor = active
+            out.add(TENSOR_THROUGHPUT, clock * measurement.value(GpmId.TENSOR) / 100)
+            out.add(TENSOR_SECONDS, self._throughput)
+        except Absent as absent:
+            out.absent(TENSOR_THROUGHPUT, absent)
+            out.absent(TENSOR_SECONDS, absent)
+
+    def _mean_clock(self) -> float:
+        """The SM clock over its highest, 0-1: the mean of this reading and the last one, between
+        which GPM measured. Raises Absent."""
+        before, self._clock = self._clock, None
+        if not self._highest:
+            self._highest = self._device.number("MaxClockInfo", SM_CLOCK)
+        if not self._highest:
+            raise Absent(Reason.UNKNOWN, "nvmlDeviceGetMaxClockInfo gives 0 for the SM clock")
+        self._clock = self._device.number("ClockInfo", SM_CLOCK)
+        mean = self._clock if before is None else (before + self._clock) / 2
+        return TENSOR_THROUGHPUT.checked(mean / self._highest)
 
 
 class ActivityFromBuffer:
@@ -145,8 +193,9 @@ def utilization(device: NvmlDevice) -> float:
 
 def without_gpm(out: ReadOutput) -> None:
     """What only GPM could tell."""
-    for metric in (SM_ACTIVE, SM_OCCUPANCY, TENSOR_ACTIVE, MEMORY_BANDWIDTH):
-        out.absent(metric, NO_GPM)
+    for metric in ALL:
+        if metric not in (ACTIVITY, ACTIVE_SECONDS):
+            out.absent(metric, NO_GPM)
 
 
 def _without_gpm(gpu_context: GpuContext) -> Read:
@@ -173,7 +222,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
             busy = gpu_context.state.has_processes
             return intervals.ACTIVITY_BUSY if busy else intervals.ACTIVITY_IDLE
 
-        run = ActivityFromGpm(gpu_context.gpm).read
+        run = ActivityFromGpm(gpu_context.gpm, gpu_context.device).read
         yield gpu_context.read("activity", "gpm", ALL, run, interval, run_on_wake=True)
     else:
         yield _without_gpm(gpu_context)

@@ -34,6 +34,7 @@ SETTLED = 10.0
 METERS = (
     MeterModel("activity", "ratio", 3, activity.ACTIVITY),
     MeterModel("sm", "ratio", 3, activity.SM_ACTIVE),
+    MeterModel("tensor", "ratio", 3, activity.TENSOR_THROUGHPUT, seconds=SETTLED),
     MeterModel("memory", "bytes", 0, memory.USED),
     MeterModel("power", "watts", 1, power.POWER, seconds=SETTLED),
     MeterModel("temperature", "celsius", 0, temperature.TEMPERATURE),

@@ -6,7 +6,7 @@ STEM.tape and STEM.json come from `python -m tests.hardware.share_trials --tape 
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import groupby
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tests.hardware.bench import Watcher
 from tests.hardware.share_comparison import (
     SIGNALS,
     Told,
+    TrueSpan,
     booked,
     read_truth,
     summary,
@@ -41,6 +42,17 @@ def replayed(stem: Path, signals: str) -> Iterator[Told]:
         _until(watcher, clock, until)
         after = booked(watcher)
         yield from (told(span, signals, watcher, before, after) for span in group)
+
+
+def played(stem: Path, loads: Set[str]) -> Iterator[tuple[TrueSpan, Watcher]]:
+    """The GPUs of these loads, each with a watcher that has just seen the load's steady phase."""
+    clock = FrozenClock()
+    watcher = Watcher(taped_hardware(stem.with_suffix(".tape"), clock), Settings(), clock)
+    clock.advance(LATE)
+    for span in sorted(read_truth(stem.with_suffix(".json")), key=lambda s: s.since):
+        if span.load in loads:
+            _until(watcher, clock, span.until)
+            yield span, watcher
 
 
 def _until(watcher: Watcher, clock: FrozenClock, end: float) -> None:

@@ -13,7 +13,7 @@ const QUALITIES = {
   gpm: "Judged by GPM: activity of the engines and of the multiprocessors.",
   nvml: "Judged by NVML's utilisation, which counts copies and spinning too, and by power.",
 };
-const METERS = ["activity", "sm", "memory", "power", "temperature", "clock"];
+const METERS = ["activity", "sm", "tensor", "memory", "power", "temperature", "clock"];
 
 /** The dialog and the GPU that it shows. */
 export class Evidence {

@@ -6,7 +6,7 @@ import { SERIES } from "./history.js";
 import { canvas, drawSeries } from "./strip.js";
 
 const WORDS = {
-  activity: "activity", sm: "SM activity", memory: "memory", power: "power",
+  activity: "activity", sm: "SM activity", tensor: "MFU, at most", memory: "memory", power: "power",
   temperature: "temp.", clock: "SM clock",
 };
 const ON_ROW = ["activity", "memory", "power", "temperature"];
