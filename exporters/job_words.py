@@ -22,10 +22,10 @@ from exporters.words import duration, pair_name
 Document = dict[str, Any]
 
 NO_STEP = {
-    Reason.NOT_ENOUGH: "steps not known yet",
-    Reason.TOO_SHORT: "no steps seen: too short",
-    Reason.IRREGULAR: "no steps seen: its work does not repeat evenly",
-    Reason.FLAT: "no steps seen: its power hardly varies",
+    Reason.NOT_ENOUGH: "training speed not known yet",
+    Reason.TOO_SHORT: "training speed cannot be read: its steps are too short",
+    Reason.IRREGULAR: "training speed cannot be read from its power draw",
+    Reason.FLAT: "training speed cannot be read from its power draw, which hardly varies",
 }
 """Why a job has no steps per second."""
 
@@ -175,7 +175,7 @@ def _lost_text(gpus: Sequence[GpuKey]) -> str:
 def _pace(job: Job) -> str:
     if job.step:
         return f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
-    return NO_STEP.get(job.why_not or Reason.UNKNOWN, "steps not known")
+    return NO_STEP.get(job.why_not or Reason.UNKNOWN, "training speed not known")
 
 
 def _hang_text(hang: Hang) -> str:

@@ -19,6 +19,7 @@ from agent.cli.options import config_path, hardware_of, settings_of
 from agent.cli.table import USUAL, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.whole_file import check_target
+from agent.diagnosis.advice import SUMMARIES
 from agent.diagnosis.disclosure import without_names
 from agent.errors import printable
 from agent.faults.findings import action, by_kind, findings
@@ -26,13 +27,14 @@ from agent.faults.thresholds import AlertThresholds
 from agent.hardware.kernel_log import RealKernelLog
 from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
-from agent.model import Absence, Absent, Finding, Reason, Severity, Snapshot
+from agent.model import Absence, Absent, Finding, Pair, Reason, Severity, Snapshot, ranges
 from agent.polling.reads import OFF
 from agent.series import SampleStore
 from agent.sources import chassis, nccl, power, system
 from agent.sources.agent_health import SOURCE_UP
 from agent.sources.workload import JobConfig
 from agent.specs import SystemSpec
+from exporters.job_words import COSTLY
 from exporters.snapshot_json import document
 from exporters.words import finding_text
 
@@ -40,10 +42,13 @@ STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
 """Exit status by the worst finding; 2 stays bad usage."""
 
 HISTORY = 1800.0
-"""Seconds of the kernel's log that are looked through: what `DgxGpuXid` tells too."""
+"""Seconds of the kernel's log that are looked through, as `DgxGpuXid` does."""
 
 MARKS = {"[P]": "[P] is a document anybody can have", "[U]": "[U] is not verified"}
 """Of the sources of limits, as the sheets write them."""
+
+WASTED = 0.10
+"""Share of the last seconds from which what GPUs lose without a fault is worth a look."""
 
 DAY = 86_400.0
 TO_SAY = 2.5
@@ -73,8 +78,8 @@ LOOK_FAILED = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings; the exit status tells the worst. This process touches no file that could
-    hang: the configuration is read, and the bundle written, in a child."""
+    """Print the findings; the exit status is that of the worst. This process touches no file that
+    could hang: the configuration is read, and the bundle written, in a child."""
     width = terminal_width()
     answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
     if answer is None or BROKEN in answer:
@@ -91,9 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def without_answer(why: str, seconds: float) -> Answer:
-    """What is told where the child broke, and `why`; or where even it did not answer in time."""
-    told = LOOK_FAILED if why else NO_ANSWER
-    finding = {**told, "sentence": told["sentence"].format(why or f"{seconds:g}")}
+    """The answer where the child broke, and `why`; or where even it did not answer in time."""
+    failure = LOOK_FAILED if why else NO_ANSWER
+    finding = {**failure, "sentence": failure["sentence"].format(why or f"{seconds:g}")}
     alert = f" ({finding['alert']})" if finding["alert"] else ""
     text = f"{finding['severity']}: {finding['sentence']}\n  {finding['action']}{alert}"
     text = printable(text)
@@ -126,7 +131,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
 def bundled(
     arguments: argparse.Namespace, hardware: Hardware, last: Snapshot, text: str, status: int
 ) -> dict[str, str]:
-    """The masked texts of the bundle, which names nobody whatever the settings say."""
+    """The masked texts of the bundle, which name no user whatever the settings say."""
     from exporters.prometheus import Exposition  # its library reads /proc when it is imported
 
     last = without_names(last)
@@ -175,7 +180,7 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield from _absent(snapshot, width)
     yield ""
     wrong = findings(snapshot, spec) if snapshot.findings is None else snapshot.findings
-    yield from doctor(list(wrong), width)
+    yield from doctor(list(wrong), waste(snapshot), width)
 
 
 def nccl_risk(mode: str, width: int) -> Iterator[str]:
@@ -188,17 +193,34 @@ def nccl_risk(mode: str, width: int) -> Iterator[str]:
         )
 
 
-def doctor(wrong: Sequence[Finding], width: int) -> Iterator[str]:
-    """Each finding with its severity; what to do, and the alert that tells of it."""
-    if all(finding.severity is Severity.INFO for finding in wrong):
-        yield "Nothing is wrong."
-    else:
-        yield "Wrong:"
+def doctor(wrong: Sequence[Finding], wasted: str, width: int) -> Iterator[str]:
+    """Each finding with its severity, what to do, and its alert; what GPUs lose without a fault."""
+    sound = all(finding.severity is Severity.INFO for finding in wrong)
+    first = f"No hardware fault found. {wasted}" if sound else "Wrong:"
+    yield from prose(first, width, indent="")
     for finding in wrong:
         alert = by_kind()[finding.kind].alert
         sentence = f"{finding.severity.value}: {finding_text(finding)}"
         yield from prose(sentence, width, hanging="  ")
         yield from prose(f"{action(finding)}{f' ({alert})' * bool(alert)}", width, indent="    ")
+    if not sound:
+        yield from prose(wasted, width, indent="")
+
+
+def waste(snapshot: Snapshot) -> str:
+    """What costs the GPUs most of their time; empty if that is little."""
+    lost: defaultdict[Pair, dict[int, float]] = defaultdict(dict)
+    for gpu, verdict in snapshot.verdicts.items():
+        for pair, share in verdict.shares.items():
+            if pair[0] in COSTLY and share >= WASTED:
+                lost[pair][gpu.index] = share
+    if not lost:
+        return ""
+    pair, shares = max(lost.items(), key=lambda item: sum(item[1].values()))
+    several = "s" * (len(shares) > 1)
+    part = sum(shares.values()) / len(shares)
+    of_time = f"{100 * part:.0f} % of the time"
+    return f"GPU{several} {ranges(shares)} {SUMMARIES[pair]} {of_time}: see `once`."
 
 
 def watts(samples: SampleStore, spec: SystemSpec | None) -> Iterator[str]:

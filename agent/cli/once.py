@@ -3,7 +3,7 @@
 import argparse
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -80,12 +80,24 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
     yield from prose(f"{frame['headline']}.", width, indent="")
     if frame["action"]:
         yield from prose(f"Do: {frame['action']}", width, indent="")
-    told = frame["headline"].lower()
-    for finding in frame["findings"]:
-        if finding["sentence"].lower() not in told:
-            yield from prose(finding["sentence"], width, hanging="  ")
+    said = frame["headline"].lower()
+    for alike in grouped(frame["findings"]):
+        gpus = [int(one["gpu"]) for one in alike if one["gpu"]]
+        named = f"GPUs {ranges(gpus)}: {alike[0]['text']}" if gpus[1:] else alike[0]["sentence"]
+        if named.lower() not in said and alike[0]["sentence"].lower() not in said:
+            yield from prose(named, width, hanging="  ")
+            if alike[0]["action"] not in frame["action"]:
+                yield from prose(alike[0]["action"], width, indent="    ")
     if not frame["findings"]:
         yield "All expected hardware is present and at full speed."
+
+
+def grouped(findings: Sequence[Document]) -> Iterable[list[Document]]:
+    """Findings that say the same of several GPUs go together; the worst stay first."""
+    groups: dict[tuple[str, str], list[Document]] = {}
+    for one in findings:
+        groups.setdefault((one["kind"], one["text"]), []).append(one)
+    return groups.values()
 
 
 def body(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
@@ -219,7 +231,7 @@ def why(found: Iterable[Document], told: str, width: int) -> Iterator[str]:
         reason = first["sentence"].removeprefix(first["summary"])
         differ = len({gpu["sentence"] for gpu in alike}) > 1
         example = f", for example GPU {first['gpu']}" * differ
-        advice = f" {first['advice']}" * (first["advice"] != told)
+        advice = f" {first['advice']}" * (first["advice"] not in told)
         words = f"GPU{'s' * several} {names} {first['summary']}{stood}{example}{reason}.{advice}"
         yield from prose(words, width)
         for gpu in alike:

@@ -1,6 +1,6 @@
 """What to do: about each verdict, for the person who pays for the GPU; about each XID error.
 
-Of a verdict nobody is told to end, stop or restart anything: what looks idle may be a server or a
+Advice about a verdict never ends, stops or restarts anything: what looks idle may be a server or a
 checkpoint.
 """
 
@@ -10,7 +10,7 @@ from agent.specs.xids import XidAction
 
 SUMMARIES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): "idle",
-    (State.HELD, Cause.NONE): "held by a process that does nothing",
+    (State.HELD, Cause.NONE): "occupied by an idle process",
     (State.HUNG, Cause.NONE): "hung",
     (State.THROTTLED, Cause.THERMAL): "slowed down by heat",
     (State.THROTTLED, Cause.POWER): "power-limited",
@@ -37,6 +37,24 @@ def hang_advice(who: str = "each rank") -> str:
     )
 
 
+def peer_advice(who: str = "the GPU that it waits for") -> str:
+    """What to do about a GPU that others wait for."""
+    return f"Look at {who}: balance the work of the ranks, and fix what holds up the slow one."
+
+
+def _small(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
+
+
+READ_FASTER = (
+    "Read less or faster: more read-ahead, a local copy on the array, larger files, a cache in "
+    "memory; more loaders only help while the disk is not full."
+)
+CHECKPOINT = (
+    "Write checkpoints asynchronously, less often or to a faster disk; do not end one that is "
+    "being written."
+)
+
 ADVICE: dict[Pair, str] = {
     (State.HELD, Cause.NONE): "Ask its owner whether the process is still needed: it holds memory "
     "and does no work.",
@@ -49,22 +67,21 @@ ADVICE: dict[Pair, str] = {
     "the vendor.",
     (State.STARVED, Cause.PCIE): "Move fewer bytes: keep data on the GPU, send smaller types, "
     "decode on the GPU; pin memory and overlap copies with work.",
-    (
-        State.STARVED,
-        Cause.PEER,
-    ): "Look at the GPU that it waits for: balance the work of the "
-    "ranks, and cure what starves the slow one.",
-    (State.STARVED, Cause.DISK): "Read less or faster: more read-ahead, a local copy on the array, "
-    "larger files, a cache in memory; more loaders only help while the disk is not full.",
-    (State.STARVED, Cause.NETWORK): "Copy the data to the local disks first, or cache it; look at "
-    "the storage server and at the link's rate.",
+    (State.STARVED, Cause.PEER): peer_advice(),
+    (State.STARVED, Cause.DISK): f"If the job reads: {_small(READ_FASTER)} If it writes: "
+    f"{_small(CHECKPOINT)}",
+    (State.STARVED, Cause.NETWORK): "Copy what is read to the local disks first, or cache it; "
+    "write checkpoints asynchronously; look at the storage server and at the link's rate.",
     (State.STARVED, Cause.CPU): "Give the input pipeline more: more loader processes or cores, or "
     "decode and augment on the GPU.",
     (State.STARVED, Cause.HOST_THREAD): "Relieve the thread that launches: CUDA graphs or "
     "torch.compile for many small kernels, loader processes for what it prepares itself.",
-    (State.STARVED, Cause.UNKNOWN): "Nothing is known to be lacking: a server without requests or "
-    "a notebook is as it should be. A job that should be at work waits for something that the host "
-    "does not show, such as a service or a lock: profile it (py-spy, Nsight Systems).",
+    (
+        State.STARVED,
+        Cause.UNKNOWN,
+    ): "The host shows no reason. A server without requests or a notebook "
+    "is as it should be. A job that should be at work waits for a service, a lock or the like: "
+    "profile it (py-spy, Nsight Systems).",
     (State.COMMUNICATING, Cause.NVLINK): "Overlap communication with work, send fewer or smaller "
     "gradients, or accept it: the links do what they can.",
     (State.COMMUNICATING, Cause.INFINIBAND): "Overlap communication with work, check that every "
@@ -74,19 +91,16 @@ ADVICE: dict[Pair, str] = {
 }
 """Nothing is said of pairs that are as they should be."""
 
-CHECKPOINT = (
-    "Write checkpoints asynchronously, less often or to a faster disk; do not end one that is "
-    "being written."
-)
-
 BY_FACT: dict[FactKind, str] = {
+    FactKind.DISK_READS: READ_FASTER,
+    FactKind.JOB_READS: READ_FASTER,
     FactKind.DISK_WRITES: CHECKPOINT,
     FactKind.JOB_WRITES: CHECKPOINT,
     FactKind.THREADS_QUEUED: "Give the job more cores, or let it use fewer threads: they wait for "
     "one another.",
     FactKind.PROCESSES_HIDDEN: "Let the agent see the processes on this GPU: as root, with "
     "CAP_SYS_PTRACE where /proc is mounted with hidepid, in the pid namespace of the host where it "
-    "is in a container. Until then it cannot tell what they wait for.",
+    "is in a container. Until then it cannot see what they wait for.",
 }
 """What is better than the advice of the pair where this fact decided it, or where this doubt left
 the cause unknown."""
@@ -97,6 +111,8 @@ def advice(verdict: Verdict) -> str:
     doubts = verdict.doubts if verdict.cause is Cause.UNKNOWN else ()
     kinds = [fact.kind for fact in (*doubts, *verdict.evidence[:1])]
     of_pair = ADVICE.get(verdict.pair, "")
+    if verdict.waits_for is not None and verdict.cause is Cause.PEER:
+        of_pair = peer_advice(f"GPU {verdict.waits_for.index}, which it waits for")
     found = next((text for kind, text in BY_FACT.items() if kind in kinds), of_pair)
     return found if of_pair else ""
 
@@ -104,14 +120,14 @@ def advice(verdict: Verdict) -> str:
 XID_ADVICE: dict[XidAction, str] = {
     XidAction.IGNORE: "Nothing needs to be done.",
     XidAction.WATCH: "Nothing at once: if it comes back within days, ask for service.",
-    XidAction.RESTART_JOB: "Restart the job and tell its owner: most likely its program is at "
+    XidAction.RESTART_JOB: "Restart the job and inform its owner: most likely its program is at "
     "fault; suspect the GPU only if other programs on it end with the same code.",
     XidAction.RESTART_THEN_RESET: "Restart the job that was hit; reset the GPU when it is free.",
     XidAction.RESET_LATER: "Let jobs end, then reset the GPU (before Ampere, reload the driver).",
     XidAction.RESET: "Drain the node and reset the GPU (nvidia-smi --gpu-reset -i GPU); if it "
     "comes back, ask for service.",
     XidAction.MEMORY: "Stop the job: its results are in doubt. Drain the node and reset the GPU; "
-    "if nvidia-smi -q -d ROW_REMAPPER,PAGE_RETIREMENT then tells of a failure, have it replaced.",
+    "if nvidia-smi -q -d ROW_REMAPPER,PAGE_RETIREMENT then shows a failure, have it replaced.",
     XidAction.REBOOT: "Drain the node and reboot it: a reset does not reach this GPU. If it comes "
     "back, have the GPU's seat, power and riser looked at, and ask for service.",
     XidAction.LINKS: "Drain the node, look which links are down and where they end (nvidia-smi "

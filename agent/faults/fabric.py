@@ -164,8 +164,8 @@ def links_down() -> Fault:
         ),
         hold="3m",
         sentence=(
+            "{n:~NVLink|NVLinks} {names} {n:~is|are} down, ",
             "{links:.0f} of {links_limit:.0f} NVLinks are up",
-            ", {n:~NVLink|NVLinks} {names} {n:~is|are} down",
         ),
         figure="links",
         limit=nvlink.LINKS_EXPECTED,

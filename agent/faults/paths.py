@@ -1,6 +1,6 @@
 """Alerts for data paths that are full, for minutes, against the limit of this very system."""
 
-from agent.diagnosis.advice import ADVICE
+from agent.diagnosis.advice import ADVICE, CHECKPOINT, READ_FASTER
 from agent.faults import places
 from agent.faults.model import WARNING, Fault
 from agent.faults.parameters import RuleParameters
@@ -76,6 +76,9 @@ def disk_saturated(parameters: RuleParameters) -> Fault:
         hold="1m",
         summary="disk at its limit",
         description=_text(parameters, "Disk {{ $labels.device }} ({{ $labels.direction }})"),
-        do=ADVICE[State.STARVED, Cause.DISK],
+        do=by_label(
+            "direction",
+            {"read": READ_FASTER, "write": CHECKPOINT, "total": ADVICE[State.STARVED, Cause.DISK]},
+        ),
         place=places.PATH,
     )

@@ -77,6 +77,11 @@ def for_each(expression: str, labels: tuple[str, ...], text: str) -> str:
     return f"{{{{ range {_query(expression, labels)} }}}}{text}{{{{ end }}}}"
 
 
+def either(expression: str, labels: tuple[str, ...], text: str, other: str) -> str:
+    """A text if an expression has a value, else the other."""
+    return f"{{{{ if {_query(expression, labels)} }}}}{text}{{{{ else }}}}{other}{{{{ end }}}}"
+
+
 def described(fault: Fault) -> str:
     """The description of an alert: where, what is wrong, what to do."""
     do = fault.do.replace("-i GPU", f"-i {GPU_ID}") if isinstance(fault.do, str) else ""

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from agent.diagnosis import accounting
-from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.diagnosis.advice import ADVICE, CHECKPOINT, READ_FASTER, SUMMARIES, peer_advice
 from agent.faults import places
 from agent.faults.jobs import BY_MISSING, hung, slower
 from agent.faults.model import INFO, SAME_GPU, WARNING, Fault, Group, HiddenBy
@@ -11,12 +11,13 @@ from agent.faults.parameters import RuleParameters
 from agent.faults.paths import disk_saturated, link_saturated
 from agent.faults.promql import NODE, Recording, pick, rate, share
 from agent.faults.records import OFTEN, VERDICT, gpu_time, starved_time, waits_time
-from agent.faults.templates import COUNT, GPU, SHARE, by_label, for_each, list_of, series
+from agent.faults.templates import COUNT, GPU, SHARE, by_label, either, for_each, list_of, series
 from agent.faults.templates import NODE as MACHINE
 from agent.model import CAUSES, Cause, Severity, State
-from agent.sources import activity, allocation, gpu, process
+from agent.sources import activity, allocation, disk, gpu, process
 
-ONE = ("instance", "job", "uuid")
+TARGET = ("instance", "job")
+ONE = (*TARGET, "uuid")
 JOINED = ("instance", "job", "culprit")
 WORTH_NAMING = 0.01
 """Share of the time below which a cause is none to work on."""
@@ -37,8 +38,9 @@ def summaries(state: State) -> str:
     return by_label("cause", {c.value: SUMMARIES[state, c] for c in CAUSES[state]})
 
 
-def starved(spans: Span, severity: Severity, only: str = "") -> Fault:
-    """A GPU waits for what is known, for so much of a window; `only` narrows it to some GPUs."""
+def starved(spans: Span, severity: Severity, over: str, only: str = "") -> Fault:
+    """A GPU waits for what is known, for so much of a window, which is `over` in PromQL; `only`
+    narrows it to some GPUs."""
     known = f"sum without ({VERDICT}) ({pick(spans.record, **KNOWN)})"
     return Fault(
         alert="DgxGpuStarved",
@@ -47,18 +49,26 @@ def starved(spans: Span, severity: Severity, only: str = "") -> Fault:
         hold="1m",
         summary="waits for its input",
         description=f"{GPU} waited for {SHARE} of the last {spans.window} (limit "
-        f"{spans.share:.0%}).{_first_causes(spans.record)}",
+        f"{spans.share:.0%}).{_first_causes(spans, over)}",
         labels={"window": spans.window},
         place=places.GPU,
     )
 
 
-def _first_causes(record: Recording) -> str:
-    """The two causes that take most, each with what to do about it."""
-    query = f"sort_desc(topk(2, {series(record, ONE, KNOWN)} >= {WORTH_NAMING:g}))"
+def _first_causes(spans: Span, over: str) -> str:
+    """The two causes that take most, each with what to do about it: of the disk by whether the
+    machine wrote or read more."""
+    query = f"sort_desc(topk(2, {series(spans.record, ONE, KNOWN)} >= {WORTH_NAMING:g}))"
+    written, read = (
+        f"sum(increase({series(metric, TARGET, {})}[{over}]))"
+        for metric in (disk.WRITTEN_BYTES, disk.READ_BYTES)
+    )
+    known = either(f"{read} >= 0", TARGET, READ_FASTER, ADVICE[State.STARVED, Cause.DISK])
+    of_disk = either(f"{written} > {read}", TARGET, CHECKPOINT, known)
+    cures = {cause: ADVICE[State.STARVED, cause] for cause in CAUSES[State.STARVED]}
     texts = {
         cause.value: f" {_sentence(SUMMARIES[State.STARVED, cause])} for "
-        f"{{{{ .Value | humanizePercentage }}}}: {ADVICE[State.STARVED, cause]}"
+        f"{{{{ .Value | humanizePercentage }}}}: {(cures | {Cause.DISK: of_disk})[cause]}"
         for cause in CAUSES[State.STARVED]
         if cause is not Cause.UNKNOWN
     }
@@ -96,9 +106,9 @@ def held(parameters: RuleParameters) -> Fault:
         alert="DgxGpuHeldIdle",
         when=f"{share(part, whole, but=VERDICT)} >= {limits.held_share:g}",
         severity=INFO,
-        summary="held by an idle process",
+        summary="occupied by an idle process",
         description=(
-            f"{GPU} was held by a process that did nothing for {SHARE} of the last "
+            f"{GPU} was occupied by an idle process for {SHARE} of the last "
             f"{limits.held_window} (limit {limits.held_share:.0%})."
         ),
         do=ADVICE[State.HELD, Cause.NONE],
@@ -158,7 +168,7 @@ def straggler(parameters: RuleParameters, spans: Span) -> Fault:
         summary="keeps the other GPUs waiting",
         description=f"{GPU} is waited for by {COUNT} GPUs of the machine:{names} (limit "
         f"{spans.share:.0%} of the last {spans.window}, each).",
-        do=ADVICE[State.STARVED, Cause.PEER],
+        do=peer_advice("this GPU"),
         labels={"sign": "named", "window": spans.window},
         hidden_by=BY_MISSING,
         place=places.GPU,
@@ -180,7 +190,7 @@ def unnamed_straggler(parameters: RuleParameters, spans: Span) -> Fault:
         description=f"{COUNT} GPUs of {MACHINE} wait for a slow peer:{names} (limit "
         f"{spans.share:.0%} of the last {spans.window}, each).",
         do="The one that they wait for is not known here: compare the GPUs of their job, on other "
-        f"hosts too. {ADVICE[State.STARVED, Cause.PEER]}",
+        f"hosts too. {peer_advice('the slowest')}",
         labels={"sign": "unnamed", "window": spans.window},
         hidden_by=BY_MISSING,
         place=places.NODE,
@@ -201,9 +211,14 @@ def workload(parameters: RuleParameters) -> Group:
     return Group(
         "dgx-workload",
         (
-            starved(quarter, WARNING),
-            starved(hours, WARNING),
-            starved(day, INFO, f" and on ({NODE}, gpu, uuid) {activity.SM_ACTIVE}"),
+            starved(quarter, WARNING, parameters.over(quarter.window)),
+            starved(hours, WARNING, parameters.over(hours.window)),
+            starved(
+                day,
+                INFO,
+                parameters.over(day.window),
+                f" and on ({NODE}, gpu, uuid) {activity.SM_ACTIVE}",
+            ),
             starved_cause_unknown(parameters),
             straggler(parameters, quarter),
             straggler(parameters, hours),

@@ -1,14 +1,15 @@
 """The whole machine in one sentence: what is broken first, then what costs work, then the rest."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from agent.diagnosis.advice import ADVICE, SUMMARIES
+from agent.diagnosis.advice import ADVICE, SUMMARIES, peer_advice
 from agent.faults.findings import action as first_step
 from agent.faults.findings import by_kind
 from agent.limits.resolution import PathKey
-from agent.model import Cause, Finding, Metric, Pair, Severity, State, consecutive
+from agent.model import BUSY, Cause, Finding, Metric, Pair, Severity, State, consecutive
 from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection
@@ -54,6 +55,7 @@ class GpuSummary(NamedTuple):
     share: float | None = None  # of the last seconds that went to `pair`
     beside: tuple[Pair, float] | None = None
     """What costs a GPU that works most, and how much of the last seconds; None if not worth it."""
+    waits_for: int | None = None  # the GPU of its job that is late
 
 
 class PathFullness(NamedTuple):
@@ -83,9 +85,9 @@ def headline(facts: HeadlineFacts) -> tuple[str, str]:
     """Level and sentence."""
     if not facts.ticked:
         return UNKNOWN, "The first readings are under way"
-    broken = _broken(facts)
+    broken, severity = _broken(facts)
     doing = list(_doing(facts, broken=bool(broken)))
-    level = WRONG if broken else _level(facts)
+    level = WRONG if severity is Severity.CRITICAL else _level(facts, broken=bool(broken))
     sentence = "; ".join([*broken, *doing])
     return level, sentence[0].upper() + sentence[1:]
 
@@ -96,22 +98,33 @@ def action(facts: HeadlineFacts, gpus: Sequence[Mapping[str, Any]]) -> str:
         return str(by_kind()["driver_hangs"].do)
     lost = next((gpu["advice"] for gpu in gpus if gpu["lost"]), "")
     found = next((first_step(f) for f in facts.findings if _counts(f, facts)), "")
+    fault, of_work = lost or found, _of_work(facts, gpus)
+    return f"{fault} For the jobs: {of_work}" if fault and of_work else fault or of_work
+
+
+def _of_work(facts: HeadlineFacts, gpus: Sequence[Mapping[str, Any]]) -> str:
+    """What to do about the state that most GPUs lose time in; one with a known cause goes first."""
     costly = [gpu for gpu in gpus if gpu["advice"] and not gpu["lost"]]
-    costly.sort(key=lambda gpu: -sum(gpu["state"] == other["state"] for other in costly))
+    counts = Counter(gpu["advice"] for gpu in costly if gpu["cause"] != Cause.UNKNOWN.value)
+    counts = counts or Counter(gpu["advice"] for gpu in costly)
+    if counts:
+        return str(counts.most_common(1)[0][0])
+    low = next((gpu.pair for gpu in facts.gpus if gpu.pair and costs(gpu.pair)), None)
     beside = _beside(facts.gpus)
-    of_work = "" if beside is None else ADVICE.get(beside[0], "")
-    return lost or found or next((gpu["advice"] for gpu in costly), of_work)
+    pair = low or (beside[0] if beside else BUSY)
+    late = _waited_for(beside[2]) if beside and pair[1] is Cause.PEER else ""
+    return peer_advice(late) if late else ADVICE.get(pair, "")
 
 
-def _level(facts: HeadlineFacts) -> str:
+def _level(facts: HeadlineFacts, *, broken: bool) -> str:
     pairs = {gpu.pair for gpu in facts.gpus if gpu.pair}
-    if not pairs:
-        return UNKNOWN
     if any(state is State.HUNG for state, _ in pairs):
         return WRONG  # critical, as its alert is: the job does not go on by itself
-    waits = any(state is State.COMMUNICATING for state, _ in pairs)
-    full = any(f.saturated and f.path_direction.key.path != "hbm" for f in facts.full)
-    return COSTLY if any(map(costs, pairs)) or (waits and full) else GOOD
+    if broken or _beside(facts.gpus):
+        return COSTLY
+    if not pairs:
+        return UNKNOWN
+    return COSTLY if any(costs(p) or p[0] is State.COMMUNICATING for p in pairs) else GOOD
 
 
 def costs(pair: Pair) -> bool:
@@ -119,25 +132,28 @@ def costs(pair: Pair) -> bool:
     return pair[0] in SEVERITY
 
 
-def _broken(facts: HeadlineFacts) -> list[str]:
-    """One clause, or none."""
+def _broken(facts: HeadlineFacts) -> tuple[list[str], Severity]:
+    """One clause, or none, and the severity that `check` and the list give it."""
     if facts.silence:
-        return [f"the NVIDIA driver has not answered for {duration(facts.silence)}"]
+        silent = f"the NVIDIA driver has not answered for {duration(facts.silence)}"
+        return [silent], Severity.CRITICAL
     if facts.why_not:
-        return [f"no GPU is watched: {facts.why_not}"] if facts.driver_known else []
+        if not facts.driver_known:
+            return [], Severity.INFO
+        return [f"no GPU is watched: {facts.why_not}"], Severity.CRITICAL
     lost = [gpu.number for gpu in facts.gpus if gpu.lost]
     if lost:
         left = len(facts.gpus) - len(lost)
         answer = f"{left} of {len(facts.gpus)} answer" if left else "none answers"
         gone = _for([gpu for gpu in facts.gpus if gpu.lost])
-        return [f"{_listed(lost)} lost{gone}, {answer}"]
+        return [f"{_listed(lost)} lost{gone}, {answer}"], Severity.CRITICAL
     found = [finding for finding in facts.findings if _counts(finding, facts)]
     if not found:
         down = [f for f in facts.findings if f.kind == "source_down"]
-        return [finding_text(finding) for finding in down[:1]]
+        return [finding_text(finding) for finding in down[:1]], Severity.WARNING
     more = len(found) - 1
     others = f", and {more} more finding{'s' * (more > 1)}" if more else ""
-    return [f"{finding_text(found[0])}{others}"]
+    return [f"{finding_text(found[0])}{others}"], found[0].severity
 
 
 def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
@@ -170,12 +186,13 @@ def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[str]:
         who = _gpus_named(gpus, facts.gpus)
         hung = pair is not None and pair[0] is State.HUNG
         waits = _waits(facts.waited_for) * hung
-        yield f"{who}{' is' * (who == ONLY and pair is not None)} {_words(pair, gpus)}{waits}"
+        verb = " is" * (who == ONLY and pair is not None and not _settling(gpus))
+        yield f"{who}{verb} {_words(pair, gpus)}{waits}"
     beside = _beside(facts.gpus)
     if beside is not None:
         pair, share, gpus = beside
         who, are = _gpus_named(gpus, facts.gpus), "is" if len(gpus) == 1 else "are"
-        yield f"{100 * share:.0f} % of the time {who} {are} {SUMMARIES[pair]}"
+        yield f"{100 * share:.0f} % of the time {who} {are} {_summary(pair, gpus)}"
         return
     known = [pair for pair, _ in groups if pair]
     if known and (telling := _telling(facts.full, known[0], broken=broken)):
@@ -190,9 +207,23 @@ def _beside(gpus: Iterable[GpuSummary]) -> tuple[Pair, float, list[GpuSummary]] 
             by_pair.setdefault(gpu.beside[0], []).append((gpu.beside[1], gpu))
     if not by_pair:
         return None
-    pair = max(by_pair, key=lambda pair: sum(share for share, _ in by_pair[pair]))
+    pair = max(
+        by_pair, key=lambda p: (p[1] is not Cause.UNKNOWN, sum(share for share, _ in by_pair[p]))
+    )
     shares, costly = zip(*by_pair[pair], strict=True)
     return pair, sum(shares) / len(shares), list(costly)
+
+
+def _summary(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
+    """`starved by disk`; `waiting for GPU 1`."""
+    late = _waited_for(gpus) if pair[1] is Cause.PEER else ""
+    return f"waiting for {late}" if late else SUMMARIES[pair]
+
+
+def _waited_for(gpus: Iterable[GpuSummary]) -> str:
+    """The GPU that all of them wait for; empty if that is not one."""
+    late = {gpu.waits_for for gpu in gpus}
+    return "" if len(late) != 1 or None in late else f"GPU {late.pop()}"
 
 
 def _waits(names: Sequence[str]) -> str:
@@ -208,22 +239,26 @@ def _groups(gpus: Sequence[GpuSummary]) -> list[tuple[Pair | None, list[GpuSumma
     return sorted(groups.items(), key=_weight)
 
 
-def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, int, int]:
+def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, bool, int, int]:
     pair, gpus = group
     costly = pair is not None and costs(pair)
     rank = SEVERITY.index(pair[0]) if pair and costly else 0
-    return not costly, -len(gpus), rank
+    return not costly, bool(pair and pair[1] is Cause.UNKNOWN), -len(gpus), rank
+
+
+def _settling(gpus: Sequence[GpuSummary]) -> bool:
+    return all(gpu.settling for gpu in gpus)
 
 
 def _words(pair: Pair | None, gpus: Sequence[GpuSummary]) -> str:
     if pair is None:
         return "cannot be judged"
-    if all(gpu.settling for gpu in gpus):
-        return f"{SUMMARIES[pair]} until now, settling"
+    if _settling(gpus):
+        return f"{'were' if len(gpus) > 1 else 'was'} {SUMMARIES[pair]}; this seems to be over"
     if pair[0] not in SEVERITY:
         return SUMMARIES[pair]
     share, since = _share(pair, gpus), _for(gpus)
-    return f"{SUMMARIES[pair]}{share}{',' * bool(share and since)}{since}"
+    return f"{_summary(pair, gpus)}{share}{',' * bool(share and since)}{since}"
 
 
 def _share(pair: Pair, gpus: Sequence[GpuSummary]) -> str:

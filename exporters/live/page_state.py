@@ -191,11 +191,14 @@ class PageState:
             return headline.GpuSummary(gpu.index, before, settling=True)
         self._announced[gpu] = pair = _worth_telling(verdict)
         share, beside = verdict.shares.get(pair), None
-        if not headline.costs(pair):
+        if not headline.costs(pair) and pair[0] is not State.COMMUNICATING:
             beside = _costly(verdict, BESIDE_UNTIL if gpu in self._beside else BESIDE_FROM)
         (self._beside.add if beside else self._beside.discard)(gpu)
         lasted = hang.seconds if hang and pair[0] is State.HUNG else now - verdict.since
-        return headline.GpuSummary(gpu.index, pair, lasted, share=share, beside=beside)
+        late = verdict.waits_for.index if verdict.waits_for else None
+        return headline.GpuSummary(
+            gpu.index, pair, lasted, share=share, beside=beside, waits_for=late
+        )
 
 
 COSTS = 0.25
@@ -204,14 +207,20 @@ COSTS = 0.25
 
 BESIDE_FROM, BESIDE_UNTIL = 0.10, 0.05
 """Share of the time that a GPU at work loses to one cause, from which the headline tells it, and
-below which it no longer does."""
+below which it no longer does; twice that for exposed communication, of which a healthy job has a
+few per cent."""
 
 
 def _costly(verdict: Verdict, least: float) -> tuple[Pair, float] | None:
     """What costs most of the time, and how much."""
-    lost = [(share, pair) for pair, share in verdict.shares.items() if headline.costs(pair)]
+    lost = [
+        (share, pair)
+        for pair, share in verdict.shares.items()
+        if share >= (2 * least if pair[0] is State.COMMUNICATING else least)
+        and (headline.costs(pair) or pair[0] is State.COMMUNICATING)
+    ]
     share, pair = max(lost, default=(0.0, verdict.pair))
-    return (pair, share) if share >= least else None
+    return (pair, share) if lost else None
 
 
 def _worth_telling(verdict: Verdict) -> Pair:

@@ -102,17 +102,19 @@ def test_says_it_where_labels_were_dropped(tmp_path: Path) -> None:
 
 EXACT = {
     "DgxGpuStarved: just over a quarter": "waited for 26% of the last 15m (limit 25%). Starved by "
-    "disk for 26%: Read less or faster",
+    "disk for 26%: If the job reads: read less or faster",
+    "DgxGpuStarved: checkpoints": "disk for 26%: Write checkpoints asynchronously",
+    "DgxGpuStarved: reads more": "disk for 26%: Read less or faster",
     "DgxGpuStarved: several causes together": "waited for 26% of the last 15m (limit 25%). Starved "
-    "by disk for 16%: Read less or faster",
+    "by disk for 16%: If the job reads: read less or faster",
     "DgxGpuStarved: several causes of six hours": "waited for 11% of the last 6h (limit 10%). "
-    "Starved by disk for 6%: Read less or faster",
+    "Starved by disk for 6%: If the job reads: read less or faster",
     "DgxGpuHot: at the limit": "is at 87 °C, its limit is 87 °C. Check the cooling",
     "DgxLinkSaturated: network, just over": "network eno1 (receive) of box:9935 was full for 51% "
-    "of the last 10m (limit 50% of the time; it can carry 50GB/s). Copy the data",
+    "of the last 10m (limit 50% of the time; it can carry 50GB/s). Copy what is read",
     "DgxGpuStraggler: two wait for one": "is waited for by 2 GPUs of the machine: 1 2 (limit",
     "DgxGpuMissing: seen to go": "is gone: 7 of 8 GPUs answer. Drain the node",
-    "DgxNvlinkDown: one is down": "17 of 18 NVLinks are up, NVLink 3 is down. Drain the node",
+    "DgxNvlinkDown: one is down": "NVLink 3 is down, 17 of 18 NVLinks are up. Drain the node",
 }
 
 

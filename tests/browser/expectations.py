@@ -125,7 +125,7 @@ PAGE_MACHINES = {
         Shown("ecc", ("GPU 0:", "uncorrected ECC error"), "wrong", "busy", ailing=(0,)),
     )),
     "titan": PageMachine("titan-x-pascal", 1, (
-        Shown("held", ("held by a process",), "costly", "held"),
+        Shown("held", ("occupied by an idle process",), "costly", "held"),
         Shown("starved-pcie", ("starved by PCIe",), "costly", "starved", "pcie",
               saturated=("pcie gpu0 receive",)),
         Shown("gpu-hot", ("above its temperature limit",), "wrong", "busy", ailing=(0,)),

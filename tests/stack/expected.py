@@ -55,7 +55,7 @@ SCENARIOS: dict[str, Scenario] = {
             Alert(
                 "DgxGpuHeldIdle",
                 "info",
-                rf"{GPU} was held by a process that did nothing for {SHARE} 30m \(limit 90%\)",
+                rf"{GPU} was occupied by an idle process for {SHARE} 30m \(limit 90%\)",
                 ALL4,
             ),
         ),
@@ -140,7 +140,7 @@ SCENARIOS: dict[str, Scenario] = {
             Alert(
                 "DgxNvlinkDown",
                 "critical",
-                rf"{GPU}: 3 of 4 NVLinks are up, NVLink \d is down",
+                rf"{GPU}: NVLink \d is down, 3 of 4 NVLinks are up",
                 frozenset("03"),
             ),
         ),

@@ -8,6 +8,7 @@ from agent.diagnosis.pulses import STEP
 from agent.limits import paths
 from agent.sources import activity, gpu, process
 from agent.sources.allocation import ALLOCATED
+from agent.sources.disk import READ_BYTES, WRITTEN_BYTES
 from tests.support.alert_input import (
     SCRAPE,
     Case,
@@ -56,6 +57,12 @@ def starved(system: System) -> Iterator[Case]:
     yield Case(name, "just over a quarter", spent(system, (20, part(disk, 0.26))), fires)
     yield Case(name, "just under a quarter", spent(system, (20, part(disk, 0.24))))
     yield Case(name, "several causes together", spent(system, (20, SEVERAL)), fires)
+    written = {named(WRITTEN_BYTES, device="md0"): growing((20, 5e9))}
+    written |= {named(READ_BYTES, device="md0"): growing((20, 1e9))}
+    yield Case(name, "checkpoints", spent(system, (20, part(disk, 0.26))) | written, fires)
+    read = {named(WRITTEN_BYTES, device="md0"): growing((20, 1e9))}
+    read |= {named(READ_BYTES, device="md0"): growing((20, 5e9))}
+    yield Case(name, "reads more", spent(system, (20, part(disk, 0.26))) | read, fires)
     fewer = {**SEVERAL, DISK: 0.14, "busy/none": 0.56}
     yield Case(name, "several causes, and together too little", spent(system, (20, fewer)))
     yield Case(name, "nothing explains it", spent(system, (20, part("starved/unknown", 0.6))), told)

@@ -85,6 +85,22 @@ def test_it_fits_eighty_columns(system: str) -> None:
     assert max(map(len, page(bench.agent.poller.latest, spec))) <= 80
 
 
+@pytest.mark.parametrize(
+    ("machine", "last"),
+    [
+        ("dgx-station-v100:training", "No hardware fault found."),
+        ("dgx-station-v100:starved-disk", "No hardware fault found. GPUs 0-3 starved by disk "),
+        ("dgx-station-v100:held", "No hardware fault found. GPUs 0-3 occupied by an idle process"),
+        ("dgx-station-v100:starved-disk+pcie-degraded", "GPUs 0-3 starved by disk "),
+    ],
+)
+def test_what_gpus_lose_is_said_without_a_fault_too(machine: str, last: str) -> None:
+    bench = simulated(machine).run(70 if "held" in machine else 24)
+    lines = list(page(bench.agent.poller.latest, SYSTEMS["dgx-station-v100"], width=200))
+    assert lines[-1].startswith(last)
+    assert lines[-1].endswith(("found.", " % of the time: see `once`."))
+
+
 @pytest.mark.parametrize("mode", ["off", "hang", "always"])
 def test_the_risk_of_asking_nccl_is_shown_where_it_is_asked(mode: str) -> None:
     text = "\n".join(nccl_risk(mode, 80))

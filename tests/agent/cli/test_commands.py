@@ -229,7 +229,7 @@ def test_once_speaks_json(ended: Ends) -> None:
 def test_check_is_content_with_a_healthy_machine(ended: Ends) -> None:
     end = ended[PRINTING_COMMANDS[2]].result()
     assert (end.returncode, end.stderr) == (0, "")
-    assert "Nothing is wrong." in end.stdout
+    assert "No hardware fault found.\n" in end.stdout
 
 
 def test_check_exits_3_where_a_gpu_is_lost(ended: Ends) -> None:

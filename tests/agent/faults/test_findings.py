@@ -21,7 +21,7 @@ SYSTEMS = load().systems
 
 WRONG = {
     "dgx-1-v100:gpu-lost": "7 of 8 GPUs answer",
-    "dgx-station-v100:nvlink-down": "3 of 4 NVLinks are up, NVLink ",
+    "dgx-station-v100:nvlink-down": "NVLink 2 is down, 3 of 4 NVLinks are up",
     "dgx-h100:nvlink-errors": "errors since the last reset",
     "dgx-1-p100:pcie-degraded": "8 of 16 PCIe lanes are in use",
     "dgx-h100:gpu-hot": " °C above its temperature limit",
@@ -39,7 +39,7 @@ SLOWLY = ("dgx-h100:nvlink-errors", "dgx-1-v100:ecc", "dgx-a100:ecc+mig")
 
 FAULTS = {
     "gpu-lost": "7 of 8 GPUs answer",
-    "nvlink-down": "NVLinks are up, NVLink 2 is down",
+    "nvlink-down": "NVLink 2 is down, ",
     "pcie-degraded": "GPU 0: 8 of 16 PCIe lanes are in use",
     "port-degraded": "InfiniBand port mlx5_",
 }

@@ -1,6 +1,7 @@
 """The one sentence: what it says of every scenario, and of what no simulation plays."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ OF_TIME = r", \d+ % of the time"
 OF_FOUR = {
     "training": ("good", "4 GPUs busy"),
     "idle": ("good", "4 GPUs idle"),
-    "held": ("costly", "4 GPUs held by a process that does nothing"),
+    "held": ("costly", "4 GPUs occupied by an idle process"),
     "starved-disk": ("costly", f"4 GPUs starved by disk{OF_TIME}"),
     "starved-network": (
         "costly",
@@ -28,7 +29,7 @@ OF_FOUR = {
     ),
     "starved-cpu": ("costly", rf"4 GPUs starved by the CPU{OF_TIME}"),
     "starved-host-thread": ("costly", rf"4 GPUs starved by one host thread{OF_TIME}"),
-    "starved-peer": ("costly", rf"GPUs 1-3 starved by a slow peer{OF_TIME}; GPU 0 busy"),
+    "starved-peer": ("costly", rf"GPUs 1-3 waiting for GPU 0{OF_TIME}; GPU 0 busy"),
     "nvlink-saturated": (
         "costly",
         "4 GPUs communicating over NVLink; NVLink at 9. % of its limit",
@@ -41,15 +42,15 @@ OF_FOUR = {
     "gpu-lost": ("wrong", "GPU 2 lost, 3 of 4 answer; GPUs 0, 1 and 3 busy"),
     "nvlink-down": (
         "wrong",
-        r"GPU 0: 3 of 4 NVLinks are up, NVLink 2 is down, and 1 more finding; 4 GPUs busy",
+        r"GPU 0: NVLink 2 is down, 3 of 4 NVLinks are up, and 1 more finding; 4 GPUs busy",
     ),
     "nvlink-errors": (
-        "wrong",
+        "costly",
         r"GPU 0: NVLink 1 has had \d+ errors since the last reset; 4 GPUs busy",
     ),
-    "pcie-degraded": ("wrong", "GPU 0: 8 of 16 PCIe lanes are in use; 4 GPUs busy"),
+    "pcie-degraded": ("costly", "GPU 0: 8 of 16 PCIe lanes are in use; 4 GPUs busy"),
     "port-degraded": (
-        "wrong",
+        "costly",
         "Network port enp1s0f0 runs at 0.125 of 1.25 GB/s; 4 GPUs busy",
     ),
     "xid": (
@@ -76,11 +77,11 @@ OF_OTHERS = {
         r"8 GPUs communicating over InfiniBand; InfiniBand port mlx5_\d:1 at 9. % of its limit",
     ),
     "dgx-1-v100:port-degraded": (
-        "wrong",
+        "costly",
         "InfiniBand port mlx5_0:1 runs at 5 of 12.5 GB/s; 8 GPUs busy",
     ),
     "k40:training": ("good", "The GPU is busy"),
-    "k40:held": ("costly", "The GPU is held by a process that does nothing"),
+    "k40:held": ("costly", "The GPU is occupied by an idle process"),
     "k40:throttled": ("costly", "The GPU is slowed down by heat"),
     "k40:gpu-lost": ("wrong", "GPU 0 lost, none answers"),
     "titan-x-maxwell:xid": (
@@ -113,7 +114,7 @@ def test_a_transition_settles_and_nothing_is_said_in_between() -> None:
             assert gpu["state"] != "idle" or gpu["settling"] or activity < 0.1
     assert list(dict.fromkeys(said)) == [
         "4 GPUs busy",
-        "4 GPUs busy until now, settling",
+        "4 GPUs were busy; this seems to be over",
         "4 GPUs idle",
     ]
     assert settling[-1] == [False] * 4
@@ -176,7 +177,7 @@ LEVELS = [
     "unknown",
     "costly",
     "costly",
-    "good",
+    "costly",
     "good",
     "wrong",
     "unknown",
@@ -190,27 +191,31 @@ def test_what_no_scenario_plays_is_said_too(sentence: str, level: str) -> None:
 
 def test_what_gpus_at_work_lose_is_said_before_what_is_full() -> None:
     peer: Pair = (State.STARVED, Cause.PEER)
-    lose = [GpuSummary(n, BUSY, beside=(peer, 0.10 + n / 100)) for n in range(3)]
+    lose = [GpuSummary(n, BUSY, beside=(peer, 0.10 + n / 100), waits_for=3) for n in range(3)]
     late = GpuSummary(3, BUSY, beside=((State.STARVED, Cause.CPU), 0.12))
     facts = HeadlineFacts(gpus=[*lose, late], full=[full("disk", "md0", 0.5)])
-    sentence = "4 GPUs busy; 11 % of the time GPUs 0-2 are starved by a slow peer"
-    assert headline(facts) == ("good", sentence)
-    assert action(facts, []).startswith("Look at the GPU that it waits for")
+    sentence = "4 GPUs busy; 11 % of the time GPUs 0-2 are waiting for GPU 3"
+    assert headline(facts) == ("costly", sentence)
+    assert action(facts, []).startswith("Look at GPU 3: balance")
+    elsewhere = replace(facts, gpus=[*(one._replace(waits_for=None) for one in lose), late])
+    assert headline(elsewhere)[1].endswith("GPUs 0-2 are starved by a slow peer")
+    unknown = GpuSummary(4, BUSY, beside=((State.STARVED, Cause.UNKNOWN), 0.5))
+    assert "waiting for GPU 3" in headline(replace(facts, gpus=[*lose, unknown]))[1]
     alone = HeadlineFacts(gpus=[late._replace(number=0)])
     assert headline(alone)[1] == "The GPU is busy; 12 % of the time the GPU is starved by the CPU"
     settling = HeadlineFacts(gpus=[one._replace(settling=True) for one in lose])
-    assert headline(settling)[1] == "3 GPUs busy until now, settling"
+    assert headline(settling)[1] == "3 GPUs were busy; this seems to be over"
 
 
 def test_a_late_rank_is_said_though_every_gpu_is_busy() -> None:
     machine = watched("dgx-h200:late-rank").run(60)
     frame = machine.frame()
     assert re.fullmatch(
-        r"8 GPUs busy; 1\d % of the time GPUs 0 and 2-7 are starved by a slow peer",
+        r"8 GPUs busy; 1\d % of the time GPUs 0 and 2-7 are waiting for GPU 1",
         frame["headline"],
     )
-    assert frame["level"] == "good"
-    assert frame["action"].startswith("Look at the GPU that it waits for")
+    assert frame["level"] == "costly"
+    assert frame["action"].startswith("Look at GPU 1: balance")
     machine.bench.machine.set_scenario("training")
     assert machine.run(60).frame()["headline"].startswith("8 GPUs busy; HBM at")
 
@@ -224,11 +229,11 @@ def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
     lanes = Figure("lanes", 8.0, 16.0, "count")
     worse = [*without_data, Finding("pcie_lanes", WARNING, GPU, figures=(lanes,))]
     assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=without_data)) == (
-        "wrong",
+        "costly",
         "Source power is down; the GPU is busy",
     )
     assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=worse)) == (
-        "wrong",
+        "costly",
         "GPU 0: 8 of 16 PCIe lanes are in use; the GPU is busy",
     )
 
@@ -238,7 +243,7 @@ def test_an_xid_of_long_ago_is_no_news() -> None:
     found = [Finding("xid", WARNING, GPU, "48", (once,), ("double-bit ECC error",))]
     late = {(xid.ERRORS.name, GPU, "48")}
     of_another = {(xid.ERRORS.name, GPU, "13")}
-    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=late))[0] == "wrong"
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=late))[0] == "costly"
     assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=of_another)) == (
         "good",
         "The GPU is busy",
@@ -249,5 +254,15 @@ def test_a_gpu_that_is_throttled_is_not_also_called_broken() -> None:
     hot: Pair = (State.THROTTLED, Cause.THERMAL)
     kind = "clocks_held_down"
     held = [Finding(kind, WARNING, GPU, names=("hardware_thermal",))]
-    assert headline(HeadlineFacts(gpus=gpus(hot), findings=held))[0] == "costly"
-    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=held))[0] == "wrong"
+    throttled, broken = (HeadlineFacts(gpus=gpus(pair), findings=held) for pair in (hot, BUSY))
+    assert headline(throttled) == ("costly", "The GPU is slowed down by heat")
+    assert action(throttled, []).startswith("Check the cooling: fans")
+    assert headline(broken) == ("costly", "GPU 0: thermal slowdown; the GPU is busy")
+
+
+def test_the_cure_of_a_fault_hides_not_that_of_the_job() -> None:
+    held = [Finding("clocks_held_down", WARNING, GPU, names=("power_brake",))]
+    starved = {"advice": "Read less.", "lost": False, "cause": "disk"}
+    facts = HeadlineFacts(gpus=gpus(STARVED), findings=held)
+    both = "Check the cooling and the power supplies. For the jobs: Read less."
+    assert action(facts, [starved]) == both
