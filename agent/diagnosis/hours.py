@@ -44,6 +44,7 @@ Who = tuple[str, str, str, str]
 """Job, user, partition, account, as far as `job.info` lets them be told."""
 
 NOBODY: Who = ("", "", "", "")
+SOMEBODY: Who = ("x", "x", "x", "x")
 NAMES = ("job_id", "user", "partition", "account")
 
 
@@ -68,7 +69,8 @@ class Hour(msgspec.Struct):
 
 class HourlySums:
     """A listener of the poller. `accounts` are the seconds of each GPU by its UUID; `shown` makes
-    of the owner of a row what may leave the agent."""
+    of the owner of a row what may leave the agent. What may no longer leave it is not kept, either:
+    not in memory, nor on disk."""
 
     def __init__(
         self,
@@ -88,6 +90,7 @@ class HourlySums:
         self._looked = self._saved = 0.0
         self._latest: Snapshot | None = None
         self._unsaved: set[int] = set()
+        self._named = True  # whether what is kept may name somebody
         self._read: dict[int, bytes] | None = {} if folder is None else None
         self._disk = threading.Thread(target=self._load, name="hours", daemon=True)
         if folder is not None:
@@ -98,6 +101,11 @@ class HourlySums:
         """Take in a tick."""
         self._latest = snapshot
         self._take_read()
+        may_name = self._shown(SOMEBODY) == SOMEBODY
+        if self._named and not may_name:
+            self._forget_names()
+            self._looked = -EVERY
+        self._named = may_name
         hour = int(snapshot.wall // HOUR)
         jobs = _jobs(snapshot)
         if (hour, jobs) == (self._hour, self._jobs) and snapshot.at < self._looked + EVERY:
@@ -188,7 +196,19 @@ class HourlySums:
         read, self._read = self._read, {}
         for row in _rows(read.pop(self._hour, b"")).values():
             _add(self._rows, (row.job_id, row.user, row.partition, row.account), row)
-        self._past = read | self._past
+        self._past, self._named = read | self._past, True
+
+    def _forget_names(self) -> None:
+        for hour, content in [*self._past.items(), (self._hour, self._text())]:
+            shown = self._as_shown(content)
+            if shown == content:
+                continue
+            self._unsaved.add(hour)
+            if hour == self._hour:
+                self._rows = _rows(shown)
+            else:
+                self._past[hour] = shown
+        self._jobs = {}
 
     def _text(self) -> bytes:
         return msgspec.json.encode(Hour(self._hour, list(self._rows.values())))

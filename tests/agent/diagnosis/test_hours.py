@@ -96,6 +96,37 @@ def test_they_outlast_the_agent(bench: AgentBench, tmp_path: Path) -> None:
     assert together(second) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_names_that_may_no_longer_leave_are_not_kept(
+    bench: AgentBench, tmp_path: Path, *, restarted: bool
+) -> None:
+    """Neither in memory nor on disk, in hours that are set aside too."""
+    named, ahead = True, NOW + 1000
+
+    def shown(who: hours.Who) -> hours.Who:
+        return who if named else hours.NOBODY
+
+    sums = HourlySums(bench.agent.diagnosis.accounts, tmp_path, shown)
+    play(bench, sums, 12, NOW - 1, JOB)
+    play(bench, sums, 12, ahead, JOB)
+    sums.close()
+    play(bench, sums, 12, NOW, JOB)
+    sums.close()
+    files = {f"hour-{NOW - 1}.json", f"hour-{NOW}.json", f"hour-{ahead}.json.later"}
+    assert {path.name for path in tmp_path.iterdir() if b"eve" in path.read_bytes()} == files
+    before = together(sums)
+    named = False
+    if restarted:
+        sums = HourlySums({}, tmp_path, shown)
+    play(bench, sums, 1, NOW)
+    sums.close()
+    assert {path.name for path in tmp_path.iterdir()} == files
+    assert not [path for path in tmp_path.iterdir() if b"eve" in path.read_bytes()]
+    named = True
+    assert {row["user"] for row in rows(sums)} == {""}
+    assert sum(together(sums).values()) == pytest.approx(sum(before.values()), abs=1.5)
+
+
 def test_what_is_no_hour_costs_only_itself(
     bench: AgentBench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
