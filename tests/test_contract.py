@@ -52,6 +52,7 @@ dgx_gpu_recovery_action G
 dgx_gpu_read_seconds G
 dgx_gpu_read_failures_total G
 dgx_gpu_xid_errors_total G xid
+dgx_gpu_unconfirmed_xid_errors_total G
 dgx_gpu_ecc_errors_total G severity lifetime
 dgx_gpu_remapped_rows_total G severity
 dgx_gpu_row_remap_pending G

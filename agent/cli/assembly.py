@@ -34,12 +34,13 @@ from agent.polling.poller import Poller
 from agent.polling.reads import PERMANENT, Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
+from agent.polling.xid_checks import XidChecks
 from agent.polling.xid_watch import XidWatch
 from agent.service.places import InstallPaths
 from agent.sources import agent_health, allocation, answers, kernel_log, nccl, system, workload, xid
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import HostOptions
-from agent.sources.table import SourcesConfig, gpu_reads, host_reads, unless_off
+from agent.sources.table import SHOWN_XIDS, SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.sources.workload import JobConfig
 from agent.specs import Specs, SystemSpec
 from agent.specs.machine import MachineSpecs
@@ -189,18 +190,20 @@ def build_agent(
     off = "xid" in configuration.current[SourcesConfig].disable
     events = (lambda: None) if off else gpus.events
     seen = _observers(configuration, gpus, host, clock, inline=inline)
+    poller = _poller(
+        configuration,
+        host,
+        gpus,
+        counts,
+        expected=expected_gpus(hardware),
+        seen=seen,
+        inline=inline,
+    )
+    counts.checks = XidChecks(lambda: poller.latest, lambda: gpus.inventory.lost, SHOWN_XIDS)
     return Agent(
         configuration=configuration,
         clock=clock,
-        poller=_poller(
-            configuration,
-            host,
-            gpus,
-            counts,
-            expected=expected_gpus(hardware),
-            seen=seen,
-            inline=inline,
-        ),
+        poller=poller,
         gpus=gpus,
         diagnosis=seen.diagnosis,
         jobs=seen.jobs,

@@ -86,8 +86,11 @@ class SimulatedFaults:
         self._driver.xid(0, ECC_XID if self.gpus[0].model.ecc else HALT_XID)
 
     def xid(self, code: int) -> None:
-        """An XID error of the first GPU."""
-        self._driver.xid(0, code)
+        """An XID error of the first GPU, with what NVML shows of it."""
+        if code == LOST_XID:
+            self.lose(0)
+        else:
+            self._driver.xid(0, code)
 
     def sxid(self, switch: int, code: int, fatal: bool, words: str) -> None:
         """An error of an NVSwitch."""

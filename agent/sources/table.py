@@ -1,6 +1,6 @@
 """All sources: what is built for each GPU, what for the host, and every metric they declare."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Annotated
 
@@ -61,6 +61,12 @@ HOST_SOURCES = (
     *(disk, disk_faults, network, infiniband, cpu, host_memory, pressure, filesystem),
     *(chassis, chassis_faults, fabric_service),
 )
+SHOWN_XIDS: Mapping[int, tuple[Metric, str]] = {
+    **dict.fromkeys((48, 94, 95), (ecc.ERRORS, "uncorrected")),
+    154: (gpu.RECOVERY_ACTION, ""),
+}
+"""What NVML shows of an XID error besides an event: a metric, and a label of its series."""
+
 SOURCES: tuple[ModuleType, ...] = (
     system,
     *GPU_SOURCES,

@@ -25,6 +25,7 @@ from agent.model import (
 )
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
+from agent.polling.xid_checks import FALLEN, Claim, XidChecks
 from agent.specs import xids
 
 log = logging.getLogger(__name__)
@@ -55,13 +56,24 @@ NVLINK_FAULTS = counter(
     "the kernel's log",
     (*GPU_LABELS, "xid", "unit", "action"),
 )
+UNCONFIRMED = counter(
+    "dgx_gpu_unconfirmed_xid_errors_total",
+    "Lines of the kernel's log since the agent started that report an XID error which NVML "
+    "contradicts: 79 of a GPU that goes on answering; 48, 94 or 95 of one whose "
+    "uncorrected ECC errors do not grow; 154 of one whose driver requests nothing. They count as "
+    "no error.",
+    "the kernel's log, compared with NVML",
+    GPU_LABELS,
+)
 
 PCI = "PCI"
 ADDRESS = 3
 """Parts of an address: domain, bus, device."""
 
-WAYS = ("nvml", "operational", "log", "fallen")
-FALLEN = 79  # the driver tells it twice: as an XID, and in a line without one
+WAYS = ("nvml", "operational", "log", "fallen")  # the last: a line on a lost GPU without an XID
+NO_GPU_YET = 30.0
+"""Seconds for which a line waits until the first GPU is found."""
+
 OF_MANY_LINES = 13
 """An exception of the SMs is told line by line, for each SM that met it and what it was doing."""
 
@@ -104,6 +116,9 @@ class XidCounts:
         gpus: Callable[[], Iterator[GpuIdentity]],
         processes: Iterable[tuple[Labels, tuple[int, ...]]] = (),
     ) -> None:
+        self.checks = XidChecks()
+        self._claims: dict[tuple[str, str, int], Claim] = {}  # by way, place and code
+        self._unconfirmed: Counter[str] = Counter()  # by UUID
         self._gpus = gpus  # every GPU known
         self._processes = processes  # pids by the labels of their GPU
         self._logged = False  # whether the kernel's log answers
@@ -130,11 +145,10 @@ class XidCounts:
         address = pci_address(line.pci)
         spelled = "{:04x}:{:02x}:{:02x}".format(*address) if len(address) == ADDRESS else line.pci
         where = self._met(f"{PCI}:{spelled}")
-        if isinstance(line, BusLoss):
-            self._note("fallen", where, FALLEN)
-            return
-        self._note("log", where, line.code, line.who)
-        if line.unit:
+        code, who = (FALLEN, "") if isinstance(line, BusLoss) else (line.code, line.who)
+        keep = self._claim if self.checks.covers(code) else self._note
+        keep("fallen" if isinstance(line, BusLoss) else "log", where, code, who)
+        if isinstance(line, KernelXid) and line.unit:
             action = xids.nvlink5_action(
                 line.unit, fatal=line.fatal, first=line.first, status=line.status
             )
@@ -143,6 +157,32 @@ class XidCounts:
     def log_answers(self, answers: bool) -> None:
         """Whether the kernel's log can be read."""
         self._logged = answers
+
+    def _claim(self, way: str, where: str, code: int, who: str = "") -> None:
+        with self._lock:
+            self._claims.setdefault((way, where, code), Claim(self._now, [])).who.append(who)
+
+    def _check_claims(self, now: float) -> None:
+        """Count the lines that NVML does not contradict."""
+        with self._lock:
+            claims = dict(self._claims)
+        for (way, where, code), claim in claims.items():
+            uuid = self._met(where)
+            if not self._known and now - claim.since < NO_GPU_YET:
+                continue
+            seen = max(self._ways[by][uuid, code] for by in ("nvml", "operational"))
+            true: bool | None = uuid not in self._known or seen > self._ways[way][uuid, code]
+            if not true:
+                true = self.checks.verdict(code, uuid, claim, now)
+            if true is None:
+                continue
+            with self._lock:
+                del self._claims[way, where, code]
+            for who in claim.who if true else ():
+                self._note(way, uuid, code, who)
+            if not true:
+                self._unconfirmed[uuid] += len(claim.who)
+                log.warning(LogEvent("xid_unconfirmed", uuid=uuid, xid=code, times=len(claim.who)))
 
     def _note(self, way: str, uuid: str, code: int, who: str = "") -> None:
         with self._lock:
@@ -180,6 +220,7 @@ class XidCounts:
             self._known[gpu.uuid] = str(gpu.index)
             self._places[pci_address(gpu.pci_bus_id)] = gpu.uuid
         self._now = out.at
+        self._check_claims(out.at)
         self._tell_of_bursts(out.at)
         if not self._known:
             raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
@@ -188,7 +229,8 @@ class XidCounts:
             seen = self._together()
             last = {self._met(where): code for where, code in self._last.items()}
             came = sorted((self._met(where), code, at) for (where, code), at in self._at.items())
-        state = (seen, dict(self._faults), dict(self._known), silent)
+        doubted = dict(self._unconfirmed)
+        state = (seen, dict(self._faults), dict(self._known), silent, doubted)
         if state != self._sampled:
             self._sampled = state
             answering = {u: gpu for u, gpu in self._known.items() if u not in silent}
@@ -200,6 +242,7 @@ class XidCounts:
                 *latest,
                 *times,
                 *self._nvlink_faults(),
+                *(Sample(UNCONFIRMED, (g, u), doubted.get(u, 0)) for u, g in answering.items()),
             ]
         out.samples.extend(self._samples)
         for uuid, absent in silent.items():
@@ -272,5 +315,5 @@ class XidCounts:
 
 def reads(counts: XidCounts) -> Iterator[Read]:
     """One read for all GPUs: the counts are in memory, and stay when a GPU is lost."""
-    metrics = (ERRORS, LAST, AT, NVLINK_FAULTS)
+    metrics = (ERRORS, LAST, AT, NVLINK_FAULTS, UNCONFIRMED)
     yield Read(ReadKey("xid", "counts"), metrics, counts.read, fixed(intervals.TICK))

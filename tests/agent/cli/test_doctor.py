@@ -46,7 +46,7 @@ def test_every_kind_of_finding_has_a_remedy_and_its_alert_exists() -> None:
     [
         ("k40:training", 0, None),
         ("dgx-station-v100:training+pages-pending", 1, "DgxGpuPagesPending"),
-        ("dgx-station-v100:xid-79", 3, "DgxGpuXid"),
+        ("dgx-station-v100:xid-62", 3, "DgxGpuXid"),
         ("dgx-station-v100:driver-hang", 3, "DgxAgentBlind"),
     ],
 )

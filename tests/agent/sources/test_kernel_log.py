@@ -3,11 +3,13 @@
 import json
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from agent.faults.findings import findings
 from agent.hardware.driver_log import (
     BusLoss,
     Forged,
@@ -103,6 +105,82 @@ def test_forged_lines_are_counted_and_page_nobody(caplog: pytest.LogCaptureFixtu
     assert not any(bench.samples.all(xid.ERRORS).values())
     assert bench.samples.all(kernel_log.SWITCH_ERRORS) == {}
     assert sum("kernel_line_forged" in str(one.msg) for one in caplog.records) == 1
+
+
+def claimed(code: int, bus: str = "1b:00") -> str:
+    return f"NVRM: Xid (PCI:0000:{bus}): {code}, pid='<unknown>', name=<unknown>, words of it"
+
+
+FALLEN_LINE = "NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus."
+UNTRUE = {
+    "79": (claimed(79), FALLEN_LINE),
+    "48": (claimed(48), claimed(48)),
+    "94": (claimed(94),),
+    "95": (claimed(95),),
+    "154": (claimed(154),),
+}
+
+
+@pytest.mark.parametrize("code", UNTRUE)
+def test_a_line_that_nvml_contradicts_is_unconfirmed_and_pages_nobody(
+    code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = simulated("dgx-h100:training", gpus=2).run(75)  # each counter was read before
+    for line in UNTRUE[code]:
+        bench.machine.kernel_log.write(line)
+    bench.run(80)
+    assert counted(bench, int(code)) == 0
+    assert [*bench.samples.all(xid.UNCONFIRMED).values()] == [len(UNTRUE[code]), 0]
+    assert not [f for f in findings(bench.agent.poller.latest) if f.kind == "xid"]
+    assert any("xid_unconfirmed" in str(one.msg) for one in caplog.records)
+
+
+def _ecc_grows(bench: AgentBench) -> None:
+    bench.machine.faults.flip_bits()
+    bench.machine.apply()
+
+
+def _event(bench: AgentBench, code: int) -> None:
+    for listener in bench.machine.driver.listeners:
+        listener(0, code)
+
+
+TRUE: dict[str, tuple[int, Callable[[AgentBench], object]]] = {
+    "79, and the GPU is lost": (79, lambda b: setattr(b.machine.gpus[0], "lost", True)),
+    "79, and the driver hangs": (79, lambda b: b.machine.driver.hang(on=True)),
+    "48, and the counters grow": (48, _ecc_grows),
+    "48, and an event of NVML comes": (48, lambda b: _event(b, 48)),
+    "95, and ECC is off": (95, lambda b: b.machine.driver.fail("nvmlDeviceGetTotalEccErrors", 3)),
+    "154, and the driver wants it": (
+        154,
+        lambda b: setattr(b.machine.gpus[0].health, "recovery", 1),
+    ),
+    "119, of which NVML shows nothing": (119, lambda _: None),
+    "62, of which NVML shows nothing": (62, lambda _: None),
+}
+
+
+@pytest.mark.parametrize("case", TRUE)
+def test_a_line_that_nvml_does_not_contradict_is_counted(case: str) -> None:
+    code, happens = TRUE[case]
+    bench = simulated("dgx-h100:training", gpus=2).run(75)
+    happens(bench)
+    bench.machine.kernel_log.write(claimed(code))
+    bench.run(95)
+    assert counted(bench, code) == 1
+    assert not any(bench.samples.all(xid.UNCONFIRMED).values())
+
+
+def test_what_a_program_writes_to_the_kernels_log_is_not_the_kernels() -> None:
+    try:
+        log = DeviceLog(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
+        device = os.open("/dev/kmsg", os.O_WRONLY)
+    except OSError as error:
+        pytest.skip(f"/dev/kmsg: {error.strerror}")
+    for priority in ("", "<0>", "<3>", "<11>"):
+        os.write(device, f"{priority}{claimed(79)} by test".encode())
+    os.close(device)
+    assert not [line for line in log.lines() if line.text.endswith("by test")]
 
 
 def test_the_journal_hands_over_what_the_kernel_wrote_alone() -> None:
