@@ -6,6 +6,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,14 @@ WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
 def in_child(look: Callable[[], Answer], timeout: float = TIMEOUT) -> Answer | None:
-    """What `look` says, asked in a child; None where it did not say it in time.
+    """What `look` says, asked in a child; None where it did not say it in time, though it did not
+    wait for a processor for half of that: where all are in use it is BROKEN then.
 
     The child keeps nothing of this process open: whoever reads our output does not wait for a
     driver that hangs. Raises BadInput as the look did; what else breaks it is told as BROKEN.
     """
-    until = time.monotonic() + timeout - running_for()
+    began = time.monotonic()
+    until = began + timeout - running_for()
     try:
         reading, writing = os.pipe()
         child = os.fork()
@@ -42,9 +45,11 @@ def in_child(look: Callable[[], Answer], timeout: float = TIMEOUT) -> Answer | N
         _answer(look, writing)
     os.close(writing)
     raw = _read(reading, until)
+    delay = _delay(child)
     _leave(child)
     if raw is None:
-        return None
+        starved = f"it waited {delay:.0f} s for a processor; try a longer --timeout"
+        return {BROKEN: starved} if delay >= max(1.0, time.monotonic() - began) / 2 else None
     try:
         answer: Answer = json.loads(raw)
     except ValueError:
@@ -90,6 +95,15 @@ def _read(reading: int, until: float) -> bytes | None:
                 return b"".join(parts)
             parts.append(part)
     return None
+
+
+def _delay(process: int) -> float:
+    """For how long (s) a thread of the process was ready to run and had no processor, at most."""
+    found = []
+    for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
+        with suppress(OSError, ValueError, IndexError):
+            found.append(int(path.read_text().split()[1]) / 1e9)
+    return max(found, default=0.0)
 
 
 def _leave(child: int) -> None:

@@ -40,7 +40,7 @@ StorageUser=root
 LogFile=/var/log/slurmdbd
 """
 GRES = "Name=gpu File=/dev/nvidia[2-3]\nName=gpu File=/dev/nvidia[0-1]\n"
-CGROUP = "CgroupPlugin=cgroup/v1\nConstrainDevices=yes\n"
+CGROUP = "CgroupPlugin=cgroup/v{}\nConstrainDevices=yes\n"
 
 TRAIN = """#!/bin/sh
 # Without a driver, what may be opened is no such device; what may not is not permitted.
@@ -56,12 +56,17 @@ srun --ntasks=1 /srv/train "$1"
 
 
 class Cluster:
-    """slurmctld, slurmd, slurmdbd and munge of a container."""
+    """slurmctld, slurmd, slurmdbd and munge of a container, with this version of control groups."""
 
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: Container, version: int = 1) -> None:
         self.container, self.run = container, container.run
         host = self.run("hostname")
-        files = {"slurm": CONF, "gres": GRES, "cgroup": CGROUP, "slurmdbd": DATABASE}
+        files = {
+            "slurm": CONF,
+            "gres": GRES,
+            "cgroup": CGROUP.format(version),
+            "slurmdbd": DATABASE,
+        }
         for name, text in files.items():
             container.write(f"/etc/slurm/{name}.conf", text.replace("HOST", host))
         for name, text in (("train", TRAIN), ("steps", STEPS)):

@@ -1,6 +1,7 @@
 """The doctor: severity, action and alert of each finding; an end whatever hangs; the bundle."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli import bundle as bundle_module
-from agent.cli.doctor import in_child
+from agent.cli.doctor import BROKEN, in_child, running_for
 from agent.errors import BadInput
 from agent.faults.findings import by_kind
 from agent.faults.model import alert_names
@@ -68,6 +69,28 @@ def test_a_look_that_hangs_is_left_behind() -> None:
 
     assert in_child(hang, timeout=0.0) is None
     assert time.monotonic() - begun < PROMPT
+
+
+def test_a_look_without_a_processor_says_nothing_of_the_driver() -> None:
+    """A node whose processors are all in use is no node to drain."""
+    usual = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(usual)})  # what is started here stays on it
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+
+    def look() -> dict[str, object]:
+        os.nice(19)
+        while True:
+            pass
+
+    try:
+        answer = in_child(look, 4.0 + running_for())
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+        os.sched_setaffinity(0, usual)
+    assert answer is not None
+    assert "for a processor" in answer[BROKEN]
 
 
 def test_a_wrong_input_of_the_look_is_told() -> None:
