@@ -35,6 +35,7 @@ from agent.sources.agent_health import SOURCE_UP
 from agent.sources.workload import JobConfig
 from agent.specs import SystemSpec
 from exporters.job_words import COSTLY
+from exporters.live.page_state import identity
 from exporters.snapshot_json import document
 from exporters.words import finding_text
 
@@ -156,7 +157,7 @@ def bundled(
 def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Iterator[str]:
     """The findings in words; `spec` is the sheet of this system, where there is one."""
     samples = SampleStore.of(snapshot)
-    yield machine(samples)
+    yield machine(identity(samples))
     for info in samples.labelled(system.INFO):
         recognised = f"{info['title']} ({info['system']})" if info["system"] else "not recognised"
         yield f"  system: {recognised}"

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from math import log
 from typing import Any
 
-from agent.cli.naming import listed
+from agent.cli.naming import listed, natural
 from agent.cli.table import UNKNOWN, number, prose, share, table
 
 Document = dict[str, Any]
@@ -16,7 +17,7 @@ INWARD = ("receive", "read", "total")
 ORIGINS = {
     "configured": "from the configuration",
     "spec": "from the spec sheet",
-    "hardware": "as the hardware tells now",
+    "hardware": "from the hardware now",
 }
 
 QUIET = 0.01
@@ -33,7 +34,7 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
         for _, ways in groupby(paths, key=lambda p: (p["path"], p["device"], p["uuid"]))
     ]
     busy = [pair for pair in pairs if any(map(_moves, pair.values()))]
-    busy.sort(key=_fullness, reverse=True)
+    busy.sort(key=_place)
     rows = [_row(pair) for pair in busy]
     if rows:
         yield from table(HEADER, rows, width=width)
@@ -69,14 +70,15 @@ def _unknown(way: Document) -> bool:
     return way["bytes_per_second"] is None
 
 
-def _fullness(pair: dict[bool, Document]) -> tuple[bool, float, float]:
-    """Whether it is full; how near the fuller direction is to its threshold; how much moves.
-
-    In tenths: neighbours that are alike keep their order."""
+def _place(pair: dict[bool, Document]) -> tuple[bool, float, int, str, list[tuple[int, str]]]:
+    """Full ones first, then by how near the fuller direction is to its threshold, in tenths, then
+    by how much moves, in powers of 4; devices that are alike in their natural order."""
     ratios = [(way["ratio"] or 0.0) / way["threshold"] for way in pair.values()]
     full = any(way["saturated"] for way in pair.values())
     moved = max(way["bytes_per_second"] or 0.0 for way in pair.values())
-    return full, round(max(ratios), 1), round(moved / 1e9, 1)
+    either = next(iter(pair.values()))
+    power = round(log(moved, 4)) if moved else 0
+    return not full, -round(max(ratios), 1), -power, either["path"], natural(either["device"])
 
 
 def _row(pair: dict[bool, Document]) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 import argparse
 import json
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -12,13 +12,13 @@ from agent.cli.assembly import build_agent
 from agent.cli.first_readings import first_snapshot_now, settled
 from agent.cli.flow import flows
 from agent.cli.options import hardware_of, settings_of
+from agent.cli.running_agent import Recent, RunningAgent, asked
 from agent.cli.table import UNKNOWN, number, of, prose, share, table, terminal_width
 from agent.cli.view import view_of
 from agent.clock import SystemClock
+from agent.config.settings import Settings
 from agent.errors import printable
 from agent.model import Reason, ranges
-from agent.series import SampleStore
-from agent.sources import cpu, nvlink, pressure, system
 from exporters.job_words import COSTLY
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
@@ -30,49 +30,77 @@ Document = dict[str, Any]
 
 GIB = 1 << 30
 HOUR = 3600.0
-TOLD = 36.0
-"""GPU-seconds from which what a job lost of them is told: a hundredth of an hour."""
+SHOWN = 36.0
+"""GPU-seconds from which what a job lost of them is shown: a hundredth of an hour."""
 
 MHZ = 1e6
 SEEN = 0.05
-"""Share of the time from which something is told."""
+"""Share of the time from which something is shown."""
 
 LONG = 10
-"""Seconds from which it is told how long a state has lasted: before, only the agent is so young."""
+"""Seconds from which it is said how long a state has lasted: before, only the agent is so young."""
+
+PAST = 15
+"""Columns for the last 15 minutes of a GPU."""
 
 WIDE = 118
 """Columns of the terminal from which every cell of MORE has room on one line."""
 
-Cell = Callable[[Document, SampleStore], str]
+Cell = Callable[[Document], str]
 """What stands in one column of the row of a GPU."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look for a second, print, end."""
-    logging.getLogger().addHandler(logging.NullHandler())  # findings tell of what is wrong
+    """Ask the running agent, or look for a second; print, end."""
+    logging.getLogger().addHandler(logging.NullHandler())  # the findings show what is wrong
+    settings = settings_of(arguments)
+    agent, note = asked(arguments, settings)
+    frame, recent, values = (
+        look_here(arguments, settings) if agent is None else _of(agent, full=arguments.json)
+    )
+    recent.encoding = sys.stdout.encoding
+    if arguments.json:
+        lead = {name: frame[name] for name in ("level", "headline", "action")}
+        print(json.dumps(lead | values | {"findings": frame["findings"]}, indent=2))
+        print(note, file=sys.stderr, end="\n" * bool(note))
+        return 0
+    print(printable("\n".join(page(frame, terminal_width(), recent, note))))
+    return 0
+
+
+Seen = tuple[Document, Recent, Document]
+"""A frame, the last 15 minutes, and all values."""
+
+
+def _of(agent: RunningAgent, *, full: bool) -> Seen:
+    """What the running agent knows, `full` with all values; raises NoAnswer."""
+    return agent.first, agent.recent, agent.snapshot() if full else {}
+
+
+def look_here(arguments: argparse.Namespace, settings: Settings) -> Seen:
+    """What one look at this machine shows, without a past."""
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock), clock)
-    agent = build_agent(settings_of(arguments), hardware, clock)
+    agent = build_agent(settings, hardware, clock)
     last = first_snapshot_now(agent)
     view = view_of(agent, hardware)
     page_state = PageState(view)
     page_state.take(last, findings_document(view))
     frame = whole(page_state.machine(), page_state.tick())
-    if arguments.json:
-        wrong = page_state.known.findings
-        lead = {name: frame[name] for name in ("level", "headline", "action")}
-        print(json.dumps(lead | document(replace(last, findings=wrong), last.at), indent=2))
-        return 0
-    print(printable("\n".join(page(frame, view.samples, terminal_width()))))
-    return 0
+    return frame, Recent(), document(last, last.at)
 
 
-def page(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
+def page(
+    frame: Document, width: int, recent: Recent | None = None, note: str = ""
+) -> Iterator[str]:
     """The snapshot in words: the verdict, what is wrong, the machine, its GPUs, what moves."""
     yield from verdict(frame, width)
     yield ""
-    yield machine(samples)
-    yield from body(frame, samples, width)
+    yield machine(frame["machine"])
+    yield from body(frame, recent or Recent(), width)
+    if note:
+        yield ""
+        yield from prose(note, width, indent="")
 
 
 def verdict(frame: Document, width: int) -> Iterator[str]:
@@ -100,12 +128,12 @@ def grouped(findings: Sequence[Document]) -> Iterable[list[Document]]:
     return groups.values()
 
 
-def body(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
+def body(frame: Document, recent: Recent, width: int) -> Iterator[str]:
     """GPUs, jobs, data paths and the host."""
     if frame["gpus"]:
         yield f"  {', '.join(sorted({gpu['model'] for gpu in frame['gpus']}))}"
         yield ""
-        yield from gpus(frame["gpus"], samples, width)
+        yield from gpus(frame, recent, width)
         yield from times(frame["gpus"], width)
         yield from why(frame["gpus"], frame["action"], width)
     if frame["jobs"]:
@@ -114,48 +142,66 @@ def body(frame: Document, samples: SampleStore, width: int) -> Iterator[str]:
     yield ""
     yield from flows(frame["paths"], width)
     yield ""
-    yield from prose(host(samples), width, indent="")
+    yield from prose(host(frame["host"]), width, indent="")
 
 
 NO_GPUS = {
-    Reason.STALLED: "its NVIDIA driver does not answer",
-    Reason.NO_DRIVER: "no NVIDIA driver",
+    Reason.STALLED.value: "its NVIDIA driver does not answer",
+    Reason.NO_DRIVER.value: "no NVIDIA driver",
 }
 
 
-def machine(samples: SampleStore) -> str:
+def machine(identity: Document) -> str:
     """Which machine this is, in one line."""
-    for info in samples.labelled(system.INFO):
-        name = info["title"] or info["product"] or "This machine"
-        found = samples.value(system.GPUS)
-        if found is None:
-            absence = samples.absence(system.GPUS)
-            reason = absence.reason if absence else Reason.NO_DRIVER
-            return f"{name}, {NO_GPUS.get(reason, 'its GPUs could not be asked')}"
-        expected = samples.value(system.GPUS_EXPECTED)
-        answering = f"{found:.0f} of {expected:.0f} GPUs" if expected else f"{found:.0f} GPUs"
-        return f"{name}, driver {info['driver_version']}, {answering}"
-    return "This machine did not answer"
+    name = identity["title"] or identity["product"] or "This machine"
+    found, expected = identity["gpus"], identity["gpus_expected"]
+    if found is None:
+        return f"{name}, {NO_GPUS.get(identity['no_gpus'], 'its GPUs could not be asked')}"
+    answering = f"{found} of {expected} GPUs" if expected else f"{found} GPUs"
+    return f"{name}, driver {identity['driver_version']}, {answering}"
 
 
-def gpus(found: Iterable[Document], samples: SampleStore, width: int) -> list[str]:
-    """A row for each GPU."""
+def gpus(frame: Document, recent: Recent, width: int, only: str = "") -> list[str]:
+    """A row for each GPU, or for one; below it one for each of its MIG instances."""
+    past = bool(recent.rings)
     columns = COLUMNS if width < WIDE else (*COLUMNS, *MORE)
-    rows = [[cell(gpu, samples) for _, cell in columns] for gpu in found]
-    return table([name for name, _ in columns], rows, width=width)
+    if past and width < WIDE:
+        columns = tuple(column for column in columns if column[0] != "links")
+    header = [name for name, _ in columns]
+    rows = []
+    for gpu in frame["gpus"]:
+        if gpu["gpu"] == only or not only:
+            links = [one for one in frame["links"] if one["uuid"] == gpu["uuid"]]
+            row = [cell({**gpu, "links": links}) for _, cell in columns]
+            rows += [row + [recent.line(gpu["uuid"], PAST)] * past]
+            rows += [_instance(gpu, one, header) + [""] * past for one in gpu.get("instances", ())]
+    return table(header + ["active, 15 min"] * past, rows, width=width)
 
 
-def _of(name: str, scale: float = 1.0) -> Cell:
-    def cell(gpu: Document, _: SampleStore) -> str:
+def _instance(gpu: Document, one: Document, header: Sequence[str]) -> list[str]:
+    """The cells of a MIG instance."""
+    known = {
+        "gpu": f"{gpu['gpu']}:{one['number']}",
+        "state": f"MIG {one['profile']}",
+        "active": share(one["activity"]),
+        "SM": share(one["sm"]),
+        "mem GiB": of(one["memory"], one["memory_limit"], GIB),
+    }
+    return [known.get(name, "") for name in header]
+
+
+def _of_meter(name: str, scale: float = 1.0) -> Cell:
+    def cell(gpu: Document) -> str:
         meter = _meters(gpu)[name]
         return of(meter["value"], meter["limit"], scale)
 
     return cell
 
 
-def _links(gpu: Document, samples: SampleStore) -> str:
-    labels = gpu["gpu"], gpu["uuid"]
-    return of(samples.value(nvlink.LINKS, *labels), samples.value(nvlink.LINKS_EXPECTED, *labels))
+def _links(gpu: Document) -> str:
+    """NVLinks that are up, of those that the GPU has."""
+    known = [one["up"] for one in gpu["links"] if one["up"] is not None]
+    return f"{sum(known)}/{len(gpu['links'])}" if known else UNKNOWN
 
 
 def _meters(gpu: Document) -> dict[str, Document]:
@@ -172,18 +218,18 @@ def _state(gpu: Document) -> str:
 
 
 COLUMNS: tuple[tuple[str, Cell], ...] = (
-    ("gpu", lambda gpu, _: gpu["gpu"]),
-    ("state", lambda gpu, _: _state(gpu)),
-    ("active", lambda gpu, _: share(_meters(gpu)["activity"]["value"])),
-    ("SM", lambda gpu, _: share(_meters(gpu)["sm"]["value"])),
-    ("mem GiB", _of("memory", GIB)),
-    ("power W", _of("power")),
-    ("temp C", _of("temperature")),
+    ("gpu", lambda gpu: gpu["gpu"]),
+    ("state", _state),
+    ("active", lambda gpu: share(_meters(gpu)["activity"]["value"])),
+    ("SM", lambda gpu: share(_meters(gpu)["sm"]["value"])),
+    ("mem GiB", _of_meter("memory", GIB)),
+    ("power W", _of_meter("power")),
+    ("temp C", _of_meter("temperature")),
     ("links", _links),
 )
 
 
-def _who(gpu: Document, _: SampleStore) -> str:
+def _who(gpu: Document) -> str:
     """The largest process, and how many more."""
     first, *rest = [
         f"{p['program'] or 'process'} {p['pid']} {p['user']}".strip() for p in gpu["processes"]
@@ -192,7 +238,7 @@ def _who(gpu: Document, _: SampleStore) -> str:
 
 
 MORE: tuple[tuple[str, Cell], ...] = (
-    ("SM MHz", _of("clock", MHZ)),
+    ("SM MHz", _of_meter("clock", MHZ)),
     ("process", _who),
 )
 
@@ -217,8 +263,8 @@ def _pair(state: str, cause: str) -> str:
     return state if cause == "none" else f"{state}: {cause}"
 
 
-def why(found: Iterable[Document], told: str, width: int) -> Iterator[str]:
-    """Each verdict that costs something, once: its GPUs, why, what to do where that is not `told`
+def why(found: Iterable[Document], said: str, width: int) -> Iterator[str]:
+    """Each verdict that costs something, once: its GPUs, why, what to do where that is not `said`
     above."""
     costly = sorted((gpu for gpu in found if gpu["advice"]), key=_verdict)
     for _, group in groupby(costly, key=_verdict):
@@ -231,7 +277,7 @@ def why(found: Iterable[Document], told: str, width: int) -> Iterator[str]:
         reason = first["sentence"].removeprefix(first["summary"])
         differ = len({gpu["sentence"] for gpu in alike}) > 1
         example = f", for example GPU {first['gpu']}" * differ
-        advice = f" {first['advice']}" * (first["advice"] not in told)
+        advice = f" {first['advice']}" * (first["advice"] not in said)
         words = f"GPU{'s' * several} {names} {first['summary']}{stood}{example}{reason}.{advice}"
         yield from prose(words, width)
         for gpu in alike:
@@ -239,19 +285,31 @@ def why(found: Iterable[Document], told: str, width: int) -> Iterator[str]:
                 yield from prose(f"GPU {gpu['gpu']}: {gpu['note']}", width)
 
 
-def jobs(found: Iterable[Document], width: int) -> list[str]:
+def jobs(found: Sequence[Document], width: int) -> Iterator[str]:
     """A row for each running job."""
     header = ("job", "GPUs", "seen for", "lost of GPU-h", "progress")
     rows = [
         [job["title"], job["gpus"], duration(job["watched"]), _lost(job, width), job["sentence"]]
         for job in found
     ]
-    return table(header, rows, width=width)
+    yield from table(header, rows, width=width)
+    for job in found:
+        yield from prose(_receipt(job), width)
+
+
+def _receipt(job: Document) -> str:
+    """What the job has cost so far, and what ending its first cause would win; where known."""
+    cost, saving = job.get("cost"), job.get("saving")
+    parts = [saving] if saving else []
+    if cost is not None:
+        lost = cost * job["lost"] / job["gpu_seconds"] if job["gpu_seconds"] else 0.0
+        parts.insert(0, f"cost {cost:.2f} so far, {lost:.2f} of it lost")
+    return f"{job['title']}: {'; '.join(parts)}" if parts else ""
 
 
 def _lost(job: Document, width: int) -> str:
     """`0.12 of 0.16`, and to what most of it where there is room."""
-    if job["gpu_seconds"] <= TOLD:
+    if job["gpu_seconds"] <= SHOWN:
         return UNKNOWN
     worst = next((_pair(*pair) for *pair, _ in job["shares"] if pair[0] in COSTLY), "")
     hours = (number(job[part], HOUR, 2) for part in ("lost", "gpu_seconds"))
@@ -262,12 +320,11 @@ def _verdict(gpu: Document) -> tuple[str, str]:
     return gpu["state"], gpu["cause"]
 
 
-def host(samples: SampleStore) -> str:
+def host(found: Document) -> str:
     """What the host's CPUs do, in one sentence."""
-    rates = {
-        resource: samples.rate(pressure.PRESSURE, resource, "some", seconds=LONG)
-        for resource in pressure.KINDS
-    }
-    stalls = ", ".join(f"{name} {share(min(r, 1.0))}" for name, r in rates.items() if r is not None)
-    busy = share(samples.value(cpu.BUSY))
-    return f"CPUs busy {busy}" + f"; some task waited: {stalls}" * bool(stalls)
+    stalls = ", ".join(
+        f"{name} {share(min(part, 1.0))}"
+        for name, part in found["stalled"].items()
+        if part is not None
+    )
+    return f"CPUs busy {share(found['cpu'])}" + f"; some task waited: {stalls}" * bool(stalls)

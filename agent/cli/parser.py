@@ -81,25 +81,38 @@ def _run_flags(parser: argparse.ArgumentParser) -> None:
         help="TLS and passwords (YAML, the format of Prometheus exporters)",
     )
     _speed_flag(parser, "run the agent on a clock N times faster")
-    parser.add_argument("--replay", type=_path, metavar="FILE", help="read a tape instead")
+    parser.add_argument(
+        "--replay", type=_path, metavar="FILE", help="replay a recorded tape instead of hardware"
+    )
     parser.add_argument("--log.level", dest="log_level", help="debug, info, warning or error")
     parser.add_argument("--log.format", dest="log_format", help="logfmt or json")
 
 
+AGENT = "show what this agent knows (http://HOST:PORT); default: the one here, else this machine"
+
+
 def _once_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
-    parser.add_argument("--replay", type=_path, metavar="FILE", help="read a tape instead")
+    parser.add_argument("--agent", metavar="URL", help=AGENT)
+    parser.add_argument(
+        "--replay", type=_path, metavar="FILE", help="replay a recorded tape instead of hardware"
+    )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
 
 
 def _watch_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
-    parser.add_argument("--replay", type=_path, metavar="FILE", help="read a tape instead")
+    parser.add_argument("--agent", metavar="URL", help=AGENT)
+    parser.add_argument(
+        "--replay", type=_path, metavar="FILE", help="replay a recorded tape instead of hardware"
+    )
 
 
 def _check_flags(parser: argparse.ArgumentParser) -> None:
     _hardware_flags(parser)
-    parser.add_argument("--replay", type=_path, metavar="FILE", help="read a tape instead")
+    parser.add_argument(
+        "--replay", type=_path, metavar="FILE", help="replay a recorded tape instead of hardware"
+    )
     parser.add_argument("--json", action="store_true", help="JSON instead of text")
     parser.add_argument(
         "--timeout",

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 
 from agent.cli.options import settings_of
+from agent.cli.running_agent import address_of
 from agent.cli.table import UNKNOWN, number, prose, share, table, terminal_width
 from agent.config.whole_file import write_whole
 from agent.diagnosis.advice import ADVICE
@@ -54,7 +55,7 @@ def _asked_of_agent(
     arguments: argparse.Namespace, here: HttpConfig, by: str, job: str
 ) -> tuple[str, str, tuple[GpuTime, ...]]:
     """Since when, from whom, and what the agent knows; raises NoAnswer."""
-    url = arguments.agent or _url_of(here)
+    url = arguments.agent or address_of(here)
     try:
         rows = () if job else from_hours(url, arguments.since, by, "")
         if rows:
@@ -67,13 +68,6 @@ def _asked_of_agent(
         cure = "`web_config_file` is configured: with TLS, `--agent https://NAME:PORT` is needed"
         raise NoAnswer(f"{error}; {cure}, with passwords USER:PASSWORD@ before NAME") from error
     return "jobs that this agent remembers", "one agent", rows
-
-
-def _url_of(here: HttpConfig) -> str:
-    """Where the agent of this machine answers: on loopback, if it listens everywhere."""
-    host, port = here.address
-    host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _nothing(arguments: argparse.Namespace) -> str:

@@ -1,18 +1,21 @@
-"""`dgx-telemetry watch`: what `once` says, on the whole terminal, each second, keys as in top."""
+"""`dgx-telemetry watch`: what `once` shows, on the whole terminal, each second, keys as in top."""
 
 import argparse
 import asyncio
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
 import termios
+import time
 import tty
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from threading import Thread
 from typing import Any
 
 from agent.cli import once
@@ -20,24 +23,30 @@ from agent.cli.assembly import build_agent
 from agent.cli.first_readings import TIMEOUT, settled
 from agent.cli.flow import flows
 from agent.cli.options import hardware_of, settings_of
+from agent.cli.running_agent import Recent, RunningAgent, asked
 from agent.cli.table import prose, terminal_width
 from agent.cli.view import view_of
 from agent.clock import SystemClock
-from agent.model import Snapshot
-from agent.series import SampleStore
+from agent.config.settings import Settings
+from agent.errors import printable
+from agent.report.questions import NoAnswer, place
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.page_state import PageState
-from exporters.live.view import View
 
 Document = dict[str, Any]
 
-AFRESH = 5
+REFRESH = 5
 """Ticks between two looks for findings, which take milliseconds."""
 
 SETTLING = 2
 """Ticks after the first readings: what moved between two of them has a rate, and what failed at the
 start of the driver has been asked again."""
+
+RETRY = 2.0
+"""Seconds after which an agent that no longer answers is asked again."""
+
+FIRST = "Reading this machine for the first time."
 
 ENDING = signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 """As q does: what ended at once would leave the terminal as it was drawn on."""
@@ -54,13 +63,26 @@ SORTS: Mapping[str, Callable[[Document], float]] = {
 }
 HELP = (
     "a  all of it: GPUs, jobs, data paths (at the start)",
-    "0-9  one GPU: why, what to do, who is on it",
+    "0-9  one GPU: why, what to do, who is on it; 1 then 2 is GPU 12",
     "p  data paths",
     "j  jobs",
     "s  sort GPUs by index, activity, memory, power",
+    "Up, Down, Page Up, Page Down, Home, End  scroll",
     "h  this help",
     "q  end",
 )
+KEY = re.compile(r"\x1b(?:\[|O)[0-9;]*[A-Za-z~]|.", re.DOTALL)
+"""One key: a sequence that a terminal sends, or a letter."""
+
+SCROLL = {
+    **{f"\x1b{start}{end}": step for start in "[O" for end, step in (("A", -1), ("B", 1))},
+    **{f"\x1b{start}{end}": step for start in "[O" for end, step in (("H", -999), ("F", 999))},
+    "\x1b[5~": -10,
+    "\x1b[6~": 10,
+    "\x1b[1~": -999,
+    "\x1b[4~": 999,
+}
+"""Lines by which a key scrolls."""
 
 
 def _value(gpu: Document, name: str) -> float:
@@ -69,85 +91,150 @@ def _value(gpu: Document, name: str) -> float:
 
 @dataclass(slots=True)
 class ViewChoice:
-    """What the keys have chosen; `gpu` is an index."""
+    """What the keys have chosen; `gpu` is an index, `top` the first line of a scrolled view."""
 
     shown: str = "a"
     gpu: str = ""
     sort: str = "index"
+    top: int = 0
     ended: bool = False
 
-    def press(self, key: str) -> None:
+    def press(self, key: str, gpus: Iterable[str] = ()) -> None:
         """Take one key; one that means nothing changes nothing."""
-        if key == "q":
+        if key in SCROLL:
+            self.top = max(0, self.top + SCROLL[key])
+        elif key == "q":
             self.ended = True
         elif key.isdigit():
-            self.shown, self.gpu = "g", key
+            longer = self.gpu + key
+            self.gpu = longer if self.shown == "g" and longer in gpus else key
+            self.shown, self.top = "g", 0
         elif key == "s":
             names = list(SORTS)
             self.sort = names[(names.index(self.sort) + 1) % len(names)]
-        elif key in "apjh?":
-            self.shown = key.replace("?", "h")
+        elif key in ("a", "p", "j", "h", "?"):
+            self.shown, self.top = key.replace("?", "h"), 0
+
+
+@dataclass(slots=True)
+class Shown:
+    """What is on the screen: the last frame, the past, and where they come from."""
+
+    source: str = ""
+    recent: Recent = field(default_factory=Recent)
+    frame: Document | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, frame: Document | None, source: str) -> None:
+        """Take in a frame, or why there is none: the one before stays."""
+        self.frame, self.source = frame or self.frame, source
+        self.changed.set()
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the machine until q or Ctrl-C."""
-    logging.getLogger().addHandler(logging.NullHandler())  # the screen tells of what is wrong
+    logging.getLogger().addHandler(logging.NullHandler())  # the screen shows what is wrong
+    settings = settings_of(arguments)
+    agent, note = asked(arguments, settings)
+    able = os.environ.get("TERM", "dumb") != "dumb"
+    screen = Screen(sys.stdout.isatty() and able)
+    with screen.taken():
+        asyncio.run(_watch(arguments, settings, agent, note, screen))
+    return 0
+
+
+async def _watch(
+    arguments: argparse.Namespace,
+    settings: Settings,
+    agent: RunningAgent | None,
+    note: str,
+    screen: "Screen",
+) -> None:
+    choice, shown, loop = ViewChoice(), Shown(), asyncio.get_running_loop()
+    for number in ENDING:
+        loop.add_signal_handler(number, lambda: _press("q", choice, shown))
+    if sys.stdin.isatty() and screen.whole:
+        loop.add_reader(sys.stdin, lambda: _press(_keys(), choice, shown))
+    reading: asyncio.Task[None] | None = None
+    if agent is None:
+        reading = asyncio.create_task(_read_here(arguments, settings, note, shown))
+        reading.add_done_callback(lambda _: shown.changed.set())
+    else:
+        shown.recent = agent.recent
+        Thread(target=_follow, args=(agent, shown, loop), daemon=True).start()
+    shown.recent.encoding = sys.stdout.encoding
+    while not choice.ended and not (reading and reading.done()):
+        await shown.changed.wait()
+        shown.changed.clear()
+        if shown.frame is None:
+            screen.say(shown.source)
+        else:
+            screen.draw(shown.frame, choice, shown)
+    if reading:
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading  # what broke is raised, not swallowed
+
+
+def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) -> None:
+    """On a thread of its own: the frames of an agent, again and again where it stops."""
+    where = f"from the agent at {place(agent.url)}"
+    with suppress(RuntimeError):  # the loop has ended
+        while True:
+            try:
+                for frame in agent.frames():
+                    loop.call_soon_threadsafe(shown.put, frame, where)
+            except NoAnswer as error:
+                loop.call_soon_threadsafe(shown.put, None, str(error))
+            time.sleep(RETRY)
+
+
+async def _read_here(
+    arguments: argparse.Namespace, settings: Settings, note: str, shown: Shown
+) -> None:
+    """The frames of this machine, read by this program."""
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock), clock)
-    agent = build_agent(settings_of(arguments), hardware, clock)
+    agent = build_agent(settings, hardware, clock)
     view = view_of(agent, hardware)
-    able = os.environ.get("TERM", "dumb") != "dumb"
-    choice, screen = ViewChoice(), Screen(sys.stdout.isatty() and able)
-    page_state = PageState(view)
-
-    async def look() -> None:
-        agent.start()
-        ticking = asyncio.create_task(agent.poller.run())
-        ticked = asyncio.Event()
-        agent.poller.listeners.append(lambda _: ticked.set())
-        loop = asyncio.get_running_loop()
-        for number in ENDING:
-            loop.add_signal_handler(number, lambda: _press("q", choice, ticked))
-        if sys.stdin.isatty() and screen.whole:
-            loop.add_reader(sys.stdin, lambda: _press(_keys(), choice, ticked))
-        late, early = clock.monotonic() + TIMEOUT, SETTLING
-        while not choice.ended and not ticking.done():
+    page_state, ticked = PageState(view), asyncio.Event()
+    agent.poller.listeners.append(lambda _: ticked.set())
+    agent.start()
+    ticking = asyncio.create_task(agent.poller.run())
+    ticking.add_done_callback(lambda _: ticked.set())
+    late, early = clock.monotonic() + TIMEOUT, SETTLING
+    try:
+        while not ticking.done():
             await ticked.wait()
             ticked.clear()
             if clock.monotonic() < late and (agent.poller.waiting_for() or early):
                 early -= not agent.poller.waiting_for()
-                screen.say("Reading this machine for the first time.")
-            else:
-                await _show(view, page_state, choice, screen)
+                shown.put(None, FIRST)
+                continue
+            snapshot, known = view.latest(), page_state.known
+            if snapshot.tick - known.tick >= REFRESH or known.tick < 0:
+                known = await asyncio.to_thread(findings_document, view)
+            page_state.take(snapshot, known)
+            frame = whole(page_state.machine(), page_state.tick())
+            shown.recent.take(frame)
+            shown.put(frame, note)
+    finally:
         ticking.cancel()
         with suppress(asyncio.CancelledError):
-            await ticking  # what broke is told, not swallowed
-
-    with screen.taken():
-        asyncio.run(look())
-    return 0
+            await ticking
 
 
 def _keys() -> str:
     """Keys that are there."""
-    return os.read(sys.stdin.fileno(), 16).decode(errors="ignore")
+    return os.read(sys.stdin.fileno(), 64).decode(errors="ignore")
 
 
-def _press(keys: str, choice: ViewChoice, ticked: asyncio.Event) -> None:
+def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
     """Take them, and draw at once."""
-    for key in keys:
-        choice.press(key)
-    ticked.set()
-
-
-async def _show(view: View, page_state: PageState, choice: ViewChoice, screen: "Screen") -> None:
-    snapshot: Snapshot = view.latest()
-    known = page_state.known
-    if snapshot.tick - known.tick >= AFRESH or known.tick < 0:
-        known = await asyncio.to_thread(findings_document, view)
-    page_state.take(snapshot, known)
-    frame = whole(page_state.machine(), page_state.tick())
-    screen.draw(frame, choice, view.samples)
+    gpus = [gpu["gpu"] for gpu in shown.frame["gpus"]] if shown.frame else []
+    for key in KEY.findall(keys):
+        choice.press(key, gpus)
+    shown.changed.set()
 
 
 class Screen:
@@ -179,16 +266,20 @@ class Screen:
         if self.whole:
             print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 
-    def draw(self, frame: Document, choice: ViewChoice, samples: SampleStore) -> None:
-        """One frame, cut to what fits; the size is asked each time."""
-        size = shutil.get_terminal_size((80, 24))
-        lines = list(text(frame, choice, samples, terminal_width()))
+    def draw(self, frame: Document, choice: ViewChoice, shown: Shown) -> None:
+        """One frame, scrolled to what fits; the size is asked each time."""
+        first, body, source, keys = text(frame, choice, shown, terminal_width())
         if not self.whole:
-            print("\n".join([*lines, ""]), flush=True)
+            print("\n".join([first, *body, source, ""]), flush=True)
             return
-        cut = [*lines[: size.lines - 2][: len(lines) - 1], lines[-1]]  # the keys stay in sight
-        styled = list(self._styled(cut, frame))
-        print(HOME + "\n".join(line + TO_END for line in styled) + CLEAR, end="", flush=True)
+        room = max(1, shutil.get_terminal_size((80, 24)).lines - 3)
+        choice.top = max(0, min(choice.top, len(body) - room))
+        part = body[choice.top : choice.top + room]
+        if len(part) < len(body):
+            end = choice.top + len(part)
+            source = f"lines {choice.top + 1} to {end} of {len(body)}; Up and Down scroll"
+        lines = list(self._styled([first, *part, source, keys], frame))
+        print(HOME + "\n".join(line + TO_END for line in lines) + CLEAR, end="", flush=True)
 
     def _styled(self, lines: Iterable[str], frame: Document) -> Iterator[str]:
         colour = LEVELS.get(frame["level"], BOLD)
@@ -200,12 +291,18 @@ class Screen:
             yield f"\x1b[{code}m{line}\x1b[0m" if code and self.coloured else line
 
 
-def text(frame: Document, choice: ViewChoice, samples: SampleStore, width: int) -> Iterator[str]:
-    """The lines of one frame: the machine, the verdict, what was chosen, the keys."""
-    host = frame["machine"]["host"]
-    told = datetime.fromtimestamp(frame["timestamp"], UTC).astimezone().strftime("%H:%M:%S")
-    first = f"{host}  {once.machine(samples)}"[: width - len(told) - 2]
-    yield f"{first}{told:>{width - len(first)}}"
+def text(
+    frame: Document, choice: ViewChoice, shown: Shown, width: int
+) -> tuple[str, list[str], str, str]:
+    """One frame: the line of the machine, what was chosen, where it comes from, and the keys."""
+    at = datetime.fromtimestamp(frame["timestamp"], UTC).astimezone().strftime("%H:%M:%S")
+    first = f"{frame['machine']['host']}  {once.machine(frame['machine'])}"[: width - len(at) - 2]
+    keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  p paths  j jobs  a all"
+    body = [printable(line) for line in _body(frame, choice, shown.recent, width)]
+    return f"{first}{at:>{width - len(first)}}", body, shown.source[:width], keys[:width]
+
+
+def _body(frame: Document, choice: ViewChoice, recent: Recent, width: int) -> Iterator[str]:
     yield from once.verdict(frame, width)
     yield ""
     if choice.shown == "h":
@@ -215,20 +312,18 @@ def text(frame: Document, choice: ViewChoice, samples: SampleStore, width: int) 
     elif choice.shown == "j":
         yield from once.jobs(frame["jobs"], width) if frame["jobs"] else ["No job runs."]
     elif choice.shown == "g":
-        yield from _one(frame, choice.gpu, samples, width)
+        yield from _one(frame, choice.gpu, recent, width)
     else:
         frame = {**frame, "gpus": sorted(frame["gpus"], key=SORTS[choice.sort])}
-        yield from once.body(frame, samples, width)
-    yield ""
-    yield f"h help  q end  s sort ({choice.sort})  0-9 one GPU  p paths  j jobs  a all"[:width]
+        yield from once.body(frame, recent, width)
 
 
-def _one(frame: Document, index: str, samples: SampleStore, width: int) -> Iterator[str]:
+def _one(frame: Document, index: str, recent: Recent, width: int) -> Iterator[str]:
     found = [gpu for gpu in frame["gpus"] if gpu["gpu"] == index]
     if not found:
         yield f"There is no GPU {index}."
         return
-    yield from once.gpus(found, samples, width)
+    yield from once.gpus(frame, recent, width, only=index)
     yield from once.times(found, width)
     (gpu,) = found
     yield ""

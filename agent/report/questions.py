@@ -10,7 +10,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from agent.errors import BadInput
 from agent.faults.records import JOULES_RECORD, SECONDS_RECORD
@@ -56,7 +56,7 @@ def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
     not name jobs. Raises NoAnswer."""
     now = time.time()
     begun = now - int(since[:-1]) * SPANS[since[-1]]
-    answer = _get(f"{url.rstrip('/')}/api/v1/hours")
+    answer = fetched(f"{url.rstrip('/')}/api/v1/hours")
     node = urllib.parse.urlsplit(url).hostname or url
     names = LABELS | {"node": ""}
     found: list[GpuTime] = []
@@ -72,19 +72,19 @@ def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
                 parts = _parts(row["seconds"])
                 found.append(GpuTime(name, parts, row["joules"], about))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NoAnswer(f"{_place(url)} does not answer as an agent does: {error!r}") from error
+        raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
     return _merged(found)
 
 
 def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
     """The jobs that one agent watches, and the last 50 that ended. Raises NoAnswer."""
-    answer = _get(f"{url.rstrip('/')}/api/v1/jobs")
+    answer = fetched(f"{url.rstrip('/')}/api/v1/jobs")
     try:
         receipts: list[Document] = [*answer["running"], *answer["ended"]]
         node = urllib.parse.urlsplit(url).hostname or url
         rows = [_row(one, by, node) for one in receipts if not job or job in _ids(one)]
     except (KeyError, TypeError, ValueError) as error:
-        raise NoAnswer(f"{_place(url)} does not answer as an agent does: {error!r}") from error
+        raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
     return _merged(rows)
 
 
@@ -131,14 +131,14 @@ def _key(labels: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:
 
 def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
     asked = urllib.parse.urlencode({"query": promql, "timeout": f"{TIMEOUT:g}s"})
-    answer = _get(f"{url.rstrip('/')}/api/v1/query?{asked}")
+    answer = fetched(f"{url.rstrip('/')}/api/v1/query?{asked}")
     try:
         return [(one["metric"], float(one["value"][1])) for one in answer["data"]["result"]]
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise NoAnswer(f"{_place(url)} does not answer as Prometheus does: {error!r}") from error
+        raise NoAnswer(f"{place(url)} does not answer as Prometheus does: {error!r}") from error
 
 
-def _place(address: str) -> str:
+def place(address: str) -> str:
     """An address without who asks, and with what password."""
     parts = urllib.parse.urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
@@ -159,7 +159,18 @@ def _proxies(parts: urllib.parse.SplitResult) -> dict[str, str]:
     return {parts.scheme: found} if found else {}
 
 
-def _get(address: str) -> Any:
+def fetched(address: str) -> Any:
+    """The JSON at an address. Raises NoAnswer, and BadInput where that is no address."""
+    with opened(address, TIMEOUT + 5) as answer:
+        try:
+            return json.load(answer)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise NoAnswer(f"{place(address)} does not answer: {error}") from error
+
+
+def opened(address: str, timeout: float) -> http.client.HTTPResponse:
+    """The answer of an address, which may have USER:PASSWORD@, within `timeout` (s); to be closed.
+    Raises NoAnswer, and BadInput where that is no address."""
     try:
         parts = urllib.parse.urlsplit(address)
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -174,14 +185,13 @@ def _get(address: str) -> Any:
         name, word = (urllib.parse.unquote(p or "") for p in (parts.username, parts.password))
         token = base64.b64encode(f"{name}:{word}".encode()).decode()
         request.add_header("Authorization", f"Basic {token}")
-    where = _place(address)
+    where = place(address)
     proxies = _proxies(bare)
     for proxy in proxies.values():
         where += f" through the proxy {proxy.rpartition('@')[2]}"
     try:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
-        with opener.open(request, timeout=TIMEOUT + 5) as answer:
-            return json.load(answer)
+        return cast("http.client.HTTPResponse", opener.open(request, timeout=timeout))
     except urllib.error.HTTPError as error:
         said = error.read(300).decode(errors="replace").replace("\n", " ")
         raise NoAnswer(f"{where} answers {error.code}: {said}") from error

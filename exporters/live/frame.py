@@ -8,7 +8,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
     machine:
     {"edition": 3,
      "machine": {"system", "title", "product", "driver_version", "gpus", "gpus_expected",
-                 "version", "simulated", "host"},
+                 "version", "simulated", "host", "no_gpus": why},
      "gpus":    [{"gpu", "uuid", "model", "meters": [{"name", "unit", "limit"}]}],
      "paths":   [{"path", "device", "gpu", "uuid", "direction", "limit", "origin", "source",
                   "threshold"}],
@@ -27,6 +27,7 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
                 "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],
      "links": [[up, transmit, receive]],
+     "host":  {"cpu": busy, "stalled": {"cpu", "io", "memory": share of the time}},
      "notes": {uuid: what else is said of this GPU},
      "jobs":  [{"id", "title", "gpus", "level", "sentence", "gpu_seconds", "lost", "rates": [steps a
                 second each 10 s, oldest first], "shares": [[state, cause, share]], "seconds",

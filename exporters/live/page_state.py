@@ -6,7 +6,7 @@ from typing import Any
 from agent.jobs.job import Hang, WatchedJobs
 from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
-from agent.sources import system, temperature
+from agent.sources import cpu, pressure, system, temperature
 from exporters.job_words import culprit_name, ended_row, row, waited_for
 from exporters.live import headline, tiles
 from exporters.live.events import Event
@@ -79,7 +79,12 @@ class PageState:
         uptime = view.uptime()
         self._began = None if uptime is None else view.now() - uptime
         machine = {
-            "machine": self._identity(samples),
+            "machine": identity(samples)
+            | {
+                "version": view.version,
+                "simulated": view.simulated,
+                "host": view.host,
+            },
             "gpus": [
                 tiles.static(one.key, one.model, samples) for one in view.diagnosis.inventory().gpus
             ],
@@ -92,23 +97,6 @@ class PageState:
         if machine != self._machine:
             self.edition += 1
             self._machine = machine
-
-    def _identity(self, samples: SampleStore) -> Document:
-        found = samples.labelled(system.INFO)
-        info = found[-1] if found else {}
-        gpus = samples.value(system.GPUS)
-        expected = samples.value(system.GPUS_EXPECTED)
-        return {
-            "system": info.get("system") or None,
-            "title": info.get("title") or None,
-            "product": info.get("product") or None,
-            "driver_version": info.get("driver_version") or None,
-            "gpus": None if gpus is None else int(gpus),
-            "gpus_expected": None if expected is None else int(expected),
-            "version": self._view.version,
-            "simulated": self._view.simulated,
-            "host": self._view.host,
-        }
 
     def machine(self) -> Document:
         """What seldom changes, as `frame` tells."""
@@ -146,6 +134,7 @@ class PageState:
             "findings": self.known.documents,
             "gpus": gpus,
             "paths": paths,
+            "host": _host(samples),
             "links": self._links.dynamic(samples),
             "notes": {u: t for hang in hangs.values() for u, t in waited_for(hang).items()},
             "jobs": [row(job) for job in jobs.running],
@@ -199,6 +188,33 @@ class PageState:
         return headline.GpuSummary(
             gpu.index, pair, lasted, share=share, beside=beside, waits_for=late
         )
+
+
+def identity(samples: SampleStore) -> Document:
+    """Which machine it is; `no_gpus` is why none can be counted."""
+    found = samples.labelled(system.INFO)
+    info = found[-1] if found else {}
+    gpus = samples.value(system.GPUS)
+    expected = samples.value(system.GPUS_EXPECTED)
+    absence = samples.absence(system.GPUS)
+    return {
+        "system": info.get("system") or None,
+        "title": info.get("title") or None,
+        "product": info.get("product") or None,
+        "driver_version": info.get("driver_version") or None,
+        "gpus": None if gpus is None else int(gpus),
+        "gpus_expected": None if expected is None else int(expected),
+        "no_gpus": absence.reason.value if absence else None,
+    }
+
+
+def _host(samples: SampleStore) -> Document:
+    """How busy the CPUs are, and how much of the last seconds some task waited, by resource."""
+    stalled = {
+        resource: samples.rate(pressure.PRESSURE, resource, "some", seconds=tiles.SETTLED)
+        for resource in pressure.KINDS
+    }
+    return {"cpu": samples.value(cpu.BUSY), "stalled": stalled}
 
 
 COSTS = 0.25

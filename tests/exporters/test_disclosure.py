@@ -174,7 +174,7 @@ class Planted:
             files = [archive.extractfile(member) for member in archive.getmembers()]
             packed = b"".join(one.read() for one in files if one)
         return {
-            "once": json.dumps(frame) + "\n".join(page(frame, view.samples, 200)),
+            "once": json.dumps(frame) + "\n".join(page(frame, 200)),
             "check": texts["check.txt"],
             "bundle": packed.decode(),
         }

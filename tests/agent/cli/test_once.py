@@ -14,15 +14,15 @@ from tests.support.live_machines import watched
 
 def lines(name: str, width: int = 80, seconds: int = 8) -> list[str]:
     machine = watched(name).run(seconds)
-    return list(page(machine.frame(), machine.bench.samples, width))
+    return list(page(machine.frame(), width))
 
 
 @pytest.mark.parametrize("name", [*SYSTEMS, "sixteen"])
 def test_it_fits_the_terminal(name: str) -> None:
     machine = watched(f"{name}:training").run(6)
-    frame, samples = machine.frame(), machine.bench.samples
+    frame = machine.frame()
     for width in (80, 120):
-        told = list(page(frame, samples, width))
+        told = list(page(frame, width))
         assert max(map(len, told)) <= width
         assert told[0].startswith(("8 GPUs busy", "4 GPUs busy", "16 GPUs busy", "The GPU is busy"))
         assert "All expected hardware is present and at full speed." in told
@@ -57,11 +57,10 @@ def test_why_and_what_to_do_is_told_once_for_all_alike() -> None:
 
 def test_the_last_seconds_of_the_host_are_told_and_figures_have_no_needless_digits() -> None:
     machine = watched("dgx-h200:starved-network").run(24)
-    told = "\n".join(page(machine.frame(), machine.view.samples, 120))
+    told = "\n".join(page(machine.frame(), 120))
     assert re.search(r"CPUs busy \d+ %; some task waited: cpu 0 %, io 8\d %, memory 0 %", told)
     assert re.search(r"\d of 0\.\d\d, starved: network  ", told)
     assert "  4800.0  " in "\n".join(lines("dgx-h200:training", 120))
-    assert "waited" not in " ".join(page(machine.frame(), machine.bench.samples, 120))
 
 
 def test_a_finding_that_the_headline_tells_is_told_once() -> None:

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.cli.watch import SORTS, ViewChoice, text
-from agent.series import SampleStore
+from agent.cli.watch import KEY, SORTS, Screen, Shown, ViewChoice, text
 from tests.support.live_machines import Document, Watched, watched
 from tests.support.repository import ROOT
 
@@ -33,12 +32,35 @@ def frame(machine: Watched) -> Document:
     return machine.frame()
 
 
-def shown(machine: Watched, frame: Document, keys: str) -> list[str]:
+def shown(frame: Document, keys: str) -> list[str]:
     choice = ViewChoice()
     for key in keys:
         choice.press(key)
-    samples = SampleStore.of(machine.bench.agent.poller.latest)
-    return list(text(frame, choice, samples, WIDTH))
+    first, body, *last = text(frame, choice, Shown(), WIDTH)
+    return [first, *body, *last]
+
+
+def test_keys_scroll_and_two_digits_are_one_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    many = watched("sixteen:training").run(6).frame()
+    choice, screen = ViewChoice(), Screen(whole=True)
+    numbers = [gpu["gpu"] for gpu in many["gpus"]]
+
+    def drawn(keys: str) -> list[str]:
+        for key in KEY.findall(keys):
+            choice.press(key, numbers)
+        screen.draw(many, choice, Shown())
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out).splitlines()
+
+    first = drawn("")
+    assert len(first) == 24
+    assert first[-2].startswith("lines 1 to 21 of ")
+    assert drawn("\x1b[B")[1] == first[2]
+    assert drawn("\x1bOB\x1b[5~") == first
+    assert drawn("\x1b[F")[-3].startswith("CPUs busy")
+    assert drawn("\x1b[H") == first
+    assert [line for line in drawn("12") if line.startswith("   12")]
+    assert choice.gpu == "12"
+    assert [line for line in drawn("3") if line.startswith("    3")]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +78,7 @@ def shown(machine: Watched, frame: Document, keys: str) -> list[str]:
 def test_a_key_shows_what_it_is_for(
     machine: Watched, frame: Document, keys: str, says: str
 ) -> None:
-    lines = shown(machine, frame, keys)
+    lines = shown(frame, keys)
     assert any(line.startswith(says) or says in line for line in lines)
     assert re.search(r" \d\d:\d\d:\d\d$", lines[0])
     assert "4 GPUs starved by disk" in lines[1]
@@ -66,10 +88,10 @@ def test_a_key_shows_what_it_is_for(
 
 def test_gpus_are_sorted_by_what_s_has_chosen(machine: Watched, frame: Document) -> None:
     for presses, name in enumerate(SORTS):
-        rows = [line for line in shown(machine, frame, "s" * presses) if line[4:5].isdigit()]
+        rows = [line for line in shown(frame, "s" * presses) if line[4:5].isdigit()]
         wanted = [gpu["gpu"] for gpu in sorted(frame["gpus"], key=SORTS[name])]
         assert [row[4] for row in rows] == wanted
-        assert f"({name})" in shown(machine, frame, "s" * presses)[-1]
+        assert f"({name})" in shown(frame, "s" * presses)[-1]
 
 
 @pytest.fixture

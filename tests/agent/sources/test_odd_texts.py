@@ -11,6 +11,7 @@ from agent.cli.once import machine
 from agent.faults.findings import findings
 from agent.model import Reason, Severity
 from agent.sources import gpu, power, system
+from exporters.live.page_state import identity
 from tests.support.machines import AgentBench, simulated
 
 NO_UTF8 = b"NVIDIA \xff\xfe"
@@ -69,6 +70,6 @@ def test_a_fault_while_connecting_is_reported_as_what_it_is() -> None:
     assert absence is not None
     assert absence.reason is Reason.FAILED
     assert "ZeroDivisionError: the bindings" in absence.detail
-    assert "does not answer" not in machine(bench.samples)
+    assert "does not answer" not in machine(identity(bench.samples))
     found = list(findings(bench.agent.poller.latest))
     assert max(STATUS[f.severity] for f in found) == STATUS[Severity.WARNING]

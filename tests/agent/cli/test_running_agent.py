@@ -1,0 +1,107 @@
+"""`once` and `watch` ask the agent that runs, and say so where none does."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from agent.cli.once import page
+from agent.cli.running_agent import SPAN, Recent, RunningAgent, asked
+from agent.config.settings import Settings
+from agent.report.questions import NoAnswer
+from exporters.live.feed import Client, event
+from exporters.settings import HttpConfig
+from tests.support.live_machines import feed_of, watched
+
+
+@contextmanager
+def serving(*events: bytes) -> Iterator[str]:
+    """The address of what answers as an agent does, with this stream."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"".join(events) if self.path == "/api/v1/stream" else b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def stream_of(name: str, seconds: int) -> list[bytes]:
+    machine = watched(name)
+    feed, client = feed_of(machine), Client()
+    for _ in range(seconds):
+        feed(machine.tick())
+    feed._clients.add(client)
+    feed._render(machine.page_state._snapshot)
+    return feed.news(client)
+
+
+def test_the_running_agent_is_asked_with_its_past() -> None:
+    with serving(*stream_of("dgx-station-v100:starved-disk", 70)) as url:
+        agent, note = asked(
+            Namespace(simulate=None, replay=None, agent=""),
+            Settings(HttpConfig(listen=url.removeprefix("http://"))),
+        )
+        assert agent is not None
+        assert note == ""
+        lines = list(page(agent.first, 80, agent.recent))
+        assert lines[0].startswith("4 GPUs starved by disk")
+        (row,) = (line for line in lines if line.startswith("    0"))
+        assert row[-2:].strip()
+        assert row[-3] == " "
+        assert max(map(len, lines)) <= 80
+        with pytest.raises(NoAnswer, match="does not answer any more"):
+            list(agent.frames())
+
+
+def test_who_does_not_answer_is_named() -> None:
+    here = Settings(HttpConfig(listen="127.0.0.1:1", web_config_file="tls.yaml"))
+    nothing = Namespace(simulate=None, replay=None, agent="")
+    agent, note = asked(nothing, here)
+    assert agent is None
+    assert "read here, without history and jobs: http://127.0.0.1:1 does not answer" in note
+    assert "--agent https://" in note
+    with pytest.raises(NoAnswer, match=r"http://127\.0\.0\.1:2 does not answer"):
+        asked(Namespace(simulate=None, replay=None, agent="http://127.0.0.1:2"), here)
+    assert asked(Namespace(simulate="k40", replay=None, agent=""), here) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ([event("machine", {"machine": {"version": "0.0"}})], "is of version 0.0, not "),
+        ([event("tick", {})], "does not answer as an agent does"),
+        ([b"event: tick\ndata: {\n\n"], "does not answer as an agent does"),
+    ],
+)
+def test_what_is_no_agent_of_this_version_is_refused(events: list[bytes], why: str) -> None:
+    with serving(*events) as url:
+        with pytest.raises(NoAnswer, match=why):
+            next(RunningAgent(url).frames())
+        here = Settings(HttpConfig(listen=url.removeprefix("http://")))
+        agent, note = asked(Namespace(simulate=None, replay=None, agent=""), here)
+        assert agent is None
+        assert why in note
+
+
+def test_the_past_is_drawn_in_parts_with_gaps() -> None:
+    recent = Recent()
+    values = [None] * (SPAN // 3) + [0.0] * (SPAN // 3) + [1.0] * (SPAN // 3)
+    for value in values:
+        gpu = {"uuid": "GPU-0", "meters": [{"name": "activity", "value": value}]}
+        recent.take({"gpus": [gpu]})
+    assert recent.line("GPU-0", 6) == "  ▁▁██"
+    recent.encoding = "ascii"
+    assert recent.line("GPU-0", 6) == "  ..##"
+    assert recent.line("GPU-1", 3) == "   "
