@@ -288,8 +288,15 @@ CAUSES: dict[State, tuple[Cause, ...]] = {
 Pair = tuple[State, Cause]
 PAIRS: tuple[Pair, ...] = tuple((state, cause) for state, its in CAUSES.items() for cause in its)
 BUSY: Pair = (State.BUSY, Cause.NONE)
-LOST_STATES = (State.STARVED, State.THROTTLED, State.COMMUNICATING, State.HELD, State.HUNG)
-"""States whose time a job could do without."""
+LOST_STATES = (State.HUNG, State.THROTTLED, State.STARVED, State.HELD)
+"""States whose time is lost, the worst first, asked by all that counts it. Exposed communication
+moves a job's own data: it is shown apart."""
+WHAT_LOST, GAINED_BY = "|".join(sorted(LOST_STATES)), (*LOST_STATES, State.COMMUNICATING)
+
+
+def time_in(seconds: Mapping[Pair, float], *states: State) -> float:
+    """The sum of what was spent in these states."""
+    return sum(part for (state, _), part in seconds.items() if state in states)
 
 
 class SignalQuality(StrEnum):

@@ -5,10 +5,15 @@ from typing import Any
 import yaml
 
 from agent.faults.model import Fault, Group
-from agent.faults.parameters import RuleParameters
+from agent.faults.parameters import RuleParameters, span
 from agent.faults.places import FLEET_BOARD
 from agent.faults.promql import Recording
 from agent.faults.templates import described, sentence_of
+from agent.faults.values import seconds
+
+AT_ONCE = 60.0
+"""Seconds for which failed scrapes are bridged where an alert is sent at once; else it is half of
+its `for`, so that what was so at one scrape alone never lasts as long as that."""
 
 
 def rule_file(group: Group, parameters: RuleParameters) -> str:
@@ -28,6 +33,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     """One alerting rule."""
     place, thresholds = fault.place, parameters.thresholds
     grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook
+    bridged = seconds(fault.hold) / 2 or AT_ONCE
     of_node = place is not None and place.board != FLEET_BOARD
     if "{{" in book and not of_node:  # an alert of no node cannot lead to that of its agent
         book = "RUNBOOK.md"
@@ -35,7 +41,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     board = {"dashboard": f"{grafana}{place.board}"} if place and grafana else {}
     return {
         "alert": fault.alert,
-        "expr": fault.expr,
+        "expr": fault.bridged(span(bridged * parameters.scale)),
         **({} if fault.hold == "0s" else {"for": parameters.over(fault.hold)}),
         "labels": {"severity": str(fault.severity), **fault.labels},
         "annotations": {

@@ -1,6 +1,6 @@
 """The fleet: which node loses the most, and what is wrong where. Worst first."""
 
-from agent.model import State
+from agent.model import WHAT_LOST, State
 from agent.sources import process, system
 from dashboards.board import Board, Row
 from dashboards.colours import (
@@ -60,7 +60,7 @@ OF_PLACES = ("alertname", "severity", "rack", "instance")
 
 MISSING = less(now(system.GPUS_EXPECTED), now(system.GPUS))
 
-LOSING = f"~{State.STARVED}|{State.THROTTLED}|{State.HELD}|{State.HUNG}"
+LOSING = f"~{WHAT_LOST}"
 SHOWN = 50
 """Nodes in a table of the worst: a fleet of thousands has no more that anybody reads."""
 

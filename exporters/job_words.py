@@ -16,7 +16,7 @@ from agent.jobs.job import (
     Slowdown,
     WatchedJobs,
 )
-from agent.model import BUSY, GpuKey, Pair, Reason, State, ranges
+from agent.model import BUSY, LOST_STATES, GpuKey, Pair, Reason, State, ranges, time_in
 from exporters.words import duration, pair_name
 
 Document = dict[str, Any]
@@ -33,7 +33,6 @@ KWH = 3.6e6
 MUCH = 0.25
 """Share of a job's time that is lost from which that is told, as the alert does."""
 
-COSTLY = (State.STARVED, State.HELD, State.HUNG, State.THROTTLED)
 LEAST = 0.01
 """Share of the time from which a state is named."""
 
@@ -82,6 +81,8 @@ def receipt_document(receipt: Receipt) -> Document:
         "seconds": receipt.lasted,
         "watched_seconds": receipt.watched,
         "gpu_seconds": {pair_name(pair): part for pair, part in sorted(receipt.seconds.items())},
+        "gpu_seconds_lost": time_in(receipt.seconds, *LOST_STATES),
+        "gpu_seconds_exposed": time_in(receipt.seconds, State.COMMUNICATING),
         "gpu_seconds_unobserved": receipt.unobserved,
         "steps": receipt.steps,
         "mean_steps_per_second": receipt.mean_rate,
@@ -290,7 +291,7 @@ def instant(moment: float) -> str:
 def row(job: Job) -> Document:
     """A running job as the page shows it."""
     whole = job.receipt.gpu_seconds
-    lost = sum(part for pair, part in job.receipt.seconds.items() if pair[0] in COSTLY)
+    lost = time_in(job.receipt.seconds, *LOST_STATES)
     costly = job.slower or job.missed or lost > MUCH * whole
     level = "wrong" if job.hang or job.lost else "costly" if costly else "good"
     return {

@@ -27,14 +27,23 @@ from agent.faults.thresholds import AlertThresholds
 from agent.hardware.kernel_log import RealKernelLog
 from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
-from agent.model import Absence, Absent, Finding, Pair, Reason, Severity, Snapshot, ranges
+from agent.model import (
+    LOST_STATES,
+    Absence,
+    Absent,
+    Finding,
+    Pair,
+    Reason,
+    Severity,
+    Snapshot,
+    ranges,
+)
 from agent.polling.reads import OFF
 from agent.series import SampleStore
 from agent.sources import chassis, nccl, power, system
 from agent.sources.agent_health import SOURCE_UP
 from agent.sources.workload import JobConfig
 from agent.specs import SystemSpec
-from exporters.job_words import COSTLY
 from exporters.live.page_state import identity
 from exporters.snapshot_json import document
 from exporters.words import finding_text
@@ -213,7 +222,7 @@ def waste(snapshot: Snapshot) -> str:
     lost: defaultdict[Pair, dict[int, float]] = defaultdict(dict)
     for gpu, verdict in snapshot.verdicts.items():
         for pair, share in verdict.shares.items():
-            if pair[0] in COSTLY and share >= WASTED:
+            if pair[0] in LOST_STATES and share >= WASTED:
                 lost[pair][gpu.index] = share
     if not lost:
         return ""

@@ -18,8 +18,7 @@ from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable
-from agent.model import Reason, ranges
-from exporters.job_words import COSTLY
+from agent.model import LOST_STATES, Reason, ranges
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.page_state import PageState
@@ -311,7 +310,7 @@ def _lost(job: Document, width: int) -> str:
     """`0.12 of 0.16`, and to what most of it where there is room."""
     if job["gpu_seconds"] <= SHOWN:
         return UNKNOWN
-    worst = next((_pair(*pair) for *pair, _ in job["shares"] if pair[0] in COSTLY), "")
+    worst = next((_pair(*pair) for *pair, _ in job["shares"] if pair[0] in LOST_STATES), "")
     hours = (number(job[part], HOUR, 2) for part in ("lost", "gpu_seconds"))
     return " of ".join(hours) + f", {worst}" * bool(worst and width >= WIDE)
 

@@ -85,7 +85,7 @@ def _nothing(arguments: argparse.Namespace) -> str:
 def overview(report: Report, width: int) -> Iterator[str]:
     """A table, and the sum below it."""
     yield f"GPU-hours by {report.by}, {report.since}, from {report.source}; most lost first"
-    header = (report.by, "GPU-hours", "busy", "lost", "idle", "worst", "kWh", "cost")
+    header = (report.by, "GPU-hours", "busy", "exposed", "lost", "idle", "worst", "kWh", "cost")
     rows = [_row(row, report.price) for row in report.rows[:MOST]]
     yield from table(header, rows, width=width)
     if len(report.rows) > MOST:
@@ -97,7 +97,8 @@ def overview(report: Report, width: int) -> Iterator[str]:
 
 
 def _row(row: GpuTime, price: float) -> tuple[str, ...]:
-    shares = (row.of(State.BUSY), row.lost, row.of(State.IDLE))
+    apart = (row.of(state) for state in (State.BUSY, State.COMMUNICATING))
+    shares = (*apart, row.lost, row.of(State.IDLE))
     return (
         row.name,
         f"{row.total / HOUR:.2f}",

@@ -14,7 +14,7 @@ from agent.jobs.job import ChangeKind, JobChange, Receipt, Slowdown
 from agent.jobs.savings import PEER, savings
 from agent.jobs.speed import BIN, KEPT, JobSpeed
 from agent.jobs.timescales import CERTAIN
-from agent.model import LOST_STATES, GpuKey, Metric, Pair, Snapshot
+from agent.model import GAINED_BY, GpuKey, Metric, Pair, Snapshot
 from agent.series import SampleStore
 from agent.sources import clocks, power, temperature, workload
 
@@ -281,7 +281,7 @@ def _changes(before: Sequence[JobBin], after: Sequence[JobBin]) -> Iterable[JobC
     heat = _mean(one.temperature for one in before), _mean(one.temperature for one in after)
     if heat[0] is not None and heat[1] is not None and heat[1] >= heat[0] + WARMER:
         yield JobChange(ChangeKind.TEMPERATURE, heat[0], heat[1])
-    pairs = {pair for one in after for pair in one.shares if pair[0] in LOST_STATES}
+    pairs = {pair for one in after for pair in one.shares if pair[0] in GAINED_BY}
     for pair in sorted(pairs):
         then = fmean(one.shares.get(pair, 0.0) for one in before)
         now = fmean(one.shares.get(pair, 0.0) for one in after)

@@ -33,6 +33,7 @@ from agent.model import (
     Snapshot,
     State,
     gauge,
+    time_in,
 )
 from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
@@ -383,6 +384,7 @@ def summary(receipt: Receipt) -> dict[str, str | float | None]:
         "seconds": round(receipt.lasted),
         "gpu_hours": round(receipt.gpu_seconds / 3600, 3),
         "lost_gpu_hours": round(sum(lost.values()) / 3600, 3),
+        "exposed_gpu_hours": round(time_in(receipt.seconds, State.COMMUNICATING) / 3600, 3) or None,
         "worst": f"{worst[0]}/{worst[1]}" if worst else None,
         "saved_seconds": round(receipt.savings[0].saved) if receipt.savings else None,
         "steps": receipt.steps or None,

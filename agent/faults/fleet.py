@@ -52,7 +52,9 @@ def nodes_missing(parameters: RuleParameters) -> tuple[Fault, Fault]:
     hold, first = (span(seconds(silent_for) - n * SOONER) for n in (1, 2))
     names = list_of(SCRAPED, "instance", "== 0", "cluster", "rack", job=JOB, drained="")
     in_rack, in_cluster = f"count by ({OF_RACK})", f"count by ({OF_CLUSTER})"
-    share = "{share} ({silent}) >= 2 and {share} ({silent}) / {share} ({all}) >= 0.5"
+    part = "{share} (group by (cluster, rack, instance) ({silent}))"
+    all_of = "{share} (group by (cluster, rack, instance) ({all}))"
+    share = f"{part} >= 2 and {part} / {all_of} >= 0.5"
     racked = IN_SERVICE.replace("}", ', rack!=""}')  # nodes of no rack have no switch in common
     rack = share.format(share=in_rack, silent=f"{racked} == 0", all=racked)
     cluster = share.format(share=in_cluster, silent=SILENT, all=IN_SERVICE)
@@ -203,9 +205,10 @@ def _errors(parameters: RuleParameters) -> str:
     return increase(infiniband.ERRORS, parameters.over("1h"), kind=kinds)
 
 
-def versions(_: RuleParameters) -> Fault:
+def versions(parameters: RuleParameters) -> Fault:
     """Agents of several versions for so long that it is no upgrade any more."""
-    kinds = f"count by (cluster, version) ({BUILD_INFO})"
+    known = f"last_over_time({BUILD_INFO}[{parameters.over('10m')}])"
+    kinds = f"count by (cluster, version) ({known})"
     names = list_of(Recording(str(BUILD_INFO), ""), "version", "", "cluster", job=JOB)
     return Fault(
         alert="DgxAgentVersions",

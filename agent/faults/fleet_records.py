@@ -8,15 +8,15 @@ million.
 from agent.diagnosis import accounting
 from agent.faults.model import Group
 from agent.faults.parameters import RuleParameters
-from agent.faults.promql import GPU, NODE, Recording, increase, pick, rate
+from agent.faults.promql import GPU, NODE, Recording, increase, one, pick, rate
+from agent.faults.records import ALONE
 from agent.limits import paths
-from agent.model import Cause, State
+from agent.model import GPU_LABELS, WHAT_LOST, Cause, State
 from agent.sources import disk, infiniband, nvlink, power, workload
 
 PLACE = "cluster, rack, node"
 EVERY = "5m"
 WINDOW = "5m"
-LOST = "starved|throttled|held|hung"
 
 GPU_LOST = "gpu_state_cause:dgx_gpu_lost_seconds:increase5m"
 NODE_SECONDS = "node_state_cause:dgx_gpu_state_seconds:increase5m"
@@ -31,7 +31,7 @@ BISECTION = "cluster:dgx_infiniband_bisection_bytes_per_second"
 
 def lost_by_gpu(parameters: RuleParameters) -> Recording:
     """GPU-seconds in which each GPU got on with nothing, by cause; only where there are any."""
-    grown = increase(accounting.STATE_SECONDS, parameters.over(EVERY), state=f"=~{LOST}")
+    grown = increase(accounting.STATE_SECONDS, parameters.over(EVERY), state=f"=~{WHAT_LOST}")
     return Recording(GPU_LOST, f"{grown} > 0")
 
 
@@ -76,9 +76,8 @@ def own_time(parameters: RuleParameters) -> Recording:
 def of_job(value: str) -> str:
     """A value of GPUs with the id of their job; nothing of a GPU that several share, or that no
     scheduler gave."""
-    named = pick(workload.JOB_INFO, job_id="!=")
-    alone = f"count by ({GPU}) ({workload.JOB_INFO}) == 1"
-    return f"{value} * on ({GPU}) group_left (job_id) ({named} and on ({GPU}) {alone})"
+    named = one(pick(workload.JOB_INFO, job_id="!="), *GPU_LABELS, "job_id")
+    return f"{value} * on ({GPU}) group_left (job_id) ({named} and on ({GPU}) {ALONE})"
 
 
 def of_spec(_: RuleParameters) -> Recording:
@@ -130,4 +129,5 @@ def median(record: str) -> str:
 
 def several(record: str, least: int) -> str:
     """Jobs on so many nodes or more."""
-    return f"count by (cluster, job_id) ({record}) >= {least}"
+    nodes = f"group by (cluster, job_id, instance) ({record})"
+    return f"count by (cluster, job_id) ({nodes}) >= {least}"

@@ -7,7 +7,7 @@ from agent.faults import places
 from agent.faults.condition import Condition, Difference, of
 from agent.faults.model import CRITICAL, WARNING, Fault, Look, Seen, Term
 from agent.faults.parameters import RuleParameters
-from agent.faults.promql import LOST, NODE, REMEMBERED, increase, pick
+from agent.faults.promql import LOST, NODE, REMEMBERED, increase, one, pick
 from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
 from agent.faults.templates import NODE as MACHINE
 from agent.model import GPU_LABELS, Absence, Figure, Finding, GpuKey, Metric, Reason
@@ -91,12 +91,13 @@ def missing() -> tuple[Fault, Fault]:
 def no_driver(parameters: RuleParameters) -> Fault:
     """The machine had GPUs, and has no driver any more."""
     no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
+    none = f"sum without (metric, reason) ({no_driver}) * 0"
+    had = one(f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}])")
     return Fault(
         alert=MISSING,
         severity=CRITICAL,
         place=places.NODE,
-        when=f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}]) > 0 "
-        f"and on ({NODE}) {no_driver}",
+        when=f"{none} + on ({NODE}) group_left () {had} > 0",
         hold="5m",
         labels={"sign": "no_driver"},
         summary="no GPU answers",

@@ -4,6 +4,7 @@ from agent.faults import places
 from agent.faults.condition import of
 from agent.faults.model import SAME_NODE, SAME_PORT, WARNING, Fault, HiddenBy, Term
 from agent.faults.parameters import RuleParameters
+from agent.faults.promql import NODE as TARGETS
 from agent.faults.promql import increase
 from agent.faults.templates import COUNT, NODE, by_label, for_each, look_up, series
 from agent.limits import paths
@@ -120,7 +121,7 @@ def infiniband_errors(parameters: RuleParameters) -> tuple[Fault, Fault]:
             alert=ERRORS,
             severity=WARNING,
             place=places.PORT,
-            when=f"{infiniband.LINK_UP} == 0 and {was_up}",
+            when=f"{infiniband.LINK_UP} == 0 and on ({TARGETS}, device, port) {was_up}",
             hold="5m",
             labels={"sign": "down"},
             summary="InfiniBand port down",

@@ -18,6 +18,8 @@ BY_MISSING = (HiddenBy("DgxGpuMissing", SAME_NODE),)
 LASTS = "2m"
 """How long a hang must last: a GPU that was lost is shown by then."""
 
+_HUNG = pick(accounting.STATE, state=State.HUNG)
+
 
 def hung() -> tuple[Fault, Fault]:
     """A job that stands: with the process that it waits for where that is known, else by GPUs."""
@@ -25,7 +27,7 @@ def hung() -> tuple[Fault, Fault]:
     gpu = ("instance", "job", "gpu", "uuid")
     count = f" ({{{{ . | value | {WHOLE} }}}})"
     launched = for_each(series(nccl.COLLECTIVES, gpu, {}), gpu, count)
-    state = pick(accounting.STATE, state=State.HUNG)
+    standing = f"count without (gpu, uuid, state, cause) ({_HUNG} == 1)"
     names = list_of(accounting.STATE, "gpu", "== 1", "instance", "job", state=State.HUNG.value)
     return (
         Fault(
@@ -48,7 +50,7 @@ def hung() -> tuple[Fault, Fault]:
         ),
         Fault(
             alert="DgxJobHung",
-            when=f"count by ({NODE}) ({state} == 1) unless on ({NODE}) {job_watch.HUNG}",
+            when=f"{standing} unless on ({NODE}) {job_watch.HUNG}",
             severity=CRITICAL,
             hold=LASTS,
             summary="job hangs",
@@ -68,7 +70,7 @@ def slower(parameters: RuleParameters) -> Fault:
     names = list_of(record, "gpu", f">= {limits.slower_share:g}", "instance", "job")
     return Fault(
         alert="DgxJobSlower",
-        when=f"max by ({NODE}) ({record}) >= {limits.slower_share:g}",
+        when=f"max without (gpu, uuid) ({record}) >= {limits.slower_share:g}",
         severity=INFO,
         hold=limits.slower_window,
         summary="job slower than in its first hour",

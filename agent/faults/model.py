@@ -1,21 +1,29 @@
 """A fault: one declaration, from which `check`, the page, rules, inhibitions and runbook come."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from agent.faults.condition import Condition, of
-from agent.faults.places import Place
+from agent.faults.places import RACK, Place
 from agent.faults.promql import NODE, Recording
 from agent.model import Figure, Finding, GpuKey, Metric, Severity, Snapshot
 from agent.series import SampleStore
+from agent.sources.agent_health import LAST_TICK
 from agent.specs import SystemSpec
 
 PAGES = Path(__file__).parent / "pages"
 """The runbook: a Markdown file for each alert, named after it."""
 
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+
+
+INSTANT = re.compile(
+    r"(?<![\w:])(?:dgx_\w+|[a-z_]+:\w+:\w+)(?![\w:])(?:\{[^}]*\})?(?! *[\[{]| offset)"
+)
+"""A selector of an instant: of a metric or record, without a range or an offset."""
 
 
 def alert_names() -> frozenset[str]:
@@ -109,7 +117,16 @@ class Fault:
     @property
     def expr(self) -> str:
         """PromQL."""
-        return f"count by ({NODE}) ({self.when})" if self.of_node else str(self.when)
+        return f"count without (gpu, uuid) ({self.when})" if self.of_node else str(self.when)
+
+    def bridged(self, hold: str) -> str:
+        """PromQL that holds through failed scrapes, for so long at most: a failed scrape marks all
+        series of its target as stale, and `for` would begin again."""
+        gauges, span = INSTANT.search(self.expr), f"[{hold}]"
+        if not gauges or self.place is None or self.place is RACK:
+            return self.expr
+        before = INSTANT.sub(lambda found: f"last_over_time({found[0]}{span})", self.expr)
+        return f"({self.expr}) or ({before}) unless on ({NODE}) {LAST_TICK}"
 
     def findings(self, machine: Look) -> Iterator[Finding]:
         """Every instance of it on the machine."""

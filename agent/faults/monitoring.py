@@ -82,6 +82,7 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         *reads_nothing(parameters),
         *OF_CONFIGURATION,
         clock_stepped(parameters),
+        rules_failing(parameters),
         watchdog(),
     )
 
@@ -123,7 +124,7 @@ def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
 NO_DRIVER = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
 DRIVER_HANGS = of(SOURCE_UP, source=NVML).equals(0).having(of(ABSENT_VALUES, reason=Reason.STALLED))
 SOURCES_DOWN = (
-    f"count by ({NODE}) (({SOURCE_UP} == 0) unless on ({NODE}, source) "
+    f"count without (source) (({SOURCE_UP} == 0) unless on ({NODE}, source) "
     f'label_replace({NO_DRIVER}, "source", "{NVML}", "", ""))'
 )
 """A machine without a driver has nothing to see."""
@@ -175,7 +176,7 @@ def sources_down(parameters: RuleParameters) -> Fault:
 def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
     """The agent answers, and knows nothing new."""
     hold = parameters.thresholds.silent_for
-    expired = f"sum by ({NODE}) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
+    expired = f"sum without (metric, reason) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
     before = f"{LAST_TICK} offset {parameters.over(hold)}"
     return (
         Fault(
@@ -279,6 +280,29 @@ def _stepped(machine: Look, window: float) -> Iterator[Seen]:
     steps, at = samples.value(CLOCK_STEPS), samples.value(CLOCK_STEPPED_AT)
     if steps and (at is None or samples.now - at <= window):
         yield Seen(figures=(Figure("times", steps, None, "count"),))
+
+
+def rules_failing(parameters: RuleParameters) -> Fault:
+    """Rules of this project that cannot be evaluated: their alerts cannot fire."""
+    over = parameters.over("10m")
+    counted = 'prometheus_rule_evaluation_failures_total{rule_group=~".*dgx-.+"}'
+    failed = f"increase({counted}[{over}])"
+    in_vmalert = " or ".join(
+        f'max_over_time(vmalert_{kind}_rules_error{{group=~"dgx-.+"}}[{over}])'
+        for kind in ("alerting", "recording")
+    )
+    return Fault(
+        alert="DgxRulesFailing",
+        severity=WARNING,
+        when=f"{failed} > 0 or ({in_vmalert}) > 0",
+        summary=f"{MACHINE} cannot evaluate rules",
+        description="{{ with $labels.rule_group }}{{ . }}{{ end }}{{ with $labels.group }}"
+        "{{ . }}{{ end }} of {{ $labels.instance }} had "
+        f"{COUNT} failed evaluations of rules in the last 10m (limit 0): alerts of these rules "
+        "cannot fire.",
+        do="See the error on the page Status, Rules of Prometheus (or in the log of vmalert); two "
+        "versions of the rules loaded at once are a common reason.",
+    )
 
 
 def watchdog() -> Fault:

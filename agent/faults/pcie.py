@@ -7,11 +7,11 @@ from agent.faults.condition import of
 from agent.faults.model import SAME_GPU, WARNING, Fault, HiddenBy, Look, Seen
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import GPU as ONE_GPU
-from agent.faults.promql import pick
+from agent.faults.promql import one, pick
 from agent.faults.templates import COUNT, GPU, WHOLE, by_label, look_up
 from agent.limits import paths
 from agent.limits.resolution import PathKey
-from agent.model import Figure, GpuKey
+from agent.model import GPU_LABELS, Figure, GpuKey
 from agent.series import SampleStore
 from agent.sources import activity, clocks, gpu, pcie
 
@@ -58,7 +58,7 @@ def slow_generation(parameters: RuleParameters) -> Fault:
     loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {least:g}"
     moved = f"avg_over_time({pick(paths.RATIO, path='pcie')}[{over}])"
     slower = f"2 ^ ({pcie.GENERATION_LIMIT} - {pcie.GENERATION})"
-    full = f"{moved} * on ({ONE_GPU}) group_left () ({slower}) >= {least:g}"
+    full = f"{moved} * on ({ONE_GPU}) group_left () {one(slower, *GPU_LABELS)} >= {least:g}"
     most = look_up(pcie.GENERATION_LIMIT, WHOLE, *ONE)
     return Fault(
         alert=DEGRADED,

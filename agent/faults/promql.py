@@ -24,11 +24,18 @@ class Recording(NamedTuple):
 
 
 LOST = (
-    f"(group by ({GPU}) ({accounting.UNOBSERVED_SECONDS}) unless on ({NODE}, uuid) {gpu.INFO}"
+    f"(group without () ({accounting.UNOBSERVED_SECONDS}) unless on ({NODE}, uuid) {gpu.INFO}"
     f" and on ({NODE}) ({system.GPUS} < {system.GPUS_EXPECTED}))"
 )
 """GPUs that are known and gone: their accounts stay, what describes them has no value. Of a driver
 that hangs no GPU is lost: nothing at all has a value then."""
+
+
+def one(expr: str, *labels: str) -> str:
+    """The one side of a join: a row a machine and these labels, whatever else its owner's labels
+    are, so that a target that is relabelled or scraped twice makes no rule fail."""
+    return f"max by ({', '.join((NODE, *labels))}) ({expr})"
+
 
 REMEMBERED = "1d"
 """How long it is remembered what a machine had: GPUs, should its driver be gone; past events."""
@@ -59,21 +66,13 @@ def increase(counter: Metric, over: str, /, **labels: str) -> str:
     return f"increase({pick(counter, **labels)}[{over}])"
 
 
-def share(part: str, whole: str, but: str = "") -> str:
-    """The part of the observed time, from two rates; `but` names labels that only the part has.
-
-    A window of which less than all was observed counts as a whole one, so that an agent that has
-    just started does not take its first minute for a quarter of an hour. An agent on a faster clock
-    (a simulated one) observes more than a second a second: then the share is of that.
-    """
+def observed_share(part: str, whole: str, but: str = "", least: float = 0.5) -> str:
+    """The part of the time observed, from two rates, once so much of the window was observed: an
+    agent that has just started does not take its first minute for a quarter of an hour, and one
+    that restarts often loses as much of the part as of the whole. `but` names labels that only the
+    part has."""
     match = f"ignoring ({but}) group_left () " if but else ""
-    return f"{part} / {match}clamp_min({whole}, 1)"
-
-
-def observed_share(part: str, whole: str, but: str) -> str:
-    """The part of the time observed, once half of the window was observed; `but` names labels that
-    only the part has."""
-    return f"{part} / ignoring ({but}) group_left () ({whole} >= 0.5)"
+    return f"{part} / {match}({whole} >= {least:g})"
 
 
 def events(
@@ -86,12 +85,15 @@ def events(
     for new whenever half an hour after a gap between two scrapes, after a GPU was lost and others
     moved up, or where Prometheus has just begun. `had` records the series above 0: where most are
     at 0, to look through all of them over a day each time takes Prometheus longer than the time
-    between two evaluations.
+    between two evaluations. The agent's scrapes are matched by all labels of the target: of one
+    that was relabelled those before do not count.
     """
+    kept = [label for label in counter.labels if label != "gpu"]
     series = pick(counter, **labels)
     old = f"last_over_time({pick(had or counter, **labels)}[{memory}] offset {over})"
     counted = f"(count_over_time({series}[{over}]) and ignoring (gpu) {series} > 0)"
     scrapes = f"sum without (gpu) {counted}"
-    always = f"({scrapes} >= on ({NODE}) group_left () count_over_time({LAST_TICK}[{over}]))"
-    born = f"({series} > 0 unless ignoring (gpu) {old} unless ignoring (gpu) {always})"
+    ticks = f"ignoring ({', '.join(kept)}) group_left () count_over_time({LAST_TICK}[{over}])"
+    same = f"on ({', '.join((NODE, *kept))})"
+    born = f"({series} > 0 unless {same} {old} unless ignoring (gpu) ({scrapes} >= {ticks}))"
     return f"({increase(counter, over, **labels)} > 0) or {born}"

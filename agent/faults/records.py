@@ -3,10 +3,10 @@
 from agent.diagnosis import accounting, job_watch, pulses
 from agent.faults.model import Group
 from agent.faults.parameters import RuleParameters, span
-from agent.faults.promql import GPU, NODE, Recording, observed_share, rate, share
+from agent.faults.promql import GPU, NODE, Recording, observed_share, one, rate
 from agent.faults.values import seconds
 from agent.limits import paths
-from agent.model import Metric, State
+from agent.model import GPU_LABELS, Metric, State
 from agent.sources import power, workload
 
 SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
@@ -71,7 +71,7 @@ def saturation(parameters: RuleParameters) -> Recording:
     over = parameters.over(window)
     return Recording(
         f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}",
-        share(rate(paths.SATURATED, over), rate(paths.OBSERVED, over)),
+        observed_share(rate(paths.SATURATED, over), rate(paths.OBSERVED, over)),
     )
 
 
@@ -85,7 +85,8 @@ def steps(parameters: RuleParameters) -> Recording:
 
 def job_steps(parameters: RuleParameters) -> Recording:
     """The same of each job by name, the mean of its GPUs; only where job.info is on."""
-    of_job = f"{steps(parameters)} * on ({GPU}) group_right () {workload.JOB_INFO}"
+    of_each = one(str(steps(parameters)), *GPU_LABELS)
+    of_job = f"{of_each} * on ({GPU}) group_right () {workload.JOB_INFO}"
     return Recording(
         f"instance_job:dgx_gpu_steps:rate{STEPS_WINDOW}",
         f"avg without (gpu, uuid) ({of_job})",
@@ -122,8 +123,11 @@ def records(parameters: RuleParameters) -> Group:
     )
 
 
-ONE_JOB = f"{workload.JOB_INFO} and on ({GPU}) count by ({GPU}) ({workload.JOB_INFO}) == 1"
-OF_JOB = "job_id, user, partition, account"
+JOBS = one(str(workload.JOB_INFO), *workload.JOB_INFO.labels)
+ALONE = f"count by ({GPU}) ({JOBS}) == 1"
+"""GPUs that one job has for itself."""
+
+OF_JOB = "job_id", "user", "partition", "account"
 
 
 def by_job(counter: Metric, parameters: RuleParameters, record: str, *more: str) -> Recording:
@@ -137,9 +141,12 @@ def by_job(counter: Metric, parameters: RuleParameters, record: str, *more: str)
     """
     step, memory = parameters.over(REPORT_STEP), parameters.over(REPORT_MEMORY)
     grown = f"clamp_min({counter} - last_over_time({counter}[{memory}] offset {step}), 0)"
-    mine = f"{grown} * on ({GPU}) group_left ({OF_JOB}) ({ONE_JOB})"
-    rest = f"{grown} unless on ({GPU}) ({ONE_JOB})"
-    inside = ", ".join((NODE, OF_JOB, *more))
+    of_job = one(str(workload.JOB_INFO), *GPU_LABELS, *OF_JOB)
+    mine = (
+        f"{grown} * on ({GPU}) group_left ({', '.join(OF_JOB)}) ({of_job} and on ({GPU}) {ALONE})"
+    )
+    rest = f"{grown} unless on ({GPU}) ({ALONE})"
+    inside = ", ".join((NODE, *OF_JOB, *more))
     window = span(seconds(parameters.over(REPORT_EVERY)) - 0.001)
     summed = f"sum_over_time(sum by ({inside}) ({mine} or {rest})[{window}:{step}])"
     return Recording(record, f"{summed} > 0")

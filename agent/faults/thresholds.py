@@ -33,6 +33,8 @@ class AlertThresholds(Section, frozen=True):
     starved_hours: Duration = "6h"
     starved_day_share: Share = 0.05
     starved_day: Duration = "24h"
+    # Of the starved_window: communication that nothing hides, where it costs as much as a cause.
+    exposed_share: Share = 0.25
     # Nine tenths of half an hour: a coffee break is no waste, an evening is.
     held_share: Share = 0.90
     held_window: Duration = "30m"

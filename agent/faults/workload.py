@@ -1,5 +1,6 @@
 """Alerts for the owner of the job: time that the GPUs lose."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from agent.diagnosis import accounting
@@ -9,11 +10,11 @@ from agent.faults.jobs import BY_MISSING, hung, slower
 from agent.faults.model import INFO, SAME_GPU, WARNING, Fault, Group, HiddenBy
 from agent.faults.parameters import RuleParameters
 from agent.faults.paths import disk_saturated, link_saturated
-from agent.faults.promql import NODE, Recording, pick, rate, share
+from agent.faults.promql import NODE, Recording, observed_share, one, pick, rate
 from agent.faults.records import OFTEN, VERDICT, gpu_time, starved_time, waits_time
 from agent.faults.templates import COUNT, GPU, SHARE, by_label, either, for_each, list_of, series
 from agent.faults.templates import NODE as MACHINE
-from agent.model import CAUSES, Cause, Severity, State
+from agent.model import CAUSES, GPU_LABELS, Cause, Severity, State
 from agent.sources import activity, allocation, disk, gpu, process
 
 TARGET = ("instance", "job")
@@ -21,6 +22,10 @@ ONE = (*TARGET, "uuid")
 JOINED = ("instance", "job", "culprit")
 WORTH_NAMING = 0.01
 """Share of the time below which a cause is none to work on."""
+
+HELD_OBSERVED = 0.75
+"""Share of the window from which a GPU counts as held: an agent that has just started has seen no
+more than a coffee break."""
 
 KNOWN = {"state": State.STARVED.value, "cause": f"!={Cause.UNKNOWN.value}"}
 
@@ -49,27 +54,28 @@ def starved(spans: Span, severity: Severity, over: str, only: str = "") -> Fault
         hold="1m",
         summary="waits for its input",
         description=f"{GPU} waited for {SHARE} of the last {spans.window} (limit "
-        f"{spans.share:.0%}).{_first_causes(spans, over)}",
+        f"{spans.share:.0%}).{_first_causes(spans, KNOWN, over)}",
         labels={"window": spans.window},
         place=places.GPU,
     )
 
 
-def _first_causes(spans: Span, over: str) -> str:
-    """The two causes that take most, each with what to do about it: of the disk by whether the
-    machine wrote or read more."""
-    query = f"sort_desc(topk(2, {series(spans.record, ONE, KNOWN)} >= {WORTH_NAMING:g}))"
+def _first_causes(spans: Span, labels: Mapping[str, str], over: str) -> str:
+    """The two causes that take most of a state, each with what to do about it: of the disk by
+    whether the machine wrote or read more."""
+    query = f"sort_desc(topk(2, {series(spans.record, ONE, labels)} >= {WORTH_NAMING:g}))"
     written, read = (
         f"sum(increase({series(metric, TARGET, {})}[{over}]))"
         for metric in (disk.WRITTEN_BYTES, disk.READ_BYTES)
     )
     known = either(f"{read} >= 0", TARGET, READ_FASTER, ADVICE[State.STARVED, Cause.DISK])
     of_disk = either(f"{written} > {read}", TARGET, CHECKPOINT, known)
-    cures = {cause: ADVICE[State.STARVED, cause] for cause in CAUSES[State.STARVED]}
+    state = State(labels["state"])
+    cures = {cause: ADVICE[state, cause] for cause in CAUSES[state]}
     texts = {
-        cause.value: f" {_sentence(SUMMARIES[State.STARVED, cause])} for "
+        cause.value: f" {_sentence(SUMMARIES[state, cause])} for "
         f"{{{{ .Value | humanizePercentage }}}}: {(cures | {Cause.DISK: of_disk})[cause]}"
-        for cause in CAUSES[State.STARVED]
+        for cause in CAUSES[state]
         if cause is not Cause.UNKNOWN
     }
     return for_each(query, ONE, by_label("cause", texts, of=".Labels"))
@@ -77,6 +83,22 @@ def _first_causes(spans: Span, over: str) -> str:
 
 def _sentence(words: str) -> str:
     return words[0].upper() + words[1:]
+
+
+def exposed(spans: Span) -> Fault:
+    """A GPU does nothing but exchange data with others, for so much of a window. That is no time
+    lost: it is what a job of several GPUs costs, and may be made less."""
+    sending = {"state": State.COMMUNICATING.value}
+    return Fault(
+        alert="DgxExposedCommunication",
+        when=f"sum without ({VERDICT}) ({pick(spans.record, **sending)}) >= {spans.share:g}",
+        severity=INFO,
+        hold="1m",
+        summary="communicates and does nothing else",
+        description=f"{GPU} did nothing but exchange data with other GPUs for {SHARE} of the last "
+        f"{spans.window} (limit {spans.share:.0%}).{_first_causes(spans, sending, spans.window)}",
+        place=places.GPU,
+    )
 
 
 def starved_cause_unknown(parameters: RuleParameters) -> Fault:
@@ -104,7 +126,7 @@ def held(parameters: RuleParameters) -> Fault:
     whole = f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
     return Fault(
         alert="DgxGpuHeldIdle",
-        when=f"{share(part, whole, but=VERDICT)} >= {limits.held_share:g}",
+        when=f"{observed_share(part, whole, VERDICT, HELD_OBSERVED)} >= {limits.held_share:g}",
         severity=INFO,
         summary="occupied by an idle process",
         description=(
@@ -138,7 +160,7 @@ def throttled(parameters: RuleParameters) -> Fault:
     whole = f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
     return Fault(
         alert="DgxGpuThrottled",
-        when=f"{share(part, whole, but=VERDICT)} >= {limits.throttled_share:g}",
+        when=f"{observed_share(part, whole, VERDICT)} >= {limits.throttled_share:g}",
         severity=WARNING,
         hold="1m",
         summary="throttled",
@@ -158,11 +180,13 @@ def straggler(parameters: RuleParameters, spans: Span) -> Fault:
     """The GPU that others of the machine wait for, as the agent names it."""
     waits = f"{waits_time(parameters, spans.window)} >= {spans.share:g}"
     number = f"count without (gpu, uuid) ({waits})"
+    info = one(str(gpu.INFO), *GPU_LABELS)
+    single = f"{info} and on ({NODE}, uuid) count by ({NODE}, uuid) ({info}) == 1"
     named = f'label_replace({number}, "uuid", "$1", "culprit", "(.+)")'
     names = list_of(waits_time(parameters, spans.window), "gpu", f">= {spans.share:g}", *JOINED)
     return Fault(
         alert="DgxGpuStraggler",
-        when=f"{named} * on ({NODE}, uuid) group_left (gpu) {gpu.INFO}",
+        when=f"{named} * on ({NODE}, uuid) group_left (gpu) ({single})",
         severity=WARNING,
         hold="1m",
         summary="keeps the other GPUs waiting",
@@ -183,7 +207,7 @@ def unnamed_straggler(parameters: RuleParameters, spans: Span) -> Fault:
     names = list_of(spans.record, "gpu", f">= {spans.share:g}", "instance", "job", **waiting)
     return Fault(
         alert="DgxGpuStraggler",
-        when=f"count by ({NODE}) ((({whole} - {named}) or {whole}) >= {spans.share:g})",
+        when=f"count without (gpu, uuid) ((({whole} - {named}) or {whole}) >= {spans.share:g})",
         severity=WARNING,
         hold="1m",
         summary="GPUs wait for a slow one",
@@ -220,6 +244,7 @@ def workload(parameters: RuleParameters) -> Group:
                 f" and on ({NODE}, gpu, uuid) {activity.SM_ACTIVE}",
             ),
             starved_cause_unknown(parameters),
+            exposed(quarter._replace(share=limits.exposed_share)),
             straggler(parameters, quarter),
             straggler(parameters, hours),
             unnamed_straggler(parameters, quarter),

@@ -8,7 +8,7 @@ no more than until another one is the slowest.
 from collections.abc import Mapping
 
 from agent.jobs.job import Saving
-from agent.model import BUSY, LOST_STATES, Cause, GpuKey, Pair, State
+from agent.model import BUSY, GAINED_BY, Cause, GpuKey, Pair, State
 
 PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
@@ -25,7 +25,7 @@ def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
     lost: dict[Pair, float] = {}
     for seconds in by_gpu.values():
         for pair, part in seconds.items():
-            if pair[0] in LOST_STATES:
+            if pair[0] in GAINED_BY:
                 lost[pair] = lost.get(pair, 0.0) + part
     found = [_saving(pair, part, by_gpu) for pair, part in lost.items() if part >= LEAST * whole]
     return tuple(sorted(found, key=lambda saving: (-saving.saved, -saving.lost, saving.pair)))
@@ -42,7 +42,7 @@ def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving
     rest = [
         (part, of)
         for of, part in by_gpu[slowest].items()
-        if of[0] in LOST_STATES and of not in (pair, PEER) and part >= LEAST * own[slowest]
+        if of[0] in GAINED_BY and of not in (pair, PEER) and part >= LEAST * own[slowest]
     ]
     return Saving(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest)
 

@@ -9,8 +9,8 @@ from agent.model import State
 from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, row_document, words
 
 COLUMNS = (
-    *("name", "user", "partition", "account", "gpu_hours", "lost_gpu_hours", "idle_gpu_hours"),
-    *("busy_share", "worst", "kwh", "cost", "cost_lost"),
+    *("name", "user", "partition", "account", "gpu_hours", "lost_gpu_hours", "exposed_gpu_hours"),
+    *("idle_gpu_hours", "busy_share", "worst", "kwh", "cost", "cost_lost"),
 )
 COLOURS = {
     State.BUSY: "#3f8f4f",
@@ -53,7 +53,16 @@ def as_html(report: Report) -> str:
     """The page: a bar of states for each row, its figures beside it. Of a single row each cause
     too, and what to do about the worst."""
     title = f"GPU-hours by {report.by}, {report.since}"
-    heads = (report.by, "where its time went", "GPU-hours", "lost", "worst", "kWh", "cost")
+    heads = (
+        report.by,
+        "where its time went",
+        "GPU-hours",
+        "lost",
+        "exposed",
+        "worst",
+        "kWh",
+        "cost",
+    )
     key = "".join(
         f'<span class="k" style="background:{colour}"></span>{state.value}'
         for state, colour in COLOURS.items()
@@ -80,7 +89,8 @@ def _row(row: GpuTime, price: float) -> str:
     name = escape(row.name) + (f"<br><small>{escape(about)}</small>" if about else "")
     energy = "-" if row.joules is None else f"{row.joules / KWH:.2f}"
     cost = f"{row.total / HOUR * price:.2f}" if price else "-"
-    figures = (f"{row.total / HOUR:.2f}", f"{row.lost / HOUR:.2f}")
+    hours = (row.total, row.lost, row.of(State.COMMUNICATING))
+    figures = (f"{part / HOUR:.2f}" for part in hours)
     cells = [f"<td>{name}</td><td>{_bar(row)}</td>"]
     cells += (f'<td class="n">{figure}</td>' for figure in figures)
     cells += [f"<td>{escape(words(row.worst))}</td>"]

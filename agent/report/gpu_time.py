@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.errors import encodable
-from agent.model import LOST_STATES, Cause, Pair, State
+from agent.model import LOST_STATES, Cause, Pair, State, time_in
 
 Document = dict[str, Any]
 
@@ -33,10 +33,10 @@ class GpuTime(NamedTuple):
     @property
     def lost(self) -> float:
         """GPU-seconds in which a job did not get on."""
-        return sum(part for pair, part in self.seconds.items() if pair[0] in LOST_STATES)
+        return time_in(self.seconds, *LOST_STATES)
 
     def of(self, state: State) -> float:
-        return sum(part for pair, part in self.seconds.items() if pair[0] is state)
+        return time_in(self.seconds, state)
 
     @property
     def worst(self) -> Pair | None:
@@ -98,6 +98,7 @@ def row_document(row: GpuTime, price: float) -> Document:
         **({"receipt": row.receipt} if row.receipt else {}),
         "gpu_hours": row.total / HOUR,
         "lost_gpu_hours": row.lost / HOUR,
+        "exposed_gpu_hours": row.of(State.COMMUNICATING) / HOUR,
         "idle_gpu_hours": row.of(State.IDLE) / HOUR,
         "busy_share": row.of(State.BUSY) / row.total,
         "gpu_hours_by_state": {

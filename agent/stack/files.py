@@ -48,6 +48,8 @@ alerting:
 scrape_configs:
   - job_name: {JOB}
     {listed if fleet else here}
+  - job_name: prometheus
+    static_configs: [{{targets: ["{LOOPBACK}:{ports.prometheus}"]}}]
 """
 
 

@@ -9,16 +9,23 @@ from agent.diagnosis.advice import ADVICE, SUMMARIES, peer_advice
 from agent.faults.findings import action as first_step
 from agent.faults.findings import by_kind
 from agent.limits.resolution import PathKey
-from agent.model import BUSY, Cause, Finding, Metric, Pair, Severity, State, consecutive
+from agent.model import (
+    BUSY,
+    LOST_STATES,
+    Cause,
+    Finding,
+    Metric,
+    Pair,
+    Severity,
+    State,
+    consecutive,
+)
 from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection
 from exporters.words import PATHS, SOON, duration, finding_text
 
 GOOD, COSTLY, WRONG, UNKNOWN = "good", "costly", "wrong", "unknown"
-
-SEVERITY = (State.HUNG, State.THROTTLED, State.STARVED, State.HELD)
-"""States that cost work, the worst first where as many GPUs are in them."""
 
 PATH_OF = {
     Cause.NVLINK: "nvlink",
@@ -129,7 +136,7 @@ def _level(facts: HeadlineFacts, *, broken: bool) -> str:
 
 def costs(pair: Pair) -> bool:
     """Whether a GPU in this state does not do the work that it could."""
-    return pair[0] in SEVERITY
+    return pair[0] in LOST_STATES
 
 
 def _broken(facts: HeadlineFacts) -> tuple[list[str], Severity]:
@@ -242,7 +249,7 @@ def _groups(gpus: Sequence[GpuSummary]) -> list[tuple[Pair | None, list[GpuSumma
 def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, bool, int, int]:
     pair, gpus = group
     costly = pair is not None and costs(pair)
-    rank = SEVERITY.index(pair[0]) if pair and costly else 0
+    rank = LOST_STATES.index(pair[0]) if pair and costly else 0
     return not costly, bool(pair and pair[1] is Cause.UNKNOWN), -len(gpus), rank
 
 
@@ -255,7 +262,7 @@ def _words(pair: Pair | None, gpus: Sequence[GpuSummary]) -> str:
         return "cannot be judged"
     if _settling(gpus):
         return f"{'were' if len(gpus) > 1 else 'was'} {SUMMARIES[pair]}; this seems to be over"
-    if pair[0] not in SEVERITY:
+    if pair[0] not in LOST_STATES:
         return SUMMARIES[pair]
     share, since = _share(pair, gpus), _for(gpus)
     return f"{_summary(pair, gpus)}{share}{',' * bool(share and since)}{since}"

@@ -11,7 +11,7 @@ from tests.support import machines
 from tests.support.alert_replay import SCALE, firing, record, used
 from tests.support.nightly import NIGHTLY
 
-STARVED = "DgxGpuStarved"
+STARVED, EXPOSED = "DgxGpuStarved", "DgxExposedCommunication"
 EXPECTED: dict[str, set[str]] = {
     "training": set(),
     "idle": set(),
@@ -22,8 +22,8 @@ EXPECTED: dict[str, set[str]] = {
     "starved-cpu": {STARVED},
     "starved-host-thread": {STARVED},
     "starved-peer": {STARVED, "DgxGpuStraggler"},
-    "nvlink-saturated": {"DgxLinkSaturated"},
-    "infiniband-saturated": {"DgxLinkSaturated"},
+    "nvlink-saturated": {"DgxLinkSaturated", EXPOSED},
+    "infiniband-saturated": {"DgxLinkSaturated", EXPOSED},
     "throttled": {"DgxGpuThrottled"},
     "gpu-hot": {"DgxGpuHot"},
     "gpu-lost": {"DgxGpuMissing"},
@@ -36,7 +36,7 @@ EXPECTED: dict[str, set[str]] = {
     "ecc": {"DgxGpuEccUncorrected"},
     "row-remap": {"DgxGpuRowRemapFailure"},
     "driver-hang": {"DgxAgentBlind"},
-    "exposed-communication": set(),
+    "exposed-communication": {EXPOSED},
     "hang": {"DgxJobHung", STARVED, "DgxGpuStraggler"},  # for 20 s it may be a wait
     "late-rank": {STARVED, "DgxGpuStraggler"},
     "checkpoint": {STARVED},

@@ -43,6 +43,14 @@ def full(name: str, what: str, *devices: str) -> Alert:
     return Alert(name, "warning", text, devices=frozenset(devices))
 
 
+def exposed(wire: str) -> Alert:
+    text = (
+        rf"{GPU} did nothing but exchange data with other GPUs for {SHARE} 15m \(limit 25%\)\. "
+        rf"Communicating over {wire} for [\d.]+%: Overlap"
+    )
+    return Alert("DgxExposedCommunication", "info", text, ALL8)
+
+
 GPUS8 = tuple(f"gpu{i}" for i in range(8))
 PORTS8 = ("mlx5_0:1", *(f"mlx5_{i}:1" for i in range(1, 8)))
 
@@ -87,8 +95,12 @@ SCENARIOS: dict[str, Scenario] = {
             ),
         ),
     ),
-    "nvlink-saturated": Scenario(H100, (full("DgxLinkSaturated", "nvlink", *GPUS8),)),
-    "infiniband-saturated": Scenario(H100, (full("DgxLinkSaturated", "infiniband", *PORTS8),)),
+    "nvlink-saturated": Scenario(
+        H100, (full("DgxLinkSaturated", "nvlink", *GPUS8), exposed("NVLink"))
+    ),
+    "infiniband-saturated": Scenario(
+        H100, (full("DgxLinkSaturated", "infiniband", *PORTS8), exposed("InfiniBand"))
+    ),
     "throttled": Scenario(
         STATION,
         (
@@ -204,7 +216,7 @@ SCENARIOS: dict[str, Scenario] = {
             ),
         ),
     ),
-    "exposed-communication": Scenario(H100),
+    "exposed-communication": Scenario(H100, (exposed("NVLink"),)),
     "hang": Scenario(
         STATION,
         (

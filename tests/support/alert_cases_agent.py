@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from agent.sources import system
 from agent.sources.agent_health import ABSENT_VALUES, CLOCK_STEPS, CONFIG_OK, LAST_TICK, SOURCE_UP
-from tests.support.alert_input import Case, Series, System, events, growing, named, steady
+from tests.support.alert_input import Case, Points, Series, System, events, growing, named, steady
 
 
 def down(_: System) -> Iterator[Case]:
@@ -78,4 +78,22 @@ def settings(_: System) -> Iterator[Case]:
     yield Case(name, "a restart of the agent", restarted)
 
 
-TABLES = (down, blind, settings, watchdog)
+def rules(_: System) -> Iterator[Case]:
+    name = "DgxRulesFailing"
+    group = {"rule_group": "/etc/r/x.yaml;dgx-hardware"}
+
+    def failures(points: Points, **labels: str) -> Series:
+        return {named("prometheus_rule_evaluation_failures_total", **{**group, **labels}): points}
+
+    told = ({"severity": "warning", **group},)
+    yield Case(name, "a rule fails", failures(growing((10, 0.0), (2, 1 / 15))), told)
+    yield Case(name, "none fails", failures(steady(3.0, 20)))
+    yield Case(name, "failed long ago", failures(growing((1, 1.0), (12, 0.0))))
+    others = failures(growing((10, 1.0)), rule_group="/etc/r/y.yaml;node-exporter")
+    yield Case(name, "a rule of others", others)
+    of = {"group": "dgx-workload", "id": "7"}
+    failing = {named("vmalert_recording_rules_error", **of): steady(1.0, 3)}
+    yield Case(name, "in vmalert", failing, ({"severity": "warning", **of},))
+
+
+TABLES = (down, blind, settings, rules, watchdog)

@@ -118,6 +118,17 @@ def fast(system: System, pair: str, share: float) -> Series:
     return spent(system, (20, {p: 5 * s for p, s in part(pair, share).items()}))
 
 
+def exposed(system: System) -> Iterator[Case]:
+    name, wire = "DgxExposedCommunication", "communicating/nvlink"
+    told = (on(system, "info"),)
+    yield Case(name, "just over a quarter", spent(system, (20, part(wire, 0.26))), told)
+    yield Case(name, "just under a quarter", spent(system, (20, part(wire, 0.24))))
+    both = {wire: 0.15, "communicating/infiniband": 0.12, "busy/none": 0.73}
+    yield Case(name, "over two wires", spent(system, (20, both)), told)
+    yield Case(name, "three minutes", spent(system, (20, BUSY), (3.5, {wire: 1.0})))
+    yield Case(name, "starved is something else", spent(system, (20, part(DISK, 0.6))))
+
+
 def hung(system: System) -> Iterator[Case]:
     name, hung_gpu = "DgxJobHung", {"state": "hung", "cause": "none"}
     hanging: Points = [*[0.0] * 4, *[1.0] * 10]
@@ -283,6 +294,7 @@ def disk(_: System) -> Iterator[Case]:
 TABLES = (
     starved,
     starved_long,
+    exposed,
     hung,
     slower,
     held,

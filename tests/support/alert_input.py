@@ -5,11 +5,13 @@ end, by their labels, and that no others of that name do.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from typing import NamedTuple
 
 from agent.faults.monitoring import JOB
+from agent.sources.agent_health import LAST_TICK
 
 SCRAPE = 15
 """Seconds between two scrapes."""
@@ -126,11 +128,26 @@ def notation(points: Points) -> str:
     return " ".join(words)
 
 
+TARGET_LABELS = re.compile(r'instance="[^"]*", job="[^"]*"')
+
+
+def with_ticks(case: Case) -> Series:
+    """The series of a case, and the ticks of the agents whose scrapes succeed."""
+    series = dict(case.series)
+    length = max(map(len, series.values()))
+    for target in sorted({t for name in series for t in TARGET_LABELS.findall(name)}):
+        up = next((p for n, p in series.items() if n.startswith(f"up{{{target}")), [1.0] * length)
+        ticks = [1.7e9 + at * case.every if point else None for at, point in enumerate(up)]
+        series.setdefault(f"{LAST_TICK}{{{target}}}", ticks)
+    return series
+
+
 def group(case: Case) -> dict[str, object]:
     """One test of a file for promtool."""
     interval = case.every
-    length = max(len(points) for points in case.series.values())
-    padded = {n: [*p, *[None] * (length - len(p))] for n, p in case.series.items()}
+    series = with_ticks(case)
+    length = max(len(points) for points in series.values())
+    padded = {n: [*p, *[None] * (length - len(p))] for n, p in series.items()}
     wanted = [{"exp_labels": {"severity": "", **TARGET, **labels}} for labels in case.fires]
     return {
         "name": f"{case.alert}: {case.title}",

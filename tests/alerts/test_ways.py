@@ -1,0 +1,215 @@
+"""Every alert fires and rests as in its case however its machine is scraped: relabelled, renamed,
+scraped twice, by an agent that restarts, seldom, or with every third scrape failing; and no rule
+fails on any machine."""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.alerts.test_rules import TABLES
+from tests.support.alert_input import (
+    NOT_SCRAPED,
+    SCRAPE,
+    SYSTEMS,
+    TARGET,
+    Case,
+    Points,
+    Series,
+    System,
+    notation,
+    with_ticks,
+)
+from tests.support.alert_replay import rules_of, run_promtool
+from tests.support.nightly import NIGHTLY
+
+pytestmark = pytest.mark.promtool
+
+S = SYSTEMS[0]
+LONGER = 450
+"""Seconds for which an alert that fires has time to do so in another way too."""
+
+BETWEEN_RESTARTS = 300
+OF_HARDWARE = re.compile(
+    r"dgx_(gpu_ecc|gpu_remapped|gpu_retired|nvlink|infiniband|pcie_replays|gpu_energy)"
+)
+"""Counters that a restart of the agent leaves as they are."""
+
+SHORT = {"back again", "no longer told", "fast now and then"}
+"""What they rest by lasts for less than two minutes: who asks less often misses it."""
+
+Change = Callable[[Case, int], Series]
+
+
+class Way(NamedTuple):
+    """How a machine is scraped. `change` gets a case, and the sample from which it differs."""
+
+    name: str
+    change: Change
+    seldom: bool = False
+
+
+def continued(series: Series, seconds: int, every: int) -> Series:
+    """The same for longer: gauges stay, counters go on as fast as they last did."""
+    found: Series = {}
+    for name, points in series.items():
+        more = round(seconds / every)
+        last, before = points[-1], points[-2] if len(points) > 1 else points[-1]
+        grows = re.match(r"\w+_total\b", name) and last is not None and before is not None
+        step = last - before if grows else 0.0  # type: ignore[operator]
+        added = [None if last is None else last + step * (n + 1) for n in range(more)]
+        found[name] = [*points, *added]
+    return found
+
+
+def own(name: str) -> bool:
+    """Of the machine that changes; cases of fleets have others."""
+    return f'instance="{TARGET["instance"]}"' in name
+
+
+def labelled(name: str, series: Iterable[str]) -> str:
+    """With a label of the owner's that no series of the case has."""
+    label = "room" if any('rack="' in other for other in series) else "rack"
+    return f'{name.removesuffix("}")}, {label}="r9"}}'
+
+
+def changing(renaming: Callable[[str, Iterable[str]], str]) -> Change:
+    """From one sample on the series of the machine have other labels."""
+
+    def change(case: Case, at: int) -> Series:
+        found: Series = {}
+        for name, points in case.series.items():
+            if own(name):
+                found[renaming(name, case.series)] = [*[None] * at, *points[at:]]
+            found[name] = [*points[:at], *[None] * (len(points) - at)] if own(name) else points
+        return found
+
+    return change
+
+
+def twice(renaming: Callable[[str, Iterable[str]], str]) -> Change:
+    def change(case: Case, _: int) -> Series:
+        again = {renaming(n, case.series): p for n, p in case.series.items() if own(n)}
+        return {**case.series, **again}
+
+    return change
+
+
+def renamed(name: str, _: Iterable[str]) -> str:
+    return name.replace(TARGET["instance"], "renamed:9935")
+
+
+def other_job(name: str, _: Iterable[str]) -> str:
+    return name.replace(f'job="{TARGET["job"]}"', 'job="again"')
+
+
+def failing(points: Points, name: str, missing: Callable[[int], bool]) -> Points:
+    silent = 0.0 if name.startswith("up{") else None
+    return [silent if missing(at) else point for at, point in enumerate(points)]
+
+
+def restarted(case: Case, _: int) -> Series:
+    """A scrape fails each five minutes, and what the agent counts itself begins at 0."""
+    apart = BETWEEN_RESTARTS // case.every
+    found: Series = {}
+    for name, points in case.series.items():
+        if not own(name):
+            found[name] = points
+            continue
+        counts = re.match(r"\w+_total\b", name) and not OF_HARDWARE.match(name)
+        base, begun = 0.0, []
+        for at, point in enumerate(points):
+            if at and at % apart == 0:
+                base = next((p for p in points[at - 1 :: -1] if p is not None), 0.0)
+            begun.append(point - base if counts and point is not None else point)
+        found[name] = failing(begun, name, lambda at: at > 0 and at % apart == 0)
+    return found
+
+
+def a_third_fails(phase: int) -> Change:
+    def change(case: Case, _: int) -> Series:
+        return {n: failing(p, n, lambda at: at % 3 == phase) for n, p in case.series.items()}
+
+    return change
+
+
+def each(seconds: int, phase: int = 0) -> Change:
+    def change(case: Case, _: int) -> Series:
+        step = max(1, seconds // case.every)
+        return {
+            name: [p if at % step == phase % step else NOT_SCRAPED for at, p in enumerate(points)]
+            for name, points in case.series.items()
+        }
+
+    return change
+
+
+WAYS = (
+    Way("relabelled", changing(labelled)),
+    Way("renamed", changing(renamed)),
+    Way("twice, another label", twice(labelled)),
+    Way("twice, another job", twice(other_job)),
+    Way("restarts", restarted),
+    *(Way(f"a third fails, from {n}", a_third_fails(n)) for n in range(3)),
+    Way("each 60 s", each(60), seldom=True),
+    Way("each 120 s", each(120), seldom=True),
+    Way("each 120 s, from 75 s", each(120, 5), seldom=True),
+)
+IN_PLAIN_RUNS = ("relabelled", "twice, another label", "restarts", "a third fails, from 1")
+
+
+def tried(case: Case, way: Way) -> dict[str, Any]:
+    """One test of promtool's: the alerts that fire, whatever labels the way gave them."""
+    series = with_ticks(case)
+    length = max(map(len, series.values()))
+    series = {n: [*p, *[None] * (length - len(p))] for n, p in series.items()}
+    at = length // 2
+    if case.fires:
+        at = 2 if way.name == "renamed" else length
+        series = continued(series, LONGER, case.every)
+        length = max(map(len, series.values()))
+    found = way.change(case._replace(series=series), at)
+    dropped = ("instance", "job", "room" if any('rack="' in name for name in series) else "rack")
+    alerts = f'ALERTS{{alertname="{case.alert}", alertstate="firing"}}'
+    fixed = {"alertname": case.alert, "alertstate": "firing"}
+    wanted = {
+        "{" + ", ".join(f"{k}={json.dumps(v)}" for k, v in sorted(rest.items())) + "}"
+        for labels in case.fires
+        for rest in [{k: v for k, v in {**fixed, **labels}.items() if v and k not in dropped}]
+    }
+    return {
+        "name": f"{case.alert}: {case.title}, {way.name}",
+        "interval": f"{case.every}s",
+        "input_series": [{"series": n, "values": notation(p)} for n, p in found.items()],
+        "promql_expr_test": [
+            {
+                "expr": f"group without ({', '.join(dropped)}) ({alerts})",
+                "eval_time": f"{(length - 1) * case.every}s",
+                "exp_samples": [{"labels": labels, "value": 1} for labels in sorted(wanted)],
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(way, id=way.name, marks=[] if way.name in IN_PLAIN_RUNS else NIGHTLY)
+        for way in WAYS
+    ],
+)
+@pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t.__module__[26:]}-{t.__name__}")
+def test_every_case_holds(
+    table: Callable[[System], Iterable[Case]], way: Way, tmp_path: Path
+) -> None:
+    cases = [case for case in table(S) if not (way.seldom and case.title in SHORT)]
+    (tmp_path / "rules.yaml").write_text(rules_of({case.alert for case in cases}, texts=False))
+    content = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": f"{max(SCRAPE, min(case.every for case in cases))}s",
+        "tests": [tried(case, way) for case in cases],
+    }
+    assert run_promtool(tmp_path, content) == ""
