@@ -1,8 +1,10 @@
 """Which thread is with which GPU: one for all, and one more for each GPU whose call hangs.
 
 Callers of NVML at the same time spin on the driver's lock, so that one thread asks all GPUs in
-turn. It makes a visit to each. A visit that lasts too long is left to its thread, which keeps that
-GPU until it answers promptly again; another thread visits the others meanwhile.
+turn. It makes a visit to each. A visit that lasts too long is left to its thread, and another
+thread visits the others within the same tick. The GPU stays on its own thread until it has answered
+promptly for some minutes, so that the next call that hangs delays no other GPU at all. Its turn
+comes after that of the others: only calls that hang run beside theirs.
 """
 
 import logging
@@ -17,20 +19,29 @@ from queue import SimpleQueue
 from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.model import Absent, Reason
+from agent.polling import intervals
 
 log = logging.getLogger(__name__)
 
+OVERTAKEN = 0.3
+"""Seconds of a visit after which another thread goes on with the other GPUs: they are read in this
+tick still. A visit that ends before PATIENCE is over has no further consequence."""
+
 PATIENCE = 1.0
-"""Seconds for which a GPU may hold up the others."""
+"""Seconds of a visit from which its GPU does not answer."""
 
 PROMPT = 0.5
-"""Seconds within which a GPU must answer all that is due to be read with the others again."""
+"""Seconds within which a GPU must answer all that is due, on its own thread."""
 
 LEAST = 0.25
-"""The same in real seconds, where the agent's clock runs faster: threads of a busy machine wait."""
+"""The least of these three in real seconds, if the agent's clock runs faster: threads of a busy
+machine wait."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 """Seconds between the end of a call that hung and the next attempt; each is twice the last."""
+
+PROBATION, LONGEST_PROBATION = 150.0, 3600.0
+"""How long (in pauses; s) a GPU that answers again stays on its own thread: 5 min at first."""
 
 MOST_IN_VAIN = 2
 """GPUs that may hang one after the other before any other answers."""
@@ -40,48 +51,47 @@ FORGOTTEN = 600.0
 
 
 class Left(Exception):
-    """This thread was left with a GPU of this index: all else is another thread's."""
+    """This thread was left with a GPU: all else is another thread's."""
 
-    def __init__(self, index: int) -> None:
-        super().__init__(index)
-        self.index = index
+    def __init__(self, gpu: "LeftGpu") -> None:
+        super().__init__(gpu.index)
+        self.gpu = gpu
 
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """One thread asks one GPU, since then on the agent's clock and in real time."""
+    """One thread asks one GPU since then; it may be left after so many seconds."""
 
     index: int
     since: float
-    real: float
-    left: bool = False
+    patience: float
+    left: "LeftGpu | None" = None
 
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU that has a thread of its own; `since` is when it last answered in time."""
+    """A GPU that has a thread of its own. `why` it has no values: None while it answers."""
 
     index: int
-    since: float
-    why: Absent
     pause: float
-    busy_since: float | None  # of the call that hangs, or of the attempt that runs
-    took: float = 0.0  # seconds of the longest call until now
-    well: bool = False  # it answered promptly, and may be read with the others
+    since: float  # when it last answered in time, while it does not
+    answers_since: float
+    busy_since: float | None  # of the visit that was left, or of the attempt that runs
+    why: Absent | None = None
     due: float = 0.0  # next attempt
-    attempts: SimpleQueue[None] = field(default_factory=SimpleQueue)
+    modes: float = 0.0  # when to see whether it answers other questions than before
+    attempts: SimpleQueue[bool] = field(default_factory=SimpleQueue)  # False ends the thread
+    at_rest: threading.Event = field(default_factory=threading.Event)
 
-    def longest(self, now: float) -> float:
-        """Seconds of the longest call, the one that runs included."""
+    @property
+    def hung(self) -> bool:
+        """Whether a call lasted longer than PATIENCE, and not only than OVERTAKEN."""
+        return self.pause >= FIRST_PAUSE
+
+    def took(self, now: float) -> float:
+        """Seconds of the present visit or attempt until now."""
         since = self.busy_since
-        return self.took if since is None else max(self.took, now - since)
-
-    def end(self, now: float) -> None:
-        """An attempt has ended: the pause before the next one grows where it took too long."""
-        took = now - (self.busy_since or now)
-        self.took, self.busy_since, self.well = max(self.took, took), None, took <= PROMPT
-        if took > PATIENCE:
-            self.pause = min(2 * self.pause, LONGEST_PAUSE)
+        return 0.0 if since is None else now - since
 
 
 class GpuThreads:
@@ -89,85 +99,124 @@ class GpuThreads:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._speed: float = getattr(clock, "speed", 1.0)
+        self._least = LEAST * self._speed
+        self._patience = max(PATIENCE, self._least)
         self._lock = threading.Lock()
         self._visit: Visit | None = None
-        self._in_vain = 0  # visits that were left since one last ended
+        self.in_vain = 0  # visits that were left since one last ended
         self._pauses: dict[int, tuple[float, float]] = {}  # last pause, and when it was over
         self.left: dict[int, LeftGpu] = {}
         self.gpus = 0  # how many there are, those that were left included
 
     @contextmanager
-    def visit(self, index: int) -> Iterator[Visit]:
+    def visit(self, index: int, patience: float = PATIENCE) -> Iterator[Visit]:
         """Ask this GPU. Raises Left where the others went to another thread meanwhile."""
-        visit = Visit(index, self._clock.monotonic(), time.perf_counter())
+        visit = Visit(index, self._clock.monotonic(), max(patience, self._least))
         self._visit = visit
         try:
             yield visit
         finally:
             with self._lock:
-                if not visit.left:
-                    self._visit, self._in_vain = None, 0
-            if visit.left:
-                raise Left(index)
+                if visit.left is None:
+                    self._visit, self.in_vain = None, 0
+            if visit.left is not None:
+                raise Left(visit.left)
 
     def leave(self) -> float | None:
-        """Leave the present visit to its thread: in so many seconds, 0 where that is done, None
-        where it is of no use."""
+        """Leave the present visit to its thread: look again in so many seconds, 0 where that is
+        done, None where it is of no use."""
         with self._lock:
             visit, now = self._visit, self._clock.monotonic()
-            if visit is None or self._useless():
+            if visit is None:
+                return OVERTAKEN
+            if self._useless(now):
                 return None
-            wait = PATIENCE - (now - visit.since)
-            if wait <= 0.0:
-                wait = LEAST - (time.perf_counter() - visit.real)
+            wait = visit.patience - (now - visit.since)
             if wait > 0.0:
                 return wait
-            left = self.left[visit.index] = self._left(visit, now)
-            visit.left, self._visit = True, None
-            self._in_vain += 1
-        log.error(LogEvent("gpu_not_answering", gpu=left.index, error=str(left.why)))
+            pause, over = self._pauses.get(visit.index, (0.0, -FORGOTTEN))
+            if now - over >= FORGOTTEN:
+                pause = FIRST_PAUSE / 2
+            visit.left = LeftGpu(visit.index, pause, visit.since, visit.since, visit.since)
+            self.left = {**self.left, visit.index: visit.left}
+            self._visit = None
+            self.in_vain += 1
         return 0.0
 
-    def _left(self, visit: Visit, now: float) -> LeftGpu:
-        """Its pauses go on growing where it was in trouble not long ago."""
-        last, over = self._pauses.get(visit.index, (FIRST_PAUSE, -FORGOTTEN))
-        pause = min(2 * last, LONGEST_PAUSE) if now - over < FORGOTTEN else FIRST_PAUSE
-        at = datetime.fromtimestamp(self._clock.time() - (now - visit.since), UTC)
-        why = Absent(Reason.NOT_ANSWERING, f"not answering since {at:%Y-%m-%d %H:%M:%S} UTC")
-        return LeftGpu(visit.index, visit.since, why, pause, busy_since=visit.since)
+    def late(self, visit: Visit) -> bool:
+        """Whether what this visit still reads comes too late."""
+        took = self._clock.monotonic() - visit.since
+        return visit.left is not None and took > self._patience
 
-    def _useless(self) -> bool:
+    def _useless(self, now: float) -> bool:
         """No other GPU is there, or two were left and none has answered since: then this one waits
         with them for the driver's lock, and more threads would wait too."""
-        return len(self.left) + 1 >= self.gpus or self._in_vain >= MOST_IN_VAIN
+        hang = sum(one.took(now) > OVERTAKEN for one in self.left.values())
+        return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
-        """Whether the present visit hangs and cannot be left; for any thread."""
-        visit, now = self._visit, self._clock.monotonic()
-        return visit is not None and now - visit.since > PATIENCE and self._useless()
+        """Whether the present visit hangs and cannot be left, or all GPUs hang; for any thread."""
+        visit, now, left = self._visit, self._clock.monotonic(), self.left.values()
+        if visit is not None:
+            return now - visit.since > self._patience and self._useless(now)
+        return 0 < self.gpus <= sum(one.took(now) > self._patience for one in left)
 
-    def troubled(self, index: int) -> bool:
-        """Whether this GPU was ever left: it is visited last, so that it holds up no other."""
-        return index in self._pauses
+    def ended(self, left: LeftGpu, *, answered: bool = True) -> None:
+        """On the thread of one GPU: the visit that was left has ended, or an attempt. One without
+        an answer (the GPU is lost) is repeated as if it were looked for with the others."""
+        with self._lock:
+            now = self._clock.monotonic()
+            took, left.busy_since, left.due = left.took(now), None, now
+            if took > self._patience:
+                left.pause = min(2 * left.pause, LONGEST_PAUSE)
+            if left.hung and took > max(PROMPT, self._least):
+                self._does_not_answer(left, took)
+                left.due += left.pause
+            elif not answered:
+                left.due, left.answers_since = now + max(left.pause, intervals.REDISCOVERY), now
+            elif left.why is not None:
+                log.info(LogEvent("gpu_answers", gpu=left.index, after=round(now - left.since, 1)))
+                left.why, left.answers_since = None, now
+        left.at_rest.set()
 
-    def attempt(self, left: LeftGpu) -> None:
-        """Wait, on the GPU's own thread, until the next attempt is due, and begin it."""
-        left.due = self._clock.monotonic() + left.pause
-        left.attempts.get()
-        left.busy_since = self._clock.monotonic()
+    def _does_not_answer(self, left: LeftGpu, took: float) -> None:
+        if left.why is not None:
+            return
+        left.since = self._clock.monotonic() - took
+        at = datetime.fromtimestamp(self._clock.time() - took, UTC)
+        left.why = Absent(Reason.NOT_ANSWERING, f"not answering since {at:%Y-%m-%d %H:%M:%S} UTC")
+        log.error(LogEvent("gpu_not_answering", gpu=left.index, error=str(left.why)))
+
+    # On the thread of all GPUs
+
+    def judge(self) -> None:
+        """Find the GPUs whose present call lasts too long."""
+        with self._lock:
+            for left in self.left.values():
+                if (took := left.took(self._clock.monotonic())) > self._patience:
+                    self._does_not_answer(left, took)
 
     def start_attempts(self) -> None:
-        """Let each GPU that is left be tried once its pause is over."""
+        """Let each GPU that has a thread of its own be read, one after the other as long as they
+        answer promptly, or be tried once its pause is over."""
+        until = time.perf_counter() + OVERTAKEN / self._speed
+        for left in self.left.values():
+            if left.busy_since is None and self._clock.monotonic() >= left.due:
+                left.busy_since = self._clock.monotonic()
+                left.at_rest.clear()
+                left.attempts.put(True)
+                if left.why is None:
+                    left.at_rest.wait(max(0.0, until - time.perf_counter()))
+
+    def take_back(self, *, unused: bool = False) -> None:
+        """End the threads of GPUs that were well for long enough; of `unused` ones in any case."""
         now = self._clock.monotonic()
         for left in self.left.values():
-            if left.busy_since is None and left.due and now >= left.due:
-                left.due = 0.0
-                left.attempts.put(None)
-
-    def returned(self) -> list[LeftGpu]:
-        """Those that answered promptly: the thread of all GPUs takes them back."""
-        now, found = self._clock.monotonic(), [one for one in self.left.values() if one.well]
-        for one in found:
-            self._pauses[one.index] = one.pause, now
-            del self.left[one.index]
-        return found
+            probation = min(PROBATION * left.pause, LONGEST_PROBATION) if left.hung else 0.0
+            well = left.why is None and now - left.answers_since >= probation
+            if left.busy_since is None and (well or unused):
+                if left.hung:
+                    self._pauses[left.index] = left.pause, now
+                self.left = {k: one for k, one in self.left.items() if one is not left}
+                left.attempts.put(False)

@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from queue import SimpleQueue
@@ -16,7 +18,7 @@ from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.gpu_queries import BuildReads, GpuQueries, WatchedGpu, count_of
 from agent.polling.gpu_state import count_timeouts
-from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu, Visit
+from agent.polling.gpu_threads import OVERTAKEN, GpuThreads, Left, LeftGpu, Visit
 from agent.polling.inventory import EventSubscription, GpuInventory
 from agent.polling.reads import Read, ReadCosts, failure_of, is_due, is_pending, perform
 from agent.polling.schedule import SOON
@@ -59,7 +61,8 @@ class GpuWatch:
     next: NextQueries = field(default_factory=NextQueries)
     threads: GpuThreads = field(init=False)
     watched: WatchedGpus = field(init=False)
-    _arrived: SimpleQueue[WatchedGpu] = field(default_factory=SimpleQueue)  # queried apart
+    _heard: SimpleQueue[Callable[[Emit], None]] = field(default_factory=SimpleQueue)
+    """What is to follow from what the threads of single GPUs found."""
     _connecting: Nvml | None = None  # while its GPUs are queried
     _events: EventSubscription | None = None
     _first_turn_over: bool = False
@@ -73,20 +76,25 @@ class GpuWatch:
         try:
             self._turn(emit)
         except Left as left:
-            self._stay_with(self.threads.left[left.index], emit)
+            self._stay_with(left.gpu, emit)
 
     def _turn(self, emit: Emit) -> None:
-        """See to the connection, to left and lost GPUs, then run every read that is due."""
+        """Run every read that is due, then see to the connection and to lost GPUs: a call of these
+        that hangs delays no read."""
         if self.threads.left:
             self._see_to_left(emit)
         if why := self.asked_back():
             self._release(why, emit)
         else:
+            before = self.nvml
+            if before is not None:
+                self._read_all(emit)
             if self.clock.monotonic() >= self.next.rediscovery or self.watched.round:
                 self._rediscover(emit)
-            if self.nvml is not None:
+            if self.nvml is not None and self.nvml is not before:
                 self._read_all(emit)
-        why_not = self.inventory.why_not
+        self.threads.start_attempts()
+        why_not = "no GPU answers" if self.threads.blind() else self.inventory.why_not
         wrong = why_not and self.inventory.reason is not Reason.RELEASED
         failure = Failure(why_not, "", WITHOUT_DRIVER) if wrong else None
         emit(Reading(CONNECTION, self.clock.monotonic(), intervals.TICK, failure=failure))
@@ -107,26 +115,32 @@ class GpuWatch:
 
     def _read_all(self, emit: Emit) -> None:
         """In visits to one GPU after the other."""
-        now = self.clock.monotonic() + SOON
         for gpu, pairs in groupby(self.watched.in_order, key=itemgetter(0)):
-            state, index = gpu.state, gpu.index
-            due = (
-                read for _, read in pairs if is_due(read, now) or (read.run_on_wake and state.woken)
-            )
-            if index not in self.threads.left and (first := next(due, None)) is not None:
-                with self.threads.visit(index) as visit:
+            if gpu.index in self.threads.left:
+                continue
+            reads = [read for _, read in pairs]
+            due = self._due(gpu, reads)
+            # Where one has just hung, a GPU that is read although it is not due shows whether the
+            # driver's lock is what hangs.
+            first = next(due, reads[0] if self.threads.in_vain else None)
+            if first is not None:
+                with self.threads.visit(gpu.index, OVERTAKEN) as visit:
                     self._visit(gpu, chain((first,), due), visit, emit)
                 gpu.answers.took(visit.since, self.clock.monotonic())
         count_timeouts([gpu.answers for gpu in self.watched.answering()])
         self.watched.clear_wakes()
 
+    def _due(self, gpu: WatchedGpu, reads: Iterable[Read]) -> Iterator[Read]:
+        now = self.clock.monotonic() + SOON
+        return (r for r in reads if is_due(r, now) or (r.run_on_wake and gpu.state.woken))
+
     def _visit(self, gpu: WatchedGpu, due: Iterable[Read], visit: Visit, emit: Emit) -> None:
         """Run what is due of one GPU; what is read too late is too old."""
         for read in due:
-            if visit.left or gpu.state.lost_at is not None or self.nvml is None:
+            if self.threads.late(visit) or gpu.state.lost_at is not None or self.nvml is None:
                 return
             reading, raised = self._read(gpu, read)
-            if not is_pending(read, reading) and not visit.left:
+            if not is_pending(read, reading) and not self.threads.late(visit):
                 emit(reading)
             if raised is not None and not visit.left:
                 self._follow_up(raised, gpu, emit)
@@ -149,43 +163,57 @@ class GpuWatch:
     # GPUs that were left to threads of their own
 
     def _stay_with(self, left: LeftGpu, emit: Emit) -> None:
-        """On the thread of one GPU: try it at growing intervals until it answers promptly."""
-        left.took, left.busy_since = self.clock.monotonic() - left.since, None
-        while not left.well:
-            self.threads.attempt(left)
+        """On the thread of one GPU: read it, or try it at growing intervals while it does not
+        answer promptly, until its thread is no longer needed."""
+        answered = True
+        while True:
+            gpu, since = self.watched.of(left.index), left.busy_since
+            self.threads.ended(left, answered=answered)
+            if gpu is not None and since is not None:
+                gpu.answers.took(since, self.clock.monotonic())
+            if not left.attempts.get():
+                return
             try:
-                self._try(left, emit)
+                answered = self._try(left, emit)
             except Exception:  # the thread must live for the next attempt
                 log.exception(LogEvent("attempt_failed", gpu=left.index))
-            left.end(self.clock.monotonic())
-        log.info(LogEvent("gpu_answers", gpu=left.index, seconds=round(left.took, 1)))
 
-    def _try(self, left: LeftGpu, emit: Emit) -> None:
-        """Run what is due of the GPU, or query it where that is still to be done."""
-        gpu, nvml = self.watched.of(left.index), self.nvml
+    def _try(self, left: LeftGpu, emit: Emit) -> bool:
+        """Run what is due of the GPU, or query it if that is still to be done, or if it may answer
+        other questions now. False where there is no GPU that could answer."""
+        gpu, nvml, now = self.watched.of(left.index), self.nvml, self.clock.monotonic()
         if nvml is None:
-            return
-        if gpu is None or gpu.state.lost_at is not None or gpu.device.nvml is not nvml:
+            return False
+        there = gpu if gpu and gpu.state.lost_at is None and gpu.device.nvml is nvml else None
+        if there is not None and now >= left.modes:
+            left.modes = now + intervals.LINKS
+            with suppress(Absent):  # a read meets it too
+                there = None if there.doubtful or there.device.mig_switched() else there
+        if there is None:
             found = self.watched.query_apart(nvml, left.index)
             if found is not None:
-                self._arrived.put(found)
-            return
-        for read in gpu.reads:
-            if is_due(read, self.clock.monotonic()):
-                reading, raised = self._read(gpu, read)
-                if raised is not None and raised.reason in FINAL:
-                    return  # the thread of all GPUs sees to it
+                self._heard.put(partial(self._take_in, found))
+            return found is not None
+        for read in self._due(there, there.reads):
+            reading, raised = self._read(there, read)
+            if raised is not None and raised.reason in FINAL:
+                self._heard.put(partial(self._follow_up, raised, there))
+                return False
+            if not is_pending(read, reading):
                 emit(reading)
+        there.state.woken = False
+        return True
+
+    def _take_in(self, gpu: WatchedGpu, emit: Emit) -> None:
+        if gpu.device.nvml is self.nvml:
+            self.watched.take_in(gpu, emit)
 
     def _see_to_left(self, emit: Emit) -> None:
-        """Take back the GPUs that answer, and say of the others that they do not."""
-        self.threads.start_attempts()
-        for left in self.threads.returned():
-            self.watched.take_back(left.index)
-        while not self._arrived.empty():
-            gpu = self._arrived.get()
-            if gpu.device.nvml is self.nvml:
-                self.watched.take_in(gpu, emit)
+        """Follow what the threads of single GPUs found, and say which do not answer."""
+        self.threads.judge()
+        while not self._heard.empty():
+            self._heard.get()(emit)
+        self.threads.take_back()
         if self.nvml is not None:
             for left in self.threads.left.values():
                 self.watched.expire(left, emit)
@@ -193,13 +221,13 @@ class GpuWatch:
 
     def answers(self) -> Iterator[tuple[Labels, float, int]]:
         """Of each GPU that answers, for any thread: its labels, seconds of the longest visit of the
-        last half minute or, while it has a thread of its own, of its longest attempt; and failed
-        reads. None of a driver that hangs altogether."""
+        last half minute, that of a call which hangs included; and failed reads. None of a driver
+        that hangs altogether."""
         now, blind = self.clock.monotonic(), self.threads.blind()
         for gpu in self.watched.answering() if self.inventory.connected and not blind else ():
             left = self.threads.left.get(gpu.index)
-            took = left.longest(now) if left else max(gpu.answers.longest)
-            yield gpu.device.labels, took, gpu.answers.failures
+            took = left.took(now) if left else 0.0
+            yield gpu.device.labels, max(*gpu.answers.longest, took), gpu.answers.failures
 
     def _rediscover(self, emit: Emit) -> None:
         self.next.rediscovery = self.clock.monotonic() + intervals.REDISCOVERY
@@ -273,6 +301,7 @@ class GpuWatch:
 
     def _disconnect(self, why: Absent, emit: Emit) -> None:
         self.watched.round = None
+        self.threads.take_back(unused=True)
         self.watched.close()
         if self.nvml is not None and not self.threads.left:  # a call that runs needs the library
             self.nvml.disconnect()
@@ -307,7 +336,11 @@ class GpuWatch:
             nvml_version=self.nvml.nvml_version,
             gpus=tuple(self.watched.identities()),
             lost={gpu.uuid: gpu.state.lost_at for gpu in gpus if gpu.state.lost_at is not None},
-            not_answering={g.uuid: str(left[g.index].why) for g in gpus if g.index in left},
+            not_answering={
+                gpu.uuid: str(left[gpu.index].why)
+                for gpu in gpus
+                if gpu.index in left and left[gpu.index].why is not None
+            },
             most=max(self.inventory.most, len(self.watched.queries.unanswered.keys() | there)),
             why_not="",
         )

@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+LATE = 0.4
+"""Share of the tick after which what is read each tick may be read again: what was late by up to
+0.6 of a tick is read at the next one too."""
+
 SOONEST = 0.1
 """Share of the interval that lies between two runs at least."""
 
@@ -319,8 +323,7 @@ def failure_of(error: Exception) -> Failure:
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:
-    """Set when the read is due again; devices keep their places in the interval. What is read each
-    tick is read at the next one too where this one was late.
+    """Set when the read is due again; devices keep their places in the interval.
 
     The places are counted from the clock's origin: were they counted from the last read, one turn
     that takes long would bring all devices together for good.
@@ -331,7 +334,7 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
         return
     read.runs += 1
     every = read.every()
-    read.due = at + (every if every > intervals.TICK else every / 2)
+    read.due = at + (every if every > intervals.TICK else LATE * every)
     if read.stagger is not None and every > intervals.TICK:
         read.due -= (at + read.stagger * every) % every
         if read.due - at < SOONEST * every:  # it ran a little before its place

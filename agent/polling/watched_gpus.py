@@ -117,7 +117,9 @@ class WatchedGpus:
         return self.queries.watched(device, self._identities_with(device)) if device else None
 
     def take_in(self, gpu: WatchedGpu, emit: Emit) -> None:
-        """This GPU answers, and did not before."""
+        """This GPU answers, and did not before, or did otherwise."""
+        if self._unchanged(gpu):
+            return
         before = self._gpus.get(gpu.uuid)
         self._gpus[gpu.uuid] = gpu
         if before is not None:
@@ -140,23 +142,18 @@ class WatchedGpus:
         log.error(LogEvent("gpu_lost", gpu=gpu.index, uuid=gpu.uuid, error=str(absent)))
 
     def expire(self, left: LeftGpu, emit: Emit) -> None:
-        """Say of what a left GPU told too long ago that it does not answer."""
+        """Say of what a left GPU told too long ago that it does not answer; what was due
+        meanwhile is read as soon as it does."""
         now, gpu = self.clock.monotonic(), self.of(left.index)
         if gpu is None or gpu.state.lost_at is not None:
+            return
+        if left.why is None:
+            self._silent.difference_update(gpu.reads)
             return
         for read in gpu.reads:
             if read not in self._silent and now > read.at + EXPIRY_INTERVALS * read.every():
                 self._silent.add(read)
                 emit(everything_absent(read, left.why, now))
-
-    def take_back(self, index: int) -> None:
-        """This GPU answers promptly again: what was said to be absent is read at once."""
-        gpu = self.of(index)
-        for read in gpu.reads if gpu else ():
-            if read in self._silent:
-                self._silent.remove(read)
-                read.due = 0.0
-        self._set_order()
 
     def close(self) -> None:
         """Give back what the driver holds for each GPU, before it is disconnected; what the thread
@@ -205,7 +202,7 @@ class WatchedGpus:
     def clear_wakes(self) -> None:
         """The reads that run when a GPU wakes have run."""
         for gpu in self._gpus.values():
-            gpu.state.woken = False
+            gpu.state.woken &= self._is_left(gpu)
 
     def _is_left(self, gpu: WatchedGpu) -> bool:
         return gpu.index in self.threads.left
@@ -232,16 +229,11 @@ class WatchedGpus:
             emit(everything_absent(read, absent, self.clock.monotonic()))
 
     def _set_order(self) -> None:
-        """Short intervals first, so that dear reads delay none of them, and last the GPUs that were
-        left before."""
+        """Short intervals first, so that expensive reads delay none of them."""
         for gpu in self._gpus.values():
             gpu.answers = self._answers.setdefault(gpu.uuid, gpu.answers)
         pairs = [(gpu, read) for gpu in self.answering() for read in gpu.reads]
-
-        def place(pair: tuple[WatchedGpu, Read]) -> tuple[bool, bool]:
-            return self.threads.troubled(pair[0].index), pair[1].every() > intervals.TICK
-
-        self.in_order = tuple(sorted(pairs, key=place))
+        self.in_order = tuple(sorted(pairs, key=lambda pair: pair[1].every() > intervals.TICK))
 
 
 def forget_reads(gpu: WatchedGpu, kept: WatchedGpu | None, emit: Emit) -> None:

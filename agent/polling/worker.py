@@ -19,20 +19,15 @@ Emit = Callable[[Finished], None]
 Work = Callable[[Emit], None]
 
 Leave = Callable[[], float | None]
-"""Leave the present call to the thread that made it: in so many seconds (0: it is left now, and the
-next turn goes on without it), or None where it cannot be left."""
-
-
-def _never() -> None:
-    return None
+"""Leave the present call to the thread that made it: ask again in so many seconds (0: it is left,
+and another thread goes on at once), or None where it cannot be left."""
 
 
 class Worker:
     """Runs `work` once a tick on its own thread; hands readings over as they are finished.
 
     A daemon thread and no executor: a driver call that never returns must not hold up the exit.
-    Where `leave` allows it another thread takes the next turns, and the one that hangs ends with
-    its work.
+    Where `leave` allows it another thread goes on, and the one that hangs ends with its work.
     """
 
     def __init__(
@@ -41,7 +36,7 @@ class Worker:
         work: Work,
         complete: Callable[[], bool],
         clock: Clock,
-        leave: Leave = _never,
+        leave: Leave | None = None,
     ) -> None:
         self.name = name
         self.complete = complete  # whether every read has run at least once
@@ -68,11 +63,10 @@ class Worker:
 
         with self._lock:
             self._waiting.append(end)
-            free = self.busy_since is None
-            if free:
+            if self.busy_since is None:
                 self._begin()
-        if not free and (self._relief is None or self._relief.done()):
-            self._relief = asyncio.ensure_future(self._relieve())
+        if self._leave is not None and (self._relief is None or self._relief.done()):
+            self._relief = asyncio.ensure_future(self._relieve(self._leave))
         return ended
 
     def finished(self) -> list[Finished]:
@@ -91,16 +85,15 @@ class Worker:
         self.busy_since = self._clock.monotonic()
         self._turns.put(None)
 
-    async def _relieve(self) -> None:
-        """Let another thread go on as soon as the call that hangs may be left."""
-        since = self.busy_since
-        while since is not None and since == self.busy_since:
+    async def _relieve(self, leave: Leave) -> None:
+        """Let another thread go on as soon as a call that hangs may be left."""
+        while True:
             with self._lock:
-                wait = self._leave() if since == self.busy_since else None
+                wait = None if self.busy_since is None else leave()
                 if wait == 0.0:
                     self._start()
                     self._begin()
-            if not wait:
+            if wait is None:
                 return
             await self._clock.sleep(wait)
 

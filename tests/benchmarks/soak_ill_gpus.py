@@ -2,8 +2,10 @@
 
 `python -m tests.benchmarks.soak_ill_gpus --minutes 60`
 
-Nothing of the GPUs that are well may be lost: no second is unobserved, and at most one sample of
-each at the first trouble of another, which holds it up for the second that the agent waits.
+Nothing of the GPUs that are well may be lost, neither a sample nor a second. The machine's clock
+stands still while a thread works, so that a busy machine loses nothing either. With --speed it
+runs, and a sample in a hundred may be lost: the agent waits for a GPU for at least a quarter of a
+real second, which is more than a tick from speed 4 on.
 """
 
 import argparse
@@ -16,6 +18,7 @@ from tests.support.ill_gpus import IllGpus
 GPUS, ILL = 8, (2, 5, 6)
 CALLS = ("PowerUsage", "Temperature", "ClockInfo", "FieldValues", "UtilizationRates", "MemoryInfo")
 CODES = (999, 10, 17, 23)  # unknown, timeout, operating system, insufficient resources
+LOST_AT_SPEED = 0.01
 MOST_SLOW, MOST_TROUBLE, MOST_PAUSE = 60.0, 90.0, 40.0  # s
 
 
@@ -65,18 +68,18 @@ class Troubles:
             machine.faults.restore(gpu)
 
 
-def soak(minutes: float, speed: float, seed: int) -> tuple[IllGpus, Troubles]:
+def soak(minutes: float, seed: int, speed: float | None = None) -> tuple[IllGpus, Troubles]:
     """Watch such a machine for so many minutes of its clock."""
     bench = IllGpus("dgx-h100:training", speed)
     troubles = Troubles(bench, random.Random(seed))
     return bench.run(minutes * 60, troubles.step), troubles
 
 
-def wrong(bench: IllGpus) -> Iterator[str]:
-    """What the GPUs that are well lost, and it may not."""
+def wrong(bench: IllGpus, allowed: float = 0.0) -> Iterator[str]:
+    """What the GPUs that are well lost, beyond this share of their samples."""
     unobserved = bench.unobserved()
     for gpu in set(range(GPUS)) - set(ILL):
-        if bench.lost(gpu) > len(ILL):
+        if bench.lost(gpu) > allowed * bench.ticks:
             yield f"GPU {gpu} lost {bench.lost(gpu)} samples of {bench.ticks}"
         if unobserved[str(gpu)]:
             yield f"{unobserved[str(gpu)]:.1f} s of GPU {gpu} are unobserved"
@@ -88,16 +91,16 @@ def main() -> int:
     """Print what was lost; 1 where a GPU that was well lost anything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="of the machine's clock")
-    parser.add_argument("--speed", type=float, default=1.0, help="of that clock")
+    parser.add_argument("--speed", type=float, help="of that clock, where it is to run")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    bench, troubles = soak(arguments.minutes, arguments.speed, arguments.seed)
+    bench, troubles = soak(arguments.minutes, arguments.seed, arguments.speed)
     print(f"{bench.ticks} ticks, {troubles.count} troubles, at most {bench.threads} threads")
     for gpu in range(GPUS):
         state = "ill" if gpu in ILL else "well"
         missing, unobserved = bench.lost(gpu), bench.unobserved().get(str(gpu), 0.0)
         print(f"GPU {gpu} ({state}): {missing} samples missing, {unobserved:.1f} s unobserved")
-    found = list(wrong(bench))
+    found = list(wrong(bench, LOST_AT_SPEED if arguments.speed else 0.0))
     print(*found, sep="\n")
     return bool(found)
 

@@ -1,10 +1,13 @@
-"""A simulated machine on a clock that runs, whose GPUs hang, fail and return while an agent reads
-it: which samples each GPU got, and for how long it was unobserved."""
+"""A simulated machine whose GPUs hang, fail and return while an agent reads it: which samples each
+GPU got, and for how long it was unobserved."""
 
 import asyncio
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
 from typing import Any
 
 from agent import simulator as simulation
@@ -15,17 +18,69 @@ from agent.diagnosis.accounting import UNOBSERVED_SECONDS
 from agent.model import Snapshot
 from agent.polling import intervals
 from agent.series import SampleStore
+from agent.simulator.call_guard import CallGuard
 from agent.sources import power
 
 Step = Callable[[float], None]
 """What happens to the machine at a tick, so many seconds after the start."""
 
+LOOK = 0.001  # real s between two looks whether all threads wait
+LEAST = 1e-6  # s that a sleep takes: what is too small to add would never be over
+
+
+class SettledClock(SystemClock):
+    """Time stands still while a thread works, and passes as soon as all wait: for their next turn,
+    or for a call that hangs. What is lost is then lost by the agent, and not to a busy machine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled: Callable[[], bool] = lambda: True
+        self._now = 0.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._slept = 0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def offset(self) -> float | None:
+        return None
+
+    async def sleep(self, seconds: float) -> None:
+        self._slept += 1
+        woken = asyncio.get_running_loop().create_future()
+        heappush(self._sleepers, (self._now + max(LEAST, seconds), self._slept, woken))
+        await woken
+
+    async def run(self) -> None:
+        """Pass, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            if self._sleepers and self.settled():
+                due, _, woken = heappop(self._sleepers)
+                self._now = max(self._now, due)
+                if not woken.done():
+                    woken.set_result(None)
+
+
+def hanging(driver: object, now: float) -> int:
+    """Threads in a call of this driver that hangs."""
+    count = 0
+    for frame in sys._current_frames().values():
+        known = frame.f_locals
+        if known.get("self") is driver:
+            if frame.f_code is CallGuard._wait.__code__:
+                count += known["gpu"].slow > 0 and known.get("over", now) > now
+            elif frame.f_code is CallGuard._hang.__code__:
+                count += known["self"].machine.driver.hung
+    return count
+
 
 class IllGpus:
-    """The machine, its agent, and what was counted tick by tick once all was read."""
+    """The machine, its agent, and what was counted tick by tick once all was read. On a settled
+    clock, or one that runs at this speed."""
 
-    def __init__(self, machine: str, speed: float = 1.0) -> None:
-        self.clock = SystemClock(speed)
+    def __init__(self, machine: str, speed: float | None = None) -> None:
+        self.clock = SettledClock() if speed is None else SystemClock(speed)
         self._before = _threads()  # of other agents in this process
         self.machine: Any = simulation.build(simulation.parse(machine), self.clock)
         hardware = Hardware(lambda: self.machine.nvml, self.machine.host, simulated=True)
@@ -33,7 +88,14 @@ class IllGpus:
         self.ticks = 0
         self.samples: Counter[str] = Counter()  # by the number of the GPU
         self.threads = 0  # the most at a time that read GPUs
+        if isinstance(self.clock, SettledClock):
+            self.clock.settled = self._settled
+            vars(self.machine.nvml.guard)["pause"] = lambda _: None  # of real time
+        self._turns: dict[str, asyncio.Future[None]] = {}
+        for worker in self.agent.poller.workers:
+            vars(worker)["start_turn"] = partial(self._start_turn, worker.name, worker.start_turn)
         self._seen: dict[str, float] = {}
+        self._ends: list[asyncio.Task[None]] = []
 
     def run(self, seconds: float, step: Step = lambda _: None) -> "IllGpus":
         """Tick once a second of the clock for so long."""
@@ -41,6 +103,16 @@ class IllGpus:
         return self
 
     async def _run(self, seconds: float, step: Step) -> None:
+        tasks = [asyncio.create_task(self._tick(seconds, step))]
+        if isinstance(self.clock, SettledClock):
+            tasks.append(asyncio.create_task(self.clock.run()))
+        done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in others:
+            task.cancel()
+        for task in done:
+            task.result()
+
+    async def _tick(self, seconds: float, step: Step) -> None:
         poller = self.agent.poller
         start = due = self.clock.monotonic()
         while self.clock.monotonic() - start < seconds:
@@ -61,6 +133,18 @@ class IllGpus:
                     self.samples[gpu] += 1
         self.threads = max(self.threads, _threads() - self._before)
 
+    def _start_turn(self, name: str, start: Callable[[], Any]) -> Any:
+        self._turns[name] = start()
+        return self._turns[name]
+
+    def _settled(self) -> bool:
+        """Whether every thread waits for a turn or in a call that hangs."""
+        workers, left = self.agent.poller.workers, self.agent.gpus.threads.left.values()
+        busy = {worker.name for worker in workers if worker.busy_since is not None}
+        ended = all(turn.done() for name, turn in self._turns.items() if name not in busy)
+        calls = len(busy) + sum(gpu.busy_since is not None for gpu in left)
+        return ended and calls == hanging(self.machine.nvml.guard, self.clock.monotonic())
+
     @property
     def values(self) -> SampleStore:
         return SampleStore.of(self.agent.poller.latest)
@@ -72,6 +156,16 @@ class IllGpus:
     def slow(self, gpu: int, seconds: float) -> None:
         """Let each call of this GPU take so long, from the next one on."""
         self.machine.gpus[gpu].slow = seconds
+
+    def hold_up(self, gpu: int, seconds: float) -> None:
+        """From a step: let no call of this GPU return for so long."""
+
+        async def end() -> None:
+            await self.clock.sleep(seconds)
+            self.slow(gpu, 0.0)
+
+        self.slow(gpu, 2 * seconds)
+        self._ends.append(asyncio.get_running_loop().create_task(end()))
 
     def lost(self, gpu: int) -> int:
         """Samples of a GPU that are missing."""
