@@ -24,14 +24,22 @@ Read = Callable[[], Iterable[Sample]]
 Document = Sequence[dict[str, Any]]
 
 
-def tell_all(_metric: Metric, _labels: tuple[str, ...]) -> bool:
-    """What no setting leaves out."""
+LIST = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Simulated fleet</title>'
+    "<style>body{font:15px/1.5 system-ui,sans-serif;margin:2em}td,th{text-align:left;"
+    "padding:0 1em}</style><h1>Simulated fleet</h1><p>Prometheus and Grafana show the fleet; its "
+    "nodes have no page of their own, and their targets are at <a href=/targets>/targets</a>.<p>"
+)
+
+
+def export_all(_metric: Metric, _labels: tuple[str, ...]) -> bool:
+    """Leave nothing out: the fleet has no settings."""
     return True
 
 
 @dataclass(slots=True, eq=False)
 class MachinePage:
-    """The exposition of one machine, written anew at each scrape."""
+    """The exposition of one machine, written at each scrape."""
 
     read: Read
     forms: dict[str, ExpositionLines] = field(default_factory=dict)
@@ -39,7 +47,7 @@ class MachinePage:
     def write(self, accept: str) -> tuple[bytes, str]:
         """Body and Content-Type."""
         form = negotiate(accept)
-        lines = self.forms.setdefault(form.content_type, ExpositionLines(form.encode, tell_all))
+        lines = self.forms.setdefault(form.content_type, ExpositionLines(form.encode, export_all))
         return lines.write(self.read()).encode() + form.encode(NOTHING), form.content_type
 
 
@@ -53,6 +61,7 @@ class FleetServer:
         self._sites: dict[str, web.SockSite] = {}
         app = web.Application()
         app.on_response_prepare.append(add_headers)
+        app.router.add_get("/", self._list)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/targets", self._listed)
         app.router.add_get("/-/ready", self._ready)
@@ -92,6 +101,19 @@ class FleetServer:
             raise web.HTTPNotFound
         body, content_type = page.write(",".join(request.headers.getall(hdrs.ACCEPT, ())))
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: content_type})
+
+    async def _list(self, _: web.Request) -> web.Response:
+        """The nodes, each with a link to what it exports."""
+        rows = []
+        for node in self._targets():
+            (address,), labels = node["targets"], node["labels"]
+            on = address.rpartition(":")[0] in self._pages
+            shown = f'<a href="http://{address}/metrics">{address}</a>' if on else "does not answer"
+            rows.append(f"<tr><td>{labels['node']}<td>{labels['rack']}<td>{shown}")
+        body = (
+            f"{LIST}{len(rows)} nodes<table><tr><th>node<th>rack<th>metrics{''.join(rows)}</table>"
+        )
+        return web.Response(text=body, content_type="text/html")
 
     async def _listed(self, _: web.Request) -> web.Response:
         body = as_json(self._targets())
