@@ -73,6 +73,7 @@ def receipt_document(receipt: Receipt) -> Document:
     """Where the GPU-hours of a job went; what is not known is null."""
     return {
         "id": receipt.id,
+        "title": title(receipt),
         "name": receipt.name or None,
         **{name: value or None for name, value in receipt.labels._asdict().items()},
         "gpus": [{"gpu": str(gpu.index), "uuid": gpu.uuid} for gpu in receipt.gpus],

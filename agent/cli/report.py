@@ -11,11 +11,17 @@ from agent.config.whole_file import write_whole
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
-from agent.faults.records import SECONDS_RECORD
+from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
 from agent.model import State
 from agent.report.formats import as_csv, as_html
 from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, document, words
-from agent.report.questions import NoAnswer, from_agent, from_hours, from_prometheus
+from agent.report.questions import (
+    NoAnswer,
+    from_agent,
+    from_hours,
+    from_prometheus,
+    rules_loaded,
+)
 from exporters.settings import HttpConfig
 
 MOST = 40
@@ -75,17 +81,24 @@ def _nothing(arguments: argparse.Namespace) -> str:
         return f"nothing is known of job {arguments.job}"
     if arguments.prometheus:
         asked, cure = SECONDS_RECORD, "load the rules of dgx-report.yaml"
+        if rules_loaded(arguments.prometheus):
+            cure = f"its rule is loaded, and needs {REPORT_EVERY} of samples: ask again later"
         if arguments.by != "node":
             asked += " with a job_id"
             cure += ", and let agents name jobs (`info = true` below [job])"
         return f"no {asked} within {arguments.since}: {cure}"
+    if arguments.by == "node":
+        return "this agent has watched no job yet, and counted no GPU-seconds"
     return "this agent has named no job yet: `info = true` below [job] lets it"
 
 
 def overview(report: Report, width: int) -> Iterator[str]:
     """A table, and the sum below it."""
     yield f"GPU-hours by {report.by}, {report.since}, from {report.source}; most lost first"
-    header = (report.by, "GPU-hours", "busy", "exposed", "lost", "idle", "worst", "kWh", "cost")
+    header = (
+        *(report.by, "GPU-hours", "lost", "of it", "exposed", "busy", "idle", "worst", "kWh"),
+        "cost",
+    )
     rows = [_row(row, report.price) for row in report.rows[:MOST]]
     yield from table(header, rows, width=width)
     if len(report.rows) > MOST:
@@ -97,11 +110,12 @@ def overview(report: Report, width: int) -> Iterator[str]:
 
 
 def _row(row: GpuTime, price: float) -> tuple[str, ...]:
-    apart = (row.of(state) for state in (State.BUSY, State.COMMUNICATING))
-    shares = (*apart, row.lost, row.of(State.IDLE))
+    apart = (State.COMMUNICATING, State.BUSY, State.IDLE)
+    shares = (row.lost, *(row.of(state) for state in apart))
     return (
         row.name,
         f"{row.total / HOUR:.2f}",
+        f"{row.lost / HOUR:.2f}",
         *(share(part / row.total) for part in shares),
         words(row.worst),
         number(row.joules, KWH, 2),
@@ -112,7 +126,8 @@ def _row(row: GpuTime, price: float) -> tuple[str, ...]:
 def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
     """One job, for who ran it: what its GPUs did, and what would have helped."""
     about = ", ".join(f"{name} {value}" for name, value in row.about.items() if value)
-    yield f"Job {row.name}" + (f" ({about})" if about else "")
+    name = row.name if row.name.startswith("job ") else f"job {row.name}"
+    yield name[0].upper() + name[1:] + (f" ({about})" if about else "")
     busy = share(row.of(State.BUSY) / row.total)
     yield f"GPU-hours: {row.total / HOUR:.2f}, of these busy {busy}"
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])

@@ -10,7 +10,7 @@ from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, row_document, word
 
 COLUMNS = (
     *("name", "user", "partition", "account", "gpu_hours", "lost_gpu_hours", "exposed_gpu_hours"),
-    *("idle_gpu_hours", "busy_share", "worst", "kwh", "cost", "cost_lost"),
+    *("idle_gpu_hours", "lost_share", "busy_share", "worst", "kwh", "cost", "cost_lost"),
 )
 COLOURS = {
     State.BUSY: "#3f8f4f",
@@ -54,14 +54,8 @@ def as_html(report: Report) -> str:
     too, and what to do about the worst."""
     title = f"GPU-hours by {report.by}, {report.since}"
     heads = (
-        report.by,
-        "where its time went",
-        "GPU-hours",
-        "lost",
-        "exposed",
-        "worst",
-        "kWh",
-        "cost",
+        *(report.by, "where its time went", "GPU-hours", "lost", "of it", "exposed", "worst"),
+        *("kWh", "cost"),
     )
     key = "".join(
         f'<span class="k" style="background:{colour}"></span>{state.value}'
@@ -89,8 +83,9 @@ def _row(row: GpuTime, price: float) -> str:
     name = escape(row.name) + (f"<br><small>{escape(about)}</small>" if about else "")
     energy = "-" if row.joules is None else f"{row.joules / KWH:.2f}"
     cost = f"{row.total / HOUR * price:.2f}" if price else "-"
-    hours = (row.total, row.lost, row.of(State.COMMUNICATING))
-    figures = (f"{part / HOUR:.2f}" for part in hours)
+    lost, of_it = f"{row.lost / HOUR:.2f}", f"{row.lost / row.total:.0%}"
+    exposed = f"{row.of(State.COMMUNICATING) / HOUR:.2f}"
+    figures = (f"{row.total / HOUR:.2f}", lost, of_it, exposed)
     cells = [f"<td>{name}</td><td>{_bar(row)}</td>"]
     cells += (f'<td class="n">{figure}</td>' for figure in figures)
     cells += [f"<td>{escape(words(row.worst))}</td>"]
@@ -109,12 +104,12 @@ def _causes(row: GpuTime) -> str:
     )
     heads = "".join(f"<th>{head}</th>" for head in ("state", "GPU-hours", "share"))
     advice = ADVICE.get(row.worst) if row.worst else None
-    told = f"<p>What to do: {escape(advice)}</p>" if advice else ""
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{told}"
+    to_do = f"<p>What to do: {escape(advice)}</p>" if advice else ""
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{to_do}"
 
 
 def _bar(row: GpuTime) -> str:
-    """A picture of the shares; each part tells its share to who points at it."""
+    """A picture of the shares; each part shows its share under the pointer."""
     parts, at = [], 0.0
     for state, colour in COLOURS.items():
         share = row.of(state) / row.total

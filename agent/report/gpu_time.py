@@ -10,7 +10,7 @@ from agent.model import LOST_STATES, Cause, Pair, State, time_in
 Document = dict[str, Any]
 
 LABELS = {"node": "instance", "job": "job_id", "user": "user", "account": "account"}
-"""What a report may be by, and the label that tells it."""
+"""What a report may be by, and the label that has it."""
 
 JOB_LABELS = ("job_id", "user", "partition", "account")
 HOUR, KWH = 3600.0, 3.6e6
@@ -71,7 +71,7 @@ def _printable(row: GpuTime) -> GpuTime:
 
 
 def pair_of(state: str, cause: str) -> Pair | None:
-    """None where a newer agent tells a state that is not known here."""
+    """None where a newer agent exports a state that is not known here."""
     try:
         return State(state), Cause(cause)
     except ValueError:
@@ -98,6 +98,7 @@ def row_document(row: GpuTime, price: float) -> Document:
         **({"receipt": row.receipt} if row.receipt else {}),
         "gpu_hours": row.total / HOUR,
         "lost_gpu_hours": row.lost / HOUR,
+        "lost_share": row.lost / row.total,
         "exposed_gpu_hours": row.of(State.COMMUNICATING) / HOUR,
         "idle_gpu_hours": row.of(State.IDLE) / HOUR,
         "busy_share": row.of(State.BUSY) / row.total,

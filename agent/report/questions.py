@@ -23,7 +23,7 @@ JOB = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
 
 class NoAnswer(BadInput):
-    """Whoever was asked does not answer, or with something else."""
+    """What was asked does not answer, or with something else."""
 
 
 def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
@@ -46,6 +46,15 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
         GpuTime(key[0] or NONE, parts, energy.get(key), dict(zip(names[1:], key[1:], strict=True)))
         for key, parts in found.items()
     )
+
+
+def rules_loaded(url: str) -> bool:
+    """Whether this Prometheus has the rules that reports need; false if it does not list them."""
+    try:
+        groups = fetched(f"{url.rstrip('/')}/api/v1/rules")["data"]["groups"]
+        return any(rule["name"] == SECONDS_RECORD for group in groups for rule in group["rules"])
+    except (NoAnswer, KeyError, TypeError):
+        return False
 
 
 SPANS = {"m": 60.0, "h": HOUR, "d": 24 * HOUR, "w": 7 * 24 * HOUR}
@@ -97,14 +106,17 @@ def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def _ids(receipt: Document) -> set[str | None]:
-    return {receipt["id"], receipt.get("name"), receipt.get("job_id")}
+    """All that people may call a job by: what names it anywhere, and each of its processes."""
+    first = str(receipt["id"]).rpartition("-")[2]
+    named = {receipt["id"], receipt.get("name"), receipt.get("job_id"), receipt.get("title")}
+    return named | {first, *map(str, receipt.get("pids", ()))}
 
 
 def _row(receipt: Document, by: str, node: str) -> GpuTime:
     parts = _parts(receipt["gpu_seconds"])
     if by == "job":
         about = {name: receipt.get(name) or "" for name in JOB_LABELS[1:]}
-        name = receipt.get("job_id") or receipt["id"]
+        name = receipt.get("job_id") or receipt.get("title") or receipt["id"]
         return GpuTime(name, parts, receipt["joules"], about, receipt["receipt"])
     name = node if by == "node" else receipt.get(by) or NONE
     return GpuTime(name, parts, receipt["joules"])

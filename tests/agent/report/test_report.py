@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agent.cli.parser import run_command
+from agent.faults.records import SECONDS_RECORD
 from agent.model import Cause, State
 from agent.report.formats import as_csv, as_html
 from agent.report.gpu_time import GpuTime, Report, document, ordered
@@ -96,6 +98,7 @@ def test_the_worst_comes_first_and_nothing_is_no_row() -> None:
 def test_json_has_hours_prices_and_what_is_not_known_is_null() -> None:
     worst, idle, good = document(REPORT)["rows"]
     assert (worst["gpu_hours"], worst["lost_gpu_hours"], worst["busy_share"]) == (2.0, 1.5, 0.25)
+    assert worst["lost_share"] == 0.75
     assert (worst["worst"], worst["kwh"], worst["user"]) == ("starved/disk", None, "eve")
     assert (worst["cost"], worst["cost_lost"]) == (4.0, 3.0)
     assert (idle["idle_gpu_hours"], idle["worst"], idle["advice"]) == (2.0, None, None)
@@ -108,6 +111,7 @@ def test_csv_runs_no_formula() -> None:
     first, *_ = csv.DictReader(as_csv(REPORT).splitlines())
     assert first["name"] == "'=bad<b>"
     assert (first["gpu_hours"], first["user"], first["kwh"]) == ("2.0", "eve", "")
+    assert (first["lost_gpu_hours"], first["lost_share"]) == ("1.5", "0.75")
 
 
 def test_no_form_of_a_report_commands_a_terminal() -> None:
@@ -127,6 +131,7 @@ def test_the_page_needs_nothing_else_and_runs_no_name() -> None:
     assert "http" not in page
     assert "<script" not in page
     assert "starved 75%" in page
+    assert '<td class="n">1.50</td><td class="n">75%</td>' in page
     assert "Together" in page
     assert "What to do" not in page
 
@@ -150,6 +155,7 @@ def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None
         ("n2", 0.0, 2.0),
     ]
     assert "together 4.00 GPU-hours, 0.50 lost (12 %)" in table
+    assert re.search(r"n1 +1\.50 +0\.50 +33 % +", table)
     assert all("[24h]" in query for query, _ in asked[:2])
     assert {word for _, word in asked} == {"Basic bWU6cEBzcw=="}
 
@@ -197,18 +203,30 @@ def test_what_is_no_answer_is_one_sentence(
     assert said.count("\n") == 1
 
 
+def test_rules_that_are_loaded_need_five_minutes(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(path: str, _: str) -> Any:
+        rules = {"groups": [{"rules": [{"name": SECONDS_RECORD}]}]}
+        return {"data": rules if path.endswith("/rules") else {"result": []}}
+
+    with server(answer) as (address, _):
+        assert report("--prometheus", f"http://{address}") == 2
+    assert "its rule is loaded, and needs 5m of samples: ask again later" in capsys.readouterr().err
+
+
 def test_one_agent_tells_of_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = jobs_document(simulated("gtx-1080:starved-disk").run(30).agent.jobs.current)
     assert told["running"]
-    number = told["running"][0]["id"]
+    one = told["running"][0]
+    names = one["id"], one["title"], one["title"].split()[-1], *map(str, one["pids"])
     page = tmp_path / "report.html"
     with server(lambda *_: told) as (address, _):
         url = f"http://{address}"
-        assert report("--agent", url, "--job", number) == 0
+        for name in names:
+            assert report("--agent", url, "--job", name) == 0
         assert report("--agent", url, "--by", "job", "--html", str(page)) == 0
         assert report("--agent", url, "--job", "99") == 2
     said = capsys.readouterr()
-    assert f"Job {number}" in said.out
+    assert said.out.count(f"J{one['title'][1:]}\n") == len(names)
     assert "Its receipt: " in said.out
     assert "starved by disk" in page.read_text()
     assert "nothing is known of job 99" in said.err
@@ -254,7 +272,7 @@ def test_an_agent_that_listens_everywhere_is_asked_here(
     with server(lambda *_: {"running": [], "ended": []}) as (address, asked):
         config.write_text(f'listen = "{host}:{address.rpartition(":")[2]}"\n')
         assert report("--config", str(config)) == 2
-    assert "this agent has named no job yet" in capsys.readouterr().err
+    assert "this agent has watched no job yet" in capsys.readouterr().err
     assert asked
 
 
@@ -339,4 +357,4 @@ def test_the_command_knows_who_signs(tmp_path: Path) -> None:
             text=True,
             check=False,
         )
-    assert "this agent has named no job yet" in done.stderr
+    assert "this agent has watched no job yet" in done.stderr
