@@ -5,15 +5,24 @@ from typing import Any
 import yaml
 
 from agent.faults.model import Fault, Group
+from agent.faults.monitoring import DOWN
 from agent.faults.parameters import RuleParameters, span
 from agent.faults.places import FLEET_BOARD
 from agent.faults.promql import Recording
 from agent.faults.templates import described, sentence_of
 from agent.faults.values import seconds
+from agent.sources.agent_health import LAST_TICK
 
 AT_ONCE = 60.0
 """Seconds for which failed scrapes are bridged where an alert is sent at once; else it is half of
 its `for`, so that what was so at one scrape alone never lasts as long as that."""
+
+OWN = "{{$labels.instance}}/"
+WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
+"""Where an instance is called by its node alone, the agent has its usual port."""
+
+ANSWERS = f'{{{{with query "topk(1, {LAST_TICK})"}}}}{{{{with label "instance" (first .)}}}}'
+"""An agent that answers, where there is one: that of the alert does not, or there is none."""
 
 
 def rule_file(group: Group, parameters: RuleParameters) -> str:
@@ -35,8 +44,10 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook
     bridged = seconds(fault.hold) / 2 or AT_ONCE
     of_node = place is not None and place.board != FLEET_BOARD
-    if "{{" in book and not of_node:  # an alert of no node cannot lead to that of its agent
-        book = "RUNBOOK.md"
+    if OWN in book and (not of_node or fault.alert == DOWN):
+        there = book.replace(OWN, WITH_PORT).replace("$labels.instance", ".")
+        book = f"{ANSWERS}{there}{{{{end}}}}{{{{else}}}}RUNBOOK.md{{{{end}}}}"
+    book = book.replace(OWN, WITH_PORT)
     where = f"{place.text}: " if place else ""
     board = {"dashboard": f"{grafana}{place.board}"} if place and grafana else {}
     return {

@@ -1,6 +1,9 @@
 """The runbook as agents serve it: every link of an alert leads to a section of its own."""
 
+import json
 import re
+import subprocess
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -54,15 +57,60 @@ def test_every_form_of_the_text() -> None:
         assert part in page
 
 
-def test_links_are_whole_addresses_wherever_an_alert_has_a_node() -> None:
+def test_links_are_whole_addresses() -> None:
     parameters = RuleParameters(AlertThresholds())
     rules = alerts_of(groups(Settings()))
     for rule in rules:
         told = alert_rule(rule, parameters)["annotations"]
-        of_node = "$labels.instance" in told["summary"]
-        assert told["runbook_url"].startswith("http://{{$labels.instance}}/") == of_node
+        other = rule.alert in ("DgxAgentDown", "DgxRulesFailing")  # whose instance is no agent
+        own = "$labels.instance" in told["summary"] and not other
+        assert told["runbook_url"].startswith("http://{{$labels.instance}}") == own
         assert told.get("dashboard", "http://localhost:3000/d/").startswith(
             "http://localhost:3000/d/"
         )
     without = RuleParameters(AlertThresholds(grafana="", runbook="https://wiki/x"))
     assert all("dashboard" not in alert_rule(rule, without)["annotations"] for rule in rules)
+
+
+TICKS = "dgx_agent_last_tick_timestamp_seconds"
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize(
+    ("alert", "instance", "series", "expected"),
+    [
+        ("DgxGpuHot", "node7", {}, "http://node7:9935/runbook.html"),
+        ("DgxGpuHot", "node7:19935", {}, "http://node7:19935/runbook.html"),
+        ("DgxGpuHot", "[2001:db8::7]:9935", {}, "http://[2001:db8::7]:9935/runbook.html"),
+        ("DgxAgentDown", "node7", {"node8": 1, "node9:1": 2}, "http://node9:1/runbook.html"),
+        ("DgxAgentDown", "node7", {"node8": 1}, "http://node8:9935/runbook.html"),
+        ("DgxAgentDown", "node7", {}, "RUNBOOK.md"),
+        ("DgxWatchdog", "", {"node8": 1}, "http://node8:9935/runbook.html"),
+    ],
+)
+def test_a_link_opens_as_prometheus_writes_it(
+    alert: str, instance: str, series: dict[str, int], expected: str, tmp_path: Path
+) -> None:
+    """Of an agent that answers, at a port that it has."""
+    faults = alerts_of(groups(Settings()))
+    fault = next(one for one in faults if one.alert == alert)
+    url = alert_rule(fault, RuleParameters(AlertThresholds()))["annotations"]["runbook_url"]
+    rule = {"alert": alert, "expr": "fault > 0", "annotations": {"runbook_url": url}}
+    (tmp_path / "rules.yaml").write_text(json.dumps({"groups": [{"name": "x", "rules": [rule]}]}))
+    labels = {"instance": instance} if instance else {}
+    values = {f'fault{{instance="{instance}"}}': 1}
+    values |= {f'{TICKS}{{instance="{name}"}}': value for name, value in series.items()}
+    fired = {
+        "exp_labels": labels,
+        "exp_annotations": {"runbook_url": f"{expected}#{alert.lower()}"},
+    }
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": str(v)} for name, v in values.items()],
+        "alert_rule_test": [{"eval_time": "0m", "alertname": alert, "exp_alerts": [fired]}],
+    }
+    test = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [case]}
+    (tmp_path / "test.yaml").write_text(json.dumps(test))
+    command = ["promtool", "test", "rules", "test.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

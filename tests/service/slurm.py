@@ -6,7 +6,8 @@ from tests.stack.running import eventually
 
 SLURM = ("slurmctld", "slurmd", "slurmdbd", "mariadb-server", "slurm-client", "munge")
 PACKAGES = (*SLURM, *podman.PACKAGES)
-ADDRESS = "192.0.2.1"  # on loopback alone it finds no address of its own
+ADDRESS = "10.9.2.1"  # on loopback alone it finds no address of its own; a private one, which
+# the service may reach: with control groups of version 2 its IPAddressDeny is enforced
 READY = 60.0
 USERS = {"ada": 4242, "eve": 4343}
 ACCOUNTS = {"ada": "bio", "eve": "physics"}

@@ -7,16 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.service import test_jobs
 from tests.service.conftest import HERE, staged
 from tests.service.container import Container
 from tests.service.slurm import PACKAGES, Cluster
-from tests.service.test_jobs import (  # noqa: F401 - run here once more
-    node,
-    scripts,
-    test_a_health_check_drains_what_is_broken_alone,
-    test_jobs_of_two_users_by_name_and_second,
-    test_prolog_drains_and_epilog_keeps_receipts,
-)
+from tests.stack.running import eventually
 from tests.support.nightly import NIGHTLY
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(600), NIGHTLY]
@@ -38,6 +33,13 @@ def cluster(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def test_a_job_has_its_groups_in_slurms_scope(cluster: Cluster) -> None:
-    number = cluster.submit("ada", "--gres=gpu:1", "/srv/train", "5")
+    number = cluster.submit("ada", "--gres=gpu:1", "/srv/train", "8")
     found = f"/sys/fs/cgroup/system.slice/*slurmstepd.scope/job_{number}/step_batch/user/task_0"
-    cluster.container.run(f"for n in $(seq 100); do ls -d {found} && exit; sleep .1; done; exit 1")
+    eventually(lambda: cluster.container.status(f"ls -d {found}")[0] == 0, 30, found)
+    eventually(lambda: not cluster.running(), 60, "its end")
+
+
+node, scripts = test_jobs.node, test_jobs.scripts
+test_names = test_jobs.test_jobs_of_two_users_by_name_and_second
+test_scripts = test_jobs.test_prolog_drains_and_epilog_keeps_receipts
+test_health_check = test_jobs.test_a_health_check_drains_what_is_broken_alone
