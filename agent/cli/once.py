@@ -108,7 +108,10 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
     if frame["action"]:
         yield from prose(f"Do: {frame['action']}", width, indent="")
     said = frame["headline"].lower()
-    for alike in grouped(frame["findings"]):
+    silent = "driver has not answered" in said
+    for alike in grouped(
+        one for one in frame["findings"] if one["kind"] != "driver_hangs" or not silent
+    ):
         gpus = [int(one["gpu"]) for one in alike if one["gpu"]]
         named = f"GPUs {ranges(gpus)}: {alike[0]['text']}" if gpus[1:] else alike[0]["sentence"]
         if named.lower() not in said and alike[0]["sentence"].lower() not in said:
@@ -119,7 +122,7 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
         yield "All expected hardware is present and at full speed."
 
 
-def grouped(findings: Sequence[Document]) -> Iterable[list[Document]]:
+def grouped(findings: Iterable[Document]) -> Iterable[list[Document]]:
     """Findings that say the same of several GPUs go together; the worst stay first."""
     groups: dict[tuple[str, str], list[Document]] = {}
     for one in findings:
@@ -212,7 +215,7 @@ def _state(gpu: Document) -> str:
     if gpu["lost"]:
         return "lost"
     if gpu["state"] is None:
-        return UNKNOWN
+        return gpu["summary"] or UNKNOWN
     return _pair(gpu["state"], gpu["cause"])
 
 

@@ -96,7 +96,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
     """A table, and the sum below it."""
     yield f"GPU-hours by {report.by}, {report.since}, from {report.source}; most lost first"
     header = (
-        *(report.by, "GPU-hours", "lost", "of it", "exposed", "busy", "idle", "worst", "kWh"),
+        *(report.by, "GPU-h", "lost", "of it", "exposed", "busy", "idle", "worst", "kWh"),
         "cost",
     )
     rows = [_row(row, report.price) for row in report.rows[:MOST]]

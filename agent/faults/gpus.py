@@ -5,14 +5,23 @@ from collections.abc import Iterator
 from agent.diagnosis.accounting import STATE
 from agent.faults import places
 from agent.faults.condition import Condition, Difference, of
-from agent.faults.model import CRITICAL, WARNING, Fault, Look, Seen, Term
+from agent.faults.model import (
+    CRITICAL,
+    SAME_NODE,
+    WARNING,
+    Fault,
+    HiddenBy,
+    Look,
+    Seen,
+    Term,
+)
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import LOST, NODE, REMEMBERED, increase, one, pick
 from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
 from agent.faults.templates import NODE as MACHINE
 from agent.model import GPU_LABELS, Absence, Figure, Finding, GpuKey, Metric, Reason
 from agent.sources import answers, clocks, gpu, system, temperature
-from agent.sources.agent_health import ABSENT_VALUES
+from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
 
 MISSING, HOT, NOT_ANSWERING = "DgxGpuMissing", "DgxGpuHot", "DgxGpuNotAnswering"
 
@@ -24,6 +33,12 @@ HARMFUL = {
     "hardware_slowdown": SLOWDOWN,
 }
 """Throttle reasons that are trouble; a power cap alone is health."""
+
+NVML = "nvml"
+"""The source that is down if there is no driver."""
+
+DRIVER_HANGS = of(SOURCE_UP, source=NVML).equals(0).having(of(ABSENT_VALUES, reason=Reason.STALLED))
+BY_DRIVER = (HiddenBy("DgxAgentBlind", SAME_NODE, ('sign="driver"',)),)
 
 ONE = ("instance", "job", "uuid")
 REPLACE = (
@@ -159,6 +174,7 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
             summary=f"driver calls {how}",
             description=description,
             do=RESET_SILENT,
+            hidden_by=BY_DRIVER,
         )
 
     return (
@@ -194,6 +210,8 @@ def of_silent(absence: Absence) -> bool:
 
 
 def _silent(machine: Look) -> Iterator[Seen]:
+    if DRIVER_HANGS.rows(machine.samples):
+        return  # one fault, one finding
     found: dict[GpuKey, list[Absence]] = {}
     for absence in machine.snapshot.absences(machine.snapshot.at):
         if of_silent(absence) and len(absence.labels) > 1:

@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from agent.faults import places
-from agent.faults.condition import of
-from agent.faults.gpus import of_silent
+from agent.faults.gpus import DRIVER_HANGS, NVML, of_silent
 from agent.faults.model import (
     CRITICAL,
     INFO,
@@ -44,9 +43,6 @@ UP = f'up{{job="{JOB}"}}'
 
 IN_SERVICE = f'up{{job="{JOB}", drained=""}}'
 """Without nodes that were taken out: `dgx-telemetry inventory` gives those the label."""
-
-NVML = "nvml"
-"""The source that is down if there is no driver."""
 
 DOWN, BLIND = "DgxAgentDown", "DgxAgentBlind"
 LOG = "Look at journalctl -u dgx-telemetry and at dgx-telemetry check on the machine."
@@ -122,7 +118,6 @@ def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
 
 
 NO_DRIVER = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
-DRIVER_HANGS = of(SOURCE_UP, source=NVML).equals(0).having(of(ABSENT_VALUES, reason=Reason.STALLED))
 SOURCES_DOWN = (
     f"count without (source) (({SOURCE_UP} == 0) unless on ({NODE}, source) "
     f'label_replace({NO_DRIVER}, "source", "{NVML}", "", ""))'
@@ -226,6 +221,8 @@ def _sources_down(look: Look) -> Iterator[Seen]:
 
 
 def _values_absent(machine: Look) -> Iterator[Seen]:
+    if DRIVER_HANGS.rows(machine.samples):
+        return  # one fault, one finding
     snapshot = machine.snapshot
     absent = {
         (absence.reason, absence.metric.name)

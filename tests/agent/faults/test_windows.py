@@ -21,13 +21,16 @@ CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
 
 def found(
-    *series: Series, absences: Iterable[Absence] = (), thresholds: AlertThresholds | None = None
+    *series: Series,
+    absences: Iterable[Absence] = (),
+    thresholds: AlertThresholds | None = None,
+    every: bool = False,
 ) -> list[tuple[str, Severity]]:
     samples = tuple(Sample(*one) for one in series)
     reading = Reading(ReadKey("a", "b"), NOW, 60.0, samples, absences=tuple(absences))
     snapshot = Snapshot(1, NOW, 0.0, {reading.key: reading})
     wrong = findings(snapshot, thresholds=thresholds or AlertThresholds())
-    return [(f.kind, f.severity) for f in wrong if f.kind != "values_absent"]
+    return [(f.kind, f.severity) for f in wrong if every or f.kind != "values_absent"]
 
 
 def margin(degrees: float) -> Series:
@@ -119,7 +122,13 @@ def test_a_slow_link_is_judged_when_its_data_fill_it(carried: float, slow: bool)
 def test_a_driver_that_hangs_is_reported_once() -> None:
     down = [(SOURCE_UP, (source,), 0.0) for source in ("nvml", "disk")]
     stalled = ABSENT_VALUES, ("dgx_gpu_power_watts", "stalled"), 4.0
-    assert found(*down, stalled) == [("driver_hangs", CRITICAL)]
+    silent = [
+        Absence(temperature.MARGIN, GPU, Reason.NOT_ANSWERING, ""),
+        Absence(system.GPUS, (), Reason.STALLED, ""),
+    ]
+    assert found(*down, stalled, absences=silent, every=True) == [("driver_hangs", CRITICAL)]
+    assert ("gpu_not_answering", WARNING) in found(absences=silent)
+    assert ("values_absent", WARNING) in found(absences=silent, every=True)
     assert found(down[1], stalled) == [("source_down", WARNING)]
     no_driver = Absence(system.GPUS, (), Reason.NO_DRIVER, "")
     assert found(*down, absences=[no_driver]) == [("source_down", WARNING)]
