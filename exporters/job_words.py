@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.diagnosis.advice import ADVICE, SUMMARIES, hang_advice
+from agent.diagnosis.advice import ADVICE, SUMMARIES, hang_advice, severity
 from agent.jobs.job import (
     ChangeKind,
     Culprit,
@@ -16,8 +16,17 @@ from agent.jobs.job import (
     Slowdown,
     WatchedJobs,
 )
-from agent.model import BUSY, LOST_STATES, GpuKey, Pair, Reason, State, ranges, time_in
-from exporters.words import duration, pair_name
+from agent.model import BUSY, LOST_STATES, GpuKey, Pair, Reason, Severity, State, ranges, time_in
+from exporters.words import (
+    GOOD,
+    LEVELS,
+    UNANSWERED,
+    UNKNOWN,
+    WRONG,
+    duration,
+    pair_name,
+    worst_level,
+)
 
 Document = dict[str, Any]
 
@@ -50,7 +59,7 @@ def job_document(job: Job) -> Document:
     slower, hang = job.slower, job.hang
     return {
         **receipt_document(job.receipt),
-        "title": title(job.receipt, job.pids),
+        "title": title(job.receipt),
         "sentence": sentence(job),
         "joined_by": job.tie.value,
         "pids": list(job.pids),
@@ -146,11 +155,11 @@ def _saving_document(saving: Saving, receipt: Receipt) -> Document:
     }
 
 
-def title(receipt: Receipt, pids: Iterable[int] = ()) -> str:
+def title(receipt: Receipt) -> str:
     """What people call the job: its name where it may be told, else its first process."""
     began, _, pid = receipt.id.rpartition("-")  # where no scheduler names it: when, and its first
-    first = next(map(str, pids), pid if began.isdecimal() and pid.isdecimal() else "")
-    return receipt.name or (f"job of pid {first}" if first else f"job {receipt.id}")
+    numbers = began.isdecimal() and pid.isdecimal()
+    return receipt.name or (f"job of pid {pid}" if numbers else f"job {receipt.id}")
 
 
 def sentence(job: Job) -> str:
@@ -258,16 +267,20 @@ def receipt_text(receipt: Receipt) -> str:
         parts.append(f"{receipt.joules / KWH:.3g} kWh")
     if receipt.cost is not None:
         parts.append(f"cost {receipt.cost:.2f}")
-    first = next(iter(receipt.savings), None)
-    if first is not None and receipt.watched and first.saved >= LEAST * receipt.watched:
-        faster = first.saved / receipt.watched
-        slowest = f"GPU {first.then_gpu.index}, {SUMMARIES[first.then]}"
-        then = f", and {slowest}, would then be the slowest" * (first.then != BUSY)
-        parts.append(
-            f"without the time {SUMMARIES[first.pair]} it would have taken {percent(faster)} less"
-            f"{then}"
-        )
+    parts += filter(None, [saving_text(receipt)])
     return "; ".join(parts)
+
+
+def saving_text(receipt: Receipt) -> str:
+    """What ending its first cause would win, or would have won; empty where that is not much."""
+    first = next(iter(receipt.savings), None)
+    if first is None or not receipt.watched or first.saved < LEAST * receipt.watched:
+        return ""
+    would = "would take" if receipt.ended is None else "would have taken"
+    slowest = f"GPU {first.then_gpu.index}, {SUMMARIES[first.then]}"
+    then = f", and {slowest}, would then be the slowest" * (first.then != BUSY)
+    less = percent(first.saved / receipt.watched)
+    return f"without the time {SUMMARIES[first.pair]} it {would} {less} less{then}"
 
 
 def percent(share: float) -> str:
@@ -289,35 +302,58 @@ def instant(moment: float) -> str:
     return text.replace("+00:00", "Z")
 
 
-def row(job: Job) -> Document:
-    """A running job as the page shows it."""
-    whole = job.receipt.gpu_seconds
-    lost = time_in(job.receipt.seconds, *LOST_STATES)
-    costly = job.slower or job.missed or lost > MUCH * whole
-    level = "wrong" if job.hang or job.lost else "costly" if costly else "good"
+def row(job: Job, *, silent: bool = False) -> Document:
+    """A running job as the page shows it; while the driver is `silent`, nothing is known of it."""
+    receipt = job.receipt
+    whole = receipt.gpu_seconds
+    lost = time_in(receipt.seconds, *LOST_STATES)
     return {
-        "id": job.receipt.id,
-        "title": title(job.receipt, job.pids),
-        "gpus": ranges(gpu.index for gpu in job.receipt.gpus),
-        "level": level,
-        "sentence": sentence(job),
+        "id": receipt.id,
+        "ids": ids(receipt, job.pids),
+        "title": title(receipt),
+        "gpus": ranges(gpu.index for gpu in receipt.gpus),
+        "level": UNKNOWN if silent else level(job),
+        "sentence": UNANSWERED if silent else sentence(job),
         "rates": [None if rate is None else round(rate, 3) for rate in job.rates],
         "shares": [
             [*(word.value for word in pair), round(part / whole, 3)]
-            for pair, part in sorted(job.receipt.seconds.items(), key=lambda item: -item[1])
+            for pair, part in sorted(receipt.seconds.items(), key=lambda item: -item[1])
             if whole and part >= LEAST * whole
         ],
-        "seconds": job.receipt.lasted,
-        "watched": round(job.receipt.watched),
+        "seconds": receipt.lasted,
+        "watched": round(receipt.watched),
         "gpu_seconds": round(whole),
         "lost": round(lost),
+        "cost": receipt.cost,
+        "saving": saving_text(receipt),
     }
+
+
+def level(job: Job) -> str:
+    """How grave it is: by the worst of what takes a quarter of its time."""
+    whole = job.receipt.gpu_seconds
+    lost: dict[Severity, float] = {}
+    for pair, part in job.receipt.seconds.items():
+        if (known := severity(pair)) is not None:
+            lost[known] = lost.get(known, 0.0) + part
+    found = [known for known, part in lost.items() if part > MUCH * whole]
+    found += [Severity.WARNING] * bool(job.missed) + [Severity.INFO] * bool(job.slower)
+    grave = [LEVELS[known] for known in found]
+    return WRONG if job.hang or job.lost else worst_level([*grave, GOOD])
+
+
+def ids(receipt: Receipt, pids: Iterable[int] = ()) -> list[str]:
+    """All that people may call the job by."""
+    *_, first = receipt.id.rpartition("-")
+    names = [receipt.id, receipt.name, receipt.labels.job_id, first, *map(str, pids)]
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def ended_row(receipt: Receipt, now: float) -> Document:
     """A job that ended as the page shows it at `now` (s of the agent's clock)."""
     return {
         "id": receipt.id,
+        "ids": ids(receipt),
         "title": title(receipt),
         "gpus": ranges(gpu.index for gpu in receipt.gpus),
         "ended": receipt.ended,

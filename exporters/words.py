@@ -11,7 +11,7 @@ from typing import Any
 from agent.diagnosis.advice import SUMMARIES, advice
 from agent.diagnosis.facts import FactKind
 from agent.faults.findings import action, by_kind
-from agent.model import Fact, Figure, Finding, Pair, Verdict
+from agent.model import Fact, Figure, Finding, Pair, Severity, Verdict
 
 Document = dict[str, Any]
 
@@ -27,6 +27,13 @@ PATHS = {
     "infiniband": "InfiniBand port",
 }
 """A data path in words."""
+
+GOOD, NOTICE, COSTLY, WRONG, UNKNOWN = "good", "notice", "costly", "wrong", "unknown"
+LEVELS = {Severity.CRITICAL: WRONG, Severity.WARNING: COSTLY, Severity.INFO: NOTICE, None: GOOD}
+"""How grave a thing is, wherever it is shown; None where all is as it should be."""
+
+WORST_FIRST = (WRONG, COSTLY, NOTICE, UNKNOWN, GOOD)
+UNANSWERED = "not known: the driver does not answer"
 
 Parts = Sequence[str]
 """`{name}` is a figure and `{name_limit}` its limit, `{0}` the first name, `{names}` all of them,
@@ -106,12 +113,17 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.TWO_POWER_LEVELS: (
         f"power falls from {{lower_limit:.0f}} to {{lower:.0f}} W for {OF_TIME}",
     ),
-    FactKind.QUIET: ("no activity; counted as held after {held_after:.0f} s",),
+    FactKind.QUIET: ("no activity; held only after its processes rest for {held_after:.0f} s too",),
     FactKind.UNEXPLAINED: ("active {activity:.0f} % of the time; cause unknown",),
     FactKind.PROCESSES_HIDDEN: ("the processes cannot be seen", " ({0})"),
     FactKind.GPM_AT_ZERO: ("GPM reads 0 % at {power:.0f} % of the power limit, which cannot be",),
     FactKind.WITHOUT_GPM: ("judged without GPM: utilization counts copies and spinning too",),
 }
+
+
+def worst_level(levels: Iterable[str]) -> str:
+    """The gravest of some levels."""
+    return min(levels, key=WORST_FIRST.index, default=UNKNOWN)
 
 
 def duration(seconds: float) -> str:

@@ -5,7 +5,7 @@ checkpoint.
 """
 
 from agent.diagnosis.facts import FactKind
-from agent.model import Cause, Pair, State, Verdict
+from agent.model import Cause, Pair, Severity, State, Verdict
 from agent.specs.xids import XidAction
 
 SUMMARIES: dict[Pair, str] = {
@@ -54,6 +54,24 @@ CHECKPOINT = (
     "Write checkpoints asynchronously, less often or to a faster disk; do not end one that is "
     "being written."
 )
+
+ALERTS: dict[State, tuple[str, Severity]] = {
+    State.HELD: ("DgxGpuHeldIdle", Severity.INFO),
+    State.HUNG: ("DgxJobHung", Severity.CRITICAL),
+    State.THROTTLED: ("DgxGpuThrottled", Severity.WARNING),
+    State.STARVED: ("DgxGpuStarved", Severity.WARNING),
+    State.COMMUNICATING: ("DgxExposedCommunication", Severity.INFO),
+}
+"""The alert of each state that a job could do without, whose page says more, and how grave it is
+while nothing else is wrong."""
+
+
+def severity(pair: Pair) -> Severity | None:
+    """How grave a state is, wherever it is shown; None where all is as it should be."""
+    if pair == (State.STARVED, Cause.UNKNOWN):
+        return Severity.INFO  # a notebook or a server without requests waits too
+    return ALERTS[pair[0]][1] if pair[0] in ALERTS else None
+
 
 ADVICE: dict[Pair, str] = {
     (State.HELD, Cause.NONE): "Ask its owner whether the process is still needed: it holds memory "
@@ -106,13 +124,19 @@ BY_FACT: dict[FactKind, str] = {
 the cause unknown."""
 
 
+def pair_advice(pair: Pair, waits_for: int | None = None) -> str:
+    """What to do about a state and its cause; `waits_for` is the index of a GPU that is late."""
+    if pair == (State.STARVED, Cause.PEER) and waits_for is not None:
+        return peer_advice(f"GPU {waits_for}")
+    return ADVICE.get(pair, "")
+
+
 def advice(verdict: Verdict) -> str:
     """What to do about a verdict; empty where all is as it should be."""
     doubts = verdict.doubts if verdict.cause is Cause.UNKNOWN else ()
     kinds = [fact.kind for fact in (*doubts, *verdict.evidence[:1])]
-    of_pair = ADVICE.get(verdict.pair, "")
-    if verdict.waits_for is not None and verdict.cause is Cause.PEER:
-        of_pair = peer_advice(f"GPU {verdict.waits_for.index}, which it waits for")
+    late = verdict.waits_for.index if verdict.waits_for else None
+    of_pair = pair_advice(verdict.pair, late)
     found = next((text for kind, text in BY_FACT.items() if kind in kinds), of_pair)
     return found if of_pair else ""
 

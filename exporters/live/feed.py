@@ -75,7 +75,7 @@ class Feed:
         self.history.take(snapshot)
         if self._clients:
             self._render(snapshot)
-            self._refresh_if_due(snapshot)
+        self._refresh_if_due(snapshot)
         self._wake()
 
     def _wake(self) -> None:
@@ -100,7 +100,7 @@ class Feed:
     def _refresh_if_due(self, snapshot: Snapshot) -> None:
         """Work out findings and absences off the loop, at news or after a while, one at a time."""
         page_state, events = self._page_state, self.history.events.number
-        news = events != self._events or (page_state is not None and page_state.has_news)
+        news = page_state is not None and (events != self._events or page_state.has_news)
         if not news and snapshot.tick - self._known.tick < AFRESH:
             return
         if self._refreshing is None or self._refreshing.done():
@@ -112,10 +112,11 @@ class Feed:
     async def _refresh(self) -> None:
         self.refreshes += 1
         try:
-            self._known = await asyncio.to_thread(findings_document, self.view)
+            self._known = await asyncio.to_thread(findings_document, self.view, self._known)
         except Exception:  # what is wrong with the machine must not stop the page
             log.exception(LogEvent("look_failed"))
-            self._known = FindingsDocument(self._snapshot.tick if self._snapshot else -1)
+            tick = self._snapshot.tick if self._snapshot else -1
+            self._known = FindingsDocument(tick, seen=self._known.seen, first=self._known.first)
 
     async def join(self, client: Client) -> None:
         """A page opens: make what is known now ready for it, unless it was for another."""

@@ -17,22 +17,25 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "absent":  [{"metric", "meaning", "reason", "detail", "gpus", "devices"}]}
 
     tick:
-    {"tick", "timestamp", "second", "edition", "level", "headline", "action",
-     "uptime_seconds",
+    {"tick", "timestamp", "second", "edition", "uptime_seconds",
+     "banner": [{"level", "sentence", "action", "alert"}], what is wrong, then what GPUs do,
      "findings": [{"kind", "severity", "sentence", "text", "gpu", "uuid", "device", "figures",
-                   "names"}], the worst first,
-     "gpus":  [{"state", "cause", "seconds", "summary", "sentence", "evidence", "rule", "doubts",
-                "advice", "quality", "shares": {"state/cause": 0-1}, "lost", "settling",
+                   "names", "action", "alert", "since"}], the worst first,
+     "gpus":  [{"state", "cause", "seconds", "summary", "evidence", "rule", "doubts", "level",
+                "advice", "quality", "shares": {"state/cause": 0-1}, "lost", "settling", "beside",
                 "processes": [{"pid", "program", "bytes", "share", "user"}],
+                "instances": [{"number", "profile", "uuid", "activity", "sm", "memory",
+                               "memory_limit", "processes"}],
                 "values": [a number or null for each meter]}],
      "paths": [[ratio, bytes_per_second, saturated]],
      "links": [[up, transmit, receive]],
      "host":  {"cpu": busy, "stalled": {"cpu", "io", "memory": share of the time}},
      "notes": {uuid: what else is said of this GPU},
-     "jobs":  [{"id", "title", "gpus", "level", "sentence", "gpu_seconds", "lost", "rates": [steps a
-                second each 10 s, oldest first], "shares": [[state, cause, share]], "seconds",
-                "watched"}],
-     "ended": [{"id", "title", "gpus", "ended", "ago", "seconds", "receipt"}], the newest first}
+     "jobs":  [{"id", "ids", "title", "gpus", "level", "sentence", "gpu_seconds", "lost", "cost",
+                "rates": [steps a second each 10 s, oldest first], "saving",
+                "shares": [[state, cause, share]], "seconds", "watched"}],
+     "ended": [{"id", "ids", "title", "gpus", "ended", "ago", "seconds", "receipt"}],
+               the newest first}
 
 The lists of a tick have the order and length of those of the machine with the same `edition`:
 `whole` puts the two together, and so does the page. `seconds` is how long the verdict has stood, or
@@ -43,9 +46,11 @@ a disk is `saturated` while it has a request in flight nearly all of the time. N
 what is on the wire. `links` have ratios where the driver counts link by link, read once a minute:
 colour an edge by its ends' totals (`paths`, device gpuN) until then. `remote.kind` is gpu, switch,
 npu or unknown; `up` is null where the link does not tell. `action` is the first thing to do, or
-empty. `level` is good, costly (work is lost), wrong (something is broken, or a job hangs) or
-unknown. A finding's `text` is its sentence without the name of its GPU,
-its `figures` are numbers by name: {"value", "limit": what was expected, "unit"}.
+empty. `level` is good, notice, costly, wrong (as alerts are info, warning and critical) or unknown.
+`ids` are all names of a job, `beside` is what a GPU at work loses most to. A finding's `text` is
+its sentence without the name of its GPU, its `figures` are numbers by name: {"value", "limit": what
+was expected, "unit"}; it has been there since `since` (wall time, null: since before the agent
+looked first).
 
     history:
     {"whole": true, "newest": second, "timestamp": of the newest, "slots": n,
@@ -68,6 +73,8 @@ An event's `id` says how far the history has come; a browser that reconnects sen
 
 from typing import Any
 
+from exporters.live.headline import Clause, headline
+
 Document = dict[str, Any]
 
 
@@ -79,6 +86,9 @@ def whole(machine: Document, tick: Document) -> Document:
             **dynamic,
             "meters": _meters(static["meters"], dynamic["values"]),
             "note": tick["notes"].get(static["uuid"], ""),
+            "sentence": ": ".join(
+                filter(None, (dynamic["summary"], ", ".join(dynamic["evidence"])))
+            ),
         }
         for static, dynamic in zip(machine["gpus"], tick["gpus"], strict=True)
     ]
@@ -90,7 +100,9 @@ def whole(machine: Document, tick: Document) -> Document:
         {**static, "up": up, "ratio": {"transmit": transmit, "receive": receive}}
         for static, (up, transmit, receive) in zip(machine["links"], tick["links"], strict=True)
     ]
-    return {**machine, **tick, "gpus": gpus, "paths": paths, "links": links}
+    level, sentence, to_do = headline([Clause(**clause) for clause in tick["banner"]])
+    lead = {"level": level, "headline": sentence, "action": to_do}
+    return {**machine, **tick, **lead, "gpus": gpus, "paths": paths, "links": links}
 
 
 def _meters(static: list[Document], values: list[float | None]) -> list[Document]:

@@ -1,13 +1,11 @@
 """The whole machine in one sentence: what is broken first, then what costs work, then the rest."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from agent.diagnosis.advice import ADVICE, SUMMARIES, peer_advice
-from agent.faults.findings import action as first_step
-from agent.faults.findings import by_kind
+from agent.diagnosis.advice import ALERTS, SUMMARIES, pair_advice, severity
+from agent.faults.findings import action, by_kind
 from agent.limits.resolution import PathKey
 from agent.model import (
     BUSY,
@@ -23,9 +21,19 @@ from agent.model import (
 from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection
-from exporters.words import PATHS, SOON, duration, finding_text
-
-GOOD, COSTLY, WRONG, UNKNOWN = "good", "costly", "wrong", "unknown"
+from exporters.words import (
+    COSTLY,
+    GOOD,
+    LEVELS,
+    PATHS,
+    SOON,
+    UNKNOWN,
+    WORST_FIRST,
+    WRONG,
+    duration,
+    finding_text,
+    worst_level,
+)
 
 PATH_OF = {
     Cause.NVLINK: "nvlink",
@@ -62,6 +70,8 @@ class GpuSummary(NamedTuple):
     share: float | None = None  # of the last seconds that went to `pair`
     beside: tuple[Pair, float] | None = None
     """What costs a GPU that works most, and how much of the last seconds; None if not worth it."""
+    why: str = ""  # why there is no `pair`, where that is as it should be
+    advice: str = ""  # what to do about `pair`
     waits_for: int | None = None  # the GPU of its job that is late
 
 
@@ -88,79 +98,69 @@ class HeadlineFacts:
     waited_for: Sequence[str] = ()  # who jobs that are hung wait for
 
 
-def headline(facts: HeadlineFacts) -> tuple[str, str]:
-    """Level and sentence."""
+class Clause(NamedTuple):
+    """One thing that is so: how grave it is, what to do first, and the runbook's page for it."""
+
+    level: str
+    sentence: str
+    action: str = ""
+    alert: str = ""
+
+
+def banner(facts: HeadlineFacts) -> list[Clause]:
+    """One or two: what is wrong with the hardware, and what the GPUs do."""
     if not facts.ticked:
-        return UNKNOWN, "The first readings are under way"
-    broken, severity = _broken(facts)
+        return [Clause(UNKNOWN, "the first readings are under way")]
+    broken = _broken(facts)
     doing = list(_doing(facts, broken=bool(broken)))
-    level = WRONG if severity is Severity.CRITICAL else _level(facts, broken=bool(broken))
-    sentence = "; ".join([*broken, *doing])
-    return level, sentence[0].upper() + sentence[1:]
+    told = "; ".join(one.sentence for one in doing)
+    first = next((one for one in doing if one.action), None)
+    work = (
+        [Clause(worst_level(c.level for c in doing), told, *(first or doing[0])[2:])]
+        if doing
+        else []
+    )
+    return [*broken, *work]
 
 
-def action(facts: HeadlineFacts, gpus: Sequence[Mapping[str, Any]]) -> str:
-    """The first thing to do about it; empty where there is nothing. `gpus` as tiles have them."""
+def headline(clauses: Sequence[Clause]) -> tuple[str, str, str]:
+    """The banner in one: level, sentence, and what to do first; empty where there is nothing."""
+    sentence = "; ".join(one.sentence for one in clauses)
+    to_do = " For the jobs: ".join(one.action for one in clauses if one.action)
+    return worst_level(one.level for one in clauses), sentence[0].upper() + sentence[1:], to_do
+
+
+def _broken(facts: HeadlineFacts) -> list[Clause]:
+    """What is wrong with the hardware: one clause, or none."""
     if facts.silence:
-        return str(by_kind()["driver_hangs"].do)
-    lost = next((gpu["advice"] for gpu in gpus if gpu["lost"]), "")
-    found = next((first_step(f) for f in facts.findings if _counts(f, facts)), "")
-    fault, of_work = lost or found, _of_work(facts, gpus)
-    return f"{fault} For the jobs: {of_work}" if fault and of_work else fault or of_work
-
-
-def _of_work(facts: HeadlineFacts, gpus: Sequence[Mapping[str, Any]]) -> str:
-    """What to do about the state that most GPUs lose time in; one with a known cause goes first."""
-    costly = [gpu for gpu in gpus if gpu["advice"] and not gpu["lost"]]
-    counts = Counter(gpu["advice"] for gpu in costly if gpu["cause"] != Cause.UNKNOWN.value)
-    counts = counts or Counter(gpu["advice"] for gpu in costly)
-    if counts:
-        return str(counts.most_common(1)[0][0])
-    low = next((gpu.pair for gpu in facts.gpus if gpu.pair and costs(gpu.pair)), None)
-    beside = _beside(facts.gpus)
-    pair = low or (beside[0] if beside else BUSY)
-    late = _waited_for(beside[2]) if beside and pair[1] is Cause.PEER else ""
-    return peer_advice(late) if late else ADVICE.get(pair, "")
-
-
-def _level(facts: HeadlineFacts, *, broken: bool) -> str:
-    pairs = {gpu.pair for gpu in facts.gpus if gpu.pair}
-    if any(state is State.HUNG for state, _ in pairs):
-        return WRONG  # critical, as its alert is: the job does not go on by itself
-    if broken or _beside(facts.gpus):
-        return COSTLY
-    if not pairs:
-        return UNKNOWN
-    return COSTLY if any(costs(p) or p[0] is State.COMMUNICATING for p in pairs) else GOOD
-
-
-def costs(pair: Pair) -> bool:
-    """Whether a GPU in this state does not do the work that it could."""
-    return pair[0] in LOST_STATES
-
-
-def _broken(facts: HeadlineFacts) -> tuple[list[str], Severity]:
-    """One clause, or none, and the severity that `check` and the list give it."""
-    if facts.silence:
-        silent = f"the NVIDIA driver has not answered for {duration(facts.silence)}"
-        return [silent], Severity.CRITICAL
+        return [
+            _clause(
+                "driver_hangs", f"the NVIDIA driver has not answered for {duration(facts.silence)}"
+            )
+        ]
     if facts.why_not:
-        if not facts.driver_known:
-            return [], Severity.INFO
-        return [f"no GPU is watched: {facts.why_not}"], Severity.CRITICAL
-    lost = [gpu.number for gpu in facts.gpus if gpu.lost]
+        told = f"no GPU is watched: {facts.why_not}"
+        return [Clause(WRONG, told)] if facts.driver_known else []
+    lost = [gpu for gpu in facts.gpus if gpu.lost]
     if lost:
         left = len(facts.gpus) - len(lost)
         answer = f"{left} of {len(facts.gpus)} answer" if left else "none answers"
-        gone = _for([gpu for gpu in facts.gpus if gpu.lost])
-        return [f"{_listed(lost)} lost{gone}, {answer}"], Severity.CRITICAL
+        names = _listed([gpu.number for gpu in lost])
+        return [_clause("gpus_missing", f"{names} lost{_for(lost)}, {answer}")]
     found = [finding for finding in facts.findings if _counts(finding, facts)]
-    if not found:
-        down = [f for f in facts.findings if f.kind == "source_down"]
-        return [finding_text(finding) for finding in down[:1]], Severity.WARNING
     more = len(found) - 1
-    others = f", and {more} more finding{'s' * (more > 1)}" if more else ""
-    return [f"{finding_text(found[0])}{others}"], found[0].severity
+    others = f", and {more} more finding{'s' * (more > 1)}" if more > 0 else ""
+    first = next(iter(found or [f for f in facts.findings if f.kind == "source_down"]), None)
+    if first is None:
+        return []
+    fault, text = by_kind()[first.kind], f"{finding_text(first)}{others}"
+    return [Clause(LEVELS[first.severity], text, action(first), fault.alert)]
+
+
+def _clause(kind: str, sentence: str) -> Clause:
+    """A fault whose sentence says more here; its cure is that of its declaration."""
+    fault = by_kind()[kind]
+    return Clause(WRONG, sentence, str(fault.do), fault.alert)
 
 
 def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
@@ -176,34 +176,80 @@ def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
     return (counter.name, finding.gpu, finding.device) in facts.events
 
 
-def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[str]:
+def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[Clause]:
     """What the GPUs do, the costly first, and the data path that tells most."""
     if facts.silence:
         if facts.gpus:
-            yield f"nothing is known of {_gpus_named(facts.gpus, facts.gpus)}"
+            yield Clause(UNKNOWN, f"nothing is known of {_gpus_named(facts.gpus, facts.gpus)}")
         return
     if facts.why_not:
         if not facts.driver_known:
-            yield f"no GPU is watched: {facts.why_not}"
+            yield Clause(UNKNOWN, f"no GPU is watched: {facts.why_not}")
         return
     if not facts.gpus:
-        yield "the NVIDIA driver sees no GPU"
+        yield Clause(UNKNOWN, "the NVIDIA driver sees no GPU")
     groups = _groups([gpu for gpu in facts.gpus if not gpu.lost])
+    full = any(f.saturated and f.path_direction.key.path != "hbm" for f in facts.full)
     for pair, gpus in groups:
-        who = _gpus_named(gpus, facts.gpus)
-        hung = pair is not None and pair[0] is State.HUNG
-        waits = _waits(facts.waited_for) * hung
-        verb = " is" * (who == ONLY and pair is not None and not _settling(gpus))
-        yield f"{who}{verb} {_words(pair, gpus)}{waits}"
-    beside = _beside(facts.gpus)
-    if beside is not None:
-        pair, share, gpus = beside
-        who, are = _gpus_named(gpus, facts.gpus), "is" if len(gpus) == 1 else "are"
-        yield f"{100 * share:.0f} % of the time {who} {are} {_summary(pair, gpus)}"
+        yield _of_group(pair, gpus, facts, full=full)
+    if beside := _beside(facts.gpus):
+        at_work = [gpu for gpu in facts.gpus if gpu.pair and not costs(gpu.pair)]
+        yield _of_beside(*beside, at_work, facts)
         return
     known = [pair for pair, _ in groups if pair]
     if known and (telling := _telling(facts.full, known[0], broken=broken)):
-        yield telling
+        yield Clause(GOOD, telling)
+
+
+def _of_group(
+    pair: Pair | None, gpus: Sequence[GpuSummary], facts: HeadlineFacts, *, full: bool
+) -> Clause:
+    """What GPUs of one verdict do."""
+    who, several = _gpus_named(gpus, facts.gpus), len(gpus) > 1
+    if pair is None:
+        why = gpus[0].why or "cannot be judged"
+        are = "" if why.startswith("cannot") else " are" if several else " is"
+        return Clause(GOOD if are else UNKNOWN, f"{who}{are} {why}")
+    level = LEVELS[severity(pair)]
+    if pair[0] is State.COMMUNICATING and full:
+        level = COSTLY  # as the alert of links that are full
+    hung = pair[0] is State.HUNG
+    if all(gpu.settling for gpu in gpus):
+        were = "were" if several else "was"
+        return Clause(level, f"{who} {were} {SUMMARIES[pair]}; this seems to be over")
+    text = f"{who}{' is' * (who == ONLY)} {_words(pair, gpus)}{_waits(facts.waited_for) * hung}"
+    return Clause(level, text, gpus[0].advice, ALERTS.get(pair[0], ("",))[0])
+
+
+def _of_beside(
+    pair: Pair,
+    share: float,
+    gpus: Sequence[GpuSummary],
+    at_work: Sequence[GpuSummary],
+    facts: HeadlineFacts,
+) -> Clause:
+    """What GPUs at work lose to one cause."""
+    it = "it" if len(gpus) == 1 else "they"
+    who = it if len(gpus) == len(at_work) else _gpus_named(gpus, facts.gpus)
+    are = "is" if len(gpus) == 1 else "are"
+    text = f"{100 * share:.0f} % of the time {who} {are} {_summary(pair, gpus)}"
+    to_do = pair_advice(pair, gpus[0].waits_for)
+    return Clause(LEVELS[severity(pair)], text, to_do, ALERTS.get(pair[0], ("",))[0])
+
+
+def beside_words(gpu: GpuSummary) -> str:
+    """What a GPU at work loses to one cause: `12 % of the time starved by disk`."""
+    pair, share = gpu.beside or (BUSY, 0.0)
+    return f"{100 * share:.0f} % of the time {_summary(pair, [gpu])}"
+
+
+def _summary(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
+    """`starved by disk`; `waiting for GPU 1`."""
+    late = {gpu.waits_for for gpu in gpus} if pair[1] is Cause.PEER else {None}
+    only = "only " * (pair[0] is State.COMMUNICATING)
+    if len(late) == 1 and None not in late:
+        return f"waiting for GPU {late.pop()}"
+    return f"{only}{SUMMARIES[pair]}"
 
 
 def _beside(gpus: Iterable[GpuSummary]) -> tuple[Pair, float, list[GpuSummary]] | None:
@@ -221,48 +267,34 @@ def _beside(gpus: Iterable[GpuSummary]) -> tuple[Pair, float, list[GpuSummary]] 
     return pair, sum(shares) / len(shares), list(costly)
 
 
-def _summary(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
-    """`starved by disk`; `waiting for GPU 1`."""
-    late = _waited_for(gpus) if pair[1] is Cause.PEER else ""
-    return f"waiting for {late}" if late else SUMMARIES[pair]
-
-
-def _waited_for(gpus: Iterable[GpuSummary]) -> str:
-    """The GPU that all of them wait for; empty if that is not one."""
-    late = {gpu.waits_for for gpu in gpus}
-    return "" if len(late) != 1 or None in late else f"GPU {late.pop()}"
-
-
 def _waits(names: Sequence[str]) -> str:
     first, more = names[:1], len(names) - 1
     return "".join(f", waiting for {one}" for one in first) + f" and {more} more" * (more > 0)
 
 
+def costs(pair: Pair) -> bool:
+    """Whether a GPU in this state does not do the work that it could."""
+    return pair[0] in LOST_STATES
+
+
 def _groups(gpus: Sequence[GpuSummary]) -> list[tuple[Pair | None, list[GpuSummary]]]:
-    """GPUs by verdict: what costs work first, then by number."""
-    groups: dict[Pair | None, list[GpuSummary]] = {}
+    """GPUs by verdict: the gravest first, then the most."""
+    groups: dict[tuple[Pair | None, str], list[GpuSummary]] = {}
     for gpu in gpus:
-        groups.setdefault(gpu.pair, []).append(gpu)
-    return sorted(groups.items(), key=_weight)
+        groups.setdefault((gpu.pair, gpu.why), []).append(gpu)
+    found = [(pair, its) for (pair, _), its in groups.items()]
+    return sorted(found, key=_weight)
 
 
-def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, bool, int, int]:
+def _weight(group: tuple[Pair | None, list[GpuSummary]]) -> tuple[bool, int, int]:
     pair, gpus = group
     costly = pair is not None and costs(pair)
-    rank = LOST_STATES.index(pair[0]) if pair and costly else 0
-    return not costly, bool(pair and pair[1] is Cause.UNKNOWN), -len(gpus), rank
+    rank = WORST_FIRST.index(LEVELS[severity(pair)]) if pair else 0
+    return not costly, rank * costly, -len(gpus)
 
 
-def _settling(gpus: Sequence[GpuSummary]) -> bool:
-    return all(gpu.settling for gpu in gpus)
-
-
-def _words(pair: Pair | None, gpus: Sequence[GpuSummary]) -> str:
-    if pair is None:
-        return "cannot be judged"
-    if _settling(gpus):
-        return f"{'were' if len(gpus) > 1 else 'was'} {SUMMARIES[pair]}; this seems to be over"
-    if pair[0] not in LOST_STATES:
+def _words(pair: Pair, gpus: Sequence[GpuSummary]) -> str:
+    if not costs(pair):
         return SUMMARIES[pair]
     share, since = _share(pair, gpus), _for(gpus)
     return f"{_summary(pair, gpus)}{share}{',' * bool(share and since)}{since}"

@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from agent.diagnosis.advice import advice, pair_advice
 from agent.jobs.job import Hang, WatchedJobs
 from agent.model import GpuKey, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import cpu, pressure, system, temperature
-from exporters.job_words import culprit_name, ended_row, row, waited_for
+from exporters.job_words import culprit_name, ended_row, hang_action, row, waited_for
 from exporters.live import headline, tiles
 from exporters.live.events import Event
 from exporters.live.findings_document import FindingsDocument
+from exporters.live.instances import instances
 from exporters.live.links import LinkStates
 from exporters.live.paths import PathDirections, PathValues
 from exporters.live.view import View, silence
@@ -104,32 +106,31 @@ class PageState:
 
     def tick(self) -> Document:
         """This tick, as `frame` tells."""
-        samples, snapshot = self._view.samples, self._snapshot
+        samples, snapshot, jobs = self._view.samples, self._snapshot, self._view.jobs()
         inventory = self._view.diagnosis.inventory()
-        processes, jobs = tiles.processes(snapshot), self._view.jobs()
+        processes = tiles.processes(snapshot)
         hangs = {gpu.uuid: j.hang for j in jobs.running if j.hang for gpu in j.receipt.gpus}
+        divided = instances(samples)
+        summaries = [
+            self._gpu(g.key, inventory.lost, hangs.get(g.uuid), divided) for g in inventory.gpus
+        ]
+        silent = silence(snapshot)
         gpus = [
-            tiles.dynamic(
-                one.key,
-                snapshot,
-                samples,
-                lost_at=inventory.lost.get(one.uuid),
-                processes=processes.get(one.uuid, ()),
-                hang=hangs.get(one.uuid),
-            )
-            for one in inventory.gpus
+            tiles.dynamic(one.key, snapshot, samples, summary, silent=silent > 0)
+            | {
+                "processes": [] if summary.lost else processes.get(one.uuid, ()),
+                "instances": divided.get(one.uuid, []),
+            }
+            for one, summary in zip(inventory.gpus, summaries, strict=True)
         ]
         paths = self._directions.dynamic(samples, silent=self._silent)
-        facts = self._facts(paths, jobs, hangs)
-        level, sentence = headline.headline(facts)
+        clauses = headline.banner(self._facts(paths, jobs, summaries))
         return {
             "tick": snapshot.tick,
             "timestamp": snapshot.wall,
             "second": int(snapshot.at),
             "edition": self.edition,
-            "level": level,
-            "headline": sentence,
-            "action": headline.action(facts, gpus),
+            "banner": [one._asdict() for one in clauses],
             "uptime_seconds": None if self._began is None else int(snapshot.at - self._began),
             "findings": self.known.documents,
             "gpus": gpus,
@@ -137,12 +138,15 @@ class PageState:
             "host": _host(samples),
             "links": self._links.dynamic(samples),
             "notes": {u: t for hang in hangs.values() for u, t in waited_for(hang).items()},
-            "jobs": [row(job) for job in jobs.running],
+            "jobs": [row(job, silent=silent > 0) for job in jobs.running],
             "ended": [ended_row(one, snapshot.at) for one in jobs.ended[:MOST_ENDED]],
         }
 
     def _facts(
-        self, paths: Sequence[PathValues], jobs: WatchedJobs, hangs: Mapping[str, Hang]
+        self,
+        paths: Sequence[PathValues],
+        jobs: WatchedJobs,
+        summaries: Sequence[headline.GpuSummary],
     ) -> headline.HeadlineFacts:
         inventory, snapshot = self._view.diagnosis.inventory(), self._snapshot
         return headline.HeadlineFacts(
@@ -150,7 +154,7 @@ class PageState:
             why_not=inventory.why_not,
             driver_known=inventory.most > 0 and inventory.reason is not Reason.RELEASED,
             silence=silence(snapshot),
-            gpus=[self._gpu(g.key, inventory.lost, hangs.get(g.uuid)) for g in inventory.gpus],
+            gpus=summaries,
             full=[
                 headline.PathFullness(path_direction, ratio, saturated)
                 for path_direction, (ratio, _, saturated) in zip(
@@ -166,7 +170,11 @@ class PageState:
         )
 
     def _gpu(
-        self, gpu: GpuKey, lost: Mapping[str, float], hang: Hang | None
+        self,
+        gpu: GpuKey,
+        lost: Mapping[str, float],
+        hang: Hang | None,
+        divided: Mapping[str, object],
     ) -> headline.GpuSummary:
         """What the headline tells of a GPU: while it settles, what it did before."""
         now = self._snapshot.at
@@ -174,19 +182,26 @@ class PageState:
         if gpu.uuid in lost or verdict is None:
             self._announced.pop(gpu, None)
             since = lost.get(gpu.uuid, now)
-            return headline.GpuSummary(gpu.index, None, now - since, gpu.uuid in lost)
+            why = "divided by MIG" if gpu.uuid in divided else ""
+            return headline.GpuSummary(gpu.index, None, now - since, gpu.uuid in lost, why=why)
         before = self._announced.get(gpu)
         if before and tiles.settles(verdict, now):
             return headline.GpuSummary(gpu.index, before, settling=True)
         self._announced[gpu] = pair = _worth_telling(verdict)
-        share, beside = verdict.shares.get(pair), None
+        hung = hang if pair[0] is State.HUNG else None
+        to_do = advice(verdict) if pair == verdict.pair else pair_advice(pair)
+        beside = None
         if not headline.costs(pair) and pair[0] is not State.COMMUNICATING:
             beside = _costly(verdict, BESIDE_UNTIL if gpu in self._beside else BESIDE_FROM)
         (self._beside.add if beside else self._beside.discard)(gpu)
-        lasted = hang.seconds if hang and pair[0] is State.HUNG else now - verdict.since
-        late = verdict.waits_for.index if verdict.waits_for else None
         return headline.GpuSummary(
-            gpu.index, pair, lasted, share=share, beside=beside, waits_for=late
+            gpu.index,
+            pair,
+            hung.seconds if hung else now - verdict.since,
+            share=verdict.shares.get(pair),
+            beside=beside,
+            advice=hang_action(hung) if hung else to_do,
+            waits_for=verdict.waits_for.index if verdict.waits_for else None,
         )
 
 

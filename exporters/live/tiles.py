@@ -1,16 +1,16 @@
 """One tile a GPU: its verdict in words, and its meters."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from agent.diagnosis.advice import pair_advice, severity
 from agent.diagnosis.disclosure import SOURCES
-from agent.jobs.job import Hang
-from agent.model import GpuKey, Metric, Snapshot, State, Verdict
+from agent.faults.findings import by_kind
+from agent.model import GpuKey, Metric, Snapshot, Verdict
 from agent.series import SampleStore
 from agent.sources import activity, clocks, memory, power, process, temperature, workload
-from exporters.job_words import hang_action
-from exporters.words import shares_document, verdict_document
+from exporters.live.headline import GpuSummary, beside_words
+from exporters.words import LEVELS, UNANSWERED, UNKNOWN, WRONG, shares_document, verdict_document
 
 Document = dict[str, Any]
 
@@ -51,12 +51,11 @@ LIMITS: dict[str, tuple[Metric, tuple[tuple[str, ...], ...]]] = {
 UNSETTLED = 0.2
 """Share of those seconds that went elsewhere from which a new state settles."""
 
-UNKNOWN: Document = {
+NOTHING: Document = {
     "state": None,
     "cause": None,
     "seconds": None,
     "summary": "",
-    "sentence": "",
     "evidence": [],
     "rule": "",
     "doubts": [],
@@ -66,11 +65,6 @@ UNKNOWN: Document = {
 }
 UNJUDGED = "activity not known"
 LOST, SILENT = "lost", "it no longer answers"
-LOST_ADVICE = (
-    "Drain the node, read the XID of the GPU in the kernel's log (dmesg), and reboot after its "
-    "jobs have ended or saved a checkpoint. If it is lost again, open a support case with the "
-    "output of nvidia-bug-report.sh."
-)
 
 
 def static(gpu: GpuKey, model: str, samples: SampleStore) -> Document:
@@ -91,26 +85,30 @@ def _limit(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None
 
 
 def dynamic(
-    gpu: GpuKey,
-    snapshot: Snapshot,
-    samples: SampleStore,
-    *,
-    lost_at: float | None,
-    processes: Sequence[Document],
-    hang: Hang | None = None,
+    gpu: GpuKey, snapshot: Snapshot, samples: SampleStore, summary: GpuSummary, *, silent: bool
 ) -> Document:
-    """What one GPU does at this tick, and who is on it; or since when it is lost. `hang` is that of
-    its job."""
-    values = [_value(meter, gpu, samples) for meter in METERS]
-    verdict = snapshot.verdicts.get(gpu)
-    document = judged(gpu, snapshot, lost=lost_at is not None)
-    if lost_at is not None:
-        document["seconds"] = round(snapshot.at - lost_at)
-    elif hang and document["state"] == State.HUNG:
-        document |= {"seconds": round(hang.seconds), "advice": hang_action(hang)}
-    document["processes"] = [] if lost_at is not None else processes
-    settling = lost_at is None and verdict is not None and settles(verdict, snapshot.at)
-    return {**document, "lost": lost_at is not None, "settling": settling, "values": values}
+    """What one GPU does at this tick, as `summary` has it for the banner too: or since when it is
+    lost, or that the driver is `silent`."""
+    values = [None if silent else _value(meter, gpu, samples) for meter in METERS]
+    document = judged(gpu, snapshot, summary, silent=silent)
+    pair, beside = summary.pair, ""
+    if summary.beside:
+        pair, beside = summary.beside[0], beside_words(summary)
+    settling = summary.settling and not silent
+    if not settling and not silent and not summary.lost and pair:
+        document["seconds"] = round(summary.seconds)
+        document["advice"] = (
+            pair_advice(pair, summary.waits_for) if summary.beside else summary.advice
+        )
+    level = LEVELS[severity(pair)] if pair and not silent else UNKNOWN
+    return {
+        **document,
+        "level": WRONG if summary.lost else level,
+        "beside": beside,
+        "lost": summary.lost,
+        "settling": settling,
+        "values": values,
+    }
 
 
 def processes(snapshot: Snapshot) -> dict[str, list[Document]]:
@@ -151,14 +149,19 @@ def _value(meter: MeterModel, gpu: GpuKey, samples: SampleStore) -> float | None
     return None if value is None else round(value, meter.digits or None)
 
 
-def judged(gpu: GpuKey, snapshot: Snapshot, *, lost: bool) -> Document:
+def judged(gpu: GpuKey, snapshot: Snapshot, summary: GpuSummary, *, silent: bool) -> Document:
     """The verdict in words; without one, why not."""
     verdict = snapshot.verdicts.get(gpu)
-    if verdict is None or lost:
-        unjudged = snapshot.unjudged.get(gpu)
-        why = LOST if lost else unjudged.detail if unjudged else UNJUDGED
-        told = {**UNKNOWN, "summary": why, "sentence": why}
-        return told | {"evidence": [SILENT], "advice": LOST_ADVICE} if lost else told
+    if verdict is None or summary.lost or silent:
+        absence = snapshot.unjudged.get(gpu)
+        why = summary.why or (absence.detail if absence else "") or UNJUDGED
+        why = LOST if summary.lost else UNANSWERED if silent else why
+        found = {**NOTHING, "summary": why}
+        if summary.lost:
+            do = by_kind()["gpus_missing"].do
+            found |= {"evidence": [SILENT], "advice": do, "seconds": round(summary.seconds)}
+        return found
     document = verdict_document(verdict, snapshot.at)
+    del document["sentence"]  # the summary and the evidence once more
     shares = shares_document(verdict.shares)
     return {**document, "seconds": round(document["seconds"]), "shares": shares}

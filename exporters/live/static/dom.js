@@ -59,7 +59,7 @@ export function style(node, name, value) {
 export function keep(parent, entries, keyOf, make, update) {
   let nodes = kept.get(parent);
   if (!nodes) kept.set(parent, (nodes = new Map()));
-  const keys = entries.map(keyOf);
+  const keys = entries.map((entry, place) => keyOf(entry, place));
   const wanted = new Set(keys);
   for (const [key, node] of nodes) {
     if (wanted.has(key)) continue;
@@ -85,6 +85,5 @@ export function bound(text) {
 
 /** A list of sentences. */
 export function sentences(list, texts, tag = "li") {
-  keep(list, texts.map((text, place) => ({ text, place })), (e) => e.place,
-    () => element(tag), (node, entry) => say(node, bound(entry.text)));
+  keep(list, texts, (_, place) => place, () => element(tag), (node, text) => say(node, bound(text)));
 }

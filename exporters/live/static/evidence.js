@@ -50,7 +50,7 @@ export class Evidence {
     point(lead.firstChild.firstChild, symbolOf(gpu));
     const held = gpu.seconds === null ? "" : ` for ${span(gpu.seconds)}`;
     say(lead.lastChild, `${stateOf(gpu)}${held}`);
-    list(faults, findingsOf(frame, gpu));
+    list(faults, findingsOf(frame, gpu).map(({ text }) => text));
     list(why, gpu.evidence);
     say(why.querySelector("code"), gpu.rule ?? "");
     list(doubts, gpu.doubts);
@@ -83,7 +83,7 @@ function makeParts() {
       element("ul", { class: "shares" }),
     ),
     meters: element("section", {}, title("Figures"), meterList()),
-    paths: element("section", {}, title("Data paths (line on a bar: saturated from here)"), element("table", {}, element("tbody"))),
+    paths: element("section", {}, title("Data paths (line on a bar: saturation threshold)"), element("table", {}, element("tbody"))),
     identity: element("section", {}, title("This GPU"), element("p", {}, element("span"), " ", copied())),
   };
 }

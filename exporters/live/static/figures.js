@@ -63,6 +63,6 @@ export function timeOfDay(milliseconds) {
 }
 
 /** 1 link, 2 links. */
-export function count(number, word) {
-  return `${number} ${word}${number === 1 ? "" : "s"}`;
+export function count(number, word, many = `${word}s`) {
+  return `${number} ${number === 1 ? word : many}`;
 }

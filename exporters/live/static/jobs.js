@@ -2,26 +2,66 @@
 
 import { bound, drawing, element, keep, point, put, say, symbol } from "./dom.js";
 import { gpuHours, percent, span } from "./figures.js";
+import { codeOf, wordsOf } from "./states.js";
 
 const SLOTS = 90; // of ten seconds: the last quarter of an hour
 const WIDTH = 180;
 const HEIGHT = 28;
 const MOST_SHARES = 4;
 
-export function showJobs(list, jobs) {
+const SORTS = {
+  GPU: null, // as they come
+  lost: (job) => -job.lost,
+  "lost share": (job) => -job.lost / (job.gpu_seconds || 1),
+  cost: (job) => -(job.cost ?? job.gpu_seconds),
+  age: (job) => -job.seconds,
+};
+const MANY = 8; // jobs from which they can be sorted and searched
+
+/** The fields that sort and search; they are shown when there are many jobs. */
+export function makeJobTools(changed) {
+  const sort = element("select", { "aria-label": "Sort jobs by" }, ...Object.keys(SORTS).map((by) => element("option", { value: by }, `by ${by}`)));
+  const search = element("input", { type: "search", placeholder: "filter", "aria-label": "Filter jobs" });
+  sort.addEventListener("change", changed);
+  search.addEventListener("input", changed);
+  return element("div", { class: "tools", hidden: "" }, search, " ", sort);
+}
+
+export function showJobs(list, all, tools) {
+  tools.hidden = all.length < MANY;
+  const [search, sort] = tools.children;
+  const wanted = tools.hidden ? "" : search.value.trim().toLowerCase();
+  const by = tools.hidden ? null : SORTS[sort.value];
+  const jobs = all.filter((job) => [job.title, job.sentence, `gpu ${job.gpus}`, ...job.ids].join(" ").toLowerCase().includes(wanted));
+  if (by) jobs.sort((a, b) => by(a) - by(b));
   keep(list, jobs, (job) => job.id, makeJob, (node, job) => {
-    const [mark, words, curve, shares] = node.children;
+    const [mark, words, curve] = node.children;
     put(node, "data-level", job.level);
+    put(node, "data-id", job.id);
     point(mark, job.level);
-    const [name, sentence] = words.children;
+    const [name, sentence, shares, receipt] = words.children;
     say(name, `${job.title}, ${gpusOf(job)}, ${span(job.seconds)}`);
+    put(name, "href", `#job=${encodeURIComponent(job.id)}`);
     say(sentence, bound(job.sentence));
     const points = pointsOf(job.rates);
     put(curve, "hidden", !points);
     put(curve.lastElementChild, "points", points);
     const told = job.shares.slice(0, MOST_SHARES).map(shareOf).join(", ");
-    say(shares, told && `${told} of ${gpuHours(job.gpu_seconds)}`);
+    const cost = job.cost === null ? "" : `, cost ${job.cost.toFixed(2)} so far`;
+    say(shares, bound(`${gpuHours(job.gpu_seconds)}${cost}${told && `: ${told}`}`));
+    say(receipt, bound(job.saving));
   });
+}
+
+/** Show the job that a permalink names by any of its ids; whether it is there. */
+export function pointOut(list, jobs, id) {
+  const job = jobs.find(({ ids }) => ids.includes(id));
+  const node = job && [...list.children].find((one) => one.dataset.id === job.id);
+  if (!node) return false;
+  node.scrollIntoView({ block: "center" });
+  node.setAttribute("data-pointed", "");
+  node.querySelector("a, strong").focus?.();
+  return true;
 }
 
 /** `GPU 3`, `GPUs 0-3,5`. */
@@ -34,7 +74,8 @@ function makeJob() {
     "li",
     { class: "job" },
     symbol("good"),
-    element("div", { class: "job-words" }, element("strong"), element("p")),
+    element("div", { class: "job-words" }, element("a", { class: "job-name" }), element("p"),
+      element("p", { class: "muted" }), element("p", { class: "muted" })),
     drawing(
       "svg",
       {
@@ -45,7 +86,6 @@ function makeJob() {
       },
       drawing("polyline", { fill: "none", stroke: "currentColor" }),
     ),
-    element("span", { class: "muted job-shares" }),
   );
 }
 
@@ -65,13 +105,14 @@ function pointsOf(rates) {
 }
 
 function shareOf([state, cause, share]) {
-  return `${cause === "none" ? state : `${state} (${cause.replaceAll("_", " ")})`} ${percent(share)}`;
+  return `${wordsOf(codeOf(state, cause))} ${percent(share)}`;
 }
 
 /** Jobs that ended, each with its receipt. */
 export function showEnded(list, ended) {
   keep(list, ended, (job) => job.id, () => element("li", {}, element("strong"), element("span")),
     (node, job) => {
+      put(node, "data-id", job.id);
       const when = job.ago === null ? "" : ` ${span(job.ago)} ago`;
       say(node.firstChild, `${job.title}, ${gpusOf(job)}, ended${when} after ${span(job.seconds)}: `);
       say(node.lastChild, bound(job.receipt));

@@ -1,15 +1,15 @@
 // The live page: what the agent streams, shown as it comes.
 
-import { bound, point, put, say } from "./dom.js";
+import { bound, element, keep, point, put, say, symbol } from "./dom.js";
 import { Evidence } from "./evidence.js";
 import { count, span, timeOfDay } from "./figures.js";
 import { whole } from "./frame.js";
 import { showGraph } from "./graph.js";
 import { History, entriesOf } from "./history.js";
-import { showEnded, showJobs } from "./jobs.js";
+import { makeJobTools, pointOut, showEnded, showJobs } from "./jobs.js";
 import { showPaths } from "./paths.js";
-import { followPointer } from "./pointer.js";
-import { showAbsent, showFindings } from "./problems.js";
+import { followPointer, pinTime } from "./pointer.js";
+import { WORST, doing, makeDo, showAbsent, showFindings } from "./problems.js";
 import { follow } from "./stream.js";
 import { showLegend, showTiles } from "./tiles.js";
 
@@ -18,11 +18,14 @@ const at = (id) => document.getElementById(id);
 
 const history = new History();
 const evidence = new Evidence(at("evidence"));
+const tools = makeJobTools(() => show());
+at("jobs-title").after(tools);
 let machine = null;
 let frame = null;
 let drawnAt = -Infinity;
 let due = null;
 let spoken = "";
+let link = location.hash; // `#gpu=3` (or its UUID), `#job=ID`, `#t=14:03` (or ISO 8601), until shown
 
 /** Draw soon, but not while nobody looks. */
 function draw() {
@@ -37,11 +40,11 @@ function draw() {
 
 function show() {
   showHeader(frame);
-  showTiles(at("gpus"), frame, history, (uuid) => evidence.open(uuid, frame, history));
+  showTiles(at("gpus"), frame, history, openGpu);
   showLegend(at("legend"), history);
-  showFindings(at("findings"), frame.findings);
+  showFindings(at("findings"), frame.findings, frame.timestamp);
   showGraph(at("graph"), frame);
-  showJobs(at("jobs"), frame.jobs);
+  showJobs(at("jobs"), frame.jobs, tools);
   showEnded(at("ended"), frame.ended);
   showPaths(at("paths"), frame);
   showAbsent(at("absent"), at("absent-count"), frame.absent);
@@ -51,22 +54,64 @@ function show() {
   at("findings-section").hidden = !frame.findings.length;
   at("paths-section").hidden = !frame.paths.length && !frame.links.length;
   at("absent-section").hidden = !frame.absent.length;
+  if (link.length > 1) showLinked();
 }
 
-function showHeader({ machine: box, headline, action, level, uptime_seconds: uptime, timestamp: told }) {
+function openGpu(uuid) {
+  evidence.open(uuid, frame, history);
+  const { gpu } = frame.gpus.find((one) => one.uuid === uuid);
+  mark(`#gpu=${gpu}`);
+}
+
+function mark(hash) {
+  window.history.replaceState(null, "", hash || location.pathname + location.search);
+}
+
+function showLinked() {
+  const wanted = new URLSearchParams(link.slice(1));
+  link = "";
+  const gpu = frame.gpus.find((one) => [one.gpu, one.uuid].includes(wanted.get("gpu")));
+  const job = wanted.get("job");
+  const when = wanted.get("t");
+  if (when) pinTime(at("gpus"), at("tip"), history, when, 1000 * frame.timestamp);
+  if (gpu) evidence.open(gpu.uuid, frame, history);
+  else if (job && !pointOut(at("jobs"), frame.jobs, job) && !pointOut(at("ended"), frame.ended, job)) {
+    say(at("link"), `No job ${job} is known here.`);
+    at("link").hidden = false;
+  }
+}
+
+window.addEventListener("hashchange", () => {
+  link = location.hash;
+  draw();
+});
+
+function showHeader({ machine: box, banner, uptime_seconds: uptime, timestamp: told }) {
   const name = box.host || "this machine";
+  const headline = capital(banner.map(({ sentence }) => sentence).join("; "));
   say(at("title"), name);
   say(at("facts"), factsOf(box, uptime).join(" · "));
-  say(at("headline"), bound(`${headline}.`));
-  at("action").hidden = !action;
-  say(at("action"), bound(action));
+  put(at("headline"), "data-level", WORST.find((level) => banner.some((one) => one.level === level)));
+  keep(at("headline"), banner, (_, place) => place, makeVerdict, showVerdict);
   speak(headline);
   put(at("told"), "datetime", new Date(1000 * told).toISOString());
   say(at("told"), timeOfDay(1000 * told));
-  put(at("verdict"), "data-level", level);
-  point(at("verdict").firstElementChild, level);
   say(at("version"), `dgx-telemetry ${box.version}`);
   document.title = `${name}: ${headline}`;
+}
+
+/** What is wrong with the hardware, or what the GPUs do: each with its own cure. */
+function makeVerdict() {
+  return element("li", { class: "verdict" }, symbol("unknown"),
+    element("div", {}, element("p", { class: "headline" }), makeDo()));
+}
+
+function showVerdict(node, { level, sentence, action, alert }) {
+  put(node, "data-level", level);
+  point(node.firstChild, level);
+  const [headline, todo] = node.lastChild.children;
+  say(headline, bound(`${capital(sentence)}.`));
+  doing(todo, action, alert);
 }
 
 /** Tell a screen reader when the sentence says something else, not when its figures move. */
@@ -76,6 +121,8 @@ function speak(headline) {
   spoken = gist;
   say(at("spoken"), headline);
 }
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 function factsOf(box, uptime) {
   const { gpus, gpus_expected: expected, driver_version: driver } = box;
@@ -104,6 +151,8 @@ function tell(feed, since, reason) {
 followPointer(at("gpus"), at("tip"), history, () => 1000 * (frame?.timestamp ?? 0));
 document.addEventListener("visibilitychange", draw);
 document.addEventListener("resized", draw);
+
+evidence.dialog.addEventListener("close", () => mark(""));
 
 follow("api/v1/stream", {
   machine: (told) => {

@@ -162,7 +162,7 @@ export function showFlow(node, flow) {
   put(gauge, "data-mark", flow.limit !== null && threshold !== null);
   style(gauge, "--share", Math.min(ratio ?? 0, 1).toFixed(3));
   style(gauge, "--at", String(threshold ?? 1));
-  put(gauge, "title", flow.limit !== null && threshold !== null && `line: saturated from ${percent(threshold)}`);
+  put(gauge, "title", flow.limit !== null && threshold !== null && `line: saturation threshold, ${percent(threshold)}`);
   say(figure.firstChild, ratio !== null ? percent(ratio) : saturated ? "busy" : "");
   say(figure.lastChild, flow.bytes_per_second === null ? "not known" : rate(flow.bytes_per_second));
 }

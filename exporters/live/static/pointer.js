@@ -35,3 +35,23 @@ function wordsAt(gpu, { shares, values }, age, now) {
   const power = values.power >= 0 ? `, ${values.power.toFixed(0)} W` : "";
   return `${when}: ${parts.join(", ")}${power}`;
 }
+
+/** Point all strips at a moment: `14:03`, `14:03:20` (of this browser's day) or ISO 8601. */
+export function pinTime(list, tip, history, text, now) {
+  const clock = /^(\d{1,2}):(\d\d)(?::(\d\d))?$/.exec(text);
+  const moment = clock ? new Date(now).setHours(+clock[1], +clock[2], +(clock[3] ?? 0), 0) : Date.parse(text);
+  const age = Math.round((now - (moment > now ? moment - 86_400_000 : moment)) / 1000);
+  const inside = age >= 0 && age < SPAN;
+  const strip = list.querySelector(".strip")?.getBoundingClientRect();
+  if (!strip) return;
+  tip.hidden = false;
+  const rows = [...list.querySelectorAll(".tile")].map(({ dataset }) => dataset);
+  say(tip, inside
+    ? rows.map(({ uuid, gpu }) => wordsAt(gpu, history.at(uuid, age), age, now)).join("\n")
+    : `${text} is not within the last 15 minutes: see the last 24 hours below.`);
+  const x = strip.left + strip.width * (1 - Math.min(Math.max(age, 0), SPAN) / SPAN);
+  style(tip, "--left", `${Math.min(x + 14, window.innerWidth - tip.offsetWidth - 8)}px`);
+  style(tip, "--top", `${strip.bottom + 8}px`);
+  list.toggleAttribute("data-pointed", inside);
+  style(list, "--pointed", `${x - list.getBoundingClientRect().left}px`);
+}

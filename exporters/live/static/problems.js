@@ -1,30 +1,57 @@
 // What is wrong against the spec, and what the hardware does not answer.
 
-import { element, keep, put, say, symbol, point } from "./dom.js";
-import { count } from "./figures.js";
+import { bound, element, keep, put, say, symbol, point } from "./dom.js";
+import { count, span, timeOfDay } from "./figures.js";
 
-const LEVELS = { critical: "wrong", warning: "costly", info: "unknown" };
+const LEVELS = { critical: "wrong", warning: "costly", info: "notice" };
+export const WORST = ["wrong", "costly", "notice", "unknown", "good"];
 const NONE = "All expected hardware is present and at full speed.";
 
-export function showFindings(list, findings) {
-  const entries = findings.length
-    ? findings.map(({ sentence, severity }) => ({ text: sentence, level: LEVELS[severity] ?? "wrong" }))
-    : [{ text: NONE, level: "good" }];
-  keep(list, entries, (entry) => entry.text, makeFinding, (node, entry) => {
-    put(node, "data-level", entry.level);
-    point(node.firstChild, entry.level);
-    say(node.lastChild, entry.text);
+/** Every finding: since when, what to do, and the page of the runbook. */
+export function showFindings(list, findings, now) {
+  const entries = findings.length ? findings : [{ sentence: NONE, level: "good" }];
+  keep(list, entries, (entry) => `${entry.sentence} ${entry.device}`, makeFinding, (node, entry) => {
+    const level = entry.level ?? LEVELS[entry.severity] ?? "wrong";
+    put(node, "data-level", level);
+    point(node.firstChild, level);
+    const [words, since, todo] = node.lastChild.children;
+    say(words, bound(entry.sentence));
+    say(since, sinceOf(entry, now));
+    doing(todo, entry.action, entry.alert);
   });
+}
+
+/** ` since 14:03 (5 min)`; nothing where it was there before the agent looked first. */
+function sinceOf({ since }, now) {
+  if (!since) return "";
+  const lasted = now - since >= 60 ? ` (${span(now - since)})` : "";
+  return ` since ${timeOfDay(1000 * since).slice(0, 5)}${lasted}`;
+}
+
+function makeFinding() {
+  return element("li", {}, symbol("wrong"),
+    element("div", {}, element("span"), element("span", { class: "muted" }), makeDo()));
+}
+
+/** What to do, with a link to the page of the runbook that says more. */
+export function makeDo() {
+  return element("p", { class: "do" }, element("span"), " ", element("a", {}, "runbook"));
+}
+
+export function doing(node, action, alert) {
+  const [words, link] = node.children;
+  node.hidden = !action;
+  say(words, action ? bound(`Do: ${action}`) : "");
+  link.hidden = !alert;
+  put(link, "href", alert ? `runbook.html#${alert}` : null);
 }
 
 /** What is wrong with one GPU, without its name: findings, and that others wait for its process. */
 export function findingsOf(frame, gpu) {
-  const texts = frame.findings.filter(({ uuid }) => uuid === gpu.uuid).map(({ text }) => text);
-  return [frame.notes[gpu.uuid] ?? [], texts].flat();
-}
-
-function makeFinding() {
-  return element("li", {}, symbol("wrong"), element("span"));
+  const found = frame.findings.filter(({ uuid }) => uuid === gpu.uuid)
+    .map(({ text, severity }) => ({ text, level: LEVELS[severity] }));
+  const note = frame.notes[gpu.uuid];
+  return note ? [{ text: note, level: "wrong" }, ...found] : found;
 }
 
 /** The list of what is not answered, each with its reason; how many in `counter`. */

@@ -1,9 +1,9 @@
 // A row for each GPU. What GPUs below one another have in common is said once, above the first.
 
-import { bound, element, keep, point, put, say, symbol } from "./dom.js";
-import { gpuHours, percent, span } from "./figures.js";
+import { bound, element, keep, point, put, say, style, symbol } from "./dom.js";
+import { count, gpuHours, percent, reading, span } from "./figures.js";
 import { cellList, showCells } from "./meters.js";
-import { findingsOf } from "./problems.js";
+import { doing, findingsOf, makeDo } from "./problems.js";
 import { wordsOf } from "./states.js";
 import { canvas, drawSample, drawStates } from "./strip.js";
 
@@ -11,10 +11,11 @@ import { canvas, drawSample, drawStates } from "./strip.js";
 export function showTiles(list, frame, history, open) {
   const runs = runsOf(frame.gpus);
   keep(list, frame.gpus, (gpu) => gpu.uuid, (gpu) => makeTile(gpu, open), (tile, gpu) => {
-    const [lead, row, fault] = tile.children;
-    showLead(lead, runs.get(gpu.uuid), frame.gpus.length);
+    const [lead, row, parts, faults] = tile.children;
+    showLead(lead, runs.get(gpu.uuid), frame);
+    showInstances(parts, gpu.instances);
     showRow(tile, row, gpu, history);
-    showFault(fault, findingsOf(frame, gpu));
+    showFaults(faults, tile, findingsOf(frame, gpu));
   });
 }
 
@@ -24,7 +25,7 @@ function runsOf(gpus) {
   let last = "";
   let run = [];
   for (const gpu of gpus) {
-    const gist = [stateOf(gpu), gpu.settling, ...gpu.evidence].join().replace(/[\d.]+/g, "#");
+    const gist = [stateOf(gpu), gpu.settling, gpu.beside, gpu.instances.length, ...gpu.evidence].join().replace(/[\d.]+/g, "#");
     if (gist !== last) runs.set(gpu.uuid, (run = []));
     run.push(gpu);
     last = gist;
@@ -43,6 +44,7 @@ function makeTile(gpu, open) {
       element("span", { class: "badge" }, symbol("unknown")),
       element("p", { class: "state" }, element("strong"), " ", element("span", { class: "since" })),
       element("p", { class: "why" }),
+      makeDo(),
     ),
     element(
       "div",
@@ -52,24 +54,46 @@ function makeTile(gpu, open) {
       cellList(),
       element("p", { class: "who" }),
     ),
-    element("p", { class: "fault" }, symbol("wrong"), element("span")),
+    element("ul", { class: "instances" }),
+    element("ul", { class: "faults" }),
   );
   button.addEventListener("click", () => open(gpu.uuid));
   return tile;
 }
 
-/** What the GPUs of a run do, why, and since when; nothing on the rows below the first. */
-function showLead(lead, run, all) {
+/** What the GPUs of a run do, why, since when, and what to do where the banner does not say it;
+ * nothing on the rows below the first. */
+function showLead(lead, run, { gpus, banner }) {
   lead.hidden = !run;
   if (!run) return;
   const [first] = run;
-  const [badge, state, why] = lead.children;
+  const [badge, state, why, todo] = lead.children;
   point(badge.firstChild, symbolOf(first));
-  say(state.firstChild, `${namesOf(run, all)}: ${stateOf(first)}`);
+  put(lead, "data-level", first.level);
+  const beside = run.find((gpu) => gpu.beside);
+  say(state.firstChild, `${namesOf(run, gpus.length)}: ${stateOf(first)}${beside ? `, ${beside.beside}` : ""}`);
   say(state.lastChild, sinceOf(run));
   const alike = run.every((gpu) => gpu.evidence.join() === first.evidence.join());
   const reason = first.evidence.join(", ");
   say(why, bound(alike || !reason ? reason : `for example GPU ${first.gpu}: ${reason}`));
+  const { advice } = run.find((gpu) => gpu.advice) ?? first;
+  doing(todo, banner.some(({ action }) => action === advice) ? "" : advice, "");
+}
+
+/** A row for each MIG instance, with what is known of it. */
+function showInstances(list, instances) {
+  list.hidden = !instances.length;
+  keep(list, instances, ({ uuid }) => uuid, () => element("li", { class: "instance" },
+    element("span"), element("span", { class: "gauge", "aria-hidden": "true" }), element("span"), element("span"), element("span")),
+  (node, { number, profile, activity, memory, memory_limit: limit, processes, uuid }) => {
+    const [name, gauge, active, used, who] = node.children;
+    put(node, "title", uuid);
+    say(name, `instance ${number} (${profile})`);
+    style(gauge, "--share", (activity ?? 0).toFixed(3));
+    say(active, activity === null ? "activity not known" : percent(activity));
+    say(used, reading({ value: memory, limit, unit: "bytes" }).join(" of "));
+    say(who, processes === null ? "" : count(processes, "process", "processes"));
+  });
 }
 
 /** `GPU 3`, `GPUs 0-3`, `All 8 GPUs`. */
@@ -98,12 +122,16 @@ function whoOf([first, ...rest]) {
   return `${first.program || "process"} (${first.pid})${more}${first.user && `, ${first.user}`}`;
 }
 
-/** What is wrong with it, the worst in words. */
-function showFault(line, findings) {
-  line.hidden = !findings.length;
-  put(line.parentElement, "data-faults", findings.length || null);
-  const more = findings.length > 1 ? `, and ${findings.length - 1} more` : "";
-  say(line.lastChild, findings.length ? `${findings[0]}${more}` : "");
+/** What is wrong with it. */
+function showFaults(list, tile, findings) {
+  list.hidden = !findings.length;
+  put(tile, "data-faults", findings.length || null);
+  keep(list, findings, ({ text }) => text, () => element("li", { class: "fault" }, symbol("wrong"), element("span")),
+    (node, { text, level }) => {
+      put(node, "data-level", level);
+      point(node.firstChild, level);
+      say(node.lastChild, bound(text));
+    });
 }
 
 /** State and cause as attributes: style and tests hang on them. */
@@ -121,7 +149,7 @@ export function stateOf(gpu) {
 }
 
 function sinceOf(run) {
-  if (run[0].settling) return "settling";
+  if (run[0].settling) return "changing";
   const seconds = Math.max(...run.map((gpu) => gpu.seconds ?? -1));
   return seconds < 0 ? "" : `for ${span(seconds)}`;
 }

@@ -20,7 +20,7 @@ from agent.config.settings import Settings
 from agent.model import Reason, Snapshot
 from agent.sources import power, system
 from agent.sources.agent_health import SOURCE_UP
-from exporters.live import headline
+from exporters.words import UNKNOWN
 from tests.support.frozen_clock import FrozenClock
 from tests.support.live_machines import watched
 from tests.support.machine_controls import upgrade_driver
@@ -92,7 +92,7 @@ def test_the_page_and_the_service_manager_say_so_and_are_not_alarmed(file: Path)
     sentence = f"o GPU is watched: the driver is released by {file}"
     page = machine.frame()
     assert page["headline"] == f"N{sentence}"
-    assert page["level"] == headline.UNKNOWN
+    assert page["level"] == UNKNOWN
     assert [finding["severity"] for finding in page["findings"]] == ["info"]
     assert condition_of(machine.bench.agent) == f"N{sentence}."
 

@@ -15,6 +15,7 @@ from agent.simulator import SYSTEMS
 from agent.sources import power
 from agent.sources.workload import JobConfig
 from exporters.live.findings_document import FindingsDocument, findings_document
+from exporters.live.frame import whole
 from exporters.live.page_state import PageState
 from exporters.live.tiles import METERS
 from tests.support import machines
@@ -207,9 +208,9 @@ def test_a_driver_that_fell_silent_leaves_nothing_known() -> None:
     later = replace(last, tick=last.tick + 1, at=last.at + 20, wall=last.wall + 20, verdicts={})
     machine.view.samples.take(later.at, ())
     machine.page_state.take(later, findings_document(machine.view))
-    tick = machine.page_state.tick()
+    tick = whole(machine.page_state.machine(), machine.page_state.tick())
     assert tick["gpus"][0]["state"] is None
-    assert set(tick["gpus"][0]["values"]) == {None}
+    assert {meter["value"] for meter in tick["gpus"][0]["meters"]} == {None}
     assert tick["level"] == "wrong"
     assert tick["headline"].startswith("The NVIDIA driver has not answered for ")
 
@@ -221,7 +222,8 @@ def test_a_machine_without_a_driver_is_told_too(tmp_path: Path) -> None:
     view = view_of(bench.agent, hardware)
     page_state = PageState(view)
     page_state.take(bench.agent.poller.latest, findings_document(view))
-    tick, machine = page_state.tick(), page_state.machine()
+    machine = page_state.machine()
+    tick = whole(machine, page_state.tick())
     assert (tick["level"], tick["gpus"], tick["uptime_seconds"]) == ("unknown", [], None)
     assert tick["headline"].startswith("No GPU is watched: ")
     assert machine["machine"]["gpus"] is None

@@ -5,11 +5,21 @@ from dataclasses import replace
 
 import pytest
 
+from agent.diagnosis.advice import ALERTS
+from agent.faults.model import Fault
+from agent.faults.parameters import RuleParameters
+from agent.faults.thresholds import AlertThresholds
+from agent.faults.workload import workload
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Cause, Figure, Finding, GpuKey, Pair, Severity, State
 from agent.sources import xid
-from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, action, headline
+from exporters.live.findings_document import findings_document
+from exporters.live.frame import whole
+from exporters.live.headline import GpuSummary, HeadlineFacts, PathFullness, banner
+from exporters.live.headline import headline as joined
 from exporters.live.paths import PathDirection
+from exporters.live.view import CONNECTION
+from exporters.words import UNANSWERED
 from tests.support.live_machines import watched
 
 OF_TIME = r", \d+ % of the time"
@@ -17,7 +27,7 @@ OF_TIME = r", \d+ % of the time"
 OF_FOUR = {
     "training": ("good", "4 GPUs busy"),
     "idle": ("good", "4 GPUs idle"),
-    "held": ("costly", "4 GPUs occupied by an idle process"),
+    "held": ("notice", "4 GPUs occupied by an idle process"),
     "starved-disk": ("costly", f"4 GPUs starved by disk{OF_TIME}"),
     "starved-network": (
         "costly",
@@ -81,7 +91,7 @@ OF_OTHERS = {
         "InfiniBand port mlx5_0:1 runs at 5 of 12.5 GB/s; 8 GPUs busy",
     ),
     "k40:training": ("good", "The GPU is busy"),
-    "k40:held": ("costly", "The GPU is occupied by an idle process"),
+    "k40:held": ("notice", "The GPU is occupied by an idle process"),
     "k40:throttled": ("costly", "The GPU is slowed down by heat"),
     "k40:gpu-lost": ("wrong", "GPU 0 lost, none answers"),
     "titan-x-maxwell:xid": (
@@ -177,32 +187,33 @@ LEVELS = [
     "unknown",
     "costly",
     "costly",
-    "costly",
+    "notice",
     "good",
     "wrong",
     "unknown",
 ]
 
 
+def headline(facts: HeadlineFacts) -> tuple[str, str, str]:
+    """Level, sentence, and what to do first."""
+    return joined(banner(facts))
+
+
 @pytest.mark.parametrize(("sentence", "level"), [*zip(TOLD, LEVELS, strict=True)])
 def test_what_no_scenario_plays_is_said_too(sentence: str, level: str) -> None:
-    assert headline(TOLD[sentence]) == (level, sentence)
+    assert headline(TOLD[sentence])[:2] == (level, sentence)
 
 
 def test_what_gpus_at_work_lose_is_said_before_what_is_full() -> None:
     peer: Pair = (State.STARVED, Cause.PEER)
-    lose = [GpuSummary(n, BUSY, beside=(peer, 0.10 + n / 100), waits_for=3) for n in range(3)]
+    lose = [GpuSummary(n, BUSY, beside=(peer, 0.10 + n / 100)) for n in range(3)]
     late = GpuSummary(3, BUSY, beside=((State.STARVED, Cause.CPU), 0.12))
     facts = HeadlineFacts(gpus=[*lose, late], full=[full("disk", "md0", 0.5)])
-    sentence = "4 GPUs busy; 11 % of the time GPUs 0-2 are waiting for GPU 3"
-    assert headline(facts) == ("costly", sentence)
-    assert action(facts, []).startswith("Look at GPU 3: balance")
-    elsewhere = replace(facts, gpus=[*(one._replace(waits_for=None) for one in lose), late])
-    assert headline(elsewhere)[1].endswith("GPUs 0-2 are starved by a slow peer")
-    unknown = GpuSummary(4, BUSY, beside=((State.STARVED, Cause.UNKNOWN), 0.5))
-    assert "waiting for GPU 3" in headline(replace(facts, gpus=[*lose, unknown]))[1]
+    sentence = "4 GPUs busy; 11 % of the time GPUs 0-2 are starved by a slow peer"
+    assert headline(facts)[:2] == ("costly", sentence)
+    assert headline(facts)[2].startswith("Look at the GPU that it waits for")
     alone = HeadlineFacts(gpus=[late._replace(number=0)])
-    assert headline(alone)[1] == "The GPU is busy; 12 % of the time the GPU is starved by the CPU"
+    assert headline(alone)[1] == "The GPU is busy; 12 % of the time it is starved by the CPU"
     settling = HeadlineFacts(gpus=[one._replace(settling=True) for one in lose])
     assert headline(settling)[1] == "3 GPUs were busy; this seems to be over"
 
@@ -215,7 +226,8 @@ def test_a_late_rank_is_said_though_every_gpu_is_busy() -> None:
         frame["headline"],
     )
     assert frame["level"] == "costly"
-    assert frame["action"].startswith("Look at GPU 1: balance")
+    assert frame["action"].startswith("Look at GPU 1: ")
+    assert {gpu["level"] for gpu in frame["gpus"]} == {"costly"}
     machine.bench.machine.set_scenario("training")
     assert machine.run(60).frame()["headline"].startswith("8 GPUs busy; HBM at")
 
@@ -228,11 +240,11 @@ def test_a_source_that_is_down_is_said_where_nothing_worse_is() -> None:
     ]
     lanes = Figure("lanes", 8.0, 16.0, "count")
     worse = [*without_data, Finding("pcie_lanes", WARNING, GPU, figures=(lanes,))]
-    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=without_data)) == (
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=without_data))[:2] == (
         "costly",
         "Source power is down; the GPU is busy",
     )
-    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=worse)) == (
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=worse))[:2] == (
         "costly",
         "GPU 0: 8 of 16 PCIe lanes are in use; the GPU is busy",
     )
@@ -244,7 +256,7 @@ def test_an_xid_of_long_ago_is_no_news() -> None:
     late = {(xid.ERRORS.name, GPU, "48")}
     of_another = {(xid.ERRORS.name, GPU, "13")}
     assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=late))[0] == "costly"
-    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=of_another)) == (
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=found, events=of_another))[:2] == (
         "good",
         "The GPU is busy",
     )
@@ -254,15 +266,90 @@ def test_a_gpu_that_is_throttled_is_not_also_called_broken() -> None:
     hot: Pair = (State.THROTTLED, Cause.THERMAL)
     kind = "clocks_held_down"
     held = [Finding(kind, WARNING, GPU, names=("hardware_thermal",))]
-    throttled, broken = (HeadlineFacts(gpus=gpus(pair), findings=held) for pair in (hot, BUSY))
-    assert headline(throttled) == ("costly", "The GPU is slowed down by heat")
-    assert action(throttled, []).startswith("Check the cooling: fans")
-    assert headline(broken) == ("costly", "GPU 0: thermal slowdown; the GPU is busy")
+    assert headline(HeadlineFacts(gpus=gpus(hot), findings=held))[0] == "costly"
+    assert headline(HeadlineFacts(gpus=gpus(BUSY), findings=held))[0] == "costly"
 
 
-def test_the_cure_of_a_fault_hides_not_that_of_the_job() -> None:
-    held = [Finding("clocks_held_down", WARNING, GPU, names=("power_brake",))]
-    starved = {"advice": "Read less.", "lost": False, "cause": "disk"}
-    facts = HeadlineFacts(gpus=gpus(STARVED), findings=held)
-    both = "Check the cooling and the power supplies. For the jobs: Read less."
-    assert action(facts, [starved]) == both
+def test_the_alert_of_a_state_is_as_grave_as_the_page_shows_it() -> None:
+    rules = [
+        rule
+        for rule in workload(RuleParameters(AlertThresholds())).rules
+        if isinstance(rule, Fault)
+    ]
+    for state, (alert, severity) in ALERTS.items():
+        declared = [
+            Severity(rule.severity)
+            for rule in rules
+            if isinstance(rule, Fault) and rule.alert == alert
+        ]
+        grades = list(Severity)
+        assert severity in declared, (state, alert)
+        assert grades.index(severity) <= max(map(grades.index, declared)), alert
+
+
+def test_the_cures_of_hardware_and_job_stand_side_by_side() -> None:
+    lanes = Figure("lanes", 8.0, 16.0, "count")
+    starving = [one._replace(advice="Read less.") for one in gpus(STARVED, STARVED)]
+    found = [Finding("pcie_lanes", WARNING, GPU, figures=(lanes,))]
+    hardware, work = banner(HeadlineFacts(gpus=starving, findings=found))
+    assert hardware.action.startswith("Reseat the GPU")
+    assert hardware.alert == "DgxPcieDegraded"
+    assert (work.level, work.sentence) == ("costly", "2 GPUs starved by disk")
+    assert (work.action, work.alert) == ("Read less.", "DgxGpuStarved")
+
+
+def test_a_driver_that_hangs_leaves_nothing_that_looks_well() -> None:
+    machine = watched("dgx-h100:training").run(24)
+    snapshot = machine.page_state._snapshot
+    reading = snapshot.readings[CONNECTION]
+    readings = {**snapshot.readings, CONNECTION: replace(reading, at=-60.0)}
+    hung = replace(snapshot, readings=readings)
+    machine.page_state.take(hung, machine.page_state.known)
+    frame = whole(machine.page_state.machine(), machine.page_state.tick())
+    assert frame["level"] == "wrong"
+    assert {job["level"] for job in frame["jobs"]} == {"unknown"}
+    assert {job["sentence"] for job in frame["jobs"]} == {UNANSWERED}
+    for gpu in frame["gpus"]:
+        assert (gpu["state"], gpu["level"], gpu["summary"]) == (None, "unknown", UNANSWERED)
+        assert {meter["value"] for meter in gpu["meters"]} == {None}
+
+
+def test_exposed_communication_is_said_with_what_to_do() -> None:
+    frame = watched("dgx-h100:exposed-communication").run(40).frame()
+    assert re.fullmatch(
+        r"8 GPUs busy; [34]\d % of the time they are only communicating over NVLink",
+        frame["headline"],
+    )
+    assert frame["level"] == "notice"
+    assert frame["action"].startswith("Overlap communication")
+    assert all(gpu["beside"] and gpu["advice"] == frame["action"] for gpu in frame["gpus"])
+
+
+def test_a_mig_gpu_has_a_row_for_each_instance() -> None:
+    frame = watched("dgx-h100:training+mig").run(30).frame()
+    divided, *others = frame["gpus"]
+    assert [row["profile"] for row in divided["instances"]] == ["3g.40gb", "2g.20gb", "1g.10gb"]
+    assert all(0 <= row["activity"] <= 1 for row in divided["instances"])
+    assert frame["headline"].startswith("GPUs 1-7 busy; GPU 0 is divided by MIG")
+    assert frame["level"] == "good"
+    assert not any(gpu["instances"] for gpu in others)
+
+
+def test_a_finding_has_its_since_and_a_short_absence_does_not_end_it() -> None:
+    machine = watched("dgx-h100:training").run(5)
+    known = findings_document(machine.view)
+
+    def look(seconds: int) -> list[tuple[str, float | None]]:
+        nonlocal known
+        machine.run(seconds)
+        known = findings_document(machine.view, known)
+        return [(one["kind"], one["since"]) for one in known.documents]
+
+    assert look(90) == []
+    machine.bench.machine.set_scenario("gpu-lost")
+    kind, since = look(20)[0]
+    assert since == pytest.approx(machine.view.latest().wall)
+    assert dict(look(30))[kind] == since
+    machine.bench.machine.set_scenario("training")
+    known = replace(known, findings=(), documents=[])  # away for one look
+    assert dict(look(30))[kind] == since
