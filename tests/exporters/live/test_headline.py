@@ -350,6 +350,8 @@ def test_a_finding_has_its_since_and_a_short_absence_does_not_end_it() -> None:
     kind, since = look(20)[0]
     assert since == pytest.approx(machine.view.latest().wall)
     assert dict(look(30))[kind] == since
-    machine.bench.machine.set_scenario("training")
-    known = replace(known, findings=(), documents=[])  # away for one look
-    assert dict(look(30))[kind] == since
+    for away, goes_on in ((30, True), (70, False)):
+        machine.bench.machine.set_scenario("training")
+        assert kind not in dict(look(away))
+        machine.bench.machine.set_scenario("gpu-lost")
+        assert (dict(look(20))[kind] == since) is goes_on
