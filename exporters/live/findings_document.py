@@ -21,7 +21,7 @@ BRIDGED = 60.0
 those in which everything is read for the first time."""
 
 
-class Seen(NamedTuple):
+class Presence(NamedTuple):
     """When a finding came (wall time; None: in the agent's first minute), and was seen last (s)."""
 
     since: float | None
@@ -37,7 +37,7 @@ class FindingsDocument:
     asked: frozenset[str] = frozenset()  # metrics of which a change is news to the findings
     absent: list[Document] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)  # the findings in words
-    seen: Mapping[Place, Seen] = field(default_factory=dict)
+    seen: Mapping[Place, Presence] = field(default_factory=dict)
     first: float | None = None  # when anybody looked first (s)
 
 
@@ -57,7 +57,7 @@ def findings_document(view: View, before: FindingsDocument | None = None) -> Fin
     known = {place: one for place, one in seen if snapshot.at - one.last <= BRIDGED}
     for finding in wrong:
         place = place_of(finding)
-        known[place] = known.get(place, Seen(began, 0.0))._replace(last=snapshot.at)
+        known[place] = known.get(place, Presence(began, 0.0))._replace(last=snapshot.at)
     return FindingsDocument(
         snapshot.tick,
         wrong,
