@@ -8,7 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from agent.errors import printable
+from agent.config.regular_file import read_regular
+from agent.config.whole_file import write_whole
+from agent.errors import BadInput, printable
 from agent.service.sd_notify import NotifySocket, status
 
 COUNT = "failed-starts"
@@ -41,9 +43,9 @@ def slower_each_time(configuration: Path) -> Iterator[None]:
         yield
     except Exception as error:
         if folder:
-            with suppress(OSError):
+            with suppress(OSError, BadInput):
                 failed = 0 if time.monotonic() - began > STEADY else _counted(count)
-                count.write_text(str(failed + 1))
+                write_whole(count, str(failed + 1).encode())
                 if failed:
                     pause = min(2.0 ** (failed - 1), LONGEST)
                     changed = f"or when {configuration} changes"
@@ -60,8 +62,8 @@ def slower_each_time(configuration: Path) -> Iterator[None]:
 
 def _counted(count: Path) -> int:
     try:
-        return min(int(count.read_text()), 64)
-    except (FileNotFoundError, ValueError):
+        return min(int(read_regular(count, 9)), 64)
+    except (OSError, ValueError):
         return 0
 
 

@@ -107,12 +107,13 @@ def _followed(held: ExitStack, path: Path, left: list[str], *, make: bool) -> Fo
 
 
 def _check_link(path: Path, link: FoundPlace, owner: int, links: int) -> None:
+    at = f"{path}:" if link.path == path else f"{path}: {link.path}"
     if OPEN_FILE.fullmatch(str(link.path)):
         raise BadInput(f"{path}: is what a process has open, expected the name of a file")
     if owner not in (0, os.geteuid()):
-        raise BadInput(f"{path}: {link.path} is a link of another user, expected none")
+        raise BadInput(f"{at} is a link of another user, expected none")
     if owner == 0 and not link.is_safe:
-        raise BadInput(f"{path}: another user may have put the link {link.path}, expected none")
+        raise BadInput(f"{at} is a link in a folder that another user can write to, expected none")
     if links > MOST_LINKS:
         raise BadInput(f"{path}: its links lead in a circle")
 

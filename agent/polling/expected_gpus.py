@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from agent.config.regular_file import in_time, read_regular
 from agent.config.whole_file import write_whole
 from agent.errors import BadInput, LogEvent
 from agent.hardware.files import FileTree, names_in, read_text
@@ -19,6 +20,7 @@ DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
 CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
 MOST = 1024
+READING = 2.0  # s
 
 
 def of_pci(files: FileTree) -> int:
@@ -64,9 +66,10 @@ class ExpectedGpus:
         return self._most
 
     def _read(self) -> int:
+        file = self._file
         try:
-            text = self._file.read_bytes()[:9].decode().strip() if self._file else ""
-        except (OSError, UnicodeDecodeError):
+            text = in_time(lambda: read_regular(file, 9), READING).decode().strip() if file else ""
+        except (OSError, UnicodeDecodeError):  # a disk that hangs too
             return 0
         known = int(text) if text.isdecimal() and text.isascii() else 0
         return known if known <= MOST else 0

@@ -1,5 +1,6 @@
 """How many GPUs there should be: the most that ever showed, kept until a person says otherwise."""
 
+import os
 import time
 from pathlib import Path
 
@@ -78,3 +79,9 @@ def test_a_gpu_that_fails_at_start_is_missed(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_person_has_the_last_word() -> None:
     bench = simulated("dgx-station-v100:training", Settings(SpecConfig(gpus=3))).run(2)
     assert bench.samples.value(system.GPUS_EXPECTED) == 3
+
+
+def test_a_fifo_in_its_place_does_not_stop_the_start(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    os.mkfifo(tmp_path / "state" / FILE)
+    assert expected(tmp_path, tmp_path / "state").most(3, 0.0) == 3
