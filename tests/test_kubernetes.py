@@ -340,6 +340,13 @@ def test_kustomize_and_helm_agree_on_the_access_to_resource_slices(tmp_path: Pat
 
 
 @needs_helm
+def test_a_cluster_may_have_no_class_for_nvidias_runtime() -> None:
+    agents = objects(runtimeClassName="")["DaemonSet"]
+    assert is_taken(agents)
+    assert "runtimeClassName" not in agents["spec"]["template"]["spec"]
+
+
+@needs_helm
 @pytest.mark.parametrize(
     ("values", "said"),
     [
