@@ -82,7 +82,8 @@ class Metric:
     """One metric, declared once: every exposition, board, rule and page refers to this object.
 
     A value outside `possible` is a mistake of the driver, and absent. `fastest` is the most by
-    which a counter can grow in a second, None for one of events, which has no such limit.
+    which a counter can grow in a second, None for one of events, which has no such limit. A change
+    by more than `step` is exported once the next reading has it too.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Metric:
     labels: Labels = ()
     possible: Range = field(default=ANY, compare=False)
     fastest: float | None = field(default=None, compare=False)
+    step: float | None = field(default=None, compare=False)
     kind: Kind = Kind.GAUGE
 
     def checked(self, value: object) -> float:
@@ -112,6 +114,7 @@ class Metric:
 
 gauge = Metric
 counter = partial(Metric, kind=Kind.COUNTER, possible=NOT_NEGATIVE)
+event_counter = partial(counter, step=0.0)
 internal = partial(Metric, kind=Kind.INTERNAL)
 
 
@@ -124,10 +127,8 @@ class Sample(NamedTuple):
 
 
 class TimedSeries(NamedTuple):
-    """Samples that the driver took between two reads: values of one metric, oldest first.
-
-    `times` are seconds on the driver's clock, which runs like the agent's but has another origin.
-    """
+    """Samples that the driver took between two reads: values of one metric, oldest first. `times`
+    are seconds on the driver's clock, which runs like the agent's but has another origin."""
 
     metric: Metric
     labels: Labels
@@ -308,10 +309,8 @@ class SignalQuality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Where the time of one GPU goes at one tick, and what decided it.
-
-    `shares` of the time by state and cause sum to 1; the pair is what the GPU is called.
-    """
+    """Where the time of one GPU goes at one tick, and what decided it: `shares` of the time by
+    state and cause sum to 1; the pair is what the GPU is called."""
 
     state: State
     cause: Cause

@@ -1,7 +1,9 @@
 """What a driver answers that cannot be: none of it is exported, counted, judged or alerted on."""
 
 import math
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from agent.simulator import odd_answers
 from agent.simulator.odd_answers import EVERYTHING, KINDS, OddAnswers
 from agent.sources import ecc, power, temperature
 from agent.sources.table import GPU_SOURCES, declared
+from tests.support.alert_replay import SCALE, Replay, Series, faster, record, used
 from tests.support.machines import AgentBench, simulated
 
 BEFORE, STRUCK, AFTER = 3, 62, 12
@@ -82,6 +85,45 @@ def test_odd_answers_of_every_call_do_no_harm(system: str, kind: str) -> None:
     assert watched.falls == []
     assert watched.odd == set()
     assert watched.critical == set()
+
+
+POSSIBLE = (0, 1, 3, 100, 255, 82_505)
+"""What some readings can be; MIG is on at 1, and a GPU of 100 degrees is too hot."""
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("values", [(1,), (100,), POSSIBLE], ids=str)
+def test_odd_answers_that_could_be_do_no_harm_once(system: str, values: tuple[int, ...]) -> None:
+    watched = struck(system, values)
+    assert (watched.falls, watched.odd, watched.critical) == ([], set(), set())
+
+
+FIRED = 'group by (alertname) (last_over_time(ALERTS{alertstate="firing"}[10m]))'
+
+
+def fired(system: str, folder: Path, values: tuple[object, ...] = (), share: float = 0) -> set[str]:
+    """The alerts that fired at any time, by the rules as Prometheus evaluates them."""
+    bench = simulated(system, gpus=2)
+    series: Series = {"up": []}
+    record(bench, BEFORE, series, used())
+    bench.machine.driver.odd = OddAnswers(values, share=share) if values else None
+    record(bench, STRUCK, series, used())
+    bench.machine.driver.odd = None
+    record(bench, AFTER, series, used())
+    said = Replay(folder, faster(SCALE)).answer(series, FIRED, WHOLE - 1)
+    return set(re.findall(r'alertname=\\?"(\w+)\\?"', said))
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_rule_fires_that_would_not_fire_without_odd_answers(system: str, tmp_path: Path) -> None:
+    whole = fired(system, tmp_path)
+    assert "DgxWatchdog" in whole
+    for values, share in (
+        (odd_answers.kind(EVERYTHING), 0.15),
+        *(((1,), 0.05), ((100,), 0.05), (POSSIBLE, 0.05)),  # a second of 1 % is one that is lost
+    ):
+        assert fired(system, tmp_path, values, share) <= whole, values
 
 
 IMPOSSIBLE = tuple(values[0] for values in KINDS.values())

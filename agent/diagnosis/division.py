@@ -223,9 +223,9 @@ def _by_power(e: Evidence) -> ActiveShares | None:
     late = [p for p in peers if not p.looks_busy and p.processes and p.activity is not None]
     if e.sm_underutilised and late:
         return ActiveShares(0.0, 0.0, second.activity, late[0].gpu)
-    if best not in peers or not best.looks_busy or not best.work:
+    if best not in peers or not best.looks_busy or not best.work or e.work is None:
         return None
-    behind = best.work - (e.work or 0.0)
+    behind = best.work - e.work
     if behind < limits.behind:
         return None
     waited = second.activity * behind / best.work

@@ -1,8 +1,12 @@
-"""The filter of raw counters, which wrap, reset and jump: no rate may show it."""
+"""The filters of raw values: counters wrap, reset and jump, and a driver answers oddly once."""
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, field
 
-from agent.model import Absent, Metric, Reason
+from agent.errors import LogEvent
+from agent.model import Absent, Kind, Labels, Metric, Reading, Reason
+
+log = logging.getLogger(__name__)
 
 LEAP = 1e6
 """Events per second beyond which a counter of events is in doubt until the next reading."""
@@ -66,6 +70,92 @@ class CounterFilter:
             exported = max(exported, self._exported)
         self._exported = exported
         return self._exported
+
+
+FALLS = 5
+"""Readings in a row that are lower, and not 0, until a count of events is taken to have fallen."""
+
+
+@dataclass(slots=True)
+class Confirmation:
+    """Follows a value that may change by `step` at most unless the next reading has it too: an odd
+    reading that is taken back has no effect. Of a count (`counts`) the smaller of the last two
+    readings is exported, so that no fall and no rise that is taken back looks like new events."""
+
+    step: float
+    counts: bool
+    doubtful: bool = False  # whether the next reading decides, and should not wait
+    _last: float | None = None
+    _exported: float = 0.0
+    _lower: int = 0  # readings in a row that were
+
+    def read(self, raw: float) -> float:
+        """What to export after this reading."""
+        last, self._last = self._last, raw
+        if last is None:
+            self._exported = raw
+            return raw
+        if self.counts:
+            agreed = min(last, raw)
+            self._lower = self._lower + 1 if max(last, raw) < self._exported else 0
+            if agreed >= self._exported or self._lower >= (FALLS if agreed else 1):
+                self._exported, self._lower = agreed, 0
+        elif min(abs(raw - self._exported), abs(raw - last)) <= self.step:
+            self._exported = raw
+        self.doubtful = not self.doubtful and raw not in (last, self._exported)
+        return self._exported
+
+
+SeriesKey = tuple[str, ...]
+"""A series of one read: the metric's name and the labels of the sample."""
+
+
+@dataclass(slots=True)
+class Filters:
+    """The filters of a read's series. One that a whole run does not mention is forgotten: its
+    device is gone, and another may come by that name."""
+
+    _before: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
+    _now: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
+    _doubtful: bool = False
+    logged: set[tuple[str, Labels]] = field(default_factory=set)  # series with odd values
+
+    def passed(self, metric: Metric, labels: Labels, value: float, at: float) -> float:
+        """What is exported of this series; raises Absent while it is in doubt."""
+        key = (metric.name, *labels)
+        one = self._before.get(key)
+        if one is None and metric.step is not None:
+            one = Confirmation(metric.step, metric.kind is Kind.COUNTER)
+        one = self._now[key] = one or CounterFilter(metric.fastest)
+        if isinstance(one, Confirmation):
+            exported = one.read(value)
+            self._doubtful |= one.doubtful
+            return exported
+        passed = one.read(value, at)
+        if passed is None:
+            raise one.doubt(value)
+        return passed
+
+    def keep(self, metric: Metric, labels: Labels) -> None:
+        """An absent series goes on where it was."""
+        key = (metric.name, *labels)
+        if key in self._before:
+            self._now[key] = self._before[key]
+
+    def end_run(self) -> bool:
+        """Forget the series that this run did not mention. Whether the next run, which decides what
+        is true of one, should come at once."""
+        self._before, self._now = self._now, {}
+        doubtful, self._doubtful = self._doubtful, False
+        return doubtful
+
+    def log_odd(self, reading: Reading) -> None:
+        """Log a value that cannot be, once a series."""
+        for metric, labels, reason, detail in reading.absences:
+            if reason is Reason.IMPLAUSIBLE and (metric.name, labels) not in self.logged:
+                self.logged.add((metric.name, labels))
+                names = ",".join(labels)
+                log.warning(LogEvent("implausible", metric=metric.name, labels=names, why=detail))
 
 
 @dataclass(slots=True)

@@ -10,14 +10,12 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from agent.clock import Clock
-from agent.errors import LogEvent
 from agent.model import (
     FINAL,
     Absence,
     Absent,
     Failure,
     Kind,
-    Labels,
     Metric,
     Reading,
     ReadKey,
@@ -26,7 +24,7 @@ from agent.model import (
     TimedSeries,
 )
 from agent.polling import intervals
-from agent.polling.counters import CounterFilter
+from agent.polling.counters import Filters
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +58,7 @@ class ReadOutput:
     absences: list[Absence] = field(default_factory=list)
     series: list[TimedSeries] = field(default_factory=list)
     pending: bool = False  # nothing to say yet: run again at the next tick
-    filters: "Filters | None" = None  # of the counters, where there were readings before
+    filters: Filters | None = None  # of the counters, where there were readings before
 
     def add(self, metric: Metric, value: float | Absent, *labels: str) -> None:
         """A value, or why there is none; what cannot be is absent."""
@@ -68,7 +66,8 @@ class ReadOutput:
             if isinstance(value, Absent):
                 raise value
             number = metric.checked(value)
-            if self.filters is not None and metric.kind is Kind.COUNTER:
+            filtered = metric.kind is Kind.COUNTER or metric.step is not None
+            if self.filters is not None and filtered:
                 number = self.filters.passed(metric, labels, number, self.at)
         except Absent as absent:
             self.absent(metric, absent, *labels)
@@ -79,48 +78,6 @@ class ReadOutput:
         self.absences.append(Absence(metric, self.labels + labels, absent.reason, str(absent)))
         if self.filters is not None:
             self.filters.keep(metric, labels)
-
-
-SeriesKey = tuple[str, ...]
-"""A series of one read: the metric's name and the labels of the sample."""
-
-
-@dataclass(slots=True)
-class Filters:
-    """The filters of a read's counters. One that a whole run does not mention is forgotten: its
-    device is gone, and another may come by that name."""
-
-    _before: dict[SeriesKey, CounterFilter] = field(default_factory=dict)
-    _now: dict[SeriesKey, CounterFilter] = field(default_factory=dict)
-    logged: set[tuple[str, Labels]] = field(default_factory=set)  # series with odd values
-
-    def passed(self, metric: Metric, labels: Labels, value: float, at: float) -> float:
-        """What is exported of this counter; raises Absent while it is in doubt."""
-        key = (metric.name, *labels)
-        one = self._before.get(key) or CounterFilter(metric.fastest)
-        self._now[key] = one
-        exported = one.read(value, at)
-        if exported is None:
-            raise one.doubt(value)
-        return exported
-
-    def keep(self, metric: Metric, labels: Labels) -> None:
-        """An absent counter goes on where it was."""
-        key = (metric.name, *labels)
-        if key in self._before:
-            self._now[key] = self._before[key]
-
-    def end_run(self) -> None:
-        """Forget the series that this run did not mention."""
-        self._before, self._now = self._now, {}
-
-    def log_odd(self, reading: Reading) -> None:
-        """Log a value that cannot be, once a series."""
-        for metric, labels, reason, detail in reading.absences:
-            if reason is Reason.IMPLAUSIBLE and (metric.name, labels) not in self.logged:
-                self.logged.add((metric.name, labels))
-                names = ",".join(labels)
-                log.warning(LogEvent("implausible", metric=metric.name, labels=names, why=detail))
 
 
 @dataclass(slots=True, eq=False)
@@ -283,8 +240,8 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
         read.filters.log_odd(reading)
         return reading, raised
     bound(out)
-    if not out.pending:
-        read.filters.end_run()
+    if not out.pending and read.filters.end_run():
+        read.due = min(read.due, at + intervals.TICK)
     reading = Reading(
         read.key,
         at,

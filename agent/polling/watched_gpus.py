@@ -41,6 +41,7 @@ class WatchedGpus:
     round: QueryRound | None = None
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # also of GPUs that are gone
+    doubted: bool = False  # whether the last look found that one answers other questions
     _silent: set[Read] = field(default_factory=set)  # reads of left GPUs whose data expired
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
@@ -168,14 +169,17 @@ class WatchedGpus:
             self._emit_absent(gpu, absent, emit)
 
     def must_be_queried(self) -> bool:
-        """Whether a GPU answers other questions now: MIG was switched, or it was first queried at a
-        moment at which it refused what it may not refuse for good. Raises Left."""
+        """Whether a GPU answers other questions now, at two looks in a row: MIG was switched, or it
+        was first queried at a moment at which it refused what it may not refuse for good. Raises
+        Left."""
         for gpu in self.answering():
             if not self._is_left(gpu):
                 with self.threads.visit(gpu.index):
                     changed = gpu.doubtful or gpu.device.mig_switched()
                 if changed:
-                    return True
+                    before, self.doubted = self.doubted, not self.doubted
+                    return before
+        self.doubted = False
         return False
 
     def all_gpus(self) -> list[WatchedGpu]:

@@ -21,6 +21,9 @@ DISTINCT = 3
 """Sources that go on answering for a GPU that did not fall off the bus: the driver gives some
 values from a copy of its own."""
 
+SECOND_READING = 3.0
+"""Seconds within which a reading that differs from the one before is repeated."""
+
 LONGEST = 90.0
 """Seconds until a line is believed that NVML neither confirms nor contradicts."""
 
@@ -33,6 +36,7 @@ class Claim:
     who: list[str] = field(default_factory=list)
     before: float | None = None  # the value that must exceed this
     looked: bool = False
+    denied: float | None = None  # since when
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class XidChecks:
             if value is None or claim.before is None or value > claim.before:
                 return True
             denied = at >= after
-        if denied:
-            return False
+        if denied:  # a change is exported once a second reading has it
+            claim.denied = now if claim.denied is None else claim.denied
+            return False if now - claim.denied >= SECOND_READING else None
         return True if now - claim.since >= LONGEST else None

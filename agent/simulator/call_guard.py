@@ -101,7 +101,7 @@ class CallGuard:
         if odd is None or index not in {None, odd.gpu}:
             return right
         try:
-            value = odd.value(function, int(self.machine.now))
+            value = odd.value(function, given, int(self.machine.now))
         except KeyError:
             return right
         return spoilt(right, value, given)

@@ -38,17 +38,20 @@ class OddAnswers:
     values: tuple[Any, ...]
     gpu: int = 0
     share: float = 0.15
-    _odd: dict[str, int] = field(default_factory=dict)  # when each function last answered oddly
+    _odd: dict[str, int] = field(default_factory=dict)  # when each question was last answered so
 
-    def value(self, function: str, second: int) -> Any | None:
+    def value(self, function: str, given: Sequence[Any], second: int) -> Any | None:
         """What the function answers in this second; KeyError where it answers as ever."""
         place = crc32(f"{function}@{second}".encode())
-        if self._odd.get(function, second) != second:  # the answer before was one
-            del self._odd[function]
+        question = (
+            f"{function}{[one for one in given if isinstance(one, int | str | list | tuple)]}"
+        )
+        if self._odd.get(question, second) != second:  # the answer before was one
+            del self._odd[question]
             raise KeyError(function)
         if function in HANDLES | IDENTITY or place % 1000 >= 1000 * self.share:
             raise KeyError(function)
-        self._odd[function] = second
+        self._odd[question] = second
         return self.values[place // 1000 % len(self.values)]
 
 

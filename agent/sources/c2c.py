@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import GPU_LABELS, Absent, Reason, counter, gauge
+from agent.model import GPU_LABELS, Absent, Reason, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.field_rows import FieldRow, FieldRows
 from agent.polling.nvlinks import LINK_LABELS
@@ -35,7 +35,7 @@ LINK_SPEED = gauge(
     LINK_LABELS,
     Range(0, 1e13),
 )
-ERRORS = counter(
+ERRORS = event_counter(
     "dgx_gpu_c2c_errors_total",
     "Errors of a link to the CPU, by kind: interrupt, replay, and replay_back_to_back, which is a "
     "replay that had to be replayed.",

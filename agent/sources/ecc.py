@@ -5,7 +5,7 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import number
-from agent.model import GPU_LABELS, counter, gauge
+from agent.model import GPU_LABELS, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ValueRow
 from agent.ranges import FLAG, Range
@@ -13,7 +13,7 @@ from agent.sources.gpu_context import GpuContext
 
 ERROR_COUNT, COUNT = Range(0, 1e12), Range(0, 1e5)
 
-ERRORS = counter(
+ERRORS = event_counter(
     "dgx_gpu_ecc_errors_total",
     "ECC errors: corrected or uncorrected; volatile since the driver was loaded, aggregate over "
     "the GPU's life.",
@@ -21,7 +21,7 @@ ERRORS = counter(
     (*GPU_LABELS, "severity", "lifetime"),
     possible=ERROR_COUNT,
 )
-REMAPPED_ROWS = counter(
+REMAPPED_ROWS = event_counter(
     "dgx_gpu_remapped_rows_total",
     "Memory rows replaced by spares over the GPU's life, after corrected or uncorrected errors.",
     "nvmlDeviceGetRemappedRows",
@@ -34,6 +34,7 @@ REMAP_PENDING = gauge(
     "nvmlDeviceGetRemappedRows",
     GPU_LABELS,
     FLAG,
+    step=0,
 )
 REMAP_FAILURE = gauge(
     "dgx_gpu_row_remap_failure",
@@ -41,8 +42,9 @@ REMAP_FAILURE = gauge(
     "nvmlDeviceGetRemappedRows",
     GPU_LABELS,
     FLAG,
+    step=0,
 )
-RETIRED_PAGES = counter(
+RETIRED_PAGES = event_counter(
     "dgx_gpu_retired_pages_total",
     "Memory pages retired over the GPU's life (Kepler to Volta), by cause.",
     "nvmlDeviceGetRetiredPages",
@@ -55,6 +57,7 @@ RETIRED_PENDING = gauge(
     "nvmlDeviceGetRetiredPagesPendingStatus",
     GPU_LABELS,
     FLAG,
+    step=0,
 )
 
 SEVERITIES = {"corrected": 0, "uncorrected": 1}

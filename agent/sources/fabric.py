@@ -20,6 +20,7 @@ STATE = gauge(
     "nvmlDeviceGetGpuFabricInfoV",
     GPU_LABELS,
     Range(0, 15),
+    step=0,
 )
 HEALTH = gauge(
     "dgx_nvlink_fabric_health",
@@ -29,6 +30,7 @@ HEALTH = gauge(
     "healthMask and status of nvmlDeviceGetGpuFabricInfoV (driver 550 and newer)",
     (*GPU_LABELS, "kind"),
     FLAG,
+    step=0,
 )
 
 COMPLETED = 3

@@ -48,6 +48,7 @@ RECOVERY_ACTION = gauge(
     "nvmlDeviceGetFieldValues 230 (driver 570 and newer)",
     GPU_LABELS,
     Range(0, 15),
+    step=0,
 )
 
 PLATFORM = gauge(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from agent.clock import Clock
 from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
-from agent.model import Absent, Metric, ReadKey, Reason, counter, gauge, internal
+from agent.model import Absent, Metric, ReadKey, Reason, counter, event_counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import FASTEST_WIRE
@@ -37,7 +37,7 @@ WAIT = counter(
     PORT_LABELS,
     fastest=FASTEST_WIRE,
 )
-ERRORS = counter(
+ERRORS = event_counter(
     "dgx_infiniband_errors_total",
     "Errors of the port by kind; many ports stop counting at 255 or 65535.",
     "/sys/class/infiniband/<device>/ports/<port>/counters, files named after the kind",

@@ -7,7 +7,7 @@ from agent.hardware.device import NvmlDevice, text_of
 from agent.hardware.fields import ALL_LINKS, FieldId
 from agent.hardware.gpm import FASTEST_NVLINK, NVLINK_UNIT, Gpm, GpmId
 from agent.hardware.nvml import ALL_ONES
-from agent.model import FINAL, GPU_LABELS, Absent, Metric, Reason, counter, gauge
+from agent.model import FINAL, GPU_LABELS, Absent, Metric, Reason, counter, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.field_rows import FieldRow, FieldRows
 from agent.polling.gpu_state import GpuState
@@ -87,6 +87,7 @@ LINK_UP = gauge(
     "nvmlDeviceGetNvLinkState",
     LINK_LABELS,
     FLAG,
+    step=0,
 )
 LINK_INFO = gauge(
     "dgx_nvlink_link_info",
@@ -102,6 +103,7 @@ LINKS = gauge(
     "nvmlDeviceGetNvLinkState",
     GPU_LABELS,
     Range(0, MOST_LINKS),
+    step=0,
 )
 LINKS_EXPECTED = gauge(
     "dgx_nvlink_links_expected",
@@ -111,7 +113,7 @@ LINKS_EXPECTED = gauge(
     GPU_LABELS,
     Range(0, MOST_LINKS),
 )
-ERRORS = counter(
+ERRORS = event_counter(
     "dgx_nvlink_errors_total",
     "NVLink errors that cost time: replays, recoveries, CRC errors; before Hopper also ECC errors "
     "of data. NVLink 5 (Blackwell) counts other kinds: packets that were malformed, received with "

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import Absent, Reason, counter, gauge
+from agent.model import Absent, Reason, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.field_rows import FieldRow, FieldRows
 from agent.polling.gpu_state import GpuState
@@ -16,7 +16,7 @@ from agent.sources.options import NvlinkConfig
 
 _COUNT = "nvmlDeviceGetFieldValues {}, scope link (Blackwell and newer, driver 560 and newer)"
 
-EFFECTIVE_ERRORS = counter(
+EFFECTIVE_ERRORS = event_counter(
     "dgx_nvlink_effective_errors_total",
     "Errors that forward error correction could not correct; the data is sent again, which costs "
     "time and loses nothing. A link that has many is about to fail.",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import FASTEST_PCIE, PCIE_UNIT, Gpm, GpmId
-from agent.model import FINAL, GPU_LABELS, Absent, checked, counter, gauge
+from agent.model import FINAL, GPU_LABELS, Absent, checked, counter, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import Read, ReadOutput, ValueRow
@@ -61,7 +61,7 @@ WIDTH_LIMIT = gauge(
     GPU_LABELS,
     Range(1, 32),
 )
-REPLAYS = counter(
+REPLAYS = event_counter(
     "dgx_pcie_replays_total",
     "PCIe packets that had to be sent again since the GPU's last reset.",
     "nvmlDeviceGetPcieReplayCounter",

@@ -14,6 +14,9 @@ from agent.sources.gpu_context import GpuContext
 CELSIUS = Range(1, 199)
 """At 0 a driver means that it has no sensor."""
 
+LIKELY_STEP = 25.0
+"""Degrees Celsius by which no GPU changes between two readings."""
+
 MOST_FANS = 16
 
 TEMPERATURE = gauge(
@@ -22,6 +25,7 @@ TEMPERATURE = gauge(
     "nvmlDeviceGetTemperatureV, on drivers before 575 nvmlDeviceGetTemperature",
     GPU_LABELS,
     CELSIUS,
+    step=LIKELY_STEP,
 )
 MEMORY_TEMPERATURE = gauge(
     "dgx_gpu_memory_temperature_celsius",
@@ -29,6 +33,7 @@ MEMORY_TEMPERATURE = gauge(
     "nvmlDeviceGetFieldValues 82",
     GPU_LABELS,
     CELSIUS,
+    step=LIKELY_STEP,
 )
 LIMIT = gauge(
     "dgx_gpu_temperature_limit_celsius",
@@ -46,6 +51,7 @@ MARGIN = gauge(
     "at a hundredth of its price",
     GPU_LABELS,
     Range(-200, 200),
+    step=LIKELY_STEP,
 )
 
 FAN = gauge(

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model import Absent, Reason, counter
-from agent.polling.counters import CounterFilter, Integral
-from agent.polling.reads import Filters, ReadOutput
+from agent.polling.counters import Confirmation, CounterFilter, Filters, Integral
+from agent.polling.reads import ReadOutput
 
 FASTEST = 100.0
 
@@ -184,3 +184,39 @@ def test_an_integral_never_falls(readings: list[tuple[float, float]]) -> None:
         total = integral.add(rate, at)
         assert total >= before
         before = total
+
+
+CONFIRMED: dict[str, tuple[bool, list[float], list[float]]] = {
+    "new events count once the next reading has them": (True, [5, 6, 6, 9, 9], [5, 5, 6, 6, 9]),
+    "events that go on lag by one reading": (True, [5, 6, 7, 8], [5, 5, 6, 7]),
+    "a rise that is taken back is none": (True, [5, 9, 5, 5, 6, 6], [5, 5, 5, 5, 5, 6]),
+    "nor is a fall": (True, [5, 3, 5, 5], [5, 5, 5, 5]),
+    "nor one of several readings": (True, [5, 3, 3, 3, 5, 5], [5.0] * 6),
+    "nor one to 0": (True, [5, 0, 5, 5, 6, 6], [5, 5, 5, 5, 5, 6]),
+    "a reset is believed at the second reading": (True, [5, 0, 0, 1, 1], [5, 5, 0, 0, 1]),
+    "a fall that stays is believed at last": (True, [5, 2, 2, 2, 2, 2, 2], [5.0] * 6 + [2]),
+    "all ones once": (True, [5, 2**32 - 1, 5, 5], [5.0] * 4),
+    "a state": (False, [0, 1, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1, 0]),
+}
+
+
+@pytest.mark.parametrize("case", CONFIRMED)
+def test_one_odd_reading_has_no_effect(case: str) -> None:
+    counts, raws, expected = CONFIRMED[case]
+    confirmation = Confirmation(0, counts)
+    assert [confirmation.read(raw) for raw in raws] == expected
+
+
+def test_a_step_that_is_likely_needs_no_second_reading() -> None:
+    confirmation = Confirmation(25, counts=False)
+    raws = [40, 60, 100, 61, 62, 100, 101]
+    assert [confirmation.read(raw) for raw in raws] == [40, 60, 60, 61, 62, 62, 101]
+
+
+def test_a_doubt_is_decided_at_once_but_not_at_each_reading() -> None:
+    confirmation = Confirmation(0, counts=True)
+    doubts = []
+    for raw in (5, 6, 7, 8, 9, 9):
+        confirmation.read(raw)
+        doubts.append(confirmation.doubtful)
+    assert doubts == [False, True, False, True, False, False]
