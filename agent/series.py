@@ -1,7 +1,7 @@
 """Recent samples: the one store that everyone asks for the newest value, a mean, a rate, a change.
 
-What the newest reading of a read does not tell is absent at once; `last` looks further back. Taking
-in a tick costs as much as was read anew: where a series stands within the readings of its read is
+What the newest reading of a read does not show is absent at once; `last` looks further back. Taking
+in a tick costs as much as was read again: where a series stands within the readings of its read is
 found once for all readings of the same shape, and the shape seldom changes.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from agent.model import Absence, Labels, Metric, Reading, ReadKey, Snapshot, TimedSeries
 
 WINDOW = 3.0
-"""Seconds that a mean or a rate looks back unless told otherwise."""
+"""Seconds that a mean or a rate looks back unless stated otherwise."""
 
 KEPT = 12.0
 """Seconds of readings that are kept, and one reading before them: the longest window asked for."""
@@ -91,7 +91,7 @@ class SampleStore:
     _series: dict[str, dict[Labels, list[tuple[_Read, int]]]] = field(
         default_factory=dict
     )  # by name of the metric
-    _tellers: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # that ever told of it
+    _tellers: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # that ever had it
     _dropped: dict[str, int] = field(default_factory=dict)  # name: turn at which a read of it went
     _fresh_series: dict[str, list[TimedSeries]] = field(default_factory=dict)  # by name
     _means: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # of now
@@ -165,7 +165,7 @@ class SampleStore:
     # Asking
 
     def _of(self, metric: Metric) -> Mapping[Labels, _Held]:
-        """The series of a metric: whoever asks for any asks here."""
+        """The series of a metric: who asks for any asks here."""
         return self._series.get(metric.name, {})
 
     def _newest(self, held: _Held) -> tuple[_Read, int] | None:
@@ -238,7 +238,7 @@ class SampleStore:
         return self._fresh_series.get(metric.name, ())
 
     def last(self, metric: Metric, *labels: str) -> float | None:
-        """The last value that was told and has not expired, also where newer readings of its read
+        """The last value that was shown and has not expired, also where newer readings of its read
         say nothing of it; None once they say that it is absent."""
         value = self.value(metric, *labels)
         tellers = self._tellers.get(metric.name, {}) if value is None else {}

@@ -18,7 +18,7 @@ class Route(NamedTuple):
     severity: str
     wait: str  # for more of the same rack and cause before the first message
     interval: str  # between two messages about them
-    repeat: str  # until a message that nobody acted on is sent again
+    repeat: str  # until a message that no one acted on is sent again
 
 
 ROUTES = (

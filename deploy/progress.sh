@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Sourced by the commands that set up, which stand in the root of the repository. A step is told
+# Sourced by the commands that set up, which stand in the root of the repository. A step is reported
 # when it begins, and how far it is for as long as it takes: each second on a terminal, each five
-# elsewhere. What its programs say goes to .venv/log, and is only told where the step fails.
+# elsewhere. What its programs say goes to .venv/log, and is only said where the step fails.
 # SETUP_STEP and SETUP_STEPS, where a caller sets them, number the steps of all commands together.
 unset CDPATH
 log=.venv/log
@@ -12,7 +12,7 @@ complain() {
     echo "$me: $1" >&2
 }
 
-# prepare: makes .venv, and waits until nobody else works in it.
+# prepare: makes .venv, and waits until no one else works in it.
 prepare() {
     if ! mkdir -p .venv 2>/dev/null || ! : 2>/dev/null >>.venv/lock; then
         complain "$PWD/.venv cannot be written ($(why_not_written)): the commands below deploy/ need a clone that is your own"
@@ -65,7 +65,7 @@ watch_step() {
     done
 }
 
-# reason: why the last step failed, in a few words. The one before may tell: apt ends well without
+# reason: why the last step failed, in a few words. The one before may say it: apt ends well without
 # the lists that it could not fetch.
 reason() {
     local said

@@ -32,7 +32,7 @@ REQUIRED = "DGX_REQUIRE_TESTS"
 """Set by `tests/run --require-all-but-gpu`: a test that is skipped has failed then."""
 
 PERMITTED = "systemd runs this machine"
-"""The one reason that is no lack: a test of machines without systemd."""
+"""The one reason that is no do not have: a test of machines without systemd."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

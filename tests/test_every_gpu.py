@@ -22,7 +22,7 @@ def windows(program: str, state: str, *cpus: float) -> list[Window]:
     return [Window(program, state, cpu, 50.0, 30.0) for cpu in cpus]
 
 
-def told(
+def shown(
     state: str, agent: tuple[float, ...], bare: tuple[float, ...], gpus: int
 ) -> dict[str, Figure]:
     found = [*windows(cost.AGENT, state, *agent), *windows(cost.BARE, state, *bare)]
@@ -39,12 +39,12 @@ def test_a_program_is_priced_as_if_scraped_each_fifteen_seconds(seconds: float) 
 
 
 def test_goals_of_eight_gpus_are_scaled_and_the_ratio_is_not() -> None:
-    found = told("idle", (4.0, 4.4), (3.0, 4.0), gpus=2)
+    found = shown("idle", (4.0, 4.4), (3.0, 4.0), gpus=2)
     own, ratio = found["CPU agent, idle"], found["CPU agent over bare loop, idle"]
     assert (own.value, own.most, own.holds) == (pytest.approx(4.2), 3.75, False)
     assert (ratio.value, ratio.most, ratio.holds) == (pytest.approx(1.2), 1.15, False)
     assert "1.333 1.100" in ratio.note
-    assert told("idle", (14.0,), (13.0,), gpus=8)["CPU agent, idle"].holds
+    assert shown("idle", (14.0,), (13.0,), gpus=8)["CPU agent, idle"].holds
 
 
 def test_what_is_above_its_goal_is_told_by_source() -> None:
@@ -71,7 +71,7 @@ def test_what_training_loses_is_a_mean_of_pairs_with_its_error() -> None:
 
 
 def test_the_price_of_a_process_is_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that computes for ever costs far more than one that sleeps; both told the same way."""
+    """One that computes for ever costs far more than one that sleeps; both shown the same way."""
     monkeypatch.setattr(cost, "SILENT_START", 0.1)
     monkeypatch.setattr(price, "SETTLES", 0.0)
     sleeps = cost.Program("sleeps", ("sleep", "60"))

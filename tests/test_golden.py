@@ -41,7 +41,7 @@ def _xid() -> AgentBench:
 
 
 def _allocated() -> AgentBench:
-    """Nobody is on any GPU, and one was given to a job."""
+    """No one is on any GPU, and one was given to a job."""
     config = Settings(JobConfig(info=True), AllocationConfig(slurm=True))
     return machines.simulated("dgx-station-v100:idle", config).run(2)
 
@@ -80,7 +80,7 @@ def _training() -> AgentBench:
 
 
 def _hang() -> AgentBench:
-    """Until NCCL has told whom the others wait for."""
+    """Until NCCL has reported whom the others wait for."""
     return machines.simulated("dgx-station-v100:hang").run(30)
 
 

@@ -45,7 +45,7 @@ RUNNING = (
     "agent.polling.inventory",
     "agent.polling.worker",
 )
-"""What moves: those who show and tell see its results alone."""
+"""What moves: those who show and report see its results alone."""
 
 CLOSED = {
     "agent.simulator": ("agent.replay", "agent.specs"),

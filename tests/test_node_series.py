@@ -1,6 +1,6 @@
 """How many series a node has, and how large its scrape is: the table in METRICS.md.
 
-`pytest --update-golden` writes exporters/node_series.csv anew, which `build` puts into the page.
+`pytest --update-golden` writes exporters/node_series.csv again, which `build` puts into the page.
 """
 
 import csv
@@ -29,12 +29,12 @@ def counted(system: str) -> NodeSeries:
     """The row of a system."""
     benches = [settled(system, per_link=per_link) for per_link in (True, False)]
     configs = MetricsConfig(), MetricsConfig(set="small")
-    counts = [told(bench, config) for bench in benches for config in configs]
+    counts = [shown(bench, config) for bench in benches for config in configs]
     (full, most), (small, _), (without, _), (least, kilobytes) = counts
     return NodeSeries(system, full, small, without, least, most, kilobytes)
 
 
-def told(bench: AgentBench, config: MetricsConfig) -> tuple[int, int]:
+def shown(bench: AgentBench, config: MetricsConfig) -> tuple[int, int]:
     """Series and kB of a scrape."""
     latest = bench.agent.poller.latest
     selected = Exposition(

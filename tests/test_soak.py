@@ -50,7 +50,7 @@ def test_nothing_grows(machine: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "shown"),
     [
         ({"rss": WARM.rss + MOST_GROWTH}, "2000000 bytes more"),
         ({"traced": MOST_GROWTH}, "2000000 bytes traced"),
@@ -59,11 +59,11 @@ def test_nothing_grows(machine: list[str]) -> None:
         ({"threads": 2}, "2 threads, 1 before"),
     ],
 )
-def test_growth_is_told(change: dict[str, Any], told: str) -> None:
-    assert grown(WARM, replace(WARM, **change), frozenset()) == [told]
+def test_growth_is_told(change: dict[str, Any], shown: str) -> None:
+    assert grown(WARM, replace(WARM, **change), frozenset()) == [shown]
     assert grown(WARM, WARM, frozenset()) == []
 
 
 def test_what_is_shown_of_a_machine_in_calm_is_always_the_same() -> None:
-    told = "series were new or missing: ['dgx_x']"
-    assert grown(WARM, WARM, frozenset({("dgx_x", "eth7")})) == [told]
+    shown = "series were new or missing: ['dgx_x']"
+    assert grown(WARM, WARM, frozenset({("dgx_x", "eth7")})) == [shown]

@@ -194,7 +194,7 @@ KINDS_OF = {
     *("state", "cause", "reason", "kind", "clock", "limit", "xid", "severity", "lifetime"),
     *("resource", "unit", "action", "sxid"),
 }
-"""Labels that tell apart the parts of one metric; each has few values."""
+"""Labels that distinguish the parts of one metric; each has few values."""
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -33,7 +33,7 @@ async def report_arrivals(port: int, say: Callable[[str], None]) -> None:
         status, alerts = await _asked(port, STATUS), await _asked(port, ACTIVE)
         if status is not None and alerts is not None:
             now = by_name(alerts)
-            same = status["uptime"] == since  # one that was started anew knows of nothing yet
+            same = status["uptime"] == since  # one that was started again knows of nothing yet
             for line in lines(now[one] for one in now.keys() - before.keys()):
                 say(f"alert: {line}")
             for line in lines(before[one] for one in before.keys() - now.keys()) if same else ():
@@ -58,7 +58,7 @@ def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
 
 
 def lines(alerts: Iterable[Alert]) -> Iterator[str]:
-    """One line an alert; GPUs of a node of which the same is told, but for figures, share one."""
+    """One line an alert; GPUs of a node of which the same is shown, but for figures, share one."""
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for alert in sorted(alerts, key=_gpu):
         alike.setdefault(_gist(alert), []).append(alert)

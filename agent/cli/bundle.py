@@ -66,7 +66,7 @@ def kernel_lines(lines: Iterable[LogLine]) -> str:
 
 
 def configuration(path: Path | None) -> str:
-    """The known keys of the file that name nobody and nothing, and no other letter of it."""
+    """The known keys of the file that name no one and nothing, and no other letter of it."""
     if path is None:
         return "# none: all defaults\n"
     lines = [KEPT]

@@ -30,8 +30,8 @@ def in_child(look: Callable[[], Answer], timeout: float = TIMEOUT) -> Answer | N
     """What `look` says, asked in a child; None where it did not say it in time, though it did not
     wait for a processor for half of that: where all are in use it is BROKEN then.
 
-    The child keeps nothing of this process open: whoever reads our output does not wait for a
-    driver that hangs. Raises BadInput as the look did; what else breaks it is told as BROKEN.
+    The child keeps nothing of this process open: who reads our output does not wait for a
+    driver that hangs. Raises BadInput as the look did; what else breaks it is reported as BROKEN.
     """
     began = time.monotonic()
     until = began + timeout - running_for()
@@ -78,7 +78,7 @@ def _answer(look: Callable[[], Answer], writing: int) -> None:
         answer = look()
     except BadInput as error:
         answer = {WRONG_INPUT: str(error)}
-    except Exception as error:  # told by the parent
+    except Exception as error:  # reported by the parent
         answer = {BROKEN: described(error)}
     raw = json.dumps(answer).encode()
     while raw:

@@ -1,4 +1,4 @@
-"""When a command that serves is told to end."""
+"""When a command that serves is asked to end."""
 
 import asyncio
 import signal

@@ -1,7 +1,7 @@
 """A simulated fleet in one process: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED [CUT]`.
 
 `dgx-telemetry up --fleet` starts it. One agent lives for each kind of load that is in the fleet;
-each node tells what one of them does (agent/simulator/README.md).
+each node says what one of them does (agent/simulator/README.md).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from exporters.fleet import FleetServer, Read
 @dataclass(slots=True, eq=False)
 class SteppedClock:
     """A clock of whole ticks: on a machine that is too busy its agents live slower, and what they
-    tell of each second stays true."""
+    report each second stays true."""
 
     ticks: float = 0.0
 
@@ -51,7 +51,7 @@ class SteppedClock:
 
 
 class SimulatedFleet:
-    """The agents, and the nodes that tell what those do."""
+    """The agents, and the nodes that say what those do."""
 
     def __init__(self, plans: Sequence[NodePlan], system: str, clock: Clock) -> None:
         self.plans = plans
@@ -101,7 +101,7 @@ class SimulatedFleet:
     async def run(self) -> None:
         """Let the agents live, a second of the clock a tick at most; nodes come and go.
 
-        After each tick whoever scrapes has as long as that took: on a busy machine agents live
+        After each tick who scrapes has as long as that took: on a busy machine agents live
         slower, and scrapes are not late.
         """
         due = self.clock.monotonic()
@@ -119,7 +119,7 @@ class SimulatedFleet:
             await agent.poller.tick()
             agent.watch.poll(0)
             latest = agent.poller.latest
-            self.machines[kind].tell(latest.samples(latest.at), self.now)
+            self.machines[kind].take(latest.samples(latest.at), self.now)
             await asyncio.sleep(loop.time() - began)
         await self.stepped.sleep(TICK)
 
@@ -157,7 +157,7 @@ async def serve(fleet: SimulatedFleet, host: str, port: int) -> None:
     ticking.cancel()
     await fleet.server.end()
     with suppress(asyncio.CancelledError):
-        await ticking  # what broke is told
+        await ticking  # what broke is reported
 
 
 def main(number: str, system: str, listen: str, speed: str, cut: str = str(POWER_CUT)) -> int:

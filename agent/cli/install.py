@@ -18,7 +18,7 @@ DONE = "dgx-telemetry.service is active; its log: journalctl -u dgx-telemetry"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is missing and tell each step; with --dry-run only tell."""
+    """Do what is missing and report each step; with --dry-run only report."""
     places = InstallPaths()
     if arguments.dry_run and not places.booted:
         install(parts(places, knows_nothing), dry=True)

@@ -27,7 +27,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; {self.prog} --help shows what is possible")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What nobody knows is refused by the subcommand itself, whose help lists what there is."""
+        """What no one knows is refused by the subcommand itself, whose help lists what there is."""
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -372,6 +372,6 @@ def run_command(arguments: Sequence[str]) -> int:
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # who read has seen enough
         sys.stderr.close()
         return 0

@@ -1,4 +1,4 @@
-"""How far a command is: told on standard error for as long as something takes."""
+"""How far a command is: reported on standard error for as long as something takes."""
 
 import sys
 import time
@@ -14,8 +14,8 @@ WIPE = "\r\033[K"
 
 @contextmanager
 def progress(text: str, how_far: Callable[[], str] = str) -> Iterator[None]:
-    """Tell the text, how far the block is, and its seconds: on a terminal in one line, which is
-    gone at the end. `how_far` is called from another thread; empty: only the seconds are told."""
+    """Report the text, how far the block is, and its seconds: on a terminal in one line, which is
+    gone at the end. `how_far` is called from another thread; empty: only the seconds are shown."""
     over = Event()
     telling = Thread(target=_tell, args=(text, how_far, over), daemon=True)
     telling.start()

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             notes.append("the tape is full, what came later is left out")
         if not recorder.fill(file):
             notes.append("the disk is full, only the first part of the recording is kept")
-    for sentence in notes:  # last: who lost the terminal cannot be told
+    for sentence in notes:  # last: who lost the terminal cannot be reported
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
     size = arguments.file.stat().st_size / 1e3
     print(f"{arguments.file}: {size:.0f} kB{', in place of an older tape' if replaces else ''}")

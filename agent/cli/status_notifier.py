@@ -15,7 +15,7 @@ class StatusNotifier:
     """A listener of the poller: no tick, no sign of life.
 
     The first tick makes the agent ready, whether or not the driver has answered by then: a driver
-    that hangs is told by an alert, and must not hold up the start for ever.
+    that hangs is reported by an alert, and must not hold up the start for ever.
     """
 
     notify_socket: NotifySocket

@@ -11,7 +11,7 @@ from agent.service.plan import removable, removable_parts
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove what `install` has put there and tell each step; settings stay unless --purge."""
+    """Remove what `install` has put there and report each step; settings stay unless --purge."""
     places = InstallPaths()
     check_machine("uninstall", places, changes=True)
     if places.packaged:

@@ -62,7 +62,7 @@ class StackPlan:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start all, tell where it is, end all on Ctrl-C."""
+    """Start all, say where it is, end all on Ctrl-C."""
     plan = plan_of(arguments)
     asyncio.run(_until_signal(plan, arguments.data))
     return 0
@@ -80,7 +80,7 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
     binaries = StackBinaries(
         programs.SETPRIV.need(),
         _found(programs.PROMETHEUS, "nothing is kept, no rule is evaluated"),
-        _found(programs.ALERTMANAGER, "alerts reach nobody"),
+        _found(programs.ALERTMANAGER, "alerts reach no one"),
         programs.GRAFANA.find(),
     )
     if machine is None and not nodes and not driver_answers():
@@ -217,7 +217,7 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
         ours = f"http://{LOOPBACK}:{ports.grafana}" if plan.binaries.grafana else ""
         settings = settings.including(replace(settings[AlertThresholds], grafana=ours))
     rule_files = {f"rules/{name}": text for name, text in rules(settings, scale).items()}
-    if plan.simulated:  # nobody is woken for a machine that does not exist
+    if plan.simulated:  # no one is woken for a machine that does not exist
         settings = settings.including(Receivers())
     texts = {
         **rule_files,

@@ -93,7 +93,7 @@ def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.struct
 
 
 def _made(section: type[Section], values: dict[str, Any], places: Mapping[Any, str]) -> Section:
-    """The section; what its keys must be together is told of the place that set the last one."""
+    """The section; what its keys must be together is reported where the last one was set."""
     try:
         return section(**values)
     except Mismatch as wrong:

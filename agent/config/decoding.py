@@ -1,4 +1,4 @@
-"""Values that people write into files, decoded by msgspec; what it refuses is told by its place.
+"""Values that people write into files, decoded by msgspec; what it refuses is named with its place.
 
 Types say what is expected: a `Meta(description=...)` or `TextCheck`, the names of a Literal, the
 fields of a Struct; a key that is none of them is refused. What a type cannot say, a Struct checks
@@ -38,7 +38,7 @@ class Mismatch(ValueError):
         return str(self) if self.of_key else f"{self.key} must be {self.expected}, not {self.found}"
 
     def within(self, key: str) -> "Mismatch":
-        """The same, told of a value that stands in `key`."""
+        """The same, reported of a value that stands in `key`."""
         inner = f"{key}.{self.key}" if key and self.key else key or self.key
         return Mismatch(inner, self.found, self.expected, of_key=self.of_key)
 

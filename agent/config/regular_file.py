@@ -22,7 +22,7 @@ TIMEOUT = 5.0
 
 def read_regular(path: Path, most: int) -> bytes:
     """The content of a regular file of at most `most` bytes; raises OSError, whose `strerror` says
-    what is wrong. It waits for the file system, but not for whoever might write."""
+    what is wrong. It waits for the file system, but not for who might write."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except ValueError as error:  # a NUL, or half a character

@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Reload:
-    """Reads the settings anew each time that it is asked to; `good` tells how that went.
+    """Reads the settings again each time that it is asked to; `good` says how that went.
 
     `read` runs on a thread, for it reads files; it raises BadInput and changes nothing. `follow` is
-    told once the settings are in force, and `under_way` is entered for as long as a reload takes.
+    shown once the settings are in force, and `under_way` is entered for as long as a reload takes.
     """
 
     configuration: Configuration

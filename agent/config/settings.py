@@ -1,4 +1,4 @@
-"""The settings in force. Whoever depends on one asks `configuration.current` each time and keeps no
+"""The settings in force. Who depends on one asks `configuration.current` each time and keeps no
 copy, from any thread; a reload replaces them whole.
 """
 
@@ -33,7 +33,7 @@ class Settings:
     """One configuration, never changed: `settings[DiskConfig].ignore`.
 
     A section that it was not given has its defaults. What follows from the sections alone, and is
-    dear to make (spec sheets), can be given too, and is found by its type in the same way.
+    costly to make (spec sheets), can be given too, and is found by its type in the same way.
     """
 
     __slots__ = ("_values",)

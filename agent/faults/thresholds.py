@@ -26,7 +26,7 @@ class AlertThresholds(Section, frozen=True):
     table = "alerts"
     # All known causes together. A quarter of the time of 15 minutes: loading for three minutes and
     # then computing stays below it. What is lost all day is worth telling at less: a tenth of 6
-    # hours, a twentieth of a day where GPM tells shares to the point.
+    # hours, a twentieth of a day where GPM reports shares to the point.
     starved_share: Share = 0.25
     starved_window: Duration = "15m"
     starved_hours_share: Share = 0.10
@@ -78,7 +78,7 @@ class AlertThresholds(Section, frozen=True):
 
 LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 OWN_LABELS = {"alertname", "severity", "sign", "instance", "job"}
-"""Labels that tell alerts apart, or by which they find their way."""
+"""Labels that distinguish alerts, or by which they find their way."""
 
 
 class AlertPatch(Struct, frozen=True):

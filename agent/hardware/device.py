@@ -49,7 +49,7 @@ def text_of(structure: Any, name: str) -> str:
 
 
 class Platform(NamedTuple):
-    """Where a GPU sits (Blackwell); slot and tray are empty where no rack is told."""
+    """Where a GPU sits (Blackwell); slot and tray are empty where no rack is reported."""
 
     chassis_serial: str
     slot: str

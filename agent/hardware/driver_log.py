@@ -23,7 +23,7 @@ FALLEN = re.compile(
     re.DOTALL,
 )
 """Of a GPU at work in one line; of one that is gone when the driver is loaded in one record of
-three (issue 155 of NVIDIA/NVSentinel), and then no XID tells of it."""
+three (issue 155 of NVIDIA/NVSentinel), and then no XID reports it."""
 
 FORGED = re.compile(r"NVRM: .{0,60}(?:Xid \(|fallen off the bus)|SXid \(")
 """Words of these lines within another one: a program that crashes is logged with its name, of which
@@ -44,7 +44,7 @@ LONGEST = 1000
 
 
 class KernelXid(NamedTuple):
-    """One XID error; `unit`, `fatal` and the words are told by NVLink 5 alone."""
+    """One XID error; `unit`, `fatal` and the words are reported by NVLink 5 alone."""
 
     pci: str
     code: int

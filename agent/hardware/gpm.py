@@ -64,7 +64,7 @@ COUNTABLE = {
 class Cycles(IntEnum):
     """`nvmlGpmMetricsGet` ids of what is counted since the machine began (driver R610).
 
-    255 and 256, PCIe, are left out: nvml.h tells the unit of NVLink's (261 and up, bytes), and not
+    255 and 256, PCIe, are left out: nvml.h shows the unit of NVLink's (261 and up, bytes), and not
     theirs.
     """
 

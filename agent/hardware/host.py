@@ -28,7 +28,7 @@ class Psutil(Protocol):
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host: `files` below its root, `psutil` for its counters, `login` from a user's number to
-    the name (the number where there is none), `nccl` who tells of NCCL's ranks on it, the
+    the name (the number where there is none), `nccl` who reports NCCL's ranks on it, the
     kernel's log, who gives GPUs to jobs, and who knows what SMART says of disks."""
 
     files: FileTree

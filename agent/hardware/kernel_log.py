@@ -170,7 +170,7 @@ def _entry(raw: bytes) -> LogLine | None:
 class RealKernelLog:
     """The first way that is open on this machine; tried again while none is.
 
-    `history` is how many seconds of the past are told first: none for an agent, which counts what
+    `history` is how many seconds of the past are shown first: none for an agent, which counts what
     happens, some for a look.
     """
 

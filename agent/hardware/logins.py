@@ -1,4 +1,4 @@
-"""Login names by user number. A directory service may take its time, or hang: nobody waits."""
+"""Login names by user number. A directory service may take its time, or hang: no one waits."""
 
 import pwd
 import threading

@@ -1,4 +1,4 @@
-"""What NCCL's RAS service tells of one job: communicators, ranks on all nodes, who is missing.
+"""What NCCL's RAS service reports of one job: communicators, ranks on all nodes, who is missing.
 
 RAS ("reliability, availability, serviceability") is a thread in every process that uses NCCL 2.24
 or later. A count is of collectives that the process launched: not yet of finished ones, without
@@ -17,7 +17,7 @@ from agent.model import Absent, Reason
 class RasFailure(StrEnum):
     """Why there is no answer."""
 
-    REFUSED = "refused"  # nobody listens: no NCCL job, an older NCCL, RAS disabled
+    REFUSED = "refused"  # no one listens: no NCCL job, an older NCCL, RAS disabled
     UNREACHABLE = "unreachable"  # this process may not connect, or loopback is not there
     NOT_NCCL = "not_nccl"  # somebody else's service has the port
     SILENT = "silent"  # takes connections and says nothing: a stopped process, a stuck thread
@@ -69,7 +69,7 @@ class RankLoss(StrEnum):
 class Rank:
     """One rank that answered.
 
-    `host` is the address that NCCL started from, empty where it is not told; `pid` is the process
+    `host` is the address that NCCL started from, empty where it is not shown; `pid` is the process
     number as the process sees it itself. `counts` holds launched collectives by kind.
     """
 
@@ -124,7 +124,7 @@ class Communicator:
 
 
 class RankProcess(NamedTuple):
-    """A process of a job on any node; `host` and `pid` as NCCL tells them."""
+    """A process of a job on any node; `host` and `pid` as NCCL reports them."""
 
     host: str
     pid: int
@@ -163,14 +163,14 @@ def processes(answer: NcclAnswer) -> frozenset[RankProcess]:
 
 
 def same_job(one: NcclAnswer, other: NcclAnswer) -> bool:
-    """Whether two answers tell of one job: a communicator or a process in common."""
+    """Whether two answers report one job: a communicator or a process in common."""
     keys = {communicator.key for communicator in one.communicators}
     shared = any(communicator.key in keys for communicator in other.communicators)
     return shared or not processes(one).isdisjoint(processes(other))
 
 
 def address(text: str) -> str:
-    """A host as told, or nothing where it cannot be one: it goes into labels and sentences."""
+    """A host as reported, or nothing where it cannot be one: it goes into labels and sentences."""
     plain = text[:LONGEST_NAME]
     known = plain not in ("", "unknown") and plain.isascii()
     return plain if known and all(c.isalnum() or c in ".:-_%" for c in plain) else ""

@@ -65,7 +65,7 @@ class RasGuard:
         not be asked. `unknown`: versions that cannot be read may be asked."""
         sockets = set(self._listeners(host, port))
         if not sockets:
-            return Unanswered(RasFailure.REFUSED, f"nobody listens on {host}:{port}")
+            return Unanswered(RasFailure.REFUSED, f"no one listens on {host}:{port}")
         owners = self._owners(sockets, gpu_processes)
         scopes = {self._scope(pid) for pid in owners.values()}
         uids = {str(uid) for _, uid in sockets}

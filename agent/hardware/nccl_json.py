@@ -29,13 +29,13 @@ Entry = TypeVar("Entry")
 
 
 class _Unfit(Exception):
-    """An entry lacks what it must have."""
+    """An entry is without what it must have."""
 
 
 def parse_json(text: str) -> NcclAnswer | Unanswered:
     """Read a whole status in JSON; never raises.
 
-    Entries that lack what identifies them are left out.
+    Entries that do not have what identifies them are left out.
     """
     try:
         document = _load(text)

@@ -82,7 +82,7 @@ class _Conversation:
         try:
             self._socket = socket.create_connection(address, timeout=timeout)
         except ConnectionRefusedError as error:
-            raise _Failed(RasFailure.REFUSED, f"nobody listens on {address}") from error
+            raise _Failed(RasFailure.REFUSED, f"no one listens on {address}") from error
         except TimeoutError as error:
             raise _Failed(RasFailure.SILENT, f"{address} did not accept a connection") from error
         except OSError as error:

@@ -85,7 +85,7 @@ def is_roots(files: FileTree, pid: int, name: str) -> bool:
 
 def inner_pid(found: dict[str, str], pid: int) -> int:
     """The number that a process has in its own pid namespace, from its status; `pid` itself where
-    the kernel does not tell."""
+    the kernel does not report."""
     last = found.get("NSpid", "").split()[-1:]
     return int(last[0]) if last and last[0].isdecimal() else pid
 
@@ -128,7 +128,7 @@ def bytes_moved(files: FileTree, pid: int) -> int | None:
 
 
 def uptime(files: FileTree) -> float | None:
-    """Seconds since boot, or None where /proc does not tell."""
+    """Seconds since boot, or None where /proc does not report."""
     try:
         seconds = float(_text(files, "/proc/uptime").split()[0])
     except (ValueError, IndexError):

@@ -48,7 +48,7 @@ class Schedulers(Protocol):
 
 
 class NoSchedulers:
-    """Nobody to ask: taped machines."""
+    """No one to ask: taped machines."""
 
     slow = False
 

@@ -1,4 +1,4 @@
-"""SMART as udisks2 tells it to everybody over D-Bus: to ask a disk itself takes root.
+"""SMART as udisks2 reports it to everybody over D-Bus: to ask a disk itself takes root.
 
 udisksd asks ATA disks each ten minutes, and NVMe disks when they report an event (since udisks2
 2.10). Interfaces: storaged.org/udisks/docs, org.freedesktop.UDisks2.Drive.Ata and .NVMe.Controller.
@@ -23,14 +23,14 @@ believed: the message bus admits no dynamic user, as the agent is."""
 
 ASK = ("call", BUS, PLACE, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects")
 DAEMONS = (Path("/usr/libexec/udisks2/udisksd"), Path("/usr/lib/udisks2/udisksd"))
-"""Where systems keep udisksd. Without it nobody is asked: no process of ours each ten minutes."""
+"""Where systems keep udisksd. Without it no one is asked: no process of ours each ten minutes."""
 
 OPTIONS = ("--json=short", "--auto-start=no", "--timeout=2")
 SECONDS = 3.0
 """How long busctl may take; it has a limit of its own."""
 
 MENDING = (
-    "SMART is for root, and udisks2, which would tell it, is not running: install it (it tells of "
+    "SMART is for root, and udisks2, which would report it, is not running: install it (it reports "
     "NVMe disks since 2.10), or run smartd"
 )
 
@@ -46,7 +46,7 @@ class SmartReader(Protocol):
 
 
 class NoSmart:
-    """Nobody: tapes."""
+    """No one: tapes."""
 
     def failing(self) -> Mapping[str, bool]:
         raise Absent(Reason.MISSING, MENDING)
@@ -100,10 +100,10 @@ def failing(objects: Objects) -> dict[str, bool]:
 
 def _verdict(drive: Mapping[str, Mapping[str, Any]]) -> bool | None:
     """Of a drive; None before udisksd has read it, and where it cannot. That an NVMe disk is too
-    hot the kernel tells."""
+    hot the kernel reports."""
     for interface, word in ((ATA, "SmartFailing"), (NVME, "SmartCriticalWarning")):
-        told = drive.get(interface, {})
-        if word in told and told["SmartUpdated"]["data"]:
-            said = told[word]["data"]
+        shown = drive.get(interface, {})
+        if word in shown and shown["SmartUpdated"]["data"]:
+            said = shown[word]["data"]
             return bool(set(said) - {"temperature"}) if interface == NVME else bool(said)
     return None

@@ -37,7 +37,7 @@ LIMIT = gauge(
     "dgx_bandwidth_limit_bytes_per_second",
     "What the data path can carry in this direction, in bytes per second: as configured, else the "
     "smaller of the spec sheet and what the hardware says of itself.",
-    "agent/specs and the hardware; dgx_bandwidth_limit_info tells which",
+    "agent/specs and the hardware; dgx_bandwidth_limit_info says which",
     PATH_LABELS,
 )
 LIMIT_INFO = gauge(
@@ -179,7 +179,7 @@ class PathAccounts:
         self.untold = dict(self._untold(samples))
 
     def _untold(self, samples: SampleStore) -> Iterator[tuple[PathKey, Absent]]:
-        """Memory of GPUs that do not tell how much of its bandwidth is in use, and why."""
+        """Memory of GPUs that do not say how much of its bandwidth is in use, and why."""
         for key in self.limits:
             if key.path == "hbm" and key not in self.paths:
                 why = samples.absence(activity.MEMORY_BANDWIDTH, key.gpu, key.uuid)
@@ -190,7 +190,7 @@ class PathAccounts:
         key = key_of(traffic, labels)
         limit = self.limits.get(key)
         if limit is None:
-            if not key.is_link:  # of several links their sum tells
+            if not key.is_link:  # of several links their sum counts
                 self.unlimited.add(key)
             return
         path = self.paths.get(key)
@@ -242,7 +242,7 @@ class PathAccounts:
 
 
 class PathMonitor:
-    """The paths of one machine: limits resolved anew now and then, traffic followed each tick."""
+    """The paths of one machine: limits resolved again now and then, traffic followed each tick."""
 
     def __init__(self, configuration: Configuration, inventory: Callable[[], GpuInventory]) -> None:
         self._configuration = configuration

@@ -80,7 +80,7 @@ class LimitInputs:
 
     @cached_property
     def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
-        """Links that end at another GPU: behind a switch all carry the same, and the sum tells
+        """Links that end at another GPU: behind a switch all carry the same, and the sum counts
         all."""
         found: dict[tuple[str, str], list[str]] = {}
         for end in self.samples.labelled(nvlink.LINK_INFO):
@@ -148,7 +148,7 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Also where nothing tells how much of it is in use: a busy controller is not a full bus."""
+    """Also where nothing says how much of it is in use: a busy controller is not a full bus."""
     for index, uuid, *_ in machine.samples.all(gpu.INFO):
         bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
         hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")

@@ -43,7 +43,7 @@ class WrongPair(NamedTuple):
 
 def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | list[WrongPair]:
     """Where the graph of links is not the system's; links that are down and GPUs that are gone are
-    told elsewhere, and what does not tell its far end cannot be judged."""
+    reported elsewhere, and what does not report its far end cannot be judged."""
     graph = spec.nvlink_graph if spec else None
     if spec is None or graph is None or not whole(samples, spec.gpus):
         return []
@@ -67,7 +67,7 @@ def whole(samples: SampleStore, gpus: int) -> bool:
 
 
 def far_ends(samples: SampleStore) -> Ends:
-    """What is at the end of every link that is up, as each GPU tells it."""
+    """What is at the end of every link that is up, as each GPU reports it."""
     by_address = {
         where: int(labels["gpu"])
         for labels in samples.labelled(gpu.INFO)
@@ -102,7 +102,7 @@ def _strays(ends: Ends, wanted: str) -> Iterator[StrayLinks]:
 
 
 def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
-    """The pairs that differ under the best matching. A link counts as often as both its ends tell
+    """The pairs that differ under the best matching. A link counts as often as both its ends report
     of it."""
     indices = sorted(key.index for key in ends)
     counts = Counter((key.index, end.gpu) for key in ends for end in ends[key])

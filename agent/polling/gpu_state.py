@@ -13,7 +13,7 @@ WINDOW = 30.0
 class GpuState:
     """What sources find out about their GPU, and what others of its reads depend on."""
 
-    has_processes: bool = False  # a compute process is on it: dear reads run more often
+    has_processes: bool = False  # a compute process is on it: costly reads run more often
     lost_at: float | None = None  # when it no longer answered, on the agent's clock
     links: tuple[int, ...] | None = None  # its NVLinks, once they were asked
     woken: bool = False

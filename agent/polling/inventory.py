@@ -12,7 +12,7 @@ from agent.model import GpuIdentity, Reason
 class GpuInventory:
     """The GPUs that were found; replaced whole, never changed."""
 
-    generation: int = 0  # grows with each connection to the driver, and with each GPU found anew
+    generation: int = 0  # grows with each connection to the driver, and with each GPU found again
     driver_version: str = ""
     nvml_version: str = ""
     gpus: tuple[GpuIdentity, ...] = ()
@@ -33,7 +33,7 @@ class GpuInventory:
 
 @dataclass(frozen=True, slots=True)
 class EventSubscription:
-    """The GPUs whose events can be waited for; another generation means: subscribe anew."""
+    """The GPUs whose events can be waited for; another generation means: subscribe again."""
 
     generation: int
     nvml: Nvml

@@ -22,8 +22,8 @@ def link_state(device: NvmlDevice, link: int) -> float:
 
 
 def links_of(device: NvmlDevice, state: GpuState) -> tuple[int, ...]:
-    """The links that this GPU has, up or down: those that tell their state, asked once a query.
-    Raises Absent where none does, for a reason that may pass: then nobody knows."""
+    """The links that this GPU has, up or down: those that report their state, asked once a query.
+    Raises Absent where none does, for a reason that may pass: then no one knows."""
     if state.links is None:
         state.links = _answering(device)
     return state.links

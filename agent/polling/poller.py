@@ -40,7 +40,7 @@ of it, and the agent's health, are in `Poller.latest`."""
 class Poller:
     """Keeps the newest reading of every read, and publishes all of them once a tick.
 
-    `samples` has the last seconds of them, for observers and for whoever runs on the event loop.
+    `samples` has the last seconds of them, for observers and for who runs on the event loop.
     """
 
     workers: Sequence[Worker]
@@ -123,7 +123,7 @@ class Poller:
     def waiting_for(self) -> str:
         """What has not been read once yet; empty when the agent is ready.
 
-        A worker that hangs is not waited for: the rest is worth serving, and an alert tells of it.
+        A worker that hangs is not waited for: the rest is worth serving, and an alert reports it.
         """
         now = self.clock.monotonic()
         waited = [
@@ -143,7 +143,7 @@ class Poller:
         timeout.cancel()
 
     def _notify(self, listener: Listener, shown: Snapshot) -> None:
-        """What a listener stumbles over must not end the agent; told once until it hears again."""
+        """What a listener stumbles over must not end the agent; shown once until it hears again."""
         try:
             listener(shown)
         except Exception:

@@ -58,7 +58,7 @@ class Worker:
         ended = loop.create_future()
 
         def end() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: no one waits any more
                 loop.call_soon_threadsafe(_end, ended)
 
         with self._lock:

@@ -22,7 +22,7 @@ TIMEOUT = 10  # NVML_ERROR_TIMEOUT: nothing happened
 
 
 class XidListener(Protocol):
-    """Who is told of XID errors."""
+    """Called with each XID error."""
 
     refused: Mapping[str, Absent]
     """By UUID: GPUs that cannot be listened to."""
@@ -32,7 +32,7 @@ class XidListener(Protocol):
 
 
 def handle_address(handle: Any) -> Any:
-    """What tells two handles of the same device to be the same."""
+    """What shows two handles of the same device to be the same."""
     try:
         return ctypes.cast(handle, ctypes.c_void_p).value
     except (ctypes.ArgumentError, TypeError):
@@ -91,7 +91,7 @@ class XidWatch:
         except self._nvml.library.NVMLError as error:
             if getattr(error, "value", None) == TIMEOUT:
                 return True
-            self._generation = 0  # listen anew
+            self._generation = 0  # listen again
             return False
         self._count(event)
         return True

@@ -57,7 +57,7 @@ class TapedDevice:
 
 
 def identity(pointer: Any) -> int:
-    """What tells two opaque NVML pointers apart: the address, else the object itself."""
+    """What distinguishes two opaque NVML pointers: the address, else the object itself."""
     try:
         return ctypes.addressof(pointer.contents)
     except (AttributeError, TypeError, ValueError):

@@ -142,7 +142,7 @@ class TapedNvml:
 
     def _gpm_alloc(self) -> Any:
         self._answer("nvmlGpmSampleAlloc()")
-        # An address that nobody ever follows: it only tells one sample from another.
+        # An address that no one ever follows: it only distinguishes one sample from another.
         return ctypes.cast(ctypes.c_void_p(next(self._numbers)), pynvml.c_nvmlGpmSample_t)
 
     def _gpm_free(self, sample: Any) -> None:

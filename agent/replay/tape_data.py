@@ -47,7 +47,7 @@ class TapedBuffer:
         self.values += values
 
     def newer(self, last_seen: int, now: int) -> list[tuple[int, int | float]]:
-        """Samples after `last_seen` that the driver had by `now`, also where nobody asked for them
+        """Samples after `last_seen` that the driver had by `now`, also where no one asked for them
         until later: how often a reading comes is not the tape's to say."""
         if self._delay is None:
             self._delay = min(map(sub, (at * 1000 for at in self.taped), self.stamps), default=0)

@@ -44,7 +44,7 @@ def hidden(path: Path) -> bool:
 
 def current() -> Path | None:
     """The virtual environment that runs this, where a service may run from it as well: it holds the
-    program itself, the unit sees it, and nobody but root can change it."""
+    program itself, the unit sees it, and no one but root can change it."""
     prefix = Path(sys.prefix).resolve()
     inside = Path(agent.__file__).resolve().is_relative_to(prefix)
     if sys.prefix == sys.base_prefix or hidden(prefix) or not inside:
@@ -53,7 +53,7 @@ def current() -> Path | None:
 
 
 def roots_alone(path: Path) -> bool:
-    """Whether nobody but root can change it."""
+    """Whether no one but root can change it."""
     found = path.stat()
     return found.st_uid == 0 and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 

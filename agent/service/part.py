@@ -33,7 +33,7 @@ class InstallPart(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InstalledFile:
-    """A file of ours, readable for everyone; of a unit systemd is told when it changes."""
+    """A file of ours, readable for everyone; systemd is notified when a unit changes."""
 
     path: Path
     text: str

@@ -49,7 +49,7 @@ class ProgramFiles:
 @cache
 def running_program() -> ProgramFiles:
     """The program that runs this, wheel or source tree. Raises BadInput where a distribution does
-    not tell its files."""
+    not report its files."""
     files: dict[str, Content] = {}
     for name in sorted(needed(DISTRIBUTION)):
         files.update(recorded(name))
@@ -88,7 +88,7 @@ def recorded(name: str) -> Iterator[tuple[str, Content]]:
     describes it, for the rest may lie in a source tree."""
     distribution = metadata.distribution(name)
     if distribution.files is None:
-        raise BadInput(f"{name} was not installed by pip: nothing tells which files are its own")
+        raise BadInput(f"{name} was not installed by pip: nothing says which files are its own")
     for file in distribution.files:
         parts = PurePosixPath(file).parts
         outside = parts[0] == ".." or file.is_absolute()

@@ -51,7 +51,7 @@ class NotifySocket:
         return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
 
     def send(self, *news: str) -> None:
-        """Send news in one message; a service manager that is not there is told of once."""
+        """Send news in one message; a service manager that is not there is reported once."""
         if not self.address or not news:
             return
         try:

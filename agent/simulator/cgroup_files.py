@@ -10,7 +10,7 @@ READ_SIZE, WRITE_SIZE = 131_072, 16_384  # bytes of a usual request
 
 
 def tree(machine: Machine) -> dict[str, Content]:
-    """Path to content: the cgroup of the job, and those above it, in which nobody else works."""
+    """Path to content: the cgroup of the job, and those above it, in which no one else works."""
     files: dict[str, Content] = {
         "cgroup.controllers": lambda: "cpuset cpu io memory pids\n",
         "cgroup.procs": lambda: lines(*map(str, sorted(machine.jobs.processes))),

@@ -37,7 +37,7 @@ GENERATIONS = ((580, 13), (525, 12), (0, 11))
 """First branch that ships with a CUDA generation, newest first: the head of the NVML version."""
 
 LOG_ONLY = frozenset({79, 119, 120})
-"""XIDs that no event tells of (DCGM issue 162): the GPU, or its system processor, is gone."""
+"""XIDs that no event reports (DCGM issue 162): the GPU, or its system processor, is gone."""
 
 Driver = tuple[int, ...]
 

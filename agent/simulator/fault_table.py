@@ -1,7 +1,7 @@
 """Single faults, by name: played alone, over training, or joined to a scenario and to each other.
 
 `training+ecc-rising+raid-degraded` trains with two faults; `xid-79` to any other code is one of
-that code. What a scenario needs, and a fault lacks, is told as of scenarios.
+that code. What a scenario needs, and a fault does not, is reported as of scenarios.
 """
 
 import re

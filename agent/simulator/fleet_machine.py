@@ -1,4 +1,4 @@
-"""One kind of machine of a fleet: what its agent told as it came, then its last minute again.
+"""One kind of machine of a fleet: what its agent reported as it came, then its last minute again.
 
 An agent over a simulated DGX-1 costs some 15 ms of CPU a tick. It lives for a little more than two
 minutes, after which it shows what it is like; then its last minute is repeated, and costs nothing.
@@ -22,7 +22,7 @@ Moment = tuple[Sample, ...]
 
 @dataclass(slots=True, eq=False)
 class FleetMachine:
-    """What one agent tells. Times are seconds of the fleet's clock."""
+    """What one agent reports. Times are seconds of the fleet's clock."""
 
     ticks: int = 0
     newest: Moment = ()
@@ -35,7 +35,7 @@ class FleetMachine:
         """Whether its agent is still to tick."""
         return self.ticks < LIVES
 
-    def tell(self, samples: Iterable[Sample], now: float) -> None:
+    def take(self, samples: Iterable[Sample], now: float) -> None:
         """A tick is over."""
         self.ticks += 1
         self.newest = tuple(samples)
@@ -47,7 +47,7 @@ class FleetMachine:
             self.since = now
 
     def samples(self, now: float) -> Iterable[Sample]:
-        """What its agent would tell now."""
+        """What its agent would report now."""
         return self.newest if self.lives else self._again(now)
 
     def _again(self, now: float) -> Iterator[Sample]:

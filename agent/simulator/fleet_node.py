@@ -1,7 +1,7 @@
-"""One node of a simulated fleet: what an agent tells of another machine, made this node's own.
+"""One node of a simulated fleet: what an agent reports of another machine, made this node's own.
 
-Agents of whole simulated machines are dear, so a handful live, one for each kind of load, and each
-node tells what one of them does. Its names, numbers, counters, watts
+Agents of whole simulated machines are costly, so a handful live, one for each kind of load, and
+each node says what one of them does. Its names, numbers, counters, watts
 and degrees are its own; its shares of time are those of the machine that it is like.
 """
 
@@ -19,7 +19,7 @@ BYTES, POWER = 0.03, 0.03
 """How far nodes of one job differ: the share of the bytes that they move, of the watts of a GPU."""
 
 DEGREES = 2.0
-"""How far GPUs differ in temperature; from one that is cooled worse it cannot be told."""
+"""How far GPUs differ in temperature; it cannot be distinguished from one that is cooled worse."""
 
 LAST_TICK = "dgx_agent_last_tick_timestamp_seconds"
 GPU_INFO, JOB_INFO = "dgx_gpu_info", "dgx_gpu_job_info"
@@ -41,7 +41,7 @@ class _OwnSeries:
 
 
 class SimulatedNode:
-    """What the agent of one node tells, from the moment (s) that it has started."""
+    """What the agent of one node reports, from the moment (s) that it has started."""
 
     def __init__(self, plan: NodePlan, began: float, job_info: Metric) -> None:
         self.plan = plan

@@ -56,7 +56,7 @@ class Outage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One node: where it is, what its agent tells of, and what of that is its own."""
+    """One node: where it is, what its agent reports, and what of that is its own."""
 
     number: int
     rack: str

@@ -61,7 +61,7 @@ METRICS: dict[int, Callable[[Shares], float]] = {
 
 
 CYCLES: dict[int, str] = {249: "sm", 250: "tensor", 252: "tensor"}
-"""Metric id of R610 to the counter whose cycles it tells since the machine began; 248 tells all."""
+"""Metric id of R610 to the counter whose cycles it says since the machine began; 248 shows all."""
 
 SINCE_CYCLES = (610,)
 ELAPSED, LAST_CYCLES = 248, 260

@@ -1,4 +1,4 @@
-"""The simulated GPU models, each a file in `gpus/`: what a driver tells of it, what it carries."""
+"""The simulated GPU models, each a file in `gpus/`: what a driver reports, what it carries."""
 
 import tomllib
 from collections.abc import Mapping
@@ -91,8 +91,8 @@ class GpuModel:
     links: LinkModel | None = None
     c2c: C2cModel | None = None
     module_limit: float | None = None  # W, of the module with its CPU
-    lanes: int = 16  # of PCIe; 1 where there is no slot, and the driver tells a placeholder
-    shared_memory: bool = False  # with the host: the driver tells neither size, nor power limit
+    lanes: int = 16  # of PCIe; 1 where there is no slot, and the driver reports a placeholder
+    shared_memory: bool = False  # with the host: the driver reports neither size, nor power limit
     datacentre: bool = True  # Tesla: serial number, ECC; GeForce and TITAN have neither
     instances: tuple[float, ...] = ()  # GiB of one with one, two, three slices under MIG
     prefixed_since: int | None = None  # first branch that puts "NVIDIA " before the name

@@ -1,4 +1,4 @@
-"""How the parts of a simulated machine are: what its driver and its kernel tell of their health."""
+"""How the parts of a simulated machine are: what driver and kernel report of their health."""
 
 from dataclasses import dataclass, field
 

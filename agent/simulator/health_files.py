@@ -1,4 +1,4 @@
-"""Files of a simulated machine that tell of its health: NVSwitches, disks, fans, power supplies."""
+"""Files of a simulated machine that report its health: NVSwitches, disks, fans, power supplies."""
 
 from collections.abc import Callable
 
@@ -53,7 +53,7 @@ def unlisted(machine: Machine) -> Tree:
 
 
 class SimulatedSmart:
-    """What udisks2 would tell of the disks of a simulated machine."""
+    """What udisks2 would report of the disks of a simulated machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

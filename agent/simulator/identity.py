@@ -15,7 +15,7 @@ THIRD_FABRIC = (570,)
 """First driver that answers in the third version of nvmlGpuFabricInfo_t."""
 
 CHASSIS, SLOT, TRAY = b"1820000000001", 14, 4
-"""Where a tray is, as nvidia-smi of a GB200 tells it: slots count the switches' trays too."""
+"""Where a tray is, as nvidia-smi of a GB200 reports it: slots count the switches' trays too."""
 
 
 class SimulatedIdentity(NvmlPart):

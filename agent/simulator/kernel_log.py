@@ -44,7 +44,7 @@ OLDER_WORDS: dict[int, str] = {
 """GPUs that retire pages."""
 
 OF_PROGRAMS = frozenset({13, 31, 43, 45, 94, 109})
-"""Codes that tell of a process."""
+"""Codes whose line names a process."""
 
 GARBAGE = (
     "NVRM: Xid (PCI:",
@@ -56,7 +56,7 @@ GARBAGE = (
     "audit: type=1400 audit(0): apparmor=\x00\xff",
     "docker0: port 1(veth0) entered blocking state",
 )
-"""Lines that tell of no error."""
+"""Lines that report no error."""
 
 RING = 20_000
 """Records that the kernel keeps."""

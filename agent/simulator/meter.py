@@ -29,7 +29,7 @@ class CounterMeter:
         self.totals[name] = self.totals.get(name, 0.0) + amount
 
     def forget(self, names: Iterable[str]) -> None:
-        """Nobody will ask for these any more."""
+        """No one will ask for these any more."""
         for name in names:
             self.totals.pop(name, None)
             self.rates.pop(name, None)

@@ -1,6 +1,6 @@
 """MIG: a GPU in three instances, each with processes of its own, and handles that answer little.
 
-What the whole GPU refuses then stands in `refusals`; memory and processes of all of it are told to
+What the whole GPU refuses then stands in `refusals`; memory and processes of all of it are shown to
 root alone (nvml.h, notes on nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses; 535's
 nvidia-smi without rights says N/A, NVIDIA/DCGM issue 152). Numbers and shares of instances:
 docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.

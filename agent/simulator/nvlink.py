@@ -1,4 +1,4 @@
-"""NVLink as NVML tells it: state, far ends, error counters."""
+"""NVLink as NVML reports it: state, far ends, error counters."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ class SimulatedNvLink(NvmlPart):
         refuse(refusals.link_code(link, self.guard.asked(gpu)))
 
     def _need_active(self, gpu: SimulatedGpu, link: int) -> None:
-        """The far end of a link that is down is not told."""
+        """The far end of a link that is down is not reported."""
         self._need(gpu, link)
         if not gpu.active(gpu.links[link]):
             refuse(refusals.NOT_SUPPORTED)

@@ -37,7 +37,7 @@ class SimulatedNvml(
         return self.guard.users, len(self._sets), len(self._samples)
 
     def _forget(self) -> None:
-        """What nobody gave back is gone with the driver, or with the last that used it."""
+        """What no one gave back is gone with the driver, or with the last that used it."""
         self._samples, self._sets = {}, {}
         self.machine.driver.listeners.clear()
 

@@ -77,7 +77,7 @@ def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) 
 def _stat(
     machine: Machine, process: SimulatedProcess, number: int, threads: tuple[SimulatedThread, ...]
 ) -> str:
-    """52 fields of proc(5), those that nobody can ask a simulation for at 0."""
+    """52 fields of proc(5), those that no one can ask a simulation for at 0."""
     seconds = _seconds(machine, "cpu", threads)
     user = int(seconds * HERTZ * USER_SHARE)
     system = int(seconds * HERTZ) - user
@@ -179,7 +179,7 @@ THREAD_FILES: dict[str, ThreadFile] = {
     "comm": lambda _, __, thread: f"{thread.name}\n",
     "children": _children,
 }
-"""The files of a thread. Below /proc/PID the same names tell of the main thread alone."""
+"""The files of a thread. Below /proc/PID the same names are of the main thread alone."""
 
 PROCESS_FILES: dict[str, ProcessFile] = {
     "stat": lambda machine, process: _stat(machine, process, process.pid, process.threads),

@@ -79,7 +79,7 @@ def _slot(a: Question) -> bool:
 
 
 def _own_memory(a: Question) -> bool:
-    """A GB10 shares the host's: its driver tells neither its size nor a power limit (nvidia-smi of
+    """A GB10 shares the host's: its driver shows neither its size nor a power limit (nvidia-smi of
     a DGX Spark)."""
     return not a.model.shared_memory
 
@@ -205,7 +205,7 @@ OF_ROOT = frozenset(
         *("GraphicsRunningProcesses", "GraphicsRunningProcesses_v2"),
     )
 )
-"""What of a whole GPU under MIG is told to root alone."""
+"""What of a whole GPU under MIG is shown to root alone."""
 
 
 class FieldRule(NamedTuple):

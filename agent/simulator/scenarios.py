@@ -122,7 +122,7 @@ def faults_of(name: str) -> tuple[Fault, ...]:
 
 
 def missing(system: SystemModel, scenario: str) -> str:
-    """What this system lacks for the scenario, in words; empty where it can have it."""
+    """What this system does not have for the scenario, in words; empty where it can have it."""
     needs = [NEEDS.get(part) for part in parts(scenario)]
     needs += [entry[0] for part in parts(scenario) if (entry := fault_table.fault(part))]
     return " and ".join(need.words for need in needs if need and not need.met(system))

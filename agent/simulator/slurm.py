@@ -6,7 +6,7 @@ from agent.simulator.machine import Machine
 
 
 class SimulatedSlurm(NoSchedulers):
-    """Answers at once; nobody runs what the job would."""
+    """Answers at once; no one runs what the job would."""
 
     def __init__(self, machine: Machine) -> None:
         self._gpus = len(machine.gpus)

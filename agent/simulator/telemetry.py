@@ -213,7 +213,7 @@ class SimulatedTelemetry(NvmlPart):
     def nvmlDeviceGetTotalEccErrors(self, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
         if severity not in (0, 1) or lifetime not in (0, 1):
             refuse(refusals.INVALID_ARGUMENT)
-        if gpu.mig and lifetime == VOLATILE:  # told of instances alone, and of SRAM
+        if gpu.mig and lifetime == VOLATILE:  # reported of instances alone, and of SRAM
             refuse(refusals.NOT_SUPPORTED)
         return ecc_errors(gpu, self.machine.now, severity, lifetime)
 

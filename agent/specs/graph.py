@@ -31,7 +31,7 @@ def differences(found: Weights, expected: Weights) -> tuple[PairDifference, ...]
 
     Depth first: nodes of `found` take places of `expected` in turn, and a branch that is no better
     than the best so far is left. Each node's own number is tried first, so that of equally good
-    matchings the usual numbering is told. Meant for eight nodes: 8! placings at the very worst.
+    matchings the usual numbering is named. Meant for eight nodes: 8! placings at the very worst.
     """
     search = _Search(found, expected)
     search.place((), 0)

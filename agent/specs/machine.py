@@ -66,7 +66,7 @@ class MachineSpecs:
         config = settings[SpecConfig]
         sheets = load(Path(config.specs) if config.specs else None)
         specs = sheets.overruled(settings[SaturationConfig].configured)
-        specs.recognise((), product, config.system)  # a system that does not exist is told at once
+        specs.recognise((), product, config.system)  # a system that does not exist is shown at once
         return cls(specs, product, config.system)
 
     def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:

@@ -43,7 +43,7 @@ class Specs:
         self, models: Sequence[str], product: str, configured: str = "", *, racked: bool = False
     ) -> SystemSpec | None:
         """The system of these GPUs (names in NVML) and this DMI product name; `racked` where a GPU
-        tells the chassis that it sits in.
+        reports the chassis that it sits in.
 
         `configured` overrules both; raises SpecError where no sheet has that name. GPUs may be
         missing, but none may be of another model; a box without NVIDIA's product name is no DGX.

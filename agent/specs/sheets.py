@@ -141,7 +141,7 @@ class SystemSpec:
     bandwidths: tuple[SpecBandwidth, ...]
     nvlink_graph: LinkGraph | None
     file: str = field(compare=False)
-    rack: bool = False  # sits in a rack that its GPUs tell
+    rack: bool = False  # sits in a rack that its GPUs report
 
     def bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
         """What one port or array of `path` (disk, network, infiniband) carries."""

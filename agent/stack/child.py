@@ -16,7 +16,7 @@ READY_TIMEOUT = 60.0
 """Seconds that a program gets until it is ready, and that must pass well to count as steady."""
 
 STOP_TIMEOUT = 10.0
-"""Seconds that a program gets to end by itself once it is told to."""
+"""Seconds that a program gets to end by itself once it is asked to."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds before a program that died is started again: doubled each time until it is steady."""
@@ -83,7 +83,7 @@ class ChildProcess:
             )
 
     async def _watch(self, process: asyncio.subprocess.Process) -> str:
-        """Wait for its end; tell when it is ready. In words, how it ended."""
+        """Wait for its end; say when it is ready. In words, how it ended."""
         ended = asyncio.create_task(process.wait())
         ready = asyncio.create_task(self._greet())
         try:

@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 def prometheus(
     ports: FreePorts, interval: float, rules: Sequence[str], *, fleet: bool = False
 ) -> str:
-    """Scrape the agent, or a fleet, each `interval` seconds, judge by `rules`, tell the
+    """Scrape the agent, or a fleet, each `interval` seconds, judge by `rules`, report the
     Alertmanager."""
     agent = f"{LOOPBACK}:{ports.agent}"
     here = f'static_configs: [{{targets: ["{agent}"]}}]'

@@ -16,7 +16,7 @@ from agent.errors import BadInput
 PREFIX = "dgx-telemetry-up-"
 LOCK = "lock"
 SETTLED = 10.0
-"""Seconds after which a lock file that nobody holds is a leftover, not one about to be locked."""
+"""Seconds after which a lock file that no one holds is a leftover, not one about to be locked."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def data_folder(wanted: Path | None) -> Iterator[Path]:
 
 
 def sweep(place: Path) -> None:
-    """Remove what stacks that were killed with signal 9 left of theirs: nobody holds its lock.
+    """Remove what stacks that were killed with signal 9 left of theirs: no one holds its lock.
 
     Folders of other users are none of ours, nor is what a link leads to: this may run as root.
     """

@@ -15,7 +15,7 @@ EXPECTED = "names of hosts such as dgx[001-124], separated by commas"
 
 
 def expanded(text: str, key: str = "hosts") -> list[str]:
-    """The hosts, in their order; raises Mismatch, told of `key`."""
+    """The hosts, in their order; raises Mismatch, reported of `key`."""
     found: list[str] = []
     for word in filter(None, BETWEEN.split(text)):
         if HOST.fullmatch(word) is None:

@@ -10,7 +10,7 @@ TIMEOUT = 5.0
 
 
 async def answer(port: int, path: str) -> tuple[int, bytes]:
-    """Status and body; status 0 where nobody answers. HTTP/1.0: no chunks, one answer."""
+    """Status and body; status 0 where no one answers. HTTP/1.0: no chunks, one answer."""
     request = f"GET {path} HTTP/1.0\r\nHost: {LOOPBACK}:{port}\r\n\r\n"
     with suppress(OSError, LookupError, ValueError):  # a timeout is an OSError
         async with asyncio.timeout(TIMEOUT):

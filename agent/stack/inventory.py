@@ -1,10 +1,10 @@
 """The nodes of a fleet as targets of Prometheus, from a list, a file or Slurm.
 
-A node that stops answering stays a target, and an alert tells of it. One that was taken out is told
-apart: what Slurm has switched off, or what nobody lists any more, is no target; what is drained is
+A node that stops answering stays a target, and an alert reports it. Of those that were taken
+out, what Slurm has switched off, or what no one lists any more, is no target; what is drained is
 one that carries the label `drained` with the reason. The scrape configurations in `deploy/fleet`
 take that label from every series but those that Prometheus makes itself (`up`), so that nothing
-else of a node begins anew when it is drained.
+else of a node begins again when it is drained.
 """
 
 import re

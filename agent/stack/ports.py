@@ -28,7 +28,7 @@ def choose(wanted: FreePorts = USUAL) -> FreePorts:
 
 def _free(port: int, held: ExitStack) -> int:
     candidate = held.enter_context(socket.socket())
-    # Connections of a stack that just ended linger for a minute, and hold nobody up.
+    # Connections of a stack that just ended linger for a minute, and hold no one up.
     candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         candidate.bind((LOOPBACK, port))

@@ -122,7 +122,7 @@ def alertmanager_program(binary: str, port: int, folder: Path) -> StackProgram:
 
 
 def grafana_program(binary: str, port: int, folder: Path) -> StackProgram:
-    """Grafana over `folder`, for anybody on this machine to look at and nobody to change."""
+    """Grafana over `folder`, for anybody on this machine to look at and no one to change."""
     homes = (Path(binary).resolve().parents[1], *GRAFANA_HOMES)
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])
     data = folder / "grafana"

@@ -30,8 +30,8 @@ A, B = ("0", "GPU-a"), ("1", "GPU-b")
 def reading(
     at: float, *samples: tuple[Metric, Labels, float], key: str = "a", every: float = 1.0
 ) -> Reading:
-    told = tuple(Sample(metric, labels, value) for metric, labels, value in samples)
-    return Reading(ReadKey("source", "part", key), at, every, told)
+    shown = tuple(Sample(metric, labels, value) for metric, labels, value in samples)
+    return Reading(ReadKey("source", "part", key), at, every, shown)
 
 
 def refused(at: float, metric: Metric, labels: Labels, key: str = "a") -> Reading:
@@ -203,9 +203,9 @@ class Naive:
         self.now, self.turn = now, self.turn + 1
         for key in gone:
             dropped = [one for _, one in self.taken.pop(key, [])]
-            told = {s.metric.name for one in dropped for s in one.samples}
-            told |= {a.metric.name for one in dropped for a in one.absences}
-            self.dropped.append((self.turn, told))
+            shown = {s.metric.name for one in dropped for s in one.samples}
+            shown |= {a.metric.name for one in dropped for a in one.absences}
+            self.dropped.append((self.turn, shown))
         for one in fresh:
             self.taken.setdefault(one.key.device, []).append((self.turn, one))
 
@@ -220,7 +220,7 @@ class Naive:
             (self.kept(key)[0].at, key)
             for key in self.taken
             if self.now <= self.kept(key)[0].expires
-            and told(self.kept(key)[0], metric, labels) is not None
+            and shown(self.kept(key)[0], metric, labels) is not None
         ]
         return max(holders)[1] if holders else None
 
@@ -229,11 +229,11 @@ class Naive:
         return [
             Point(one.at, value, one.expires)
             for one in (self.kept(key) if key else [])
-            if (value := told(one, metric, labels)) is not None
+            if (value := shown(one, metric, labels)) is not None
         ]
 
     def state(self, name: str, turn: int) -> dict[str, dict[Labels, float]]:
-        """What each read last told of a metric, up to a turn."""
+        """What each read last reported of a metric, up to a turn."""
         found = {}
         for key, readings in self.taken.items():
             last = [one for at, one in readings if at <= turn][-1:]
@@ -245,7 +245,7 @@ class Naive:
         return found
 
 
-def told(one: Reading, metric: Metric, labels: Labels) -> float | None:
+def shown(one: Reading, metric: Metric, labels: Labels) -> float | None:
     found = [s.value for s in one.samples if s.metric is metric and s.labels == labels]
     return found[0] if found else None
 
@@ -255,7 +255,7 @@ Tick = tuple[float, dict[str, tuple[float, dict[int, float], set[int]]], list[st
 
 @st.composite
 def ticks(draw: st.DrawFn) -> list[Tick]:
-    """Steps of time; what each read tells and refuses, if it is read; reads that are dropped."""
+    """Steps of time; what each read reports and refuses, if it is read; reads that are dropped."""
     read = st.tuples(
         st.sampled_from([0.5, 1.0, 5.0]),
         st.dictionaries(st.sampled_from(range(len(SERIES))), st.integers(0, 3).map(float)),
@@ -341,6 +341,6 @@ def last_word(naive: Naive, key: str, metric: Metric, labels: Labels) -> float |
         refusals = [a for a in one.absences if a.metric is metric and a.labels == labels]
         if one.expires < naive.now or refusals:
             return None
-        if (value := told(one, metric, labels)) is not None:
+        if (value := shown(one, metric, labels)) is not None:
             return value
     return None

@@ -85,7 +85,7 @@ class Day:
         self.start_machine()
 
     def start_machine(self) -> None:
-        """As after a reboot: every counter begins anew, and the agent's do."""
+        """As after a reboot: every counter begins again, and the agent's do."""
         spec = f"{self.name.partition('+')[0]}:{self.played('idle')}"
         self.machine = simulator.build(simulator.parse(spec), self.clock)
         self.start_agent()
@@ -151,9 +151,9 @@ class Day:
         for chosen, apart in ((often, EVALUATED), (files, EVALUATED_SELDOM)):
             replay = Replay(folder, chosen, self.every, apart * self.every)
             said = replay.answer(self.series, expr, length - 1)
-            told = re.findall(r"\{([^}]*alertname[^}]*)\} (\S+E[+-]\d+)", said)
-            assert told or not said, said
-            for text, at in told:
+            shown = re.findall(r"\{([^}]*alertname[^}]*)\} (\S+E[+-]\d+)", said)
+            assert shown or not said, said
+            for text, at in shown:
                 labels = dict(LABEL.findall(text))
                 rest = " ".join(f"{k}={v}" for k, v in labels.items() if k not in UNTOLD)
                 hours = float(at) * self.faster / 3600
@@ -161,7 +161,7 @@ class Day:
         return [Fired(*key, min(at), max(at)) for key, at in sorted(times.items())]
 
     def excused(self, alert: Fired) -> bool:
-        """Whether it tells of an agent that is gone, while it is."""
+        """Whether it reports an agent that is gone, while it is."""
         minute = 1 / 60
         return alert.name == REBOOT and any(
             since <= alert.first and alert.last <= until + minute for since, until in self.gone

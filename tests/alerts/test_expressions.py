@@ -95,7 +95,7 @@ FROM_SAMPLE_TO_SAMPLE = re.compile(r"^(\w+)\{\} - last_over_time\(\1\{\}\[\w+\] 
 def test_a_counter_is_read_as_growth(rule: Fault | Recording) -> None:
     """Or asked only whether it is there, or above 0: by group, by `> 0`, and by unless with an
     offset. Records of reports
-    take the growth since the sample before: what increase tells at the ends of a window is a guess.
+    take the growth since the sample before: what increase shows at the ends of a window is a guess.
     """
     for selector, above in selectors(rule):
         metric = METRICS.get(str(selector.name))

@@ -1,4 +1,4 @@
-"""The short form of the healthy day: whatever happens on a sound machine, nothing is told of it."""
+"""The short form of the healthy day: whatever happens on a sound machine, nothing is reported."""
 
 import pytest
 

@@ -49,7 +49,7 @@ def labels_for(matchers: Sequence[str], number: int, side: str) -> dict[str, str
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
     """What Alertmanager makes of a source and a target for each rule, and of the same target on a
     machine of its own."""
     folder: Path = tmp_path_factory.mktemp("alertmanager")
@@ -93,7 +93,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
 
 @pytest.mark.stack
 @pytest.mark.parametrize("rule", range(len(RULES)))
-def test_a_source_silences_its_target_and_nobody_else_s(rule: int, told: Alerts) -> None:
-    source, target = told[rule, "source"], told[rule, "target"]
+def test_a_source_silences_its_target_and_nobody_else_s(rule: int, shown: Alerts) -> None:
+    source, target = shown[rule, "source"], shown[rule, "target"]
     assert source["fingerprint"] in target["status"]["inhibitedBy"], RULES[rule]
-    assert told[rule + len(RULES), "alone"]["status"]["inhibitedBy"] == []
+    assert shown[rule + len(RULES), "alone"]["status"]["inhibitedBy"] == []

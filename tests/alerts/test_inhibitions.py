@@ -31,7 +31,7 @@ is read each minute."""
 
 TOGETHER = {
     ("DgxGpuRowRemapFailure", "DgxGpuEccUncorrected"),  # of one read
-    ("DgxGpuHot", "DgxGpuThrottled"),  # told for the share of a quarter of an hour
+    ("DgxGpuHot", "DgxGpuThrottled"),  # reported for the share of a quarter of an hour
 }
 """Pairs that keep their order by themselves."""
 

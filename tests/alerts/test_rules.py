@@ -84,7 +84,7 @@ def test_every_alert_has_cases_of_both_kinds(alert: str, system: System) -> None
 
 
 def test_every_rule_of_an_alert_fires_in_some_case() -> None:
-    """An alert of several rules: each of them, told apart by its own labels."""
+    """An alert of several rules: each of them, distinguished by its own labels."""
     fired = [(case.alert, labels) for case in cases(SYSTEMS[0]) for labels in case.fires]
     silent = [
         (rule.alert, dict(rule.labels))

@@ -61,11 +61,11 @@ def test_links_are_whole_addresses() -> None:
     parameters = RuleParameters(AlertThresholds())
     rules = alerts_of(groups(Settings()))
     for rule in rules:
-        told = alert_rule(rule, parameters)["annotations"]
+        shown = alert_rule(rule, parameters)["annotations"]
         other = rule.alert in ("DgxAgentDown", "DgxRulesFailing")  # whose instance is no agent
-        own = "$labels.instance" in told["summary"] and not other
-        assert told["runbook_url"].startswith("http://{{$labels.instance}}") == own
-        assert told.get("dashboard", "http://localhost:3000/d/").startswith(
+        own = "$labels.instance" in shown["summary"] and not other
+        assert shown["runbook_url"].startswith("http://{{$labels.instance}}") == own
+        assert shown.get("dashboard", "http://localhost:3000/d/").startswith(
             "http://localhost:3000/d/"
         )
     without = RuleParameters(AlertThresholds(grafana="", runbook="https://wiki/x"))

@@ -86,7 +86,7 @@ def test_only_an_agent_that_stands_is_blind(evaluated: int, is_open: bool, tmp_p
     assert failing(tmp_path, cases, evaluated, is_open=is_open) == ""
 
 
-def told(code: int, *numbers: tuple[int, Points]) -> Series:
+def shown(code: int, *numbers: tuple[int, Points]) -> Series:
     """Errors of one GPU under these numbers, on an agent that is scraped all the time."""
     length = max(len(points) for _, points in numbers)
     one = {"uuid": "GPU-a", "xid": str(code)}
@@ -107,15 +107,15 @@ def test_an_old_xid_is_told_once(is_open: bool, tmp_path: Path) -> None:
     fires = ({**on(S, "warning", xid="999", action="service", sign="unlisted"), "uuid": "GPU-a"},)
     old, first = steady(2.0, 10), [*absent(20), *steady(1.0, 5)]
     long_old = steady(2.0, 90)
-    moved = told(999, (2, long_old), (1, [*absent(90.25), *old]))
-    both = told(999, (2, old), (1, [*absent(10.25), *old]))
+    moved = shown(999, (2, long_old), (1, [*absent(90.25), *old]))
+    both = shown(999, (2, old), (1, [*absent(10.25), *old]))
     lower = [*steady(3.0, 60), None, None, *steady(0.0, 10)]
     cases = [
-        Case(XID, "of before Prometheus began", told(999, (1, old))),
+        Case(XID, "of before Prometheus began", shown(999, (1, old))),
         Case(XID, "its GPU has another number", moved),
         Case(XID, "its GPU has another number, Prometheus has just begun", both),
-        Case(XID, "its first, soon after Prometheus began", told(999, (1, first)), fires),
-        Case(XID, "the agent began anew", told(48, (1, lower))),
+        Case(XID, "its first, soon after Prometheus began", shown(999, (1, first)), fires),
+        Case(XID, "the agent began anew", shown(48, (1, lower))),
     ]
     assert failing(tmp_path, cases, SCRAPE, is_open=is_open) == ""
 

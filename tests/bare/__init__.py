@@ -1,1 +1,1 @@
-"""A machine that nobody has touched: the commands of README in a root with nothing but git."""
+"""A machine that no one has touched: the commands of README in a root with nothing but git."""

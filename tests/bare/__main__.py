@@ -1,4 +1,4 @@
-"""Proves that `deploy/start` works on machines that nobody has touched, and how long it takes.
+"""Proves that `deploy/start` works on machines that no one has touched, and how long it takes.
 
     python -m tests.bare                          # Debian 12, as root and without any rights
     python -m tests.bare debian-12 ubuntu-24.04 ubuntu-22.04 --rights root sudo none

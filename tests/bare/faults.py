@@ -2,8 +2,8 @@
 
     python -m tests.bare.faults [CASE...]
 
-Each case spoils one thing of a bare Debian 12 on which nobody has rights, and says what must be
-told; once the fault is gone, the same clone must set itself up. Needs what `tests.bare` needs.
+Each case spoils one thing of a bare Debian 12 on which no one has rights, and says what must be
+reported; once the fault is gone, the same clone must set itself up. Needs what `tests.bare` needs.
 """
 
 import argparse
@@ -87,18 +87,18 @@ def judge(name: str, fault: Fault) -> str:
         if not fault.said:
             assert status == 0, inside.text()
             return f"{name}: works"
-        told = [
+        shown = [
             text for _, text in inside.said if not text.startswith(("[", " ")) and KNOWN not in text
         ]
         assert status == 1, inside.text()
-        assert len(told) == 1, "\n".join(told)
-        assert fault.said in told[0], told[0]
+        assert len(shown) == 1, "\n".join(shown)
+        assert fault.said in shown[0], shown[0]
         if name == "no-apt":
             (machine.root / "usr/bin/taken").rename(machine.root / "usr/bin/apt-get")
         if name != "colon":
             with machine.start(WHOLE) as again:
                 assert again.status() == 0, again.text()
-        return f"{name}: {told[0]}"
+        return f"{name}: {shown[0]}"
 
 
 def judge_killed(after: float) -> str:

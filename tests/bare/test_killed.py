@@ -29,7 +29,7 @@ one_more() {
 trap one_more DEBUG
 """
 """Read by each bash that starts: counts its commands, and at one of them kills all. What runs
-beside, to tell how far a step is, is not counted."""
+beside, to say how far a step is, is not counted."""
 
 PYTHON = """#!/bin/bash
 [ "$1" != -c ] || exit 0

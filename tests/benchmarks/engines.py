@@ -90,7 +90,7 @@ def get(address: str, **parameters: str) -> Any:
 
 
 def metric(address: str, name: str) -> dict[str, float]:
-    """A metric that a program tells of itself, by labels."""
+    """A metric that a program reports itself, by labels."""
     with urllib.request.urlopen(f"{address}/metrics", timeout=60) as page:
         text = page.read().decode()
     found = re.findall(rf"^{name}(\{{.*\}})? (\S+)", text, re.MULTILINE)
@@ -224,7 +224,7 @@ class Engines:
             if settled and time.monotonic() > settled:
                 settled = 0.0
 
-    def tell(self, minutes: float) -> None:
+    def report(self, minutes: float) -> None:
         """What was found."""
         for process in self.processes:
             print(process.row(), flush=True)
@@ -288,14 +288,14 @@ def size_of(folder: Path) -> int:
 
 
 def main(tape: str, nodes: str, minutes: str, folder: str, *which: str) -> None:
-    """Run the engines and tell."""
+    """Run the engines and report."""
     place = Path(folder)
     place.mkdir(parents=True)
     engines = Engines(place, int(nodes), set(which) or {"prometheus", "victoria"})
     with ExitStack() as stack:
         engines.start(stack, tape)
         engines.watch(float(minutes))
-        engines.tell(float(minutes))
+        engines.report(float(minutes))
 
 
 if __name__ == "__main__":

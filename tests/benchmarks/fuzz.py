@@ -45,7 +45,7 @@ KINDS: dict[str, tuple[Callable[..., Any], bool, float]] = {
 what is accepted take up to 100 times as long as the others."""
 
 AT_ONCE = 2_000
-"""Inputs of one kind that are tried, and told, at once."""
+"""Inputs of one kind that are tried, and reported, at once."""
 
 
 def portions(inputs: int) -> Iterator[tuple[str, int]]:

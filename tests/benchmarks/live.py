@@ -34,7 +34,7 @@ GOAL, GOAL_AT_REST = 1.0, 0.1  # ms a tick, with a page open and without
 
 
 class Cost(NamedTuple):
-    """CPU milliseconds a tick; `quiet` is the cheapest tenth of the ticks, in which nobody else
+    """CPU milliseconds a tick; `quiet` is the cheapest tenth of the ticks, in which no one else
     took the caches and the cores of this machine."""
 
     nobody: float  # no page open: the history alone
@@ -140,7 +140,7 @@ def cheap(costs: list[float]) -> float:
 
 
 async def opened(feed: Feed, number: int) -> None:
-    while feed.pages < number:  # noqa: ASYNC110, nobody tells when a page is open
+    while feed.pages < number:  # noqa: ASYNC110, no one says when a page is open
         await asyncio.sleep(0.01)
 
 

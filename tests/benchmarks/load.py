@@ -174,7 +174,7 @@ def measure(
 
 def main() -> None:
     """Print what ticks and scrapes take: all at once of an agent that has just started; then with
-    nobody, all a little more seldom than it ticks, all without rest."""
+    no one, all a little more seldom than it ticks, all without rest."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
     clients = int(sys.argv[2]) if len(sys.argv) > 2 else 64
     machine = sys.argv[3] if len(sys.argv) > 3 else "dgx-h100:training"

@@ -59,11 +59,11 @@ def main(nodes: int, days: float) -> None:
         with database:
             for by in ("node", "user", "account", "job"):
                 words = ["report", "--prometheus", database.address, f"--since={days:g}d"]
-                told, start = io.StringIO(), time.monotonic()
-                with contextlib.redirect_stdout(told):
+                shown, start = io.StringIO(), time.monotonic()
+                with contextlib.redirect_stdout(shown):
                     status = run_command([*words, "--by", by, "--json"])
                 took = time.monotonic() - start
-                rows = json.loads(told.getvalue())["rows"] if status == 0 else []
+                rows = json.loads(shown.getvalue())["rows"] if status == 0 else []
                 hours = sum(sum(row["gpu_hours_by_state"].values()) for row in rows)
                 print(
                     f"by {by:8} {took:6.2f} s, {len(rows)} rows, {hours:.0f} GPU-hours", flush=True

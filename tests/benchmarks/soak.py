@@ -139,8 +139,8 @@ class Soak:
         """What Prometheus and programs get."""
         for accept in (TEXT, OPENMETRICS):
             self.rendered += len(self.exposition.render(accept, gzip=True)[0])
-        told = document(self.bench.agent.poller.latest, self.bench.clock.monotonic())
-        self.rendered += len(json.dumps(told, allow_nan=False))
+        said = document(self.bench.agent.poller.latest, self.bench.clock.monotonic())
+        self.rendered += len(json.dumps(said, allow_nan=False))
 
     def _measure(self) -> Measure:
         shown = series_of(self.bench.agent.poller.latest)

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.soak_service --minutes 10 --speed 60
 
 A simulated machine lives so much faster, scenario after scenario. It is scraped, looked at by live
-pages that come and go, and told to reload; its memory, files and threads are read from /proc.
+pages that come and go, and asked to reload; its memory, files and threads are read from /proc.
 """
 
 import argparse
@@ -31,7 +31,7 @@ PAGE_FOR = 10
 WARM_UP = 0.3
 """Share of the time after which it must not grow any more."""
 MOST_GROWTH = 3_000_000
-"""Bytes: nobody collects garbage for the measure here."""
+"""Bytes: no one collects garbage for the measure here."""
 CONFIGS = (
     "",
     "[process]\nseries = 4\n[job]\ninfo = true\n",
@@ -125,10 +125,10 @@ def main() -> int:
                     measures.append(held(running.pid))
                     print(f"{passed * given.speed:9.0f} s  {measures[-1]}", flush=True)
                 time.sleep(EVERY)
-    return tell(measures)
+    return report(measures)
 
 
-def tell(measures: list[Held]) -> int:
+def report(measures: list[Held]) -> int:
     """Compare the best of two spans: at any one moment a page may be open, or a scrape built."""
     first = measures[int(len(measures) * WARM_UP) : len(measures) // 2]
     last = measures[-len(first) :]

@@ -59,7 +59,7 @@ class ReadFirst:
 
 
 def machine(name: str) -> tuple[Agent, Feed, FrozenClock, list[ReadFirst]]:
-    """An agent whose workers read when they are told to."""
+    """An agent whose workers read when they are said to."""
     clock = FrozenClock()
     built = simulator.build(simulator.parse(name), clock)
     hardware = Hardware(lambda: built.nvml, built.host, simulated=True)

@@ -1,7 +1,7 @@
 """Chromium for machines whose packages have none: `python -m tests.browser.fetch FOLDER`.
 
 One file of npm's registry, checked against its hash: a Chromium without a window for x86-64, with
-the libraries that small systems lack. Needs `brotli`, in which its parts are packed.
+the libraries that small systems do not have. Needs `brotli`, in which its parts are packed.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ ADDRESS = f"https://registry.npmjs.org/@sparticuz/chromium/-/chromium-{VERSION}.
 INTEGRITY = (
     "jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="
 )
-"""SHA-512 of the file, as the registry tells it."""
+"""SHA-512 of the file, as the registry reports it."""
 
 SCRIPT = """#!/bin/sh
 folder=$(dirname "$(readlink -f "$0")")

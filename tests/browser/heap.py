@@ -35,8 +35,8 @@ class Weight:
 
 def weigh(page: Page, minutes: float) -> Weight:
     heap = page.heap()
-    told = {m["name"]: m["value"] for m in page.ask("Performance.getMetrics")["metrics"]}
-    return Weight(minutes, heap, int(told["Nodes"]), int(told["JSEventListeners"]))
+    shown = {m["name"]: m["value"] for m in page.ask("Performance.getMetrics")["metrics"]}
+    return Weight(minutes, heap, int(shown["Nodes"]), int(shown["JSEventListeners"]))
 
 
 def weights(page: Page, speed: float, minutes: float) -> Iterator[Weight]:

@@ -1,4 +1,4 @@
-"""Machines with live pages in a process of their own; they play what they are told."""
+"""Machines with live pages in a process of their own; they play what they are reported."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from tests.stack.running import clean_environment
 from tests.support.repository import ROOT
 
 HELD_AFTER = 10.0
-"""Seconds of the machines' clock: nobody learns more from waiting 60."""
+"""Seconds of the machines' clock: no one learns more from waiting 60."""
 
 
 class Machines:

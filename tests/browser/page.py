@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.browser.chromium import Chromium, Json
 
-GRAVE = {"error", "warning", "assert"}  # what a console says that nobody should overlook
+GRAVE = {"error", "warning", "assert"}  # what a console says that no one should overlook
 KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
 Size = tuple[int, int]
 WIDE, NARROW = (1400, 900), (390, 844)
@@ -107,23 +107,23 @@ class Page:
     def press(self, key: str) -> None:
         code = KEYS[key]
         text = {"text": "\r"} if key == "Enter" else {}
-        told = {"key": key, "code": key, "windowsVirtualKeyCode": code, **text}
+        reported = {"key": key, "code": key, "windowsVirtualKeyCode": code, **text}
         for kind in ("keyDown", "keyUp"):
-            self.ask("Input.dispatchKeyEvent", type=kind, **told)
+            self.ask("Input.dispatchKeyEvent", type=kind, **reported)
 
     def heap(self) -> int:
         """Bytes of live objects and of the buffers behind arrays, garbage collected first."""
         for _ in range(2):
             self.ask("HeapProfiler.collectGarbage")
-        told = self.ask("Runtime.getHeapUsage")
-        return int(told["usedSize"] + told.get("backingStorageSize", 0))
+        reported = self.ask("Runtime.getHeapUsage")
+        return int(reported["usedSize"] + reported.get("backingStorageSize", 0))
 
     def nodes(self) -> int:
         """Nodes of the document."""
         return int(self.run("document.getElementsByTagName('*').length"))
 
     def picture(self, file: Path, *, whole: bool = False) -> None:
-        """What is seen, or the whole page, as PNG: in a window as tall as it, drawn anew, for a
+        """What is seen, or the whole page, as PNG: in a window as tall as it, drawn again, for a
         capture beyond the window stretches canvases."""
         if whole:
             size = self.ask("Page.getLayoutMetrics")["cssContentSize"]

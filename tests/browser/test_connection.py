@@ -65,8 +65,8 @@ def test_it_says_stale_and_since_when_and_goes_on_by_itself(page: Page, tmp_path
         assert page.all(".tile", "data-gpu"), "what was last known stays to be read"
     with started(programs.agent_program(port, FLAGS), log):
         page.until(lambda p: feed(p) == "live", 60, "live with another agent")
-        told = page.text("#told")
-        page.until(lambda p: p.text("#told") != told, 30, "ticks go on")
+        shown = page.text("#told")
+        page.until(lambda p: p.text("#told") != shown, 30, "ticks go on")
 
 
 def test_it_says_why_it_is_refused_and_comes_in_later(

@@ -7,7 +7,7 @@ from dashboards.colours import STATES
 from tests.support.repository import ROOT
 
 STATIC = ROOT / "exporters/live/static"
-RUNBOOK = "runbook.html"  # read by itself, by whoever follows the link of an alert
+RUNBOOK = "runbook.html"  # read by itself, by who follows the link of an alert
 HEAVIEST = 150_000  # bytes of all other files together
 LONGEST = 250  # lines of a module
 
@@ -41,9 +41,9 @@ def test_no_data_becomes_markup() -> None:
 def test_states_are_those_of_the_agent() -> None:
     block = re.search(r"PAIRS = \[(.*?)\];", text("states.js"), re.DOTALL)
     assert block
-    told = re.findall(r'"([a-z_]+)/([a-z_]+)"', block[1])
+    shown = re.findall(r'"([a-z_]+)/([a-z_]+)"', block[1])
     pairs = [(state.value, cause.value) for state, cause in PAIRS]
-    assert told == [*pairs, ("lost", "none")]
+    assert shown == [*pairs, ("lost", "none")]
 
 
 def test_every_state_has_a_symbol() -> None:
@@ -52,10 +52,10 @@ def test_every_state_has_a_symbol() -> None:
 
 
 def test_colours_of_states_are_those_of_the_boards() -> None:
-    told = dict(re.findall(r"--([a-z_-]+): (#[0-9A-F]{6});", text("style.css").split("}")[0]))
+    shown = dict(re.findall(r"--([a-z_-]+): (#[0-9A-F]{6});", text("style.css").split("}")[0]))
     for (state, cause), colour in STATES.items():
         name = state.value if cause is Cause.NONE else f"{state.value}-{cause.value}"
-        assert told[name] == colour, name
+        assert shown[name] == colour, name
 
 
 def test_modules_are_short() -> None:

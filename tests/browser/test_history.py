@@ -29,7 +29,7 @@ def page(chromium: Chromium, machines: Callable[..., Machines]) -> Iterator[Page
         yield tab
 
 
-def told(newest: int, states: list[int], watts: list[int], *, whole: bool) -> dict[str, Any]:
+def shown(newest: int, states: list[int], watts: list[int], *, whole: bool) -> dict[str, Any]:
     """A `history` event of one GPU."""
     columns = {
         "state": b64encode(bytes(states)).decode(),
@@ -59,8 +59,8 @@ def remembered(page: Page, script: str) -> Any:
 
 
 def test_it_takes_in_what_the_agent_remembers_and_what_was_missed(page: Page) -> None:
-    first = told(1000, [1, 1, 0, 2], [1000, 65535, 65535, 3000], whole=True)
-    missed = told(1003, [2, 1], [500, 600], whole=False)  # 1001 was never known
+    first = shown(1000, [1, 1, 0, 2], [1000, 65535, 65535, 3000], whole=True)
+    missed = shown(1003, [2, 1], [500, 600], whole=False)  # 1001 was never known
     codes, watts = remembered(
         page,
         f"h.remember({json.dumps(first)}); h.remember({json.dumps(missed)});"
@@ -71,13 +71,13 @@ def test_it_takes_in_what_the_agent_remembers_and_what_was_missed(page: Page) ->
 
 
 def test_a_second_is_told_once(page: Page) -> None:
-    same = told(1000, [1], [1000], whole=True)
+    same = shown(1000, [1], [1000], whole=True)
     script = f"h.remember({json.dumps(same)}); tick(1000, {IDLE}); return codes().slice(-2);"
     assert remembered(page, script) == [0, BUSY]
 
 
 def test_another_run_of_the_agent_starts_afresh(page: Page) -> None:
-    fresh = told(3, [2], [1000], whole=True)
+    fresh = shown(3, [2], [1000], whole=True)
     script = f"tick(5000, {BUSY}); h.remember({json.dumps(fresh)}); return [...h.totals()];"
     assert remembered(page, script) == [[IDLE, 1]]
 

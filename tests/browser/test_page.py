@@ -23,7 +23,7 @@ MACHINES = {
 PHONE = (360, 740)
 SIZES = {"wide": WIDE, "phone": PHONE, "narrow": NARROW}
 
-TOLD = "[...document.querySelectorAll('.lead:not([hidden])')].map((lead) => lead.textContent)"
+SHOWN = "[...document.querySelectorAll('.lead:not([hidden])')].map((lead) => lead.textContent)"
 OPEN = "document.querySelector('#evidence').open"
 FOCUSED = "document.activeElement.textContent"
 CAUGHT = """new Promise((resolve) => {
@@ -143,7 +143,7 @@ def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, 
     assert page.run("document.title").startswith(f"{host}: 8 GPUs starved by disk")
     assert page.text("#action").startswith("Read less")
     page.until(  # GPUs are judged by turns: what is alike is said once soon after
-        lambda p: [text[:27] for text in p.run(TOLD) if text] == ["All 8 GPUs: starved by disk"],
+        lambda p: [text[:27] for text in p.run(SHOWN) if text] == ["All 8 GPUs: starved by disk"],
         60,
         "one sentence for GPUs that are alike",
     )
@@ -184,11 +184,11 @@ def test_nothing_is_drawn_while_nobody_looks(page: Page, fleet: Machines) -> Non
     }"""
     page.run(f"({turn})(true)")
     page.run("new Promise((done) => setTimeout(done, 300))")  # what was due is drawn
-    told = page.text("#told")
+    shown = page.text("#told")
     page.run("new Promise((done) => setTimeout(done, 1500))")
-    assert page.text("#told") == told
+    assert page.text("#told") == shown
     page.run(f"({turn})(false)")
-    page.until(lambda p: p.text("#told") != told, 10, "it catches up")
+    page.until(lambda p: p.text("#told") != shown, 10, "it catches up")
 
 
 def test_what_was_before_the_page_opened_is_drawn(page: Page, fleet: Machines) -> None:

@@ -31,7 +31,7 @@ new MutationObserver(() => {
   lags.push((Date.now() - told) / 1000);
 }).observe(document.querySelector('#headline'), {childList: true, subtree: true});
 0"""
-"""Notes, at each change of the sentence, how old the tick is that it tells of."""
+"""Notes, at each change of the sentence, how old the tick is that it reports."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Colours of boards: one for each state, told apart by everybody, with text that can be read."""
+"""Colours of boards: one for each state, distinguished by everybody, with text that can be read."""
 
 import json
 import re
@@ -60,12 +60,12 @@ def test_every_word_can_be_read_on_dark_and_on_light(board: Json) -> None:
     """No text is coloured: no colour reads on both grounds. What lies behind text is such that
     what Grafana writes on it can be read."""
     for panel in panels(board):
-        told = json.dumps([panel["options"], panel["fieldConfig"]])
-        assert "color-text" not in told
+        said = json.dumps([panel["options"], panel["fieldConfig"]])
+        assert "color-text" not in said
         assert panel["options"].get("colorMode", "none") in {"none", "background_solid"}
         assert panel["options"].get("valueMode", "text") == "text"
         if panel["type"] not in {"stat", "table"}:
             continue
-        for colour in set(re.findall(r'"color": "(#\w{6})"', told)):
+        for colour in set(re.findall(r'"color": "(#\w{6})"', said)):
             text = TEXTS[0 if brightness(colour) > 180 else 1]
             assert contrast(colour, text) >= READABLE, f"{panel['title']}: {colour}"

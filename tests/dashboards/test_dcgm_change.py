@@ -84,14 +84,14 @@ def test_names_go_on_in_both_directions(tmp_path: Path) -> None:
         asked = f'DCGM_FI_DEV_POWER_USAGE{{job="dcgm-exporter", instance="{exporter}"}}'
 
         def change(job: dict[str, Any], *, by_exporter: bool) -> None:
-            def told() -> bool:
+            def shown() -> bool:
                 values = [one.value == WATTS for one in server.now(asked)]
                 return values == [by_exporter] * GPUS
 
             scrapes = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
             (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(scrapes))
             server.signal(signal.SIGHUP)
-            eventually(told, LONG, f"{job} alone answers")
+            eventually(shown, LONG, f"{job} alone answers")
 
         change(theirs, by_exporter=True)
         change(ours, by_exporter=False)

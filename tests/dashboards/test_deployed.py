@@ -73,10 +73,10 @@ def test_prometheus_scrapes_the_agent_and_tells_the_alertmanager(compose: Any) -
     assert prometheus["rule_files"] == ["/etc/prometheus/rules/*.yaml"]
     mounts = dict(v.split(":")[:2] for v in compose["services"]["prometheus"]["volumes"])
     assert mounts["./prometheus"] == "/etc/prometheus/rules"
-    told = Path(option(compose, "alertmanager", "--config.file"))
+    said = Path(option(compose, "alertmanager", "--config.file"))
     mounts = dict(v.split(":")[:2] for v in compose["services"]["alertmanager"]["volumes"])
-    assert mounts["./alertmanager"] == str(told.parent)
-    assert content(DEPLOY / "alertmanager" / told.name)["receivers"]
+    assert mounts["./alertmanager"] == str(said.parent)
+    assert content(DEPLOY / "alertmanager" / said.name)["receivers"]
     rules = [path for path in (DEPLOY / "prometheus").glob("*.yaml") if "groups" in content(path)]
     assert rules
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
 SHORT = ("dgx-station-v100", "dgx-h100")
 SYSTEMS = ("dgx-1-p100", "dgx-1-v100", *SHORT)
 HUNG = "dgx-h100:driver-hang"
-"""Simulated minutes wait for nobody: only a live agent can have a call that hangs."""
+"""Simulated minutes wait for no one: only a live agent can have a call that hangs."""
 
 WARM = 25.0
 """Seconds until live agents have read twice what they read every ten, and rates have a window."""
@@ -157,7 +157,7 @@ def test_every_query_answers_on_each_system(live: Prometheus, system: str) -> No
 
 
 def test_a_panel_that_can_be_empty_says_so() -> None:
-    told = {
+    said = {
         asked.place[:2]
         for asked in queries()
         if re.search(r"\bEmpty |\bNo line ", asked.panel["description"])
@@ -170,7 +170,7 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
     all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", RACKS)}
     off |= {(board, "Firing alerts") for board in ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links")}
-    assert told == all_but_columns | off
+    assert said == all_but_columns | off
 
 
 @pytest.mark.parametrize("system", shortly(SYSTEMS, SHORT))

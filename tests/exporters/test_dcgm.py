@@ -34,15 +34,15 @@ def exposition(bench: AgentBench, config: DcgmConfig = BOTH) -> DcgmExposition:
 @cache
 def ran(name: str) -> tuple[AgentBench, DcgmExposition]:
     bench = simulated(name, gpus=2)
-    told = exposition(bench)
-    bench.agent.poller.listeners.append(told.tick)
+    shown = exposition(bench)
+    bench.agent.poller.listeners.append(shown.tick)
     if "mig" in name:
         controls.start_process(bench.machine, 0, 8 << 30)
-    return bench.run(12), told
+    return bench.run(12), shown
 
 
-def families(told: DcgmExposition) -> dict[str, list[Series]]:
-    text = told.render("")[0].decode()
+def families(shown: DcgmExposition) -> dict[str, list[Series]]:
+    text = shown.render("")[0].decode()
     return {f.name: [(s.labels, s.value) for s in f.samples] for f in parse_text(text)}
 
 
@@ -78,8 +78,8 @@ def test_4_9_renames_as_many_as_its_notes_say() -> None:
     changed = [(before, since) for before, since in pairs if before.name != since.name]
     assert len(changed) == RENAMED
     assert len([1 for before, since in changed if before.unit != since.unit]) == UNITS_CHANGED
-    told = {before.name for before, _ in pairs}
-    assert set(DEFAULT) - told == {"DCGM_FI_DEV_VGPU_LICENSE_STATUS"}
+    shown = {before.name for before, _ in pairs}
+    assert set(DEFAULT) - shown == {"DCGM_FI_DEV_VGPU_LICENSE_STATUS"}
 
 
 @pytest.mark.parametrize("name", SYSTEMS[:2])
@@ -180,7 +180,7 @@ def test_a_generation_alone() -> None:
     assert "Hostname" in stayed
 
 
-def rates_of(told: DcgmExposition) -> set[str]:
+def rates_of(shown: DcgmExposition) -> set[str]:
     """Names that need a listener that heard the ticks."""
     rated = [field for field in table().field if field.rate]
     return {name.name for field in rated for name, _ in field.exported("both")}
@@ -209,13 +209,13 @@ def test_each_mig_instance_has_a_row() -> None:
 
 def test_the_last_xid_stays() -> None:
     bench = simulated("k40:idle").run(2)
-    told = exposition(bench)
-    (labels, value), *_ = families(told)["DCGM_FI_DEV_XID_ERRORS"]
+    shown = exposition(bench)
+    (labels, value), *_ = families(shown)["DCGM_FI_DEV_XID_ERRORS"]
     assert (labels["err_code"], labels["err_msg"], value) == ("0", "no error", 0)
     for code in (48, 31):
         bench.machine.driver.xid(0, code)
     bench.run(3)
-    (labels, value), *_ = families(told)["DCGM_FI_DEV_XID_ERROR"]
+    (labels, value), *_ = families(shown)["DCGM_FI_DEV_XID_ERROR"]
     assert (labels["err_code"], value) == ("31", 31)
 
 
@@ -240,11 +240,11 @@ def test_promtool_objects_to_what_is_dcgm_exporters_alone() -> None:
 def test_over_http_and_off_until_configured(name: str) -> None:
     bench, _ = ran(name)
     config = [DcgmConfig()]
-    told = DcgmExposition(bench.agent.poller, bench.clock.monotonic, lambda: config[0])
+    shown = DcgmExposition(bench.agent.poller, bench.clock.monotonic, lambda: config[0])
 
     async def session() -> None:
         poller = bench.agent.poller
-        app = application(told, lambda: poller.latest, dcgm=told)
+        app = application(shown, lambda: poller.latest, dcgm=shown)
         async with TestClient(TestServer(app), auto_decompress=False) as client:
             refused = await client.get("/metrics/dcgm")
             assert (refused.status, await refused.text()) == (404, OFF)
@@ -255,7 +255,7 @@ def test_over_http_and_off_until_configured(name: str) -> None:
             )
             assert zipped.headers["Content-Type"] == negotiate("").content_type
             text = gzip.decompress(await zipped.read())
-            assert text == told.render("")[0]
+            assert text == shown.render("")[0]
             assert text.startswith(b"# HELP DCGM_FI_DEV_SM_CLOCK ")
             assert (b"GPU_I_ID" in text) == ("mig" in name)
             assert (b"DCGM_FI_PROF_TENSOR" in text) == ("h100" in name)

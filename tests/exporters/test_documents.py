@@ -110,10 +110,10 @@ def test_a_gpu_whose_index_shifted_is_still_one() -> None:
 
 def test_a_verdict_says_since_when() -> None:
     verdict = Verdict(*BUSY_PAIR, SignalQuality.GPM, {BUSY_PAIR: 1.0}, since=-10.0)
-    told = replace(snapshot(reading("gpu0", power(A, 1.0))), verdicts={GpuKey(0, A[1]): verdict})
-    (gpu,) = document(told, 0.0)["gpus"]
-    assert gpu["verdict"]["seconds"] == told.at + 10.0
-    assert gpu["verdict"]["since"] == instant(told.wall - told.at - 10.0)
+    shown = replace(snapshot(reading("gpu0", power(A, 1.0))), verdicts={GpuKey(0, A[1]): verdict})
+    (gpu,) = document(shown, 0.0)["gpus"]
+    assert gpu["verdict"]["seconds"] == shown.at + 10.0
+    assert gpu["verdict"]["since"] == instant(shown.wall - shown.at - 10.0)
 
 
 def test_an_absence_without_labels_belongs_to_the_host() -> None:

@@ -16,8 +16,8 @@ from tests.support.machines import AgentBench, simulated
 async def asked(bench: AgentBench, coding: str) -> tuple[int, str, bytes]:
     poller = bench.agent.poller
     exposition = Exposition(lambda: poller.latest, bench.clock.monotonic, process=False)
-    told = bench.agent.jobs.current
-    app = application(exposition, lambda: poller.latest, jobs=lambda: told)
+    shown = bench.agent.jobs.current
+    app = application(exposition, lambda: poller.latest, jobs=lambda: shown)
     async with TestClient(TestServer(app), auto_decompress=False) as client:
         headers = {"Accept-Encoding": coding}
         async with client.get("/api/v1/jobs", headers=headers) as answer:

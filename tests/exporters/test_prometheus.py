@@ -51,7 +51,7 @@ from tests.support.exposition import (
 
 
 class Breaking:
-    """A collector that yields one family and then fails, until it is mended."""
+    """A collector that yields one family and then fails, until it is fixed."""
 
     broken = True
 
@@ -153,13 +153,14 @@ def test_a_scrape_of_another_tick_costs_a_fraction_of_what_the_library_takes() -
     rows = [Sample(READ, (f"disk{number}",), float(number)) for number in range(500)]
     bench = ExpositionBench(snapshot(reading("a", *rows)))
     bench.text()
-    told = []
-    for tick in (2, 3):  # the first may import what nobody needed before
+    shown = []
+    for tick in (2, 3):  # the first may import what no one needed before
         rows = [row._replace(value=row.value + 1) for row in rows]
         bench.snapshot = replace(snapshot(reading("a", *rows)), tick=tick)
-        told.append(calls_of(bench.text))
+        shown.append(calls_of(bench.text))
     assert (
-        told[-1] < calls_of(lambda: of_the_library(bench.snapshot, bench.clock.monotonic(), "")) / 3
+        shown[-1]
+        < calls_of(lambda: of_the_library(bench.snapshot, bench.clock.monotonic(), "")) / 3
     )
 
 

@@ -1,4 +1,4 @@
-"""Many scrapes at once: one rendering, nobody waits for another's, and no work for nobody."""
+"""Many scrapes at once: one rendering, no one waits for another's, and no work for no one."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

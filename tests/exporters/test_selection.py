@@ -1,4 +1,4 @@
-"""Which series are told, and that the shipped small set is what boards and rules ask for."""
+"""Which series are reported, and that the shipped small set is what boards and rules ask for."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ def machine() -> AgentBench:
     return simulated("dgx-station-v100:training").run(3)
 
 
-def told(machine: AgentBench, config: MetricsConfig) -> str:
+def shown(machine: AgentBench, config: MetricsConfig) -> str:
     latest = machine.agent.poller.latest
     selected = Exposition(
         lambda: latest, machine.clock.monotonic, process=False, selected=lambda: config
@@ -43,7 +43,7 @@ def series(text: str) -> set[str]:
 
 
 def test_small_leaves_out_what_nobody_asks_for(machine: AgentBench) -> None:
-    full, small = series(told(machine, MetricsConfig())), series(told(machine, SMALL))
+    full, small = series(shown(machine, MetricsConfig())), series(shown(machine, SMALL))
     gone = {re.sub(r'(gpu|uuid)="[^"]*",?', "", line) for line in full - small}
     assert small < full
     assert 'dgx_gpu_clock_hertz{clock="memory",}' in gone
@@ -54,7 +54,7 @@ SMALL = MetricsConfig(set="small")
 
 
 def test_a_family_without_series_has_no_head(machine: AgentBench) -> None:
-    text = told(machine, MetricsConfig(drop=(re.compile("dgx_nvlink_.*"),)))
+    text = shown(machine, MetricsConfig(drop=(re.compile("dgx_nvlink_.*"),)))
     assert "dgx_nvlink" not in text.replace('metric="dgx_nvlink', "")
     assert "# HELP dgx_gpu_info" in text
 

@@ -266,8 +266,8 @@ def test_cleanup_ends_everything_at_once() -> None:
 
 
 def record(error: Exception) -> logging.LogRecord:
-    told = "Error handling request"
-    return logging.LogRecord("x", logging.ERROR, "", 0, told, (), (type(error), error, None))
+    shown = "Error handling request"
+    return logging.LogRecord("x", logging.ERROR, "", 0, shown, (), (type(error), error, None))
 
 
 def test_bad_requests_are_not_logged_and_a_bug_once_an_hour() -> None:

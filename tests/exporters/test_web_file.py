@@ -24,8 +24,8 @@ USERS = f"basic_auth_users: {{alice: {hashed('a')}}}\n"
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:
-    told = [record.getMessage().split()[0] for record in caplog.records]
-    return [event.removeprefix("event=") for event in told if event.startswith("event=")]
+    shown = [record.getMessage().split()[0] for record in caplog.records]
+    return [event.removeprefix("event=") for event in shown if event.startswith("event=")]
 
 
 async def certificate(at: Served) -> str:

@@ -175,9 +175,9 @@ def test_a_finding_is_said_with_its_gpu(text: str) -> None:
     finding = FINDING_TEXTS[text]
     assert finding_text(finding) == text
     assert finding_text(finding, named=False) == text.removeprefix("GPU 3: ")
-    told = json.loads(json.dumps(finding_document(finding)))
-    assert (told["sentence"], told["kind"]) == (text, finding.kind)
-    assert told["uuid"] == ("GPU-3" if finding.gpu else None)
+    shown = json.loads(json.dumps(finding_document(finding)))
+    assert (shown["sentence"], shown["kind"]) == (text, finding.kind)
+    assert shown["uuid"] == ("GPU-3" if finding.gpu else None)
 
 
 def test_sentences_of_facts_fit_several_gpus() -> None:

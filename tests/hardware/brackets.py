@@ -209,11 +209,11 @@ def measure(watcher: Watcher) -> Iterator[Figure]:
 
 
 def _identity(watcher: Watcher, device: NvmlDevice) -> Iterator[Figure]:
-    told = smi(list(IDENTITY.values()), device.labels[0])
+    shown = smi(list(IDENTITY.values()), device.labels[0])
     for label, field in IDENTITY.items():
         mine = getattr(device.identity, label)
-        same = mine == told[field]
-        yield Figure(f"dgx_gpu_info {label}", float(same), 1, 1, "", f"{mine} / {told[field]}")
+        same = mine == shown[field]
+        yield Figure(f"dgx_gpu_info {label}", float(same), 1, 1, "", f"{mine} / {shown[field]}")
     version = smi(["driver_version"], device.labels[0])["driver_version"]
     same = watcher.agent.gpus.inventory.driver_version == version
     yield Figure(f"{system.INFO} driver_version", float(same), 1, 1, "", version)

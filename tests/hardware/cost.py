@@ -54,7 +54,7 @@ def resident_bytes(pid: int) -> int:
 
 @cache
 def environment() -> dict[str, str]:
-    """Bytecode is at hand, as where a program is installed: to compile NVML's bindings anew takes
+    """Bytecode is at hand, as where a program is installed: to compile NVML's bindings again takes
     13 MiB that are never given back."""
     cached = tempfile.mkdtemp(prefix="bytecode-")
     atexit.register(shutil.rmtree, cached, ignore_errors=True)

@@ -55,8 +55,8 @@ Ask = Callable[[list[str], str], dict[str, str]]
 def measure(watcher: Watcher, ask: Ask = smi) -> Iterator[Figure]:
     """One figure a name: whether it stood between two readings once, of the tries that it got."""
     poller = watcher.agent.poller
-    told = DcgmExposition(poller, watcher.clock.monotonic, lambda: DcgmConfig(enabled=True))
-    poller.listeners.append(told.tick)
+    shown = DcgmExposition(poller, watcher.clock.monotonic, lambda: DcgmConfig(enabled=True))
+    poller.listeners.append(shown.tick)
     watcher.ticks(2.5)
     fields = [pair.reference for pair in PAIRS]
     wrong: dict[str, str] = {}
@@ -65,7 +65,7 @@ def measure(watcher: Watcher, ask: Ask = smi) -> Iterator[Figure]:
         before = ask(fields, "0")
         run_everything(watcher)
         watcher.ticks(0.5)
-        page = values(told)
+        page = values(shown)
         after = ask(fields, "0")
         for pair in PAIRS:
             ends = number(before[pair.reference]), number(after[pair.reference])
@@ -77,9 +77,9 @@ def measure(watcher: Watcher, ask: Ask = smi) -> Iterator[Figure]:
         yield Figure(f"bracketed DCGM_FI_DEV_{name}", float(not why), 1, 1, "", why)
 
 
-def values(told: DcgmExposition) -> dict[str, float]:
+def values(shown: DcgmExposition) -> dict[str, float]:
     """The first GPU's."""
-    text = told.render("")[0].decode()
+    text = shown.render("")[0].decode()
     return {
         family.name: sample.value  # the parser adds `_total` to the names of counters
         for family in parse_text(text)

@@ -3,10 +3,10 @@
 Asks all GPUs of this machine at once, two or more; each part takes at most nine minutes.
 `price`: CPU and memory of the agent beside a bare loop of the same driver calls, nvitop-exporter,
 `nvidia-smi dmon` and node_exporter, in turns; scrapes; what training loses. `links`: NVLink's bytes
-against NCCL's. `shares`: labelled loads on all GPUs, what is told of them against what is true.
+against NCCL's. `shares`: labelled loads on all GPUs, what is reported of them against what is true.
 
 A line a figure, with its goal; with --out also as JSON lines in DIR/PART.jsonl, and what the agents
-of `links` and `shares` were told as DIR/PART.tape. DGX_TRIALS_ON=SYSTEM tries `price` on a
+of `links` and `shares` were reported as DIR/PART.tape. DGX_TRIALS_ON=SYSTEM tries `price` on a
 simulated machine: what it costs there says nothing.
 """
 
@@ -62,12 +62,12 @@ def playable(slots: Iterable[str], gpus: int) -> Iterator[str]:
             yield slot
 
 
-def share_figures(told: Told) -> Iterator[Figure]:
+def share_figures(shown: Told) -> Iterator[Figure]:
     """How far a share of one GPU is off at most, and its step."""
-    name = f"{told.span.load} gpu{told.span.gpu} {told.signals}"
-    yield Figure(f"{name} share", told.error, 0.0, WITHIN[told.signals], "off at most")
-    if told.step_error is not None:
-        yield Figure(f"{name} step", told.step_error, -STEP_WITHIN, STEP_WITHIN, "off")
+    name = f"{shown.span.load} gpu{shown.span.gpu} {shown.signals}"
+    yield Figure(f"{name} share", shown.error, 0.0, WITHIN[shown.signals], "off at most")
+    if shown.step_error is not None:
+        yield Figure(f"{name} step", shown.step_error, -STEP_WITHIN, STEP_WITHIN, "off")
 
 
 def record(part: str, line: Line) -> dict[str, object]:
@@ -119,10 +119,10 @@ class Parts:
         left = self._given.until - (time.monotonic() - self._start)
         trials, found = Trials(left, self._gpus), []
         try:
-            for told in trials.run(list(playable(self._given.slots, self._gpus))):
-                found.append(told)
-                yield told
-                yield from share_figures(told)
+            for shown in trials.run(list(playable(self._given.slots, self._gpus))):
+                found.append(shown)
+                yield shown
+                yield from share_figures(shown)
         finally:
             if self._out:
                 trials.write(self._out / "shares")

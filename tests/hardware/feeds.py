@@ -33,7 +33,7 @@ def nameless_file(size: int) -> int:
 
 
 def send_paced(address: tuple[str, int], bytes_per_second: float) -> None:
-    """Send at a steady pace to whoever listens there, until nobody does."""
+    """Send at a steady pace to who listens there, until no one does."""
     piece = bytes(int(bytes_per_second * PACE_SECONDS))
     with socket.create_connection(address) as connection:
         start, sent = time.monotonic(), 0

@@ -115,11 +115,11 @@ def load(way: str, log: Path) -> Iterator[list[Rank]]:
         try:
             for number in range(2):
                 words = ["--rank", str(number), "--port", str(port), "--way", way]
-                told = {"RANK": str(number), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+                shown = {"RANK": str(number), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
                 process = subprocess.Popen(
                     [TORCH_PYTHON, "-m", "tests.hardware.hang_trial", *words],
                     cwd=ROOT,
-                    env=os.environ | told,
+                    env=os.environ | shown,
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     text=True,

@@ -3,7 +3,7 @@
 Launches kernels of several kinds one by one, some with a pause after each, and prints for each the
 launches a second, GPM's graphics activity, by how much longer (us) each counts as active than it
 takes in a CUDA graph, and the bytes that the GPU sent and received over PCIe for each. Needs
-PyTorch and a GPU with GPM on which nobody else works. `agent/diagnosis/launches.py` lives by it.
+PyTorch and a GPU with GPM on which no one else works. `agent/diagnosis/launches.py` lives by it.
 """
 
 import time

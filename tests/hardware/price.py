@@ -193,9 +193,9 @@ def by_source(measuring: Measuring) -> Iterator[str]:
     """Where the agent's CPU went, the dearest first: for what is above its goal."""
     own = mean_cpu(measuring.windows, AGENT) or 0.0
     dearest = sorted(measuring.sources.items(), key=lambda item: -item[1])
-    told = " ".join(f"{name} {ms:.2f}" for name, ms in dearest if ms >= 0.01)
+    shown = " ".join(f"{name} {ms:.2f}" for name, ms in dearest if ms >= 0.01)
     rest = own - sum(measuring.sources.values())
-    yield f"    {measuring.state}, ms/s by source in the last window: {told}; all else {rest:.2f}"
+    yield f"    {measuring.state}, ms/s by source in the last window: {shown}; all else {rest:.2f}"
 
 
 def scrape_figures(milliseconds: Sequence[float]) -> Iterator[Figure]:

@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
 
 def span_of(lines: list[dict[str, float]]) -> Span:
-    """When a load of equal pieces ran: each line tells the end of a piece, so the first piece
+    """When a load of equal pieces ran: each line reports the end of a piece, so the first piece
     began as long before its line as the second took."""
     if len(lines) < 3:
         raise RuntimeError(f"the load told of {len(lines)} pieces, which is too few to know more")

@@ -1,4 +1,4 @@
-"""What an agent tells of a load against what the load's own clock knows."""
+"""What an agent reports of a load against what the load's own clock knows."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ WITHIN = {"gpm": 0.05, "nvml": 0.10}
 STEP_WITHIN = 0.01
 LOST = ("starved", "hung", "throttled")
 HUNG = "hung"
-"""Told after 20 s, 5 s with NCCL's word; seconds before count as waiting for a peer."""
+"""Reported after 20 s, 5 s with NCCL's word; seconds before count as waiting for a peer."""
 
 SLACK = 0.03
 """Share of the time by which a true cause may be exceeded and is still the right one."""
@@ -38,12 +38,12 @@ class TrueSpan:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One GPU under one load: true and told shares by label, and how far they are apart."""
+    """One GPU under one load: true and reported shares by label, and how far they are apart."""
 
     span: TrueSpan
     signals: str
     shares: Mapping[str, float]
-    steps: Sequence[float] = field(default=())  # each tick's step, where one was told
+    steps: Sequence[float] = field(default=())  # each tick's step, where one was reported
 
     @property
     def error(self) -> float:
@@ -53,7 +53,7 @@ class Told:
 
     @property
     def lost(self) -> tuple[float, float]:
-        """Seconds told as lost, and those of them that carry a true cause."""
+        """Seconds reported as lost, and those of them that carry a true cause."""
         lost = {n: s for n, s in self.shares.items() if n.split("/")[0] in LOST}
         right = sum(min(s, self.span.shares.get(n, 0.0) + SLACK) for n, s in lost.items())
         seconds = self.span.until - self.span.since
@@ -61,7 +61,7 @@ class Told:
 
     @property
     def right_cause(self) -> float | None:
-        """Of the time told as lost the part with a true cause; None where next to none is lost."""
+        """Of the time shown as lost the part with a true cause; None where next to none is lost."""
         lost, right = self.lost
         return right / lost if lost > 0.05 * (self.span.until - self.span.since) else None
 
@@ -71,7 +71,7 @@ class Told:
 
     @property
     def step_error(self) -> float | None:
-        """Relative error of the last step told; None where none was."""
+        """Relative error of the last step reported; None where none was."""
         if not self.steps or not self.span.step:
             return None
         return self.steps[-1] / self.span.step - 1.0
@@ -94,9 +94,9 @@ class Told:
         if self.span.step is None and not self.steps:
             return ""
         true = "none" if self.span.step is None else f"{self.span.step:.4f}"
-        told = f"{self.steps[-1]:.4f}" if self.steps else "none"
+        shown = f"{self.steps[-1]:.4f}" if self.steps else "none"
         error = "" if self.step_error is None else f" ({self.step_error:+.1%})"
-        return f" | step {true} told {told}{error} in {len(self.steps)} ticks"
+        return f" | step {true} told {shown}{error} in {len(self.steps)} ticks"
 
 
 def label(state: str, cause: str) -> str:
@@ -120,14 +120,14 @@ def booked(watcher: Watcher) -> dict[int, Seconds]:
     }
 
 
-def told(
+def shown(
     span: TrueSpan,
     signals: str,
     watcher: Watcher,
     before: Mapping[int, Seconds],
     after: Mapping[int, Seconds],
 ) -> Told:
-    """What an agent booked between two moments, and the steps that it told meanwhile."""
+    """What an agent booked between two moments, and the steps that it reported meanwhile."""
     earlier = before.get(span.gpu, {})
     seconds = {name: s - earlier.get(name, 0.0) for name, s in after[span.gpu].items()}
     total = sum(seconds.values()) or 1.0
@@ -142,7 +142,7 @@ def told(
 
 
 def summary(found: Iterable[Told]) -> str:
-    """How many are within their bounds, and how much of what was told as lost has its cause."""
+    """How many are within their bounds, and how much of what was reported as lost has its cause."""
     lines = []
     kept = list(found)
     for signals in SIGNALS:

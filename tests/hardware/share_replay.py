@@ -1,4 +1,4 @@
-"""`python -m tests.hardware.share_replay STEM ... [--only LOAD]`: tapes of share trials, told anew.
+"""`python -m tests.hardware.share_replay STEM ... [--only LOAD]`: judge tapes of share trials.
 
 STEM.tape and STEM.json come from `python -m tests.hardware.share_trials --tape STEM`.
 """
@@ -19,8 +19,8 @@ from tests.hardware.share_comparison import (
     TrueSpan,
     booked,
     read_truth,
+    shown,
     summary,
-    told,
 )
 from tests.hardware.without_gpm import without_gpm
 from tests.support.frozen_clock import FrozenClock
@@ -30,7 +30,7 @@ LATE = 0.25
 
 
 def replayed(stem: Path, signals: str) -> Iterator[Told]:
-    """What the agent of now tells of each load on a tape."""
+    """What the agent of now reports of each load on a tape."""
     spans = sorted(read_truth(stem.with_suffix(".json")), key=lambda s: s.since)
     clock = FrozenClock()
     hardware = taped_hardware(stem.with_suffix(".tape"), clock)
@@ -41,7 +41,7 @@ def replayed(stem: Path, signals: str) -> Iterator[Told]:
         before = booked(watcher)
         _until(watcher, clock, until)
         after = booked(watcher)
-        yield from (told(span, signals, watcher, before, after) for span in group)
+        yield from (shown(span, signals, watcher, before, after) for span in group)
 
 
 def played(stem: Path, loads: Set[str]) -> Iterator[tuple[TrueSpan, Watcher]]:

@@ -1,11 +1,11 @@
-"""`python -m tests.hardware.share_trials [SLOT ...] [--until S] [--tape STEM]`: told against true.
+"""`python -m tests.hardware.share_trials [SLOT ...] [--until S] [--tape STEM]`: shown against true.
 
 Plays labelled loads on real GPUs while two agents watch, one of them without GPM, and compares the
 shares that each booked with what the load's own clock says of the same seconds. A slot is a load,
 or two loads of one GPU joined by `+` beside each other. Steps are compared with the true ones.
 
-With --tape all that both agents were told goes to STEM.tape, and what was true to STEM.json, from
-which `python -m tests.hardware.share_replay STEM` tells it again by the rules of that day.
+With --tape all that both agents were shown goes to STEM.tape, and what was true to STEM.json, from
+which `python -m tests.hardware.share_replay STEM` reports it again by the rules of that day.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from agent.config.settings import Settings
 from tests.hardware.bench import MachineClock, Watcher
 from tests.hardware.labelled_loads.playing import Failed, PlayedLoad
 from tests.hardware.labelled_loads.table import CHANGING, LOADS
-from tests.hardware.share_comparison import Told, TrueSpan, booked, summary, told, write_truth
+from tests.hardware.share_comparison import Told, TrueSpan, booked, shown, summary, write_truth
 from tests.hardware.without_gpm import without_gpm
 
 SECONDS = 12.0
 """Seconds of the steady phase that count, where no others are asked for."""
 
 LATEST = 15.0
-"""Seconds at the end of a span whose steps are compared with the step told last."""
+"""Seconds at the end of a span whose steps are compared with the step reported last."""
 
 AHEAD = 3  # slots whose loads have imported their libraries already
 WARM_UP = 40.0  # s at most
@@ -140,7 +140,7 @@ class Trials:
                 span = TrueSpan(load.name, truth.gpu, since, until, shares, step)
                 self.spans.append(span)
                 for signals, watcher in self.watchers.items():
-                    yield told(span, signals, watcher, before[signals], after[signals])
+                    yield shown(span, signals, watcher, before[signals], after[signals])
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""`python -m tests.hardware.step_signal STEM ...`: what power can tell of the steps on a tape.
+"""`python -m tests.hardware.step_signal STEM ...`: what power can report of the steps on a tape.
 
 For each load with a true step: the mean and the spread of its 20 ms power samples, how alike they
 are to themselves one true step later, and the highest such value at any other lag that is no

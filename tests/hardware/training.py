@@ -16,7 +16,7 @@ IMAGE = (3, 224, 224)
 
 
 def synchronize() -> None:
-    """Wait until the GPU has done what it was told."""
+    """Wait until the GPU has done what it was reported."""
     if DEVICE == "cuda":
         torch.cuda.synchronize()
 

@@ -1,4 +1,4 @@
-"""An NVML library whose GPUs have no performance monitor (GPM): what older ones can tell."""
+"""An NVML library whose GPUs have no performance monitor (GPM): what older ones can report."""
 
 from dataclasses import replace
 from typing import Any

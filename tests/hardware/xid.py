@@ -154,8 +154,8 @@ def kernel_lines() -> Callable[[], list[str]]:
 
 def _dmesg() -> list[str]:
     with suppress(OSError, subprocess.TimeoutExpired):
-        told = subprocess.run(["dmesg"], capture_output=True, text=True, timeout=3, check=False)
-        return [line for line in told.stdout.splitlines() if _of_the_driver(line)]
+        shown = subprocess.run(["dmesg"], capture_output=True, text=True, timeout=3, check=False)
+        return [line for line in shown.stdout.splitlines() if _of_the_driver(line)]
     return []
 
 
@@ -215,8 +215,8 @@ def watch(names: Sequence[str]) -> None:
         start = time.monotonic()
         for line in trial(name, watcher, log):
             print(line, flush=True)
-        for what, told in (("NVML event", events.heard), ("agent's journal", journal.lines)):
-            for at, code, text in told:
+        for what, shown in (("NVML event", events.heard), ("agent's journal", journal.lines)):
+            for at, code, text in shown:
                 if at >= start:
                     print(f"{what}: {at - start:.2f} s: XID {code}: {text}", flush=True)
 

@@ -103,7 +103,7 @@ def picture(name: str, given: argparse.Namespace, made: Machine) -> Picture:
     )
 
 
-def told(drawn: Drawn) -> str:
+def shown(drawn: Drawn) -> str:
     """What somebody who looks at the picture must know."""
     kinds = {
         "not drawn, for Grafana publishes no component": drawn.undrawn,
@@ -129,7 +129,7 @@ def main() -> int:
     failed = False
     with source(given.prometheus) as made:
         for drawn in draw([picture(name, given, made) for name in given.boards], folder):
-            print(told(drawn), flush=True)
+            print(shown(drawn), flush=True)
             failed |= bool(drawn.failed)
     return int(failed)
 

@@ -66,7 +66,7 @@ def draw(pictures: Sequence[Picture], folder: Path) -> Iterator[Drawn]:
 
 
 def workshop() -> Path:
-    """A folder with our sources and npm's packages; installed anew when package.json changes."""
+    """A folder with our sources and npm's packages; installed again when package.json changes."""
     for names in (("node",), ("npm",), BROWSERS):
         program(*names)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

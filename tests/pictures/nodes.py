@@ -30,7 +30,7 @@ LIVE = "live"
 """A node of its own: a process as users have it, for the board of the agent. It has no past."""
 
 HISTORY = 3600.0
-"""Seconds of history: what a board shows unless told otherwise."""
+"""Seconds of history: what a board shows unless stated otherwise."""
 
 WAIT = 200.0
 """Seconds of live scrapes after it: alerts that wait for two minutes fire by then."""

@@ -29,7 +29,7 @@ READINGS = 8
 """Readings of the threads of GPU 0, one a second, until its inactive time is divided by them."""
 
 SIMULATED = "dgx-h100:starved-network"
-"""GPUs that wait; for what, only the host can tell, and the host is the real one."""
+"""GPUs that wait; for what, only the host can report, and the host is the real one."""
 
 
 def opening(path: str) -> str:

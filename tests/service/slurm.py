@@ -104,7 +104,7 @@ class Cluster:
         """The number of each job and each task of an array."""
         return [int(word) for word in self.run("squeue -h -t R,CG -o %A").split()]
 
-    def told(self, job: int) -> tuple[str, str, float]:
+    def shown(self, job: int) -> tuple[str, str, float]:
         """User and account of a job that has ended, and for how long (s) it ran: by sacct."""
         said = self.run("sacct -a -n -P -X -o JobIDRaw,User,Account,ElapsedRaw").splitlines()
         found = [line.split("|") for line in said if line.startswith(f"{job}|")]

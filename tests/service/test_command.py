@@ -23,7 +23,7 @@ def environment(container: Container, home: str, owner: str) -> str:
 
 
 def steps(said: str) -> list[str]:
-    """What was told of each step; one that takes long on a busy machine tells that besides."""
+    """What was reported of each step; one that takes long on a busy machine says that besides."""
     return [line for line in said.splitlines() if not line.startswith("  under way")]
 
 

@@ -1,4 +1,4 @@
-"""Whose GPU it is, with a real Slurm and a real podman, as the service in its sandbox tells."""
+"""Whose GPU it is, with a real Slurm and a real podman, as the service in its sandbox reports."""
 
 import json
 import re
@@ -66,7 +66,7 @@ def node(cluster: Cluster) -> Iterator[Service]:
     service.run("dpkg -P dgx-telemetry", check=False)
 
 
-def told(service: Service, metric: str) -> list[tuple[dict[str, str], float]]:
+def shown(service: Service, metric: str) -> list[tuple[dict[str, str], float]]:
     """Each series of a metric, as of another tick."""
     time.sleep(1.0)
     lines = re.findall(rf"^{metric}{{(.*)}} (\S+)$", service.fetch("/metrics"), re.MULTILINE)
@@ -74,9 +74,9 @@ def told(service: Service, metric: str) -> list[tuple[dict[str, str], float]]:
 
 
 def names(service: Service) -> set[tuple[str, ...]]:
-    """Number, user, account, partition and runtime of each job that is told of."""
+    """Number, user, account, partition and runtime of each job that is reported of."""
     labels = ("job_id", "user", "account", "partition", "runtime")
-    return {tuple(one[name] for name in labels) for one, _ in told(service, "dgx_gpu_job_info")}
+    return {tuple(one[name] for name in labels) for one, _ in shown(service, "dgx_gpu_job_info")}
 
 
 def test_jobs_of_two_users_by_name_and_second(cluster: Cluster, node: Service) -> None:
@@ -91,26 +91,26 @@ def test_jobs_of_two_users_by_name_and_second(cluster: Cluster, node: Service) -
     expected = {(str(j), user, ACCOUNTS[user], "long", "slurm") for j, user in owners.items()}
 
     eventually(lambda: names(node) == expected, TIMEOUT, f"{expected}, not {names(node)}")
-    by_job = {one["job_id"]: one["uuid"] for one, _ in told(node, "dgx_gpu_job_info")}
-    allocated = {one["uuid"]: value for one, value in told(node, "dgx_gpu_allocated")}
+    by_job = {one["job_id"]: one["uuid"] for one, _ in shown(node, "dgx_gpu_job_info")}
+    allocated = {one["uuid"]: value for one, value in shown(node, "dgx_gpu_allocated")}
     assert set(allocated.values()) == {1.0}
     assert len(set(by_job.values())) == 4, "a GPU each"
 
     def idle() -> set[str]:
-        used = {one["uuid"]: value for one, value in told(node, "dgx_gpu_processes")}
+        used = {one["uuid"]: value for one, value in shown(node, "dgx_gpu_processes")}
         return {job for job, uuid in by_job.items() if not used[uuid]}
 
     eventually(lambda: idle() == {str(unused)}, TIMEOUT, f"all but {unused} on their GPUs")
 
     eventually(lambda: not cluster.running(), TIMEOUT, "their end")
     eventually(lambda: not names(node), GONE, "nothing left of them")
-    assert {value for _, value in told(node, "dgx_gpu_allocated")} == {0.0}
+    assert {value for _, value in shown(node, "dgx_gpu_allocated")} == {0.0}
     spent: dict[str, float] = {}
     for job in json.loads(node.fetch("/api/v1/jobs"))["ended"]:
         spent[job["job_id"]] = spent.get(job["job_id"], 0.0) + job["seconds"]
     assert spent.keys() == {str(job) for job in (steps, *tasks)}
     for number, seconds in spent.items():
-        user, account, by_slurm = cluster.told(int(number))
+        user, account, by_slurm = cluster.shown(int(number))
         print(f"job {number}: {seconds:.2f} s by the agent, {by_slurm:.0f} s by sacct")
         assert (user, account) == (owners[int(number)], ACCOUNTS[owners[int(number)]])
         assert seconds == pytest.approx(by_slurm, abs=APART)
@@ -146,10 +146,10 @@ def test_a_job_that_is_cancelled_or_requeued(cluster: Cluster, node: Service) ->
 
 
 def by_user(service: Service) -> dict[str, float]:
-    """GPU-seconds of each user, as `report` tells them of the agent's hourly sums."""
-    told = json.loads(service.run("dgx-telemetry report --by user --json"))
-    assert "hourly sums" in told["source"]
-    return {row["name"]: row["gpu_hours"] * 3600 for row in told["rows"]}
+    """GPU-seconds of each user, as `report` reports them of the agent's hourly sums."""
+    shown = json.loads(service.run("dgx-telemetry report --by user --json"))
+    assert "hourly sums" in shown["source"]
+    return {row["name"]: row["gpu_hours"] * 3600 for row in shown["rows"]}
 
 
 CHECKED = """#!/bin/sh
@@ -208,7 +208,7 @@ def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, scripts: Serv
 
 def test_a_health_check_drains_what_is_broken_alone(scripts: Service) -> None:
     """The same script as HealthCheckProgram, as slurmd starts it again and again: a healthy node
-    passes, a driver that hangs ends in time, and the reason of whoever drained a node stays."""
+    passes, a driver that hangs ends in time, and the reason of who drained a node stays."""
     node = scripts
     name = node.run("hostname")
     program = "HealthCheckProgram=/etc/slurm/dgx-telemetry-prolog\\nHealthCheckInterval=3\\n"
@@ -284,23 +284,23 @@ def test_a_container_is_named_and_its_cause_is_found(
                 f"readlink /proc/{pid}/ns/{kind} /proc/1/ns/{kind}"
             ).split()
             assert inside != outside
-        if cause == "network":  # on a busy machine it waits for a core first, and that is told
+        if cause == "network":  # on a busy machine it waits for a core first, and that is reported
             podman.run(f"renice -n -20 -p {pid} $(pgrep -P {pid})")
         podman.run(f"echo {pid} >/run/gpus/2")
         number = podman.run(f"pgrep -u {user} -a conmon").split(" -c ")[1][:12]
 
         def called() -> set[tuple[str, ...]]:
-            found = told(podman, "dgx_gpu_job_info")
+            found = shown(podman, "dgx_gpu_job_info")
             return {(one["user"], one["runtime"], one["container"]) for one, _ in found}
 
         mine = {(user, "podman", number)}
         eventually(lambda: called() == mine, TIMEOUT, f"{mine}, not {called()}")
 
         def causes() -> set[tuple[str, str]]:
-            found = told(podman, "dgx_gpu_state")
+            found = shown(podman, "dgx_gpu_state")
             return {(one["state"], one["cause"]) for one, value in found if value}
 
         eventually(lambda: ("starved", cause) in causes(), TIMEOUT, "what it waits for")
     finally:
         podman.run(f"pkill -KILL -u {user} -f ^python3.*/load.py; rm -f /run/gpus/2", check=False)
-    eventually(lambda: not told(podman, "dgx_gpu_job_info"), GONE, "nothing left of it")
+    eventually(lambda: not shown(podman, "dgx_gpu_job_info"), GONE, "nothing left of it")

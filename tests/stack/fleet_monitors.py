@@ -22,7 +22,7 @@ EVERY = "1s"
 SCALE = 1 / 30
 """What the rules' and Alertmanager's times are multiplied with: an agent is down after 4 s."""
 PEER_TIMEOUT = 2.0
-"""Seconds after which the second Alertmanager tells what it has not heard of from the first."""
+"""Seconds after which the second Alertmanager says what it has not heard of from the first."""
 
 PAGE = """\
 # TYPE dgx_agent_last_tick_timestamp_seconds gauge
@@ -109,8 +109,8 @@ class Monitors:
         (folder / "targets").mkdir()
         for name, text in rules(Settings(), SCALE).items():
             (folder / "rules" / name).write_text(text)
-        told = Receivers(webhook_url=f"http://127.0.0.1:{inbox}/alerts")
-        self.path("am.yaml").write_text(alertmanager(Settings(told), SCALE)["alertmanager.yaml"])
+        shown = Receivers(webhook_url=f"http://127.0.0.1:{inbox}/alerts")
+        self.path("am.yaml").write_text(alertmanager(Settings(shown), SCALE)["alertmanager.yaml"])
 
     def path(self, name: str) -> Path:
         return self.folder / name

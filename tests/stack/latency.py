@@ -30,7 +30,7 @@ CONDITIONS = {
     "gpu-lost": "DgxGpuMissing",
     "driver-hang": "DgxAgentBlind",
 }
-"""What happens, and the alert that must tell."""
+"""What happens, and the alert that must report."""
 
 
 def measure(interval: float, folder: Path) -> dict[str, float]:

@@ -167,7 +167,7 @@ def play(
             eventually(partial(is_ready, port), 120, f"the agent of {name} is ready")
         watched = monitoring(folder, SCRAPE, ports, texts(inbox, SCALE, silent_for="10m"))
         server = stack.enter_context(watched).prometheus
-        # what was there before the first scrapes is nobody's news
+        # what was there before the first scrapes is no one's news
         eventually(partial(scraped, server, len(ports)), 60, "each machine was scraped")
         for name, machine in names.items():
             hosts[name].set_scenario(name, machine.partition(":")[2])

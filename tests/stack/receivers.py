@@ -72,7 +72,7 @@ def webhook() -> Iterator[Inbox]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the test tells what it received."""
+            """Nothing: the test says what it received."""
 
     with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as inbox.port:
         yield inbox

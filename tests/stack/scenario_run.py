@@ -68,17 +68,17 @@ def texts(
 ) -> tuple[str, str]:
     """Rules and the configuration of Alertmanager as users get them, but faster."""
     address = f"http://127.0.0.1:{inbox.port}"
-    told = Receivers(webhook_url=f"{address}/alerts", watchdog_url=f"{address}/watchdog")
+    shown = Receivers(webhook_url=f"{address}/alerts", watchdog_url=f"{address}/watchdog")
     if smtp:
-        told = Receivers(
-            webhook_url=told.webhook_url,
-            watchdog_url=told.watchdog_url,
+        shown = Receivers(
+            webhook_url=shown.webhook_url,
+            watchdog_url=shown.watchdog_url,
             email_to="operator@example.com",
             email_from="dgx@example.com",
             email_smarthost=f"127.0.0.1:{smtp}",
             email_tls=False,
         )
-    config = Settings(told, AlertThresholds(silent_for=silent_for))
+    config = Settings(shown, AlertThresholds(silent_for=silent_for))
     groups = [g for text in rules(config, scale).values() for g in yaml.safe_load(text)["groups"]]
     return json.dumps({"groups": groups}), alertmanager(config, scale)["alertmanager.yaml"]
 
@@ -140,10 +140,10 @@ def played(folder: Path, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario
             started(programs.agent_program(lone, flags), folder / f"{KILLED}.log")
         )
         ports = {name: host.ports[name] for name, host in hosts.items()}
-        told = texts(inbox, SCALE, smtp)
+        shown = texts(inbox, SCALE, smtp)
         for name, port in {**ports, KILLED: lone}.items():
             eventually(partial(is_ready, port), 120, f"the agent of {name} is ready")
-        daemons = monitoring(folder, SCRAPE, {**ports, KILLED: lone}, told)
+        daemons = monitoring(folder, SCRAPE, {**ports, KILLED: lone}, shown)
         alertmanager_port = stack.enter_context(daemons).alertmanager
         scenario_run = ScenarioRun(inbox, time.monotonic())
         wanted = {name: {a.name for a in entry.alerts} for name, entry in scenarios.items()}

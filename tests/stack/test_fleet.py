@@ -37,10 +37,10 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inbox]:
     rule_files = rules(Settings(), SCALE)
     with ExitStack() as stack:
         inbox = stack.enter_context(webhook())
-        told = Settings(Receivers(webhook_url=f"http://127.0.0.1:{inbox.port}/alerts"))
+        shown = Settings(Receivers(webhook_url=f"http://127.0.0.1:{inbox.port}/alerts"))
         texts = {
             **rule_files,
-            **alertmanager(told, SCALE),
+            **alertmanager(shown, SCALE),
             "prometheus.yaml": files.prometheus(
                 ports, files.FLEET_SCRAPE_SECONDS * SCALE, list(rule_files), fleet=True
             ),

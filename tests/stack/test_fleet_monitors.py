@@ -1,6 +1,6 @@
-"""The monitoring of deploy/fleet, while parts of it are killed: who is told, and what is lost.
+"""The monitoring of deploy/fleet, while parts of it are killed: who is reported, and what is lost.
 
-Every alert that a node causes arrives once, whatever is left of the pair that tells it.
+Every alert that a node causes arrives once, whatever is left of the pair that reports it.
 """
 
 import time
@@ -77,16 +77,16 @@ def gap(engine: Engine, seconds: float, metric: str = TICK) -> float:
     return max((b - a for one in times for a, b in pairwise(one)), default=inf)
 
 
-def told(inbox: Inbox, instance: str) -> list[Delivery]:
+def shown(inbox: Inbox, instance: str) -> list[Delivery]:
     return [d for d in inbox.of(instance) if d.status == "firing" and d.name == DOWN]
 
 
 def comes_once(inbox: Inbox, instance: str) -> None:
-    """It arrives, and by the time that the other one would tell it too, not again."""
-    eventually(lambda: told(inbox, instance), LONG, f"{instance} is told of")
+    """It arrives, and by the time that the other one would report it too, not again."""
+    eventually(lambda: shown(inbox, instance), LONG, f"{instance} is told of")
     time.sleep(2 * PEER_TIMEOUT)
-    assert len(told(inbox, instance)) == 1
-    assert not {"replica", "alertgroup"} & set(told(inbox, instance)[0].labels)
+    assert len(shown(inbox, instance)) == 1
+    assert not {"replica", "alertgroup"} & set(shown(inbox, instance)[0].labels)
 
 
 def up(engine: Engine, count: int) -> bool:
@@ -117,13 +117,13 @@ def test_two_prometheus_and_two_alertmanagers(
     comes_once(inbox, instances[2])
     assert gap(b, time.time() - before, "up") < 4.0, "the other one missed nothing"
 
-    a.start()  # what it had it still has, and it tells nothing again
+    a.start()  # what it had it still has, and it says nothing again
     eventually(partial(up, a, COUNT - 3), LONG, "it scrapes again")
     known = time.time() - before + 5
     assert value(a, f'count_over_time(up{{instance="{instances[4]}"}}[{known:.0f}s])') > 3
     assert value(a, f'timestamp(min_over_time({TICK}{{instance="{instances[4]}"}}[1h]))')
 
-    # Taken out: its silence is nobody's business, and nothing of it begins anew.
+    # Taken out: its silence is no one's business, and nothing of it begins again.
     list_nodes(monitors, nodes, 4)
     eventually(lambda: value(b, "count(up{drained!=''})") == 1, LONG, "it carries the label")
     assert not series(b, f"{ENERGY}{{drained!=''}}")
@@ -131,7 +131,7 @@ def test_two_prometheus_and_two_alertmanagers(
     nodes.silence(4)
     nodes.silence(5)
     comes_once(inbox, instances[4])
-    assert told(inbox, instances[3]) == []
+    assert shown(inbox, instances[3]) == []
 
 
 @pytest.mark.victoria
@@ -156,7 +156,7 @@ def test_vmagent_a_store_and_vmalert(monitors: Monitors, nodes: Nodes, inbox: In
 
     stores[0].kill()
     began = time.time()
-    nodes.silence(2)  # vmalert of the other store tells
+    nodes.silence(2)  # vmalert of the other store reports
     comes_once(inbox, instances[1])
     stores[0].start()
     ended = time.time()

@@ -15,9 +15,9 @@ def test_exactly_the_alerts_of_each_fault_arrive() -> None:
     wanted = {machine: MATRIX[machine] for machine in SHORT}
     came, inbox = play(wanted)
     assert came == {machine: set(alerts) for machine, alerts in wanted.items()}
-    told = [d for machine in SHORT for d in inbox.of(instance(machine)) if d.status == "firing"]
-    assert all(re.search(r"\(limit|agent on|successful", d.text) for d in told)
-    assert all(d.instance in d.text for d in told)
+    shown = [d for machine in SHORT for d in inbox.of(instance(machine)) if d.status == "firing"]
+    assert all(re.search(r"\(limit|agent on|successful", d.text) for d in shown)
+    assert all(d.instance in d.text for d in shown)
 
 
 def test_the_matrix_is_as_long_as_it_must_be() -> None:

@@ -159,9 +159,9 @@ def test_grafana_is_started_where_it_is_installed(tmp_path: Path) -> None:
         ENVIRONMENT_FILE=str(environment_file),
     ) as up:
         found = addresses(up)
-        told = json.loads(environment_file.read_text())
-        assert found["grafana"].endswith(f":{told['GF_SERVER_HTTP_PORT']}/")
-        provisioning = Path(told["GF_PATHS_PROVISIONING"])
+        shown = json.loads(environment_file.read_text())
+        assert found["grafana"].endswith(f":{shown['GF_SERVER_HTTP_PORT']}/")
+        provisioning = Path(shown["GF_PATHS_PROVISIONING"])
         datasource = (provisioning / "datasources/prometheus.yaml").read_text()
         assert f"url: {found['prometheus'].rstrip('/')}\n" in datasource
         boards = (provisioning / "dashboards/dgx.yaml").read_text()

@@ -41,7 +41,7 @@ def missing(_: System) -> Iterator[Case]:
     rack = of_place("r1", *NODES[:4])
     well = steady(1.0, 5 + LONG + 0.25)
     none = {"instance": "", "job": ""}
-    told = {"severity": "critical", "sign": "rack", "cluster": "c", "rack": "r1", **none}
+    shown = {"severity": "critical", "sign": "rack", "cluster": "c", "rack": "r1", **none}
 
     def half(minutes: float, nodes: int = 2) -> Series:
         return {
@@ -49,7 +49,7 @@ def missing(_: System) -> Iterator[Case]:
             for number, series in enumerate(rack.values())
         }
 
-    yield Case(MISSING, "half of a rack", half(LONG), (told,))
+    yield Case(MISSING, "half of a rack", half(LONG), (shown,))
     yield Case(MISSING, "half of a rack, since a minute", half(SHORT))
     yield Case(MISSING, "one of four", half(LONG, 1))
     drained = [
@@ -62,7 +62,7 @@ def missing(_: System) -> Iterator[Case]:
     yield Case(MISSING, "two of six", {**half(LONG), **more})
     other = dict.fromkeys(of_place("r2", "m1", "m2").values(), silent(LONG))
     third = dict.fromkeys(of_place("r3", "k1", "k2").values(), well)
-    both = (told, {**told, "rack": "r2"}, {**told, "sign": "cluster", "rack": ""})
+    both = (shown, {**shown, "rack": "r2"}, {**shown, "sign": "cluster", "rack": ""})
     yield Case(MISSING, "two racks of three", {**half(LONG), **other, **third}, both)
     out = {s: [*steady(1.0, 5), None] if n == BOX else well for n, s in rack.items()}
     removed = {"severity": "info", "sign": "removed", "cluster": "c", "rack": "r1"}
@@ -96,10 +96,10 @@ def joint(s: System, nodes: Mapping[str, Shares], job: str = "7", minutes: float
 
 
 def slow(s: System) -> Iterator[Case]:
-    told = ({"severity": "warning", "sign": "waited_for", "job_id": "7"},)
+    shown = ({"severity": "warning", "sign": "waited_for", "job_id": "7"},)
     late = 0.08 / 1.08
     others = dict.fromkeys(OTHERS, waits(late))
-    yield Case(SLOW, "8 % slower, and waited for", joint(s, {BOX: BUSY, **others}), told)
+    yield Case(SLOW, "8 % slower, and waited for", joint(s, {BOX: BUSY, **others}), shown)
     alike = dict.fromkeys(OTHERS, waits(0.03))
     yield Case(SLOW, "3 % slower", joint(s, {BOX: BUSY, **alike}))
     yield Case(SLOW, "all wait alike", joint(s, dict.fromkeys(NODES, waits(0.3))))
@@ -110,10 +110,10 @@ def slow(s: System) -> Iterator[Case]:
     yield Case(SLOW, "of no known job", joint(s, {BOX: BUSY, **others}, job=""))
     disk = {"busy/none": 0.8, "starved/disk": 0.2}
     starving = joint(s, {BOX: disk, **dict.fromkeys(OTHERS, waits(0.2))})
-    yield Case(SLOW, "it starves for its disks, and the others for it", starving, told)
+    yield Case(SLOW, "it starves for its disks, and the others for it", starving, shown)
     overlapped = {"busy/none": 1 - late, "communicating/infiniband": late}
     network = joint(s, {BOX: BUSY, **dict.fromkeys(OTHERS, overlapped)})
-    yield Case(SLOW, "the others seem to wait for the network", network, told)
+    yield Case(SLOW, "the others seem to wait for the network", network, shown)
 
     def steps(rate: float) -> Series:
         rates = {BOX: rate, **dict.fromkeys(OTHERS, 3.0)}
@@ -153,8 +153,8 @@ def odd(s: System) -> Iterator[Case]:
         }
 
     name = "DgxInfinibandErrors"
-    told = ({"severity": "info", "sign": "peers", **port},)
-    yield Case(name, "more than its peers", errors(40.0, 1.0), told)
+    shown = ({"severity": "info", "sign": "peers", **port},)
+    yield Case(name, "more than its peers", errors(40.0, 1.0), shown)
     yield Case(name, "fewer than matter", errors(8.0, 0.0))
     # (increase draws half an hour out to the edges of its hour by half a scrape)
     yield Case(name, "all have as many", errors(40.0, 40.0))
@@ -172,8 +172,8 @@ def versions(_: System) -> Iterator[Case]:
         }
 
     name = "DgxAgentVersions"
-    told = ({"severity": "info", "cluster": "c", "instance": "", "job": ""},)
-    yield Case(name, "two for seven hours", two(7, "1.1"), told, SELDOM)
+    shown = ({"severity": "info", "cluster": "c", "instance": "", "job": ""},)
+    yield Case(name, "two for seven hours", two(7, "1.1"), shown, SELDOM)
     yield Case(name, "two while they are upgraded", two(1, "1.1"), (), SELDOM)
     yield Case(name, "one", two(7, "1.0"), (), SELDOM)
 

@@ -121,8 +121,8 @@ def memory(s: System) -> Iterator[Case]:
     both = {lost_data: events([40], 42), of_its_life: events([40], 42)}
     yield Case(name, "one", both, fires)
     yield Case(name, "one under MIG", {of_its_life: events([40], 42)}, fires)
-    told = {lost_data: events([40], 42), of_gpu(xid.ERRORS, s, xid="48"): events([39], 42)}
-    yield Case(name, "one that an XID has told", told)
+    shown = {lost_data: events([40], 42), of_gpu(xid.ERRORS, s, xid="48"): events([39], 42)}
+    yield Case(name, "one that an XID has told", shown)
     yield Case(name, "none", {lost_data: steady(0.0, 42)})
     yield Case(name, "old ones", {lost_data: steady(3.0, 42)})
     corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")
@@ -151,7 +151,7 @@ def hot(s: System) -> Iterator[Case]:
 def nvlinks(s: System) -> Iterator[Case]:
     name, most = "DgxNvlinkDown", float(s.links)
 
-    def up(points: Points, gpus: float = 0.0, *, told: bool = True) -> Series:
+    def up(points: Points, gpus: float = 0.0, *, shown: bool = True) -> Series:
         minutes = (len(points) - 1) / 4
         one = of_gpu(nvlink.LINK_UP, s, link="0")
         down = of_gpu(nvlink.LINK_UP, s, link="3")
@@ -160,14 +160,14 @@ def nvlinks(s: System) -> Iterator[Case]:
             of_gpu(nvlink.LINKS_EXPECTED, s): steady(most, minutes),
             named(system.GPUS): steady(s.gpus - gpus, minutes),
             named(system.GPUS_EXPECTED): steady(float(s.gpus), minutes),
-            **({one: steady(1.0, minutes), down: steady(0.0, minutes)} if told else {}),
+            **({one: steady(1.0, minutes), down: steady(0.0, minutes)} if shown else {}),
         }
 
     yield Case(name, "one is down", up(steady(most - 1, 3.25)), (on(s, "critical"),))
     yield Case(name, "all are up", up(steady(most, 10)))
     yield Case(name, "just too short", up([*steady(most, 5), *steady(most - 1, 2.5)]))
     yield Case(name, "a peer is lost", up(steady(most - 1, 10), gpus=1.0))
-    yield Case(name, "no link tells its state", up(steady(0.0, 10), told=False))
+    yield Case(name, "no link tells its state", up(steady(0.0, 10), shown=False))
     name = "DgxNvlinkErrors"
 
     def errors(kind: str, *times: float) -> Series:

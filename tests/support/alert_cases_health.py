@@ -86,9 +86,9 @@ def nvlink5(s: System) -> Iterator[Case]:
     info = {of_gpu(gpu.INFO, s, model="x"): steady(1.0, 7)}
     once = [p or None for p in events([1], 7)]
     for severity, action in (("critical", "reset"), ("info", "ignore")):
-        told = {"xid": "149", "unit": "NETIR_LINK_EVT", "action": action}
-        series = {of_gpu(xid.NVLINK_FAULTS, s, **told): once, **info}
-        fires = ({**on(s, severity, sign="nvlink5"), **told},)
+        shown = {"xid": "149", "unit": "NETIR_LINK_EVT", "action": action}
+        series = {of_gpu(xid.NVLINK_FAULTS, s, **shown): once, **info}
+        fires = ({**on(s, severity, sign="nvlink5"), **shown},)
         yield Case(name, f"of NVLink 5, {action}", series, fires)
 
 
@@ -141,7 +141,7 @@ def ports(_: System) -> Iterator[Case]:
     def errors(kind: str, points: Points) -> Series:
         return {named(infiniband.ERRORS, **PORT, kind=kind): points}
 
-    def told(kind: str) -> tuple[dict[str, str], ...]:
+    def shown(kind: str) -> tuple[dict[str, str], ...]:
         return ({"severity": "warning", "sign": "errors", **PORT, "kind": kind},)
 
     for kind, few, many in (
@@ -150,7 +150,7 @@ def ports(_: System) -> Iterator[Case]:
         ("symbol_error", 100 / 615, 140 / 300),
         ("link_error_recovery", 200 / 615, 400 / 300),
     ):
-        yield Case(name, f"{kind}, many", errors(kind, growing((10.25, many))), told(kind))
+        yield Case(name, f"{kind}, many", errors(kind, growing((10.25, many))), shown(kind))
         yield Case(name, f"{kind}, few", errors(kind, growing((10.25, few))))
     yield Case(name, "of another kind", errors("port_rcv_errors", growing((10.25, 1.0))))
     state = named(infiniband.LINK_UP, **PORT)

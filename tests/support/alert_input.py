@@ -19,7 +19,7 @@ SCRAPE = 15
 TARGET = {"instance": "box:9935", "job": JOB}
 
 NOT_SCRAPED = nan
-"""At this time nobody asked; where somebody did and there was no value, it is None."""
+"""At this time no one asked; where somebody did and there was no value, it is None."""
 
 Points = list[float | None]
 Series = dict[str, Points]

@@ -45,7 +45,7 @@ def record(bench: AgentBench, seconds: int, into: Series, wanted: frozenset[str]
 
 
 def scrape(bench: AgentBench | None, into: Series, wanted: frozenset[str]) -> None:
-    """Append one value to each series; of nobody, where the scrape fails, none but `up`."""
+    """Append one value to each series; of no one, where the scrape fails, none but `up`."""
     at = len(into["up"])
     into["up"].append("1" if bench else "0")
     for name, value in _scraped(bench, wanted) if bench else ():
@@ -87,7 +87,7 @@ def _run(point: str, times: int) -> str:
 
 
 def _stale_gaps(points: list[str]) -> list[str]:
-    """Prometheus marks a series stale at the first scrape that lacks it."""
+    """Prometheus marks a series stale at the first scrape that does not have it."""
     return [
         "stale" if p == "_" and at and points[at - 1] != "_" else p for at, p in enumerate(points)
     ]

@@ -1,4 +1,4 @@
-"""What dcgm-exporter is known to tell, and NVIDIA's board 12239 asks: names, units and queries."""
+"""What dcgm-exporter is known to show, and NVIDIA's board 12239 asks: names, units and queries."""
 
 from typing import NamedTuple
 

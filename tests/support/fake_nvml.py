@@ -96,7 +96,7 @@ class FakeNvml:
         return getattr(pynvml, name)
 
     def reload(self) -> None:
-        """The driver is replaced under the agent: nothing answers until it connects anew."""
+        """The driver is replaced under the agent: nothing answers until it connects again."""
         self.running = False
 
     def _check(self, errors: dict[str, int | Exception], name: str) -> None:

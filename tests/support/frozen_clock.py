@@ -1,10 +1,10 @@
-"""A clock that moves only when told to."""
+"""A clock that moves only when said to."""
 
 import asyncio
 
 
 class FrozenClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only when said to."""
 
     def __init__(self, epoch: float = 1_700_000_000.0) -> None:
         self._epoch = epoch

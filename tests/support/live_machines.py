@@ -85,5 +85,5 @@ def watched(name: str, *sections: Section) -> Watched:
 
 
 def feed_of(machine: Watched) -> Feed:
-    """A feed over the machine; whoever plays the ticks tells it of them."""
+    """A feed over the machine; who plays the ticks reports it of them."""
     return Feed(machine.view)

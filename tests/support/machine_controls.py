@@ -41,7 +41,7 @@ def upgrade_driver(machine: SimulatedSystem, version: str) -> None:
 
 
 def reload_driver(machine: Machine) -> None:
-    """Unload and load the driver: counters are 0, and NVML must be initialised anew."""
+    """Unload and load the driver: counters are 0, and NVML must be initialised again."""
     with machine.lock:
         machine.advance()
         machine.driver.generation += 1

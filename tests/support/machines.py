@@ -1,4 +1,4 @@
-"""Whole machines under a frozen clock: an agent that ticks when told to, and its scrape."""
+"""Whole machines under a frozen clock: an agent that ticks when said to, and its scrape."""
 
 import asyncio
 import re

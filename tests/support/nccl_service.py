@@ -1,4 +1,4 @@
-"""Jobs for NCCL to tell of, and a listener on a real socket that speaks as its service does."""
+"""Jobs for NCCL to report, and a listener on a real socket that speaks as its service does."""
 
 import socket
 import socketserver
@@ -35,7 +35,7 @@ class SimulatedRanks:
     stopped_at: float = 0.0
 
     def answer(self, now: float) -> NcclAnswer:
-        """What NCCL tells at `now`, seconds after the first step began."""
+        """What NCCL reports at `now`, seconds after the first step began."""
         gone = {self.stopped} if self.stopped is not None and now >= self.stopped_at else set()
         listed = [n for n in range(len(self.pids)) if n not in gone]
         ranks = tuple(self._rank(number, now) for number in listed)
@@ -93,7 +93,7 @@ def asked(*pids: int, connections: int = 4) -> RasRequest:
 
 
 class _Session(socketserver.StreamRequestHandler):
-    """One connection: commands by line until a status was told."""
+    """One connection: commands by line until a status was reported."""
 
     server: "RasListener"
 

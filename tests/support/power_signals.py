@@ -23,7 +23,7 @@ def sampled(
     noise: float = 0.01,
     scatter: float = 0.001,
 ) -> Samples:
-    """What a sensor tells of a load: each sample the mean `over` some seconds before it (`every`
+    """What a sensor reports of a load: each sample the mean `over` some seconds before it (`every`
     at most), with normal noise, in parts of it; its time of writing scatters by so many seconds."""
     chance = random.Random(seed)
     energy_by = _energy(load)
@@ -58,7 +58,7 @@ def held(samples: Samples, count: int) -> Samples:
 
 
 def averaged(samples: Samples, count: int) -> Samples:
-    """The same from a sensor that tells the mean of so many samples."""
+    """The same from a sensor that reports the mean of so many samples."""
     values = [watts for _, watts in samples]
     means = [
         sum(values[max(0, i + 1 - count) : i + 1]) / min(i + 1, count) for i in range(len(values))

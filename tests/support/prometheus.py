@@ -111,7 +111,7 @@ class Prometheus:
         self._process.wait(60)
 
     def signal(self, number: int) -> None:
-        """Send the server a signal: SIGHUP reads its configuration anew."""
+        """Send the server a signal: SIGHUP reads its configuration again."""
         self._process.send_signal(number)
 
     def ask(self, endpoint: str, **parameters: str) -> Any:

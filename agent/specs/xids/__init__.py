@@ -1,7 +1,7 @@
 """XID errors: what each code means, how much it matters, and what to do first.
 
 The table is `codes.toml`, with its sources. NVLink 5 reports 144 to 150, and what those want
-depends on what the kernel's log tells besides: the unit, whether it was fatal, and two words.
+depends on what the kernel's log reports besides: the unit, whether it was fatal, and two words.
 """
 
 import tomllib
@@ -24,12 +24,12 @@ class XidAction(StrEnum):
     RESTART_THEN_RESET = "restart_then_reset"  # the job now, the GPU when it is free
     RESET_LATER = "reset_later"
     RESET = "reset"
-    MEMORY = "memory"  # reset, and then look whether the memory could be mended
+    MEMORY = "memory"  # reset, and then look whether the memory could be fixed
     REBOOT = "reboot"
     LINKS = "links"  # look at both ends of the link, then reset
     FOLLOW = "follow"  # the error that came with it
     RECOVERY = "recovery"  # what the driver asks for
-    BY_UNIT = "by_unit"  # NVLink 5: the kernel's log tells
+    BY_UNIT = "by_unit"  # NVLink 5: the kernel's log says which
     POWER = "power"  # the board's cable
     UPDATE = "update"  # the driver
     SERVICE = "service"
@@ -59,7 +59,7 @@ LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
 MANAGED_UNIT = "NETIR_MFDE_EVENT"
 HARMLESS_LINK_EVENTS = frozenset({38, 40})
 """Sub-codes of a link that went down which want nothing of the GPU: bits 20 to 25 of the first
-word; the far end, or the host, was told to [C]."""
+word; the far end, or the host, was reported to [C]."""
 
 HARMLESS_MANAGED = 3
 """Status of a MFDE event that means nothing."""
@@ -87,8 +87,8 @@ def catalogue() -> Mapping[int, XidMeaning]:
 
 
 def meaning(code: int) -> XidMeaning:
-    """What a code means; one that the table lacks is told so."""
-    unknown = "a code that this table lacks"
+    """What a code means; one that the table does not have is said so."""
+    unknown = "a code that this table does not have"
     found = catalogue().get(code)
     return found or XidMeaning(
         code, unknown, Severity.WARNING, XidAction.SERVICE, "all", "", "none"
@@ -110,7 +110,7 @@ def critical() -> tuple[int, ...]:
 def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -> XidAction:
     """What an XID of NVLink 5 wants: by unit and severity, by the first word and the status.
 
-    What is not fatal wants nothing, or else XID 154 follows and tells; what is fatal wants a
+    What is not fatal wants nothing, or else XID 154 follows and says so; what is fatal wants a
     reset, but for links whose far end is the reason.
     """
     if not fatal or (unit == MANAGED_UNIT and status == HARMLESS_MANAGED):

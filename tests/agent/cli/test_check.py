@@ -38,7 +38,7 @@ def test_power_stands_beside_its_limits_and_the_maximum_of_the_box() -> None:
 
 def test_power_is_told_as_far_as_it_is_known() -> None:
     limits = dict.fromkeys(GPU_WATTS, 700.0)
-    told = {
+    said = {
         "nothing": list(watts(drawing({}, {}), None)),
         "no system": list(watts(drawing(GPU_WATTS, limits), None)),
         "no limits": list(watts(drawing(GPU_WATTS, {}), None)),
@@ -46,7 +46,7 @@ def test_power_is_told_as_far_as_it_is_known() -> None:
         "one GPU silent": list(watts(drawing({"0": 700.0}, limits), None)),
         "single GPU": list(watts(drawing({"0": 200.0}, {"0": 235.0}), SYSTEMS["k40"])),
     }
-    assert told == {
+    assert said == {
         "nothing": [],
         "no system": ["GPU power 1432 W now, limits 3 x 700 W = 2100 W"],
         "no limits": ["GPU power 1432 W now"],

@@ -134,9 +134,9 @@ def fills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     whole = (folder / "whole.tape").read_bytes()
     (folder / "cut.tape").write_bytes(whole[: len(whole) // 2])
     content = gzip.decompress(whole)
-    for told in (b"Tesla K40m", b"System Product Name"):
-        assert told in content
-        content = content.replace(told, rb"K \u001b[2J\u0007\udc80")
+    for reported in (b"Tesla K40m", b"System Product Name"):
+        assert reported in content
+        content = content.replace(reported, rb"K \u001b[2J\u0007\udc80")
     (folder / "escape.tape").write_bytes(gzip.compress(content))
     (folder / "circle").symlink_to("circle")
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -22,10 +22,12 @@ def test_it_fits_the_terminal(name: str) -> None:
     machine = watched(f"{name}:training").run(6)
     frame = machine.frame()
     for width in (80, 120):
-        told = list(page(frame, width))
-        assert max(map(len, told)) <= width
-        assert told[0].startswith(("8 GPUs busy", "4 GPUs busy", "16 GPUs busy", "The GPU is busy"))
-        assert "All expected hardware is present and at full speed." in told
+        shown = list(page(frame, width))
+        assert max(map(len, shown)) <= width
+        assert shown[0].startswith(
+            ("8 GPUs busy", "4 GPUs busy", "16 GPUs busy", "The GPU is busy")
+        )
+        assert "All expected hardware is present and at full speed." in shown
 
 
 def test_a_wide_terminal_is_told_more() -> None:
@@ -35,52 +37,52 @@ def test_a_wide_terminal_is_told_more() -> None:
 
 
 def test_paths_stand_against_their_limits_the_fullest_first() -> None:
-    told = lines("dgx-1-v100:starved-disk")
-    head = next(n for n, line in enumerate(told) if line.split()[:2] == ["path", "device"])
-    first = told[head + 1].split()
+    shown = lines("dgx-1-v100:starved-disk")
+    head = next(n for n, line in enumerate(shown) if line.split()[:2] == ["path", "device"])
+    first = shown[head + 1].split()
     assert first[:2] == ["disk", "md0"]
     assert first[3] == "2.00"
     assert first[-2:] == ["full", "in"]
     assert "at rest (below 1 % of the limit, or 5 MB/s where none is known): nvlink gpu0-7" in (
-        " ".join(" ".join(told).split())
+        " ".join(" ".join(shown).split())
     )
 
 
 def test_why_and_what_to_do_is_told_once_for_all_alike() -> None:
-    told = "\n".join(lines("dgx-1-v100:starved-peer", seconds=24))
+    shown = "\n".join(lines("dgx-1-v100:starved-peer", seconds=24))
     assert (
-        len(re.findall(r"GPUs 1-7 starved by a slow peer for \d0 s, for example GPU 1: w", told))
+        len(re.findall(r"GPUs 1-7 starved by a slow peer for \d0 s, for example GPU 1: w", shown))
         == 1
     )
-    assert "balance the work" in " ".join(told.split())
+    assert "balance the work" in " ".join(shown.split())
 
 
 def test_the_last_seconds_of_the_host_are_told_and_figures_have_no_needless_digits() -> None:
     machine = watched("dgx-h200:starved-network").run(24)
-    told = "\n".join(page(machine.frame(), 120))
-    assert re.search(r"CPUs busy \d+ %; some task waited: cpu 0 %, io 8\d %, memory 0 %", told)
-    assert re.search(r"\d of 0\.\d\d, starved: network  ", told)
+    shown = "\n".join(page(machine.frame(), 120))
+    assert re.search(r"CPUs busy \d+ %; some task waited: cpu 0 %, io 8\d %, memory 0 %", shown)
+    assert re.search(r"\d of 0\.\d\d, starved: network  ", shown)
     assert "  4800.0  " in "\n".join(lines("dgx-h200:training", 120))
 
 
 def test_a_finding_that_the_headline_tells_is_told_once() -> None:
-    told = "\n".join(lines("dgx-station-v100:pcie-degraded"))
-    assert told.count("8 of 16 PCIe lanes are in use") == 1
+    shown = "\n".join(lines("dgx-station-v100:pcie-degraded"))
+    assert shown.count("8 of 16 PCIe lanes are in use") == 1
 
 
 def test_what_is_wrong_is_listed() -> None:
-    told = lines("dgx-station-v100:gpu-lost", seconds=10)
-    assert told[0].startswith("GPU 2 lost, 3 of 4 answer")
-    assert [line for line in told if line.split()[:2] == ["2", "lost"]]
-    assert "  3 of 4 GPUs answer, GPU 2 not among them" in told[: told.index("")]
+    shown = lines("dgx-station-v100:gpu-lost", seconds=10)
+    assert shown[0].startswith("GPU 2 lost, 3 of 4 answer")
+    assert [line for line in shown if line.split()[:2] == ["2", "lost"]]
+    assert "  3 of 4 GPUs answer, GPU 2 not among them" in shown[: shown.index("")]
 
 
 def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:
     rows = [("hbm", "gpu0", "3350.000", "[P] NVIDIA H100 data sheet, and more than fits")]
-    told = table(("path", "device", "GB/s", "source"), rows, width=48)
-    assert max(map(len, told)) <= 48
-    assert told[1].split()[:3] == ["hbm", "gpu0", "3350.000"]
-    assert told[2].strip() in rows[0][3]
+    shown = table(("path", "device", "GB/s", "source"), rows, width=48)
+    assert max(map(len, shown)) <= 48
+    assert shown[1].split()[:3] == ["hbm", "gpu0", "3350.000"]
+    assert shown[2].strip() in rows[0][3]
     assert table(("a",), [], width=1) == ["  a"]
 
 

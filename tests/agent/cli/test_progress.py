@@ -1,4 +1,4 @@
-"""What takes longer is told while it lasts, and leaves a terminal as it was."""
+"""What takes longer is reported while it lasts, and leaves a terminal as it was."""
 
 import io
 import sys
@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def told(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
+def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     """What is written of a block that lasts until its second figure was asked for."""
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(progressing, "ON_TERMINAL", 0.01)
@@ -34,14 +34,14 @@ def told(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_terminal_shows_one_line_that_is_wiped(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = told(Terminal(), monkeypatch)
+    text = shown(Terminal(), monkeypatch)
     assert text.startswith(f"{WIPE}reading: 1 of 9\r{WIPE}reading: 2 of 9\r")
     assert text.endswith(WIPE)
     assert "\n" not in text
 
 
 def test_a_file_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = told(io.StringIO(), monkeypatch)
+    text = shown(io.StringIO(), monkeypatch)
     assert text.startswith("reading: 1 of 9\nreading: 2 of 9\n")
     assert "\033" not in text
 

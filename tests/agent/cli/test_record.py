@@ -80,12 +80,12 @@ def test_the_end_of_a_tape_is_told_once(tmp_path: Path, caplog: pytest.LogCaptur
     hardware = taped_hardware(tmp_path / "x.tape", clock)
     poller = build_agent(Settings(), hardware, clock).poller
     poller.listeners.append(TapeEnd(hardware.ended))
-    told = []
+    shown = []
     for _ in range(5):
         asyncio.run(poller.tick())
-        told.append(sum("tape_ended" in one.getMessage() for one in caplog.records))
+        shown.append(sum("tape_ended" in one.getMessage() for one in caplog.records))
         clock.advance(1.0)
-    assert (told[0], told[-1]) == (0, 1)
+    assert (shown[0], shown[-1]) == (0, 1)
 
 
 def test_a_disk_without_room_is_told_before_and_leaves_the_older_tape(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What people write, decoded: the innermost wrong value is the one that is told of."""
+"""What people write, decoded: the innermost wrong value is the one that is reported of."""
 
 from typing import Annotated, Any, Literal
 
@@ -64,9 +64,9 @@ WRONG: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_the_innermost_wrong_value_is_told(case: str) -> None:
     value, said = WRONG[case]
-    with pytest.raises(Mismatch) as told:
+    with pytest.raises(Mismatch) as shown:
         decode(value, Box, "box")
-    assert str(told.value).startswith(said)
+    assert str(shown.value).startswith(said)
 
 
 def test_text_is_taken_for_numbers_only_where_it_may() -> None:

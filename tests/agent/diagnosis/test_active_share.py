@@ -165,7 +165,7 @@ OVERLOADED = second(100, 87.9, 11.0, 53.0, 0.7)
 
 
 def test_what_moves_behind_the_culprits_kernels_is_no_communication_of_the_waiter() -> None:
-    """Bytes alone do not tell when they moved: once all are there, all transfer as long."""
+    """Bytes alone do not say when they moved: once all are there, all transfer as long."""
     culprit = replace(OVERLOADED, payload=0.05, sent=0.05, working_sm=0.879)
     waiter = replace(second(100, 49.9, 4.4, 21.0, 0.7, lower=0.6), payload=0.05, sent=0.05)
     found = divide(waiter, {PEER: culprit})
@@ -204,13 +204,15 @@ def dipping(share: float, low: float, rests: float = 0.0) -> list[float]:
     return [dice.gauss(w, 20) for w in levels + [600.0] * (300 - len(levels))]
 
 
-@pytest.mark.parametrize(("low", "told"), [(300, 0.1), (420, 0.1), (540, 0.0), (600, 0.0)])
+@pytest.mark.parametrize(("low", "shown"), [(300, 0.1), (420, 0.1), (540, 0.0), (600, 0.0)])
 @pytest.mark.parametrize("rests", [0.0, 0.25])
-def test_without_gpm_transfers_show_in_dips_of_power(low: float, told: float, rests: float) -> None:
+def test_without_gpm_transfers_show_in_dips_of_power(
+    low: float, shown: float, rests: float
+) -> None:
     """A tenth of the time, for 10 ms or longer each (0.58 and 0.73 measured); beside work none."""
     mine = without_gpm(0.05, dipping(0.1, low, rests), 1.0 - rests)
     found = divide(mine, {PEER: mine})
-    assert found.communicating == pytest.approx(told, abs=0.02)
+    assert found.communicating == pytest.approx(shown, abs=0.02)
     assert found.waiting == pytest.approx(0.0, abs=0.03)
 
 

@@ -1,4 +1,4 @@
-"""What people are told to do: it fits what was found, and harms nobody."""
+"""What people are asked to do: it fits what was found, and harms no one."""
 
 import re
 
@@ -40,7 +40,7 @@ def test_the_first_fact_decides_the_advice(kind: FactKind) -> None:
 
 def test_where_the_process_is_hidden_the_agent_must_see_it_first() -> None:
     hidden = Fact(FactKind.PROCESSES_HIDDEN, names=("hidepid",))
-    told = {
+    shown = {
         cause: advice(
             Verdict(
                 State.STARVED,
@@ -53,8 +53,8 @@ def test_where_the_process_is_hidden_the_agent_must_see_it_first() -> None:
         )
         for cause in (Cause.UNKNOWN, Cause.PCIE)
     }
-    assert told[Cause.UNKNOWN] == BY_FACT[FactKind.PROCESSES_HIDDEN]
-    assert told[Cause.PCIE] == ADVICE[State.STARVED, Cause.PCIE]
+    assert shown[Cause.UNKNOWN] == BY_FACT[FactKind.PROCESSES_HIDDEN]
+    assert shown[Cause.PCIE] == ADVICE[State.STARVED, Cause.PCIE]
 
 
 def test_a_checkpoint_is_left_to_finish() -> None:

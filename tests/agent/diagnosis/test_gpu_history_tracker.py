@@ -53,7 +53,7 @@ def test_what_others_moved_before_is_not_theirs() -> None:
     ("cores", "peer_stopped", "seconds"),
     [
         (0.0, False, 60.0),  # at rest, both of them
-        (0.98, False, 0.0),  # it works: nobody knows on what
+        (0.98, False, 0.0),  # it works: no one knows on what
         (0.98, True, 60.0),  # it spins on the host for a rank that a signal has stopped
     ],
 )

@@ -135,8 +135,8 @@ def seconds_until_hung(bench: AgentBench) -> float:
     from agent.diagnosis import accounting
 
     for seconds in range(1, 60):
-        told = bench.run(1).samples.where(accounting.STATE, state="hung")
-        if told and all(told.values()):
+        shown = bench.run(1).samples.where(accounting.STATE, state="hung")
+        if shown and all(shown.values()):
             return seconds
     raise AssertionError("never")
 

@@ -41,15 +41,15 @@ def play(
     gpu = ("0", bench.machine.gpus[0].uuid)
     for _ in range(seconds):
         latest = bench.run(1).agent.poller.latest
-        told = tuple(Sample(workload.JOB_INFO, gpu + job, 1.0) for job in jobs)
-        readings = {**latest.readings, workload.KEY: Reading(workload.KEY, latest.at, 1.0, told)}
+        said = tuple(Sample(workload.JOB_INFO, gpu + job, 1.0) for job in jobs)
+        readings = {**latest.readings, workload.KEY: Reading(workload.KEY, latest.at, 1.0, said)}
         sums(replace(latest, wall=hour * HOUR + 5.0, readings=readings))
 
 
 def rows(sums: HourlySums) -> list[dict[str, Any]]:
     """Each row with its hour."""
-    told = json.loads(sums.document())["hours"]
-    return [{"hour": hour["hour"], **row} for hour in told for row in hour["rows"]]
+    said = json.loads(sums.document())["hours"]
+    return [{"hour": hour["hour"], **row} for hour in said for row in hour["rows"]]
 
 
 def together(sums: HourlySums) -> Counter[str]:
@@ -237,14 +237,14 @@ def test_a_report_of_them(bench: AgentBench, capsys: pytest.CaptureFixture[str])
     play(bench, sums, 20, NOW - 30, JOB)
     play(bench, sums, 20, NOW, JOB)
     play(bench, sums, 20, NOW)
-    told = json.loads(sums.document())
+    said = json.loads(sums.document())
 
     def asked(*words: str) -> list[dict[str, Any]]:
         assert report("--agent", f"http://{address}", "--json", *words) == 0
         listed: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["rows"]
         return listed
 
-    with server(lambda path, _: told if "hours" in path else {"running": [], "ended": []}) as (
+    with server(lambda path, _: said if "hours" in path else {"running": [], "ended": []}) as (
         address,
         _,
     ):

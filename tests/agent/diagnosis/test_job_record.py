@@ -1,4 +1,4 @@
-"""What one job is told of: on whose steps its GPUs agree, and since when it is slower."""
+"""What one job is reported of: on whose steps its GPUs agree, and since when it is slower."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_one_gpu_alone_is_believed_if_its_rhythm_is_certain(
     mine: GpuPulse, theirs: GpuPulse, exchanges: bool, step: float | None
 ) -> None:
     one = record()
-    pulses = {gpu.uuid: told for gpu, told in zip(GPUS, (mine, theirs), strict=True)}
+    pulses = {gpu.uuid: shown for gpu, shown in zip(GPUS, (mine, theirs), strict=True)}
     one.take(Snapshot(1, 1.0, 1.0), SampleStore(), pulses, 0, exchanges)
     assert one.step == step
     assert (step is None and exchanges) == bool(one.apart)

@@ -43,8 +43,8 @@ def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
         bench.machine.advance()
         for team in bench.machine.jobs.teams:  # as in a container each
             team.trainer.parent = 1
-    told = bench.run(20).agent.jobs.current.running
-    assert [job.tie for job in told] == [Tie.ALONE] * 2
+    shown = bench.run(20).agent.jobs.current.running
+    assert [job.tie for job in shown] == [Tie.ALONE] * 2
     job = only(bench.run(150))
     assert job.tie is Tie.LOCK_STEP
     waits = bench.samples.all(accounting.WAITS_FOR)
@@ -108,9 +108,9 @@ def test_a_job_that_ends_leaves_a_receipt(caplog: pytest.LogCaptureFixture) -> N
     bench = simulated("dgx-h100:starved-disk", Settings(CostConfig(gpu_hour=3.6)), gpus=2).run(100)
     bench.machine.set_scenario("idle")
     with caplog.at_level("INFO"):
-        told = bench.run(10).agent.jobs.current
-    assert told.running == ()
-    (receipt,) = told.ended
+        shown = bench.run(10).agent.jobs.current
+    assert shown.running == ()
+    (receipt,) = shown.ended
     assert receipt.ended is not None
     assert receipt.watched == pytest.approx(104, abs=8)
     assert receipt.gpu_seconds + receipt.unobserved == pytest.approx(2 * receipt.watched, rel=0.01)

@@ -1,4 +1,4 @@
-"""Two levels of power told apart, and one level not taken for two."""
+"""Two levels of power distinguished, and one level not taken for two."""
 
 import random
 

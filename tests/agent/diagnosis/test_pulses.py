@@ -1,4 +1,4 @@
-"""The pulse of whole machines: steps told, counted, and not told where there are none."""
+"""The pulse of whole machines: steps reported, counted, and not said where there are none."""
 
 import pytest
 
@@ -111,14 +111,14 @@ def test_of_several_loaders_no_step_is_believed_where_none_was_known() -> None:
     assert one.steps == 0
 
 
-@pytest.mark.parametrize(("swing", "told"), [(30.0, False), (70.0, True)])
-def test_the_rhythm_of_a_power_limit_is_no_step(swing: float, told: bool) -> None:
+@pytest.mark.parametrize(("swing", "shown"), [(30.0, False), (70.0, True)])
+def test_the_rhythm_of_a_power_limit_is_no_step(swing: float, shown: bool) -> None:
     """An H200 that multiplies matrices at 692 of 700 W has swings of 0.95 s and 60 W."""
     one = pulses.GpuPulse(occupied=True, at_limit=True)
     stepping(one, 0.0, 0.95, 692 + swing, 692 - swing)
-    assert one.step == (pytest.approx(0.95, rel=0.01) if told else None)
-    assert one.reason is (None if told else NoPulse.FLAT)
-    assert one.steps > 50 if told else one.steps == 0
+    assert one.step == (pytest.approx(0.95, rel=0.01) if shown else None)
+    assert one.reason is (None if shown else NoPulse.FLAT)
+    assert one.steps > 50 if shown else one.steps == 0
 
 
 @pytest.mark.parametrize("by_mps", [True, False])

@@ -272,8 +272,8 @@ def test_a_load_that_is_wrong_and_not_known_to_be_is_found_out() -> None:
 
 
 class StepsTold(NamedTuple):
-    """Jobs of one GPU with steps of 0.1 to 5 s: how many there are, and how many steps are told
-    within 1 %; how many of any job are wrong; seconds of steps told where there are none."""
+    """Jobs of one GPU with steps of 0.1 to 5 s: how many there are, and how many steps are reported
+    within 1 %; how many of any job are wrong; seconds of steps said where there are none."""
 
     jobs: int
     right: int
@@ -298,13 +298,13 @@ has a rhythm of its own, and two have steps that power hardly shows."""
 def test_steps_are_told_rightly_or_not_at_all(tape: str) -> None:
     found = all_of(tape, "gpm")
     lines = "\n".join(map(str, found))
-    jobs = [told for told in found if told.span.step and told.span.step >= 0.1]
+    jobs = [said for said in found if said.span.step and said.span.step >= 0.1]
     wrong = [t for t in found if t.step_error is not None and abs(t.step_error) > 0.01]
     right = [t for t in jobs if t.step_error is not None and t not in wrong]
-    irregular = sum(len(told.steps) for told in found if told.span.step is None)
-    told = StepsTold(len(jobs), len(right), len(wrong), irregular)
+    irregular = sum(len(said.steps) for said in found if said.span.step is None)
+    said = StepsTold(len(jobs), len(right), len(wrong), irregular)
     reached = STEPS_TOLD[tape]
-    assert told.jobs == reached.jobs
-    assert told.right >= reached.right, lines
-    assert told.wrong <= reached.wrong, lines
-    assert told.irregular <= reached.irregular, lines
+    assert said.jobs == reached.jobs
+    assert said.right >= reached.right, lines
+    assert said.wrong <= reached.wrong, lines
+    assert said.irregular <= reached.irregular, lines

@@ -53,7 +53,7 @@ HEALTHY = (
 @pytest.mark.parametrize("machine", WRONG)
 def test_a_fault_is_found_and_named(machine: str) -> None:
     assert WRONG[machine] in "\n".join(
-        told(simulated(machine, gpus=2).run(65 if machine in SLOWLY else 12))
+        shown(simulated(machine, gpus=2).run(65 if machine in SLOWLY else 12))
     )
 
 
@@ -63,7 +63,7 @@ def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> 
         with pytest.raises(SimulationError):
             simulated(f"{system}:{fault}")
         return
-    found = told(simulated(f"{system}:{fault}").run(12))
+    found = shown(simulated(f"{system}:{fault}").run(12))
     gpus = system_models.ALL[system].gpus
     said = FAULTS[fault].replace("7 of 8", f"{gpus - 1} of {gpus}")
     if fault == "port-degraded" and not system_models.ALL[system].hcas:
@@ -74,22 +74,22 @@ def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> 
 def test_a_nic_with_carrier_below_its_rate_is_named() -> None:
     bench = simulated("dgx-1-v100:training")
     bench.machine.host.files._files["/sys/class/net/eno1/speed"] = lambda: "1000\n"
-    assert told(bench.run(12)) == ["network port eno1 runs at 0.125 of 1.25 GB/s"]
+    assert shown(bench.run(12)) == ["network port eno1 runs at 0.125 of 1.25 GB/s"]
 
 
 def test_an_xid_is_told_with_how_long_ago_it_came() -> None:
     bench = simulated("gtx-1080:training").run(12)
     bench.machine.driver.xid(0, 62)
     bench.run(8)
-    assert told(bench) == ["GPU 0: XID 62, internal micro-controller halt, seen once, 8 s ago"]
-    (later,) = told(bench.run(120))
+    assert shown(bench) == ["GPU 0: XID 62, internal micro-controller halt, seen once, 8 s ago"]
+    (later,) = shown(bench.run(120))
     assert later.endswith("seen once, 2 min ago")
 
 
 def test_a_member_that_an_array_lost_is_told() -> None:
     bench = simulated("dgx-a100:training")
     bench.machine.host.files._files["/sys/block/md0/md/degraded"] = lambda: "1\n"
-    assert told(bench.run(12)) == ["md0: 1 disk is missing from the array"]
+    assert shown(bench.run(12)) == ["md0: 1 disk is missing from the array"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_member_that_an_array_lost_is_told() -> None:
 )
 def test_a_healthy_machine_has_none(system: str, scenario: str) -> None:
     bench = simulated(f"{system}:{scenario}").run(12)
-    assert told(bench) == []
+    assert shown(bench) == []
 
 
 def refused(bench: AgentBench, call: str, answer: int, index: int = 0) -> AgentBench:
@@ -138,12 +138,12 @@ GENERATION = "nvmlDeviceGetCurrPcieLinkGeneration"
 )
 def test_a_slow_generation_is_a_fault_only_under_load(machine: str, said: str | None) -> None:
     bench = refused(simulated(machine), GENERATION, 1, index=3)
-    assert told(looked_at(bench)) == ([said] if said else [])
+    assert shown(looked_at(bench)) == ([said] if said else [])
 
 
 @pytest.mark.parametrize("machine", ["dgx-1-v100:starved-pcie", "dgx-h100:starved-pcie"])
 def test_traffic_is_load_too(machine: str) -> None:
-    (found,) = told(looked_at(refused(simulated(machine), GENERATION, 1)))
+    (found,) = shown(looked_at(refused(simulated(machine), GENERATION, 1)))
     assert found.startswith("GPU 0: PCIe runs at generation 1 of ")
 
 
@@ -152,22 +152,22 @@ def test_a_gpu_of_which_no_load_is_known_is_not_judged() -> None:
     for call in ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetSamples"):
         bench.machine.driver.fail(call, 3)
     bench.machine.driver.fail("nvmlDeviceGetPcieThroughput", 3)
-    assert told(looked_at(bench)) == []
+    assert shown(looked_at(bench)) == []
 
 
 def test_a_generation_read_before_the_load_is_that_of_rest() -> None:
     bench = simulated("dgx-1-v100:idle").run(12)
     bench.machine.set_scenario("training")
     for _ in range(12):
-        assert told(bench.run(1)) == []
+        assert shown(bench.run(1)) == []
 
 
 def test_a_generation_read_after_the_load_is_that_of_rest() -> None:
-    """The mean of activity still tells of the load, the link rests already."""
+    """The mean of activity still reports the load, the link rests already."""
     bench = simulated("dgx-station-v100:training").run(12)
     bench.machine.set_scenario("idle")
     for _ in range(6):
-        assert told(bench.run(1)) == []
+        assert shown(bench.run(1)) == []
 
 
 @pytest.mark.parametrize(("read_at", "faults"), [(4.0, 0), (8.5, 1), (9.0, 1)])
@@ -186,27 +186,27 @@ def test_a_generation_counts_if_it_was_read_while_the_load_was_seen(
 
 def test_a_slot_that_offers_less_than_the_sheet_is_named_once() -> None:
     bench = refused(simulated("dgx-1-v100:training"), "nvmlDeviceGetMaxPcieLinkGeneration", 2)
-    assert told(refused(bench, GENERATION, 2).run(12)) == [
+    assert shown(refused(bench, GENERATION, 2).run(12)) == [
         "GPU 0: its slot offers generation 2 x16, 8 GB/s, the sheet says 15.8"
     ]
 
 
 def test_the_slot_of_a_single_gpu_is_its_owners_choice() -> None:
     bench = refused(simulated("k40:training"), "nvmlDeviceGetMaxPcieLinkGeneration", 2)
-    assert told(refused(bench, GENERATION, 2).run(12)) == []
+    assert shown(refused(bench, GENERATION, 2).run(12)) == []
 
 
 def test_a_narrow_slot_is_told_once_with_found_and_expected() -> None:
-    found = told(simulated("dgx-1-p100:pcie-degraded").run(12))
+    found = shown(simulated("dgx-1-p100:pcie-degraded").run(12))
     assert found == ["GPU 0: 8 of 16 PCIe lanes are in use"]
 
 
 def test_a_limit_that_its_owner_set_is_no_slow_port() -> None:
     config = Settings(LimitsConfig((LimitConfig("network", "eno1", "receive", 1e8),)))
-    assert told(simulated("dgx-1-v100:training", config).run(12)) == []
+    assert shown(simulated("dgx-1-v100:training", config).run(12)) == []
 
 
-def told(bench: AgentBench) -> list[str]:
+def shown(bench: AgentBench) -> list[str]:
     """What `check` finds, with the sheet of the system that is simulated."""
     spec = SYSTEMS[bench.machine.system.name]
     return [finding_text(found) for found in findings(bench.agent.poller.latest, spec)]

@@ -98,7 +98,7 @@ class AllocationTree(ProcessTree):
         """By NVML's index."""
         return {labels[0]: value for _, labels, value in self.look().samples}
 
-    def told(self) -> list[tuple[str, ...]]:
+    def shown(self) -> list[tuple[str, ...]]:
         """Index, number, user and account of each job that is exported."""
         infos = labels_of(self.read(), workload.JOB_INFO)
         return [(i[0], i[2], i[3], i[6]) for i in infos]
@@ -114,7 +114,7 @@ def test_version_1_lists_the_devices_of_each_job(tmp_path: Path) -> None:
     tree.write(f"{V1}/uid_1000/job_7/devices.list", "c 1:3 rwm\nc 195:255 rw\nc 195:2 rwm\n")
     tree.write(f"{V1}/uid_1001/job_8/devices.list", "c 195:1 rwm\nb 195:0 rwm\nc 1950:0 rwm\n")
     assert tree.allocated() == {"0": 1, "1": 0, "2": 1}
-    assert tree.told() == [("0", "7", "", ""), ("2", "8", "", "")]
+    assert tree.shown() == [("0", "7", "", ""), ("2", "8", "", "")]
     (tree.root / V1.lstrip("/") / "uid_1000/job_7/devices.list").unlink()
     (tree.root / V1.lstrip("/") / "uid_1000/job_7").rmdir()
     assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
@@ -133,8 +133,8 @@ def test_a_list_that_lets_in_all_but_a_few_does_not_tell(tmp_path: Path) -> None
 
 def version_2(tree: AllocationTree, job: int, pid: int, gpus: str) -> None:
     tree.start(pid)
-    told = f"PATH=/bin\0SLURM_JOB_ID={job}\0SLURM_JOB_ACCOUNT=bio\0{gpus}\0"
-    tree.write(f"/proc/{pid}/environ", told)
+    shown = f"PATH=/bin\0SLURM_JOB_ID={job}\0SLURM_JOB_ACCOUNT=bio\0{gpus}\0"
+    tree.write(f"/proc/{pid}/environ", shown)
     tree.write(f"{V2}/job_{job}/step_0/user/task_0/cgroup.procs", f"{pid}\n")
 
 
@@ -144,7 +144,7 @@ def test_version_2_tells_by_the_environment_in_slurms_order(tmp_path: Path) -> N
     version_2(tree, 7, 100, "SLURM_JOB_GPUS=1-2")  # minors 2 and 0
     version_2(tree, 8, 200, "")  # a job that asked for none
     assert tree.allocated() == {"0": 1, "1": 1, "2": 0}
-    assert tree.told() == [("0", "7", "ada", "bio"), ("1", "7", "ada", "bio")]
+    assert tree.shown() == [("0", "7", "ada", "bio"), ("1", "7", "ada", "bio")]
 
 
 def test_a_job_whose_environment_is_hidden_hides_what_it_has(tmp_path: Path) -> None:
@@ -166,11 +166,11 @@ def test_slurms_own_word_where_it_may_be_asked(tmp_path: Path) -> None:
     tree.write("/etc/slurm/gres.conf", GRES)
     tree.answers.jobs = [SHOWN]
     assert tree.allocated() == {"0": 0, "1": 1, "2": 1}  # places 0 and 2 are minors 1 and 0
-    assert tree.told() == [("1", "41", "eve", "bio"), ("2", "41", "eve", "bio")]
+    assert tree.shown() == [("1", "41", "eve", "bio"), ("2", "41", "eve", "bio")]
     tree.start(100)
     tree.write("/proc/100/cgroup", "0::/system.slice/slurmstepd.scope/job_41/step_0/user\n")
     tree.occupy(100, gpu=OTHER)
-    assert tree.told() == [("1", "41", "eve", "bio"), ("2", "41", "eve", "bio")], "told once"
+    assert tree.shown() == [("1", "41", "eve", "bio"), ("2", "41", "eve", "bio")], "told once"
     tree.answers.jobs = []
     assert set(tree.allocated().values()) == {0}
 
@@ -201,12 +201,12 @@ def test_a_folder_without_a_number_is_a_job_of_slurm(tmp_path: Path) -> None:
     tree.write(f"{V2}/{SLUID}/step_0/user/task_0/cgroup.procs", "100\n")
     tree.answers.jobs = OSError("squeue fails")
     assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
-    assert tree.told() == [("2", SLUID, "ada", "")]
+    assert tree.shown() == [("2", SLUID, "ada", "")]
     tree.occupy(100, gpu=THIRD)
-    assert tree.told() == [("2", SLUID, "ada", "")]
+    assert tree.shown() == [("2", SLUID, "ada", "")]
     tree.answers.jobs = [SHOWN, f"JobId=42 SLUID={SLUID} UserId=ada Nodes=node02 GRES=gpu(IDX:1)"]
     assert tree.allocated() == {"0": 1, "1": 1, "2": 1}
-    assert ("2", "42", "ada", "") in tree.told()
+    assert ("2", "42", "ada", "") in tree.shown()
 
 
 def test_what_a_job_alone_claims_stands_beside_no_other(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_what_a_job_alone_claims_stands_beside_no_other(tmp_path: Path) -> None:
     tree.write("/proc/200/cgroup", "0::/system.slice/slurmstepd.scope/job_8/step_0/user\n")
     tree.occupy(200, gpu=OTHER)
     tree.look()
-    assert [one[:2] for one in tree.told()] == [("0", "7"), ("1", "8"), ("2", "7")]
+    assert [one[:2] for one in tree.shown()] == [("0", "7"), ("1", "8"), ("2", "7")]
 
 
 def test_a_place_that_slurms_order_does_not_have_is_unknown(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.support.machines import AgentBench
 SECONDS = 12
 
 
-def told(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
+def shown(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
     """The figures of a metric by its labels, GPUs by number."""
     found = bench.agent.poller.latest.samples(bench.clock.monotonic())
     return {
@@ -23,7 +23,7 @@ def told(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
 
 def test_starved_gpus_show_what_their_threads_do() -> None:
     bench = machines.simulated("dgx-a100:starved-disk", gpus=2).run(SECONDS)
-    seconds = told(bench, work.THREADS)
+    seconds = shown(bench, work.THREADS)
     assert seconds.keys() == {
         (gpu, role, doing) for gpu in "01" for role in work.ROLES for doing in work.DOING
     }
@@ -31,31 +31,31 @@ def test_starved_gpus_show_what_their_threads_do() -> None:
         blocked = seconds[gpu, "working", "blocked"]
         assert 6 * SECONDS / 2 < blocked <= 6 * SECONDS, "six loaders, mostly asleep"
         assert 0.0 < seconds[gpu, "launching", "running"] < SECONDS
-        assert told(bench, work.WORKERS)[gpu,] == 6
-    assert told(bench, filesystem.MOUNTS)
-    assert not told(bench, filesystem.NETWORK_MOUNTS)
+        assert shown(bench, work.WORKERS)[gpu,] == 6
+    assert shown(bench, filesystem.MOUNTS)
+    assert not shown(bench, filesystem.NETWORK_MOUNTS)
 
 
 def test_processes_of_busy_gpus_are_known_too() -> None:
     bench = machines.simulated("dgx-h100:training").run(SECONDS)
-    jobs = told(bench, work.JOB)
+    jobs = shown(bench, work.JOB)
     assert {labels[1:-1] for labels in jobs} == {("", *JobLabels(runtime="process"))}
     assert len({labels[-1] for labels in jobs}) == 1
     assert {labels[0] for labels in jobs} == {str(n) for n in range(8)}
-    assert {labels[0] for labels in told(bench, work.THREADS)} == {str(n) for n in range(8)}
+    assert {labels[0] for labels in shown(bench, work.THREADS)} == {str(n) for n in range(8)}
 
 
 def test_idle_gpus_have_no_workload() -> None:
     bench = machines.simulated("dgx-h100:idle").run(SECONDS)
-    assert not told(bench, process.PROCESS)
-    assert not told(bench, work.JOB)
+    assert not shown(bench, process.PROCESS)
+    assert not shown(bench, work.JOB)
 
 
 def test_a_gpu_that_is_lost_takes_its_workload_along() -> None:
     bench = machines.simulated("dgx-h100:gpu-lost", gpus=4).run(60)
-    answering = {labels[0] for labels in told(bench, process.PROCESSES)}
+    answering = {labels[0] for labels in shown(bench, process.PROCESSES)}
     assert 0 < len(answering) < 4
-    assert {labels[0] for labels in told(bench, work.JOB)} == answering
+    assert {labels[0] for labels in shown(bench, work.JOB)} == answering
 
 
 def test_jobs_are_in_no_scrape_unless_asked_for() -> None:
@@ -65,7 +65,7 @@ def test_jobs_are_in_no_scrape_unless_asked_for() -> None:
 
 
 def test_a_server_of_mps_is_nobody() -> None:
-    """It stands on every GPU for whoever comes: it joins nothing and works for nobody."""
+    """It stands on every GPU for who comes: it joins nothing and works for no one."""
     bench = machines.simulated("dgx-h100:idle").run(2)
     machine = bench.machine
     for gpu in (0, 1):
@@ -73,13 +73,13 @@ def test_a_server_of_mps_is_nobody() -> None:
         machine.jobs.processes[pid].name = process.MPS_SERVER
         machine.jobs.processes[pid].uid = 0
     bench.run(SECONDS)
-    assert set(told(bench, process.PROCESSES).values()) == {0}
-    assert not told(bench, process.PROCESS)
-    assert not told(bench, work.JOB)
+    assert set(shown(bench, process.PROCESSES).values()) == {0}
+    assert not shown(bench, process.PROCESS)
+    assert not shown(bench, work.JOB)
     assert {verdict.state for verdict in bench.agent.poller.latest.verdicts.values()} == {"idle"}
     client = start_process(machine, 1)
     bench.run(SECONDS)
-    assert [labels[1] for labels in told(bench, process.PROCESS)] == [str(client)]
+    assert [labels[1] for labels in shown(bench, process.PROCESS)] == [str(client)]
 
 
 def test_a_users_program_called_like_the_server_of_mps_is_a_process() -> None:
@@ -87,10 +87,10 @@ def test_a_users_program_called_like_the_server_of_mps_is_a_process() -> None:
     pid = start_process(bench.machine, 0)
     bench.machine.jobs.processes[pid].name = process.MPS_SERVER
     bench.run(SECONDS)
-    assert [labels[1] for labels in told(bench, process.PROCESS)] == [str(pid)]
+    assert [labels[1] for labels in shown(bench, process.PROCESS)] == [str(pid)]
     daemon = start_process(bench.machine, 1)
     bench.machine.jobs.processes[daemon].name = process.MPS_SERVER
     bench.machine.jobs.processes[daemon].uid = 0
     bench.machine.jobs.processes[pid].parent = daemon  # root's daemon serves this user
     bench.run(SECONDS)
-    assert not told(bench, process.PROCESS)
+    assert not shown(bench, process.PROCESS)

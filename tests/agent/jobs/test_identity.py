@@ -182,13 +182,13 @@ def test_a_control_group_that_a_user_can_make_numbers_no_job(cgroup: str) -> Non
 
 
 SLURM = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
-TOLD = {"SLURM_JOB_ID": "7", "SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_ACCOUNT": "bio"}
+SHOWN = {"SLURM_JOB_ID": "7", "SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_ACCOUNT": "bio"}
 LABELS: list[tuple[str, dict[str, str], JobLabels]] = [
     (SLURM, {}, JobLabels("7", runtime="slurm")),
-    (SLURM, TOLD, JobLabels("7", "", "slurm", "gpu", "bio")),
+    (SLURM, SHOWN, JobLabels("7", "", "slurm", "gpu", "bio")),
     (SLURM, {"SLURM_JOB_ID": "8"}, JobLabels("7", runtime="slurm")),
-    (NO_CGROUP, TOLD, JobLabels("train.py:5", runtime="process")),
-    (f"0::/system.slice/docker-{DOCKER}.scope", TOLD, JobLabels(
+    (NO_CGROUP, SHOWN, JobLabels("train.py:5", runtime="process")),
+    (f"0::/system.slice/docker-{DOCKER}.scope", SHOWN, JobLabels(
         "0123456789ab", "", "docker", container="0123456789ab",
     )),
     (NO_CGROUP, {"SLURM_JOB_ID": "x"}, JobLabels("train.py:5", runtime="process")),
@@ -216,7 +216,7 @@ def test_labels_of_a_job(cgroup: str, environment: dict[str, str], expected: Job
 def test_a_number_in_the_environment_joins_nothing() -> None:
     """Anybody may set it."""
     mine, other = (
-        line("python3", "bash", group=n, pids=(n, 50), uid=uid)._replace(environment=TOLD)
+        line("python3", "bash", group=n, pids=(n, 50), uid=uid)._replace(environment=SHOWN)
         for n, uid in ((101, 1000), (102, 1001))
     )
     assert joined(mine, other) == [0, 1]

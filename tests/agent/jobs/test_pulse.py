@@ -1,4 +1,4 @@
-"""The pulse: what is told of recorded and of made power, and when nothing may be told."""
+"""The pulse: what is reported of recorded and of made power, and when nothing may be reported."""
 
 import math
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from tests.support.power_traces import Trace, trace
 
 
 class Told(NamedTuple):
-    """What was told after one portion of samples."""
+    """What was reported after one portion of samples."""
 
     at: float
     reading: PulseReading
     missed: int
 
 
-def told(samples: Samples, pulse: Pulse | None = None) -> list[Told]:
+def shown(samples: Samples, pulse: Pulse | None = None) -> list[Told]:
     pulse = pulse or Pulse()
     return [
         Told(now, pulse.feed(portion), pulse.missed_beats(now))
@@ -33,7 +33,7 @@ def told(samples: Samples, pulse: Pulse | None = None) -> list[Told]:
 
 
 def of_load(load: Iterator[Phase], seconds: float, **sensor: float) -> list[Told]:
-    return told(power.sampled(load, seconds, **sensor))  # type: ignore[arg-type]
+    return shown(power.sampled(load, seconds, **sensor))  # type: ignore[arg-type]
 
 
 def steps_told(all_told: list[Told], since: float = 0.0) -> list[float]:
@@ -42,9 +42,9 @@ def steps_told(all_told: list[Told], since: float = 0.0) -> list[float]:
 
 
 def errors(recorded: Trace, settled: float = 9.0) -> list[float]:
-    """Parts by which steps were told wrong, except while windows see two speeds."""
+    """Parts by which steps were reported wrong, except while windows see two speeds."""
     found = []
-    for at, reading, _ in told(recorded.samples):
+    for at, reading, _ in shown(recorded.samples):
         true = recorded.step_at(at)
         if reading.step_seconds and true and true == recorded.step_at(max(0.0, at - settled)):
             found.append(abs(reading.step_seconds / true - 1))
@@ -73,7 +73,7 @@ def test_recorded_steps_are_told(name: str, times_told: int) -> None:
     found = errors(trace(name))
     assert len(found) >= times_told
     assert max(found) < 0.005
-    assert max(one.missed for one in told(trace(name).samples)) == 0
+    assert max(one.missed for one in shown(trace(name).samples)) == 0
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_recorded_steps_are_told(name: str, times_told: int) -> None:
     ],
 )
 def test_nothing_is_told_of_recorded_loads_without_a_pulse(name: str, reason: NoPulse) -> None:
-    all_told = told(trace(name).samples)
+    all_told = shown(trace(name).samples)
     assert steps_told(all_told) == []
     assert all_told[-1].reading.reason is reason
     assert all_told[-1].reading.confidence == 0.0
@@ -99,20 +99,20 @@ def test_nothing_is_told_of_recorded_loads_without_a_pulse(name: str, reason: No
 
 @pytest.mark.parametrize(("name", "seems"), [("tcp", 0.0803), ("gpt-below", 0.0900)])
 def test_what_is_too_short_says_how_long_it_seems(name: str, seems: float) -> None:
-    reading = told(trace(name).samples)[-1].reading
+    reading = shown(trace(name).samples)[-1].reading
     assert reading.short_seconds == pytest.approx(seems, rel=0.01)
 
 
 def test_a_recorded_change_is_dated() -> None:
     """Gradients accumulated 4 times; then the other rank comes 11 % late."""
-    after = [one for one in told(trace("gpt-accumulated").samples) if one.at > 22.0]
+    after = [one for one in shown(trace("gpt-accumulated").samples) if one.at > 22.0]
     slower = [one for one in after if (one.reading.step_seconds or 0) > 0.255]
     assert slower[0].at < 22.0 + 15
     assert slower[-1].reading.since == pytest.approx(22.0, abs=6)
 
 
 def test_recorded_steps_are_counted() -> None:
-    all_told = told(trace("resnet-512").samples)
+    all_told = shown(trace("resnet-512").samples)
     first, last = next(one for one in all_told if one.reading.steps), all_told[-1]
     counted = last.reading.steps - first.reading.steps
     assert counted == pytest.approx((last.at - first.at) / 0.2282, abs=4)
@@ -167,8 +167,8 @@ def test_what_comes_each_so_many_steps_is_no_step(load: Iterator[Phase]) -> None
 
 def test_a_sensor_that_holds_its_values_sees_longer_steps_only() -> None:
     coarse = power.held(power.sampled(power.steps(0.7), 40), 5)
-    assert steps_told(told(coarse))[-1] == pytest.approx(0.7, rel=0.01)
-    fine = told(power.held(power.sampled(power.steps(0.3), 60), 5))
+    assert steps_told(shown(coarse))[-1] == pytest.approx(0.7, rel=0.01)
+    fine = shown(power.held(power.sampled(power.steps(0.3), 60), 5))
     assert steps_told(fine) == []
     assert fine[-1].reading.reason is NoPulse.TOO_SHORT
 
@@ -176,7 +176,7 @@ def test_a_sensor_that_holds_its_values_sees_longer_steps_only() -> None:
 @pytest.mark.parametrize("step", [0.3, 1.0, 2.2])
 def test_a_sensor_that_averages_tells_the_same(step: float) -> None:
     smooth = power.averaged(power.sampled(power.steps(step), 60), 5)
-    assert steps_told(told(smooth))[-1] == pytest.approx(step, rel=0.01)
+    assert steps_told(shown(smooth))[-1] == pytest.approx(step, rel=0.01)
 
 
 def test_samples_may_be_farther_apart() -> None:
@@ -344,7 +344,7 @@ def test_the_unit_of_power_does_not_matter(scale: float) -> None:
 def test_samples_lost_between_reads_cost_nothing() -> None:
     samples = power.sampled(power.steps(0.3), 60)
     gapped = [sample for sample in samples if sample[0] % 10 < 9.4]
-    found = told(gapped)
+    found = shown(gapped)
     assert len(steps_told(found)) > 20
     assert found[-1].reading.step_seconds == pytest.approx(0.3, rel=0.01)
 
@@ -352,8 +352,8 @@ def test_samples_lost_between_reads_cost_nothing() -> None:
 def test_after_a_long_gap_all_begins_anew() -> None:
     pulse = Pulse()
     samples = power.sampled(power.steps(0.3), 70)
-    before = told([sample for sample in samples if sample[0] < 30], pulse)
-    after = told([sample for sample in samples if sample[0] > 40], pulse)
+    before = shown([sample for sample in samples if sample[0] < 30], pulse)
+    after = shown([sample for sample in samples if sample[0] > 40], pulse)
     assert before[-1].reading.step_seconds is not None
     assert after[0].reading.step_seconds is None
     assert after[0].reading.reason is NoPulse.NOT_ENOUGH

@@ -283,11 +283,11 @@ def test_a_hidden_process_costs_its_gpu_the_figures_and_no_other(
     tree.occupy(100, gpu=OTHER)
     tree.read()
     reading = tree.read()
-    told = {a.metric: (a.reason, a.detail) for a in reading.absences if a.labels == GPU}
+    shown = {a.metric: (a.reason, a.detail) for a in reading.absences if a.labels == GPU}
     hidden = {*work.OF_PROCESSES, *work.OF_CGROUP, work.LIVES, work.JOB}
-    assert told.keys() == hidden
-    assert {reason for reason, _ in told.values()} == {Reason.DENIED}
-    assert all("process 200 " in detail for _, detail in told.values())
+    assert shown.keys() == hidden
+    assert {reason for reason, _ in shown.values()} == {Reason.DENIED}
+    assert all("process 200 " in detail for _, detail in shown.values())
     assert work.THREADS not in of(reading)
     assert len(seconds(reading, OTHER)) == 6
 
@@ -330,19 +330,19 @@ def test_jobs_are_exported_by_name_where_the_user_asks(tmp_path: Path) -> None:
     reading = tree.read()
     names = [JobLabels(f"train.py:{pid}", "ada", "process") for pid in range(100, 108)]
     assert labels_of(reading, work.JOB_INFO) == [(*GPU, *one) for one in names]
-    told = [labels[:-1] for labels in labels_of(reading, work.JOB)]
-    assert told == [(*GPU, one.job_id, *one) for one in names]
+    shown = [labels[:-1] for labels in labels_of(reading, work.JOB)]
+    assert shown == [(*GPU, one.job_id, *one) for one in names]
 
 
 def test_a_job_is_told_of_as_far_as_its_environment_may_be_read(tmp_path: Path) -> None:
     """Nothing but the known variables is kept; what a user wrote into them does no harm."""
     tree = ProcessTree(tmp_path, info=True)
-    told = {"SLURM_JOB_PARTITION": 'a"\n\x1b[2J}' + "x" * 500, "SLURM_JOB_ACCOUNT": "bio"}
+    shown = {"SLURM_JOB_PARTITION": 'a"\n\x1b[2J}' + "x" * 500, "SLURM_JOB_ACCOUNT": "bio"}
     secret = {"AWS_SECRET": "hunter2", "NO_VALUE": ""}
     for pid in (100, 101):
         tree.start(pid)
         tree.write(f"/proc/{pid}/cgroup", "0::/system.slice/slurmstepd.scope/job_7/step_0\n")
-        text = "".join(f"{k}={v}\0" for k, v in (told | secret).items()) + "odd\0\0"
+        text = "".join(f"{k}={v}\0" for k, v in (shown | secret).items()) + "odd\0\0"
         tree.write(f"/proc/{pid}/environ", text)
     tree.tree.errors["/proc/101/environ"] = errno.EACCES
     tree.occupy(100)
@@ -387,5 +387,5 @@ def test_gpus_of_one_job_have_one_key(tree: ProcessTree) -> None:
 def test_the_number_in_its_own_namespace_is_told(tree: ProcessTree) -> None:
     tree.write("/proc/100/status", "Name:\tx\nNSpid:\t100\t7\n")
     tree.occupy(100)
-    (told,) = [s.labels for s in tree.read().samples if s.metric is work.JOB_PROCESS]
-    assert told[:4] == (*GPU, "100", "7")
+    (shown,) = [s.labels for s in tree.read().samples if s.metric is work.JOB_PROCESS]
+    assert shown[:4] == (*GPU, "100", "7")

@@ -85,7 +85,7 @@ FULL: dict[str, dict[str, set[tuple[str, str, str]]]] = {
         **dict.fromkeys(SWITCHED, ports(8)),
         "gb200-tray": ports(4),
     },
-    "starved-pcie": {"k40": set()},  # Kepler does not tell its PCIe traffic
+    "starved-pcie": {"k40": set()},  # Kepler does not report its PCIe traffic
 }
 """What fills up, by scenario and system; below is what holds for the systems not named."""
 
@@ -126,8 +126,8 @@ def test_one_pair_of_a_cube_mesh_is_full_at_a_sixth_of_its_gpu() -> None:
         )
         samples.take(at, [Reading(ReadKey("nvlink", "links"), at, 60.0, both)])
         paths.observe(samples)
-    told = {key.device: (path.ratio, path.saturated) for key, path in paths.paths.items()}
-    assert told == {"gpu0": (pytest.approx(0.16), 0.0), "gpu0:2": (pytest.approx(0.96), 60.0)}
+    shown = {key.device: (path.ratio, path.saturated) for key, path in paths.paths.items()}
+    assert shown == {"gpu0": (pytest.approx(0.16), 0.0), "gpu0:2": (pytest.approx(0.96), 60.0)}
 
 
 @pytest.mark.parametrize(
@@ -168,15 +168,15 @@ def test_a_pair_of_a_cube_mesh_has_limits_of_its_own() -> None:
 
 def test_limits_name_their_origin_and_source() -> None:
     samples = simulated("dgx-1-p100:training").run(3).samples
-    told = {
+    shown = {
         (row["path"], row["device"], row["direction"]): (row["origin"], row["source"])
         for row in samples.labelled(paths.LIMIT_INFO)
     }
-    assert told["disk", "md0", "read"][0] == "spec"
-    assert "NVIDIA DGX-1" in told["disk", "md0", "read"][1]
-    assert ("disk", "md0", "write") not in told
-    assert told["nvlink", "gpu0", "transmit"][1].startswith("4 links of 20 GB/s: ")
-    assert told["network", "eno1", "receive"] == ("spec", told["network", "eno1", "receive"][1])
+    assert shown["disk", "md0", "read"][0] == "spec"
+    assert "NVIDIA DGX-1" in shown["disk", "md0", "read"][1]
+    assert ("disk", "md0", "write") not in shown
+    assert shown["nvlink", "gpu0", "transmit"][1].startswith("4 links of 20 GB/s: ")
+    assert shown["network", "eno1", "receive"] == ("spec", shown["network", "eno1", "receive"][1])
 
 
 def test_what_is_configured_comes_first() -> None:
@@ -205,12 +205,12 @@ def test_links_of_a_gpu_without_a_sheet_are_those_of_its_architecture(
 ) -> None:
     who = ("0", "GPU-0")
     samples = SampleStore()
-    told = (
+    shown = (
         Sample(gpu.INFO, (*who, "NVIDIA X900", architecture, "", "", ""), 1),
         Sample(nvlink.LINKS, who, 18),
         Sample(nvlink.LINK_INFO, (*who, "3", "gpu", ""), 1),
     )
-    samples.take(0.0, [Reading(ReadKey("gpu", "info"), 0.0, 60.0, told)])
+    samples.take(0.0, [Reading(ReadKey("gpu", "info"), 0.0, 60.0, shown)])
     machine = LimitInputs(samples, specs.load(), None)
     limits = {k.device: limit for k, limit in resolve(machine, find_paths(machine)).items()}
     assert limits["gpu0"].bytes_per_second == 18 * speed

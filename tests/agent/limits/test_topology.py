@@ -84,7 +84,7 @@ def test_the_worst_graphs_of_eight_are_compared_with_little_work() -> None:
         assert differences(one, other)
 
 
-def told(bench: AgentBench, name: str) -> list[str]:
+def shown(bench: AgentBench, name: str) -> list[str]:
     """Findings about the graph, from a snapshot of the bench."""
     system: SystemSpec = SYSTEMS[name]
     found = map(finding_text, findings(bench.agent.poller.latest, system))
@@ -95,7 +95,7 @@ def told(bench: AgentBench, name: str) -> list[str]:
 def test_a_healthy_system_has_its_graph(name: str) -> None:
     bench = simulated(f"{name}:training").run(3)
     assert bench.samples.all(nvlink.LINK_INFO)
-    assert told(bench, name) == []
+    assert shown(bench, name) == []
 
 
 def cross(bench: AgentBench, one: tuple[int, int], other: tuple[int, int]) -> None:
@@ -119,7 +119,7 @@ def cross(bench: AgentBench, one: tuple[int, int], other: tuple[int, int]) -> No
 def test_another_graph_is_found_and_its_pairs_are_named(name: str, said: str) -> None:
     bench = simulated(f"{name}:training")
     cross(bench, (0, 1), (2, 3))
-    (sentence,) = told(bench.run(3), name)
+    (sentence,) = shown(bench.run(3), name)
     assert said in sentence
 
 
@@ -141,14 +141,14 @@ def test_a_link_between_gpus_behind_switches_is_found() -> None:
         return 1 if link == 3 else int(honest(handle, link))
 
     library.nvmlDeviceGetNvLinkRemoteDeviceType = odd
-    sentences = told(bench.run(3), "dgx-h100")
+    sentences = shown(bench.run(3), "dgx-h100")
     assert "GPU 0: NVLink graph: 1 link to a npu, expected a switch (3)" in sentences
 
 
 def test_far_ends_that_are_not_told_are_not_judged() -> None:
     bench = simulated("dgx-1-v100:training")
     bench.machine.driver.fail("nvmlDeviceGetNvLinkRemotePciInfo", 3)
-    assert told(bench.run(3), "dgx-1-v100") == []
+    assert shown(bench.run(3), "dgx-1-v100") == []
     ends = bench.samples.labelled(nvlink.LINK_INFO)
     assert len(ends) == 48
     assert {labels["remote_pci_bus_id"] for labels in ends} == {""}
@@ -165,7 +165,7 @@ def test_addresses_that_are_of_no_gpu_here_are_not_judged() -> None:
         return info
 
     library.nvmlDeviceGetNvLinkRemotePciInfo = of_the_host
-    assert told(bench.run(3), "dgx-1-v100") == []
+    assert shown(bench.run(3), "dgx-1-v100") == []
     addresses = {
         labels["remote_pci_bus_id"][:8] for labels in bench.samples.labelled(nvlink.LINK_INFO)
     }
@@ -175,8 +175,8 @@ def test_addresses_that_are_of_no_gpu_here_are_not_judged() -> None:
 def test_a_link_that_only_one_of_its_ends_tells_of_does_not_count() -> None:
     bench = simulated("dgx-1-v100:training")
     link = next(x for x in bench.machine.gpus[3].links if x.peer == 0)
-    link.peer = 1  # GPU 0 still tells of two links to GPU 3
-    (sentence,) = told(bench.run(3), "dgx-1-v100")
+    link.peer = 1  # GPU 0 still reports two links to GPU 3
+    (sentence,) = shown(bench.run(3), "dgx-1-v100")
     assert "gpu0-gpu3 has 1 link, expected 2" in sentence
 
 

@@ -1,4 +1,4 @@
-"""The simulated service and the parsers meet: what a job is, is what is told of it."""
+"""The simulated service and the parsers meet: what a job is, is what is reported of it."""
 
 from dataclasses import replace
 
@@ -27,14 +27,14 @@ STOPPED = replace(TRAINING, stopped=2, stopped_at=20.0)
 
 
 def json_of(answer: NcclAnswer, version: tuple[int, int, int] = (2, 28, 9)) -> NcclAnswer:
-    told = parse_json(status_json(answer, version))
-    assert isinstance(told, NcclAnswer)
-    assert told.nccl_version == ".".join(map(str, version))
-    return replace(told, nccl_version=VERSION)
+    shown = parse_json(status_json(answer, version))
+    assert isinstance(shown, NcclAnswer)
+    assert shown.nccl_version == ".".join(map(str, version))
+    return replace(shown, nccl_version=VERSION)
 
 
 def all_kinds(answer: NcclAnswer) -> NcclAnswer:
-    """The same with a count of every kind, as JSON tells it; processes are no part of it."""
+    """The same with a count of every kind, as JSON reports it; processes are no part of it."""
     zeros = dict.fromkeys(("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"), 0)
     communicators = []
     for communicator in answer.communicators:

@@ -1,4 +1,4 @@
-"""What successive readings tell together."""
+"""What successive readings report together."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -39,8 +39,8 @@ def readings(job: SimulatedRanks, times: Iterable[float]) -> list[NcclReading]:
 def communicator(name: str, counts: Mapping[int, Counts], *missing: MissingRank) -> Communicator:
     """One of processes 100, 101, ...: `counts` by process, whose ranks are in that order."""
     ranks = tuple(
-        Rank(number, "10.0.0.1", 100 + process, process, told)
-        for number, (process, told) in enumerate(sorted(counts.items()))
+        Rank(number, "10.0.0.1", 100 + process, process, shown)
+        for number, (process, shown) in enumerate(sorted(counts.items()))
     )
     size = len(ranks) + len(missing)
     return Communicator(CommunicatorKey(name), size, ranks, missing, tallies(ranks))
@@ -56,24 +56,24 @@ def place(process: int) -> RankSeat:
 
 def test_a_healthy_training_moves_and_nobody_is_behind() -> None:
     for start in range(0, 50, 7):
-        told = readings(TRAINING, (start + 60, start + 60.1, start + 65, start + 70))
-        assert movement(told).still is False
-        assert stalled(told) == ()
-        assert lost(told) == ()
+        shown = readings(TRAINING, (start + 60, start + 60.1, start + 65, start + 70))
+        assert movement(shown).still is False
+        assert stalled(shown) == ()
+        assert lost(shown) == ()
 
 
 def test_ranks_that_differ_only_now_and_then_are_not_behind() -> None:
     """Read while they run, the ranks of a healthy job differ nearly always, each time elsewhere."""
-    told = [
+    shown = [
         reading(5 * i, communicator("a", {r: {"AllReduce": 10 * i + r % 2} for r in range(4)}))
         for i in range(5)
     ]
-    assert stalled(told) == ()
+    assert stalled(shown) == ()
 
 
 def test_a_hang_names_the_rank_that_launched_less() -> None:
-    told = readings(STUCK, (95, 101, 106, 111))
-    (found,) = stalled(told)
+    shown = readings(STUCK, (95, 101, 106, 111))
+    (found,) = stalled(shown)
     assert (found.communicator, found.kind) == (KEY, "AllReduce")
     assert (found.launched, found.others_launched) == (1200, 1201)
     assert [(r.rank, r.host, r.pid, r.nvml_device) for r in found.behind] == [
@@ -81,7 +81,7 @@ def test_a_hang_names_the_rank_that_launched_less() -> None:
     ]
     assert [r.rank for r in found.waiting] == [0, 1, 2, 3, 4, 6, 7]
     assert found.since == 101
-    assert movement(told[1:]).still is True
+    assert movement(shown[1:]).still is True
     assert waited_for([found]).first == {RankSeat("10.0.0.1", 36, 5)}
 
 
@@ -96,9 +96,9 @@ def test_a_hang_needs_two_readings_and_some_seconds() -> None:
 
 def test_still_without_a_difference_is_told_apart() -> None:
     """A job that replays CUDA graphs, or one whose every rank waits for the network."""
-    told = [reading(t, communicator("a", {r: {"AllReduce": 7} for r in range(2)})) for t in (0, 9)]
-    assert movement(told).still is True
-    assert stalled(told) == ()
+    shown = [reading(t, communicator("a", {r: {"AllReduce": 7} for r in range(2)})) for t in (0, 9)]
+    assert movement(shown).still is True
+    assert stalled(shown) == ()
 
 
 def test_nothing_is_known_of_communicators_without_counts() -> None:
@@ -111,7 +111,7 @@ def test_nothing_is_known_of_communicators_without_counts() -> None:
 
 def test_one_communicator_that_rests_is_no_hang_of_a_job_that_moves() -> None:
     """Used once for a barrier, by which one rank launched more."""
-    told = [
+    shown = [
         reading(
             t,
             communicator("barrier", {0: {"AllReduce": 2}, 1: {"AllReduce": 1}}),
@@ -119,10 +119,10 @@ def test_one_communicator_that_rests_is_no_hang_of_a_job_that_moves() -> None:
         )
         for t in (1, 7, 13)
     ]
-    moved = movement(told)
+    moved = movement(shown)
     assert moved.still is False
     assert moved.stood == {CommunicatorKey("barrier")}
-    assert stalled(told) == ()
+    assert stalled(shown) == ()
 
 
 def test_who_waits_elsewhere_is_not_to_blame() -> None:
@@ -135,9 +135,9 @@ def test_who_waits_elsewhere_is_not_to_blame() -> None:
     )
     found = stalled([reading(0, *groups), reading(6, *groups)])
     assert len(found) == 3
-    told = waited_for(found)
-    assert told.first == {place(1)}
-    assert not told.circle
+    shown = waited_for(found)
+    assert shown.first == {place(1)}
+    assert not shown.circle
 
 
 def test_ranks_that_called_different_collectives_wait_for_one_another() -> None:
@@ -149,9 +149,9 @@ def test_ranks_that_called_different_collectives_wait_for_one_another() -> None:
         ("AllGather", [0]),
         ("AllReduce", [1]),
     ]
-    told = waited_for(found)
-    assert not told.first
-    assert told.circle == {place(0), place(1)}
+    shown = waited_for(found)
+    assert not shown.first
+    assert shown.circle == {place(0), place(1)}
 
 
 def test_ranks_in_between_wait_too() -> None:
@@ -162,11 +162,11 @@ def test_ranks_in_between_wait_too() -> None:
 
 
 def test_a_stopped_process_is_lost_by_name_and_the_others_stand() -> None:
-    told = readings(STOPPED, (95, 101, 106))
-    (found,) = lost(told)
+    shown = readings(STOPPED, (95, 101, 106))
+    (found,) = lost(shown)
     assert found.rank == MissingRank(2, RankLoss.UNRESPONSIVE, "10.0.0.1", 33, 2)
     assert (found.communicator, found.since) == (KEY, 101)
-    assert lost(told[:2]) == ()
+    assert lost(shown[:2]) == ()
 
 
 def test_a_rank_that_goes_missing_moves_nothing() -> None:
@@ -183,7 +183,7 @@ def test_ranks_that_left_are_not_lost() -> None:
 
 
 def told_in_text(*launched: Launched) -> NcclAnswer:
-    """As text tells it: one communicator whose ranks differ."""
+    """As text reports it: one communicator whose ranks differ."""
     key = CommunicatorKey("a")
     ranks = tuple(
         Rank(rank, "h", 50 + rank, rank, {group.kind: group.operations})
@@ -197,11 +197,11 @@ def told_in_text(*launched: Launched) -> NcclAnswer:
 
 def test_text_tells_who_is_behind_and_not_who_waits() -> None:
     answer = told_in_text(Launched("AllReduce", 8, 1, (3,)), Launched("AllReduce", 9, 7, ()))
-    told = [NcclReading(t, answer) for t in (0, 6)]
-    (found,) = stalled(told)
+    shown = [NcclReading(t, answer) for t in (0, 6)]
+    (found,) = stalled(shown)
     assert [r.pid for r in found.behind] == [53]
     assert found.waiting == ()
-    moved = movement(told)
+    moved = movement(shown)
     assert moved.still is True
 
 
@@ -215,10 +215,10 @@ def test_text_that_names_nobody_tells_of_a_standstill_by_its_counts() -> None:
 
 
 def test_text_of_a_healthy_job_tells_nothing_here() -> None:
-    told = [NcclReading(t, told_in_text()) for t in (0, 6)]
-    moved = movement(told)
+    shown = [NcclReading(t, told_in_text()) for t in (0, 6)]
+    moved = movement(shown)
     assert moved.still is None
-    assert stalled(told) == ()
+    assert stalled(shown) == ()
 
 
 def test_ranks_without_a_process_are_told_apart_by_communicator() -> None:
@@ -230,5 +230,5 @@ def test_ranks_without_a_process_are_told_apart_by_communicator() -> None:
             Communicator(CommunicatorKey(name), 2, ranks, launched=launched) for name in "ab"
         ),
     )
-    told = waited_for(stalled([NcclReading(0, answer), NcclReading(6, answer)]))
-    assert told.first == {RankSeat("", None, None, name, 0) for name in "ab"}
+    shown = waited_for(stalled([NcclReading(0, answer), NcclReading(6, answer)]))
+    assert shown.first == {RankSeat("", None, None, name, 0) for name in "ab"}

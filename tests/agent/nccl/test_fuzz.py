@@ -1,4 +1,4 @@
-"""Whatever bytes come, an answer or a reason comes out, and nothing that cannot be is told."""
+"""Whatever bytes come, an answer or a reason comes out, and nothing that cannot be is reported."""
 
 import json
 import string
@@ -87,7 +87,7 @@ def test_a_job_of_thousands_of_ranks() -> None:
     pids = tuple(range(1000, 1000 + 4096))
     hosts = tuple(f"10.0.{n // 8 // 256}.{n // 8 % 256}" for n in range(4096))
     job = SimulatedRanks(pids, hosts, stuck=4000, stuck_at=9)
-    told = parse_json(status_json(job.answer(10), (2, 28, 9)))
-    assert isinstance(told, NcclAnswer)
-    assert len(processes(told)) == 4096
-    assert [g.named for g in told.communicators[0].launched if g.ranks == 1] == [(4000,)]
+    shown = parse_json(status_json(job.answer(10), (2, 28, 9)))
+    assert isinstance(shown, NcclAnswer)
+    assert len(processes(shown)) == 4096
+    assert [g.named for g in shown.communicators[0].launched if g.ranks == 1] == [(4000,)]

@@ -186,11 +186,11 @@ def test_a_bad_version_is_never_asked(
 ) -> None:
     one = start(library(tmp_path, build=".".join(map(str, row[1]))))
     reader = RasReader((RasAddress("127.0.0.1", one.port),))
-    told = reader.read(RasRequest({one.pid: 1}, [one.pid], unknown=unknown))
-    assert told.failure is not None
-    assert told.failure.failure is RasFailure.BAD_VERSION
-    assert row[2] in told.failure.detail
-    assert (told.connections, one.connections()) == (0, 0)
+    shown = reader.read(RasRequest({one.pid: 1}, [one.pid], unknown=unknown))
+    assert shown.failure is not None
+    assert shown.failure.failure is RasFailure.BAD_VERSION
+    assert row[2] in shown.failure.detail
+    assert (shown.connections, one.connections()) == (0, 0)
 
 
 def test_an_unknown_version_is_asked_only_where_that_is_permitted(start: Start) -> None:
@@ -216,9 +216,9 @@ def test_no_listener(start: Start) -> None:
 def test_a_listener_that_is_no_gpu_process_is_not_asked(start: Start, tmp_path: Path) -> None:
     foreign = start(library(tmp_path, build="2.30.4"))
     reader = RasReader((RasAddress("127.0.0.1", foreign.port),))
-    told = reader.read(RasRequest({os.getpid(): 1}, [os.getpid()], unknown=True))
-    assert told.failure is not None
-    assert told.failure.failure is RasFailure.FOREIGN
+    shown = reader.read(RasRequest({os.getpid(): 1}, [os.getpid()], unknown=True))
+    assert shown.failure is not None
+    assert shown.failure.failure is RasFailure.FOREIGN
     assert foreign.connections() == 0
 
 

@@ -1,4 +1,4 @@
-"""Which of a host's jobs were told of, when to ask again, and what is kept."""
+"""Which of a host's jobs were reported of, when to ask again, and what is kept."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ ALONE = LocalJob("alone", {171: 71}, 1)
 ALL = frozenset((*HERE.pids, *OTHER.pids, *ALONE.pids))
 
 
-def told(job: SimulatedRanks, now: float = 10) -> NcclAnswer:
+def shown(job: SimulatedRanks, now: float = 10) -> NcclAnswer:
     answer = parse_json(status_json(job.answer(now), (2, 28, 9)))
     assert isinstance(answer, NcclAnswer)
     return answer
@@ -44,13 +44,13 @@ def reasons(found: MatchedJobs) -> dict[str, object]:
 
 
 def test_each_job_gets_its_own_answer() -> None:
-    big, small = told(BIG), told(SMALL)
+    big, small = shown(BIG), shown(SMALL)
     found = match([OTHER, HERE], round_of(big, small))
     assert found == MatchedJobs({"small": small, "big": big}, ())
 
 
 def test_a_job_whose_port_another_one_has_is_told() -> None:
-    found = match([HERE, OTHER], round_of(told(BIG)))
+    found = match([HERE, OTHER], round_of(shown(BIG)))
     assert reasons(found) == {"small": Unmatched.PORT_TAKEN}
     assert "NCCL_RAS_ADDR" in found.unmatched[0].detail
 
@@ -63,9 +63,9 @@ def test_a_failure_is_told_of_every_job() -> None:
 
 def test_an_answer_is_believed_only_on_processes_of_its_own_user_and_namespace() -> None:
     """Another container's process may call itself 51, too."""
-    answer = round_of(told(SMALL))
+    answer = round_of(shown(SMALL))
     assert match([OTHER], replace(answer, believed=frozenset(HERE.pids))).matched == {}
-    assert match([OTHER], answer).matched == {"small": told(SMALL)}
+    assert match([OTHER], answer).matched == {"small": shown(SMALL)}
 
 
 ALWAYS, HANG, OFF = NcclMode.ALWAYS, NcclMode.HANG, NcclMode.OFF
@@ -125,34 +125,34 @@ def moments(schedule: RasSchedule, after: RasRound, *, suspected: bool) -> float
     ],
 )
 def test_when_the_next_round_is_due(failure: RasFailure | None, calm: int, suspected: int) -> None:
-    answers = () if failure else (told(BIG),)
+    answers = () if failure else (shown(BIG),)
     after = round_of(*answers, failure=failure)
     assert moments(RasSchedule(), after, suspected=False) == calm
     assert moments(RasSchedule(), after, suspected=True) == suspected
 
 
 def test_a_failure_beside_an_answer_needs_no_rest() -> None:
-    after = round_of(told(BIG), failure=RasFailure.SLOW)
+    after = round_of(shown(BIG), failure=RasFailure.SLOW)
     assert moments(RasSchedule(), after, suspected=False) == 30
 
 
 def test_the_history_keeps_jobs_apart_and_little_of_each() -> None:
     history = NcclHistory()
     for at in range(100, 400, 30):
-        history.add(at, [told(BIG, at), told(SMALL, at)])
-    big, small = history.readings(told(BIG)), history.readings(told(SMALL))
+        history.add(at, [shown(BIG, at), shown(SMALL, at)])
+    big, small = history.readings(shown(BIG)), history.readings(shown(SMALL))
     assert [reading.at for reading in big] == [280, 310, 340, 370]
     assert {c.size for reading in small for c in reading.answer.communicators} == {2}
-    history.add(1000, [told(SMALL, 1000)])
-    assert history.readings(told(BIG)) == ()
+    history.add(1000, [shown(SMALL, 1000)])
+    assert history.readings(shown(BIG)) == ()
 
 
 def test_the_history_keeps_the_first_reading_of_a_standstill() -> None:
     history = NcclHistory()
     stuck = replace(SMALL, stuck=1, stuck_at=90)
     for at in range(60, 700, 5):
-        history.add(at, [told(stuck, at)])
-    kept = history.readings(told(stuck, 695))
+        history.add(at, [shown(stuck, at)])
+    kept = history.readings(shown(stuck, 695))
     (found,) = stalled(kept)
     assert (found.since, kept[-1].at) == (90, 695)
     assert len(kept) <= 4
@@ -162,6 +162,6 @@ def test_the_history_sees_who_goes_missing_while_all_stands() -> None:
     history = NcclHistory()
     job = replace(SMALL, stuck=0, stuck_at=90, stopped=1, stopped_at=200)
     for at in range(60, 230, 5):
-        history.add(at, [told(job, at)])
-    (gone,) = lost(history.readings(told(job, 225)))
+        history.add(at, [shown(job, at)])
+    (gone,) = lost(history.readings(shown(job, 225)))
     assert (gone.rank.pid, gone.since) == (52, 200)

@@ -107,8 +107,8 @@ def test_everything_that_is_told_is_kept() -> None:
 )
 def test_missing_ranks_are_named(unresponsive: bool, dead: bool, loss: RankLoss) -> None:
     entry = communicator(ranks=[rank(0)], missing_ranks=[missing(1, unresponsive, dead)])
-    (told,) = parsed(document(entry)).communicators
-    assert told.missing == (MissingRank(1, loss, "10.1.2.3", 4001, 1),)
+    (shown,) = parsed(document(entry)).communicators
+    assert shown.missing == (MissingRank(1, loss, "10.1.2.3", 4001, 1),)
 
 
 def test_a_forgotten_comma_is_put_back() -> None:
@@ -125,8 +125,8 @@ def test_a_forgotten_comma_is_put_back() -> None:
 
 
 def test_a_rank_whose_process_is_not_told() -> None:
-    told = parsed(document(communicator(ranks=[rank(0, host="unknown", pid=-1)])))
-    (found,) = told.communicators[0].ranks
+    shown = parsed(document(communicator(ranks=[rank(0, host="unknown", pid=-1)])))
+    (found,) = shown.communicators[0].ranks
     assert (found.host, found.pid) == ("", None)
 
 
@@ -167,9 +167,9 @@ def test_what_cannot_be_read_costs_itself() -> None:
         ranks=[rank(0), rank(True), {"rank": -1}, None, "rank"],
         missing_ranks=[{}, missing(1, True, False)],
     )
-    told = parsed(document(odd, {"hash": ""}, "communicator"))
-    assert [r.rank for r in told.communicators[0].ranks] == [0]
-    assert [r.rank for r in told.communicators[0].missing] == [1]
+    shown = parsed(document(odd, {"hash": ""}, "communicator"))
+    assert [r.rank for r in shown.communicators[0].ranks] == [0]
+    assert [r.rank for r in shown.communicators[0].missing] == [1]
 
 
 def test_values_that_cannot_be_are_absent() -> None:
@@ -185,7 +185,7 @@ def test_values_that_cannot_be_are_absent() -> None:
         communicator(ranks=[odd]),
         nccl_version="2.28\n9",
     )
-    told = parsed(text)
-    (found,) = told.communicators[0].ranks
+    shown = parsed(text)
+    (found,) = shown.communicators[0].ranks
     assert found == Rank(0, counts={"AllReduce": 1})
-    assert told.nccl_version == ""
+    assert shown.nccl_version == ""

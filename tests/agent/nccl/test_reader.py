@@ -33,7 +33,7 @@ IMPATIENT = RasLimits(reply_timeout=0.05, deadline=0.1)
 
 @pytest.fixture
 def closed_port() -> Iterator[RasAddress]:
-    """An address where nobody listens: bound, so that nobody else takes it."""
+    """An address where no one listens: bound, so that no one else takes it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield RasAddress(*taken.getsockname())
@@ -42,18 +42,18 @@ def closed_port() -> Iterator[RasAddress]:
 @pytest.mark.parametrize("behaviour", MISBEHAVIOUR, ids=lambda b: b.__name__)
 def test_a_listener_that_misbehaves_is_a_reason(behaviour: listeners.Behaviour) -> None:
     with listeners.listening(behaviour) as address:
-        told = ask(address, LIMITS)
-    assert isinstance(told, Unanswered)
-    assert told.failure is MISBEHAVIOUR[behaviour]
-    assert str(address) in told.detail or "status of" in told.detail
-    assert told.detail.isprintable()
+        shown = ask(address, LIMITS)
+    assert isinstance(shown, Unanswered)
+    assert shown.failure is MISBEHAVIOUR[behaviour]
+    assert str(address) in shown.detail or "status of" in shown.detail
+    assert shown.detail.isprintable()
 
 
 def test_silence_is_a_reason() -> None:
     with listeners.listening(listeners.says_nothing) as address:
-        told = ask(address, IMPATIENT)
+        shown = ask(address, IMPATIENT)
     detail = f"{address} took the connection and says nothing"
-    assert told == Unanswered(RasFailure.SILENT, detail)
+    assert shown == Unanswered(RasFailure.SILENT, detail)
 
 
 def test_an_answer_that_drips_is_broken_off_at_the_deadline() -> None:
@@ -65,23 +65,23 @@ def test_an_answer_that_drips_is_broken_off_at_the_deadline() -> None:
         listeners.drip(connection, lambda: late.append(1.0))
 
     with listeners.listening(drips) as address:
-        told = ask(address, LIMITS, now=lambda: sum(late))
+        shown = ask(address, LIMITS, now=lambda: sum(late))
     detail = f"{address} began to answer and did not end in time"
-    assert told == Unanswered(RasFailure.SLOW, detail)
+    assert shown == Unanswered(RasFailure.SLOW, detail)
     assert len(late) >= LIMITS.deadline
 
 
 def test_nobody_listens(closed_port: RasAddress) -> None:
-    told = ask(closed_port, LIMITS)
-    assert told == Unanswered(RasFailure.REFUSED, f"nobody listens on {closed_port}")
-    assert told.absent().reason is Reason.MISSING
-    assert str(told.absent()) == f"refused: nobody listens on {closed_port}"
+    shown = ask(closed_port, LIMITS)
+    assert shown == Unanswered(RasFailure.REFUSED, f"no one listens on {closed_port}")
+    assert shown.absent().reason is Reason.MISSING
+    assert str(shown.absent()) == f"refused: no one listens on {closed_port}"
 
 
 def test_an_address_that_cannot_be_reached() -> None:
-    told = ask(RasAddress("255.255.255.255", 9), LIMITS)
-    assert isinstance(told, Unanswered)
-    assert told.failure is RasFailure.UNREACHABLE
+    shown = ask(RasAddress("255.255.255.255", 9), LIMITS)
+    assert isinstance(shown, Unanswered)
+    assert shown.failure is RasFailure.UNREACHABLE
 
 
 def test_another_services_words_are_not_repeated() -> None:
@@ -90,26 +90,26 @@ def test_another_services_words_are_not_repeated() -> None:
         connection.sendall(b"password: hunter2\n")
 
     with listeners.listening(secretive) as address:
-        told = ask(address, LIMITS)
-    assert isinstance(told, Unanswered)
-    assert "hunter2" not in told.detail
+        shown = ask(address, LIMITS)
+    assert isinstance(shown, Unanswered)
+    assert "hunter2" not in shown.detail
 
 
 @pytest.mark.parametrize("version", [(2, 28, 9), (2, 30, 4)])
 def test_json_is_asked_for(version: Version) -> None:
     with RasListener(lambda: EIGHT.answer(10), version) as listener:
-        told = ask(listener.at)
-    assert isinstance(told, NcclAnswer)
-    assert told.nccl_version == ".".join(map(str, version))
-    assert len(processes(told)) == 8
+        shown = ask(listener.at)
+    assert isinstance(shown, NcclAnswer)
+    assert shown.nccl_version == ".".join(map(str, version))
+    assert len(processes(shown)) == 8
 
 
 def test_nccl_that_speaks_no_json_is_left_alone() -> None:
     with RasListener(lambda: EIGHT.answer(10), (2, 28, 6)) as listener:
-        told = ask(listener.at)
-    assert isinstance(told, Unanswered)
-    assert told.failure is RasFailure.CHANGED
-    assert "2.28.7" in told.detail
+        shown = ask(listener.at)
+    assert isinstance(shown, Unanswered)
+    assert shown.failure is RasFailure.CHANGED
+    assert "2.28.7" in shown.detail
 
 
 def test_commands_are_given_one_by_one_in_order() -> None:
@@ -121,8 +121,8 @@ def test_commands_are_given_one_by_one_in_order() -> None:
             connection.sendall(reply)
 
     with listeners.listening(note) as address:
-        told = ask(address, LIMITS)
-    assert told == NcclAnswer("")
+        shown = ask(address, LIMITS)
+    assert shown == NcclAnswer("")
     assert commands == ["CLIENT PROTOCOL 2", "TIMEOUT 4", "SET FORMAT json", "VERBOSE STATUS"]
 
 
@@ -134,16 +134,16 @@ def by_turns(*jobs: SimulatedRanks) -> RasListener:
 
 def test_a_round_ends_when_all_wanted_processes_are_told() -> None:
     with by_turns(EIGHT, FOUR) as listener:
-        told = reader(listener.at).read(asked(101, 203))
-    assert told.connections == 2
-    assert [len(processes(answer)) for answer in told.answers] == [8, 4]
-    assert told.failure is None
+        shown = reader(listener.at).read(asked(101, 203))
+    assert shown.connections == 2
+    assert [len(processes(answer)) for answer in shown.answers] == [8, 4]
+    assert shown.failure is None
 
 
 def test_a_round_without_wishes_asks_once() -> None:
     with by_turns(EIGHT, FOUR) as listener:
-        told = reader(listener.at).read(RasRequest(connections=4))
-    assert told.connections == 1
+        shown = reader(listener.at).read(RasRequest(connections=4))
+    assert shown.connections == 1
 
 
 def test_a_process_that_nccl_never_tells_of_is_given_up() -> None:
@@ -158,9 +158,9 @@ def test_a_process_that_nccl_never_tells_of_is_given_up() -> None:
 
 def test_each_job_is_told_once_however_often_it_answers() -> None:
     with by_turns(EIGHT, EIGHT, FOUR) as listener:
-        told = reader(listener.at).read(asked(999))
-    assert told.connections == 4
-    assert [len(processes(answer)) for answer in told.answers] == [8, 4]
+        shown = reader(listener.at).read(asked(999))
+    assert shown.connections == 4
+    assert [len(processes(answer)) for answer in shown.answers] == [8, 4]
 
 
 def test_a_silent_process_is_counted_and_the_next_one_asked() -> None:
@@ -184,18 +184,18 @@ def test_a_silent_process_is_counted_and_the_next_one_asked() -> None:
                         return
 
         with listeners.listening(behaviour) as address:
-            told = reader(address, limits=RasLimits(reply_timeout=2.0)).read(asked(101))
-    assert told.connections == 2
-    assert told.failure is None
-    assert len(told.answers) == 1
+            shown = reader(address, limits=RasLimits(reply_timeout=2.0)).read(asked(101))
+    assert shown.connections == 2
+    assert shown.failure is None
+    assert len(shown.answers) == 1
 
 
 def test_nobody_but_silent_processes() -> None:
     with listeners.listening(listeners.says_nothing) as address:
-        told = reader(address, limits=IMPATIENT).read(asked(101, connections=3))
-    assert told.failure is not None
-    assert told.failure.failure is RasFailure.SILENT
-    assert (told.connections, told.answers) == (3, ())
+        shown = reader(address, limits=IMPATIENT).read(asked(101, connections=3))
+    assert shown.failure is not None
+    assert shown.failure.failure is RasFailure.SILENT
+    assert (shown.connections, shown.answers) == (3, ())
 
 
 def test_every_connection_is_closed() -> None:

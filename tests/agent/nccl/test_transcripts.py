@@ -30,7 +30,7 @@ RECORDED = (2, 28, 9)
 FILES = sorted(path for path in FOLDER.iterdir() if path.suffix == ".json")
 
 
-def told(name: str) -> NcclAnswer:
+def shown(name: str) -> NcclAnswer:
     text = (FOLDER / name).read_text(encoding="ascii")
     answer = parse_json(text)
     assert isinstance(answer, NcclAnswer)
@@ -40,7 +40,7 @@ def told(name: str) -> NcclAnswer:
 def readings(job: str) -> list[NcclReading]:
     """All JSON of one job in order."""
     names = sorted(path.name for path in FILES if path.match(f"{job}-*.json"))
-    return [NcclReading(float(name.split("-")[1][:5]), told(name)) for name in names]
+    return [NcclReading(float(name.split("-")[1][:5]), shown(name)) for name in names]
 
 
 def in_words(answer: NcclAnswer) -> Iterator[str]:
@@ -56,7 +56,7 @@ def in_words(answer: NcclAnswer) -> Iterator[str]:
 
 
 def test_what_is_told(request: pytest.FixtureRequest) -> None:
-    lines = [line for path in FILES for line in (path.name, *in_words(told(path.name)))]
+    lines = [line for path in FILES for line in (path.name, *in_words(shown(path.name)))]
     text = "\n".join(lines) + "\n"
     if request.config.getoption("--update-golden"):
         GOLDEN.write_text(text, encoding="ascii")
@@ -69,12 +69,12 @@ TIMES = re.compile(r'\(\d\.\d+s\)|"(?:timestamp|collection_time_sec|timeouts_cou
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_the_tests_service_writes_the_same_json(path: Path) -> None:
-    written, recorded = status_json(told(path.name), RECORDED), path.read_text(encoding="ascii")
+    written, recorded = status_json(shown(path.name), RECORDED), path.read_text(encoding="ascii")
     assert TIMES.sub("", written) == TIMES.sub("", recorded)
 
 
 def test_two_jobs_on_one_port_are_told_apart() -> None:
-    first, second = told("two-jobs-first.json"), told("two-jobs-second.json")
+    first, second = shown("two-jobs-first.json"), shown("two-jobs-second.json")
     assert not same_job(first, second)
     turns = iter((first, first, second))
     with RasListener(lambda: next(turns), RECORDED) as listener:

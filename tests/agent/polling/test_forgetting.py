@@ -1,4 +1,4 @@
-"""What is gone is forgotten, what is kept holds on to nothing else, what is back is met anew."""
+"""What is gone is forgotten, what is kept holds on to nothing else, what is back is met again."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_a_refusal_is_kept_without_the_frames_that_it_came_by() -> None:
 
 
 def test_the_far_end_of_a_link_is_asked_when_it_comes_up() -> None:
-    """A link that is down does not tell it; the next look for its own sake is an hour away."""
+    """A link that is down does not report it; the next look for its own sake is an hour away."""
     bench = simulated("dgx-station-v100:idle")
     cut_link(bench.machine, 0, 2)
     bench.run(5)
@@ -103,7 +103,7 @@ def test_a_gpu_that_was_met_in_a_bad_moment_is_met_again(function: str) -> None:
 
 
 def test_fields_that_a_gpu_refused_for_a_moment_are_asked_at_the_next_turn() -> None:
-    """What the fields tell decides which links to a CPU and which counters of errors are read."""
+    """What the fields report decides which links to a CPU and which counters of errors are read."""
     bench, found = (
         simulated("gb200-tray:idle", gpus=1),
         (c2c.LINKS, nvlink.ERRORS, quality.EFFECTIVE_ERRORS),

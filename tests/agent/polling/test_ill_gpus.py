@@ -36,9 +36,9 @@ def test_a_gpu_that_hangs_costs_its_own_samples_alone() -> None:
     assert set(bench.values.all(SOURCE_UP).values()) == {1.0}
     assert bench.values.value(system.GPUS) == 4.0
     latest = bench.agent.poller.latest
-    told = {a.metric: a for a in latest.absences(latest.at) if a.labels[:1] == ("1",)}
-    assert told[power.POWER].reason is told[memory.USED].reason is Reason.NOT_ANSWERING
-    assert told[power.POWER].detail.startswith("not answering since 20")
+    shown = {a.metric: a for a in latest.absences(latest.at) if a.labels[:1] == ("1",)}
+    assert shown[power.POWER].reason is shown[memory.USED].reason is Reason.NOT_ANSWERING
+    assert shown[power.POWER].detail.startswith("not answering since 20")
     assert bench.threads == 2
 
 

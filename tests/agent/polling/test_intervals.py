@@ -1,4 +1,4 @@
-"""Price follows work: dear reads are rare while nothing happens, and run at once when it does."""
+"""Price follows work: costly reads are rare while nothing happens, and run at once when it does."""
 
 from agent.sources import activity, nvlink
 from tests.support.machines import AgentBench, simulated

@@ -66,7 +66,7 @@ class HalfwayObserver:
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
         self.half = True
         self.asked.set()
-        time.sleep(0.05)  # for whoever asks now
+        time.sleep(0.05)  # for who asks now
         self.half = False
         return snapshot
 

@@ -292,8 +292,8 @@ def test_a_read_that_fails_is_down_and_logged_once_until_it_recovers(
 
     with caplog.at_level(logging.INFO):
         run_async(coroutine)
-    told = [record.getMessage().split(" error=")[0] for record in caplog.records]
-    assert told == [
+    shown = [record.getMessage().split(" error=")[0] for record in caplog.records]
+    assert shown == [
         "event=read_failed source=power part=all device=GPU-0",
         "event=read_recovered source=power part=all device=GPU-0",
     ]

@@ -57,7 +57,7 @@ def turn(rows: ValueRows[Card]) -> ReadOutput:
 
 
 def test_what_grows_without_end_is_cut_and_told() -> None:
-    """What nobody bounds at its source; other metrics of the read stay whole."""
+    """What no one bounds at its source; other metrics of the read stay whole."""
 
     def run(out: ReadOutput) -> None:
         for number in range(MOST_SERIES + 7):

@@ -145,10 +145,10 @@ BOMBS = {
 def test_a_bomb_is_refused_before_it_bursts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content, told = BOMBS[name]
+    content, shown = BOMBS[name]
     for bound, value in SMALL.items():
         monkeypatch.setattr(reading, bound, value)
-    assert told in why(written(tmp_path, HEAD + content))
+    assert shown in why(written(tmp_path, HEAD + content))
 
 
 def test_real_tapes_lie_far_within_the_bounds() -> None:

@@ -1,4 +1,4 @@
-"""Where GPU-hours went: asked of a Prometheus, of an agent, and told in each form."""
+"""Where GPU-hours went: asked of a Prometheus, of an agent, and reported in each form."""
 
 import csv
 import json
@@ -148,8 +148,8 @@ def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None
         url = f"http://me:p%40ss@{address}/prom/"
         assert report("--prometheus", url, "--since", "24h", "--json") == 0
         assert report("--prometheus", url) == 0
-    told, _, table = capsys.readouterr().out.partition("\n}\n")
-    rows = json.loads(told + "}")["rows"]
+    shown, _, table = capsys.readouterr().out.partition("\n}\n")
+    rows = json.loads(shown + "}")["rows"]
     assert [(row["name"], row["lost_gpu_hours"], row["kwh"]) for row in rows] == [
         ("n1", 0.5, None),
         ("n2", 0.0, 2.0),
@@ -214,12 +214,12 @@ def test_rules_that_are_loaded_need_five_minutes(capsys: pytest.CaptureFixture[s
 
 
 def test_one_agent_tells_of_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = jobs_document(simulated("gtx-1080:starved-disk").run(30).agent.jobs.current)
-    assert told["running"]
-    one = told["running"][0]
+    shown = jobs_document(simulated("gtx-1080:starved-disk").run(30).agent.jobs.current)
+    assert shown["running"]
+    one = shown["running"][0]
     names = one["id"], one["title"], one["title"].split()[-1], *map(str, one["pids"])
     page = tmp_path / "report.html"
-    with server(lambda *_: told) as (address, _):
+    with server(lambda *_: shown) as (address, _):
         url = f"http://{address}"
         for name in names:
             assert report("--agent", url, "--job", name) == 0
@@ -241,15 +241,15 @@ def test_what_is_no_address_is_told_in_one_sentence(
 ) -> None:
     for asked in ("--prometheus", "--agent"):
         assert report(asked, given) == 2
-        told = capsys.readouterr().err
-        assert told == f"dgx-telemetry: {given!r} is not an address, expected http://HOST:PORT\n"
+        shown = capsys.readouterr().err
+        assert shown == f"dgx-telemetry: {given!r} is not an address, expected http://HOST:PORT\n"
 
 
 def test_an_address_may_be_of_ipv6(capsys: pytest.CaptureFixture[str]) -> None:
     assert report("--prometheus", "http://me:secret@[::1]:1") == 2
-    told = capsys.readouterr().err
-    assert told.startswith("dgx-telemetry: http://[::1]:1 does not answer: ")
-    assert "secret" not in told
+    shown = capsys.readouterr().err
+    assert shown.startswith("dgx-telemetry: http://[::1]:1 does not answer: ")
+    assert "secret" not in shown
 
 
 def test_an_empty_job_is_no_job(capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,8 +260,8 @@ def test_an_empty_job_is_no_job(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("flag", ["--agent", "--prometheus"])
 def test_an_empty_address_is_no_address(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(flag, "") == 2
-    told = capsys.readouterr().err
-    assert told == f"dgx-telemetry: {flag} is empty, expected http://HOST:PORT\n"
+    shown = capsys.readouterr().err
+    assert shown == f"dgx-telemetry: {flag} is empty, expected http://HOST:PORT\n"
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "127.0.0.1", "localhost"])
@@ -283,9 +283,9 @@ def test_an_agent_that_listens_on_ipv6_is_asked_here(
     config = tmp_path / "config.toml"
     config.write_text(f'listen = "{host}:1"\n')
     assert report("--config", str(config)) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"dgx-telemetry: http://{asked}:1 does not answer: ")
-    assert "web_config_file" not in told
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"dgx-telemetry: http://{asked}:1 does not answer: ")
+    assert "web_config_file" not in shown
 
 
 def test_an_agent_with_tls_is_asked_for_by_its_name(
@@ -295,11 +295,11 @@ def test_an_agent_with_tls_is_asked_for_by_its_name(
     with server(lambda *_: {}, Authority(tmp_path).sign("here")) as (address, _):
         config.write_text(f'listen = "{address}"\nweb_config_file = "{tmp_path / "web.yml"}"\n')
         assert report("--config", str(config)) == 2
-        told = capsys.readouterr().err
+        shown = capsys.readouterr().err
         assert report("--config", str(config), "--agent", f"http://{address}") == 2
-    assert told.startswith(f"dgx-telemetry: http://{address} does not answer: ")
-    assert "`web_config_file` is configured: with TLS, `--agent https://NAME:PORT`" in told
-    assert told.count("\n") == 1
+    assert shown.startswith(f"dgx-telemetry: http://{address} does not answer: ")
+    assert "`web_config_file` is configured: with TLS, `--agent https://NAME:PORT`" in shown
+    assert shown.count("\n") == 1
     assert "web_config_file" not in capsys.readouterr().err
 
 
@@ -340,10 +340,10 @@ def test_a_proxy_that_does_not_answer_is_named(
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     assert report("--prometheus", "http://192.0.2.1:9090") == 2
-    told = capsys.readouterr().err
+    shown = capsys.readouterr().err
     named = "http://192.0.2.1:9090 through the proxy 127.0.0.1:1 does not answer: "
-    assert told.startswith(f"dgx-telemetry: {named}")
-    assert "secret" not in told
+    assert shown.startswith(f"dgx-telemetry: {named}")
+    assert "secret" not in shown
 
 
 def test_the_command_knows_who_signs(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sixteen nodes in a real Prometheus: what `report` tells, against what was simulated."""
+"""Sixteen nodes in a real Prometheus: what `report` reports, against what was simulated."""
 
 import itertools
 import json
@@ -89,8 +89,8 @@ def samples(node: str, done: list[Spell], began: float, phase: float) -> Iterato
         now = f"{began + at:.3f}"
         for pair, value in booked.seconds.items():
             state, cause = pair.split("/")
-            told = f'{{{labels},state="{state}",cause="{cause}"}} {value:.3f} {now}'
-            yield SECONDS, f"{SECONDS}{told}"
+            shown = f'{{{labels},state="{state}",cause="{cause}"}} {value:.3f} {now}'
+            yield SECONDS, f"{SECONDS}{shown}"
         yield JOULES, f"{JOULES}{{{labels}}} {booked.joules:.3f} {now}"
         job = booked.job(at)
         if job is not None:
@@ -165,8 +165,8 @@ def test_what_is_reported_is_what_was(
                 joules = parts.pop("joules")
                 total = sum(parts.values())
                 if total >= LONG:
-                    told = rows[name]["gpu_hours_by_state"]
-                    shares += [abs(told[pair] * HOUR - parts[pair]) / total for pair in parts]
+                    shown = rows[name]["gpu_hours_by_state"]
+                    shares += [abs(shown[pair] * HOUR - parts[pair]) / total for pair in parts]
                     shares.append(abs(rows[name]["kwh"] * 3.6e6 / joules - 1))
             assert shares
             off[by] = max(shares)

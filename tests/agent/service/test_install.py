@@ -107,7 +107,7 @@ def test_a_dry_run_says_what_the_real_one_does_and_changes_nothing(
 
 
 def test_what_was_installed_runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "pycache_prefix", None)  # of whoever runs the tests
+    monkeypatch.setattr(sys, "pycache_prefix", None)  # of who runs the tests
     monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     install(machine.parts, dry=False)
     command = [machine.places.home / "bin/dgx-telemetry"]
@@ -326,7 +326,7 @@ def test_a_command_of_somebody_else_s_stays(tmp_path: Path) -> None:
     path.symlink_to(other)
     link = InstalledLink(path, tmp_path / "mine", (tmp_path / "former",))
     assert (link.right(), link.there()) == (True, False)
-    other.unlink()  # a link to nothing helps nobody
+    other.unlink()  # a link to nothing helps no one
     assert not link.right()
     path.unlink()
     path.symlink_to(tmp_path / "former")

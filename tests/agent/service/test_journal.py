@@ -44,10 +44,10 @@ def test_logfmt_keeps_to_one_line_and_escapes() -> None:
 
 def test_a_name_commands_no_terminal() -> None:
     event = LogEvent("gpu_found", model="K\x1b[2J\r\u202e\udc80")
-    told = logging.LogRecord("agent", logging.INFO, "x", 1, event, (), None)
-    assert LogfmtFormatter().format(told).endswith(r"model=K\x1b[2J\r\u202e\udc80")
+    shown = logging.LogRecord("agent", logging.INFO, "x", 1, event, (), None)
+    assert LogfmtFormatter().format(shown).endswith(r"model=K\x1b[2J\r\u202e\udc80")
     assert (
-        logging.Formatter().format(told).encode()
+        logging.Formatter().format(shown).encode()
         == rb"event=gpu_found model=K\x1b[2J\r\u202e\udc80"
     )
 
@@ -65,15 +65,15 @@ def test_json_gives_the_value_back() -> None:
 
 
 def test_what_is_no_event_of_ours_keeps_its_text() -> None:
-    told = logging.LogRecord(
+    shown = logging.LogRecord(
         "asyncio", logging.WARNING, "", 0, "took %s key=1\nlong", ("2 s",), None
     )
-    assert json.loads(JsonFormatter().format(told))["message"] == "took 2 s key=1\nlong"
-    assert LogfmtFormatter().format(told) == "level=warning logger=asyncio took 2 s key=1 long"
+    assert json.loads(JsonFormatter().format(shown))["message"] == "took 2 s key=1\nlong"
+    assert LogfmtFormatter().format(shown) == "level=warning logger=asyncio took 2 s key=1 long"
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "shown"),
     [
         (3, "3"),
         (0.15, "0.15"),
@@ -83,8 +83,8 @@ def test_what_is_no_event_of_ours_keeps_its_text() -> None:
         ("k=v", '"k=v"'),
     ],
 )
-def test_a_value_is_quoted_where_it_is_not_one_word(value: str | float, told: str) -> None:
-    assert str(LogEvent("x", key=value)) == f"event=x key={told}"
+def test_a_value_is_quoted_where_it_is_not_one_word(value: str | float, shown: str) -> None:
+    assert str(LogEvent("x", key=value)) == f"event=x key={shown}"
 
 
 def test_a_traceback_stays_on_the_line() -> None:
@@ -92,11 +92,11 @@ def test_a_traceback_stays_on_the_line() -> None:
         json.loads("{")
     except ValueError:
         info = sys.exc_info()
-    told = logging.LogRecord("agent.x", logging.ERROR, "", 0, "event=failed", (), info)
-    line = LogfmtFormatter().format(told)
+    shown = logging.LogRecord("agent.x", logging.ERROR, "", 0, "event=failed", (), info)
+    line = LogfmtFormatter().format(shown)
     assert "\n" not in line
     assert json.loads(line.partition("traceback=")[2]).startswith("Traceback (most recent call")
-    assert "JSONDecodeError" in json.loads(JsonFormatter().format(told))["traceback"]
+    assert "JSONDecodeError" in json.loads(JsonFormatter().format(shown))["traceback"]
 
 
 @pytest.fixture
@@ -148,9 +148,9 @@ def test_a_bad_state_is_told_when_it_begins_and_not_again(
 ) -> None:
     caplog.set_level(logging.INFO)
     simulated(f"dgx-station-v100:{scenario}").run(130)
-    told = Counter(r.getMessage() for r in caplog.records)
-    assert set(told.values()) == {1}
-    assert len(told) <= 3, told
+    shown = Counter(r.getMessage() for r in caplog.records)
+    assert set(shown.values()) == {1}
+    assert len(shown) <= 3, shown
 
 
 def test_a_link_that_flaps_and_a_gpu_that_comes_and_goes_are_told_by_change(

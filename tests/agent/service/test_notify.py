@@ -152,12 +152,12 @@ def test_a_listener_that_stumbles_is_told_of_once_and_costs_nobody_else(
     bench.agent.poller.listeners += [stumble, lambda snapshot: heard.append(snapshot.tick)]
     bench.run(3)
     assert heard == [1, 2, 3]
-    told = [r for r in caplog.records if "listener" in r.getMessage()]
-    assert len(told) == 1
+    shown = [r for r in caplog.records if "listener" in r.getMessage()]
+    assert len(shown) == 1
 
 
 class Stopped(FrozenClock):
-    """A clock on which nobody ever wakes up."""
+    """A clock on which no one ever wakes up."""
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.Event().wait()

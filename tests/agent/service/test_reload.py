@@ -248,13 +248,13 @@ def test_level_and_format_of_logs_follow_and_what_needs_a_restart_is_named(
     assert reloading.to('listen = ":1"\n[log]\nformat = "json"') == 1, "it still needs one"
     assert reloading.to('[log]\nformat = "json"\nlevel = "error"') == 1
     assert reloading.to("listne = 1") == 0
-    told = capsys.readouterr().err.splitlines()
-    assert [re.sub(r'.*event[=": ]+(\w+).*', r"\1", line) for line in told] == [
+    shown = capsys.readouterr().err.splitlines()
+    assert [re.sub(r'.*event[=": ]+(\w+).*', r"\1", line) for line in shown] == [
         *("reloaded", "needs_a_restart", "reloaded", "needs_a_restart", "reloaded"),
         "reload_failed",
     ]
-    assert told[1].endswith("key=listen in_force=127.0.0.1:9935 new=:1")
-    assert json.loads(told[-1])["error"].startswith(f"{reloading.file}: listne")
+    assert shown[1].endswith("key=listen in_force=127.0.0.1:9935 new=:1")
+    assert json.loads(shown[-1])["error"].startswith(f"{reloading.file}: listne")
 
 
 def test_a_real_agent_reloads_on_sighup_and_goes_on(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The bare loop beside which the agent's price is told asks what the agent asks, as often."""
+"""The bare loop beside which the agent's price is reported asks what the agent asks, as often."""
 
 import collections
 from typing import Any

@@ -54,7 +54,7 @@ def one() -> NodePlan:
     return plan(16)[0]
 
 
-def told(
+def shown(
     node: SimulatedNode, scenario: str, found: Iterable[Sample], now: float = 0.0
 ) -> list[Sample]:
     return list(node.samples(scenario, found, now))
@@ -64,7 +64,7 @@ def test_a_counter_goes_on_when_the_node_becomes_like_another_machine(one: NodeP
     node = SimulatedNode(one, 0.0, JOB_INFO)
 
     def counted(scenario: str, value: float) -> float:
-        return told(node, scenario, [Sample(SECONDS, FIRST, value)])[0].value
+        return shown(node, scenario, [Sample(SECONDS, FIRST, value)])[0].value
 
     assert [counted("a", value) for value in (500.5, 501.5, 503.5)] == [0.0, 1.0, 3.0]
     assert [counted("b", value) for value in (7.5, 8.5)] == [3.0, 4.0]
@@ -77,7 +77,7 @@ def test_identities_watts_and_degrees_differ_by_node_and_shares_of_time_do_not()
         Sample(temperature.TEMPERATURE, FIRST, 60.0),
         Sample(LEVEL, (), 0.5),
     ]
-    several = [told(SimulatedNode(node, 0.0, JOB_INFO), "a", found) for node in plan(16)]
+    several = [shown(SimulatedNode(node, 0.0, JOB_INFO), "a", found) for node in plan(16)]
     uuids = {samples[0].labels for samples in several}
     watts = {samples[0].value for samples in several}
     assert len(uuids) == len(watts) == 16
@@ -89,7 +89,7 @@ def test_identities_watts_and_degrees_differ_by_node_and_shares_of_time_do_not()
 def test_the_job_of_a_node_stands_on_each_of_its_gpus(one: NodePlan) -> None:
     known = Sample(gpu.INFO, (*FIRST, *("x" for _ in gpu.INFO.labels[2:])), 1.0)
     theirs = Sample(JOB_INFO, (*FIRST, *("" for _ in JOB_INFO.labels[2:])), 1.0)
-    samples = told(SimulatedNode(one, 0.0, JOB_INFO), "a", [known, theirs])
+    samples = shown(SimulatedNode(one, 0.0, JOB_INFO), "a", [known, theirs])
     (mine,) = (sample for sample in samples if sample.metric is JOB_INFO)
     assert dict(zip(JOB_INFO.labels, mine.labels, strict=True))["job_id"] == "4711"
     assert mine.labels[:2] == samples[0].labels[:2]
@@ -99,8 +99,8 @@ def test_errors_of_its_own_are_whole_and_those_of_others_have_none(one: NodePlan
     labels = ("mlx5_1", "1", "symbol_error")
     found = [Sample(infiniband.ERRORS, labels, 0.0), Sample(EVENTS, (), 3.0)]
     ill = SimulatedNode(replace(one, symbol_errors=40.0), 0.0, JOB_INFO)
-    assert [s.value for s in told(ill, "a", found, 1800.0)] == [20.0, 0.0]
-    assert [s.value for s in told(SimulatedNode(one, 0.0, JOB_INFO), "a", found, 1800.0)] == [
+    assert [s.value for s in shown(ill, "a", found, 1800.0)] == [20.0, 0.0]
+    assert [s.value for s in shown(SimulatedNode(one, 0.0, JOB_INFO), "a", found, 1800.0)] == [
         0.0,
         0.0,
     ]
@@ -123,14 +123,14 @@ def test_a_machine_repeats_its_last_minute_and_its_counters_go_on() -> None:
     machine = FleetMachine()
     for tick in range(LIVES):
         samples = [Sample(SECONDS, FIRST, 3.0 * tick), Sample(LEVEL, (), float(tick % 60))]
-        machine.tell(samples, float(tick))
+        machine.take(samples, float(tick))
     end = LIVES - 1
 
-    def told(now: float) -> list[float]:
+    def shown(now: float) -> list[float]:
         return [sample.value for sample in machine.samples(now)]
 
-    assert told(end) == [3.0 * end, end % 60]
-    assert [told(end + n)[0] for n in (5, 60, 125, 600)] == [
+    assert shown(end) == [3.0 * end, end % 60]
+    assert [shown(end + n)[0] for n in (5, 60, 125, 600)] == [
         pytest.approx(3.0 * (end + n)) for n in (5, 60, 125, 600)
     ]
-    assert told(end + 7)[1] == told(end + 67)[1]
+    assert shown(end + 7)[1] == shown(end + 67)[1]

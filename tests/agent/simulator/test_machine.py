@@ -142,7 +142,7 @@ def test_a_lost_gpu_loses_only_itself() -> None:
     library.nvmlDeviceRegisterEvents(handle, library.nvmlEventTypeXidCriticalError, events)
     assert code(library.nvmlEventSetWait, events, 0) == TIMEOUT
     clock.advance(5.1)
-    # NVML cannot tell XID 79 of a GPU that is not there any more; the kernel's log does.
+    # NVML cannot say XID 79 of a GPU that is not there any more; the kernel's log does.
     assert code(library.nvmlEventSetWait, events, 0) == TIMEOUT
     assert any("Xid" in line.text and " 79, " in line.text for line in machine.kernel_log.lines())
     assert code(library.nvmlDeviceGetPowerUsage, handle) == LOST

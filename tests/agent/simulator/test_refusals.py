@@ -321,7 +321,7 @@ MIG_PROFILES = {
     ("B300", 275040, "7"): "1g.34gb 1g.67gb 2g.67gb 3g.135gb 4g.135gb 7g.269gb",
     ("GB300", 284208, "7"): "1g.35gb 1g.70gb 2g.70gb 3g.139gb 4g.139gb 7g.278gb",
 }
-"""Names by GPU, MiB that its driver tells, and slices. A30, A100, H100, GH200, H200, B200: NVIDIA's
+"""Names by GPU, MiB that its driver shows, and slices. A30, A100, H100, GH200, H200, B200: NVIDIA's
 MIG user guide, supported profiles. B300: GPU Operator, release notes of 25.10. GB200, GB300:
 NVIDIA/k8s-test-infra, deployments/nvml-mock/helm/nvml-mock/profiles/mig."""
 

@@ -1,4 +1,4 @@
-"""The hardware tests of saturation, tried on simulated machines: what they would tell of real ones.
+"""The hardware tests of saturation, tried on simulated machines: what they report of real ones.
 
 The load is simulated too: a scenario that plays for a known span between two quiet ones.
 """
@@ -101,8 +101,8 @@ def test_a_path_that_should_be_quiet_and_is_full_is_off() -> None:
 def test_a_load_that_ran_longer_than_it_was_saturated_is_off() -> None:
     watcher, span = watched("dgx-h200", "idle", "nvlink-saturated")
     longer = saturation.Span(span.start - 10, span.end)
-    told = off(saturation.full(watcher, "nvlink", "gpu0", "transmit", longer))
-    assert "saturated: 40 s in [45.5, 54.5]" in told[-1]
+    shown = off(saturation.full(watcher, "nvlink", "gpu0", "transmit", longer))
+    assert "saturated: 40 s in [45.5, 54.5]" in shown[-1]
 
 
 def test_the_first_piece_of_a_load_counts() -> None:

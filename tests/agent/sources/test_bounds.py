@@ -1,4 +1,4 @@
-"""How much is told of a machine with hundreds of devices, and what is said of the rest."""
+"""How much is reported of a machine with hundreds of devices, and what is said of the rest."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ def bench(tmp_path: Path) -> HostBench:
 
 
 def test_of_two_thousand_disks_and_nics_as_many_are_told_as_fit(bench: HostBench) -> None:
-    """The arrays first; what was left out is told."""
+    """The arrays first; what was left out is reported."""
     disks = [*(f"sd{number}" for number in range(2000)), "md9"]
     for name in disks:
         bench.disk(name)
@@ -50,7 +50,7 @@ def many_arrays(bench: HostBench) -> None:
 
 
 def many_sensors(bench: HostBench) -> None:
-    """Each with an alarm; only the last is raised, and is told of."""
+    """Each with an alarm; only the last is raised, and is reported of."""
     for number in range(MANY):
         chip = f"{chassis.CLASS}/hwmon{number}"
         bench.write(f"{chip}/name", "psu")
@@ -83,7 +83,7 @@ def test_of_everything_as_many_are_told_as_fit(
     make(bench)
     reading = bench.read(source, part)
     assert len(reading.samples) == most
-    told = [absence for absence in reading.absences if absence.reason is Reason.LEFT_OUT]
-    assert [absence.detail[:22] for absence in told] == ["44 of 300 devices are "]
+    shown = [absence for absence in reading.absences if absence.reason is Reason.LEFT_OUT]
+    assert [absence.detail[:22] for absence in shown] == ["44 of 300 devices are "]
     if source is chassis_faults:
         assert sum(shortly(reading).values()) == 1

@@ -29,7 +29,7 @@ OF_USERS = {"77": ("nv-fabricmanage", 1000), "2": ("kthreadd", 1000)}
 def test_a_manager_that_is_hidden_is_none_that_stands(
     seen: dict[str, tuple[str, int]], runs: float | None, tmp_path: Path
 ) -> None:
-    """Behind hidepid, or in a pid namespace, it was told as missing: a critical alert."""
+    """Behind hidepid, or in a pid namespace, it was reported as missing: a critical alert."""
     bench = HostBench(tmp_path)
     bench.write(SWITCH, "")
     bench.write(fabric_service.PID_FILE, "77")

@@ -1,4 +1,4 @@
-"""Faults that come and go: each is told with its reason, and no counter lies because of it."""
+"""Faults that come and go: each is reported with its reason, and no counter lies because of it."""
 
 from collections import Counter
 

@@ -30,7 +30,7 @@ def machine() -> tuple[AgentBench, Hotplug]:
     return AgentBench(build_agent(CONFIG, hardware, clock, inline=True), clock, built), plugs
 
 
-def told(bench: AgentBench) -> list[str]:
+def said(bench: AgentBench) -> list[str]:
     found = map(finding_text, findings(bench.agent.poller.latest))
     return [text for text in found if "[[limit]]" in text]
 
@@ -44,7 +44,7 @@ def test_a_limit_waits_for_its_device(caplog: pytest.LogCaptureFixture) -> None:
     assert [(a.labels, a.reason, a.detail) for a in absent] == [
         (KEY, Reason.MISSING, str(NO_DEVICE))
     ]
-    assert told(bench) == [FINDING]
+    assert said(bench) == [FINDING]
     warning = "event=limit_without_device path=network device=eth1 direction=receive"
     assert caplog.messages == [warning], "once, however long it is not here"
     plugs.plug("eth")
@@ -52,10 +52,10 @@ def test_a_limit_waits_for_its_device(caplog: pytest.LogCaptureFixture) -> None:
     assert bench.samples.value(LIMIT, *KEY) == 2e7
     assert bench.samples.where(LIMIT_INFO, device="eth1", origin="configured")
     assert bench.samples.value(RATIO, *KEY) is not None
-    assert told(bench) == []
+    assert said(bench) == []
     plugs.unplug("eth1")
     bench.run(2 * REFRESH)
-    assert told(bench) == [FINDING]
+    assert said(bench) == [FINDING]
     assert caplog.messages == [warning, warning]
 
 

@@ -38,9 +38,9 @@ def test_each_instance_has_a_row(divided: AgentBench) -> None:
     assert rows(divided, instances.PROCESSES) == {FIRST: 1, SECOND: 1, THIRD: 1}
     used = rows(divided, instances.USED)
     assert (used[SECOND], used[THIRD]) == (2 * GIB, GIB)
-    told = divided.samples.labelled(instances.INFO)
-    assert [one["profile"] for one in told] == ["3g.40gb", "2g.20gb", "1g.10gb"]
-    assert len({one["mig_uuid"] for one in told}) == 3
+    shown = divided.samples.labelled(instances.INFO)
+    assert [one["profile"] for one in shown] == ["3g.40gb", "2g.20gb", "1g.10gb"]
+    assert len({one["mig_uuid"] for one in shown}) == 3
 
 
 def test_what_an_instance_did_is_measured_of_it(divided: AgentBench) -> None:

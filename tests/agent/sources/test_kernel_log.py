@@ -1,4 +1,4 @@
-"""The kernel's log: real wordings of several drivers, told once, whatever comes between them."""
+"""The kernel's log: real wordings of several drivers, shown once, whatever comes between them."""
 
 import json
 import logging
@@ -64,15 +64,15 @@ def test_nvlink_5_is_read_with_its_unit() -> None:
 
 
 def test_a_long_line_costs_no_more_than_a_short_one() -> None:
-    """A pattern that begins anew at each letter takes minutes for this one."""
+    """A pattern that begins again at each letter takes minutes for this one."""
     found = parsed(f"NVRM: Xid (PCI:0000:3b:00): 79, {'x' * 1_000_000}")
     assert isinstance(found, KernelXid)
 
 
 def test_switches_are_read() -> None:
     head = "nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, "
-    told = parsed(head + "Non-fatal, Link 44 Minion Link DLREQ interrupt")
-    assert told == SwitchError("nvidia-nvswitch3", 22013, False)
+    shown = parsed(head + "Non-fatal, Link 44 Minion Link DLREQ interrupt")
+    assert shown == SwitchError("nvidia-nvswitch3", 22013, False)
     assert parsed(head + "Data {0x0000002b, 0x0000002b}") is None
     assert parsed(head + "Severity 0 Engine instance 44 Sub-engine instance 00") is None
 
@@ -271,9 +271,9 @@ def test_what_only_one_way_tells_counts_too(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.ERROR):
         bench.run(3)
     assert counted(bench, 48) == 1, "an event of NVML that the log did not keep"
-    (told,) = (r.getMessage() for r in caplog.records if "xid=48" in r.getMessage())
+    (shown,) = (r.getMessage() for r in caplog.records if "xid=48" in r.getMessage())
     pids = [pid for (gpu, _, pid) in bench.samples.all(process.PROCESS) if gpu == "0"]
-    assert f"on_gpu={pids[0]}" in told, "NVML names no process: those on the GPU are told"
+    assert f"on_gpu={pids[0]}" in shown, "NVML names no process: those on the GPU are told"
 
 
 def test_a_storm_is_counted_right_and_told_in_a_line_a_burst(
@@ -281,11 +281,11 @@ def test_a_storm_is_counted_right_and_told_in_a_line_a_burst(
 ) -> None:
     with caplog.at_level(logging.ERROR):
         bench = simulated("dgx-h100:log-flood").run(30)
-    told = [r.getMessage() for r in caplog.records if "event=xid " in r.getMessage()]
+    shown = [r.getMessage() for r in caplog.records if "event=xid " in r.getMessage()]
     floods = len(range(5, 30))
     assert counted(bench, 31) == 300 * floods
-    assert len(told) == 1
-    assert "python (" in told[0]
+    assert len(shown) == 1
+    assert "python (" in shown[0]
 
 
 def test_an_exception_of_many_lines_counts_once() -> None:
@@ -306,7 +306,7 @@ def test_an_exception_of_many_lines_counts_once() -> None:
 
 
 def test_an_exception_counts_once_whose_last_line_alone_names_the_process() -> None:
-    """As driver 580 tells it on an H200."""
+    """As driver 580 reports it on an H200."""
     bench = simulated("dgx-h100:training").run(3)
     head = "NVRM: Xid (PCI:0000:1b:00): 13, "
     for line in (
@@ -355,9 +355,9 @@ def test_a_gpu_that_fell_off_the_bus_before_it_was_met_is_told_once(
         assert isinstance(found, KernelXid | BusLoss)
         counts.note_line(found)
     with caplog.at_level(logging.ERROR), suppress(Absent):  # there is no GPU to listen to
-        counts.read(ReadOutput(5.0))  # what came together is told together
-    (told,) = (r.getMessage() for r in caplog.records if "event=xid " in r.getMessage())
-    assert "xid=79" in told
+        counts.read(ReadOutput(5.0))  # what came together is reported together
+    (shown,) = (r.getMessage() for r in caplog.records if "event=xid " in r.getMessage())
+    assert "xid=79" in shown
 
 
 FELL = (

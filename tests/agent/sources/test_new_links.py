@@ -107,12 +107,12 @@ def test_older_machines_say_why_they_have_none_of_it() -> None:
 
 
 def test_a_gpu_that_shares_the_hosts_memory_says_so_and_no_other_does() -> None:
-    def told(bench: AgentBench) -> list[str]:
+    def shown(bench: AgentBench) -> list[str]:
         latest = bench.run(1).agent.poller.latest
         return [why for of, _, _, why in latest.absences(latest.at) if of is memory.USED]
 
     spark, card = simulated("dgx-spark:training"), simulated("l40s:idle")
     for call in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"):
         card.machine.driver.fail(call, refusals.NOT_SUPPORTED)  # as in a guest with part of a GPU
-    assert told(spark) == ["the driver tells none: this GPU shares the memory of its host"]
-    assert told(card) == ["nvmlDeviceGetMemoryInfo: Not Supported"]
+    assert shown(spark) == ["the driver tells none: this GPU shares the memory of its host"]
+    assert shown(card) == ["nvmlDeviceGetMemoryInfo: Not Supported"]

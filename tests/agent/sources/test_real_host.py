@@ -223,7 +223,7 @@ def test_a_veth_above_its_configured_limit_is_saturated_for_as_long() -> None:
     def tick() -> tuple[SampleStore, Mark]:
         return watch.marked(lambda: int(SENT.read_text()))
 
-    ticks = [tick(), tick()]  # the first of a counter tells no rate
+    ticks = [tick(), tick()]  # the first of a counter reports no rate
     least = most = 0.0  # seconds that were saturated for certain, and that may have been
     with sending(AMPLE):
         while least < FULL and len(ticks) < MOST_TICKS:

@@ -1,4 +1,4 @@
-"""SMART without root: what udisks2 tells of disks, and why it tells nothing."""
+"""SMART without root: what udisks2 reports of disks, and why it says nothing."""
 
 import json
 import os
@@ -25,8 +25,8 @@ def drive(interface: str, **properties: object) -> dict[str, Any]:
 
 
 def block(name: str, *more: str) -> dict[str, Any]:
-    told = {f"{smart.BUS}.Block": values(Drive=f"{DRIVES}/{name}")}
-    return told | {f"{smart.BUS}.{interface}": {} for interface in more}
+    shown = {f"{smart.BUS}.Block": values(Drive=f"{DRIVES}/{name}")}
+    return shown | {f"{smart.BUS}.{interface}": {} for interface in more}
 
 
 OBJECTS = {
@@ -110,10 +110,10 @@ def test_without_an_answer_it_is_absent(
 
 def test_a_disk_that_smart_calls_failing_is_a_fault() -> None:
     bench = simulated("gtx-1080:disk-smart").run(2)
-    told = bench.samples.where(disk_faults.FAULT, kind="smart")
+    shown = bench.samples.where(disk_faults.FAULT, kind="smart")
     disk = bench.machine.system.disks[0].name
-    assert {name for (name, _), failing in told.items() if failing} == {disk}
-    assert len(told) == len(bench.machine.system.disks)
+    assert {name for (name, _), failing in shown.items() if failing} == {disk}
+    assert len(shown) == len(bench.machine.system.disks)
 
 
 def test_of_a_disk_that_udisks_does_not_know_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

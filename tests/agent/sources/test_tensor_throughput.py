@@ -48,8 +48,8 @@ def reported(tape: str) -> dict[str, tuple[float, float]]:
 @pytest.mark.parametrize(("tape", "load"), KNOWN)
 def test_it_bounds_known_flop_from_above(tape: str, load: str) -> None:
     flop, peak, least, most = KNOWN[tape, load]
-    told, step = reported(tape)[load]
-    assert least <= told * step * peak / flop <= most
+    shown, step = reported(tape)[load]
+    assert least <= shown * step * peak / flop <= most
 
 
 def test_it_is_tensor_activity_at_the_clock_and_its_integral_misses_nothing() -> None:

@@ -98,9 +98,9 @@ def test_a_users_threshold_leaves_the_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["\0", "\n", "a" * 5000, "half \udc80 a character"])
 def test_a_directory_that_cannot_be_is_told(name: str) -> None:
-    with pytest.raises(SpecError, match="expected a directory of TOML files") as told:
+    with pytest.raises(SpecError, match="expected a directory of TOML files") as shown:
         load(Path(name))
-    assert str(told.value).isprintable()
+    assert str(shown.value).isprintable()
 
 
 def test_what_a_users_directory_holds_is_bounded(tmp_path: Path) -> None:
@@ -212,33 +212,33 @@ BAD = (
 )
 
 
-def one_sentence(told: str) -> bool:
-    return "\n" not in told and told.endswith(".") and ", expected " in told
+def one_sentence(shown: str) -> bool:
+    return "\n" not in shown and shown.endswith(".") and ", expected " in shown
 
 
 @pytest.mark.parametrize(("text", "error"), BAD)
 def test_a_bad_file_is_told_in_one_sentence(tmp_path: Path, text: str, error: str) -> None:
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as shown:
         load(own(tmp_path, bad=text))
-    assert str(told.value).startswith(f"{tmp_path}/bad.toml: ")
-    assert error in str(told.value)
-    assert one_sentence(str(told.value))
+    assert str(shown.value).startswith(f"{tmp_path}/bad.toml: ")
+    assert error in str(shown.value)
+    assert one_sentence(str(shown.value))
 
 
 def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SpecError, match=r"bad\.toml: is not UTF-8 text") as told:
+    with pytest.raises(SpecError, match=r"bad\.toml: is not UTF-8 text") as shown:
         load(tmp_path)
-    assert one_sentence(str(told.value))
+    assert one_sentence(str(shown.value))
 
 
 def test_a_file_or_directory_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     for directory in (tmp_path, tmp_path / "none"):
-        with pytest.raises(SpecError) as told:
+        with pytest.raises(SpecError) as shown:
             load(directory)
-        assert str(directory) in str(told.value)
-        assert one_sentence(str(told.value))
+        assert str(directory) in str(shown.value)
+        assert one_sentence(str(shown.value))
 
 
 SHIPPED = sorted(Path(load.__code__.co_filename).parent.glob("*.toml"))
@@ -257,8 +257,8 @@ def test_a_shipped_file_is_fit_to_be_a_users_own(path: Path, tmp_path: Path) -> 
 def error_of(directory: Path) -> str:
     try:
         load(directory)
-    except SpecError as told:
-        return str(told)
+    except SpecError as shown:
+        return str(shown)
     return ""
 
 
@@ -272,5 +272,5 @@ def test_a_damaged_sheet_loads_or_is_told_in_one_sentence(
     size = data.draw(st.integers(0, 30))
     patch = data.draw(st.sampled_from(["", "x", "-1", '"', "]", "{", "\n", "nan", "[system]", "0"]))
     (tmp_path / "damaged.toml").write_text(text[:at] + patch + text[at + size :])
-    told = error_of(tmp_path)
-    assert not told or one_sentence(told)
+    shown = error_of(tmp_path)
+    assert not shown or one_sentence(shown)

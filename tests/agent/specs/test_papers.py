@@ -1,4 +1,4 @@
-"""The spec sheets against the papers and data sheets, whose figures are typed here anew."""
+"""The spec sheets against the papers and data sheets, whose figures are typed here again."""
 
 import re
 
@@ -128,9 +128,9 @@ MODERN_GPUS = (
     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 96e9, 0, 0, 5),
 )
 
-# Public data sheets: system, its figures in the order of TOLD, InfiniBand bytes per second and
+# Public data sheets: system, its figures in the order of Reported, InfiniBand bytes per second and
 # port; 0 where none is sure.
-TOLD = (
+SHOWN = (
     *("gpu_count", "nvlink_links_per_gpu", "infiniband_ports", "data_ssds", "tdp"),
     *("inlet_lowest", "inlet_highest", "memory"),
 )
@@ -279,8 +279,8 @@ def test_a_modern_system_has_the_data_sheets_figures(
     system = specs.systems[name]
     infiniband = system.bandwidth("infiniband", "receive")
     assert (infiniband.bytes_per_second if infiniband else 0) == port
-    told = [system.values[key].base if key in system.values else 0 for key in TOLD]
-    assert told == pytest.approx(figures)
+    shown = [system.values[key].base if key in system.values else 0 for key in SHOWN]
+    assert shown == pytest.approx(figures)
     graph = system.nvlink_graph
     assert (graph and (graph.kind, graph.pairs)) == (("nvswitch", ()) if figures[1] else None)
 

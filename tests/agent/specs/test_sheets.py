@@ -128,7 +128,7 @@ RECOGNISED: tuple[tuple[list[str], str, str | None], ...] = (
     ([H100], "DGXH100", "dgx-h100"),
     ([], "DGX-1 with V100", "dgx-1-v100"),
     ([], "DGX-1", None),
-    # a GPU that no longer tells its name
+    # a GPU that no longer reports its name
     ([P100] * 7 + [""], "DGX-1", "dgx-1-p100"),
     # no product name of NVIDIA's, too many GPUs, other GPUs, mixed GPUs
     ([H100] * 7, PLAIN_BOX, None),
@@ -196,9 +196,9 @@ def test_the_configuration_overrules_recognition(specs: Specs) -> None:
 
 
 def test_an_unknown_system_in_the_configuration_is_told_with_the_known(specs: Specs) -> None:
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as shown:
         specs.recognise([], "", "dgx-9000")
-    assert all(name in str(told.value) for name in ("dgx-9000", *SYSTEMS))
+    assert all(name in str(shown.value) for name in ("dgx-9000", *SYSTEMS))
 
 
 @pytest.mark.parametrize("model", ["H20", "", "Tesla V100-PCIE-16GB", "NVIDIA"])

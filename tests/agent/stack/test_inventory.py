@@ -30,7 +30,7 @@ NodeName=dgx005 Gres=gpu:8 NodeAddr=dgx005 State=DOWN+DRAIN+NOT_RESPONDING
 NodeName=dgx006 Gres=gpu:8 NodeAddr=dgx006 State=ALLOCATED$
 NodeName=login Gres=(null) NodeAddr=login State=IDLE
 """
-"""As Slurm 22.05 and 23.11 write it; columns that nobody reads are left out."""
+"""As Slurm 22.05 and 23.11 write it; columns that no one reads are left out."""
 
 FILE = """\
 cluster = "seed"
@@ -71,7 +71,7 @@ def test_slurm_tells_who_is_out() -> None:
     assert list(slurm_nodes(SHOWN)) == [
         FleetNode("dgx001", "10.0.0.1"),
         FleetNode("dgx002", "dgx002", drained="GPU 3: lost, board [ordered]"),
-        FleetNode("dgx003", "dgx003"),  # it does not answer, and nobody took it out
+        FleetNode("dgx003", "dgx003"),  # it does not answer, and no one took it out
         FleetNode("dgx005", "dgx005", drained="no reason given"),
         FleetNode("dgx006", "dgx006"),
     ]

@@ -33,6 +33,6 @@ def test_a_tick_is_small(name: str) -> None:
 
 
 def test_the_price_of_a_page_is_measured() -> None:
-    told = list(live.lines(["dgx-h100"], ticks=10, warm_up=10))
-    print("\n".join(told))
-    assert len(told) == 3
+    shown = list(live.lines(["dgx-h100"], ticks=10, warm_up=10))
+    print("\n".join(shown))
+    assert len(shown) == 3

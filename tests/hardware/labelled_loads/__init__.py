@@ -1,1 +1,1 @@
-"""Loads that know where their own time went: each tells its true shares and steps as it runs."""
+"""Loads that know where their own time went: each reports its true shares and steps as it runs."""

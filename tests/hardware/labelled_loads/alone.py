@@ -105,8 +105,8 @@ def jax_training(seconds: float, *, layers: int, width: int, batch: int) -> None
         return values + jax.nn.gelu(values @ pair[0]) @ pair[1], None
 
     def loss(weights: Any) -> Any:
-        told, _ = jax.lax.scan(layer, seen, weights)
-        return jnp.mean(jnp.square((told - wanted).astype(jnp.float32)))
+        shown, _ = jax.lax.scan(layer, seen, weights)
+        return jnp.mean(jnp.square((shown - wanted).astype(jnp.float32)))
 
     step = jax.jit(lambda weights: weights - 1e-6 * jax.grad(loss)(weights))
     for _ in range(3):

@@ -80,15 +80,15 @@ class ShareClock:
             oldest = self._ends.popleft()
             if self._on_gpu:
                 oldest.synchronize()
-        self.tell()
+        self.report()
 
     def open(self, label: str) -> None:
         """From now on (the host's now) everything belongs to this label, until the next mark."""
         self._wait()
-        self.tell(at_once=True)
+        self.report(at_once=True)
         self._say("open", label=label)
 
-    def tell(self, *, at_once: bool = False) -> None:
+    def report(self, *, at_once: bool = False) -> None:
         """Print what is known by now, not too often unless `at_once`."""
         self._resolve()
         if not at_once and time.monotonic() - self._said < EVERY:

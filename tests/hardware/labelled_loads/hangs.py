@@ -42,7 +42,7 @@ def _creating(rank: int, groups: list[dist.ProcessGroup]) -> None:
 
 
 def _input(rank: int, groups: list[dist.ProcessGroup]) -> None:
-    """Rank 1 reads from a pipe into which nobody writes."""
+    """Rank 1 reads from a pipe into which no one writes."""
     if rank == 1:
         reading, _writing = os.pipe()
         os.read(reading, 1)

@@ -15,7 +15,7 @@ from tests.hardware.labelled_loads.labels import BUSY, UNKNOWN
 from tests.hardware.training import DEVICE, synchronize
 
 POLL_EVERY = 0.5
-"""Seconds after which the server looks up although nobody asked."""
+"""Seconds after which the server looks up although no one asked."""
 
 
 def server(seconds: float, *, batch: int, passes: int, pause: float) -> None:
@@ -60,4 +60,4 @@ def _serve(listener: socket.socket, seconds: float, batch: int, passes: int) -> 
             connection.recv(1)
             answer(numbers.randint(passes, 2 * passes))
             clock.mark(BUSY)
-        clock.tell()
+        clock.report()

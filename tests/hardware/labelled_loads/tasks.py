@@ -46,7 +46,7 @@ def images(batch: int) -> tuple[Any, Loss]:
 
 
 def diffusion(batch: int) -> tuple[Any, Loss]:
-    """A U-Net that learns to tell noise from images of 64 by 64."""
+    """A U-Net that learns to report noise from images of 64 by 64."""
     clean = torch.rand(sized(batch, 2), 3, sized(64, 16), sized(64, 16), device=DEVICE)
 
     def loss(network: Any) -> Any:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 WAITS = ("disk", "network", "cpu", "unknown", "requests", "peer", "pcie")
 """What a launching thread may wait for. While it waits for nothing and the GPU is idle, the GPU
-lacks the thread itself."""
+is without the thread itself."""
 
 ROW = struct.Struct("<qqi")
 """Start and end (CLOCK_MONOTONIC, ns) and the place in WAITS; -1: the end of a step; -2: the steady
@@ -38,7 +38,7 @@ class Marks:
     def waits(self, cause: str) -> Iterator[None]:
         """While this is entered the launching thread sleeps until others have done something:
         `disk` (also network file systems that behave like one), `network`, `cpu` (other threads or
-        processes that prepare data, a compiler, a lack of cores), `unknown` (a timer, a person, a
+        processes that prepare data, a compiler, a want of cores), `unknown` (a timer, a person, a
         remote service that sends next to nothing), `requests` (a server without work), `peer`
         (another rank, on the host), `pcie` (a copy between host and GPU)."""
         start = time.monotonic_ns()

@@ -28,7 +28,7 @@ from agent.cli.assembly import real_hardware, recorded
 from agent.config.settings import Settings
 from tests.hardware.bench import MachineClock, Watcher
 from tests.hardware.labelled_loads.playing import cgroup_root
-from tests.hardware.share_comparison import Told, TrueSpan, booked, summary, told, write_truth
+from tests.hardware.share_comparison import Told, TrueSpan, booked, shown, summary, write_truth
 from tests.hardware.traced import play, truth
 from tests.hardware.without_gpm import without_gpm
 
@@ -261,7 +261,7 @@ class Trial:
             for span in spans:
                 self.spans.append(span)
                 for signals, watcher in self.watchers.items():
-                    yield told(span, signals, watcher, before[signals], after[signals])
+                    yield shown(span, signals, watcher, before[signals], after[signals])
 
     def _spans(
         self, load: Played, window: truth.Span, traced: truth.Span, since: float
@@ -294,7 +294,7 @@ class Trial:
         return left
 
     def _note_threads(self, slot: str, ranks: Sequence[Rank]) -> None:
-        """Every thread of the loads with its counters: for whoever develops the division."""
+        """Every thread of the loads with its counters: for who develops the division."""
         rows = []
         for rank in ranks:
             for pid in [rank.process.pid, *_descendants(rank.process.pid)]:

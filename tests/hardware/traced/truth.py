@@ -151,7 +151,7 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
         out["starved/host_thread"] = length[rest].sum()
         excess.append(length[launching].sum())
         found.append(out)
-    for mine, out in enumerate(found):  # who waits in a step is chance: both lack launching speed
+    for mine, out in enumerate(found):  # who waits in a step is chance: both launch too slowly
         common = min(excess)
         out["starved/host_thread"] += common
         out["starved/peer"] += excess[mine] - common
