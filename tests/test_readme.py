@@ -165,6 +165,7 @@ def test_kubernetes() -> None:
 
 def test_slurm(tmp_path: Path) -> None:
     (line,) = commands("slurm")
+    assert "SchedulerParameters=nohold_on_prolog_fail" in spans("slurm")
     run(line.replace("/etc/slurm/", f"{tmp_path}/"))
     for name in ("prolog", "epilog"):
         assert f"{name.title()}=/etc/slurm/{name}" in spans("slurm")

@@ -196,12 +196,14 @@ def test_prolog_drains_and_epilog_keeps_receipts(cluster: Cluster, scripts: Serv
     row = json.loads(node.run(f"cat {receipt}"))["rows"][0]
     assert (row["name"], row["user"], row["account"]) == (str(job), "ada", ACCOUNTS["ada"])
     assert row["gpu_hours"] * 3600 == pytest.approx(15, abs=APART)
-    assert node.run(f"ls {RECEIPTS}; stat -c '%U %a' {receipt}") == f"{job}.json\nroot 644"
+    owners = f"stat -c '%U %a' {RECEIPTS} {receipt}"
+    assert node.run(f"ls {RECEIPTS}; {owners}") == f"{job}.json\nroot 755\nada 600"
 
     node.run("echo dgx-station-v100:ecc >/run/simulated")
     kept_off = cluster.submit("ada", "--gres=gpu:1", "/srv/train", "15")
     eventually(lambda: "drain" in node.run(STATE), TIMEOUT, "a node that takes no more jobs")
-    eventually(lambda: "PENDING" in node.run("squeue -h -o %T"), TIMEOUT, "a job queued anew")
+    eventually(lambda: "PENDING" in node.run("squeue -h -o %T"), TIMEOUT, "a job queued again")
+    assert "held" not in node.run("squeue -h -o %r")
     assert re.search("dgx-telemetry: .*ECC", node.run(STATE)), node.run(STATE)
     node.run(f"scancel {kept_off}")
 
