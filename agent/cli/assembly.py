@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.cli.driver_release import DriverConfig, asked_by
+from agent.cli.driver_release import DriverConfig, asked_by, device_nodes
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.accounting import Diagnosis
@@ -57,6 +57,8 @@ class Hardware:
     host: Host
     simulated: bool = False
     releasable: bool = True  # a tape holds no driver
+    held: Callable[[], set[str]] = device_nodes
+    """Device nodes of the driver that this process has open."""
     ended: Callable[[], bool] = lambda: False
     """Whether nothing new will be answered: of a tape that has run out, the last answers stay."""
 
@@ -71,7 +73,12 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
     from agent import simulator
 
     built = simulator.build(simulator.parse(machine), clock)
-    return Hardware(library=lambda: built.nvml, host=built.host, simulated=True)
+    return Hardware(
+        library=lambda: built.nvml,
+        host=built.host,
+        simulated=True,
+        held=lambda: {"/dev/nvidiactl"} if built.nvml.held()[0] else set(),
+    )
 
 
 def taped_hardware(path: Path, clock: Clock) -> Hardware:

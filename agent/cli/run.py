@@ -82,6 +82,7 @@ class RunningServices:
     notify_socket: NotifySocket
     feed: Feed
     hours: HourlySums
+    held: Callable[[], set[str]]  # device nodes that are open
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -131,7 +132,8 @@ def _run(arguments: argparse.Namespace) -> bool:
     kept = None if arguments.simulate or arguments.replay else state_folder()
     hours = HourlySums(agent.diagnosis.accounts, kept, Disclosure(agent.configuration).owner)
     try:
-        return asyncio.run(_serve(RunningServices(agent, web, reload, notify_socket, feed, hours)))
+        services = RunningServices(agent, web, reload, notify_socket, feed, hours, hardware.held)
+        return asyncio.run(_serve(services))
     finally:
         hours.close()
 
@@ -145,7 +147,7 @@ async def _serve(services: RunningServices) -> bool:
         StatusNotifier(services.notify_socket, lambda: condition_of(agent)),
         services.feed,
         services.hours,
-        DriverRelease(agent.gpus.asked_back, agent.clock, again.set),
+        DriverRelease(agent.gpus.asked_back, agent.clock, again.set, services.held),
         settle,
     ]
     spare()

@@ -123,7 +123,7 @@ class Planted:
         reload = Reload(self.agent.configuration, Settings, lambda _: None)
         web, socket = WebFile(), NotifySocket()
         server = await _listen(
-            RunningServices(self.agent, web, reload, socket, self.feed, self.hours)
+            RunningServices(self.agent, web, reload, socket, self.feed, self.hours, set)
         )
         try:
             yield server

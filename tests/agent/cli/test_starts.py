@@ -207,3 +207,27 @@ def test_what_cannot_be_closed_goes_with_the_program(tmp_path: Path, how: str) -
         held.file.unlink()
         eventually(lambda: gpus(port) == 2.0, TIMEOUT, "two GPUs again")
         assert running.end(signal.SIGTERM) == 0
+
+
+def test_a_simulated_driver_that_hangs_is_released_as_a_real_one(tmp_path: Path) -> None:
+    file, config = tmp_path / "release", tmp_path / "config.toml"
+    config.write_text(f'[driver]\nrelease_file = "{file}"\n')
+    machine = ("--simulate", "dgx-h100:driver-hang", "--simulate-speed", "4")
+    words = ("run", "--listen", "127.0.0.1:0", "--config", str(config), *machine)
+    with Running("agent", *words) as running:
+        port = serving(running)
+        up = 'dgx_agent_source_up{source="nvml"}'
+        eventually(lambda: value(port, up) == 0.0, TIMEOUT, "the hang is seen")
+        file.touch()
+        running.line("event=restarting why=.*still open", TIMEOUT)
+        port = serving(running)
+        eventually(lambda: value(port, RELEASED) == 1.0, TIMEOUT, "released")
+        before = value(port, "dgx_agent_last_tick_timestamp_seconds")
+        time.sleep(3.0)  # the driver hangs again by now, and no thread is in it
+        assert value(port, RELEASED) == 1.0
+        assert value(port, up) == 1.0
+        assert value(port, "dgx_host_memory_total_bytes")
+        assert value(port, "dgx_agent_last_tick_timestamp_seconds") != before
+        file.unlink()
+        eventually(lambda: value(port, up) == 0.0, TIMEOUT, "the driver is taken, and hangs")
+        assert running.end(signal.SIGTERM) == 0
