@@ -110,8 +110,7 @@ def _run(arguments: argparse.Namespace) -> bool:
     for record in early.buffer:
         logging.getLogger(record.name).handle(record)
     notify_socket = NotifySocket.of()
-    if 0 < notify_socket.watchdog < 2 * TICK / speed:
-        seconds = notify_socket.watchdog
+    if 0 < (seconds := notify_socket.watchdog) < 2 * TICK / speed:
         log.warning(LogEvent("watchdog_too_short", seconds=seconds, tick=TICK / speed))
     agent = build_agent(settings, hardware, clock)
     tell_dropped(settings[MetricsConfig])
@@ -127,12 +126,12 @@ def _run(arguments: argparse.Namespace) -> bool:
         tell_dropped(in_force[MetricsConfig])
 
     reload = Reload(agent.configuration, read, follow, under_way=notify_socket.while_reloading)
-    feed = Feed(view_of(agent, hardware))
     agent.poller.listeners.append(TapeEnd(hardware.ended))
     kept = None if arguments.simulate or arguments.replay else state_folder()
     hours = HourlySums(agent.diagnosis.accounts, kept, Disclosure(agent.configuration).owner)
+    feed = Feed(view_of(agent, hardware))
+    services = RunningServices(agent, web, reload, notify_socket, feed, hours, hardware.held)
     try:
-        services = RunningServices(agent, web, reload, notify_socket, feed, hours, hardware.held)
         return asyncio.run(_serve(services))
     finally:
         hours.close()

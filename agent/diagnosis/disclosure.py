@@ -36,18 +36,25 @@ def without_names(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, readings=readings)
 
 
+PLACES = {
+    metric.name: frozenset(map(metric.labels.index, names)) for metric, names in PERSONAL.items()
+}
+"""By the name of the metric, the places of those labels."""
+
+
 def _without_names(reading: Reading) -> Reading:
-    kept = (sample for sample in reading.samples if sample.metric is not workload.JOB_INFO)
-    return replace(reading, samples=tuple(dict.fromkeys(map(_nameless, kept))))
-
-
-def _nameless(sample: Sample) -> Sample:
-    personal = PERSONAL.get(sample.metric, ())
-    if not personal:
-        return sample
-    pairs = zip(sample.metric.labels, sample.labels, strict=True)
-    labels: Labels = tuple("" if name in personal else value for name, value in pairs)
-    return sample._replace(labels=labels)
+    """The reading with these labels empty. Series that are alike without them are one."""
+    kept: dict[object, Sample] = {}
+    for place, sample in enumerate(reading.samples):
+        places = PLACES.get(sample.metric.name)
+        if places is None:
+            kept[place] = sample
+        elif sample.metric is not workload.JOB_INFO:
+            labels: Labels = tuple(
+                "" if at in places else value for at, value in enumerate(sample.labels)
+            )
+            kept.setdefault((sample.metric.name, labels), sample._replace(labels=labels))
+    return replace(reading, samples=tuple(kept.values()))
 
 
 @dataclass(frozen=True, slots=True)

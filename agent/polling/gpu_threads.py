@@ -166,7 +166,7 @@ class GpuThreads:
         """On the thread of one GPU: the visit that was left has ended, or an attempt. One without
         an answer (the GPU is lost) is repeated as if it were looked for with the others."""
         with self._lock:
-            now = self._clock.monotonic()
+            now, self.in_vain = self._clock.monotonic(), 0  # the driver's lock is free
             took, left.busy_since, left.due = left.took(now), None, now
             if took > self._patience:
                 left.pause = min(2 * left.pause, LONGEST_PAUSE)

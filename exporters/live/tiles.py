@@ -1,6 +1,6 @@
 """One tile a GPU: its verdict in words, and its meters."""
 
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import pair_advice, severity
@@ -114,25 +114,39 @@ def dynamic(
 def processes(snapshot: Snapshot) -> dict[str, list[Document]]:
     """The processes on each GPU, by its UUID, the largest first; program and user where the
     configuration lets them be named, and so as the poller publishes them, else the pid alone."""
-    own = {key: one for key, one in snapshot.readings.items() if key.source in SOURCES}
-    samples = SampleStore.of(replace(snapshot, readings=own))
-    users = {(job["uuid"], job["key"]): job["user"] for job in samples.labelled(workload.JOB)}
+    own = [
+        sample
+        for key, reading in snapshot.readings.items()
+        if key.source in SOURCES and reading.fresh(snapshot.at)
+        for sample in reading.samples
+    ]
+
+    def of(metric: Metric) -> Iterator[tuple[dict[str, str], float]]:
+        for sample in own:
+            if sample.metric is metric:
+                yield dict(zip(metric.labels, sample.labels, strict=True)), sample.value
+
+    users = {(job["uuid"], job["key"]): job["user"] for job, _ in of(workload.JOB)}
     user_of = {
         (one["uuid"], one["pid"]): users.get((one["uuid"], one["key"]))
         or (one["uid"] and f"uid {one['uid']}")
-        for one in samples.labelled(workload.JOB_PROCESS)
+        for one, _ in of(workload.JOB_PROCESS)
     }
+    held, share = (
+        {(one["uuid"], one["pid"]): value for one, value in of(metric)}
+        for metric in (process.HELD, process.SHARE)
+    )
     found: dict[str, list[Document]] = {}
-    for one in samples.labelled(process.PROGRAM):
-        gpu, uuid, pid = one["gpu"], one["uuid"], one["pid"]
+    for one, _ in of(process.PROGRAM):
+        place = one["uuid"], one["pid"]
         entry = {
-            "pid": int(pid),
+            "pid": int(one["pid"]),
             "program": one["name"],
-            "bytes": samples.value(process.HELD, gpu, uuid, pid),
-            "share": samples.value(process.SHARE, gpu, uuid, pid),
-            "user": user_of.get((uuid, pid), ""),
+            "bytes": held.get(place),
+            "share": share.get(place),
+            "user": user_of.get(place, ""),
         }
-        found.setdefault(uuid, []).append(entry)
+        found.setdefault(one["uuid"], []).append(entry)
     for listed in found.values():
         listed.sort(key=lambda one: (-(one["bytes"] or 0.0), one["pid"]))
     return found

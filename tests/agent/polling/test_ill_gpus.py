@@ -161,6 +161,22 @@ def test_probation_grows_with_each_hang_and_is_forgotten_after_a_quiet_time() ->
     assert hang() == 300.0
 
 
+def test_a_call_that_returns_shows_that_the_lock_is_free() -> None:
+    """Two that a busy host delayed must not leave all with a third that hangs."""
+    clock = FrozenClock()
+    threads = GpuThreads(clock)
+    threads.gpus = 8
+    for gpu in (0, 1):
+        with suppress(Left), threads.visit(gpu):
+            clock.advance(2.0)
+            assert threads.leave() == 0.0
+    with suppress(Left), threads.visit(2):
+        clock.advance(2.0)
+        assert threads.leave() is None
+        threads.ended(threads.left[1])
+        assert threads.leave() == 0.0
+
+
 def _labels(bench: IllGpus, gpu: int) -> tuple[str, str]:
     """Labels of the metrics of one GPU."""
     return str(gpu), bench.machine.gpus[gpu].uuid
