@@ -44,7 +44,7 @@ RACKS = Row(
         table(
             "Jobs on the most nodes",
             "Jobs by the nodes that they are on, joined by their id. Behind: by how much the GPUs "
-            "of the slowest node have more of their own work than those of the middle one, while "
+            "of the slowest node have more of their own work than those of the median node, while "
             "the others wait for it; from 4 % on DgxNodeSlow names the node.",
             (
                 Column("Nodes", counted(now(OWN_TIME), OF_JOB)),

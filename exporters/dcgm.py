@@ -1,6 +1,6 @@
 """`/metrics/dcgm`: the same GPUs under the names, labels and units of NVIDIA's dcgm-exporter.
 
-Every value is made of samples of the snapshot that `/metrics` tells. What is absent there is absent
+Every value is made of samples of the snapshot that `/metrics` has. What is absent there is absent
 here. The format is the plain text of Prometheus, whoever asks: OpenMetrics has no name for a
 counter that does not end in `_total`.
 """
@@ -79,8 +79,8 @@ class DcgmExposition(Exposition):
         return self._config().enabled
 
     def tick(self, _: Snapshot) -> None:
-        """A listener of the poller: keep the rates of what is told as rates, over the last seconds
-        or the last two readings of what is read less often."""
+        """A listener of the poller: keep the rates that are exported as such, over some seconds or
+        the last two readings of what is read less often."""
         found: Rates = {}
         for name in rated() if self.enabled else ():
             for labels in self._samples.all(METRICS[name]):
@@ -171,7 +171,7 @@ def labelled(samples: Samples, metric: Metric) -> Iterator[dict[str, str]]:
 
 
 def per_gpu(one: DcgmField, samples: Samples, rates: Rates) -> PerGpu:
-    """The sum of what a field tells of each GPU; nothing where one of its metrics is absent."""
+    """The sum of what a field exports, of each GPU,; nothing where one of its metrics is absent."""
     found: dict[Texts, dict[str, float]] = defaultdict(dict)
     for name in one.metrics:
         of = METRICS[name].labels.index
@@ -185,7 +185,7 @@ def per_gpu(one: DcgmField, samples: Samples, rates: Rates) -> PerGpu:
 
 
 def of_instances(one: DcgmField, samples: Samples) -> PerGpu:
-    """What it tells of each MIG instance."""
+    """What it exports of each MIG instance."""
     return {labels[1:3]: value for labels, value in samples[one.instance].items()}
 
 

@@ -69,7 +69,7 @@ class DcgmName(msgspec.Struct, frozen=True):
 
 
 class DcgmField(msgspec.Struct, frozen=True):
-    """One field: which samples of ours it tells, and what it is called."""
+    """One field: which samples of ours it is made of, and what it is called."""
 
     what: str
     metrics: tuple[str, ...]
@@ -105,8 +105,8 @@ class DcgmField(msgspec.Struct, frozen=True):
             yield self.since, True
 
 
-class DcgmUntold(msgspec.Struct, frozen=True):
-    """Names that are not told, and why."""
+class Unsupported(msgspec.Struct, frozen=True):
+    """Names that are not exported, and why."""
 
     names: tuple[str, ...]
     why: str
@@ -120,14 +120,14 @@ class DcgmTable(msgspec.Struct, frozen=True):
     labels_before: Labels
     labels_since: Labels
     field: tuple[DcgmField, ...]
-    untold: tuple[DcgmUntold, ...]
+    unsupported: tuple[Unsupported, ...]
 
     def __post_init__(self) -> None:
         for key in ("labels", "labels_before", "labels_since"):
             for label, says in getattr(self, key).items():
                 if says not in LABELS:
                     raise Mismatch(f"{key}.{label}", shown(says), f"one of {', '.join(LABELS)}")
-        seen = {name for untold in self.untold for name in untold.names}
+        seen = {name for unsupported in self.unsupported for name in unsupported.names}
         for place, field in enumerate(self.field):
             for key, one in (("before", field.before), ("since", field.since)):
                 if one and one.unit not in self.unit:
@@ -156,5 +156,5 @@ def table() -> DcgmTable:
 
 
 def rated() -> frozenset[str]:
-    """Our metrics of which rates are told."""
+    """Our metrics of which rates are exported."""
     return frozenset(chain.from_iterable(f.metrics for f in table().field if f.rate))

@@ -1,4 +1,4 @@
-"""DCGM.md: every name of `/metrics/dcgm` with what it is made of, and what is not told and why."""
+"""DCGM.md: every name of `/metrics/dcgm` with what it is made of; what is not exported, and why."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ TABLES = "<!-- tables -->\n"
 
 NAMES_HEADER = ("Before 4.9", "Type, unit", "From 4.9", "Type, unit", "Made of", "Means")
 LABELS_HEADER = ("Label", "Names", "Says")
-UNTOLD_HEADER = ("Not told", "Why")
+UNSUPPORTED_HEADER = ("Not exported", "Why")
 
 
 def page() -> str:
@@ -21,11 +21,13 @@ def page() -> str:
     labels = [
         (f"`{label}`", of, LABELS[says]) for of, some in generations for label, says in some.items()
     ]
-    untold = [(", ".join(f"`{name}`" for name in one.names), one.why) for one in names.untold]
+    unsupported = [
+        (", ".join(f"`{name}`" for name in one.names), one.why) for one in names.unsupported
+    ]
     sections = (
         ("Names", NAMES_HEADER, [cells(one) for one in names.field]),
         ("Labels", LABELS_HEADER, labels),
-        ("What is not told", UNTOLD_HEADER, untold),
+        ("What is not exported", UNSUPPORTED_HEADER, unsupported),
     )
     parts = []
     for title, header, rows in sections:

@@ -46,7 +46,7 @@ class AlertThresholds(Section, frozen=True):
     # A tenth: steps vary by a few per cent with their data.
     slower_share: Share = 0.10
     slower_window: Duration = "10m"
-    # Of a node against the middle one of its job: less than this, nodes differ by themselves.
+    # Of a node against the median node of its job: less than this, nodes differ by themselves.
     slower_node_share: Share = 0.04
     # Half the time: a path that carries bursts is well used, one that is full for minutes limits.
     saturated_share: Share = 0.50

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from agent.clock import Clock
@@ -146,7 +147,10 @@ def speed(files: FileTree, device: str) -> float:
         # the kernel answers so for a NIC that is down or that has no notion of speed
         raise Absent(Reason.UNKNOWN, str(absent)) from absent
     if megabits in NO_SPEED:
-        raise Absent(Reason.UNKNOWN, f"{path} holds {megabits}, expected Mbit/s")
+        why = f"reports no speed ({megabits} Mbit/s)"
+        with suppress(Absent):
+            why = why if link_up(files, device) else "has no link"
+        raise Absent(Reason.UNKNOWN, f"{device} {why}")
     return megabits * BYTES_PER_MEGABIT
 
 

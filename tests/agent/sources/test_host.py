@@ -267,11 +267,15 @@ def test_speeds_that_drivers_do_not_know_are_absent(bench: HostBench) -> None:
     for nic, speed in (speeds | {"down0": "1000"}).items():
         bench.write(f"/sys/class/net/{nic}/speed", speed)
     bench.write("/sys/class/net/old0/operstate", "up")
+    bench.write("/sys/class/net/v0/operstate", "down")
     bench.tree.errors["down0/speed"] = errno.EINVAL
     reading = bench.read(network, "speeds")
     assert shortly(reading) == {("eth0",): 12.5e9}
     absent = {a.labels[0]: a.reason for a in reading.absences}
     assert absent.pop("old0") is Reason.MISSING
+    details = {a.labels[0]: a.detail for a in reading.absences}
+    assert details["v0"] == "v0 has no link"
+    assert details["v1"] == "v1 reports no speed (0 Mbit/s)"
     assert absent == dict.fromkeys(("v0", "v1", "v2", "v3", "v4", "down0"), Reason.UNKNOWN)
 
 
