@@ -317,7 +317,10 @@ def test_kustomize_and_helm_agree_on_the_access_to_resource_slices(tmp_path: Pat
     whole = folder / "kustomization.yaml"
     whole.write_text(whole.read_text().replace("# components:", "components:"))
     command = ["kubectl", "kustomize", str(folder)]
-    plain = documents(subprocess.run(command, capture_output=True, text=True, check=False))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if 'unknown field "components"' in done.stderr:
+        pytest.skip("this kubectl is older than 1.21")
+    plain = documents(done)
     chart = objects(resourceSlices=True)
     for one in (plain, chart):
         agent = one["DaemonSet"]["spec"]["template"]["spec"]
