@@ -177,7 +177,7 @@ class GpuIdentity:
 
 
 def consecutive(indices: Iterable[int]) -> list[list[int]]:
-    """The indices in order, cut wherever one is left out: 0, 1, 3 are [0, 1] and [3]."""
+    """The indices in order, cut where one is missing: 0, 1, 3 are [0, 1] and [3]."""
     runs: list[list[int]] = []
     for index in sorted(indices):
         if runs and index == runs[-1][-1] + 1:
@@ -240,7 +240,7 @@ class Finding:
 class State(StrEnum):
     """Where the time of a GPU goes."""
 
-    IDLE = "idle"  # no compute process
+    IDLE = "idle"  # no compute process, or a server without requests
     HELD = "held"  # processes that do nothing, for a while
     HUNG = "hung"  # a job whose GPUs all wait for one another, or for what never comes
     THROTTLED = "throttled"  # the clocks are held down
@@ -264,22 +264,18 @@ class Cause(StrEnum):
     NETWORK = "network"
     CPU = "cpu"
     HOST_THREAD = "host_thread"
+    REQUESTS = "requests"
     UNKNOWN = "unknown"
 
 
 CAUSES: dict[State, tuple[Cause, ...]] = {
-    State.IDLE: (Cause.NONE,),
+    State.IDLE: (Cause.NONE, Cause.REQUESTS),
     State.HELD: (Cause.NONE,),
     State.HUNG: (Cause.NONE,),
     State.THROTTLED: (Cause.THERMAL, Cause.POWER, Cause.RELIABILITY),
     State.STARVED: (
-        Cause.PCIE,
-        Cause.PEER,
-        Cause.DISK,
-        Cause.NETWORK,
-        Cause.CPU,
-        Cause.HOST_THREAD,
-        Cause.UNKNOWN,
+        *(Cause.PCIE, Cause.PEER, Cause.DISK, Cause.NETWORK, Cause.CPU),
+        *(Cause.HOST_THREAD, Cause.UNKNOWN),
     ),
     State.COMMUNICATING: (Cause.NVLINK, Cause.INFINIBAND, Cause.PCIE),
     State.BUSY: (Cause.NONE,),

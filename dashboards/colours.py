@@ -22,6 +22,7 @@ DASHED = "#8C8C8C"
 
 STATES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): PLAIN,
+    (State.IDLE, Cause.REQUESTS): "#C8F0F8",
     (State.HELD, Cause.NONE): "#B66FC9",
     (State.HUNG, Cause.NONE): "#683040",
     (State.THROTTLED, Cause.THERMAL): "#FDFB7D",
@@ -48,6 +49,7 @@ WORDS = {
     Cause.NVLINK: "NVLink",
     Cause.INFINIBAND: "InfiniBand",
     Cause.UNKNOWN: "cause unknown",
+    Cause.REQUESTS: "no requests",
 }
 
 

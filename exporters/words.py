@@ -115,6 +115,10 @@ FACTS: Mapping[FactKind, Parts] = {
     ),
     FactKind.QUIET: ("no activity; held only after its processes rest for {held_after:.0f} s too",),
     FactKind.UNEXPLAINED: ("active {activity:.0f} % of the time; cause unknown",),
+    FactKind.NO_REQUESTS: (
+        "works in bursts without a rhythm, active {activity:.0f} % of the time, and rests between",
+    ),
+    FactKind.SERVER_POLLS: ("the launching thread polls meanwhile, with {cores:.2f} cores",),
     FactKind.PROCESSES_HIDDEN: ("the processes cannot be seen", " ({0})"),
     FactKind.GPM_AT_ZERO: ("GPM reads 0 % at {power:.0f} % of the power limit, which cannot be",),
     FactKind.WITHOUT_GPM: ("judged without GPM: utilization counts copies and spinning too",),

@@ -10,6 +10,7 @@ from agent.specs.xids import XidAction
 
 SUMMARIES: dict[Pair, str] = {
     (State.IDLE, Cause.NONE): "idle",
+    (State.IDLE, Cause.REQUESTS): "waiting for requests",
     (State.HELD, Cause.NONE): "occupied by an idle process",
     (State.HUNG, Cause.NONE): "hung",
     (State.THROTTLED, Cause.THERMAL): "slowed down by heat",

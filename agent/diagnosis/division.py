@@ -14,13 +14,21 @@ from agent.diagnosis.confidence import Likeness, is_doubtful
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, Grounds, ratio, traffic
 from agent.diagnosis.hang import hung
-from agent.diagnosis.inactive_share import FACTS, Share, Shares, divide_inactive
+from agent.diagnosis.inactive_share import (
+    FACTS,
+    Share,
+    Shares,
+    divide_inactive,
+    no_requests,
+    serves,
+)
 from agent.diagnosis.launches import launch_overhead
 from agent.diagnosis.power_levels import low_together
 from agent.diagnosis.tick_context import PathUse
 from agent.model import BUSY, Cause, Fact, Figure, GpuKey, Pair, SignalQuality, State
 
 IDLE: Pair = (State.IDLE, Cause.NONE)
+REQUESTS: Pair = (State.IDLE, Cause.REQUESTS)
 HELD: Pair = (State.HELD, Cause.NONE)
 HUNG: Pair = (State.HUNG, Cause.NONE)
 PEER: Pair = (State.STARVED, Cause.PEER)
@@ -78,6 +86,8 @@ def held(e: Evidence) -> Division | None:
     held_after = e.context.thresholds.held_after
     if e.history.idle_for < held_after:
         return None
+    if serves(e):
+        return Division({REQUESTS: 1.0}, {REQUESTS: Grounds(held, no_requests(e))})
     there = () if e.processes is None else (Figure("processes", e.processes, None, COUNT),)
     quiet_for = Figure("quiet_for", e.history.idle_for, held_after, SECONDS)
     holding = Fact(FactKind.HOLDING, (*there, quiet_for))
@@ -122,7 +132,7 @@ def _with_work(e: Evidence) -> Division:
         parts[pair], found[pair] = share, Grounds(throttled, facts)
     inactive = _inactive(e, 1.0 - active)
     for cause, (share, facts) in inactive.items():
-        pair, launching = (State.STARVED, cause), 0.0
+        pair, launching = _pair(cause), 0.0
         if cause is Cause.HOST_THREAD and not transfers and not waiting:
             launching = min(own, launch_overhead(e, share))
         own -= launching
@@ -134,9 +144,14 @@ def _with_work(e: Evidence) -> Division:
     return Division(parts, found, waits_for)
 
 
+def _pair(cause: Cause) -> Pair:
+    """The state of a GPU that is inactive for this cause: a server without requests starves not."""
+    return REQUESTS if cause is Cause.REQUESTS else (State.STARVED, cause)
+
+
 def _is_doubtful(e: Evidence, cause: Cause) -> bool:
     """Whether most of what was counted for this cause in trials was something else."""
-    return is_doubtful(Likeness(e.quality, bool(e.peers), (State.STARVED, cause)))
+    return is_doubtful(Likeness(e.quality, bool(e.peers), _pair(cause)))
 
 
 def _inactive(e: Evidence, inactive: float) -> Shares:

@@ -65,6 +65,8 @@ class FactKind(StrEnum):
     TWO_POWER_LEVELS = "two_power_levels"  # lower, upper, time: at the lower one
     QUIET = "quiet"  # held_after: at rest, but not for long enough to be held
     UNEXPLAINED = "unexplained"  # activity
+    NO_REQUESTS = "no_requests"  # activity: in bursts
+    SERVER_POLLS = "server_polls"  # cores: of its launching thread
     PROCESSES_HIDDEN = "processes_hidden"  # doubt; names: why
     WITHOUT_GPM = "without_gpm"  # doubt
     GPM_AT_ZERO = "gpm_at_zero"  # doubt; power

@@ -7,6 +7,7 @@ from agent.diagnosis.active_share import ActiveSecond, only_spins
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
+from agent.diagnosis.requests import Bursts
 from agent.diagnosis.tick_context import NOTHING_SEEN, GpuHistory, RankActivity
 from agent.model import TimedSeries
 from agent.sources import activity
@@ -52,6 +53,7 @@ class GpuHistoryTracker:
     _levels: PowerLevels | None = None
     _sampled: float = 0.0
     _working_sm: float | None = None
+    _bursts: Bursts = field(default_factory=Bursts)
     _clocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # by power: Hz, when
 
     def sample_power(self, series: TimedSeries, now: float) -> None:
@@ -78,6 +80,8 @@ class GpuHistoryTracker:
             self._power.clear()
             self._levels = None
         self._learn(e, now)
+        if (point := e.context.samples.point(activity.ACTIVITY, *e.labels)) is not None:
+            self._bursts.take(point.value, point.at)
         self.seen = GpuHistory(
             idle_for=0.0 if self._idle_since is None else now - self._idle_since,
             waits_for=0.0 if self._waits_since is None else now - self._waits_since,
@@ -88,6 +92,7 @@ class GpuHistoryTracker:
             power=self._levels,
             samples=tuple(self._power) if self._levels and self._levels.distinct else (),
             working_sm=self._working_sm,
+            bursts=self._bursts.seen(now),
             clock=self._clock_at(e, now),
         )
 
@@ -112,7 +117,7 @@ class GpuHistoryTracker:
         """Nobody is on the GPU: nothing of before counts for who comes next."""
         self._idle_since = self._waits_since = self._spins_since = None
         self._nvlink_seen, self._levels, self._working_sm = False, None, None
-        self._sent_abroad = False
+        self._sent_abroad, self._bursts = False, Bursts()
         self._power.clear()
         self.seen = GpuHistory(nvlink_seen=False)
 

@@ -35,6 +35,12 @@ WORKS_AT_ALL = 0.05
 COPY_RATE = 0.87
 """Payload over the limit of PCIe while a copy from pinned memory runs: 55.9 of 63 GB/s (H100)."""
 
+MESSAGES = 0.25e6
+"""Bytes a second up to which what a server receives or reads are requests."""
+
+HELPERS = 0.25
+"""Cores that other threads and processes of a server use while it waits, at most."""
+
 MOSTLY = 0.5
 """Part of the inactive time that copies must explain, at least."""
 
@@ -66,6 +72,8 @@ def divide_inactive(e: Evidence) -> Shares:
         found = {Cause.UNKNOWN: waiting + thread}
     else:
         found = {**_others(e, waiting), Cause.HOST_THREAD: thread}
+    if serves(e):
+        found[Cause.REQUESTS] = found.pop(Cause.UNKNOWN, 0.0)
     disk = _disk(e)
     found[disk] = found.get(disk, 0.0) + blocked
     found[Cause.CPU] = found.get(Cause.CPU, 0.0) + queued
@@ -91,6 +99,30 @@ def _polls(e: Evidence) -> bool:
     _, received = e.pcie_rates
     quiet = received is not None and received < DATA_RATE
     return quiet and e.second.activity < WORKS_AT_ALL and e.host.workers < 1.0
+
+
+def serves(e: Evidence) -> bool:
+    """Whether it is seen to be a server: its work comes in bursts without a rhythm, none helps its
+    thread, no file is waited for, and nothing comes but small messages. A trainer that waits for
+    the network looks alike in all but the first."""
+    if not e.history.bursts or e.gpu.uuid in e.context.job_status.stepping:
+        return False
+    if (e.context.samples.value(workload.HOSTS, *e.labels) or 1) > 1:
+        return False  # it may wait for a rank of another host
+    received, read = e.host.job_rate(workload.RECEIVED), e.host.job_rate(workload.CGROUP_READ)
+    helpers = e.host.share("working", "running") + e.host.share("working", "queued")
+    blocked = any(e.host.share(role, "blocked", LONGEST_SPAN) for role in workload.ROLES)
+    messages = received is not None and max(received, read or 0.0) < MESSAGES
+    return e.host.launching is not None and messages and helpers < HELPERS and not blocked
+
+
+def no_requests(e: Evidence) -> Found:
+    """A server that waits; one that polls runs meanwhile."""
+    bursts = Fact(FactKind.NO_REQUESTS, (ratio("activity", e.mean_activity),))
+    ran = e.host.launching or 0.0
+    if ran - e.second.activity < MOSTLY:
+        return (bursts,)
+    return bursts, Fact(FactKind.SERVER_POLLS, (Figure("cores", ran, None, CORES),))
 
 
 def _blocked(e: Evidence) -> float:
@@ -195,6 +227,7 @@ FACTS = {
     Cause.DISK: blocked_on_files,
     Cause.NETWORK: comes_over_network,
     Cause.UNKNOWN: unexplained,
+    Cause.REQUESTS: no_requests,
 }
 """What shows each cause."""
 

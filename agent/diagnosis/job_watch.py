@@ -280,6 +280,8 @@ class JobWatch:
                 )
             )
         self.job_status.together = tuple(frozenset(r.group.gpus) for r in self._records)
+        stepping = [r for r in self._records if r.step or r.speed.reference]
+        self.job_status.stepping = frozenset(uuid for r in stepping for uuid in r.uses)
         self.job_status.nccl_stalled = frozenset(still)
         self.job_status.waits_on_remote = frozenset(elsewhere)
         self.exchange.jobs = tuple(jobs)

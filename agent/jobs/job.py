@@ -170,8 +170,10 @@ class WatchedJobs(NamedTuple):
 class JobStatus:
     """What is known of jobs beyond their processes. Written by who watches jobs, a tick before it
     is read. By UUID: `nccl_stalled` where NCCL launches nothing more, `waits_on_remote` where the
-    rank that all wait for is on another host; `together` the GPUs of each job."""
+    rank that all wait for is on another host; `stepping` where
+    a job has had the rhythm of a training for a minute. `together` the GPUs of each job."""
 
     together: tuple[frozenset[GpuKey], ...] = ()
     nccl_stalled: frozenset[str] = frozenset()
     waits_on_remote: frozenset[str] = frozenset()
+    stepping: frozenset[str] = frozenset()

@@ -64,11 +64,11 @@ NONE = Times()
 
 
 class GpuTimes(NamedTuple):
-    """The processes of one GPU since the read before: the threads that launch, all others
-    together, how many of these did something, and for which share of the time (0-1) the busiest
-    did."""
+    """The processes of one GPU since the read before: the threads that launch (None where a main
+    thread cannot be read), all others together, how many of these did something, and for which
+    share of the time (0-1) the busiest did."""
 
-    launching: Times
+    launching: Times | None
     working: Times
     workers: int
     busiest: float
@@ -109,7 +109,7 @@ class _Process:
     listed: float | None = None
     surveyed: float = 0.0
     met: float | None = None  # when it was first read
-    launched: Times = NONE  # what the last reading added, of the threads that launch
+    launched: Times | None = NONE  # what the last reading added, of the threads that launch
     worked: Times = NONE  # and of all others, its ended children among them
     workers: int = 0  # how many of these did something
     busiest: float = 0.0  # share of the time for which the busiest did
@@ -161,10 +161,11 @@ class ProcessTimes:
             return None
         launching = working = NONE
         for one in every:
-            launching, working = launching.plus(one.launched), working.plus(one.worked)
+            launching, working = launching.plus(one.launched or NONE), working.plus(one.worked)
         workers = sum(one.workers for one in every)
         busiest = min(1.0, max(one.busiest for one in every))
-        return GpuTimes(launching, working, workers, busiest)
+        known = all(one.launched is not None for one in own)
+        return GpuTimes(launching if known else None, working, workers, busiest)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
         """Drop the processes that were not read now, and the GPUs that are gone."""
@@ -230,27 +231,34 @@ class ProcessTimes:
         every = SEARCH_EVERY if at - process.met > YOUNG else SEARCH_FIRST
         if process.listed is None or at - process.listed >= every:
             self._list_threads(pid, process, at)
-        process.launched = NONE
-        for tid, thread in process.launching.items():
-            state = process.state if tid == pid else ""
-            process.launched = process.launched.plus(self._take(pid, tid, thread, state, at))
-        others = process.others(process.launched.running)
+        grown = {
+            tid: self._take(pid, tid, thread, process.state if tid == pid else "", at)
+            for tid, thread in process.launching.items()
+        }
+        launched = NONE
+        for one in grown.values():
+            launched = launched.plus(one or NONE)
+        process.launched = None if grown[pid] is None else launched
+        others = process.others(launched.running)
         process.worked = process.worked.plus(Times(others))
         process.unexplained += others
         for tid, thread in process.followed.items():
-            grown = self._take(pid, tid, thread, None, at)
-            process.worked = process.worked.plus(grown._replace(running=0.0))
-            process.unexplained -= grown.running
+            worked = self._take(pid, tid, thread, None, at) or NONE
+            process.worked = process.worked.plus(worked._replace(running=0.0))
+            process.unexplained -= worked.running
 
-    def _take(self, pid: int, tid: int, thread: _Thread, state: str | None, at: float) -> Times:
-        """One reading of a thread; nothing where it has ended. Without a `state` that is read."""
+    def _take(
+        self, pid: int, tid: int, thread: _Thread, state: str | None, at: float
+    ) -> Times | None:
+        """One reading of a thread; None where it has ended or cannot be read. Without a `state`
+        that is read."""
         try:
             if state is None:
                 state = processes.stat(self._files, pid, tid, again=True).state
             return thread.take(at, state, *self._schedule(pid, tid))
         except OSError:
             thread.grown = NONE
-            return NONE
+            return None
 
     def _list_threads(self, pid: int, process: _Process, at: float) -> None:
         """Find the threads that launch, and those that did most since the last list."""

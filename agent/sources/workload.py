@@ -16,7 +16,7 @@ from agent.jobs.allocation import Allocations, completed
 from agent.jobs.identity import JobLabels
 from agent.jobs.process_table import ProcessTable, Spawn, on_a_thread
 from agent.jobs.process_times import NONE, GpuTimes, ProcessTimes, Times
-from agent.model import GPU_LABELS, Labels, Metric, ReadKey, gauge, internal
+from agent.model import GPU_LABELS, Absent, Labels, Metric, ReadKey, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Read, ReadOutput, fixed
@@ -136,6 +136,7 @@ OF_CGROUP: tuple[Metric, ...] = (CGROUP_STALLED, CGROUP_READ, CGROUP_WRITTEN, RE
 ROLES = "launching", "working"
 DOING = Times._fields
 KEY = ReadKey("workload", "processes")
+MAIN_THREAD = Absent(Reason.DENIED, "the main thread of a process on the GPU cannot be read")
 MOST_JOBS = 8
 AT_REST = 0.05
 """Cores below which processes do nothing."""
@@ -261,6 +262,9 @@ class Workload:
             return
         seconds = self._seconds.setdefault(gpu, dict.fromkeys(ROLES, NONE))
         for role, times in zip(ROLES, (grown.launching, grown.working), strict=True):
+            if times is None:
+                out.absent(THREADS, MAIN_THREAD, *gpu)
+                continue
             seconds[role] = seconds[role].plus(times)
             for doing, value in seconds[role]._asdict().items():
                 out.add(THREADS, value, *gpu, role, doing)
@@ -268,7 +272,8 @@ class Workload:
         out.add(BUSIEST, grown.busiest, *gpu)
         for pid in filter(self._times.is_stopped, pids):
             out.add(STOPPED, 1, *gpu, str(pid))
-        if grown.launching.running + grown.working.running < AT_REST:
+        launched = grown.launching
+        if launched is not None and launched.running + grown.working.running < AT_REST:
             moved = [processes.bytes_moved(self._files, pid) for pid in pids]
             known = [count for count in moved if count is not None]
             if known:

@@ -41,14 +41,23 @@ EXPECTED: dict[str, set[str]] = {
     "late-rank": {STARVED, "DgxGpuStraggler"},
     "checkpoint": {STARVED},
     "threads": {STARVED},
-    "no-demand": {STARVED},
+    "no-demand": set(),
 }
 KNOWN_DISKS = "dgx-1-v100"
 """Its sheet states what the array can read; that of the others does not, so nobody can say that
 their disks are full."""
 
-SECONDS = {"held": 125, "late-rank": 75, "nvlink-errors": 75, "ecc": 75, "training": 75, "idle": 75}
-"""Held: only after a minute. Some counters are read once a minute."""
+SECONDS = {
+    "held": 125,
+    "no-demand": 200,
+    "late-rank": 75,
+    "nvlink-errors": 75,
+    "ecc": 75,
+    "training": 75,
+    "idle": 75,
+}
+"""Held: only after a minute; a server is known after half of one. Some counters are read once a
+minute."""
 
 USUAL_SECONDS = 45
 SCALES = {"late-rank": 1 / 240}

@@ -130,7 +130,7 @@ PAGE_MACHINES = {
               saturated=("pcie gpu0 receive",)),
         Shown("gpu-hot", ("above its temperature limit",), "wrong", "busy", ailing=(0,)),
         Shown("threads", ("starved by the CPU",), "costly", "starved", "cpu"),
-        Shown("no-demand", ("starved, cause unknown",), "costly", "starved", "unknown"),
+        Shown("no-demand", ("waiting for requests",), "good", "idle", "requests"),
         Shown("xid", ("GPU 0: XID 62",), "wrong", "busy", ailing=(0,)),
     )),
     "h100": PageMachine("dgx-h100", 8, (

@@ -28,7 +28,6 @@ RELABELLED = (
 buffer were `pcie`; hangs are seconds of other states until they are known."""
 
 PAIR = {label: pair for pair, label in LABELS.items()}
-PAIR["idle/requests"] = (State.STARVED, Cause.UNKNOWN)  # what a server that waits is called
 
 
 def main(stems: Sequence[str]) -> int:

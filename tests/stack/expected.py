@@ -232,18 +232,7 @@ SCENARIOS: dict[str, Scenario] = {
     "late-rank": Scenario(H100),
     "checkpoint": Scenario(STATION, (starved("Starved by disk", ALL4),)),
     "threads": Scenario(STATION, (starved("Starved by the CPU", ALL4),)),
-    "no-demand": Scenario(
-        STATION,
-        (
-            Alert(
-                "DgxGpuStarved",
-                "info",
-                rf"{GPU} waited for {SHARE} 15m, cause unknown \(limit 25%\)\. \w+",
-                ALL4,
-                cause="unknown",
-            ),
-        ),
-    ),
+    "no-demand": Scenario(STATION),
     "driver-hang": Scenario(
         STATION,
         (

@@ -49,6 +49,7 @@ class ProcessTree:
         """A process that `thread` of its parent forked (0: the first) `at` seconds after boot."""
         self.parents[pid] = (parent, name, at)
         self.does(pid, "S", 0.0)
+        self.thread(pid, pid, "S", 0.0)
         status = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nCpus_allowed_list:\t0-3\n"
         self.write(f"/proc/{pid}/status", status)
         self.write(f"/proc/{pid}/cgroup", f"0::{CGROUP}\n")

@@ -2,7 +2,7 @@
 
 /** Every state with its causes, `state/cause`; the place in this list, from 1, is its code. */
 export const PAIRS = [
-  "idle/none", "held/none", "hung/none",
+  "idle/none", "idle/requests", "held/none", "hung/none",
   "throttled/thermal", "throttled/power", "throttled/reliability",
   "starved/pcie", "starved/peer", "starved/disk", "starved/network", "starved/cpu",
   "starved/host_thread", "starved/unknown",
@@ -15,7 +15,7 @@ export const LOST = PAIRS.length;
 const CODES = new Map(PAIRS.map((pair, place) => [pair, place + 1]));
 const NAMES = {
   nvlink: "NVLink", pcie: "PCIe", hbm: "HBM", cpu: "CPU", infiniband: "InfiniBand",
-  host_thread: "host thread",
+  host_thread: "host thread", requests: "no requests",
 };
 
 /** 0 is a gap: nothing is known of that second. */

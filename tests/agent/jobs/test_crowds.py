@@ -72,5 +72,5 @@ def test_a_process_with_five_thousand_threads() -> None:
     files = Crowd(threads=6000)
     found = crowded(files, 2)
     assert len(files.asked) <= 2 * process_times.MOST_FOLLOWED + 10
-    assert found[-1].launching.running == pytest.approx(0.25)
+    assert (found[-1].launching or process_times.NONE).running == pytest.approx(0.25)
     assert found[-1].working.running == pytest.approx(0.25), "of threads that are not read, too"

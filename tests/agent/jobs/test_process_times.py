@@ -1,6 +1,7 @@
 """What threads of a GPU's processes do, on made-up files of /proc: no second is missed or counted
 twice, whatever comes and goes."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.jobs.process_times import NONE, GpuTimes, ProcessTimes, Times
+from agent.model import Reason
+from agent.sources import workload
 from tests.support.process_tree import GPU, OTHER, ProcessTree
 
 MAIN = 100
@@ -28,7 +31,7 @@ class Reader:
         found = self.times.read(GPU, self.pids, set(self.pids), self.at)
         self.times.forget([GPU], self.at)
         if found is not None:
-            self.launching = self.launching.plus(found.launching)
+            self.launching = self.launching.plus(found.launching or NONE)
             self.working = self.working.plus(found.working)
         return found
 
@@ -54,6 +57,18 @@ def alone(tmp_path: Path) -> ProcessTree:
     tree.start(MAIN)
     runs(tree, 0.0)
     return tree
+
+
+def test_a_main_thread_that_cannot_be_read_is_absent_and_not_at_rest(alone: ProcessTree) -> None:
+    reader = Reader(alone)
+    reader.read()
+    shutil.rmtree(alone.root / f"proc/{MAIN}/task/{MAIN}")
+    alone.does(MAIN, "R", 0.9)
+    assert reader.found().launching is None
+    alone.occupy(MAIN)
+    absences = alone.read().absences
+    found = {(a.reason, a.labels) for a in absences if a.metric is workload.THREADS}
+    assert found == {(Reason.DENIED, GPU)}
 
 
 # ---- counters without gaps
@@ -108,7 +123,7 @@ def test_no_time_is_negative_whatever_counters_do(
         ran = max(0.0, ran + more)
         runs(alone, ran, state=state, queued=ran)
         found = reader.found(after)
-        assert min(*found.launching, *found.working, found.busiest) >= 0.0
+        assert min(*(found.launching or NONE), *found.working, found.busiest) >= 0.0
 
 
 def test_counters_that_stand_still_add_nothing(alone: ProcessTree) -> None:
@@ -129,7 +144,7 @@ def test_threads_of_the_backward_pass_launch_too(alone: ProcessTree) -> None:
         named(alone, 105, "pt_autograd_0", 0.5 * second)
         named(alone, 106, "python3", 0.8 * second)
         found = reader.found()
-    assert found.launching.running == pytest.approx(0.9)
+    assert (found.launching or NONE).running == pytest.approx(0.9)
     assert found.working.running == pytest.approx(0.8, abs=0.011)
     assert (found.workers, found.busiest) == (1, pytest.approx(0.8))
 
@@ -159,8 +174,8 @@ def test_one_thread_that_runs_in_place_of_the_main_one_launches(
         for number, share in enumerate((0.9, *others)):
             named(alone, 110 + number, "python3", share * second)
         found = reader.found()
-    assert found.launching.running == pytest.approx(0.92 if launches else 0.02)
-    assert found.launching.running + found.working.running == pytest.approx(
+    assert (found.launching or NONE).running == pytest.approx(0.92 if launches else 0.02)
+    assert (found.launching or NONE).running + found.working.running == pytest.approx(
         0.92 + sum(others), abs=0.011
     )
 
@@ -171,7 +186,7 @@ def test_the_main_thread_launches_while_it_works_at_all(alone: ProcessTree) -> N
         runs(alone, 0.3 * second, whole=1.2 * second)
         named(alone, 110, "python3", 0.9 * second)
         found = reader.found()
-    assert found.launching.running == pytest.approx(0.3)
+    assert (found.launching or NONE).running == pytest.approx(0.3)
 
 
 # ---- workers
@@ -287,7 +302,7 @@ def test_a_number_that_is_used_again_is_another_process(alone: ProcessTree) -> N
     runs(alone, 300.0)
     assert reader.read() == GpuTimes(NONE, NONE, 0, 0.0)
     runs(alone, 300.5)
-    assert reader.found().launching.running == pytest.approx(0.5)
+    assert (reader.found().launching or NONE).running == pytest.approx(0.5)
     assert reader.times.started(MAIN) == 4500.0
 
 
@@ -351,7 +366,7 @@ def test_a_process_on_two_gpus_is_read_once_and_counts_for_both(tree: ProcessTre
         found = [times.read(gpu, (MAIN,), {MAIN}, float(second)) for gpu in (GPU, OTHER)]
     assert found[0] == found[1]
     assert found[0] is not None
-    assert found[0].launching.running == 0.5
+    assert (found[0].launching or NONE).running == 0.5
     assert tree.tree.asked.count(f"/proc/{MAIN}/stat") == 1
 
 
@@ -381,4 +396,4 @@ def test_two_processes_of_one_gpu_add_up(tree: ProcessTree) -> None:
         tree.thread(200, 200, "S", 0.4 * second)
         tree.does(200, "S", 0.4 * second)
         found = reader.found()
-    assert found.launching.running == pytest.approx(0.7)
+    assert (found.launching or NONE).running == pytest.approx(0.7)

@@ -1,0 +1,184 @@
+"""Servers: how long they work, and that only what is seen to serve waits for requests."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from agent.diagnosis.accounting import STATE, STATE_SECONDS
+from agent.diagnosis.division import divide_second
+from agent.diagnosis.inactive_share import divide_inactive, serves
+from agent.diagnosis.requests import REMEMBERED, Bursts
+from agent.diagnosis.tick_context import GpuHistory
+from agent.model import Cause, State
+from agent.simulator import loads
+from agent.sources import activity, process, workload
+from tests.hardware.share_replay import replayed
+from tests.support.evidence import GPU, KEY, Figures, evidence, threads
+from tests.support.machines import AgentBench, simulated
+from tests.support.repository import TAPES
+
+ANSWER = 0.12
+"""Seconds of work for a request."""
+
+WATCHED, AFTER = 120, 60
+"""Seconds that each server is watched, once it has run for so long."""
+
+
+def phases(load: float, length: float) -> Iterator[tuple[float, float]]:
+    """Begin and end (s) of each stretch of work, where requests arrive as in a Poisson process and
+    wait for one another."""
+    random, arrives, begun, free = Random(7), 0.0, 0.0, 0.0
+    while load and arrives < length:
+        arrives += random.expovariate(load / ANSWER)
+        if arrives > free:
+            yield begun, min(free, length)
+            begun = free = arrives
+        free += ANSWER
+    yield begun, min(free, length)
+
+
+def server(load: float, length: float) -> tuple[loads.GpuWork, list[tuple[float, float]]]:
+    works = [p for p in phases(load, length) if p[0] < p[1]]
+    answer = replace(loads.BURST, receive=0.0001)
+    edges = [0.0, *(moment for work in works for moment in work), length]
+    parts = tuple(
+        ((end - begin) / length, answer if place % 2 else loads.REST)
+        for place, (begin, end) in enumerate(pairwise(edges))
+        if end > begin
+    )
+    work = loads.GpuWork(parts, step=length, paced=False, memory=0.5, ripple=0.004)
+    return work, works
+
+
+def shares(bench: AgentBench, seconds: int) -> dict[str, float]:
+    """Where the next seconds of GPU 0 go, by `state/cause`."""
+
+    def now() -> dict[str, float]:
+        found = bench.samples.where(STATE_SECONDS, gpu="0")
+        return {f"{key[2]}/{key[3]}": value for key, value in found.items()}
+
+    before = now()
+    bench.run(seconds)
+    return {pair: (value - before[pair]) / seconds for pair, value in now().items()}
+
+
+def pair_of(bench: AgentBench) -> list[str]:
+    found = bench.samples.where(STATE, gpu="0")
+    return [f"{key[2]}/{key[3]}" for key, value in found.items() if value]
+
+
+def serving(
+    monkeypatch: pytest.MonkeyPatch, system: str, load: float, job: loads.SimulatedJob
+) -> tuple[AgentBench, list[tuple[float, float]]]:
+    work, works = server(load, float(AFTER + WATCHED))
+    part = loads.ScenarioPart(loads.ScenarioLoad((work,), job))
+    monkeypatch.setitem(loads.PARTS, "no-demand", (part,))
+    return simulated(f"{system}:no-demand", gpus=1).run(AFTER), works
+
+
+@pytest.mark.parametrize("system", ["dgx-h100", "titan-x-pascal"])
+@pytest.mark.parametrize("load", [0.0, 0.05, 0.2, 0.4, 0.7, 1.0])
+def test_a_server_works_as_long_as_it_does(
+    monkeypatch: pytest.MonkeyPatch, system: str, load: float
+) -> None:
+    threads = loads.SimulatedJob((loads.ThreadLoad(load),), alone=True)
+    bench, works = serving(monkeypatch, system, load, threads)
+    true = sum(max(0.0, end - max(begin, AFTER)) for begin, end in works) / WATCHED
+    found = shares(bench, WATCHED)
+    assert found["busy/none"] == pytest.approx(true, abs=0.05), (true, found)
+    if load in (0.05, 0.2, 0.4):
+        waits = found["idle/requests"] + found["starved/unknown"]
+        assert waits == pytest.approx(1.0 - true, abs=0.10), found
+    if load in (0.05, 0.2):
+        assert found["idle/requests"] > 0.9 * (1.0 - true), found
+    if not load:
+        assert found["idle/requests"] == 0.0, "it never had a request"
+
+
+@pytest.mark.parametrize(
+    ("cores", "helpers"), [(0.01, 0), (1.0, 0), (0.01, 4)], ids=["sleeps", "polls", "loaders"]
+)
+def test_a_server_without_requests_is_one_while_nothing_else_explains_its_rest(
+    monkeypatch: pytest.MonkeyPatch, cores: float, helpers: int
+) -> None:
+    job = loads.SimulatedJob((loads.ThreadLoad(cores),), helpers, loads.ThreadLoad(0.9), alone=True)
+    bench, _ = serving(monkeypatch, "dgx-h100", 0.02, job)
+    assert (pair_of(bench) == ["idle/requests"]) is not bool(helpers)
+
+
+def test_bursts_are_remembered_for_an_hour() -> None:
+    bursts, random, now = Bursts(), Random(3), 0.0
+    for _ in range(60):
+        now += 1.0
+        bursts.take(random.choice((0.0, 0.0, 0.12, 0.5)), now)
+    assert bursts.seen(now)
+    for _ in range(3000):
+        now += 1.0
+        bursts.take(0.0, now)
+    assert bursts.seen(now)
+    assert not bursts.seen(now + REMEMBERED)
+
+
+def test_only_a_job_on_one_host_without_steps_files_or_data_waits_for_requests() -> None:
+    figures = {**threads(GPU, 0.01), (workload.RECEIVED, GPU): 2e3, (activity.ACTIVITY, GPU): 0.0}
+    served = GpuHistory(bursts=True)
+
+    def waits(more: Figures, history: GpuHistory = served) -> bool:
+        e = evidence({**figures, **more}, history=history)
+        return serves(e) and divide_inactive(e)[Cause.REQUESTS].seconds == pytest.approx(0.99)
+
+    assert waits({})
+    assert not waits({}, GpuHistory())
+    assert not waits({(workload.RECEIVED, GPU): 1e6})
+    assert not waits({(workload.CGROUP_READ, GPU): 1e6})
+    assert not waits({(workload.HOSTS, GPU): 2.0})
+    assert not waits({(workload.THREADS, (*GPU, "working", "running")): 0.5})
+    assert not waits({(workload.THREADS, (*GPU, "launching", "blocked")): 0.1})
+    unknown = evidence({key: one for key, one in figures.items() if key[0] != workload.RECEIVED})
+    unknown.history = served
+    assert not serves(unknown)
+    stepping = evidence(figures, history=served)
+    stepping.context.job_status.stepping = frozenset((KEY.uuid,))
+    assert not serves(stepping)
+
+
+def test_a_server_at_rest_waits_for_requests_and_is_not_held() -> None:
+    figures = {**threads(GPU, 0.01), (workload.RECEIVED, GPU): 2e3, (activity.ACTIVITY, GPU): 0.0}
+    figures[process.PROCESSES, GPU] = 1.0
+    for bursts, pair in ((True, (State.IDLE, Cause.REQUESTS)), (False, (State.HELD, Cause.NONE))):
+        parts = divide_second(evidence(figures, history=GpuHistory(300.0, bursts=bursts))).parts
+        assert parts == {pair: 1.0}
+
+
+TAPED_SERVERS = ("poisson-server", "bursty-server", "generation-server")
+
+
+def test_servers_on_a_tape_are_known_after_half_a_minute_and_others_are_none() -> None:
+    """Loads of 53 s, of which 45 are watched."""
+    for one in replayed(TAPES / "shares/one-h200-irregular", "gpm"):
+        requests, true = one.shares.get("idle/requests", 0.0), one.span.shares
+        if one.span.load in TAPED_SERVERS:
+            assert one.shares["busy"] == pytest.approx(true["busy"], abs=0.03)
+            assert requests > 0.4 * true["starved/unknown"]
+        elif one.span.load != "notebook":  # whose user sends requests too
+            assert requests < 0.01, one.span.load
+
+
+TRAINERS = {
+    "waits a fifth of each step for the network": [0.8 + 0.02 * (n % 3) for n in range(120)],
+    "starts, then works evenly": [*([0.0] * 20), 0.1, 0.5, 0.9, *([0.95] * 100)],
+    "steps of 7 s": [0.9 if n % 7 < 3 else 0.0 for n in range(120)],
+    "has never worked": [0.0] * 120,
+    "a flag is copied now and then": [0.002 * (n % 9 == 0) for n in range(120)],
+}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_an_even_or_regular_load_is_no_server(name: str) -> None:
+    bursts = Bursts()
+    for second, active in enumerate(TRAINERS[name]):
+        bursts.take(active, float(second))
+    assert not bursts.seen(float(len(TRAINERS[name])))
