@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.csv:
         print(as_csv(report), end="")
     elif job:
-        print("\n".join(efficiency(rows[0], report.price, terminal_width())))
+        for row in rows:  # one for each user whose job is called so
+            print("\n".join(efficiency(row, report.price, terminal_width())))
     else:
         print("\n".join(overview(report, terminal_width())))
     return 0

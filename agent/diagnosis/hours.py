@@ -8,7 +8,8 @@ before, or be wrong now."""
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import time
 
@@ -232,26 +233,35 @@ class HourlySums:
     def _write(
         self, folder: Path, content: Mapping[int, bytes], old: Iterable[int], now: int
     ) -> None:
-        try:
-            for hour, text in content.items():
+        for hour, text in content.items():
+            with _file_costs_itself():
                 write_whole(_file(folder, hour), text)
-            for hour in old:
+        for hour in old:
+            with _file_costs_itself():
                 _file(folder, hour).unlink(missing_ok=True)
-            for hour in _hours(folder, ""):
-                if hour > now:
-                    log.warning(LogEvent("hour_set_aside", file=_file(folder, hour).name))
+        for hour in _hours(folder, ""):
+            if hour > now:
+                log.warning(LogEvent("hour_set_aside", file=_file(folder, hour).name))
+                with _file_costs_itself():
                     _file(folder, hour).replace(_file(folder, hour, LATER))
-            for hour in _hours(folder, LATER):
+        for hour in _hours(folder, LATER):
+            with _file_costs_itself():
                 if hour <= now and not _file(folder, hour).exists():
                     _file(folder, hour, LATER).replace(_file(folder, hour))
-        except (BadInput, OSError) as error:
-            log.warning(LogEvent("hours_not_kept", reason=str(error)))
 
     def _load(self) -> None:
         try:
             self._read = _read(self._folder) if self._folder else {}
         except OSError as error:
             log.warning(LogEvent("hours_not_read", file="", reason=str(error)))
+
+
+@contextmanager
+def _file_costs_itself() -> Iterator[None]:
+    try:
+        yield
+    except (BadInput, OSError) as error:
+        log.warning(LogEvent("hours_not_kept", reason=str(error)))
 
 
 def _rows(content: bytes) -> dict[Who, HourRow]:

@@ -71,6 +71,9 @@ CONTAINERS = {
 }
 """How a runtime names its containers in the path of a cgroup."""
 
+CHOSEN = {"apptainer", "lxc"}
+"""Runtimes whose containers are called as people like, or by a pid: as a job of Slurm may be."""
+
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 
 CONTAINED = re.compile(
@@ -144,7 +147,8 @@ class JobOrigin(NamedTuple):
 class JobLabels(NamedTuple):
     """What names a job outside of this agent: the labels of `dgx_gpu_job_info`; empty where
     nothing is known. `job_id` is the number that Slurm gave (of an array: to this task), the UID
-    of a pod, the beginning of a container's id, or program and pid."""
+    of a pod, the beginning of a container's id, or program and pid. What a person may have called
+    a container has its runtime and user with it: `lxc:4711@1000`."""
 
     job_id: str = ""
     user: str = ""
@@ -249,11 +253,13 @@ def _runtime(origin: JobOrigin) -> tuple[str, str]:
 
 
 def called(origin: JobOrigin) -> tuple[str, str]:
-    """What runs the process, and what that calls the job. Anybody may set SLURM_JOB_ID: only the
-    cgroup numbers a job. Apptainer, which has none, names its image in the environment."""
+    """What runs the process, and what the job is called there. Anybody may set SLURM_JOB_ID: only
+    the cgroup numbers a job. Apptainer, which has none, names its image in the environment."""
     kind, number = _runtime(origin)
-    if kind == "process" and _image(origin.environment):
-        return "apptainer", ""
+    if kind == "process":
+        return "apptainer" if _image(origin.environment) else kind, ""
+    if kind in CHOSEN:
+        return kind, f"{kind}:{number}@{'' if origin.uid is None else origin.uid}"
     return kind, number
 
 
@@ -291,7 +297,7 @@ def title(origin: JobOrigin, command: Sequence[str]) -> str:
     """
     kind, number = called(origin)
     if number:
-        return f"{kind}:{number}"
+        return number if kind in CHOSEN else f"{kind}:{number}"
     top = root(origin.line)
     return f"{program(command) or printable(top.name)}:{top.pid}"
 

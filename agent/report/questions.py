@@ -19,7 +19,7 @@ from agent.report.gpu_time import HOUR, JOB_LABELS, LABELS, Document, GpuTime, o
 
 TIMEOUT = 60.0
 NONE = "(none)"
-JOB = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+JOB = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 
 
 class NoAnswer(BadInput):
@@ -29,7 +29,7 @@ class NoAnswer(BadInput):
 def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
     """GPU-seconds over so long; `job` only of that job. Raises NoAnswer."""
     if job and not JOB.fullmatch(job):
-        raise BadInput(f"{job!r:.60} is no job: letters, digits and _.:/- are expected")
+        raise BadInput(f"{job!r:.60} is no job: letters, digits and _.:@/- are expected")
     chosen = f'{{job_id="{job}"}}' if job else ('{job_id!=""}' if by != "node" else "")
     names = JOB_LABELS if by == "job" else (LABELS[by],)
     inside = ", ".join((*names, "state", "cause"))
@@ -98,10 +98,12 @@ def from_agent(url: str, by: str, job: str) -> tuple[GpuTime, ...]:
 
 
 def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
-    merged: dict[str, GpuTime] = {}
+    """Rows of one name as one, but those of jobs only of one user: any program may have the name of
+    another user's."""
+    merged: dict[tuple[str, str], GpuTime] = {}
     for row in rows:
-        before = merged.get(row.name)
-        merged[row.name] = row if before is None else _sum(before, row)
+        key = row.name, row.about.get("user", "")
+        merged[key] = _sum(merged[key], row) if key in merged else row
     return ordered(merged.values())
 
 

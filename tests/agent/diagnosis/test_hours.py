@@ -115,13 +115,17 @@ def test_names_that_may_no_longer_leave_are_not_kept(
     files = {f"hour-{NOW - 1}.json", f"hour-{NOW}.json", f"hour-{ahead}.json.later"}
     assert {path.name for path in tmp_path.iterdir() if b"eve" in path.read_bytes()} == files
     before = together(sums)
+    os.mkfifo(tmp_path / f"hour-{NOW + 2000}.json")  # it costs no other file anything
+    (tmp_path / f"hour-{NOW + 2000}.json.later").mkdir()
+    files |= {f"hour-{NOW + 2000}.json", f"hour-{NOW + 2000}.json.later"}
     named = False
     if restarted:
         sums = HourlySums({}, tmp_path, shown)
     play(bench, sums, 1, NOW)
     sums.close()
     assert {path.name for path in tmp_path.iterdir()} == files
-    assert not [path for path in tmp_path.iterdir() if b"eve" in path.read_bytes()]
+    kept = [path for path in tmp_path.iterdir() if path.is_file()]
+    assert not [path for path in kept if b"eve" in path.read_bytes()]
     named = True
     assert {row["user"] for row in rows(sums)} == {""}
     assert sum(together(sums).values()) == pytest.approx(sum(before.values()), abs=1.5)
@@ -255,3 +259,22 @@ def test_a_report_of_them(bench: AgentBench, capsys: pytest.CaptureFixture[str])
     assert (user["name"], job["name"], job["account"]) == ("eve", "4711", "bio")
     assert user["gpu_hours"] * HOUR == pytest.approx(40, abs=1.1)
     assert job["gpu_hours_by_state"] == user["gpu_hours_by_state"]
+
+
+def test_what_another_user_calls_alike_is_another_job(
+    bench: AgentBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Anyone may give a program any name: nobody is charged for it but who ran it."""
+    sums = HourlySums(bench.agent.diagnosis.accounts, None)
+    play(bench, sums, 20, NOW, JOB)
+    play(bench, sums, 30, NOW, (JOB[0], "ada", *JOB[2:]))
+    told = json.loads(sums.document())
+    with server(lambda *_: told | {"running": [], "ended": []}) as (address, _):
+        assert report("--agent", f"http://{address}", "--by", "job", "--json") == 0
+        found = json.loads(capsys.readouterr().out)["rows"]
+        assert report("--agent", f"http://{address}", "--job", "4711") == 0
+    assert {row["user"]: round(row["gpu_hours"] * HOUR) for row in found} == {
+        "eve": pytest.approx(20, abs=2),
+        "ada": pytest.approx(30, abs=2),
+    }
+    assert capsys.readouterr().out.count("4711") >= 2

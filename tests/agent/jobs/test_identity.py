@@ -298,3 +298,15 @@ def test_conmon_names_a_container_that_has_no_control_group() -> None:
     assert (found.runtime, found.job_id, found.container) == ("podman", *["4304e9ba4304"] * 2)
     garbled = JobOrigin((), "", "0::/user.slice", conmon=("conmon", "-c", "../x", "-c"))
     assert identity.job_labels(garbled, "train.py:1").runtime == "process"
+
+
+@pytest.mark.parametrize(
+    "cgroup", ["lxc.payload.4242", "user.slice/user-7.slice/apptainer-4242.scope"]
+)
+def test_a_container_called_as_a_job_of_slurm_is_another_job(cgroup: str) -> None:
+    eve = Ancestor(5, "python3", 5, 1.0, 1002)
+    origin = JobOrigin((eve,), "", f"0::/{cgroup}")
+    kind = "lxc" if "lxc" in cgroup else "apptainer"
+    found = identity.job_labels(origin, "train.py:5")
+    assert (found.job_id, found.runtime) == (f"{kind}:4242@1002", kind)
+    assert identity.title(origin, ()) == f"{kind}:4242@1002"
