@@ -280,7 +280,7 @@ def saving_text(receipt: Receipt) -> str:
     slowest = f"GPU {first.then_gpu.index}, {SUMMARIES[first.then]}"
     then = f", and {slowest}, would then be the slowest" * (first.then != BUSY)
     less = percent(first.saved / receipt.watched)
-    return f"without the time {SUMMARIES[first.pair]} it {would} {less} less{then}"
+    return f"without the time {SUMMARIES[first.pair]}, it {would} {less} less{then}"
 
 
 def percent(share: float) -> str:

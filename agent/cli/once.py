@@ -28,7 +28,7 @@ from exporters.words import duration
 Document = dict[str, Any]
 
 GIB = 1 << 30
-HOUR = 3600.0
+HOUR, MINUTE = 3600.0, 60.0
 SHOWN = 36.0
 """GPU-seconds from which what a job lost of them is shown: a hundredth of an hour."""
 
@@ -176,7 +176,7 @@ def gpus(frame: Document, recent: Recent, width: int, only: str = "") -> list[st
             links = [one for one in frame["links"] if one["uuid"] == gpu["uuid"]]
             row = [cell({**gpu, "links": links}) for _, cell in columns]
             rows += [row + [recent.line(gpu["uuid"], PAST)] * past]
-            rows += [_instance(gpu, one, header) + [""] * past for one in gpu.get("instances", ())]
+            rows += [_instance(gpu, one, header) + [""] * past for one in gpu["instances"]]
     return table(header + ["active, 15 min"] * past, rows, width=width)
 
 
@@ -272,11 +272,15 @@ def why(found: Iterable[Document], said: str, width: int) -> Iterator[str]:
     for _, group in groupby(costly, key=_verdict):
         alike = list(group)
         first, several = alike[0], len(alike) > 1
+        if first["beside"] and first["advice"] in said:
+            continue  # the headline and the shares say all of it
         names = ranges(int(gpu["gpu"]) for gpu in alike)
         yield ""
         seconds = min(gpu["seconds"] for gpu in alike)
         stood = f" for {duration(seconds)}" if seconds >= LONG else ""
         reason = first["sentence"].removeprefix(first["summary"])
+        if first["beside"]:
+            stood, reason = "", f": {first['beside']}"
         differ = len({gpu["sentence"] for gpu in alike}) > 1
         example = f", for example GPU {first['gpu']}" * differ
         advice = f" {first['advice']}" * (first["advice"] not in said)
@@ -301,8 +305,8 @@ def jobs(found: Sequence[Document], width: int) -> Iterator[str]:
 
 def _receipt(job: Document) -> str:
     """What the job has cost so far, and what ending its first cause would win; where known."""
-    cost, saving = job.get("cost"), job.get("saving")
-    parts = [saving] if saving else []
+    cost, saving = job["cost"], job["saving"]
+    parts = [saving] if saving and job["watched"] >= MINUTE else []
     if cost is not None:
         lost = cost * job["lost"] / job["gpu_seconds"] if job["gpu_seconds"] else 0.0
         parts.insert(0, f"cost {cost:.2f} so far, {lost:.2f} of it lost")
@@ -318,8 +322,8 @@ def _lost(job: Document, width: int) -> str:
     return " of ".join(hours) + f", {worst}" * bool(worst and width >= WIDE)
 
 
-def _verdict(gpu: Document) -> tuple[str, str]:
-    return gpu["state"], gpu["cause"]
+def _verdict(gpu: Document) -> tuple[str, str, str]:
+    return gpu["state"], gpu["cause"], gpu["advice"] * bool(gpu["beside"])
 
 
 def host(found: Document) -> str:

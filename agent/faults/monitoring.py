@@ -355,7 +355,7 @@ OF_CONFIGURATION = (
         look=_values_absent,
         sentence=("{metrics:metric has|metrics have} no value: {why}",),
         terms={"why": Term(lambda found: WHY_ABSENT[found.names[0]], "")},
-        do="See which, and why, under `Absent values`.",
+        do="See which, and why, under `Absent values` of dgx-telemetry check.",
     ),
 )
 """What is configured and refused, or names what is not here; what the agent may not or could not

@@ -7,6 +7,7 @@ import pytest
 from agent.cli.naming import listed
 from agent.cli.once import page
 from agent.cli.table import table
+from agent.diagnosis.job_watch import CostConfig
 from agent.model import ranges
 from agent.simulator import SYSTEMS
 from tests.support.live_machines import watched
@@ -90,3 +91,20 @@ def test_devices_are_named_in_few_words() -> None:
     assert ranges([7, 0, 1, 2, 4]) == "0-2,4,7"
     assert listed({"gpu10", "gpu9", "sda", "", "gpu0"}) == "gpu0,9-10, sda"
     assert listed(["eth0"], " ") == "eth0"
+
+
+def test_a_job_has_its_receipt_so_far_and_mig_its_rows() -> None:
+    machine = watched("dgx-station-v100:starved-disk", CostConfig(gpu_hour=100.0)).run(70)
+    shown = " ".join(" ".join(page(machine.frame(), 200)).split())
+    assert re.search(
+        r"job of pid \d+: cost \d\.\d\d so far, \d\.\d\d of it lost; without the ", shown
+    )
+    rows = [line for line in lines("dgx-a100:training+mig") if line.startswith("  0:")]
+    assert rows[0].split()[:3] == ["0:2", "MIG", "3g.40gb"]
+
+
+@pytest.mark.parametrize("name", ["dgx-h200:exposed-communication", "dgx-h200:throttled"])
+def test_what_costs_gpus_at_work_has_one_cure_and_is_not_repeated(name: str) -> None:
+    shown = " ".join(" ".join(lines(name, seconds=40)).split())
+    assert shown.count("Do: ") == 1
+    assert "busy: active" not in shown

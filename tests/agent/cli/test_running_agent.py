@@ -12,9 +12,10 @@ from agent.cli.once import page
 from agent.cli.running_agent import SPAN, Recent, RunningAgent, asked
 from agent.config.settings import Settings
 from agent.report.questions import NoAnswer
-from exporters.live.feed import Client, event
+from exporters.live.feed import event
+from exporters.live.history import History
 from exporters.settings import HttpConfig
-from tests.support.live_machines import feed_of, watched
+from tests.support.live_machines import watched
 
 
 @contextmanager
@@ -39,12 +40,12 @@ def serving(*events: bytes) -> Iterator[str]:
 
 def stream_of(name: str, seconds: int) -> list[bytes]:
     machine = watched(name)
-    feed, client = feed_of(machine), Client()
+    history, state = History(machine.view), machine.page_state
     for _ in range(seconds):
-        feed(machine.tick())
-    feed._clients.add(client)
-    feed._render(machine.page_state._snapshot)
-    return feed.news(client)
+        history.take(machine.tick())
+    machine.frame()
+    parts = {"history": history.document(), "machine": state.machine(), "tick": state.tick()}
+    return [event(kind, content) for kind, content in parts.items()]
 
 
 def test_the_running_agent_is_asked_with_its_past() -> None:
