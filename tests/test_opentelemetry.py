@@ -110,7 +110,7 @@ def test_a_pipeline_of_parts_that_are_there() -> None:
     for kind in ("receivers", "processors", "exporters"):
         assert pipeline[kind] == list(CONFIG[kind])
         assert {one.partition("/")[0] for one in pipeline[kind]} <= {
-            *("prometheus", "resourcedetection", "transform", "filter", "batch", "otlp")
+            *("prometheus", "resource_detection", "transform", "filter", "otlp_grpc")
         }
     text = (ROOT / "deploy/opentelemetry/collector.yaml").read_text()
     assert text.count("$") == text.count("${env:"), "the Collector expands $"
