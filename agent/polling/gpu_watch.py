@@ -81,11 +81,11 @@ class GpuWatch:
     def _turn(self, emit: Emit) -> None:
         """Run every read that is due, then see to the connection and to lost GPUs: a call of these
         that hangs delays no read."""
-        if self.threads.left:
-            self._see_to_left(emit)
         if why := self.asked_back():
             self._release(why, emit)
         else:
+            if self.threads.left:
+                self._see_to_left(emit)
             before = self.nvml
             if before is not None:
                 self._read_all(emit)
@@ -93,7 +93,7 @@ class GpuWatch:
                 self._rediscover(emit)
             if self.nvml is not None and self.nvml is not before:
                 self._read_all(emit)
-        self.threads.start_attempts()
+            self.threads.start_attempts()
         why_not = "no GPU answers" if self.threads.blind() else self.inventory.why_not
         wrong = why_not and self.inventory.reason is not Reason.RELEASED
         failure = Failure(why_not, "", WITHOUT_DRIVER) if wrong else None
@@ -219,15 +219,24 @@ class GpuWatch:
                 self.watched.expire(left, emit)
             self._publish()
 
-    def answers(self) -> Iterator[tuple[Labels, float, int]]:
+    def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
         """Of each GPU that answers, for any thread: its labels, seconds of the longest visit of the
-        last half minute, that of a call which hangs included; and failed reads. None of a driver
-        that hangs altogether."""
-        now, blind = self.clock.monotonic(), self.threads.blind()
-        for gpu in self.watched.answering() if self.inventory.connected and not blind else ():
+        last half minute, that of a call which hangs included; and failed reads. Of one that has not
+        answered since the start, the UUID is not known. None of a driver that hangs altogether."""
+        now = self.clock.monotonic()
+        if not self.inventory.connected or self.threads.blind():
+            return
+        for gpu in self.watched.answering():
             left = self.threads.left.get(gpu.index)
             took = left.took(now) if left else 0.0
             yield gpu.device.labels, max(*gpu.answers.longest, took), gpu.answers.failures
+        for left, why in self._unmet():
+            yield (str(left.index), ""), now - left.since, why.without_traceback()
+
+    def _unmet(self) -> list[tuple[LeftGpu, Absent]]:
+        """GPUs that have not answered yet, for their calls hang."""
+        left = self.threads.left.values()
+        return [(one, one.why) for one in left if one.why and not self.watched.of(one.index)]
 
     def _rediscover(self, emit: Emit) -> None:
         self.next.rediscovery = self.clock.monotonic() + intervals.REDISCOVERY
@@ -342,6 +351,7 @@ class GpuWatch:
                 for gpu in gpus
                 if gpu.index in left and left[gpu.index].why is not None
             },
+            unmet=len(self._unmet()),
             most=max(self.inventory.most, len(self.watched.queries.unanswered.keys() | there)),
             why_not="",
         )

@@ -21,7 +21,8 @@ INFO = gauge(
 )
 GPUS = gauge(
     "dgx_system_gpus",
-    "GPUs that answered when they were last asked; dgx_agent_source_up shows a driver that hangs.",
+    "GPUs that answered when they were last asked, or whose calls hang (dgx_gpu_read_seconds); "
+    "dgx_agent_source_up shows a driver that hangs.",
     "nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex",
 )
 GPUS_EXPECTED = gauge(
@@ -69,7 +70,7 @@ class SystemFacts:
             out.absent(GPUS, absent)
             out.absent(GPUS_EXPECTED, absent)
             return
-        out.add(GPUS, inventory.answering)
+        out.add(GPUS, inventory.answering + inventory.unmet)
         most = self._expected.most(inventory.most, out.at)
         said = self._configuration.current[SpecConfig].gpus
         out.add(GPUS_EXPECTED, said or (spec.gpus if spec else most))

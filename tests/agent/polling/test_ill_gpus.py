@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import pytest
 
+from agent.faults.findings import findings
 from agent.model import Reason
 from agent.polling.gpu_threads import FORGOTTEN, GpuThreads, Left
 from agent.sources import answers, memory, power, system
@@ -126,10 +127,38 @@ def test_a_gpu_that_hangs_at_the_start_costs_only_itself() -> None:
     bench.slow(1, 12.0)
     bench.run(8.0)
     assert {gpu for gpu, _ in bench.values.all(power.POWER)} == {"0", "2", "3"}
-    assert bench.values.value(system.GPUS) == 3.0
+    assert bench.values.value(system.GPUS) == 4.0, "it is there, though it does not answer"
+    assert (bench.values.value(answers.READ_SECONDS, "1", "") or 0.0) > 5.0
+    latest = bench.agent.poller.latest
+    found = [(one.kind, one.gpu and one.gpu.index) for one in findings(latest)]
+    assert found == [("gpu_not_answering", 1)]
     bench.slow(1, 0.0)
     bench.run(14.0)
     assert {gpu for gpu, _ in bench.values.all(power.POWER)} == {"0", "1", "2", "3"}
+
+
+def test_a_gpu_on_its_own_thread_is_released_with_the_driver_and_lost_as_any() -> None:
+    bench = IllGpus("dgx-station-v100").run(4.0)
+    for gpu in (1, 2):
+        bench.slow(gpu, 5.0)
+    bench.run(4.0)
+    for gpu in (1, 2):
+        bench.slow(gpu, 0.0)
+    bench.run(8.0)
+    assert set(bench.agent.gpus.threads.left) == {1, 2}
+    bench.machine.faults.lose(2)
+    bench.run(12.0)
+    assert len(bench.agent.gpus.inventory.lost) == 1
+    assert bench.values.value(system.GPUS) == 3.0
+    bench.machine.faults.restore(2)
+    bench.run(15.0)
+    assert len(bench.values.all(power.POWER)) == 4
+    bench.agent.gpus.asked_back = lambda: "a file asks for it"
+    bench.run(4.0)
+    assert bench.machine.nvml.held() == (0, 0, 0)
+    bench.agent.gpus.asked_back = str
+    bench.run(4.0)
+    assert len(bench.values.all(power.POWER)) == 4
 
 
 def test_probation_grows_with_each_hang_and_is_forgotten_after_a_quiet_time() -> None:
