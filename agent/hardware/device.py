@@ -1,11 +1,12 @@
 """One GPU: its identity, its state as all sources share it, and calls in NVML's words."""
 
 import ctypes
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agent.hardware.fields import FieldId, may_ask
-from agent.hardware.nvml import Nvml, number, reason_of
+from agent.hardware.nvml import MISSHAPEN, Nvml, misshapen, number, reason_of
 from agent.model import FINAL, Absent, GpuIdentity, Reason, checked
 from agent.ranges import FLAG
 
@@ -33,6 +34,7 @@ ARCHITECTURES = {
 """`nvmlDeviceGetArchitecture`."""
 
 MIG_MODE = "nvmlDeviceGetMigMode"
+UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
 
 CHASSIS, PLACES = slice(20, 36), slice(36, 41)
 """Bytes of `nvmlPlatformInfo_v2_t`: serial number of the chassis; slot, tray, host, kind of peer,
@@ -114,11 +116,15 @@ class NvmlDevice:
             return []
         try:
             answers = self.get("FieldValues", [(int(f), scope) for f, scope in known])
+            values = [self._decoded(answer) for answer in answers]
+        except MISSHAPEN as error:
+            return [misshapen("nvmlDeviceGetFieldValues", error)] * len(known)
         except Absent as absent:
             if absent.reason in FINAL:
                 raise
             return [absent] * len(known)
-        return [self._decoded(answer) for answer in answers]
+        missing = Absent(Reason.IMPLAUSIBLE, "nvmlDeviceGetFieldValues left this field out")
+        return [*values, *[missing] * len(known)][: len(known)]
 
     def field(self, field: FieldId, scope: int = 0) -> float:
         """One field value; raises Absent."""
@@ -167,16 +173,20 @@ class NvmlDevice:
     def _mig_mode(self) -> bool:
         try:
             return bool(checked(self.ask(MIG_MODE)[0], FLAG, MIG_MODE))
+        except MISSHAPEN:
+            return self.mig
         except Absent as absent:
             if absent.reason in FINAL:
                 raise
             return self.mig and absent.reason is Reason.IMPLAUSIBLE  # as it was
 
     def _identity(self, index: int) -> GpuIdentity:
-        nvml = self.nvml
+        nvml, uuid = self.nvml, str(self.get("UUID"))
+        if not UUID.fullmatch(uuid):
+            raise Absent(Reason.IMPLAUSIBLE, f"nvmlDeviceGetUUID says {uuid!r:.60}")
         return GpuIdentity(
             index=index,
-            uuid=str(self.get("UUID")),
+            uuid=uuid,
             model=nvml.text("nvmlDeviceGetName", self.handle),
             architecture=self._architecture(),
             pci_bus_id=self._pci_bus_id(),

@@ -127,7 +127,7 @@ class Gpm:
     ) -> None:
         self._device = device
         self._now = now
-        if not device.ask("nvmlGpmQueryDeviceSupport").isSupportedDevice:
+        if not getattr(device.ask("nvmlGpmQueryDeviceSupport"), "isSupportedDevice", False):
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
         self._question = _question(device.nvml.library, GpmId)
         self._counted = _question(device.nvml.library, Cycles)

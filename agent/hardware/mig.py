@@ -9,6 +9,9 @@ from agent.model import FINAL, Absent, Reason
 MOST = 8
 """More MIG devices than any GPU has."""
 
+MOST_PROCESSES = 4096
+"""More processes than any GPU has."""
+
 MOST_PID = 1 << 22
 """The highest number of a process on 64-bit Linux."""
 
@@ -75,11 +78,14 @@ def _listed(device: NvmlDevice, handle: Any, kind: str) -> list[Any]:
     """By the newest call there is."""
     call = f"nvmlDeviceGet{kind}RunningProcesses"
     try:
-        return list(device.nvml.call(call, handle))
+        found = list(device.nvml.call(call, handle))
     except Absent as absent:
         if absent.reason is not Reason.DRIVER:
             raise
-        return list(device.nvml.call(f"{call}_v2", handle))
+        found = list(device.nvml.call(f"{call}_v2", handle))
+    if len(found) > MOST_PROCESSES:
+        raise Absent(Reason.IMPLAUSIBLE, f"{call} lists {len(found)} processes")
+    return found
 
 
 def memory(device: NvmlDevice, handle: Any) -> Any:

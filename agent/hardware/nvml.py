@@ -56,6 +56,16 @@ def number(value: object, what: str) -> float:
     return checked(value, ANY, what)
 
 
+MISSHAPEN = (TypeError, LookupError, AttributeError, ValueError)
+"""What it raises to take an answer apart that has another shape than NVML declares."""
+
+
+def misshapen(what: str, error: Exception) -> Absent:
+    """Why there is no value in an answer of another shape than NVML declares."""
+    why = f"{what} is not as declared ({type(error).__name__}: {error!s:.60})"
+    return Absent(Reason.IMPLAUSIBLE, why)
+
+
 class Nvml:
     """The library: calls by pynvml's names; errors become Absent with a reason."""
 
@@ -119,7 +129,8 @@ class Nvml:
     @property
     def driver(self) -> tuple[int, ...]:
         """The driver version as numbers, to compare: (580, 159, 4)."""
-        return tuple(int(part) for part in self.driver_version.split(".") if part.isdigit())
+        parts = self.driver_version.split(".")
+        return tuple(int(part) for part in parts if part.isdecimal() and len(part) < 10)
 
 
 TRIAL = """

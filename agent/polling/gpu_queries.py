@@ -68,7 +68,7 @@ class GpuQueries:
         try:
             return NvmlDevice(nvml, index)
         except Exception as error:
-            self._refused(index, error)
+            self.refused(index, error)
             return None
 
     def watched(self, device: NvmlDevice, all_gpus: Sequence[GpuIdentity]) -> WatchedGpu | None:
@@ -78,12 +78,12 @@ class GpuQueries:
             gpu = WatchedGpu(device, state, tuple(self.build(device, state, all_gpus)))
         except Exception as error:
             device.close()
-            self._refused(device.identity.index, error)
+            self.refused(device.identity.index, error)
             return None
         self.unanswered.pop(gpu.index, None)
         return gpu
 
-    def _refused(self, index: int, error: Exception) -> None:
+    def refused(self, index: int, error: Exception) -> None:
         """Log a GPU that does not answer, once."""
         if isinstance(error, Absent) and error.reason is Reason.NO_DRIVER:
             raise error

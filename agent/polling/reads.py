@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from agent.clock import Clock
+from agent.hardware.nvml import MISSHAPEN, misshapen
 from agent.model import (
     FINAL,
     Absence,
@@ -134,6 +135,8 @@ class ValueRows(Generic[T]):
         for row in tuple(self._asked):
             try:
                 out.add(row.metric, row.read(self._device), *row.labels)
+            except MISSHAPEN as error:
+                self._note(row, misshapen(row.metric.origin, error), out)
             except Absent as absent:
                 self._note(row, absent, out)
         for row, refusal in self._refused:

@@ -57,7 +57,7 @@ class WatchedGpus:
             if index not in self.threads.left:
                 with self.threads.visit(index):
                     device = self.queries.device(nvml, index)
-                if device is not None:
+                if device is not None and self._is_single(device, asked.met):
                     asked.met.append(device)
         found = {device.identity.index: device.identity for device in asked.met}
         found |= {gpu.index: gpu.device.identity for gpu in asked.found.values()}
@@ -106,10 +106,29 @@ class WatchedGpus:
             device = self.queries.device(nvml, index)
         if device is None:
             return False
+        same = (gpu for gpu in self.answering() if gpu.uuid == device.identity.uuid)
+        if (gpu := next(same, None)) is not None:  # under another index: renumbered, or a double
+            with self.threads.visit(gpu.index):
+                other = self.queries.device(nvml, gpu.index)
+            if other is not None:
+                other.close()
+                if not self._is_single(device, [other]):
+                    return False
         gpu = self._watched(device, self._identities_with(device))
         if gpu is None:
             return False
         self.take_in(gpu, emit)
+        return True
+
+    def _is_single(self, device: NvmlDevice, others: Iterable[NvmlDevice]) -> bool:
+        """Whether none of the others has its UUID: else it cannot be told apart, and is closed."""
+        who = device.identity
+        for other in others:
+            if other.identity.uuid == who.uuid:
+                device.close()
+                why = f"GPU {other.identity.index} has the same UUID, {who.uuid}"
+                self.queries.refused(who.index, Absent(Reason.IMPLAUSIBLE, why))
+                return False
         return True
 
     def query_apart(self, nvml: Nvml, index: int) -> WatchedGpu | None:

@@ -1,6 +1,7 @@
 """Texts that are no UTF-8, and faults while connecting: each costs itself alone."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -10,7 +11,7 @@ from agent.cli.check import STATUS
 from agent.cli.once import machine
 from agent.faults.findings import findings
 from agent.model import Reason, Severity
-from agent.sources import gpu, power, system
+from agent.sources import activity, ecc, gpu, power, process, system
 from exporters.live.page_state import identity
 from tests.support.machines import AgentBench, simulated
 
@@ -73,3 +74,60 @@ def test_a_fault_while_connecting_is_reported_as_what_it_is() -> None:
     assert "does not answer" not in machine(identity(bench.samples))
     found = list(findings(bench.agent.poller.latest))
     assert max(STATUS[f.severity] for f in found) == STATUS[Severity.WARNING]
+
+
+# ---- answers of another shape than NVML declares, from the start
+
+MISSHAPEN = {
+    "a version with a digit that is none": ("nvmlSystemGetDriverVersion", "\u00b280.1"),
+    "no MIG mode": ("nvmlDeviceGetMigMode", None),
+    "an empty MIG mode": ("nvmlDeviceGetMigMode", []),
+    "no fields": ("nvmlDeviceGetFieldValues", None),
+    "empty fields": ("nvmlDeviceGetFieldValues", []),
+    "no support of GPM": ("nvmlGpmQueryDeviceSupport", None),
+    "no rows": ("nvmlDeviceGetRemappedRows", None),
+    "two of four rows": ("nvmlDeviceGetRemappedRows", [0, 0]),
+}
+
+
+@pytest.mark.parametrize("case", MISSHAPEN)
+def test_an_answer_of_another_shape_costs_itself_alone(case: str) -> None:
+    call, answer = MISSHAPEN[case]
+    bench = answering(call, lambda *_: answer)
+    assert bench.samples.value(system.GPUS) == 2
+    assert len(bench.samples.all(power.POWER)) == 2
+    assert len(bench.samples.all(ecc.ERRORS)) == 8
+    assert [r.failure for r in bench.agent.poller.latest.readings.values() if r.failure] == []
+
+
+@pytest.mark.parametrize("uuid", ["", "GPU-\0", 'GPU-"\n', None, b"GPU-1", "G" * 10_000])
+def test_a_uuid_that_is_none_costs_its_gpu(uuid: object) -> None:
+    bench = simulated("dgx-h100:training", gpus=2)
+    right = bench.machine.nvml.nvmlDeviceGetUUID
+    calls = iter([uuid])
+    bench.machine.nvml.nvmlDeviceGetUUID = lambda gpu: next(calls, right(gpu))
+    bench.run(1)
+    assert bench.samples.value(system.GPUS) == 1
+
+
+def test_two_gpus_of_one_uuid_are_one_and_stay_it() -> None:
+    bench = simulated("dgx-h100:training", gpus=2)
+    bench.machine.nvml.nvmlDeviceGetUUID = lambda _: "GPU-1"
+    before = 0.0
+    bench.run(3)
+    for _ in range(25):
+        bench.run(1)
+        (seconds,) = bench.samples.all(activity.ACTIVE_SECONDS).values()
+        assert seconds >= before
+        before = seconds
+    assert bench.samples.value(system.GPUS) == 1
+
+
+def test_a_gpu_has_no_hundred_thousand_processes() -> None:
+    many = [SimpleNamespace(pid=n, usedGpuMemory=1) for n in range(1, 100_000)]
+    bench = answering("nvmlDeviceGetComputeRunningProcesses", lambda *_: many)
+    absence = bench.samples.absence(
+        process.PROCESSES, *bench.agent.gpus.inventory.gpus[0].key.labels
+    )
+    assert absence is not None
+    assert absence.reason is Reason.IMPLAUSIBLE
