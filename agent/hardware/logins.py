@@ -4,13 +4,15 @@ import pwd
 import threading
 from collections.abc import Callable
 
+from agent.errors import encodable
+
 TIMEOUT = 0.05
 """Seconds that the first question for a user may take: enough for /etc/passwd."""
 
 
 def of_system(uid: int) -> str:
     """The login name that this system knows; raises KeyError where there is none."""
-    return pwd.getpwuid(uid).pw_name
+    return encodable(pwd.getpwuid(uid).pw_name)
 
 
 class Logins:
