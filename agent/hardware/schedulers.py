@@ -227,11 +227,15 @@ def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, s
             yield _text(of_pod, 2), _text(of_pod, 1), _text(inside, 1), ids
 
 
+GPU_DRIVER = re.compile(r"(?:v?gpu|mig)\.|nvidia\.com$")
+"""Drivers of claims that give GPUs, or say no more than that they are NVIDIA's."""
+
+
 def _claimed(claim: dict[int, list[bytes]]) -> Iterator[tuple[str, str, str]]:
     """Devices of a claim (dynamic resource allocation), the driver in place of a resource."""
     for resource in map(_fields, claim.get(4, [])):
         driver, pool, device = (_text(resource, number) for number in (2, 3, 4))
-        kind = f"{driver}/gpu" if driver.startswith("gpu.") else driver
+        kind = f"{driver}/gpu" if GPU_DRIVER.match(driver) else driver
         yield kind, device, f"{driver}/{pool}/{device}"
 
 

@@ -213,17 +213,21 @@ def _places(gres: str) -> list[int]:
     Absent."""
     found: list[int] = []
     for entry in re.split(r",(?![^(]*\))", gres):
-        kind, _, inside = entry.removeprefix("gres/").partition("(")
-        if kind.partition(":")[0] not in SHARED_GRES or kind.endswith(":0"):
+        kind, _, inside = re.sub("^gres[/:]", "", entry).partition("(")
+        name, _, count = kind.partition(":")[0], *kind.rpartition(":")[1:]
+        if (name not in SHARED_GRES and "gpu" not in kind.lower()) or count == "0":
             continue
         numbered = re.search(r"IDX:([0-9,-]*)\)$", inside)
         parts = [part.partition("/") for part in inside.rstrip(")").split(",")]
+        places: list[int] = []
         if numbered:
-            found += numbers(numbered[1])
+            places = sorted(set(numbers(numbered[1])))
         elif all(used.isdecimal() and of.isdecimal() for used, _, of in parts):
-            found += (place for place, (used, *_) in enumerate(parts) if int(used))
-        else:
+            places = [place for place, (used, *_) in enumerate(parts) if int(used)]
+        expected = int(count) if name == "gpu" and count.isdecimal() else 1
+        if name not in SHARED_GRES or len(places) < expected:
             raise unknown("GRES", entry)
+        found += places
     return found
 
 

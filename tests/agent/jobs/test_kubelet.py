@@ -73,7 +73,14 @@ def test_every_form_of_an_id_means_its_gpu(tmp_path: Path, form: str) -> None:
     assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
 
 
-@pytest.mark.parametrize("odd", ["MIG-5", "nvidia9", "0000:3b:00.0", "gpu-x", "17"])
+ODD = (
+    *("MIG-5", "nvidia9", "0000:3b:00.0", "gpu-x", "17", "::", "MIG-GPU-2/7", "2:1:3", "nvidia1/"),
+    *("/dev/nvidia1", "GPU-2_0", "GPU-2#1", "nvidia.com/gpu=2", "1-2", "GPU-9-2", "gpu-9-mig-1"),
+    *("GPU-2-replica-1", "nvidia0/gi0/ci0", "-1", "GPU-1,GPU-2", "\u00b2"),
+)
+
+
+@pytest.mark.parametrize("odd", ODD)
 def test_an_id_that_is_not_understood_leaves_unknown_what_no_other_has(
     tmp_path: Path, odd: str
 ) -> None:
@@ -119,6 +126,14 @@ def test_the_api_server_is_asked_only_where_the_owner_says_so(tmp_path: Path) ->
     with_slices.answers.pods = pod("a", "b", "GPU-1")
     assert with_slices.allocated()["1"] == 1
     assert tree.answers.asked_for_devices == with_slices.answers.asked_for_devices == 0
+
+
+@pytest.mark.parametrize("driver", ["mig.nvidia.com", "vgpu.nvidia.com", "nvidia.com"])
+def test_a_claim_of_another_driver_of_nvidia_is_unknown(tmp_path: Path, driver: str) -> None:
+    tree = AllocationTree(tmp_path)
+    tree.write(SOCKET, "")
+    tree.answers.pods = claim(driver, "card-7")
+    assert {absence.reason for absence in tree.look().absences} == {Reason.UNKNOWN}
 
 
 def test_devices_that_are_no_gpus_hide_nothing(tmp_path: Path) -> None:
