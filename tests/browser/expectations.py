@@ -12,7 +12,7 @@ READ_PAGE = """(() => {
   const of = (node, name) => node.closest(`[data-${name}]`)?.getAttribute(`data-${name}`);
   return {
     headline: document.querySelector('#headline').textContent,
-    level: document.querySelector('#verdict').dataset.level,
+    level: document.querySelector('#headline').dataset.level,
     tiles: list('.tile', ({ dataset }) => [+dataset.gpu, dataset.state, dataset.cause ?? '']),
     faults: list('.tile[data-faults]', (tile) => +tile.dataset.gpu),
     saturated: list('.flow[data-saturated]:not(dialog *)', (flow) =>
@@ -88,9 +88,9 @@ PAGE_MACHINES = {
         Shown("nvlink-saturated", ("4 GPUs communicating over NVLink", "of its limit"), "costly",
               "communicating", "nvlink", edge="0 1: full",
               saturated=("nvlink gpu0 transmit", "nvlink gpu3 receive")),
-        Shown("nvlink-errors", ("GPU 0: NVLink 1 has had", "errors"), "wrong", "busy", ailing=(0,)),
+        Shown("nvlink-errors", ("GPU 0: NVLink 1 has had", "errors"), "costly", "busy", ailing=(0,)),
         Shown("driver-hang", ("driver has not answered",), "wrong", "unknown", ""),
-        Shown("gpu-slow", ("GPU 1: driver calls hang or fail", "cannot be judged"), "wrong",
+        Shown("gpu-slow", ("GPU 1: driver calls hang or fail", "cannot be judged"), "costly",
               ailing=(1,)),
     )),
     "dgx1": PageMachine("dgx-1-v100", 8, (
@@ -110,22 +110,22 @@ PAGE_MACHINES = {
         Shown("starved-peer", ("GPUs 1-7 starved by a slow peer",), "costly", "starved", "peer",
               judged=tuple(range(1, 8))),
         Shown("hang", ("8 GPUs hung",), "wrong", "hung"),
-        Shown("late-rank", ("8 GPUs busy",), "good", "busy"),
-        Shown("port-degraded", ("InfiniBand port mlx5_0:1 runs at",), "wrong", "busy",
+        Shown("late-rank", ("8 GPUs busy",), "costly", "busy"),
+        Shown("port-degraded", ("InfiniBand port mlx5_0:1 runs at",), "costly", "busy",
               port="mlx5_0:1"),
         Shown("row-remap", ("GPU 0: a memory row could not be remapped",), "wrong", "busy",
               ailing=(0,)),
     )),
     "sixteen": PageMachine("sixteen", 16, (
         Shown("training", ("16 GPUs busy",), "good", "busy", finding="All expected hardware"),
-        Shown("exposed-communication", ("16 GPUs busy",), "good", "busy"),
+        Shown("exposed-communication", ("16 GPUs busy",), "notice", "busy"),
         Shown("checkpoint", ("16 GPUs starved by disk",), "costly", "starved", "disk"),
         Shown("idle", ("16 GPUs idle",), "good", "idle"),
-        Shown("pcie-degraded", ("GPU 0: 8 of 16 PCIe lanes",), "wrong", "busy", ailing=(0,)),
+        Shown("pcie-degraded", ("GPU 0: 8 of 16 PCIe lanes",), "costly", "busy", ailing=(0,)),
         Shown("ecc", ("GPU 0:", "uncorrected ECC error"), "wrong", "busy", ailing=(0,)),
     )),
     "titan": PageMachine("titan-x-pascal", 1, (
-        Shown("held", ("occupied by an idle process",), "costly", "held"),
+        Shown("held", ("occupied by an idle process",), "notice", "held"),
         Shown("starved-pcie", ("starved by PCIe",), "costly", "starved", "pcie",
               saturated=("pcie gpu0 receive",)),
         Shown("gpu-hot", ("above its temperature limit",), "wrong", "busy", ailing=(0,)),

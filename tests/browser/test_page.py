@@ -109,8 +109,10 @@ def test_the_runbook_is_read_on_a_phone(page: Page, fleet: Machines, theme: str)
 
 def test_a_keyboard_is_enough(page: Page, fleet: Machines) -> None:
     arrive(page, fleet.page("mesh"))
-    for _ in range(3):
+    for _ in range(12):  # what the banner and the findings link to comes first
         page.press("Tab")
+        if page.run(FOCUSED) == "GPU 2":
+            break
     assert page.run(FOCUSED) == "GPU 2"
     page.press("Enter")
     page.until(lambda p: p.run(OPEN), 10, "the evidence opens")
@@ -141,7 +143,7 @@ def test_the_first_screen_answers(page: Page, fleet: Machines, size: tuple[int, 
     host = gethostname()
     assert page.text("#title") == host
     assert page.run("document.title").startswith(f"{host}: 8 GPUs starved by disk")
-    assert page.text("#action").startswith("Read less")
+    assert page.text(".verdict .do").startswith("Do: Read less")
     page.until(  # GPUs are judged by turns: what is alike is said once soon after
         lambda p: [text[:27] for text in p.run(SHOWN) if text] == ["All 8 GPUs: starved by disk"],
         60,
@@ -206,13 +208,13 @@ def test_figures_are_told_to_those_who_listen_only_when_they_mean_something_else
     page: Page, fleet: Machines
 ) -> None:
     arrive(page, fleet.page("single"))
-    page.until(lambda p: "held" in p.text("#spoken"), 60, "it is spoken")
+    page.until(lambda p: "occupied" in p.text("#spoken"), 60, "it is spoken")
     page.run("""globalThis.spoken = 0;
       new MutationObserver(() => { spoken += 1; })
         .observe(document.querySelector('#spoken'), {childList: true, characterData: true});""")
     before = page.text("#headline")
     page.until(lambda p: p.text("#headline") != before, 60, "the figure in the sentence moves")
-    assert "held" in page.text("#headline")
+    assert "occupied" in page.text("#headline")
     assert page.run("spoken") <= 1  # `for 10 s` may join the sentence
 
 
@@ -224,7 +226,7 @@ def test_what_moves_a_little_is_not_0_per_cent(page: Page, fleet: Machines) -> N
       module.showFlow(node, {flow});
       return [node.textContent, node.firstChild.title];
     }})""")
-    assert found == ["< 1 % 1 MB/s", "line: saturated from 80 %"]
+    assert found == ["< 1 % 1 MB/s", "line: saturation threshold, 80 %"]
 
 
 def test_data_is_text_and_never_markup(page: Page, fleet: Machines) -> None:
@@ -235,4 +237,5 @@ def test_data_is_text_and_never_markup(page: Page, fleet: Machines) -> None:
       module.showFindings(list, [{evil}]);
       return [list.textContent, list.querySelector('img')];
     }})""")
-    assert found == ["<img src=x onerror=alert(1)>", None]
+    assert found[0].startswith("<img src=x onerror=alert(1)>")
+    assert found[1] is None

@@ -24,13 +24,13 @@ export function percent(ratio) {
   return `${share.toFixed(0)} %`;
 }
 
-/** Bytes per second in words, with two or three figures that count; small ones in MB/s. */
-export function rate(bytes) {
-  if (bytes === 0) return "0";
-  if (bytes < 1e8) return bytes < 1e6 ? "< 1 MB/s" : `${(bytes / 1e6).toFixed(0)} MB/s`;
-  const value = bytes / 1e9;
-  const places = value < 9.95 ? 2 : value < 99.5 ? 1 : 0;
-  return `${value.toFixed(places)} GB/s`;
+/** Bytes per second in words, with two or three figures that count; of networks in bits. */
+export function rate(bytes, path) {
+  const [value, unit] = path === "network" || path === "infiniband" ? [8 * bytes, "b/s"] : [bytes, "B/s"];
+  if (value === 0) return "0";
+  if (value < 1e8) return value < 1e6 ? `< 1 M${unit}` : `${(value / 1e6).toFixed(0)} M${unit}`;
+  const giga = value / 1e9;
+  return `${giga < 9.95 ? Number(giga.toFixed(1)) : giga.toFixed(0)} G${unit}`;
 }
 
 const SPANS = [

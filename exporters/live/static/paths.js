@@ -59,7 +59,7 @@ function fold(panel, group, faults) {
   const ratios = group.flows.map(ratioOf).filter((ratio) => ratio !== null);
   const peak = Math.max(...ratios, 0);
   const rates = group.flows.map((flow) => flow.bytes_per_second).filter((found) => found !== null);
-  const most = ratios.length ? `highest ${percent(peak)}` : `highest ${rate(Math.max(...rates, 0))}`;
+  const most = ratios.length ? `highest ${percent(peak)}` : `highest ${rate(Math.max(...rates, 0), group.path)}`;
   const full = group.flows.some((flow) => flow.saturated);
   const busy = full && !ratios.length ? ", nearly always busy" : "";
   say(panel.querySelector(".peak"), rates.length ? `${most}${busy}` : "not known");
@@ -117,7 +117,7 @@ function captionOf({ path, flows, directions }) {
 function limitsOf(flows) {
   const groups = new Map();
   for (const flow of flows) {
-    const words = flow.limit === null ? "" : `${rate(flow.limit)}|${flow.origin}`;
+    const words = flow.limit === null ? "" : `${rate(flow.limit, flow.path)}|${flow.origin}`;
     groups.set(words, [...(groups.get(words) ?? []), deviceName(flow)]);
   }
   const known = [...groups].filter(([words]) => words).sort((a, b) => b[1].length - a[1].length);
@@ -164,5 +164,5 @@ export function showFlow(node, flow) {
   style(gauge, "--at", String(threshold ?? 1));
   put(gauge, "title", flow.limit !== null && threshold !== null && `line: saturation threshold, ${percent(threshold)}`);
   say(figure.firstChild, ratio !== null ? percent(ratio) : saturated ? "busy" : "");
-  say(figure.lastChild, flow.bytes_per_second === null ? "not known" : rate(flow.bytes_per_second));
+  say(figure.lastChild, flow.bytes_per_second === null ? "not known" : rate(flow.bytes_per_second, flow.path));
 }

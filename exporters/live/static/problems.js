@@ -10,6 +10,7 @@ const NONE = "All expected hardware is present and at full speed.";
 /** Every finding: since when, what to do, and the page of the runbook. */
 export function showFindings(list, findings, now) {
   const entries = findings.length ? findings : [{ sentence: NONE, level: "good" }];
+  const repeated = new Set(entries.filter(({ action }, place) => action === entries[place - 1]?.action));
   keep(list, entries, (entry) => `${entry.sentence} ${entry.device}`, makeFinding, (node, entry) => {
     const level = entry.level ?? LEVELS[entry.severity] ?? "wrong";
     put(node, "data-level", level);
@@ -17,7 +18,7 @@ export function showFindings(list, findings, now) {
     const [words, since, todo] = node.lastChild.children;
     say(words, bound(entry.sentence));
     say(since, sinceOf(entry, now));
-    doing(todo, entry.action, entry.alert);
+    doing(todo, repeated.has(entry) ? "" : entry.action, entry.alert);
   });
 }
 

@@ -34,16 +34,17 @@ export function wordsOf(code) {
   return cause === "none" ? state : `${state}: ${nameOf(cause)}`;
 }
 
-/** The lines over a state's colour, so that no colour stands alone. */
+/** The lines over the colour of each cause, or state, so that no colour stands alone. */
 const FORMS = {
-  busy: "",
-  starved: "diagonal",
-  communicating: "upright",
-  throttled: "level",
-  held: "crossed",
-  hung: "level",
-  idle: "",
-  lost: "crossed",
+  starved: {
+    pcie: "steep", peer: "crossed", disk: "diagonal", network: "back", cpu: "dots",
+    host_thread: "upright", unknown: "dashes",
+  },
+  communicating: { nvlink: "upright", infiniband: "level", pcie: "dots" },
+  throttled: { thermal: "level", power: "dashes", reliability: "back" },
+  held: { none: "crossed" },
+  hung: { none: "level" },
+  lost: { none: "grid" },
 };
 const LIGHT = new Set(["throttled", "idle"]);
 const fills = new Map(); // code -> pattern of a canvas
@@ -61,11 +62,15 @@ function colourOf(state, cause) {
 }
 
 const LINES = {
-  "": [],
   diagonal: [[-2, 10, 10, -2], [-6, 6, 6, -6], [2, 14, 14, 2]],
+  back: [[-2, -2, 10, 10], [-6, 2, 2, 10], [2, -6, 10, 2]],
+  steep: [[0, 9, 4, -1], [4, 9, 8, -1]],
   upright: [[2, -1, 2, 9], [6, -1, 6, 9]],
   level: [[-1, 2, 9, 2], [-1, 6, 9, 6]],
+  dashes: [[0, 2, 4, 2], [4, 6, 8, 6]],
+  dots: [[1, 2, 3, 2], [5, 6, 7, 6]],
   crossed: [[-1, -1, 9, 9], [-1, 9, 9, -1]],
+  grid: [[-1, 4, 9, 4], [4, -1, 4, 9]],
 };
 
 function patternOf(state, cause, context) {
@@ -76,7 +81,7 @@ function patternOf(state, cause, context) {
   pen.fillRect(0, 0, 8, 8);
   pen.strokeStyle = LIGHT.has(state) ? "rgb(0 0 0 / .4)" : "rgb(255 255 255 / .45)";
   pen.lineWidth = 1.5;
-  for (const [x, y, toX, toY] of LINES[FORMS[state]]) {
+  for (const [x, y, toX, toY] of LINES[FORMS[state]?.[cause]] ?? []) {
     pen.beginPath();
     pen.moveTo(x, y);
     pen.lineTo(toX, toY);
