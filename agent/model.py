@@ -312,7 +312,8 @@ class Verdict:
     cause: Cause
     quality: SignalQuality
     shares: Mapping[Pair, float]
-    since: float = 0.0  # when it was first called so without a break (monotonic seconds)
+    since: float = 0.0  # when it was first called so (monotonic seconds); short gaps do not count
+    gaps: float = 0.0  # seconds since then in which it was not, a minute at a time at most
     evidence: tuple[Fact, ...] = ()  # the weightiest first
     doubts: tuple[Fact, ...] = ()  # what could not be seen, and would have been asked
     waits_for: GpuKey | None = None  # the GPU of its job that holds it up

@@ -257,6 +257,7 @@ def verdict_document(verdict: Verdict, now: float) -> Document:
         "quality": verdict.quality.value,
         "confidence": round(verdict.confidence, 2),
         "seconds": now - verdict.since,
+        "gaps": verdict.gaps,
         "summary": summary,
         "sentence": f"{summary}: {', '.join(evidence)}",
         "evidence": evidence,

@@ -107,7 +107,7 @@ class Account:
         seconds = 0.0 if self.at is None else max(0.0, now - self.at)
         self.at = now
         if e is None or division is None or seconds > LONGEST:
-            self.booked.miss(seconds)
+            self.booked.miss(seconds, now)
             self.verdict = None
             if e is None or division is None:
                 return
@@ -132,6 +132,7 @@ class Account:
             e.quality,
             self.booked.shares,
             since=self.booked.since,
+            gaps=self.booked.gaps,
             evidence=grounds.facts if grounds else (),
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,

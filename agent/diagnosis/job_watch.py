@@ -14,6 +14,7 @@ from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hang import STILL_AFTER, late_gpus
 from agent.diagnosis.job_record import GpuUse, JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
+from agent.diagnosis.state_seconds import BRIDGED
 from agent.errors import LogEvent
 from agent.jobs.grouping import JobGroup, JobMember, groups
 from agent.jobs.hangs import Standstill, standstill
@@ -100,6 +101,7 @@ class JobWatch:
     _seen: dict[int, tuple[int, str, str, int | None]] = field(default_factory=dict)
     """By pid: the number in its own namespace, the key of its job, its owner, its rank."""
     _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
+    _hung: dict[str, tuple[float, float]] = field(default_factory=dict)  # since when, and until
     _lock_steps: LockSteps = field(default_factory=LockSteps)
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
@@ -251,6 +253,8 @@ class JobWatch:
         still: set[str] = set()
         elsewhere: set[str] = set()
         self._hangs = {}
+        known_ids = {record.id for record in self._records}
+        self._hung = hung = {name: at for name, at in self._hung.items() if name in known_ids}
         for record in self._records:
             uuids = {gpu.uuid for gpu in record.group.gpus}
             waits = self._waits(record)
@@ -266,9 +270,13 @@ class JobWatch:
                 elsewhere |= uuids
             hangs = self._hangs_now(record, stands, waits, snapshot)
             if hangs:
-                since = record.wall_at(snapshot.at - waits)
+                began, last = hung.get(record.id, (snapshot.at, 0.0))
+                goes_on = snapshot.at - last <= BRIDGED
+                began = min(began, snapshot.at - waits) if goes_on else snapshot.at - waits
+                hung[record.id] = began, snapshot.at
+                waited, since = snapshot.at - began, record.wall_at(began)
                 here = () if stands.culprits else self._waited_for(record, stopped)
-                self._hangs[record.id] = _hang(stands, here, since, waits)
+                self._hangs[record.id] = _hang(stands, here, since, waited)
             jobs.append(
                 LocalJob(
                     record.id,

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent.model import PAIRS, Cause, Pair, State
 
@@ -12,10 +13,23 @@ LEADER_WINDOW = 10.0
 LEADS_AFTER = 3.0
 """Seconds for which a pair must lead before it is told: no state flaps at any threshold."""
 
+BRIDGED = 60.0
+"""Seconds of which nothing is known, or in which a hang paused, over which a state goes on where it
+is the same on both sides."""
+
 HUNG: Pair = (State.HUNG, Cause.NONE)
 
 Parts = Mapping[Pair, float]
 """Shares of one second by state and cause; they sum to 1."""
+
+
+class Lead(NamedTuple):
+    """A pair that led, since when, until when, and for how long it did not in between (s)."""
+
+    pair: Pair
+    since: float
+    gaps: float
+    until: float
 
 
 @dataclass(slots=True)
@@ -29,6 +43,8 @@ class SecondsByState:
     shares: Parts = field(default_factory=dict)
     """Shares of the last ten seconds by pair, those above 0; empty where nothing is known."""
 
+    gaps: float = 0.0  # seconds since then in which it did not lead
+    _before: Lead | None = None  # what led before
     _recent: deque[tuple[float, float, Parts]] = field(default_factory=deque)
     _candidate: Pair | None = None
     _candidate_since: float = 0.0
@@ -36,26 +52,42 @@ class SecondsByState:
     def enter(self, parts: Parts, seconds: float, now: float) -> None:
         """Count one tick of so many seconds that ended at `now`; what is no share of it is not."""
         if not all(part >= 0 for part in parts.values()):  # or NaN
-            self.miss(seconds)
+            self.miss(seconds, now)
             return
         for pair, part in parts.items():
             self.seconds[pair] += part * seconds
         hung = parts.get(HUNG) == 1.0
         if self.leader == HUNG and not hung:  # it goes on, or has ended: that is over at once
-            self._recent.clear()
-            self.leader = self._candidate = None
+            self._forget(now)
         self._recent.append((now, seconds, parts))
         while self._recent[0][0] <= now - LEADER_WINDOW:
             self._recent.popleft()
         self.shares = self._shares()
         self._lead(now, seconds, hung=hung)
 
-    def miss(self, seconds: float) -> None:
-        """So many seconds of which nothing is known; what led before leads no more."""
+    def miss(self, seconds: float, now: float) -> None:
+        """So many seconds until `now` of which nothing is known; what led before leads no more."""
         self.unobserved += seconds
-        self._recent.clear()
         self.shares = {}
+        self._forget(now - seconds)
+
+    def _forget(self, now: float) -> None:
+        """Let nothing lead from `now` on; what led goes on if it leads again soon."""
+        self._recent.clear()
+        self._before = self._lead_until(now)
         self.leader = self._candidate = None
+
+    def _lead_until(self, now: float) -> Lead | None:
+        return (
+            self._before if self.leader is None else Lead(self.leader, self.since, self.gaps, now)
+        )
+
+    def _leads(self, pair: Pair, since: float) -> None:
+        """Let a pair lead: since it did before a short gap, where it led then too."""
+        before, self._before = self._before, self._lead_until(since)
+        self.leader, self.since, self.gaps = pair, since, 0.0
+        if before and before.pair == pair and since - before.until <= BRIDGED:
+            self.since, self.gaps = before.since, before.gaps + since - before.until
 
     def _shares(self) -> Parts:
         whole = sum(seconds for _, seconds, _ in self._recent)
@@ -74,13 +106,13 @@ class SecondsByState:
             return
         largest = HUNG if hung else max(self.shares, key=self.shares.__getitem__)
         if hung and self.leader != HUNG:
-            self.leader, self.since = HUNG, now - seconds
+            self._leads(HUNG, now - seconds)
         if largest == self.leader:
             self._candidate = None
         elif self.leader is None:
-            self.leader, self.since = largest, now
+            self._leads(largest, now)
         elif largest != self._candidate:
             self._candidate, self._candidate_since = largest, now - seconds
         if self._candidate is not None and now - self._candidate_since >= LEADS_AFTER:
-            self.leader, self.since = self._candidate, self._candidate_since
+            self._leads(self._candidate, self._candidate_since)
             self._candidate = None

@@ -21,9 +21,9 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "banner": [{"level", "sentence", "action", "alert"}], what is wrong, then what GPUs do,
      "findings": [{"kind", "severity", "sentence", "text", "gpu", "uuid", "device", "figures",
                    "names", "action", "alert", "since"}], the worst first,
-     "gpus":  [{"state", "cause", "seconds", "summary", "evidence", "rule", "doubts", "level",
-                "advice", "quality", "shares": {"state/cause": 0-1}, "lost", "settling", "beside",
-                "processes": [{"pid", "program", "bytes", "share", "user"}],
+     "gpus":  [{"state", "cause", "seconds", "gaps", "summary", "evidence", "rule", "doubts",
+                "level", "advice", "quality", "shares": {"state/cause": 0-1}, "lost", "settling",
+                "beside", "processes": [{"pid", "program", "bytes", "share", "user"}],
                 "instances": [{"number", "profile", "uuid", "activity", "sm", "memory",
                                "memory_limit", "processes"}],
                 "values": [a number or null for each meter]}],
@@ -39,7 +39,8 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
 
 The lists of a tick have the order and length of those of the machine with the same `edition`:
 `whole` puts the two together, and so does the page. `seconds` is how long the verdict has stood, or
-the GPU has been lost; `settling` says that it changed a moment ago and means tell of before,
+the GPU has been lost, `gaps` those of them in which it was something else for less than a minute;
+`settling` says that it changed a moment ago and means tell of before,
 `state` is null while nothing can be judged. Power is the mean of the last 10 s. Ratios are 0-1 of
 the limit (above 1 is told as it is); without a limit `ratio` is null and the bytes stand alone, and
 a disk is `saturated` while it has a request in flight nearly all of the time. NVLink is judged by

@@ -197,7 +197,7 @@ class PageState:
         return headline.GpuSummary(
             gpu.index,
             pair,
-            hung.seconds if hung else now - verdict.since,
+            max(hung.seconds if hung else 0.0, now - verdict.since),
             share=verdict.shares.get(pair),
             beside=beside,
             advice=hang_action(hung) if hung else to_do,

@@ -55,6 +55,7 @@ NOTHING: Document = {
     "state": None,
     "cause": None,
     "seconds": None,
+    "gaps": 0,
     "summary": "",
     "evidence": [],
     "rule": "",
@@ -178,4 +179,5 @@ def judged(gpu: GpuKey, snapshot: Snapshot, summary: GpuSummary, *, silent: bool
     document = verdict_document(verdict, snapshot.at)
     del document["sentence"]  # the summary and the evidence once more
     shares = shares_document(verdict.shares)
-    return {**document, "seconds": round(document["seconds"]), "shares": shares}
+    seconds, gaps = (round(document[name]) for name in ("seconds", "gaps"))
+    return {**document, "seconds": seconds, "gaps": gaps, "shares": shares}

@@ -151,7 +151,8 @@ export function stateOf(gpu) {
 function sinceOf(run) {
   if (run[0].settling) return "changing";
   const seconds = Math.max(...run.map((gpu) => gpu.seconds ?? -1));
-  return seconds < 0 ? "" : `for ${span(seconds)}`;
+  const gaps = Math.max(...run.map((gpu) => gpu.gaps ?? 0));
+  return seconds < 0 ? "" : `for ${span(seconds)}${gaps > 0 ? ` (with gaps of ${span(gaps)} in all)` : ""}`;
 }
 
 const LEAST = 0.005; // share of the time below which a state cannot be seen in a strip

@@ -67,12 +67,35 @@ def test_what_is_missed_is_counted_as_such_and_ends_the_lead() -> None:
     account = SecondsByState()
     for now in range(1, 11):
         account.enter({BUSY: 0.75, DISK: 0.25}, 1.0, float(now))
-    account.miss(60.0)
+    account.miss(60.0, 70.0)
     assert (account.leader, account.shares, account.unobserved) == (None, {}, 60.0)
     account.enter({DISK: 1.0}, 1.0, 71.0)
     assert (account.leader, account.since) == (DISK, 71.0)
     assert account.seconds[BUSY] == pytest.approx(7.5)
     assert account.seconds[DISK] == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize(("gap", "gaps"), [(4, 4.0), (58, 58.0), (61, 0.0)])
+def test_a_state_goes_on_over_a_gap_of_up_to_a_minute(gap: int, gaps: float) -> None:
+    account = SecondsByState()
+    for now in range(1, 101):
+        account.enter({HUNG: 1.0}, 1.0, float(now))
+    first = account.since
+    for now in range(101, 101 + gap):
+        account.miss(1.0, float(now))
+    for now in range(101 + gap, 111 + gap):
+        account.enter({HUNG: 1.0}, 1.0, float(now))
+    assert (account.since == first) is (gap <= 60)
+    assert account.gaps == pytest.approx(gaps, abs=1.0)
+
+
+def test_a_state_goes_on_after_another_led_for_a_moment() -> None:
+    account = SecondsByState()
+    for now in range(1, 201):
+        paused = 100 <= now < 112 or 150 <= now < 160
+        account.enter({BUSY if paused else DISK: 1.0}, 1.0, float(now))
+    assert (account.leader, account.since) == (DISK, 1.0)
+    assert 10 <= account.gaps <= 40
 
 
 shares = st.dictionaries(st.sampled_from(PAIRS), st.floats(0.01, 1.0), min_size=1, max_size=5)
@@ -87,7 +110,7 @@ def test_every_second_is_counted_once(found: list[tuple[float, dict[Pair, float]
         now += seconds
         parts = {pair: weight / sum(weights.values()) for pair, weight in weights.items()}
         if missed:
-            account.miss(seconds)
+            account.miss(seconds, now)
         else:
             account.enter(parts, seconds, now)
             booked = {pair: booked.get(pair, 0.0) + p * seconds for pair, p in parts.items()} | {
