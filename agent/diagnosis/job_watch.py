@@ -14,7 +14,6 @@ from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hang import STILL_AFTER, late_gpus
 from agent.diagnosis.job_record import GpuUse, JobRecord
 from agent.diagnosis.pulses import REASONS, GpuPulse, GpuPulses
-from agent.diagnosis.state_seconds import BRIDGED
 from agent.errors import LogEvent
 from agent.jobs.grouping import JobGroup, JobMember, groups
 from agent.jobs.hangs import Standstill, standstill
@@ -101,7 +100,6 @@ class JobWatch:
     _seen: dict[int, tuple[int, str, str, int | None]] = field(default_factory=dict)
     """By pid: the number in its own namespace, the key of its job, its owner, its rank."""
     _hangs: dict[str, Hang] = field(default_factory=dict)  # by id of the job
-    _hung: dict[str, tuple[float, float]] = field(default_factory=dict)  # since when, and until
     _lock_steps: LockSteps = field(default_factory=LockSteps)
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
@@ -253,8 +251,6 @@ class JobWatch:
         still: set[str] = set()
         elsewhere: set[str] = set()
         self._hangs = {}
-        known_ids = {record.id for record in self._records}
-        self._hung = hung = {name: at for name, at in self._hung.items() if name in known_ids}
         for record in self._records:
             uuids = {gpu.uuid for gpu in record.group.gpus}
             waits = self._waits(record)
@@ -270,13 +266,12 @@ class JobWatch:
                 elsewhere |= uuids
             hangs = self._hangs_now(record, stands, waits, snapshot)
             if hangs:
-                began, last = hung.get(record.id, (snapshot.at, 0.0))
-                goes_on = snapshot.at - last <= BRIDGED
-                began = min(began, snapshot.at - waits) if goes_on else snapshot.at - waits
-                hung[record.id] = began, snapshot.at
-                waited, since = snapshot.at - began, record.wall_at(began)
+                verdicts = (snapshot.verdicts.get(gpu) for gpu in record.group.gpus)
+                hung = [snapshot.at - v.since for v in verdicts if v and v.state is State.HUNG]
+                lasted = max(waits, min(hung, default=0.0))  # short gaps do not end a hang
                 here = () if stands.culprits else self._waited_for(record, stopped)
-                self._hangs[record.id] = _hang(stands, here, since, waited)
+                since = record.wall_at(snapshot.at - lasted)
+                self._hangs[record.id] = _hang(stands, here, since, lasted)
             jobs.append(
                 LocalJob(
                     record.id,
