@@ -248,8 +248,7 @@ class JobWatch:
     def _judge(self, snapshot: Snapshot, stopped: Mapping[tuple[str, ...], Set[int]]) -> None:
         """Which jobs may hang, what NCCL says of them, and which to ask about."""
         latest, jobs = self.exchange.latest, []
-        still: set[str] = set()
-        elsewhere: set[str] = set()
+        still, elsewhere = set[str](), set[str]()
         self._hangs = {}
         for record in self._records:
             uuids = {gpu.uuid for gpu in record.group.gpus}
@@ -266,12 +265,12 @@ class JobWatch:
                 elsewhere |= uuids
             hangs = self._hangs_now(record, stands, waits, snapshot)
             if hangs:
-                verdicts = (snapshot.verdicts.get(gpu) for gpu in record.group.gpus)
-                hung = [snapshot.at - v.since for v in verdicts if v and v.state is State.HUNG]
-                lasted = max(waits, min(hung, default=0.0))  # short gaps do not end a hang
+                verdicts = map(snapshot.verdicts.get, record.group.gpus)
+                hung = [v.since for v in verdicts if v and v.state is State.HUNG]
+                since = min(snapshot.at - waits, max(hung, default=snapshot.at))
                 here = () if stands.culprits else self._waited_for(record, stopped)
-                since = record.wall_at(snapshot.at - lasted)
-                self._hangs[record.id] = _hang(stands, here, since, lasted)
+                times = record.wall_at(since), snapshot.at - since
+                self._hangs[record.id] = _hang(stands, here, *times)
             jobs.append(
                 LocalJob(
                     record.id,
