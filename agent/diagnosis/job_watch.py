@@ -259,10 +259,8 @@ class JobWatch:
             recent = [reading for reading in told if reading.at >= snapshot.at - waits]
             known = tuple(m for m in record.group.members if m.pid in latest.believed)
             stands = standstill(recent, JobGroup(known, record.group.tie))
-            if stands.still and stands.culprits:
-                still |= uuids
-            if stands.elsewhere:
-                elsewhere |= uuids
+            still |= uuids if stands.still and stands.culprits else set()
+            elsewhere |= uuids if stands.elsewhere else set()
             hangs = self._hangs_now(record, stands, waits, snapshot)
             if hangs:
                 verdicts = map(snapshot.verdicts.get, record.group.gpus)

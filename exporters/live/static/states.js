@@ -42,6 +42,7 @@ const FORMS = {
   },
   communicating: { nvlink: "upright", infiniband: "level", pcie: "dots" },
   throttled: { thermal: "level", power: "dashes", reliability: "back" },
+  idle: { requests: "dots" },
   held: { none: "crossed" },
   hung: { none: "level" },
   lost: { none: "grid" },
