@@ -124,7 +124,7 @@ COST = Row(
 )
 
 ABSENT = Row(
-    "What can it not tell, and why?",
+    "What can it not report, and why?",
     (
         graph(
             "Absent values by reason",
@@ -168,5 +168,5 @@ VERSIONS = Row(
 
 
 def agent_board() -> Board:
-    about = "Whether the agents answer, what they cost, and what they cannot tell."
+    about = "Whether the agents answer, what they cost, and what they cannot say."
     return board("dgx-agent", about, ANSWER, COST, ABSENT, VERSIONS, choices=OF_AGENTS)

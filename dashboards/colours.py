@@ -1,6 +1,6 @@
 """What colours mean, on every board: states of a GPU, and how bad a figure is.
 
-They were searched so that people with any colour vision tell states apart: busy from starved, held
+They were searched so that people with any colour vision distinguish states: busy from starved, held
 from idle. Reds and oranges are kept for what starves a GPU or asks for somebody, yellows for what
 slows it down: nothing healthy has them.
 """
@@ -74,7 +74,7 @@ PART: Steps = (Step(None, DASHED),)
 
 WELL: Steps = (Step(None, GOOD),)
 LOST: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.25, BAD))
-"""Share of GPU time that went nowhere; from a quarter on an alert tells of it."""
+"""Share of GPU time that went nowhere; from a quarter on an alert reports it."""
 
 FULL: Steps = (Step(None, GOOD), Step(0.10, WARNING), Step(0.50, BAD))
 """Share of time for which a data path was saturated."""

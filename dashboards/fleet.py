@@ -109,7 +109,7 @@ HEALTH = Row(
         stat(
             "Nodes silent",
             "Agents whose last scrape failed. Nodes that were taken out of the inventory are not "
-            "among them: an alert tells of those for an hour.",
+            "among them: an alert reports those for an hour.",
             or_zero(counted(where(now(UP), "== 0"))),
             ANY,
             width=3,

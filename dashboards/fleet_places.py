@@ -100,7 +100,7 @@ INVENTORY = Row(
         ),
         table(
             "Versions of the agent",
-            "Agents by version. More than one for six hours is told as an alert.",
+            "Agents by version. More than one for six hours is reported as an alert.",
             (Column("Agents", counted(now(agent_health.BUILD_INFO), ("version",))),),
             width=10,
         ),

@@ -37,7 +37,7 @@ def errors(title: str, about: str, metric: Metric, by: str, growth: Query) -> Pa
 
 
 def ecc_errors(by: Labels = (), within: str = RANGE, **match: str) -> Value:
-    """How many ECC errors came: a GPU that MIG divides tells those of its whole life alone, so that
+    """How many ECC errors came: a GPU that MIG divides shows those of its whole life alone, so that
     the larger growth of both lifetimes counts."""
     growth = f"increase({select(ecc.ERRORS, **match)}[{within}])"
     return total(Value(f"max without (lifetime) ({growth})", unit_of(ecc.ERRORS)), by)
@@ -134,13 +134,13 @@ MEMORY_HEALTH = Row(
             "Memory temperature",
             temperature.MEMORY_TEMPERATURE.meaning,
             Query(now(temperature.MEMORY_TEMPERATURE), NAME),
-            empty="on GPUs before Volta, which do not tell",
+            empty="on GPUs before Volta, which do not report",
         ),
         table(
             "What the driver asks for",
             gpu.RECOVERY_ACTION.meaning,
             (Column("Action", largest(now(gpu.RECOVERY_ACTION), GPU), ANY),),
-            empty="with drivers before 570, which do not tell",
+            empty="with drivers before 570, which do not report",
         ),
     ),
     collapsed=True,

@@ -41,7 +41,7 @@ def graph(
 ) -> Panel:
     """Lines over time, or areas on each other; `whole`: a share, on an axis that goes to 1.
 
-    `named`: below them a legend; where there would be a hundred names, the tooltip tells them.
+    `named`: below them a legend; where there would be a hundred names, the tooltip reports them.
     `every` is the least time between two points, for what the agent reads less often than it is
     scraped: with it the window of `rate` grows.
     """

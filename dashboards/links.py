@@ -254,7 +254,7 @@ SINGLE = Row(
             fields=FABRIC,
             width=12,
             height=8,
-            empty="on systems without NVSwitch, or whose driver does not tell",
+            empty="on systems without NVSwitch, or whose driver does not report",
         ),
     ),
     collapsed=True,

@@ -45,7 +45,7 @@ class AccessControl:
         now: Callable[[], float],
         names: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        """`now` tells seconds; `names` those of the agent beside the ones of loopback."""
+        """`now` gives seconds; `names` those of the agent beside the ones of loopback."""
         self._config = config
         self._now = now
         self._names = names

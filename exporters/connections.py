@@ -2,7 +2,7 @@
 
 asyncio and aiohttp bound neither how many connections there are nor how long a client may take to
 send its request or to take its answer. So the listening socket asks here whom it may hand over, and
-whoever is late is cut off.
+who is late is cut off.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class Connections:
 
     @web.middleware
     async def timed(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """A middleware before all others: nobody is late while a request is worked on."""
+        """A middleware before all others: no one is late while a request is worked on."""
         channel = request.get_extra_info("socket")
         connection = self._open.get(channel.fileno()) if channel is not None else None
         if connection is None:

@@ -1,7 +1,7 @@
 """`/metrics/dcgm`: the same GPUs under the names, labels and units of NVIDIA's dcgm-exporter.
 
 Every value is made of samples of the snapshot that `/metrics` has. What is absent there is absent
-here. The format is the plain text of Prometheus, whoever asks: OpenMetrics has no name for a
+here. The format is the plain text of Prometheus, who asks: OpenMetrics has no name for a
 counter that does not end in `_total`.
 """
 

@@ -1,6 +1,6 @@
 """Many machines from one process: each with an address of its own on loopback, at one port.
 
-A machine that is off has no listening socket, so that whoever asks is refused as by one without
+A machine that is off has no listening socket, so that who asks is refused as by one without
 power. `/targets` lists those that there are, as Prometheus' `http_sd` takes them.
 """
 

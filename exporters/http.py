@@ -106,7 +106,7 @@ async def no_such_address(request: web.Request) -> web.Response:
 
 
 async def healthy(_: web.Request) -> web.Response:
-    """Whoever answers lives: whether the machine does well is told by metrics and alerts."""
+    """Who answers lives: whether the machine does well is reported by metrics and alerts."""
     return web.Response(text="ok\n")
 
 

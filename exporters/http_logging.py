@@ -12,7 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
 REPEAT_AFTER = 3600.0
-"""Seconds after which the same bug is told once more."""
+"""Seconds after which the same bug is reported once more."""
 
 
 OF_THE_OTHER_END = (HttpProcessingError, RequestPayloadError, ConnectionError)

@@ -28,7 +28,7 @@ library writes it a third faster where it need not look at each letter of each n
 
 SEEN = 16
 """Headers of which the answer is kept, at most 8 KB each: a client sends the same in each request,
-and reading it anew was a quarter of what answering a scrape from memory costs."""
+and reading it again was a quarter of what answering a scrape from memory costs."""
 
 
 class Format(NamedTuple):

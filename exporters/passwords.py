@@ -1,5 +1,5 @@
 """Basic authentication: passwords against bcrypt hashes, so that guessing costs the agent little,
-and keeps nobody else out.
+and keeps no one else out.
 
 A check takes 50 to 100 ms of CPU at the usual cost. One thread makes them. Each client has one at a
 time, in a queue of its own, and rests after a wrong one. What was right is remembered, so that a
@@ -23,7 +23,7 @@ MOST_CLIENTS = 256
 """Clients from which those are forgotten that neither wait nor rest."""
 
 MOST_WAITING = 32
-"""Checks of one client that may wait for their turn; who comes then is told to try later."""
+"""Checks of one client that may wait for their turn; who comes then is asked to try later."""
 
 PAUSE = 0.25
 """Seconds of rest of a client after a wrong password: it makes at most 4 guesses a second."""
@@ -52,8 +52,8 @@ def require_bcrypt() -> None:
 
 
 def unmatched_hash(users: Mapping[str, str]) -> str:
-    """A hash that no password has, as dear as those of the users: the time that an answer takes
-    does not tell which users there are."""
+    """A hash that no password has, as costly as those of the users: the time that an answer takes
+    does not say which users there are."""
     import bcrypt
 
     cost = max(int(stored.split("$")[2]) for stored in users.values())

@@ -77,7 +77,7 @@ class Exposition:
 
     @property
     def enabled(self) -> bool:
-        """Whether the settings let it be told."""
+        """Whether the settings let it be reported."""
         return True
 
     def render(self, accept: str, *, gzip: bool = False) -> tuple[bytes, str]:

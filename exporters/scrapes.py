@@ -41,7 +41,7 @@ class Scrapes:
     exposition: Exposition
     work: SharedWork = field(default_factory=SharedWork)
     _forms: dict[str, RenderedForm] = field(default_factory=dict)  # by Content-Type: a handful
-    _newest: float = inf  # tick; until one is told, no page counts as that of the newest
+    _newest: float = inf  # tick; until one is reported, no page counts as that of the newest
 
     async def answer(self, accept: str, *, gzip: bool) -> Answer:
         """The newest exposition in the form that is asked for."""

@@ -1,4 +1,4 @@
-"""Which series `/metrics` tells: all, or those that boards and rules need; less what is dropped.
+"""Which series `/metrics` reports: all, or those that boards and rules need; less what is dropped.
 
 The page, the API and the diagnosis do not ask here: they have everything.
 """
@@ -37,7 +37,7 @@ Needs = dict[str, set[tuple[Matcher, ...]]]
 
 
 class MetricsConfig(Section, frozen=True):
-    """What `/metrics` tells: `set` all of it or what boards and rules need, less each metric whose
+    """What `/metrics` shows: `set` all of it or what boards and rules need, less each metric whose
     whole name is matched by a pattern in `drop`."""
 
     table = "metrics"
@@ -52,7 +52,7 @@ class MetricsConfig(Section, frozen=True):
                 raise Mismatch(f"drop[{place}]", shown(pattern.pattern), expected)
 
     def tells(self, metric: Metric, labels: tuple[str, ...]) -> bool:
-        """Whether a series is told."""
+        """Whether a series is reported."""
         if any(pattern.fullmatch(metric.name) for pattern in self.drop):
             return False
         return self.set == "full" or is_needed(metric, labels)

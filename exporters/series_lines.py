@@ -1,7 +1,7 @@
 """The lines of an exposition: each series as prometheus_client writes it, for its value's price.
 
 Names and labels of a series never change: the library writes its line once, and from then on only
-the value behind it is written anew.
+the value behind it is written again.
 """
 
 from array import array

@@ -36,7 +36,7 @@ class Server:
 
     @property
     def addresses(self) -> list[Any]:
-        """What it listens on, as the kernel tells: (host, port, ...); the port is the same."""
+        """What it listens on, as the kernel reports: (host, port, ...); the port is the same."""
         return self.runner.addresses
 
     @property
@@ -71,7 +71,7 @@ async def serve(
         app,
         access_log=None,
         logger=http_logging.LOG,
-        auto_decompress=False,  # nobody reads a body
+        auto_decompress=False,  # no one reads a body
         keepalive_timeout=KEEP_ALIVE,
         lingering_time=LINGER,
         shutdown_timeout=SHUTDOWN_TIMEOUT,

@@ -37,7 +37,7 @@ class SharedWork:
     def _end(self, key: Hashable, done: asyncio.Future[Any]) -> None:
         del self._under_way[key]
         if not done.cancelled():
-            done.exception()  # told to those who wait; where nobody does, to nobody
+            done.exception()  # said to those who wait; where no one does, to no one
 
     async def of(self, key: Hashable, work: Callable[[], T]) -> T:
         """What `work` returns; who asks for the same key meanwhile gets the same."""

@@ -1,4 +1,4 @@
-"""Targets for Prometheus' `http_sd`: `/targets`, read anew for each who asks.
+"""Targets for Prometheus' `http_sd`: `/targets`, read again for each who asks.
 
 Where they cannot be read the answer is 503 with the reason: Prometheus then keeps those it has.
 """
@@ -18,7 +18,7 @@ def target_application(
     read: Callable[[], list[dict[str, Any]]], access: AccessControl
 ) -> web.Application:
     """`read` runs on a thread, and raises BadInput."""
-    reading = asyncio.Lock()  # whoever asks meanwhile waits: a command hangs once, not each time
+    reading = asyncio.Lock()  # who asks meanwhile waits: a command hangs once, not each time
 
     async def answer(_: web.Request) -> web.Response:
         async with reading:

@@ -15,7 +15,7 @@ VERSIONS: dict[Version, ssl.TLSVersion] = {
 
 CLIENT_AUTH: dict[ClientAuth, ssl.VerifyMode] = {
     "NoClientCert": ssl.CERT_NONE,
-    "RequestClientCert": ssl.CERT_NONE,  # asks for one, and lets in whoever has none or any
+    "RequestClientCert": ssl.CERT_NONE,  # asks for one, and lets in who has none or any
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }

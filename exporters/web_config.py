@@ -137,7 +137,7 @@ class RateLimit(WebSection, frozen=True):
         if isinstance(self.interval, int) and self.interval:
             raise Mismatch("interval", "a number without unit", Duration.description)
         if self.seconds and not self.burst:
-            raise Mismatch("burst", "0", "at least 1, or nobody is ever answered")
+            raise Mismatch("burst", "0", "at least 1, or no one is ever answered")
 
     @property
     def seconds(self) -> float:
@@ -146,7 +146,7 @@ class RateLimit(WebSection, frozen=True):
 
 
 class WebConfig(WebSection, frozen=True):
-    """The whole file; without TLS HTTP is plain, without users nobody is asked."""
+    """The whole file; without TLS HTTP is plain, without users no one is asked."""
 
     tls_server_config: Tls | None = None
     http_server_config: HttpServer | None = None

@@ -297,7 +297,7 @@ def test_values_are_put_in_and_kubernetes_takes_it() -> None:
     assert is_taken(agents)
     assert settings["data"] == {"config.toml": "[job]\ninfo = false\n"}
     pod = agents["spec"]["template"]
-    assert pod["metadata"]["annotations"] != usual["metadata"]["annotations"]  # it begins anew
+    assert pod["metadata"]["annotations"] != usual["metadata"]["annotations"]  # it begins again
     assert pod["spec"]["nodeSelector"] == {"pool": "dgx"}
     assert pod["spec"]["tolerations"] == []
     assert pod["spec"]["imagePullSecrets"] == [{"name": "registry"}]

@@ -68,7 +68,7 @@ class TapeEnd:
         """Look after a tick."""
         if not self.said and self.ended():
             self.said = True
-            means = "its last answers stay, and what is told of now is told of them"
+            means = "its last answers stay, and what is said of now is of them"
             log.warning(LogEvent("tape_ended", means=means))
 
 
@@ -167,7 +167,7 @@ async def _serve(services: RunningServices) -> bool:
     log.info(LogEvent("stopped"))
     for task in tasks:
         with suppress(asyncio.CancelledError):
-            await task  # what broke is told, not swallowed
+            await task  # what broke is reported, not swallowed
     return again.is_set() and not stop.done()
 
 
@@ -215,7 +215,7 @@ def tell_started(server: Server, web: WebFile, listen: str) -> None:
     if web.now.config.http2:
         log.info(LogEvent("http1_only", file=web.now.path))
     if not server.is_local and not web.now.is_guarded:
-        advice = "whoever reaches it can read it; --web.config.file sets TLS and passwords"
+        advice = "who reaches it can read it; --web.config.file sets TLS and passwords"
         log.warning(LogEvent("listening_unguarded", listen=listen, advice=advice))
 
 

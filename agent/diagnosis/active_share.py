@@ -1,6 +1,6 @@
 """How the active share of a GPU's second divides: own work, communication, waiting for a peer.
 
-Utilisation and graphics activity count a kernel that spins in a collective as work. What tells
+Utilisation and graphics activity count a kernel that spins in a collective as work. What reports
 them apart, measured on H100 and H200: a spinning kernel keeps SM activity at 0.17 to 0.25 with
 tensor and DRAM activity at 0; tensor and DRAM activity follow the work, SM activity does not; and
 the 20 ms power samples fall to a lower level for as long as a GPU waits or only transfers.
@@ -26,7 +26,7 @@ NO_TENSOR, NO_DRAM = 0.005, 0.02
 TRANSFER_RATE = 0.60
 """Payload over the NVLink limit while only transferring. Of 14 loads on H200s 0.56 to 0.72 in
 messages of hundreds of MB, 0.32 to 0.50 in tens; gradients of a few MB and a single channel came at
-0.04 to 0.24, and take longer than is told."""
+0.04 to 0.24, and take longer than is reported."""
 
 LEAST_RATE = 0.02
 """Payload over the limit, below which NVLink carries nothing that takes time."""
@@ -52,7 +52,7 @@ LEAST_EXPOSED = 0.05
 """Share of a second in transfers that power samples can show without GPM."""
 
 RARE = 0.20
-"""Share of the samples up to which a lower level is too rare to be told from what work varies by;
+"""Share of the samples up to which a lower level is too rare to be kept apart from how work varies;
 one that is not says itself how much of the time it takes."""
 
 DIP = 0.78
@@ -144,7 +144,7 @@ def _transfers_in_dips(second: ActiveSecond) -> float:
 
 def only_spins(second: ActiveSecond) -> bool:
     """Whether the whole second looks like a kernel that waits or transfers; false where GPM does
-    not tell."""
+    not report."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= SPINNING_SM[1] + 0.10
@@ -201,7 +201,7 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 def _useful(second: ActiveSecond, peer: ActiveSecond) -> float | None:
     """Share of the second that does what the peer does in its own active time; None where nothing
-    tells.
+    reports.
 
     By DRAM and by tensor activity, which agree where both do the same work. Where they do not (a
     parameter server and who it serves), by SM activity.

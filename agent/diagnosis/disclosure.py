@@ -28,7 +28,7 @@ SOURCES = frozenset({workload.KEY.source, "process"})
 
 
 def without_names(snapshot: Snapshot) -> Snapshot:
-    """A snapshot that names nobody: these labels are empty, and dgx_gpu_job_info is left out."""
+    """A snapshot that names no one: these labels are empty, and dgx_gpu_job_info is left out."""
     readings = {
         key: _without_names(reading) if key.source in SOURCES else reading
         for key, reading in snapshot.readings.items()

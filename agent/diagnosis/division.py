@@ -194,7 +194,7 @@ def own_work(e: Evidence) -> Grounds:
 
 
 def _active(e: Evidence) -> ActiveShares:
-    """How the active share divides; without GPM what power and traffic can tell."""
+    """How the active share divides; without GPM what power and traffic can report."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = _by_links(e)
@@ -248,8 +248,8 @@ def _by_power(e: Evidence) -> ActiveShares | None:
 
 
 def _slow_transfers(e: Evidence, shares: ActiveShares) -> ActiveShares:
-    """What nobody is waited for, while all GPUs of a job draw little power at the same moments, is
-    communication that does not fill the links: whoever waits does so while another works."""
+    """Time in which no GPU is waited for, while all GPUs of a job draw little power at once, is
+    communication that does not fill the links: who waits does so while another works."""
     if not shares.communicating or shares.waiting < LEAST_WAIT or shares.waits_for is not None:
         return shares
     abroad = any(port.ratio >= PORT_AT_REST for port in e.context.wires("infiniband"))

@@ -17,7 +17,7 @@ HEALTHY = ("power_cap", "sync_boost")
 HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALTHY)
 
 SPAN = 6.0
-"""Seconds over which work is told from waiting: some hundred power samples."""
+"""Seconds over which work is distinguished from waiting: some hundred power samples."""
 
 SPINNING_POWER = 0.35
 """Share of the power limit below which a GPU at full utilisation only spins: 0.18 on an H200."""
@@ -86,7 +86,7 @@ class Evidence:
 
     @property
     def sm_underutilised(self) -> bool:
-        """Whether next to no arithmetic is done; false where nothing tells."""
+        """Whether next to no arithmetic is done; false where nothing reports."""
         limits = self.context.thresholds
         low = limits.sm_low if self.quality is SignalQuality.GPM else limits.power_low
         return self.work is not None and self.work < low
@@ -219,10 +219,10 @@ class Evidence:
 
     @cached_property
     def means(self) -> ActiveSecond:
-        """Means of the last seconds, as far as they tell work from waiting and transfers."""
+        """Means of the last seconds, as far as they distinguish work from waiting and transfers."""
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
         rates = {w: samples.mean(activity.NVLINK_RATE, *self.labels, w, seconds=SPAN) for w in BOTH}
-        if None in rates.values():  # without GPM: what the counters of bytes tell
+        if None in rates.values():  # without GPM: what the counters of bytes report
             rates = {w: samples.rate(c, *self.labels, seconds=SPAN) for w, c in PAYLOAD.items()}
         if None in rates.values():
             rates.update({w.direction: w.ratio * w.limit for w in self.wires("nvlink")})
@@ -254,7 +254,7 @@ class Evidence:
         limit = self.context.samples.value(clocks.CLOCK_LIMIT, *self.labels, "sm")
         seen = self.history.clock
         if not seen and self.clocks_set >= 0.5:
-            return self.clock  # as it was asked for, as far as anybody can tell
+            return self.clock  # as it was asked for, as far as anybody can report
         return min(1.0, seen / limit) if seen and limit else 1.0
 
     @cached_property
@@ -287,13 +287,13 @@ class Evidence:
 
 @cache
 def _throttle_bits(reasons: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """NVML's bits of these reasons together, and those without one: only a counter tells."""
+    """NVML's bits of these reasons together, and those without one: only a counter reports."""
     mask = sum(THROTTLE_BITS[reason] for reason in reasons)
     return mask, tuple(reason for reason in reasons if not THROTTLE_BITS[reason])
 
 
 def _of_now(wire: PathUse, payload: float | None) -> PathUse:
-    """The wire with the traffic of this second, where GPM tells it and the counter is stale."""
+    """The wire with the traffic of this second, where GPM reports it and the counter is stale."""
     if payload is None:
         return wire
     now = payload / wire.limit
@@ -304,7 +304,7 @@ def _of_now(wire: PathUse, payload: float | None) -> PathUse:
 PAYLOAD = {"transmit": nvlink.TRANSMITTED, "receive": nvlink.RECEIVED}
 
 LEAST_PAYLOAD, MOST_PAYLOAD = 0.6, 1.2
-"""Payload over wire while both tell of the same traffic: 0.86 was measured on full links."""
+"""Payload over wire while both report the same traffic: 0.86 was measured on full links."""
 
 NVLINK_ACTIVE = 1e6
 """Bytes per second on NVLink above which GPUs talk to one another."""

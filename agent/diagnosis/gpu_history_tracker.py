@@ -13,7 +13,7 @@ from agent.model import TimedSeries
 from agent.sources import activity
 
 POWER_SAMPLES = 300
-"""Newest power samples that levels are told from: 6 s of 20 ms each."""
+"""Newest power samples that levels are distinguished from: 6 s of 20 ms each."""
 
 POWER_HOLDS = 5.0
 """Seconds after which the levels of samples that came no more are forgotten."""
@@ -66,7 +66,7 @@ class GpuHistoryTracker:
         pids = e.context.pids.get(e.labels, frozenset())
         if e.processes == 0 or not pids & self._pids:
             self.forget()
-            # Whoever is met at the first look may have been there for long.
+            # Who is met at the first look may have been there for long.
             self._came = -OF_BEFORE if self._came is None else now
         self._pids = pids
         if e.processes == 0:
@@ -114,7 +114,7 @@ class GpuHistoryTracker:
         self._waits_since = begun if self._waits_since is None else self._waits_since
 
     def forget(self) -> None:
-        """Nobody is on the GPU: nothing of before counts for who comes next."""
+        """No one is on the GPU: nothing of before counts for who comes next."""
         self._idle_since = self._waits_since = self._spins_since = None
         self._nvlink_seen, self._levels, self._working_sm = False, None, None
         self._sent_abroad, self._bursts = False, Bursts()

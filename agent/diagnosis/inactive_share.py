@@ -147,7 +147,7 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     received = e.host.job_rate(workload.RECEIVED) or 0.0
     arriving = waiting * (1.0 - e.host.busiest) if received >= DATA_RATE else 0.0
     left, working = waiting - arriving, running + blocked
-    # Whoever brings data over the network does so all the time, others as long as they run.
+    # Who brings data over the network does so all the time, others as long as they run.
     scale = left / working if working and (arriving or working > left) else 1.0
     found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
     found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + arriving

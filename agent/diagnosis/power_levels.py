@@ -15,7 +15,7 @@ FEWEST = 60
 """Samples below which nothing is said: 1.2 s of the 50 Hz buffer."""
 
 APART = 0.62
-"""Mean of the lower level over that of the upper, at most, where two levels are told apart.
+"""Mean of the lower level over that of the upper, at most, where two levels are distinguished.
 Measured: 0.31 to 0.53 where a job waits or communicates in turn, 0.76 and more where not."""
 
 SHARPNESS = 0.70

@@ -93,7 +93,7 @@ class GpuPulse:
 
     phase: int = 0  # of several GPUs, each works at its own samples
     pulse: Pulse = field(init=False)
-    reading: PulseReading | None = None  # None: nobody is there, or no sample has come
+    reading: PulseReading | None = None  # None: no one is there, or no sample has come
     at: float = 0.0
     lag: float = 0.0
     missed: int = 0
@@ -250,7 +250,7 @@ class GpuPulses:
 
 def _shared_gpus(samples: SampleStore) -> frozenset[str]:
     """UUIDs of GPUs on which several processes compute: those that take turns, by the driver's
-    word, and clients of MPS, of which it tells no share."""
+    word, and clients of MPS, of which it reports no share."""
     turns = [uuid for (_, uuid, _), part in samples.all(process.SHARE).items() if part >= COMPUTES]
     working = samples.all(process.PROCESS)
     clients = [uuid for _, uuid, _ in working]

@@ -105,7 +105,7 @@ class Allocations:
 
 
 def by_minor(files: FileTree) -> dict[int, str]:
-    """UUIDs by the minor number of the device file, as the driver tells both."""
+    """UUIDs by the minor number of the device file, as the driver reports both."""
     found = {}
     for name in names_in(files, DRIVER):
         try:
@@ -122,7 +122,7 @@ def by_minor(files: FileTree) -> dict[int, str]:
 
 def allowed(devices: str) -> frozenset[int] | None:
     """The minor numbers that a devices.list (cgroup version 1) lets in. None where it does not
-    tell: a cgroup that lets in all but a few, as Slurm's do unless told otherwise, lists none."""
+    show: a cgroup that lets in all but a few, as Slurm's do by default, lists none."""
     lines = [line.split()[:2] for line in devices.splitlines()]
     if ["a", "*:*"] in lines or ["c", f"{MAJOR}:*"] in lines:
         return None
@@ -254,7 +254,7 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
 
 
 def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
-    """What a process tells of its job, with what the scheduler knows besides. A pod is met by its
+    """What a process reports of its job, with what the scheduler knows besides. A pod is met by its
     name, or by being alone on the GPU."""
     if labels.runtime == "kubernetes":
         alike = [one.labels for one in given if one.labels.runtime == labels.runtime]

@@ -1,6 +1,6 @@
 """The cgroup (version 2) of a job: who of its tasks waited for what, and its quota of cores.
 
-What the job's own cgroup shows comes before what the host shows: nobody is blamed for another's
+What the job's own cgroup shows comes before what the host shows: no one is blamed for another's
 load.
 """
 

@@ -29,7 +29,7 @@ class NcclReading(NamedTuple):
 
 
 class RankSeat(NamedTuple):
-    """Where a rank sits, the same in all communicators; one that is not told is on its own."""
+    """Where a rank sits, the same in all communicators; one that is not reported is on its own."""
 
     host: str
     pid: int | None
@@ -64,7 +64,7 @@ class Movement:
 
 
 def movement(readings: Sequence[NcclReading]) -> Movement:
-    """What moved over these readings of one job; at least two tell anything."""
+    """What moved over these readings of one job; at least two report anything."""
     if not readings:
         return Movement(frozenset(), frozenset())
     moved, stood = set(), set()
@@ -110,7 +110,7 @@ class Stalled:
     """Counts of one kind that stand still while they differ: some ranks wait for others.
 
     `behind` are the ranks that launched the fewest (`launched`), `waiting` all that launched more
-    (at most `others_launched`), as far as NCCL lists them. `since` is the first reading that told
+    (at most `others_launched`), as far as NCCL lists them. `since` is the first reading that showed
     the same counts.
     """
 
@@ -124,7 +124,7 @@ class Stalled:
 
 
 STANDING = 2
-"""So many readings must tell the same counts."""
+"""So many readings must report the same counts."""
 STANDING_SECONDS = 3.0
 """And so far apart (s) the first and the last of them must be."""
 
@@ -135,7 +135,7 @@ def stalled(
     """Communicators of the newest reading whose ranks differ while none launches anything.
 
     `readings` of one job, oldest first. Ranks that launch collectives elsewhere meanwhile hold
-    nobody up for good: a communicator that waits for such ranks alone is left out.
+    no one up for good: a communicator that waits for such ranks alone is left out.
     """
     if not readings:
         return ()
@@ -223,7 +223,7 @@ class WaitedFor:
 
 
 def waited_for(standing: Iterable[Stalled]) -> WaitedFor:
-    """Tell those who hold a job up from those who are late because they wait elsewhere.
+    """Distinguish those who hold a job up from those who are late because they wait elsewhere.
 
     A rank that is stuck in one communicator is soon late in all its others, and so are its peers.
     """

@@ -48,7 +48,7 @@ def groups(
     lock_step: Iterable[Set[GpuKey]] = (),
 ) -> list[JobGroup]:
     """Processes by job, the lowest GPU first. `ranks` are the local processes (pids) of each job
-    that NCCL tells of, `lock_step` the GPUs that step together and tell nothing else."""
+    that NCCL reports, `lock_step` the GPUs that step together and say nothing else."""
     by_key: dict[str, list[JobMember]] = {}
     for member in members:
         by_key.setdefault(member.key, []).append(member)

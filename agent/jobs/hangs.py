@@ -24,7 +24,7 @@ from agent.jobs.job import Culprit
 class Standstill(NamedTuple):
     """What NCCL says of a job that may hang.
 
-    `still` is whether it has launched nothing for a while, None where that is not told; `behind`
+    `still` is whether it has launched nothing for a while, None where that is not shown; `behind`
     the counts of whom it waits for, where they differ; `elsewhere` whether all of these are on
     other hosts. A job at rest between two cells of a notebook stands still too: without a
     culprit that is no hang.

@@ -34,7 +34,7 @@ STARTERS = {
 
 LONGEST_NAME = 64
 
-TOLD = frozenset(
+SHOWN = frozenset(
     {
         *("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT", "SLURM_JOB_GPUS"),
         *("APPTAINER_NAME", "SINGULARITY_NAME", "POD_NAME", "POD_NAMESPACE", "HOSTNAME"),
@@ -101,7 +101,7 @@ SIZES = (
     ("SLURM_STEP_NUM_NODES", ""),
     ("SLURM_NNODES", ""),
 )
-"""Variables that tell how many hosts a job has: a number, divided by another where one is named."""
+"""Variables that say how many hosts a job has: a number, divided by another where one is named."""
 
 
 def hosts(environment: Mapping[str, str]) -> int | None:
@@ -127,7 +127,7 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
 
 class JobOrigin(NamedTuple):
     """Where a GPU process comes from: itself and its parents upwards, the name of the leader of
-    its process group (empty where it has ended), the text of its /proc/PID/cgroup, what is `TOLD`
+    its process group (empty where it has ended), the text of its /proc/PID/cgroup, what is `Shown`
     in its environment, as far as that may be read, the command line of the conmon above it
     (containers without root may have no control group of their own), and its user namespace,
     empty where that is hidden."""

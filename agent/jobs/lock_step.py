@@ -1,4 +1,4 @@
-"""Which GPUs take the same steps, where nothing else tells that they work for one job. Pure.
+"""Which GPUs take the same steps, where nothing else says that they work for one job. Pure.
 
 Ranks in containers of their own share no ancestor, and NCCL's service is out of reach in another
 network namespace. What they do joins them: in a collective each sends as many bytes over NVLink as

@@ -1,4 +1,4 @@
-"""What NCCL is asked and what it told: between who knows the jobs and the thread that asks."""
+"""What NCCL is asked and what it reported: between who knows the jobs and the thread that asks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -172,7 +172,7 @@ class NcclHistory:
 
 
 def _unchanged(readings: Sequence[NcclReading]) -> bool:
-    """Whether nothing moved, and nobody went missing or came back."""
+    """Whether nothing moved, and no one went missing or came back."""
     missing = {
         frozenset((c.key, rank.rank, rank.loss) for c in answer.communicators for rank in c.missing)
         for _, answer in readings

@@ -1,7 +1,7 @@
 """The period of a regular series, out of how alike it is to itself one or more periods later.
 
 Any even series will do: the 20 ms power samples of a GPU, its activity in GPM windows, the rate of
-bytes on its NVLinks. What is told is the shortest period that explains the series: not a multiple
+bytes on its NVLinks. What is shown is the shortest period that explains the series: not a multiple
 of it, and not a part either where the parts differ, as with accumulated gradients.
 """
 
@@ -23,7 +23,7 @@ AS_HIGH_WITHIN = 0.85
 """The same for parts of a period: all of them must be this high for the part to be the period."""
 
 MOST_PARTS = 8
-"""Equal parts of a step that are still told from the step: gradients accumulated 8 times. A rarer
+"""Equal parts of a step that are still distinguished: gradients accumulated 8 times. A rarer
 event (a line logged each 10 steps, a validation each 50) is no step."""
 
 MULTIPLES = 2 * MOST_PARTS
@@ -181,7 +181,7 @@ class Peaks:
             if period * number <= self.longest
         ]
         for parts in range(int(period / 2), 1, -1):
-            # Parts too short for the samples need only be possible: then nothing is told.
+            # Parts too short for the samples need only be possible: then nothing is reported.
             long_enough = period / parts >= SHORTEST
             if all(
                 self._is_part(period, n / parts, wholes, long_enough=long_enough)

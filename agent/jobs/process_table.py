@@ -38,7 +38,7 @@ class TrackedProcess:
     started: float
     arrived: float
     uid: int | None
-    inner_pid: int  # as the process sees itself, and NCCL tells of it
+    inner_pid: int  # as the process sees itself, and NCCL reports it
     hosts: int | None = None  # that its job runs on, as its environment says
     rank: int | None = None
     job: str = ""
@@ -63,7 +63,7 @@ class LookUp:
         """Read it, on a thread that may block."""
         try:
             line = self.origin.line
-            found = processes.environment(self.files, line[0].pid, identity.TOLD)
+            found = processes.environment(self.files, line[0].pid, identity.SHOWN)
             conmon = next((a.pid for a in line if a.name == "conmon"), None)
             self.origin = self.origin._replace(
                 environment={name: identity.printable(value) for name, value in found.items()},
@@ -185,15 +185,15 @@ class ProcessTable:
             if isinstance(met, TrackedProcess) and (over or (late and not met.job)):
                 title = identity.title(one.origin, one.command)
                 labels, ties = identity.job_labels(one.origin, title), identity.ties(one.origin)
-                told = one.origin.environment
+                shown = one.origin.environment
                 self._met[pid] = replace(
                     met,
                     job=title,
                     labels=labels,
                     ties=ties,
                     owner=identity.owner(one.origin),
-                    hosts=identity.hosts(told),
-                    rank=identity.rank(told),
+                    hosts=identity.hosts(shown),
+                    rank=identity.rank(shown),
                 )
                 changed = True
             if over:
@@ -208,7 +208,7 @@ class ProcessTable:
         except processes.GONE:
             why = f"process {pid} on the GPU is not in /proc: hidepid or a pid namespace hides it"
         except OSError as error:
-            why = f"/proc does not tell of process {pid} on the GPU: {error.strerror or error}"
+            why = f"/proc does not report process {pid} on the GPU: {error.strerror or error}"
         return Absent(Reason.DENIED, why)
 
     def _introduce(self, pid: int, *, now: bool) -> TrackedProcess:

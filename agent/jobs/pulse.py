@@ -1,6 +1,6 @@
 """The pulse of one GPU: how long the steps of its job take, read from samples of its power.
 
-What power alone cannot tell: more than eight accumulated gradients from so many steps; a burst of
+What power alone cannot say: more than eight accumulated gradients from so many steps; a burst of
 batches that loaders bring together from one step; two jobs on one GPU whose steps have a common
 multiple from one job of that step; steps almost as long as the samples are apart, if very regular,
 from slow ones, unless the sensor rounds them to a sine. Who knows of loaders and processes judges.
@@ -36,7 +36,7 @@ CHANGED = 0.03
 """A step longer or shorter by this part in two windows running is another speed."""
 
 ENOUGH = 8 * WINDOW
-"""Samples without a period after which it is not for lack of samples: 41 s of 20 ms each."""
+"""Samples without a period after which it is not for want of samples: 41 s of 20 ms each."""
 
 SHOWN = 2 * STRIDE + WINDOW // 2
 """Values after which a change shows: it must fill half of the first of three windows."""
@@ -73,7 +73,7 @@ class PulseReading(NamedTuple):
 
 
 class _Claim:
-    """A period that is told. Times are samples since the first."""
+    """A period that is reported. Times are samples since the first."""
 
     def __init__(self, found: ShownPeriod, now: int) -> None:
         self.timescale = found.timescale
@@ -134,7 +134,7 @@ class Pulse:
         """How many steps in a row are missing by `now`, as far as samples have come.
 
         A step is missing where power stays even instead: a validation misses none. When steps are
-        missing for long, the period is no longer told, but they are counted on until power varies.
+        missing for long, the period is no longer shown, but they are counted on until power varies.
         """
         if self._count is None or not self._grid.spacing:  # none is known yet after a gap
             return 0
@@ -178,7 +178,7 @@ class Pulse:
             self._count.extend(list(self._counted.values)[-new:] if new else ())
 
     def _judge(self, timescale: Timescale) -> None:
-        """After a window of one resolution: which period is told from now on."""
+        """After a window of one resolution: which period is distinguished from now on."""
         found, claim, now = self._timescales.period(), self._claim, self._timescales.first.arrived
         self._too_short = found is not None and not self._resolves(found)
         if found and not self._too_short:
@@ -256,7 +256,7 @@ class Pulse:
 
 
 def _shown_again(claim: _Claim) -> Lag | None:
-    """The period that is told, in the newest window of its resolution."""
+    """The period that is reported, in the newest window of its resolution."""
     newest = claim.timescale.results[-1]
     if newest.flat:
         return None

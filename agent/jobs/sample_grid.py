@@ -1,7 +1,7 @@
 """Samples of one GPU on an even grid, as the estimate of periods needs them.
 
 The driver takes power samples evenly; the times that it writes beside them scatter by about a
-millisecond, now and then by a whole sample. Which sample is which is therefore told by counting,
+millisecond, now and then by a whole sample. Which sample is which is therefore shown by counting,
 and the times only keep the count from drifting.
 """
 
@@ -11,7 +11,7 @@ from statistics import median
 
 LEARNED_FROM = 64
 """Samples out of which the spacing is learned. Where a third more of as many come too late than too
-early, or the other way round, it is another one, and all starts anew."""
+early, or the other way round, it is another one, and all starts again."""
 
 DRIFT = 0.02
 """Part of a sample's time error that is believed: what remains of 1 ms of scatter is 0.1 ms."""
@@ -37,7 +37,7 @@ class SampleGrid:
         """Seconds between values; 0 until it is known."""
         self.latest = float("-inf")
         """The time of the latest value on the grid, in seconds."""
-        self._newest = float("-inf")  # the time of the latest sample taken, as it was told
+        self._newest = float("-inf")  # the time of the latest sample taken, as it was reported
         self._waiting: list[tuple[float, float]] = []
         self._values: list[float] = []  # placed, and not handed out yet or recent
         self._placed = self._balance = 0
@@ -72,7 +72,7 @@ class SampleGrid:
         return new
 
     def _wait(self, time: float, value: float) -> None:
-        """Keep samples until they tell how far apart they are; then begin a series with them."""
+        """Keep samples until they distinguish how far they are; then begin a series with them."""
         waiting = self._waiting
         waiting.append((time, value))
         if len(waiting) <= LEARNED_FROM:

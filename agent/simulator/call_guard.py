@@ -107,7 +107,7 @@ class CallGuard:
         return spoilt(right, value, given)
 
     def pause(self, seconds: float) -> None:
-        """Block as the driver does; a clock that stands still waits for nobody."""
+        """Block as the driver does; a clock that stands still waits for no one."""
         if self.real_time:
             time.sleep(seconds / getattr(self.machine.clock, "speed", 1.0))
 

@@ -192,7 +192,7 @@ def utilization(device: NvmlDevice) -> float:
 
 
 def without_gpm(out: ReadOutput) -> None:
-    """What only GPM could tell."""
+    """What only GPM could report."""
     for metric in ALL:
         if metric not in (ACTIVITY, ACTIVE_SECONDS):
             out.absent(metric, NO_GPM)

@@ -13,7 +13,7 @@ from agent.hardware.files import names_in, read_text
 from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Allocations, Given
-from agent.jobs.identity import TOLD, JobLabels, printable
+from agent.jobs.identity import SHOWN, JobLabels, printable
 from agent.model import GPU_LABELS, Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
@@ -85,14 +85,14 @@ class AllocationRead:
         self._claimed: frozenset[str] = frozenset()
 
     def every(self) -> float:
-        """What was asked for is taken in as soon as it is told."""
+        """What was asked for is taken in as soon as it is reported."""
         return intervals.TICK if self._news or self._asking else intervals.ALLOCATION
 
     def read(self, out: ReadOutput) -> None:
         if not self._news and not self._asking and self._worth_asking():
             self._asking = True
             self._spawn(self._ask)
-        self._news = False  # before it is looked at: it may be told in between
+        self._news = False  # before it is looked at: it may be reported in between
         scheduled = self._from_scheduler
         given = scheduled if scheduled is not None else self._seen()
         self._allocations.given = given
@@ -241,7 +241,7 @@ class AllocationRead:
         this job, and its `user`. A folder since Slurm 26.05 does not have the job's number: none
         agrees with it, and the job is called by its folder."""
         for pid in self._pids(folder):
-            environment = processes.environment(self._files, pid, TOLD)
+            environment = processes.environment(self._files, pid, SHOWN)
             said = environment.get("SLURM_JOB_ID", "")
             if said == number or (SLUID.fullmatch(number) and said):
                 try:
@@ -281,7 +281,7 @@ class AllocationRead:
         return sorted(minors)
 
     def _host(self) -> str:
-        """As Slurm calls a node unless told otherwise: the name up to the first dot."""
+        """As Slurm calls a node unless configured otherwise: the name up to the first dot."""
         try:
             name = read_text(self._files, "/proc/sys/kernel/hostname")
         except Absent:

@@ -1,4 +1,4 @@
-"""Disks that fail, by what the kernel shows to everybody, and by SMART where udisks2 tells it."""
+"""Disks that fail, by what the kernel shows to everybody, and by SMART where udisks2 reports it."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-
 
 ALARM = re.compile(r"temp\d+_alarm")
 SILENT = Absent(
-    Reason.UNSUPPORTED, "udisks2 does not tell SMART of it (of an NVMe disk since its version 2.10)"
+    Reason.UNSUPPORTED, "udisks2 does not show SMART of it (of an NVMe disk since its version 2.10)"
 )
 
 

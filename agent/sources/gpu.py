@@ -29,14 +29,14 @@ UTILIZATION = gauge(
 MEMORY_UTILIZATION = gauge(
     "dgx_gpu_memory_utilization_ratio",
     "Share of NVML's last sample period, 0-1, in which device memory was read or written. It is "
-    "time, not bandwidth, and all that GPUs before Hopper tell of their memory.",
+    "time, not bandwidth, and all that GPUs before Hopper report of their memory.",
     "nvmlDeviceGetUtilizationRates().memory",
     GPU_LABELS,
     RATIO,
 )
 PERSISTENCE_MODE = gauge(
     "dgx_gpu_persistence_mode",
-    "1 where the driver keeps the GPU initialised while nobody uses it.",
+    "1 where the driver keeps the GPU initialised while no one uses it.",
     "nvmlDeviceGetPersistenceMode",
     GPU_LABELS,
     FLAG,

@@ -109,7 +109,7 @@ FAULTS = tuple(
 
 
 class InfinibandPorts:
-    """The ports of this host, listed anew each minute; `listed` grows with each listing."""
+    """The ports of this host, listed again each minute; `listed` grows with each listing."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -137,7 +137,7 @@ class InfinibandPorts:
 
 class PortCounters:
     """A table of counters of every port. A counter that its port refuses rests until the ports are
-    listed anew: some drivers log every refusal."""
+    listed again: some drivers log every refusal."""
 
     def __init__(
         self, files: FileTree, ports: InfinibandPorts, table: tuple[PortCounter, ...]
@@ -203,7 +203,7 @@ def _value(files: FileTree, path: str) -> int:
 
 
 class PortFacts:
-    """One fact of every port; a port that does not tell it costs only itself."""
+    """One fact of every port; a port that does not report it costs only itself."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ def link_up(files: FileTree, port: Port) -> float:
 
 
 def rate(files: FileTree, port: Port) -> float:
-    """Bytes per second and direction; a port that is down shows a rate that nobody agreed on."""
+    """Bytes per second and direction; a port that is down shows a rate that no one agreed on."""
     if not link_up(files, port):
         raise Absent(Reason.UNKNOWN, f"{port.path('rate')} has no meaning while the port is down")
     text = read_text(files, port.path("rate"))

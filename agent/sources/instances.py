@@ -114,7 +114,7 @@ class InstanceActivity:
 
 
 class Instances:
-    """All instances of one GPU, listed anew at each read."""
+    """All instances of one GPU, listed again at each read."""
 
     def __init__(self, device: NvmlDevice, clock: Clock, gpu_processes: GpuProcesses) -> None:
         self._device = device

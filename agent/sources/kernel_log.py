@@ -49,8 +49,8 @@ BURST = 60.0
 
 
 class KernelLogRead:
-    """Reads what is new each tick. `xid` takes in what belongs to GPUs, `answers` is told whether
-    the log can be read."""
+    """Reads what is new each tick. `xid` takes in what belongs to GPUs, `answers` is called
+    with whether the log can be read."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ ARRIVAL = 64 << 20
 """A change of so many bytes between two ticks is a process that came or went."""
 
 
-SHARED = Absent(Reason.UNSUPPORTED, "the driver tells none: this GPU shares the memory of its host")
+SHARED = Absent(Reason.UNSUPPORTED, "the driver shows none: this GPU shares the memory of its host")
 
 
 class MemoryUse:

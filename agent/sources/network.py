@@ -103,7 +103,7 @@ class InterfaceCounters:
 
 
 class InterfaceFacts:
-    """One fact of every NIC from its folder; a NIC that does not tell it costs only itself."""
+    """One fact of every NIC from its folder; a NIC that does not report it costs only itself."""
 
     def __init__(
         self,

@@ -187,7 +187,7 @@ class LinkReads:
         self._gpu_context = gpu_context
         self._most = 0
         self._down: set[int] = set()
-        self._came_up = False  # a link that is down does not tell its far end
+        self._came_up = False  # a link that is down does not report its far end
 
     def read_states(self, out: ReadOutput) -> None:
         up, unknown = 0, []

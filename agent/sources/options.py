@@ -11,7 +11,7 @@ from agent.polling.reads import fixed
 EACH_TICK = fixed(intervals.TICK)
 
 MOST_DEVICES = 256
-"""Disks, NICs, ports, arrays and sensors, of each, that are told of: 2,000 disks were 3.5 MB a
+"""Disks, NICs, ports, arrays and sensors, of each, that are reported: 2,000 disks were 3.5 MB a
 scrape."""
 
 
@@ -24,7 +24,7 @@ def left_out(count: int, key: str = "") -> Absent | None:
 
 
 def bounded(names: Collection[str], key: str, first: str = "\0") -> tuple[list[str], Absent | None]:
-    """As many names as are told of, those that begin with `first` before others, and what says that
+    """As many names as are kept, those that begin with `first` before others, and what says that
     some are left out."""
     kept = sorted(names, key=lambda name: (not name.startswith(first), name))[:MOST_DEVICES]
     return sorted(kept), left_out(len(names), key)
@@ -32,7 +32,7 @@ def bounded(names: Collection[str], key: str, first: str = "\0") -> tuple[list[s
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """The settings, and the interval (s) of the counters that tell what starves a GPU. A reload
+    """The settings, and the interval (s) of the counters that say what starves a GPU. A reload
     changes settings at any moment: sources look here at each read."""
 
     configuration: Configuration = field(default_factory=Configuration)
@@ -45,7 +45,7 @@ class HostOptions:
 
 
 class NvlinkConfig(Section, frozen=True):
-    """Whether bytes are counted link by link, and told against the limit of each link, which tells
+    """Whether bytes are counted link by link, and shown against the limit of each link, which shows
     a slow link from its neighbours. Totals, errors and the state of each link always are."""
 
     table = "nvlink"

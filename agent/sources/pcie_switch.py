@@ -55,7 +55,7 @@ def limit(files: FileTree, port: str) -> float:
 
 
 class PcieSwitches:
-    """The switches above one GPU; nothing is told where none is, or where nobody may look."""
+    """The switches above one GPU; nothing is said where none is, or where no one may look."""
 
     def __init__(self, files: FileTree, bus_id: str) -> None:
         self._files = files

@@ -106,7 +106,7 @@ class PowerSamples:
 
     @property
     def interval(self) -> float:
-        """Seconds to the next read: dear only while somebody may want to know."""
+        """Seconds to the next read: costly only while somebody may want to know."""
         wanted = self._integrate or self._state.has_processes
         return intervals.POWER_BUFFER if wanted else intervals.POWER_BUFFER_AT_REST
 

@@ -74,8 +74,8 @@ HELD = internal(
 PROCESS_SM = gauge(
     "dgx_gpu_process_sm_ratio",
     "Share of time, 0-1, in which kernels of one compute process were on the GPU, while several "
-    "take turns on it (clients of MPS are not told apart). Only with process.series above 0 in the "
-    "configuration.",
+    "take turns on it (clients of MPS are not distinguished). Only with process.series above 0 in "
+    "the configuration.",
     "nvmlDeviceGetProcessUtilization (not under MIG), /proc/PID/comm",
     (*GPU_LABELS, "pid", "name"),
     RATIO,
@@ -108,7 +108,7 @@ DISPLAYS = frozenset(
 )
 """Servers of displays: no job."""
 
-MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not tell how much memory a process holds")
+MEMORY_UNKNOWN = Absent(Reason.UNKNOWN, "the driver does not say how much memory a process holds")
 
 
 def running(device: NvmlDevice) -> list[mig.GpuProcess]:
@@ -120,7 +120,7 @@ def running(device: NvmlDevice) -> list[mig.GpuProcess]:
 
 class Processes:
     """Lists the processes for the worker that reads /proc, and keeps whether there are any: the
-    interval of the dear reads depends on it."""
+    interval of the costly reads depends on it."""
 
     def __init__(self, gpu_context: GpuContext) -> None:
         self._device = gpu_context.device
@@ -138,7 +138,7 @@ class Processes:
         try:
             listed = running(self._device)
             working = self._working(listed)
-        finally:  # where the driver refuses, nobody is known to be there
+        finally:  # where the driver refuses, no one is known to be there
             self._gpu_processes.settle(self._device.labels, working)
         self._state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
@@ -199,7 +199,7 @@ class Processes:
         except Absent as absent:
             if absent.reason in FINAL:
                 raise
-            return {}  # nobody did anything, or the driver does not tell
+            return {}  # no one did anything, or the driver does not report
         parts: dict[int, list[int]] = {}
         for one in samples:
             if one.timeStamp > self._seen:

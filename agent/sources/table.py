@@ -87,7 +87,7 @@ NAMES = sorted(
 
 class SourcesConfig(Section, frozen=True):
     """Sources that are not read at all, by the names of their modules; in force after a restart.
-    What is told of the machine itself stays, and `job.nccl` is NCCL's own switch."""
+    What is reported of the machine itself stays, and `job.nccl` is NCCL's own switch."""
 
     table, at_start = "sources", ("disable",)
     disable: tuple[

@@ -107,7 +107,7 @@ class CoreTemperature:
 
 
 def _fans(device: NvmlDevice) -> int:
-    """How many fans to ask for; one where the driver cannot tell, for its speed may answer."""
+    """How many fans to ask for; one where the driver cannot say, for its speed may answer."""
     try:
         return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
     except Absent as absent:

@@ -1,7 +1,7 @@
 """XID errors: how many of each code, from NVML's events and from the kernel's log together.
 
 Each event reaches the agent by both ways, by one, or late by one of them. So the two are counted
-apart, and the larger count is told: nothing counts twice, and what one way misses counts still.
+apart, and the larger count is reported: nothing counts twice, and what one way misses counts still.
 """
 
 import logging
@@ -75,19 +75,19 @@ NO_GPU_YET = 30.0
 """Seconds for which a line waits until the first GPU is found."""
 
 OF_MANY_LINES = 13
-"""An exception of the SMs is told line by line, for each SM that met it and what it was doing."""
+"""An exception of the SMs is shown line by line, for each SM that met it and what it was doing."""
 
 BURST = 60.0
 """Seconds for which further errors of one code on one GPU are not logged one by one."""
 
 EXCEPTION = 2.5
-"""Seconds for which lines of one process belong to the exception that the first of them told: a
+"""Seconds for which lines of one process belong to the exception that the first of them reported: a
 tick may lie between them."""
 
 MOST_EXCEPTIONS = 1000  # that are remembered
 
 GATHERED = 1.5
-"""Seconds for which a burst waits for the other way by which it is told, before it is logged."""
+"""Seconds for which a burst waits for the other way by which it is shown, before it is logged."""
 
 NAMED = 3
 """Processes that one line of the log names."""
@@ -95,12 +95,12 @@ NAMED = 3
 
 @dataclass(slots=True)
 class XidBurst:
-    """Errors of one code on one GPU, until a line in the agent's log tells of them."""
+    """Errors of one code on one GPU, until a line in the agent's log reports them."""
 
     began: float
     times: Counter[str] = field(default_factory=Counter)  # by way
     processes: dict[str, None] = field(default_factory=dict)  # that the kernel's log named
-    present: tuple[int, ...] = ()  # on the GPU when NVML, which names none, told
+    present: tuple[int, ...] = ()  # on the GPU when NVML, which names none, reported
     logged: bool = False
 
     @property
@@ -215,7 +215,7 @@ class XidCounts:
         return not another
 
     def read(self, out: ReadOutput) -> None:
-        """All counts; and tell of bursts."""
+        """All counts; and report bursts."""
         for gpu in self._gpus():
             self._known[gpu.uuid] = str(gpu.index)
             self._places[pci_address(gpu.pci_bus_id)] = gpu.uuid
@@ -260,7 +260,7 @@ class XidCounts:
         return found
 
     def _met(self, where: str) -> str:
-        """The UUID of a GPU that was told by its address, once it is known."""
+        """The UUID of a GPU that was reported by its address, once it is known."""
         place, separator, address = where.partition(":")
         return (
             self._places.get(pci_address(address), where) if separator and place == PCI else where

@@ -44,7 +44,7 @@ class Feed:
 
     view: View
     history: History = field(init=False)
-    keepalive: float = 5.0  # s without a tick after which a page is told that the line stands
+    keepalive: float = 5.0  # s without a tick after which a page hears that the line stands
     deadlines: float = 30.0  # s that a page may take to read what it was sent
     closed: bool = False
     refreshes: int = 0  # through everything, so far
@@ -58,7 +58,7 @@ class Feed:
     _ticked: asyncio.Event = field(default_factory=asyncio.Event)
     _machine: Event = b""
     _tick: Event = b""
-    _rendered: int = -1  # the tick that `_tick` tells
+    _rendered: int = -1  # the tick that `_tick` reports
     _edition: int = -1  # that `_machine` and `_tick` have
 
     def __post_init__(self) -> None:

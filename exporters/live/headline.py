@@ -47,10 +47,10 @@ PATH_OF = {
 ONLY = "the GPU"
 
 ALIKE = 0.9
-"""GPUs whose path carries so much of what the fullest does are not told apart."""
+"""GPUs whose path carries so much of what the fullest does are not distinguished."""
 
 WORTH_TELLING = 0.2
-"""Ratio from which the fullest path is told."""
+"""Ratio from which the fullest path is reported."""
 
 NO_DATA = ("source_down", "values_absent")
 """Findings that say that something cannot be seen, not that it is broken: for the list alone."""
@@ -113,10 +113,10 @@ def banner(facts: HeadlineFacts) -> list[Clause]:
         return [Clause(UNKNOWN, "the first readings are under way")]
     broken = _broken(facts)
     doing = list(_doing(facts, broken=bool(broken)))
-    told = "; ".join(one.sentence for one in doing)
+    shown = "; ".join(one.sentence for one in doing)
     first = next((one for one in doing if one.action), None)
     work = (
-        [Clause(worst_level(c.level for c in doing), told, *(first or doing[0])[2:])]
+        [Clause(worst_level(c.level for c in doing), shown, *(first or doing[0])[2:])]
         if doing
         else []
     )
@@ -139,8 +139,8 @@ def _broken(facts: HeadlineFacts) -> list[Clause]:
             )
         ]
     if facts.why_not:
-        told = f"no GPU is watched: {facts.why_not}"
-        return [Clause(WRONG, told)] if facts.driver_known else []
+        shown = f"no GPU is watched: {facts.why_not}"
+        return [Clause(WRONG, shown)] if facts.driver_known else []
     lost = [gpu for gpu in facts.gpus if gpu.lost]
     if lost:
         left = len(facts.gpus) - len(lost)
@@ -164,7 +164,7 @@ def _clause(kind: str, sentence: str) -> Clause:
 
 
 def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
-    """Whether something is broken now: not only unseen, nor long over, nor told by a verdict."""
+    """Whether something is broken now: not only unseen, nor long over, nor shown by a verdict."""
     if finding.kind in NO_DATA or finding.severity is Severity.INFO:
         return False
     if finding.kind == "clocks_held_down" and finding.gpu:
@@ -177,7 +177,7 @@ def _counts(finding: Finding, facts: HeadlineFacts) -> bool:
 
 
 def _doing(facts: HeadlineFacts, *, broken: bool) -> Iterator[Clause]:
-    """What the GPUs do, the costly first, and the data path that tells most."""
+    """What the GPUs do, the costly first, and the data path that says most."""
     if facts.silence:
         if facts.gpus:
             yield Clause(UNKNOWN, f"nothing is known of {_gpus_named(facts.gpus, facts.gpus)}")
@@ -315,7 +315,7 @@ def _for(gpus: Sequence[GpuSummary]) -> str:
 
 def _telling(full: Iterable[PathFullness], pair: Pair, *, broken: bool) -> str:
     """The path that the first verdict speaks of; else the fullest, where it is full, or where
-    there is nothing worse to tell."""
+    there is nothing worse to report."""
     paths = sorted(full, key=lambda f: f.ratio / f.path_direction.threshold, reverse=True)
     named = PATH_OF.get(pair[1])
     of_verdict = [f for f in paths if f.path_direction.key.path == named]

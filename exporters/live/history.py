@@ -41,7 +41,7 @@ class HistorySeries(NamedTuple):
     gap: int
 
     def code(self, value: float | None) -> int:
-        """The code of a value; what lies beyond the codes is told as the largest."""
+        """The code of a value; what lies beyond the codes is reported as the largest."""
         if value is None:
             return self.gap
         code = int(value / self.scale + 0.5)

@@ -52,7 +52,7 @@ class LinkStates:
     links: list[LinkState] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     _at: float = 0.0  # when the rows were made
-    _ends: dict[Labels, Remote] = field(default_factory=dict)  # that a link told while it was up
+    _ends: dict[Labels, Remote] = field(default_factory=dict)  # that a link had while it was up
     graph: Document = field(default_factory=lambda: {"kind": "none", "expected": []})
 
     def survey(self, samples: SampleStore, spec: SystemSpec | None) -> None:
@@ -110,7 +110,7 @@ class LinkStates:
 
 
 def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
-    """What each link tells that is up."""
+    """What each link says that is up."""
     by_address = {
         where: labels["gpu"]
         for labels in samples.labelled(gpu.INFO)
@@ -127,7 +127,7 @@ def _far_ends(samples: SampleStore) -> dict[Labels, Remote]:
 
 
 def _guessed(known: dict[Labels, Remote], graph: LinkGraph) -> dict[Labels, Remote]:
-    """Far ends of links that tell none, for they are down: what the system's graph leaves over.
+    """Far ends of links that report none, for they are down: what the system's graph leaves over.
 
     Only where every other link is where the graph, as it is numbered, has it.
     """

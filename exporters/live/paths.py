@@ -18,7 +18,7 @@ COUNTERS = tuple(traffic.metric for traffic in TRAFFIC if not traffic.of_gpu)
 GPU have one, or nothing is known of them."""
 
 MOVES = 5e6
-"""Bytes a second from which a direction of a busy disk is told to be the one that is full."""
+"""Bytes a second from which a direction of a busy disk is said to be the one that is full."""
 
 DIGITS = 4
 """Of a ratio: a hundredth of a per cent."""
@@ -29,7 +29,7 @@ PathValues = tuple[float | None, int | None, bool]
 
 
 class PathDirection(NamedTuple):
-    """One path in one direction: its limit, or the counter that tells its traffic without one."""
+    """One path in one direction: its limit, or the counter that reports its traffic without one."""
 
     key: PathKey
     limit: Limit | None
@@ -85,7 +85,7 @@ class PathDirections:
         directions = self.path_directions
         limited = any(
             d.limit for d in directions if d.key.path == "disk"
-        )  # an array tells for its disks
+        )  # an array reports for its disks
         return [
             _unlimited(d, samples, limited=limited)
             if d.metric is not None

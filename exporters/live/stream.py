@@ -57,8 +57,8 @@ class Writer(Protocol):
 
 
 async def send(feed: Feed, client: Client, page: Writer) -> None:
-    """What a page lacks, each time that it is ready for more; raises TimeoutError where it is not
-    for too long."""
+    """What a page does not have, each time that it is ready for more; raises TimeoutError where it
+    is not for too long."""
     while not feed.closed:
         events = feed.news(client)
         if not events and await feed.ticked(client):

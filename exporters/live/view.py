@@ -13,7 +13,7 @@ from agent.series import SampleStore
 from agent.specs import SystemSpec
 
 CONNECTION = ReadKey("nvml", "connection")
-"""The reading that every turn of the NVML worker yields: its age tells of a driver that hangs."""
+"""The reading that every turn of the NVML worker yields: its age reports a driver that hangs."""
 
 SILENT = 3.0
 """Seconds without a turn of the NVML worker after which the driver does not answer."""
@@ -21,7 +21,7 @@ SILENT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Verdicts and data paths as they are kept each tick, and the dear whole on request."""
+    """Verdicts and data paths as they are kept each tick, and the costly whole on request."""
 
     diagnosis: Diagnosis
     samples: SampleStore  # of the last seconds; on the event loop alone

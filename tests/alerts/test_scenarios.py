@@ -44,7 +44,7 @@ EXPECTED: dict[str, set[str]] = {
     "no-demand": set(),
 }
 KNOWN_DISKS = "dgx-1-v100"
-"""Its sheet states what the array can read; that of the others does not, so nobody can say that
+"""Its sheet states what the array can read; that of the others does not, so no one can say that
 their disks are full."""
 
 SECONDS = {
@@ -61,7 +61,7 @@ minute."""
 
 USUAL_SECONDS = 45
 SCALES = {"late-rank": 1 / 240}
-"""Told by the window of six hours alone, of which half must be observed."""
+"""Reported by the window of six hours alone, of which half must be observed."""
 
 SINGLE, SMALL, LARGE = "titan-x-pascal", "dgx-station-v100", "dgx-h100"
 ALONE = {

@@ -131,7 +131,7 @@ class Planted:
             self.feed.close()
             await server.cleanup()
 
-    async def told(self, folder: Path) -> dict[str, str]:
+    async def said(self, folder: Path) -> dict[str, str]:
         """What each way out says."""
         found: dict[str, str] = {}
         async with self.served() as server, ClientSession() as client:
@@ -211,7 +211,7 @@ def test_names_leave_only_while_they_may(
             planted.hours.close()
             assert PLANTED.search("".join(p.read_text() for p in state.iterdir()))
             planted = Planted(state, info=False)
-        found = await planted.told(tmp_path)
+        found = await planted.said(tmp_path)
         planted.machine.set_scenario("idle")
         await planted.tick(15)
         planted.hours.close()

@@ -61,7 +61,7 @@ SECONDS = {"held": 80}
 LED_BY = 25
 """Seconds by which every other scenario's pair leads: traces of the start have left the window."""
 
-TOLD = ("dgx-h100", "dgx-station-v100")
+SHOWN = ("dgx-h100", "dgx-station-v100")
 """One with GPM and one without."""
 
 SHARES: dict[str, dict[str, tuple[float, float]]] = {
@@ -111,7 +111,7 @@ def test_each_scenario_is_judged_as_what_it_is(system: str, scenario: str) -> No
     assert found == {gpu: first if gpu == "0" else others for gpu in found}
 
 
-@pytest.mark.parametrize(("system", "scenario"), covering(product(TOLD, SHARES)))
+@pytest.mark.parametrize(("system", "scenario"), covering(product(SHOWN, SHARES)))
 def test_each_scenario_has_its_shares(system: str, scenario: str) -> None:
     bench = simulated(f"{system}:{scenario}", gpus=2).run(131)
     whole = observed(bench)
@@ -187,13 +187,13 @@ def test_an_unknown_activity_is_no_verdict() -> None:
 
 def test_the_snapshot_tells_it_in_words() -> None:
     bench = simulated("dgx-1-v100:starved-disk").run(LED_BY)
-    told = document(bench.agent.poller.latest, bench.clock.monotonic() - 1)["gpus"][0]["verdict"]
-    assert (told["state"], told["cause"], told["quality"]) == ("starved", "disk", "nvml")
-    assert told["sentence"].startswith("starved by disk: the job reads ")
-    assert "blocked on I/O 9" in told["sentence"]
-    assert told["advice"]
-    assert told["seconds"] >= 8.0
-    json.dumps(told)
+    shown = document(bench.agent.poller.latest, bench.clock.monotonic() - 1)["gpus"][0]["verdict"]
+    assert (shown["state"], shown["cause"], shown["quality"]) == ("starved", "disk", "nvml")
+    assert shown["sentence"].startswith("starved by disk: the job reads ")
+    assert "blocked on I/O 9" in shown["sentence"]
+    assert shown["advice"]
+    assert shown["seconds"] >= 8.0
+    json.dumps(shown)
 
 
 def test_links_that_are_all_down_cost_nobody_a_verdict() -> None:

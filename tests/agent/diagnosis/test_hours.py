@@ -264,12 +264,12 @@ def test_a_report_of_them(bench: AgentBench, capsys: pytest.CaptureFixture[str])
 def test_what_another_user_calls_alike_is_another_job(
     bench: AgentBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Anyone may give a program any name: nobody is charged for it but who ran it."""
+    """Anyone may give a program any name: no one is charged for it but who ran it."""
     sums = HourlySums(bench.agent.diagnosis.accounts, None)
     play(bench, sums, 20, NOW, JOB)
     play(bench, sums, 30, NOW, (JOB[0], "ada", *JOB[2:]))
-    told = json.loads(sums.document())
-    with server(lambda *_: told | {"running": [], "ended": []}) as (address, _):
+    reported = json.loads(sums.document())
+    with server(lambda *_: reported | {"running": [], "ended": []}) as (address, _):
         assert report("--agent", f"http://{address}", "--by", "job", "--json") == 0
         found = json.loads(capsys.readouterr().out)["rows"]
         assert report("--agent", f"http://{address}", "--job", "4711") == 0

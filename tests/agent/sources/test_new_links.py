@@ -114,5 +114,5 @@ def test_a_gpu_that_shares_the_hosts_memory_says_so_and_no_other_does() -> None:
     spark, card = simulated("dgx-spark:training"), simulated("l40s:idle")
     for call in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"):
         card.machine.driver.fail(call, refusals.NOT_SUPPORTED)  # as in a guest with part of a GPU
-    assert shown(spark) == ["the driver tells none: this GPU shares the memory of its host"]
+    assert shown(spark) == ["the driver shows none: this GPU shares the memory of its host"]
     assert shown(card) == ["nvmlDeviceGetMemoryInfo: Not Supported"]

@@ -1,4 +1,4 @@
-"""What a page is told of a machine: every system, the right GPU and path, and nothing made up."""
+"""What a page is shown of a machine: every system, the right GPU and path, and nothing made up."""
 
 import json
 from dataclasses import replace
@@ -72,9 +72,9 @@ def test_a_path_without_a_limit_has_no_ratio_but_may_move(frame: Document) -> No
     assert any(path["bytes_per_second"] for path in unlimited if path["direction"] == "read")
     for path in frame["paths"]:
         if path["ratio"] is not None:
-            told = path["ratio"] * path["limit"]
+            shown = path["ratio"] * path["limit"]
             assert path["bytes_per_second"] == pytest.approx(
-                told, rel=1e-3, abs=path["limit"] / 1e4
+                shown, rel=1e-3, abs=path["limit"] / 1e4
             )
 
 
@@ -105,7 +105,7 @@ def test_links_make_the_graph_of_the_system(frame: Document) -> None:
 
 MARKS: dict[str, tuple[dict[str, str], set[str]]] = {
     "dgx-1-v100:starved-disk": ({str(n): "disk" for n in range(8)}, {"md0"}),
-    "dgx-h100:starved-disk": (  # no sheet states what its disks can read: busy time tells
+    "dgx-h100:starved-disk": (  # no sheet states what its disks can read: busy time says so
         {str(n): "disk" for n in range(8)},
         {"md1", *(f"nvme{n}n1" for n in range(2, 10))},
     ),
@@ -196,9 +196,9 @@ def test_a_job_is_marked_that_has_lost_a_gpu_and_one_that_ended_has_its_age() ->
 def test_power_is_a_mean_for_it_swings_with_each_step() -> None:
     machine = watched("dgx-station-v100:starved-network").run(24)
     gpu = machine.frame()["gpus"][0]
-    told = next(meter["value"] for meter in gpu["meters"] if meter["name"] == "power")
+    shown = next(meter["value"] for meter in gpu["meters"] if meter["name"] == "power")
     points = machine.view.samples.recent(power.POWER, gpu["gpu"], gpu["uuid"], seconds=10.0)
-    assert told == pytest.approx(fmean(point.value for point in points), abs=0.1)
+    assert shown == pytest.approx(fmean(point.value for point in points), abs=0.1)
     assert len({point.value for point in points}) > 5
 
 
@@ -235,7 +235,7 @@ def test_an_edition_lasts_until_something_seldom_changes() -> None:
     known = findings_document(machine.view)
     machine.page_state.take(machine.page_state._snapshot, known)
     edition = machine.page_state.edition
-    for _ in range(30):  # limits are worked out anew meanwhile
+    for _ in range(30):  # limits are worked out again meanwhile
         snapshot = machine.tick()
         machine.page_state.take(snapshot, known)
     assert machine.page_state.edition == edition
@@ -258,5 +258,5 @@ def test_who_is_on_a_gpu_is_named_with_the_user_where_jobs_may_be() -> None:
     named = ("python3", "researcher")
     for sections, expected in (((), ("", "")), ((JobConfig(info=True),), named)):
         frame = watched("dgx-station-v100:training", *sections).run(7).frame()
-        told = [(one["program"], one["user"]) for gpu in frame["gpus"] for one in gpu["processes"]]
-        assert told == [expected] * 4
+        shown = [(one["program"], one["user"]) for gpu in frame["gpus"] for one in gpu["processes"]]
+        assert shown == [expected] * 4

@@ -147,7 +147,7 @@ def full(path: str, device: str, ratio: float, gpu: str = "") -> PathFullness:
     return PathFullness(PathDirection(key, Limit(1e9, "spec", ""), 0.85), ratio, ratio >= 0.85)
 
 
-TOLD = {
+SHOWN = {
     "The first readings are under way": HeadlineFacts(ticked=False),
     "The NVIDIA driver has not answered for 4 s; nothing is known of 2 GPUs": HeadlineFacts(
         silence=4.2,
@@ -199,9 +199,9 @@ def headline(facts: HeadlineFacts) -> tuple[str, str, str]:
     return joined(banner(facts))
 
 
-@pytest.mark.parametrize(("sentence", "level"), [*zip(TOLD, LEVELS, strict=True)])
+@pytest.mark.parametrize(("sentence", "level"), [*zip(SHOWN, LEVELS, strict=True)])
 def test_what_no_scenario_plays_is_said_too(sentence: str, level: str) -> None:
-    assert headline(TOLD[sentence])[:2] == (level, sentence)
+    assert headline(SHOWN[sentence])[:2] == (level, sentence)
 
 
 def test_what_gpus_at_work_lose_is_said_before_what_is_full() -> None:

@@ -90,7 +90,7 @@ class LivePageBench:
     async def pages(self, number: int) -> None:
         """Wait until so many pages are open."""
         async with asyncio.timeout(TIMEOUT):
-            while self.feed.pages != number:  # noqa: ASYNC110, nobody tells
+            while self.feed.pages != number:  # noqa: ASYNC110, no one reports
                 await asyncio.sleep(0.005)
 
 
@@ -228,7 +228,7 @@ def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
         assert [names_of(data) for data in page.taken] == [["history", "machine", "tick"]]
         page.free.set()
         async with asyncio.timeout(TIMEOUT):
-            while len(page.taken) < 2:  # noqa: ASYNC110, nobody tells
+            while len(page.taken) < 2:  # noqa: ASYNC110, no one reports
                 await asyncio.sleep(0)
         first, *_, last = names_of(page.taken[1])
         assert (first, last) == ("history", "tick")
@@ -276,7 +276,7 @@ def test_pages_are_bounded_in_number() -> None:
         assert {(await page.next()).data["tick"] for page in pages} == {tick}
         for page in pages[1:]:
             page.response.close()
-        there.play()  # whoever is gone is found out when written to
+        there.play()  # who is gone is found out when written to
         await there.pages(1)
         await (await there.open()).until("tick")
 
