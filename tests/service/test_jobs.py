@@ -236,11 +236,11 @@ def test_a_health_check_drains_what_is_broken_alone(scripts: Service) -> None:
     node.run(f"scontrol update nodename={name} state=resume", check=False)  # of the test before
     looked_at("dgx-a100:fan-failed", 1)
     assert "idle" in node.run(STATE), "neither of them is reason enough"
-    for machine, word in (("driver-hang", "driver"), ("xid-79", "XID 79")):
+    for machine, word in (("driver-hang", "driver"), ("xid-62", "XID 62")):
         looked_at(f"dgx-station-v100:{machine}", 3)
         eventually(partial(drained, word), TIMEOUT, f"a node drained because of {word}")
     node.run(f"scontrol update nodename={name} state=drain reason='board ordered'")
-    looked_at("dgx-station-v100:xid-79", 3, times=3)
+    looked_at("dgx-station-v100:xid-62", 3, times=3)
     assert "board ordered" in node.run(STATE)
 
 
