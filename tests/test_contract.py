@@ -56,6 +56,8 @@ dgx_gpu_unconfirmed_xid_errors_total G
 dgx_gpu_ecc_errors_total G severity lifetime
 dgx_gpu_remapped_rows_total G severity
 dgx_gpu_row_remap_pending G
+dgx_gpu_remapped_banks G kind
+dgx_gpu_bank_remap_pending G
 dgx_gpu_row_remap_failure G
 dgx_gpu_retired_pages_total G cause
 dgx_nvlink_transmitted_bytes_total G

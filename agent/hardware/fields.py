@@ -57,6 +57,9 @@ class FieldId(IntEnum):
     SOFTWARE_THERMAL_TIME = 269
     HARDWARE_THERMAL_TIME = 270
     POWER_BRAKE_TIME = 271
+    ACTIVE_BANK_REMAPS = 303
+    INACTIVE_BANK_REMAPS = 304
+    BANK_REMAP_PENDING = 307
 
 
 # NVLink 5 in nvml.h of R610, id by id; each of one link.
@@ -104,6 +107,7 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
     FieldId.SOFTWARE_THERMAL_TIME: (580, 82),
     FieldId.HARDWARE_THERMAL_TIME: (580, 82),
     FieldId.POWER_BRAKE_TIME: (580, 82),
+    **{field: (610,) for field in FieldId if "BANK_REMAP" in field.name},
 }
 """First driver that may be asked; ids not listed are older than every driver supported (R450)."""
 

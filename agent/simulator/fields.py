@@ -216,6 +216,7 @@ ANSWERS: dict[int, FieldAnswer] = {
     271: _const(ULL, 0),
     301: _const(ULL, 0),
     302: _const(ULL, 0),
+    **{i: _const(UINT, 0) for i in (303, 304, 307)},
 }
 
 DOWN_SILENT = refusals.FIFTH | {138, 139, 140, 141, 164}

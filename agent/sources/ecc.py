@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from agent.hardware.device import NvmlDevice
+from agent.hardware.fields import FieldId
 from agent.hardware.nvml import number
 from agent.model import GPU_LABELS, event_counter, gauge
 from agent.polling import intervals
@@ -40,6 +41,22 @@ REMAP_FAILURE = gauge(
     "dgx_gpu_row_remap_failure",
     "1 once a row could not be remapped: the GPU qualifies for replacement.",
     "nvmlDeviceGetRemappedRows",
+    GPU_LABELS,
+    FLAG,
+    step=0,
+)
+BANKS = "(driver 610 and newer; never seen on a real one)"
+REMAPPED_BANKS = gauge(
+    "dgx_gpu_remapped_banks",
+    "Banks of memory that are replaced by spares: active, or inactive.",
+    f"nvmlDeviceGetFieldValues 303 and 304 {BANKS}",
+    (*GPU_LABELS, "kind"),
+    COUNT,
+)
+BANK_PENDING = gauge(
+    "dgx_gpu_bank_remap_pending",
+    "1 while a bank waits to be remapped.",
+    f"nvmlDeviceGetFieldValues 307 {BANKS}",
     GPU_LABELS,
     FLAG,
     step=0,
@@ -88,6 +105,13 @@ TABLE = (
     ValueRow[NvmlDevice](REMAPPED_ROWS, partial(_remapped, part=1), ("uncorrected",)),
     ValueRow[NvmlDevice](REMAP_PENDING, partial(_remapped, part=2)),
     ValueRow[NvmlDevice](REMAP_FAILURE, partial(_remapped, part=3)),
+    ValueRow[NvmlDevice](
+        REMAPPED_BANKS, lambda d: d.field(FieldId.ACTIVE_BANK_REMAPS), ("active",)
+    ),
+    ValueRow[NvmlDevice](
+        REMAPPED_BANKS, lambda d: d.field(FieldId.INACTIVE_BANK_REMAPS), ("inactive",)
+    ),
+    ValueRow[NvmlDevice](BANK_PENDING, lambda d: d.field(FieldId.BANK_REMAP_PENDING)),
     *(
         ValueRow[NvmlDevice](RETIRED_PAGES, partial(_retired, cause=number), (cause,))
         for cause, number in CAUSES.items()
