@@ -1,7 +1,7 @@
 """Alerts of fleets: nodes that are gone, a node slower than its like, the odd one out."""
 
 from agent.faults import places
-from agent.faults.fleet_records import OVER_NODES, OWN_TIME, PLACE, median, of_job, several
+from agent.faults.fleet_records import OWN_TIME, PLACE, median, of_job, several
 from agent.faults.model import (
     CRITICAL,
     INFO,
@@ -111,7 +111,7 @@ def node_slow(parameters: RuleParameters) -> tuple[Fault, Fault]:
     """A node slower than its like under the same job: the others wait for it, or make more
     steps."""
     share, job = parameters.thresholds.slower_node_share, "{{ $labels.job_id }}"
-    steps = pick(job_steps(parameters), job_id="!=", runtime=OVER_NODES)
+    steps = pick(job_steps(parameters), job_id="!=")
     joined = "on (cluster, job_id) group_left ()"
     own = f"{OWN_TIME} - {joined} {median(OWN_TIME)}"
     fewer = f"1 - {steps} / {joined} ({median(steps)} > 0)"

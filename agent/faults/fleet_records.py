@@ -73,15 +73,10 @@ def own_time(parameters: RuleParameters) -> Recording:
     return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, job_id) ({of_job(share)})")
 
 
-OVER_NODES = "=~|slurm"
-"""Who gives a job the same id on all of its nodes; what else is called alike there is by chance, or
-by a user's choice."""
-
-
 def of_job(value: str) -> str:
     """A value of GPUs with the id of their job; nothing of a GPU that several share, or that no
     scheduler gave."""
-    named = one(pick(workload.JOB_INFO, job_id="!=", runtime=OVER_NODES), *GPU_LABELS, "job_id")
+    named = one(pick(workload.JOB_INFO, job_id="!="), *GPU_LABELS, "job_id")
     return f"{value} * on ({GPU}) group_left (job_id) ({named} and on ({GPU}) {ALONE})"
 
 

@@ -83,18 +83,11 @@ def waits(share: float) -> Shares:
     return {"busy/none": 1.0 - share, "starved/peer": share}
 
 
-def joint(
-    s: System,
-    nodes: Mapping[str, Shares],
-    job: str = "7",
-    minutes: float = 8,
-    runtime: str = "slurm",
-) -> Series:
+def joint(s: System, nodes: Mapping[str, Shares], job: str = "7", minutes: float = 8) -> Series:
     """Nodes of one job with one GPU each, and where its time goes."""
     found: Series = {}
     for node, shares in nodes.items():
-        info = of_gpu(JOB_INFO, s, instance=node, job_id=job, runtime=runtime)
-        found[info] = steady(1.0, minutes)
+        found[of_gpu(JOB_INFO, s, instance=node, job_id=job)] = steady(1.0, minutes)
         for pair, share in shares.items():
             state, cause = pair.split("/")
             series = of_gpu(STATE_SECONDS, s, instance=node, state=state, cause=cause)
@@ -115,8 +108,6 @@ def slow(s: System) -> Iterator[Case]:
     apart = {**joint(s, others), **joint(s, {BOX: BUSY}, job="8")}
     yield Case(SLOW, "in a job of its own", apart)
     yield Case(SLOW, "of no known job", joint(s, {BOX: BUSY, **others}, job=""))
-    called = joint(s, {BOX: BUSY, **others}, job="train.py:7", runtime="process")
-    yield Case(SLOW, "only called alike", called)
     disk = {"busy/none": 0.8, "starved/disk": 0.2}
     starving = joint(s, {BOX: disk, **dict.fromkeys(OTHERS, waits(0.2))})
     yield Case(SLOW, "it starves for its disks, and the others for it", starving, shown)
@@ -129,7 +120,7 @@ def slow(s: System) -> Iterator[Case]:
         jobs = joint(s, {node: {} for node in NODES})
         return jobs | {of_gpu(STEPS, s, instance=n): growing((8, r)) for n, r in rates.items()}
 
-    fewer = ({"severity": "warning", "sign": "steps", "job_id": "7", "runtime": "slurm"},)
+    fewer = ({"severity": "warning", "sign": "steps", "job_id": "7"},)
     yield Case(SLOW, "8 % fewer steps", steps(2.76), fewer)
     yield Case(SLOW, "3 % fewer steps", steps(2.91))
     yield Case(SLOW, "half as many, as a rhythm read twice as long has", steps(1.5))
