@@ -1,6 +1,7 @@
 """The GPU: where its time goes, what it computes, what holds it down, what is broken."""
 
-from agent.model import State
+from agent.diagnosis.accounting import STATE_SECONDS
+from agent.model import Cause, State
 from agent.sources import (
     activity,
     allocation,
@@ -24,9 +25,11 @@ from dashboards.queries import (
     Query,
     counted,
     descending,
+    grown,
     largest,
     mean,
     now,
+    over,
     rate,
     smallest,
     where,
@@ -40,6 +43,20 @@ NAME = "{{instance}} GPU {{gpu}}"
 JOB: Labels = ("instance", *(name for name in workload.JOB_INFO.labels if name != "uuid"))
 GPM = "on GPUs before Hopper, which do not count it"
 ROWS = "on GPUs before Ampere, which retire pages instead of remapping rows"
+
+IDLE = {"state": State.IDLE.value, "cause": Cause.NONE.value}
+AT_WORK = grown(STATE_SECONDS, GPU, state=State.BUSY.value)
+GOODPUT = table(
+    "What comes of the hours",
+    "Share of the time without a process, share of the time at work, and the throughput of the "
+    "tensor cores while at work over their peak: an upper bound of MFU, empty before Hopper.",
+    (
+        Column("No process", over(grown(STATE_SECONDS, GPU, **IDLE), grown(STATE_SECONDS, GPU))),
+        Column("At work", time_in(State.BUSY, GPU)),
+        Column("Of the tensor peak", over(grown(activity.TENSOR_SECONDS, GPU), AT_WORK)),
+    ),
+    width=24,
+)
 
 TIME = Row(
     "Where does the time of each GPU go?",
@@ -65,6 +82,7 @@ TIME = Row(
             width=7,
             height=10,
         ),
+        GOODPUT,
     ),
 )
 

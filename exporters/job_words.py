@@ -98,6 +98,9 @@ def receipt_document(receipt: Receipt) -> Document:
         "mean_steps_per_second": receipt.mean_rate,
         "best_steps_per_second": receipt.best_rate,
         "joules": receipt.joules,
+        "tensor_peak_seconds": receipt.tensor,
+        "tensor_throughput": receipt.goodput.of_peak,
+        "goodput": str(receipt.goodput),
         "cost": receipt.cost,
         "savings": [_saving_document(saving, receipt) for saving in receipt.savings],
         "receipt": receipt_text(receipt),
@@ -259,6 +262,8 @@ def receipt_text(receipt: Receipt) -> str:
         parts[0] += f" ({lost})"
     if receipt.unobserved > LEAST * receipt.gpu_seconds:
         parts[0] += f" and {receipt.unobserved / 3600:.3g} that were not observed"
+    if receipt.goodput.of_peak is not None:
+        parts.append(f"its work at {percent(receipt.goodput.of_peak)} of the tensor peak")
     if receipt.steps and receipt.mean_rate:
         mean, best = f"{receipt.mean_rate:.3g}", f"{receipt.best_rate or receipt.mean_rate:.3g}"
         better = f" (at best {best})" * (best != mean)

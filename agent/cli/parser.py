@@ -175,7 +175,11 @@ def _report_flags(parser: argparse.ArgumentParser) -> None:
         "--since", type=_span, default="7d", metavar="SPAN", help="how far back; default 7d"
     )
     parser.add_argument("--by", choices=("node", "job", "user", "account"), default="node")
-    parser.add_argument("--job", type=_job, metavar="ID", help="only this job, with its history")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--job", type=_job, metavar="ID", help="only this job, with its history")
+    which.add_argument(
+        "--compare", type=_job, nargs=2, metavar="JOB", help="these two jobs side by side"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="JSON instead of a table")
     form.add_argument("--csv", action="store_true", help="CSV instead of a table")
@@ -317,7 +321,7 @@ COMMANDS: dict[str, tuple[Flags, str, str]] = {
         "where GPU-hours went, by node, job, user or account, most lost first",
         "dgx-telemetry report --prometheus http://127.0.0.1:9090 --since 7d\n"
         "dgx-telemetry report --prometheus http://127.0.0.1:9090 --by user --html week.html\n"
-        "dgx-telemetry report --job 1234",
+        "dgx-telemetry report --job 1234\ndgx-telemetry report --compare 1233 1234",
     ),
     "inventory": (
         _inventory_flags,

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
@@ -12,9 +12,9 @@ from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
 from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
-from agent.model import State
+from agent.model import BUSY, State
 from agent.report.formats import as_csv, as_html
-from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, document, words
+from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, document, together, words
 from agent.report.questions import (
     NoAnswer,
     from_agent,
@@ -27,20 +27,19 @@ from exporters.settings import HttpConfig
 MOST = 40
 """Rows of a table; files have all."""
 
+LEAST_SHARE = 0.005
+"""Share of the time of one of two jobs from which a state is compared."""
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, print or write, end."""
     settings = settings_of(arguments)
     job = arguments.job or ""
-    by = "job" if job else arguments.by
+    by = "job" if job or arguments.compare else arguments.by
     for flag, url in (("--prometheus", arguments.prometheus), ("--agent", arguments.agent)):
         if url == "":
             raise BadInput(f"{flag} is empty, expected http://HOST:PORT")
-    if arguments.prometheus:
-        rows = from_prometheus(arguments.prometheus, arguments.since, by, job)
-        since, source = f"last {arguments.since}", "Prometheus"
-    else:
-        since, source, rows = _asked_of_agent(arguments, settings[HttpConfig], by, job)
+    since, source, rows = _rows(arguments, settings[HttpConfig], by)
     if not rows:
         raise BadInput(_nothing(arguments))
     report = Report(by, since, source, settings[CostConfig].gpu_hour, rows)
@@ -50,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(document(report), indent=2))
     elif arguments.csv:
         print(as_csv(report), end="")
+    elif arguments.compare:
+        print("\n".join(compared(rows, report.price, terminal_width())))
     elif job:
         for row in rows:  # one for each user whose job is called so
             print("\n".join(efficiency(row, report.price, terminal_width())))
@@ -58,10 +59,50 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _asked_of_agent(
+def compared(rows: Sequence[GpuTime], price: float, width: int) -> Iterator[str]:
+    """Two jobs side by side: speed, GPU-hours, what came of them, and where their time went."""
+    kwh = [None if job.joules is None else job.joules / KWH for job in rows]
+    costs = [job.total / HOUR * price if price else None for job in rows]
+    figures: list[tuple[str, list[float | None], str]] = [
+        ("steps a second", [job.rate for job in rows], ".3g"),
+        ("GPU-hours", [job.total / HOUR for job in rows], ".3g"),
+        ("at work", [job.goodput.at_work for job in rows], ".1%"),
+        ("tensor throughput at work", [job.goodput.of_peak for job in rows], ".1%"),
+        ("kWh", kwh, ".3g"),
+        ("cost", costs, ".2f"),
+    ]
+    for pair in sorted({pair for job in rows for pair in job.seconds}):
+        shares = [job.seconds.get(pair, 0.0) / job.total for job in rows]
+        if pair != BUSY and max(shares) >= LEAST_SHARE:
+            figures.append((words(pair), [*shares], ".1%"))
+    lines = []
+    for what, (before, after), form in figures:
+        texts = (UNKNOWN if one is None else f"{one:{form}}" for one in (before, after))
+        change = f"{100 * (after / before - 1):+.0f} %" if before and after is not None else UNKNOWN
+        lines.append((what, *texts, change))
+    yield from table(("", *(job.name for job in rows), "change"), lines, width=width)
+
+
+def _rows(
+    arguments: argparse.Namespace, here: HttpConfig, by: str
+) -> tuple[str, str, tuple[GpuTime, ...]]:
+    """Since when, from whom, and the rows; of two jobs to compare one each. Raises BadInput."""
+    if not arguments.compare:
+        return _asked(arguments, here, by, arguments.job or "")
+    found = [_asked(arguments, here, by, job) for job in arguments.compare]
+    for job, (*_, rows) in zip(arguments.compare, found, strict=True):
+        if not rows:
+            raise BadInput(f"nothing is known of job {job}")
+    return *found[0][:2], tuple(rows[0] for *_, rows in found)
+
+
+def _asked(
     arguments: argparse.Namespace, here: HttpConfig, by: str, job: str
 ) -> tuple[str, str, tuple[GpuTime, ...]]:
-    """Since when, from whom, and what the agent knows; raises NoAnswer."""
+    """Since when, from whom, and what Prometheus or the agent knows; raises NoAnswer."""
+    if arguments.prometheus:
+        rows = from_prometheus(arguments.prometheus, arguments.since, by, job)
+        return f"last {arguments.since}", "Prometheus", rows
     url = arguments.agent or address_of(here)
     try:
         rows = () if job else from_hours(url, arguments.since, by, "")
@@ -108,6 +149,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
     price = f", {lost / HOUR * report.price:.2f} of the price" if report.price else ""
     lost_text = f"{lost / HOUR:.2f} lost ({share(lost / total)})"
     yield f"together {total / HOUR:.2f} GPU-hours, {lost_text}{price}"
+    yield str(together(report.rows))
 
 
 def _row(row: GpuTime, price: float) -> tuple[str, ...]:
@@ -134,6 +176,7 @@ def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
     rows = [(words(p), f"{s / HOUR:.2f}", share(s / row.total)) for p, s in spent if s > 0]
     yield from table(("state", "GPU-hours", "share"), rows, width=width)
+    yield f"Goodput: {row.goodput}"
     if row.joules is not None:
         yield f"Energy: {row.joules / KWH:.2f} kWh"
     if price:

@@ -19,8 +19,8 @@ from agent.config.regular_file import read_regular
 from agent.config.whole_file import write_whole
 from agent.diagnosis.accounting import Account
 from agent.errors import BadInput, LogEvent
-from agent.model import Pair, Snapshot
-from agent.sources import power, workload
+from agent.model import Metric, Pair, Snapshot
+from agent.sources import activity, power, workload
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +49,13 @@ SOMEBODY: Who = ("x", "x", "x", "x")
 NAMES = ("job_id", "user", "partition", "account")
 
 
+COUNTED = {power.ENERGY: "joules", activity.TENSOR_SECONDS: "tensor"}
+"""Counters of a GPU, and the field of a row that sums up their growth."""
+
+
 class HourRow(msgspec.Struct):
-    """GPU-seconds by `state/cause`, and joules where they are known, of one job; of no job, or of
-    several that shared a GPU, the names are empty."""
+    """GPU-seconds by `state/cause`, and joules and seconds at the tensor peak where they are known,
+    of one job; of no job, or of several that shared a GPU, the names are empty."""
 
     job_id: str = ""
     user: str = ""
@@ -59,6 +63,7 @@ class HourRow(msgspec.Struct):
     account: str = ""
     seconds: dict[str, float] = {}
     joules: float | None = None
+    tensor: float | None = None
 
 
 class Hour(msgspec.Struct):
@@ -86,7 +91,7 @@ class HourlySums:
         self._hour = 0
         self._rows: dict[Who, HourRow] = {}
         self._seen: dict[str, dict[Pair, float]] = {}  # by UUID, at the last look
-        self._joules: dict[str, float] = {}
+        self._counted: dict[Metric, dict[str, float]] = {}
         self._jobs: dict[str, Who] = {}
         self._looked = self._saved = 0.0
         self._latest: Snapshot | None = None
@@ -157,7 +162,7 @@ class HourlySums:
 
     def _look(self, snapshot: Snapshot) -> None:
         """Book what GPUs did since the last look for the jobs that were on them then."""
-        joules = _joules(snapshot)
+        counted = {metric: _counts(snapshot, metric) for metric in COUNTED}
         for uuid, account in self._accounts.items():
             seconds = dict(account.booked.seconds)
             before = self._seen.get(uuid)
@@ -170,10 +175,12 @@ class HourlySums:
                 if part > 0:
                     key = f"{state}/{cause}"
                     row.seconds[key] = row.seconds.get(key, 0.0) + part
-            energy = joules.get(uuid, 0.0) - self._joules.get(uuid, joules.get(uuid, 0.0))
-            if uuid in joules and energy >= 0:
-                row.joules = (row.joules or 0.0) + energy
-        self._joules = joules
+            for metric, name in COUNTED.items():
+                now = counted[metric].get(uuid)
+                more = None if now is None else now - self._counted.get(metric, {}).get(uuid, now)
+                if more is not None and more >= 0:
+                    setattr(row, name, (getattr(row, name) or 0.0) + more)
+        self._counted = counted
 
     def _row(self, who: Who) -> HourRow:
         if who not in self._rows and len(self._rows) >= MOST_ROWS:
@@ -274,8 +281,9 @@ def _add(rows: dict[Who, HourRow], who: Who, more: HourRow) -> None:
     row = rows.setdefault(who, HourRow(*who, seconds={}))
     for pair, seconds in more.seconds.items():
         row.seconds[pair] = row.seconds.get(pair, 0.0) + seconds
-    if more.joules is not None:
-        row.joules = (row.joules or 0.0) + more.joules
+    for name in COUNTED.values():
+        if (grown := getattr(more, name)) is not None:
+            setattr(row, name, (getattr(row, name) or 0.0) + grown)
 
 
 def state_folder() -> Path | None:
@@ -296,11 +304,12 @@ def _jobs(snapshot: Snapshot) -> dict[str, Who]:
     return {uuid: next(iter(jobs)) for uuid, jobs in found.items() if len(jobs) == 1}
 
 
-def _joules(snapshot: Snapshot) -> dict[str, float]:
-    """What each GPU's counter of energy says, by UUID."""
-    readings = (one for key, one in snapshot.readings.items() if key.source == "power")
+def _counts(snapshot: Snapshot, metric: Metric) -> dict[str, float]:
+    """What a counter of each GPU says, by UUID."""
+    sources = "power", "activity"
+    readings = (one for key, one in snapshot.readings.items() if key.source in sources)
     samples = (sample for reading in readings for sample in reading.samples)
-    return {one.labels[1]: one.value for one in samples if one.metric is power.ENERGY}
+    return {one.labels[1]: one.value for one in samples if one.metric is metric}
 
 
 def _file(folder: Path, hour: int, more: str = "") -> Path:

@@ -16,7 +16,7 @@ from agent.jobs.speed import BIN, KEPT, JobSpeed
 from agent.jobs.timescales import CERTAIN
 from agent.model import GAINED_BY, GpuKey, Metric, Pair, Snapshot
 from agent.series import SampleStore
-from agent.sources import clocks, power, temperature, workload
+from agent.sources import activity, clocks, power, temperature, workload
 
 AGREE = 0.03
 """Share by which the steps of a job's GPUs may differ."""
@@ -44,6 +44,8 @@ class GpuUse:
     steps_before: int
     steps: int = 0
     left: bool = False
+    tensor: float | None = None  # s at the peak of the tensor cores
+    _counted: float | None = None  # the counter of those when it was last read
 
     @classmethod
     def of(cls, gpu: GpuKey, booked: SecondsByState, steps: int) -> "GpuUse":
@@ -60,11 +62,17 @@ class GpuUse:
         parts = {p: s - self.before.get(p, 0.0) for p, s in self.booked.seconds.items()}
         return {pair: part for pair, part in parts.items() if part > 0}
 
+    def add_tensor(self, counted: float | None) -> None:
+        """Take in the GPU's counter of seconds at the peak of the tensor cores, if it is known."""
+        if counted is not None and not self.left:
+            grown = 0.0 if self._counted is None else max(0.0, counted - self._counted)
+            self.tensor, self._counted = (self.tensor or 0.0) + grown, counted
+
     def freeze(self) -> None:
         """The job has left this GPU: what it does from now on is not the job's."""
         kept = SecondsByState(unobserved=self.booked.unobserved)
         kept.seconds = dict(self.booked.seconds)
-        self.booked, self.left = kept, True
+        self.booked, self.left, self._counted = kept, True, None
 
     def resume(self, booked: SecondsByState, steps: int) -> None:
         """The job is back on it: what it does is added to what it did before."""
@@ -137,6 +145,8 @@ class JobRecord:
         drawn = self._values(samples, power.POWER)
         if drawn and seconds <= LONGEST:
             self.joules = (self.joules or 0.0) + sum(drawn) * seconds
+        for use in self.uses.values():
+            use.add_tensor(samples.value(activity.TENSOR_SECONDS, *use.gpu.labels))
         mine = {g.uuid: pulses[g.uuid] for g in self.group.gpus if g.uuid in pulses}
         for uuid, pulse in mine.items():
             if uuid in self.uses:
@@ -254,6 +264,7 @@ class JobRecord:
                 total[pair] = total.get(pair, 0.0) + part
         watched = now - self.began
         unobserved = sum(use.unobserved for use in self.uses.values())
+        tensor = [use.tensor for use in self.uses.values() if use.tensor is not None]
         hours = (sum(total.values()) + unobserved) / 3600
         return Receipt(
             self.id,
@@ -269,6 +280,7 @@ class JobRecord:
             mean_rate=self.speed.mean,
             best_rate=self.speed.best,
             joules=self.joules,
+            tensor=sum(tensor) if tensor else None,
             cost=hours * price if price else None,
             savings=savings(by_gpu),
         )

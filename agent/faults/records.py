@@ -7,10 +7,11 @@ from agent.faults.promql import GPU, NODE, Recording, observed_share, one, rate
 from agent.faults.values import seconds
 from agent.limits import paths
 from agent.model import GPU_LABELS, Metric, State
-from agent.sources import power, workload
+from agent.sources import activity, power, workload
 
 SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
 JOULES_RECORD = "instance_job_id:dgx_gpu_energy_joules:increase5m"
+TENSOR_RECORD = "instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m"
 REPORT_EVERY = "5m"
 REPORT_STEP = "15s"
 """How near a job's begin and end are met; where scrapes are rarer, as near as they are."""
@@ -159,6 +160,7 @@ def report_records(parameters: RuleParameters) -> Group:
         (
             by_job(accounting.STATE_SECONDS, parameters, SECONDS_RECORD, "state", "cause"),
             by_job(power.ENERGY, parameters, JOULES_RECORD),
+            by_job(activity.TENSOR_SECONDS, parameters, TENSOR_RECORD),
         ),
         every=REPORT_EVERY,
     )

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from agent.jobs.goodput import Goodput
 from agent.jobs.identity import JobLabels
-from agent.model import GpuKey, Pair, Reason
+from agent.model import BUSY, GpuKey, Pair, Reason
 
 
 class Tie(StrEnum):
@@ -101,12 +102,12 @@ class Saving(NamedTuple):
 class Receipt:
     """Where the GPU-hours of a job went, up to its end or up to now (`ended` None).
 
-    `name` and `labels`, but for the runtime, are empty unless `job.info` is on. `seconds` are
-    GPU-seconds by state and cause, `unobserved` what nothing is known of. `steps` are counted
-    from when the rhythm was first seen; rates are steps a second, None without a rhythm. `cost` in
-    the currency of `cost.gpu_hour`, None without one. `lasted` is since its newest process came,
-    `watched` as long as the agent has followed it, both in seconds of the agent's clock, of which
-    `ended_at` is the moment of its end.
+    `name` and `labels`, but for the runtime, are empty unless `job.info` is on. `seconds` are GPU-
+    seconds by state and cause, `unobserved` what nothing is known of. `steps` are counted from when
+    the rhythm was first seen; `tensor` are GPU-seconds at the peak of the tensor cores; rates are
+    steps a second, None without a rhythm. `cost` in the currency of `cost.gpu_hour`, None without
+    one. `lasted` is since its newest process came, `watched` as long as the agent has followed it,
+    both in seconds of the agent's clock, of which `ended_at` is the moment of its end.
     """
 
     id: str
@@ -126,6 +127,12 @@ class Receipt:
     cost: float | None
     savings: tuple[Saving, ...]
     ended_at: float | None = None
+    tensor: float | None = None
+
+    @property
+    def goodput(self) -> Goodput:
+        """What came of its GPU-hours."""
+        return Goodput(self.gpu_seconds, self.seconds.get(BUSY, 0.0), self.tensor)
 
     @property
     def gpu_seconds(self) -> float:

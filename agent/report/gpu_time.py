@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.errors import encodable
+from agent.jobs.goodput import Goodput
 from agent.model import LOST_STATES, Cause, Pair, State, time_in
 
 Document = dict[str, Any]
@@ -18,17 +19,28 @@ HOUR, KWH = 3600.0, 3.6e6
 
 class GpuTime(NamedTuple):
     """GPU-seconds by state and cause of one node, job, user or account; `joules` None where the
-    energy is not known. Of a job `about` has its labels, `receipt` what its agent says of it."""
+    energy is not known, nor `tensor`, seconds at the peak of the tensor cores. Of a job `about` has
+    its labels, `receipt` what its agent says of it, `rate` its steps a second. Of a node some
+    hours are `unassigned`: those without a process."""
 
     name: str
     seconds: Mapping[Pair, float]
     joules: float | None = None
     about: Mapping[str, str] = {}
     receipt: str = ""
+    tensor: float | None = None
+    rate: float | None = None
+    unassigned: bool = False
 
     @property
     def total(self) -> float:
         return sum(self.seconds.values())
+
+    @property
+    def goodput(self) -> Goodput:
+        """What came of it; of a node hours without a process were given to none."""
+        idle = self.seconds.get((State.IDLE, Cause.NONE), 0.0) if self.unassigned else 0.0
+        return Goodput(self.total - idle, self.of(State.BUSY), self.tensor)
 
     @property
     def lost(self) -> float:
@@ -56,6 +68,14 @@ class Report(NamedTuple):
     source: str
     price: float
     rows: tuple[GpuTime, ...]
+
+
+def together(rows: Iterable[GpuTime]) -> Goodput:
+    """What came of the hours of all rows."""
+    every = [row.goodput for row in rows]
+    known = [one.tensor for one in every if one.tensor is not None]
+    tensor = sum(known) if known else None
+    return Goodput(sum(one.given for one in every), sum(one.worked for one in every), tensor)
 
 
 def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
@@ -107,6 +127,9 @@ def row_document(row: GpuTime, price: float) -> Document:
         },
         "worst": f"{worst[0]}/{worst[1]}" if worst else None,
         "advice": ADVICE.get(worst) if worst else None,
+        "given_gpu_hours": row.goodput.given / HOUR,
+        "tensor_throughput": row.goodput.of_peak,
+        "goodput": str(row.goodput),
         "kwh": None if row.joules is None else row.joules / KWH,
         "cost": row.total / HOUR * price if price else None,
         "cost_lost": row.lost / HOUR * price if price else None,

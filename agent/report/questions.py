@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from agent.errors import BadInput
-from agent.faults.records import JOULES_RECORD, SECONDS_RECORD
+from agent.faults.records import JOULES_RECORD, SECONDS_RECORD, TENSOR_RECORD
 from agent.model import Pair
 from agent.report.gpu_time import HOUR, JOB_LABELS, LABELS, Document, GpuTime, ordered, pair_of
 
@@ -34,8 +34,15 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
     names = JOB_LABELS if by == "job" else (LABELS[by],)
     inside = ", ".join((*names, "state", "cause"))
     seconds = f"sum by ({inside}) (sum_over_time({SECONDS_RECORD}{chosen}[{since}]))"
-    joules = f"sum by ({', '.join(names)}) (sum_over_time({JOULES_RECORD}{chosen}[{since}]))"
-    energy = {_key(one, names): value for one, value in _query(url, joules)}
+    energy, tensor = (
+        {
+            _key(one, names): value
+            for one, value in _query(
+                url, f"sum by ({', '.join(names)}) (sum_over_time({record}{chosen}[{since}]))"
+            )
+        }
+        for record in (JOULES_RECORD, TENSOR_RECORD)
+    )
     found: dict[tuple[str, ...], dict[Pair, float]] = {}
     for labels, value in _query(url, seconds):
         pair = pair_of(labels.get("state", ""), labels.get("cause", ""))
@@ -43,7 +50,14 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
             parts = found.setdefault(_key(labels, names), {})
             parts[pair] = parts.get(pair, 0.0) + value
     return ordered(
-        GpuTime(key[0] or NONE, parts, energy.get(key), dict(zip(names[1:], key[1:], strict=True)))
+        GpuTime(
+            key[0] or NONE,
+            parts,
+            energy.get(key),
+            dict(zip(names[1:], key[1:], strict=True)),
+            tensor=tensor.get(key),
+            unassigned=by == "node",
+        )
         for key, parts in found.items()
     )
 
@@ -79,7 +93,16 @@ def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
                 name = row[names[by]] or NONE if names[by] else node
                 about = {k: row[k] for k in JOB_LABELS[1:]} if by == "job" else {}
                 parts = _parts(row["seconds"])
-                found.append(GpuTime(name, parts, row["joules"], about))
+                found.append(
+                    GpuTime(
+                        name,
+                        parts,
+                        row["joules"],
+                        about,
+                        tensor=row.get("tensor"),
+                        unassigned=by == "node",
+                    )
+                )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
     return _merged(found)
@@ -115,13 +138,14 @@ def _ids(receipt: Document) -> set[str | None]:
 
 
 def _row(receipt: Document, by: str, node: str) -> GpuTime:
-    parts = _parts(receipt["gpu_seconds"])
+    parts, tensor = _parts(receipt["gpu_seconds"]), receipt.get("tensor_peak_seconds")
     if by == "job":
         about = {name: receipt.get(name) or "" for name in JOB_LABELS[1:]}
         name = receipt.get("job_id") or receipt.get("title") or receipt["id"]
-        return GpuTime(name, parts, receipt["joules"], about, receipt["receipt"])
+        rate = receipt.get("mean_steps_per_second")
+        return GpuTime(name, parts, receipt["joules"], about, receipt["receipt"], tensor, rate)
     name = node if by == "node" else receipt.get(by) or NONE
-    return GpuTime(name, parts, receipt["joules"])
+    return GpuTime(name, parts, receipt["joules"], tensor=tensor)
 
 
 def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
@@ -134,9 +158,15 @@ def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
     pairs = one.seconds.keys() | other.seconds.keys()
     parts = {pair: one.seconds.get(pair, 0.0) + other.seconds.get(pair, 0.0) for pair in pairs}
     known = [row.joules for row in (one, other) if row.joules is not None]
+    tensor = [row.tensor for row in (one, other) if row.tensor is not None]
     # A job may be there a second before what Slurm knows of it.
     about = {name: one.about.get(name) or value for name, value in other.about.items()}
-    return one._replace(seconds=parts, joules=sum(known) if known else None, about=about)
+    return one._replace(
+        seconds=parts,
+        joules=sum(known) if known else None,
+        about=about,
+        tensor=sum(tensor) if tensor else None,
+    )
 
 
 def _key(labels: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:

@@ -232,6 +232,40 @@ def test_one_agent_tells_of_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "nothing is known of job 99" in said.err
 
 
+def test_two_jobs_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = (
+        jobs_document(simulated(f"dgx-h100:{name}", gpus=2).run(seconds).agent.jobs.current)
+        for name, seconds in (("starved-disk", 60), ("training", 90))
+    )
+    jobs = before["running"] + after["running"]
+    for number, job in enumerate(jobs):
+        job["id"], job["title"], job["pids"] = f"run-{number}", f"job run-{number}", []
+    jobs[0]["mean_steps_per_second"], jobs[1]["mean_steps_per_second"] = 2.0, 4.0
+    with server(lambda *_: {"running": jobs, "ended": []}) as (address, _):
+        asked = "--agent", f"http://{address}", "--compare", "run-0"
+        assert report(*asked, "run-1") == 0
+        said = capsys.readouterr().out
+        assert report(*asked, "run-1", "--json") == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert report(*asked, "run-7") == 2
+        assert capsys.readouterr().err == "dgx-telemetry: nothing is known of job run-7\n"
+    found = {re.split(r"\s{2,}", line.strip())[0]: line.split() for line in said.splitlines()}
+    assert found["steps a second"][-4:-1] == ["2", "4", "+100"]
+    assert found["starved by disk"][-2] == "-100"
+    assert [row["name"] for row in rows] == ["job run-0", "job run-1"]
+    for row, worked, peak in zip(rows, (0.24, 0.99), (0.35, 0.45), strict=True):
+        assert row["busy_share"] == pytest.approx(worked, abs=0.06)
+        assert row["tensor_throughput"] == pytest.approx(peak, abs=0.2)
+        assert re.fullmatch(
+            r"of \S+ GPU-hours given, \S+ worked, at \d+ % of the tensor peak", row["goodput"]
+        )
+
+
+@pytest.mark.parametrize("jobs", [("--compare", "1"), ("--compare", "1", "2", "--job", "1")])
+def test_a_comparison_is_of_two_jobs(jobs: tuple[str, ...]) -> None:
+    assert report(*jobs) == 2
+
+
 @pytest.mark.parametrize(
     "given",
     ["http://[::1", "http://a:99999", "http://a:b", "http://a b", "http://\u00e9:1", "file:///etc"],
