@@ -251,7 +251,7 @@ FIELDS: dict[int, FieldRule] = _rules(
     ((251, 252, 253), (575,), _moved_violations),
     ((269, 270, 271), (580, 82), _from(PASCAL)),
     ((301, 302), (580, 82), _remaps),
-    (range(303, 308), (610,), _from(HOPPER)),
+    ((303, 304, 307), (610,), _from(HOPPER)),
 )
 
 LAST_ID = (
