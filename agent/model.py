@@ -46,7 +46,7 @@ class Reason(StrEnum):
     TOO_SHORT = "too_short"  # what is looked for is shorter than the samples are apart
     IRREGULAR = "irregular"  # there is no rhythm in the samples
     FLAT = "flat"  # the samples hardly vary
-    LEFT_OUT = "left_out"  # there are more devices than are told of
+    LEFT_OUT = "left_out"  # there are more devices than are reported
     NOT_CONFIGURED = "not_configured"  # the settings leave it out
 
 
@@ -169,7 +169,7 @@ class GpuIdentity:
     pci_bus_id: str
     serial: str
     vbios_version: str
-    racked: bool = False  # its place tells a rack, by the serial number of the chassis
+    racked: bool = False  # its place reports a rack, by the serial number of the chassis
 
     @property
     def key(self) -> GpuKey:
@@ -206,7 +206,7 @@ class Figure(NamedTuple):
 class Fact:
     """Something seen that decided a verdict: its kind, its figures, the GPU and devices meant.
 
-    Kinds are members of an enumeration beside the code that finds them; whoever shows a fact has
+    Kinds are members of an enumeration beside the code that finds them; who shows a fact has
     the words for each.
     """
 
@@ -370,7 +370,7 @@ class Snapshot:
     """Everything that the agent knows at one tick; replaced whole, never changed.
 
     A GPU that is there has a verdict, or an absence that says why it has none; `findings` are what
-    is wrong with the machine, None where nobody has looked.
+    is wrong with the machine, None where no one has looked.
     """
 
     tick: int

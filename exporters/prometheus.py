@@ -117,6 +117,6 @@ class Exposition:
         if self._selection != self._selected():  # after a reload
             self._selection = self._selected()
             self._lines.clear()
-        tells = self._selection.tells
-        lines = self._lines.setdefault(form.content_type, ExpositionLines(form.encode, tells))
+        exports = self._selection.exports
+        lines = self._lines.setdefault(form.content_type, ExpositionLines(form.encode, exports))
         return lines.write(snapshot.samples(at)).encode() + form.encode(self._registry)

@@ -51,7 +51,7 @@ class MetricsConfig(Section, frozen=True):
                 expected = "a regular expression for the whole name of a metric"
                 raise Mismatch(f"drop[{place}]", shown(pattern.pattern), expected)
 
-    def tells(self, metric: Metric, labels: tuple[str, ...]) -> bool:
+    def exports(self, metric: Metric, labels: tuple[str, ...]) -> bool:
         """Whether a series is reported."""
         if any(pattern.fullmatch(metric.name) for pattern in self.drop):
             return False

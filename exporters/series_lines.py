@@ -19,7 +19,7 @@ from agent.model import Kind, Metric, Sample
 from exporters.guard import Guard
 
 Labels = tuple[str, ...]
-Tells = Callable[[Metric, Labels], bool]
+Chosen = Callable[[Metric, Labels], bool]
 Encode = Callable[[Collector], bytes]
 
 END = "# EOF"
@@ -48,7 +48,7 @@ class FamilyLines:
 
     metric: Metric
     encode: Encode
-    tells: Tells
+    exports: Chosen
     guard: Guard
     count: int = 0  # samples that come
     text: str = ""
@@ -82,7 +82,7 @@ class FamilyLines:
     def _meet(self, labels: list[Labels]) -> None:
         """Let the library write the series that are new, and forget those that are gone. Of one
         that comes twice, the last counts."""
-        places = {o: place for place, o in enumerate(labels) if self.tells(self.metric, o)}
+        places = {o: place for place, o in enumerate(labels) if self.exports(self.metric, o)}
         new = [one for one in places if one not in self.known]
         name, words = self.metric.name, self.metric.help
         family = FAMILIES[self.metric.kind](name, words, labels=self.metric.labels)
@@ -116,7 +116,7 @@ class ExpositionLines:
     not looked at: of a hundred, some thirty change in a tick."""
 
     encode: Encode
-    tells: Tells
+    exports: Chosen
     _families: dict[str, FamilyLines] = field(default_factory=dict)
     _metrics: list[Metric] = field(default_factory=list)  # of each sample, as they came last
     _order: list[int] = field(default_factory=list)  # places of samples, family by family
@@ -158,7 +158,7 @@ class ExpositionLines:
         for name in sorted(found):
             metric = metrics[found[name][0]]
             lines = self._families.get(name) or FamilyLines(
-                metric, self.encode, self.tells, Guard(name)
+                metric, self.encode, self.exports, Guard(name)
             )
             lines.count = len(found[name])
             families[name] = lines

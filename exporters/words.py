@@ -44,7 +44,7 @@ OF_TIME = "{time:.0f} % of the time"
 AT_CLOCK = ", SM clock at {sm_clock:.0f} % of its maximum"
 
 SOON = 10.0
-"""Seconds from which it is told for how long: a sentence that changes each second is not read."""
+"""Seconds from which it is shown for how long: a sentence that changes each second is not read."""
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind.NO_PROCESS: ("no compute process is on it",),

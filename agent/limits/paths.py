@@ -161,7 +161,7 @@ class PathAccounts:
     paths: dict[PathKey, PathAccount] = field(default_factory=dict)
     specs: Mapping[PathKey, float] = field(default_factory=dict)
     unlimited: set[PathKey] = field(default_factory=set)  # traffic that no limit is known for
-    untold: dict[PathKey, Absent] = field(default_factory=dict)  # limits without known traffic
+    unread: dict[PathKey, Absent] = field(default_factory=dict)  # limits without known traffic
 
     def threshold(self, path: str) -> float:
         """The share of its limit from which a path is saturated."""
@@ -176,9 +176,9 @@ class PathAccounts:
             for labels, point in samples.fresh(payload) if payload else ():
                 if samples.value(traffic.metric, *labels) is None:
                     self._follow(traffic, labels, point)
-        self.untold = dict(self._untold(samples))
+        self.unread = dict(self._unread(samples))
 
-    def _untold(self, samples: SampleStore) -> Iterator[tuple[PathKey, Absent]]:
+    def _unread(self, samples: SampleStore) -> Iterator[tuple[PathKey, Absent]]:
         """Memory of GPUs that do not say how much of its bandwidth is in use, and why."""
         for key in self.limits:
             if key.path == "hbm" and key not in self.paths:
@@ -232,8 +232,8 @@ class PathAccounts:
             out.add(LIMIT_INFO, 1, *key, limit.origin, limit.source)
             path = self.paths.get(key)
             if path is None:
-                if key in self.untold:
-                    out.absent(RATIO, self.untold[key], *key)
+                if key in self.unread:
+                    out.absent(RATIO, self.unread[key], *key)
                 continue
             out.add(SATURATED, path.saturated, *key)
             out.add(OBSERVED, path.observed, *key)

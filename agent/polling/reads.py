@@ -85,7 +85,7 @@ class ReadOutput:
 class Read:
     """One scheduled read of one source, of one device where it has any.
 
-    `metrics` are what it yields when all goes well; `every` gives its interval (s) anew each time;
+    `metrics` are what it yields when all goes well; `every` gives its interval (s) again each time;
     a `run_on_wake` read also runs at once when the device wakes.
     """
 

@@ -121,7 +121,7 @@ class WatchedGpus:
         return True
 
     def _is_single(self, device: NvmlDevice, others: Iterable[NvmlDevice]) -> bool:
-        """Whether none of the others has its UUID: else it cannot be told apart, and is closed."""
+        """Whether none of the others has its UUID: else it is ambiguous, and is closed."""
         who = device.identity
         for other in others:
             if other.identity.uuid == who.uuid:
@@ -162,7 +162,7 @@ class WatchedGpus:
         log.error(LogEvent("gpu_lost", gpu=gpu.index, uuid=gpu.uuid, error=str(absent)))
 
     def expire(self, left: LeftGpu, emit: Emit) -> None:
-        """Say of what a left GPU told too long ago that it does not answer; what was due
+        """Say of what a left GPU reported too long ago that it does not answer; what was due
         meanwhile is read as soon as it does."""
         now, gpu = self.clock.monotonic(), self.of(left.index)
         if gpu is None or gpu.state.lost_at is not None:
@@ -232,7 +232,7 @@ class WatchedGpus:
 
     def _unchanged(self, gpu: WatchedGpu) -> WatchedGpu | None:
         """The GPU as it was, if it answers the same questions: its totals go on. What was decided
-        at an odd moment is decided anew, once that is over."""
+        at an odd moment is decided again, once that is over."""
         before = self._gpus.get(gpu.uuid)
         if before is None or not gpu.answers_like(before):
             return None

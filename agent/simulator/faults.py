@@ -122,7 +122,7 @@ class SimulatedFaults:
         for function in FAILING:
             self._driver.fail(function, refusals.UNKNOWN, 0)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Everything is whole again."""
         self._driver.hang(on=False)
         self._driver.odd = None

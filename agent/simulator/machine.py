@@ -82,7 +82,7 @@ class Machine:
 
     def _begin_scenario(self) -> None:
         """Put the scenario on the machine, whole again and without processes of others."""
-        self.faults.mend()
+        self.faults.repair()
         for gpu in self.gpus:
             for process in gpu.processes:
                 if process.pid not in self.jobs.trainers.values():

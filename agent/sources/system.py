@@ -36,7 +36,7 @@ PRODUCT_NAME = "/sys/class/dmi/id/product_name"
 
 
 def product_name(files: FileTree) -> str:
-    """The maker's name of this machine; empty where the firmware tells none."""
+    """The maker's name of this machine; empty where the firmware reports none."""
     try:
         return read_text(files, PRODUCT_NAME)
     except Absent:

@@ -40,13 +40,13 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
 The lists of a tick have the order and length of those of the machine with the same `edition`:
 `whole` puts the two together, and so does the page. `seconds` is how long the verdict has stood, or
 the GPU has been lost, `gaps` those of them in which it was something else for less than a minute;
-`settling` says that it changed a moment ago and means tell of before,
+`settling` says that it changed a moment ago and means are of before,
 `state` is null while nothing can be judged. Power is the mean of the last 10 s. Ratios are 0-1 of
-the limit (above 1 is told as it is); without a limit `ratio` is null and the bytes stand alone, and
+the limit (and may be above 1); without a limit `ratio` is null and the bytes stand alone, and
 a disk is `saturated` while it has a request in flight nearly all of the time. NVLink is judged by
 what is on the wire. `links` have ratios where the driver counts link by link, read once a minute:
 colour an edge by its ends' totals (`paths`, device gpuN) until then. `remote.kind` is gpu, switch,
-npu or unknown; `up` is null where the link does not tell. `action` is the first thing to do, or
+npu or unknown; `up` is null where the link does not report. `action` is the first thing to do, or
 empty. `level` is good, notice, costly, wrong (as alerts are info, warning and critical) or unknown.
 `ids` are all names of a job, `beside` is what a GPU at work loses most to. A finding's `text` is
 its sentence without the name of its GPU, its `figures` are numbers by name: {"value", "limit": what

@@ -20,7 +20,7 @@ from exporters.live.view import View, silence
 Document = dict[str, Any]
 
 MOST_ENDED = 5
-"""Jobs that ended of which the page tells; `/api/v1/jobs` has all."""
+"""Jobs that ended of which the page reports; `/api/v1/jobs` has all."""
 
 
 class PageState:
@@ -38,7 +38,7 @@ class PageState:
         self._snapshot = Snapshot(-1, 0.0, 0.0)
         self._hot: list[bool] = []
         self._announced: dict[GpuKey, Pair] = {}  # by the headline
-        self._beside: set[GpuKey] = set()  # of which it told what they lose though they work
+        self._beside: set[GpuKey] = set()  # of which it said what they lose though they work
         self._silent = False
         self._began: float | None = None  # when the host did, on the agent's clock
         self._machine: Document = {}
@@ -57,11 +57,11 @@ class PageState:
         since, self._samples_turn = self._samples_turn, samples.turn
         self._snapshot = snapshot
         changed = samples.changed(self._asked, since)
-        anew = changed or inventory is not self._inventory or known is not self.known
+        refreshed = changed or inventory is not self._inventory or known is not self.known
         news = changed or samples.changed(known.asked, since)
         self._inventory, self.known = inventory, known
-        moved = self._directions.survey(samples, anew=anew)
-        if moved or anew:
+        moved = self._directions.survey(samples, refreshed=refreshed)
+        if moved or refreshed:
             self._survey()
         self.has_news |= news or moved or self._crossed()
 
@@ -101,11 +101,11 @@ class PageState:
             self._machine = machine
 
     def machine(self) -> Document:
-        """What seldom changes, as `frame` tells."""
+        """What seldom changes, as `frame` reports."""
         return {"edition": self.edition, **self._machine}
 
     def tick(self) -> Document:
-        """This tick, as `frame` tells."""
+        """This tick, as `frame` reports."""
         samples, snapshot, jobs = self._view.samples, self._snapshot, self._view.jobs()
         inventory = self._view.diagnosis.inventory()
         processes = tiles.processes(snapshot)
@@ -176,7 +176,7 @@ class PageState:
         hang: Hang | None,
         divided: Mapping[str, object],
     ) -> headline.GpuSummary:
-        """What the headline tells of a GPU: while it settles, what it did before."""
+        """What the headline reports of a GPU: while it settles, what it did before."""
         now = self._snapshot.at
         verdict = self._snapshot.verdicts.get(gpu)
         if gpu.uuid in lost or verdict is None:
@@ -233,11 +233,11 @@ def _host(samples: SampleStore) -> Document:
 
 
 COSTS = 0.25
-"""Share of the time that low clocks take, from which they are told though work takes more."""
+"""Share of the time that low clocks take, from which they are reported though work takes more."""
 
 
 BESIDE_FROM, BESIDE_UNTIL = 0.10, 0.05
-"""Share of the time that a GPU at work loses to one cause, from which the headline tells it, and
+"""Share of the time that a GPU at work loses to one cause, from which the headline reports it, and
 below which it no longer does; twice that for exposed communication, of which a healthy job has a
 few per cent."""
 

@@ -46,9 +46,9 @@ class PathDirections:
     path_directions: list[PathDirection] = field(default_factory=list)
     _limits: Limits | None = None
 
-    def survey(self, samples: SampleStore, *, anew: bool) -> bool:
+    def survey(self, samples: SampleStore, *, refreshed: bool) -> bool:
         """See which paths there are, if that may have changed; whether it has."""
-        if not anew and self.bandwidth.limits is self._limits:
+        if not refreshed and self.bandwidth.limits is self._limits:
             return False
         self._limits = self.bandwidth.limits
         before, self.path_directions = (

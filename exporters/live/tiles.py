@@ -17,7 +17,7 @@ Document = dict[str, Any]
 
 class MeterModel(NamedTuple):
     """A figure of a GPU; `labels` are those beyond the GPU's, `digits` what a browser needs,
-    `seconds` those of which it is the mean: one sample of what swings with each step tells little.
+    `seconds` those of which it is the mean: one sample of what swings with each step shows little.
     """
 
     name: str
@@ -154,7 +154,7 @@ def processes(snapshot: Snapshot) -> dict[str, list[Document]]:
 
 
 def settles(verdict: Verdict, now: float) -> bool:
-    """Whether the GPU does something else since a moment ago: means still tell of before."""
+    """Whether the GPU does something else since a moment ago: means are still of before."""
     rest = 1.0 - verdict.shares.get(verdict.pair, 0.0)
     return now - verdict.since < SETTLED and rest > UNSETTLED
 

@@ -48,7 +48,7 @@ REBOOT = "DgxAgentDown"
 """The one alert that a day may have, while the machine reboots."""
 
 LABEL = re.compile(r'(\w+)=\\?"([^"\\]*)')
-UNTOLD = ("alertname", "alertstate", "end", "instance", "job")
+LEFT_OUT = ("alertname", "alertstate", "end", "instance", "job")
 
 Action = Callable[["Day"], None]
 
@@ -155,7 +155,7 @@ class Day:
             assert shown or not said, said
             for text, at in shown:
                 labels = dict(LABEL.findall(text))
-                rest = " ".join(f"{k}={v}" for k, v in labels.items() if k not in UNTOLD)
+                rest = " ".join(f"{k}={v}" for k, v in labels.items() if k not in LEFT_OUT)
                 hours = float(at) * self.faster / 3600
                 times.setdefault((labels["alertname"], rest), []).append(hours)
         return [Fired(*key, min(at), max(at)) for key, at in sorted(times.items())]

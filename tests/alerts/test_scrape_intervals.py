@@ -34,7 +34,7 @@ S = SYSTEMS[0]
 BLIND, XID = "DgxAgentBlind", "DgxGpuXid"
 STUCK = ({"severity": "warning", "sign": "ticks"},)
 INTERVALS = (5, 15, 30, 60, 120)
-SHORT = {"back again", "no longer told", "fast now and then"}
+SHORT = {"back again", "no longer exported", "fast now and then"}
 """What they rest by lasts for less than two minutes: who asks less often misses it."""
 RANGE = re.compile(r"(?<=\[)\w+(?=\])")
 
@@ -115,7 +115,7 @@ def test_an_old_xid_is_told_once(is_open: bool, tmp_path: Path) -> None:
         Case(XID, "its GPU has another number", moved),
         Case(XID, "its GPU has another number, Prometheus has just begun", both),
         Case(XID, "its first, soon after Prometheus began", shown(999, (1, first)), fires),
-        Case(XID, "the agent began anew", shown(48, (1, lower))),
+        Case(XID, "the agent began again", shown(48, (1, lower))),
     ]
     assert failing(tmp_path, cases, SCRAPE, is_open=is_open) == ""
 

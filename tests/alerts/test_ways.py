@@ -38,7 +38,7 @@ OF_HARDWARE = re.compile(
 )
 """Counters that a restart of the agent leaves as they are."""
 
-SHORT = {"back again", "no longer told", "fast now and then"}
+SHORT = {"back again", "no longer exported", "fast now and then"}
 """What they rest by lasts for less than two minutes: who asks less often misses it."""
 
 Change = Callable[[Case, int], Series]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.model import PAIRS, Cause, Pair, SignalQuality, State
-from tests.hardware.share_comparison import LABELS, SIGNALS, Told
+from tests.hardware.share_comparison import LABELS, SIGNALS, Judged
 from tests.hardware.share_replay import replayed
 
 WITHIN = 0.10
@@ -60,7 +60,7 @@ def main(stems: Sequence[str]) -> int:
 
 
 def _count(
-    counts: dict[tuple[str, bool, tuple[State, Cause]], list[float]], one: Told, *, several: bool
+    counts: dict[tuple[str, bool, tuple[State, Cause]], list[float]], one: Judged, *, several: bool
 ) -> None:
     signals = SignalQuality(one.signals).value
     seconds = one.span.until - one.span.since

@@ -94,7 +94,7 @@ def doubt(
     """Empty where a value stands between its references, or is absent as they are."""
     low, high = ends
     if mine is None or low is None or high is None:
-        return "" if mine is None and low is None else f"told {mine}, nvidia-smi {ends}"
+        return "" if mine is None and low is None else f"reported {mine}, nvidia-smi {ends}"
     least, most = sorted((low * per, high * per))
     held = least - rounding * per <= mine <= most + rounding * per
-    return "" if held else f"told {mine:.9g}, nvidia-smi {least:.9g} to {most:.9g}"
+    return "" if held else f"reported {mine:.9g}, nvidia-smi {least:.9g} to {most:.9g}"

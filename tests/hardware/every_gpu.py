@@ -27,7 +27,7 @@ from tests.hardware.bare_loop import library_here
 from tests.hardware.bench import Figure, MachineClock, Watcher
 from tests.hardware.labelled_loads.table import LOADS
 from tests.hardware.price import Durations, Price, Window
-from tests.hardware.share_comparison import STEP_WITHIN, WITHIN, Told, summary
+from tests.hardware.share_comparison import STEP_WITHIN, WITHIN, Judged, summary
 from tests.hardware.share_trials import Trials
 
 PART_SECONDS = 520.0
@@ -38,7 +38,7 @@ SLOTS = (
 )
 """Loads of all GPUs; two jobs of half of them are joined by a plus."""
 
-Line = Figure | Window | Told | str
+Line = Figure | Window | Judged | str
 
 
 def gpu_count() -> int:
@@ -62,7 +62,7 @@ def playable(slots: Iterable[str], gpus: int) -> Iterator[str]:
             yield slot
 
 
-def share_figures(shown: Told) -> Iterator[Figure]:
+def share_figures(shown: Judged) -> Iterator[Figure]:
     """How far a share of one GPU is off at most, and its step."""
     name = f"{shown.span.load} gpu{shown.span.gpu} {shown.signals}"
     yield Figure(f"{name} share", shown.error, 0.0, WITHIN[shown.signals], "off at most")
@@ -79,7 +79,7 @@ def record(part: str, line: Line) -> dict[str, object]:
         return {"part": part, **line._asdict(), **bounds, "holds": line.holds}
     if isinstance(line, Window):
         return {"part": part, **line._asdict()}
-    if isinstance(line, Told):
+    if isinstance(line, Judged):
         return {"part": part, **asdict(line), "steps": len(line.steps)}
     return {"part": part, "note": line.strip()}
 

@@ -99,12 +99,14 @@ def _changed(steps: list[float], after: float) -> float | None:
 
 def _figures(seen: Seen, changed: float, hangs: float, step: float) -> Iterator[Figure]:
     missing = float("nan")
-    yield Figure("step told over the true one", (seen.step or missing) / step, 0.99, 1.01, "")
-    yield Figure("5 % slower, told after", (seen.slower or missing) - changed, 0, TOLD_WITHIN, "s")
+    yield Figure("step reported over the true one", (seen.step or missing) / step, 0.99, 1.01, "")
+    yield Figure(
+        "5 % slower, reported after", (seen.slower or missing) - changed, 0, TOLD_WITHIN, "s"
+    )
     wrong = seen.slower_since - changed
     yield Figure("time since when, minus the true one", wrong, -MOST_WRONG, MOST_WRONG, "s")
     yield Figure("ticks called slower before that", seen.false_slower, 0, 0, "")
-    yield Figure("hang, told after", (seen.hung or missing) - hangs, 0, HUNG_WITHIN, "s")
+    yield Figure("hang, reported after", (seen.hung or missing) - hangs, 0, HUNG_WITHIN, "s")
     wrong = seen.hung_since - hangs
     yield Figure("time since when it hangs, minus the true one", wrong, -2, 5, "s")
     right = float(seen.culprits == (CHANGING.parameters["stopped"],))

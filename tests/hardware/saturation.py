@@ -34,7 +34,7 @@ def span_of(lines: list[dict[str, float]]) -> Span:
     """When a load of equal pieces ran: each line reports the end of a piece, so the first piece
     began as long before its line as the second took."""
     if len(lines) < 3:
-        raise RuntimeError(f"the load told of {len(lines)} pieces, which is too few to know more")
+        raise RuntimeError(f"the load reported {len(lines)} pieces, which is too few to know more")
     first, second = lines[0]["at"], lines[1]["at"]
     return Span(first - (second - first), lines[-1]["at"])
 

@@ -37,7 +37,7 @@ class TrueSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Judged:
     """One GPU under one load: true and reported shares by label, and how far they are apart."""
 
     span: TrueSpan
@@ -96,7 +96,7 @@ class Told:
         true = "none" if self.span.step is None else f"{self.span.step:.4f}"
         shown = f"{self.steps[-1]:.4f}" if self.steps else "none"
         error = "" if self.step_error is None else f" ({self.step_error:+.1%})"
-        return f" | step {true} told {shown}{error} in {len(self.steps)} ticks"
+        return f" | step {true} reported {shown}{error} in {len(self.steps)} ticks"
 
 
 def label(state: str, cause: str) -> str:
@@ -126,7 +126,7 @@ def shown(
     watcher: Watcher,
     before: Mapping[int, Seconds],
     after: Mapping[int, Seconds],
-) -> Told:
+) -> Judged:
     """What an agent booked between two moments, and the steps that it reported meanwhile."""
     earlier = before.get(span.gpu, {})
     seconds = {name: s - earlier.get(name, 0.0) for name, s in after[span.gpu].items()}
@@ -138,10 +138,10 @@ def shown(
         for sample in snapshot.readings[pulses.KEY].samples
         if sample.metric is pulses.STEP and sample.labels[0] == str(span.gpu)
     )
-    return Told(span, signals, {n: s / total for n, s in seconds.items() if s}, steps)
+    return Judged(span, signals, {n: s / total for n, s in seconds.items() if s}, steps)
 
 
-def summary(found: Iterable[Told]) -> str:
+def summary(found: Iterable[Judged]) -> str:
     """How many are within their bounds, and how much of what was reported as lost has its cause."""
     lines = []
     kept = list(found)
@@ -152,7 +152,7 @@ def summary(found: Iterable[Told]) -> str:
         within = sum(t.is_within for t in mine)
         lines.append(
             f"{signals}: {within} of {len(mine)} GPUs within {WITHIN[signals]:.0%}; right cause "
-            f"of what was told as lost: {_right(mine)}, where nothing hangs "
+            f"of what was reported as lost: {_right(mine)}, where nothing hangs "
             f"{_right([t for t in mine if HUNG not in t.span.shares])}"
         )
         stepping = [t for t in mine if t.span.step]
@@ -160,13 +160,13 @@ def summary(found: Iterable[Told]) -> str:
         good = sum(abs(t.step_error or 0.0) <= STEP_WITHIN for t in claimed)
         irregular = sum(len(t.steps) for t in mine if t.span.step is None)
         lines.append(
-            f"{signals}: steps of {len(claimed)} of {len(stepping)} GPUs told, {good} within "
+            f"{signals}: steps of {len(claimed)} of {len(stepping)} GPUs reported, {good} within "
             f"{STEP_WITHIN:.0%}; {irregular} ticks with a step where there is none"
         )
     return "\n".join(lines)
 
 
-def _right(found: Sequence[Told]) -> str:
+def _right(found: Sequence[Judged]) -> str:
     lost = sum(t.lost[0] for t in found)
     return f"{sum(t.lost[1] for t in found) / lost:.3f} of {lost:.0f} s" if lost else "none"
 

@@ -15,7 +15,7 @@ from agent.config.settings import Settings
 from tests.hardware.bench import Watcher
 from tests.hardware.share_comparison import (
     SIGNALS,
-    Told,
+    Judged,
     TrueSpan,
     booked,
     read_truth,
@@ -29,7 +29,7 @@ LATE = 0.25
 """Seconds by which a tick of the replay comes after that of the tape, which takes time."""
 
 
-def replayed(stem: Path, signals: str) -> Iterator[Told]:
+def replayed(stem: Path, signals: str) -> Iterator[Judged]:
     """What the agent of now reports of each load on a tape."""
     spans = sorted(read_truth(stem.with_suffix(".json")), key=lambda s: s.since)
     clock = FrozenClock()

@@ -23,7 +23,7 @@ from agent.config.settings import Settings
 from tests.hardware.bench import MachineClock, Watcher
 from tests.hardware.labelled_loads.playing import Failed, PlayedLoad
 from tests.hardware.labelled_loads.table import CHANGING, LOADS
-from tests.hardware.share_comparison import Told, TrueSpan, booked, shown, summary, write_truth
+from tests.hardware.share_comparison import Judged, TrueSpan, booked, shown, summary, write_truth
 from tests.hardware.without_gpm import without_gpm
 
 SECONDS = 12.0
@@ -69,7 +69,7 @@ class Trials:
         self._end = time.monotonic() + until
         self._ready: dict[str, list[PlayedLoad]] = {}
 
-    def run(self, slots: Sequence[str]) -> Iterator[Told]:
+    def run(self, slots: Sequence[str]) -> Iterator[Judged]:
         """Play them as long as there is time."""
         for place, slot in enumerate(slots):
             for later in slots[place : place + AHEAD]:
@@ -111,7 +111,7 @@ class Trials:
                 for number, name in enumerate(names)
             ]
 
-    def _play(self, slot: str) -> Iterator[Told]:
+    def _play(self, slot: str) -> Iterator[Judged]:
         loads, watchers = self._ready[slot], list(self.watchers.values())
         for load in loads:
             load.go()

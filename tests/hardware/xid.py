@@ -96,7 +96,7 @@ def provoke(fault: Fault) -> str:
     return "no error"
 
 
-class Told(NamedTuple):
+class Judged(NamedTuple):
     """Something that was heard of an XID; `at` in seconds of CLOCK_MONOTONIC."""
 
     at: float
@@ -109,11 +109,11 @@ class EventRecorder:
 
     def __init__(self) -> None:
         self.refused: Mapping[str, Absent] = {}
-        self.heard: list[Told] = []
+        self.heard: list[Judged] = []
 
     def note(self, uuid: str, code: int, way: str = "nvml") -> None:
         """An event."""
-        self.heard.append(Told(time.monotonic(), code, uuid))
+        self.heard.append(Judged(time.monotonic(), code, uuid))
 
 
 class JournalLines(logging.Handler):
@@ -121,13 +121,13 @@ class JournalLines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines: list[Told] = []
+        self.lines: list[Judged] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep what is of an XID."""
         if isinstance(record.msg, LogEvent) and record.msg.name == "xid":
             code = int(str(record.msg.fields["xid"]))
-            self.lines.append(Told(time.monotonic(), code, str(record.msg)))
+            self.lines.append(Judged(time.monotonic(), code, str(record.msg)))
 
 
 def kernel_lines() -> Callable[[], list[str]]:

@@ -140,7 +140,7 @@ def odd(s: System) -> Iterator[Case]:
         name, "warmer than its peers", degrees(69.0), (on(s, "info", sign="peers", job_id="7"),)
     )
     yield Case(name, "a little warmer than its peers", degrees(66.0))
-    yield Case(name, "warmer, and nobody works", degrees(69.0, 0.1))
+    yield Case(name, "warmer, and no one works", degrees(69.0, 0.1))
     yield Case(name, "warmer, and of no known job", degrees(69.0, job=""))
     port = {"device": "mlx5_1", "port": "1"}
 

@@ -62,7 +62,7 @@ def missing(s: System) -> Iterator[Case]:
     yield Case(name, "a laptop that never had a GPU", no_driver(10))
     hung = counted([*steady(float(s.gpus), 5), *GONE * scrapes(10)], s.gpus)
     hung[named(ABSENT_VALUES, metric=str(system.GPUS), reason="stalled")] = [1.0] * scrapes(15)
-    yield Case(name, "a hung driver tells of no GPU", hung)
+    yield Case(name, "a hung driver reports no GPU", hung)
 
 
 def no_driver(minutes: float, before: float = 0.0) -> Series:
@@ -97,7 +97,7 @@ def error(s: System) -> Iterator[Case]:
     memory = (on(s, "critical", xid="48", action="memory"),)
     yield Case(name, "a critical one, its third", seen(48, third), memory)
     unknown = (on(s, "warning", xid="999", action="service", sign="unlisted"),)
-    yield Case(name, "one that the catalogue lacks", seen(999, born), unknown)
+    yield Case(name, "one that the catalogue does not have", seen(999, born), unknown)
     yield Case(name, "none", seen(48, steady(0.0, 42)))
     yield Case(name, "an old one", seen(48, events([5], 42)))
     yield Case(name, "one that is long over", seen(13, steady(2.0, 42)))
@@ -122,7 +122,7 @@ def memory(s: System) -> Iterator[Case]:
     yield Case(name, "one", both, fires)
     yield Case(name, "one under MIG", {of_its_life: events([40], 42)}, fires)
     shown = {lost_data: events([40], 42), of_gpu(xid.ERRORS, s, xid="48"): events([39], 42)}
-    yield Case(name, "one that an XID has told", shown)
+    yield Case(name, "one that an XID has reported", shown)
     yield Case(name, "none", {lost_data: steady(0.0, 42)})
     yield Case(name, "old ones", {lost_data: steady(3.0, 42)})
     corrected = of_gpu(ecc.ERRORS, s, severity="corrected", lifetime="volatile")
@@ -167,7 +167,7 @@ def nvlinks(s: System) -> Iterator[Case]:
     yield Case(name, "all are up", up(steady(most, 10)))
     yield Case(name, "just too short", up([*steady(most, 5), *steady(most - 1, 2.5)]))
     yield Case(name, "a peer is lost", up(steady(most - 1, 10), gpus=1.0))
-    yield Case(name, "no link tells its state", up(steady(0.0, 10), shown=False))
+    yield Case(name, "no link reports its state", up(steady(0.0, 10), shown=False))
     name = "DgxNvlinkErrors"
 
     def errors(kind: str, *times: float) -> Series:

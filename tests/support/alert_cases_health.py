@@ -38,7 +38,7 @@ def memory(s: System) -> Iterator[Case]:
     yield Case(name, "a reboot", {action: steady(2.0, 3.25)}, (on(s, "critical"),))
     yield Case(name, "a bus reset", {action: steady(6.0, 3.25)}, (on(s, "critical"),))
     yield Case(name, "nothing", {action: steady(0.0, 10)})
-    yield Case(name, "no longer told", {action: [*steady(1.0, 5), None, None]})
+    yield Case(name, "no longer exported", {action: [*steady(1.0, 5), None, None]})
     name = "DgxGpuPagesPending"
     for metric in (ecc.REMAP_PENDING, ecc.RETIRED_PENDING):
         waits = {of_gpu(metric, s): steady(1.0, 8.25)}
@@ -96,7 +96,7 @@ def fabric(s: System) -> Iterator[Case]:
     name, running = "DgxFabricFault", named(fabric_service.RUNNING)
     critical = {"severity": "critical"}
     down = {running: [*steady(1.0, 5), *steady(0.0, 2.25)]}
-    yield Case(name, "nobody manages", down, ({**critical, "sign": "manager"},))
+    yield Case(name, "no one manages", down, ({**critical, "sign": "manager"},))
     yield Case(name, "restarted", {running: [*steady(1.0, 5), *steady(0.0, 1), *steady(1.0, 3)]})
     state = of_gpu(fabric_source.STATE, s)
     yield Case(name, "in progress", {state: steady(2.0, 5.25)}, ({**critical, "sign": "state"},))

@@ -103,7 +103,7 @@ class RandomFaults:
         if gpu.links:
             cut_link(self.machine, gpu.index, self.random.randrange(len(gpu.links)))
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         for gpu in self.machine.gpus:
             for link in gpu.links:
                 link.cut = False
@@ -158,7 +158,7 @@ STRIKES: dict[str, Callable[[RandomFaults], None]] = {
     "GPU lost": RandomFaults.lose,
     "GPUs back": RandomFaults.restore,
     "link down": RandomFaults.flap,
-    "links up": RandomFaults.mend,
+    "links up": RandomFaults.repair,
     "process starts": RandomFaults.start,
     "processes end": RandomFaults.stop,
     "device comes": RandomFaults.plug,

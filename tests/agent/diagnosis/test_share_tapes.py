@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.hardware.share_comparison import WITHIN, Told
+from tests.hardware.share_comparison import WITHIN, Judged
 from tests.hardware.share_replay import replayed
 from tests.support.repository import TAPES
 
@@ -211,12 +211,12 @@ LONG = [pytest.param(*case, marks=pytest.mark.nightly) for case in KNOWN_WRONG i
 
 
 @cache
-def all_of(tape: str, signals: str) -> Sequence[Told]:
+def all_of(tape: str, signals: str) -> Sequence[Judged]:
     """Each load of a tape by the agent of now."""
     return tuple(replayed(SHARES / tape, signals))
 
 
-def as_now(found: Told) -> Told:
+def as_now(found: Judged) -> Judged:
     """With its label in the words of now."""
     true, old = dict(found.span.shares), MEANS.get(found.span.load)
     if old in true:
@@ -224,7 +224,7 @@ def as_now(found: Told) -> Told:
     return replace(found, span=replace(found.span, shares=true))
 
 
-def largest_errors(found: list[Told]) -> Mapping[str, float]:
+def largest_errors(found: list[Judged]) -> Mapping[str, float]:
     """Of each load the error of the GPU that is off most, if that is out of bounds."""
     errors: dict[str, float] = {}
     for one in found:

@@ -15,7 +15,7 @@ from tests.support.power_signals import Phase, Samples
 from tests.support.power_traces import Trace, trace
 
 
-class Told(NamedTuple):
+class Judged(NamedTuple):
     """What was reported after one portion of samples."""
 
     at: float
@@ -23,20 +23,20 @@ class Told(NamedTuple):
     missed: int
 
 
-def shown(samples: Samples, pulse: Pulse | None = None) -> list[Told]:
+def shown(samples: Samples, pulse: Pulse | None = None) -> list[Judged]:
     pulse = pulse or Pulse()
     return [
-        Told(now, pulse.feed(portion), pulse.missed_beats(now))
+        Judged(now, pulse.feed(portion), pulse.missed_beats(now))
         for portion in power.feeds(samples)
         for now in [portion[-1][0]]
     ]
 
 
-def of_load(load: Iterator[Phase], seconds: float, **sensor: float) -> list[Told]:
+def of_load(load: Iterator[Phase], seconds: float, **sensor: float) -> list[Judged]:
     return shown(power.sampled(load, seconds, **sensor))  # type: ignore[arg-type]
 
 
-def steps_told(all_told: list[Told], since: float = 0.0) -> list[float]:
+def steps_told(all_told: list[Judged], since: float = 0.0) -> list[float]:
     found = (one.reading.step_seconds for one in all_told if one.at >= since)
     return [seconds for seconds in found if seconds is not None]
 
@@ -51,7 +51,7 @@ def errors(recorded: Trace, settled: float = 9.0) -> list[float]:
     return found
 
 
-def claimed_seconds(all_told: list[Told]) -> float:
+def claimed_seconds(all_told: list[Judged]) -> float:
     return sum(
         after.at - before.at
         for before, after in pairwise(all_told)

@@ -25,7 +25,7 @@ from tests.support.nccl_json import status_json
 from tests.support.nccl_service import RasListener, asked, reader
 
 FOLDER = Path(__file__).parent / "transcripts"
-GOLDEN = FOLDER / "told.golden"
+GOLDEN = FOLDER / "reported.golden"
 RECORDED = (2, 28, 9)
 FILES = sorted(path for path in FOLDER.iterdir() if path.suffix == ".json")
 

@@ -167,25 +167,25 @@ class Engine:
         while len(self.left) < self.slots:
             if not self.left:
                 with self.marks.waits("requests"):
-                    length, wanted, tell = self.asked.get()
+                    length, wanted, emit = self.asked.get()
             elif self.asked.empty():
                 return
             else:
-                length, wanted, tell = self.asked.get()
+                length, wanted, emit = self.asked.get()
             slot = next(at for at in range(self.slots) if at not in self.left)
             prompt = torch.randint(16000, (1, length)).to(self.device)
             self.tokens[slot] = self.model.prefill(prompt, slot)[0]
             self.places[slot] = length
-            self.left[slot] = wanted, tell
+            self.left[slot] = wanted, emit
 
     def token(self) -> None:
         """The next token of each request."""
         self.tokens.copy_(self.model(self.tokens, self.places))
         self.places.add_(1).clamp_(max=255)
         said = self.tokens.tolist()
-        for slot, (wanted, tell) in list(self.left.items()):
-            tell(said[slot])
-            self.left[slot] = wanted - 1, tell
+        for slot, (wanted, emit) in list(self.left.items()):
+            emit(said[slot])
+            self.left[slot] = wanted - 1, emit
             if wanted <= 1:
                 del self.left[slot]
 
@@ -224,12 +224,12 @@ def serve_busy_batching(marks: Marks) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
 
-        def tell(token: int) -> None:
+        def emit(token: int) -> None:
             loop.call_soon_threadsafe(writer.write, f'{{"token": {token}}}\n'.encode())
 
         while line := await reader.readline():
             length, wanted = map(int, line.split())
-            engine.asked.put((length, wanted, tell))
+            engine.asked.put((length, wanted, emit))
 
     async def serve() -> None:
         server = await asyncio.start_server(talk, "127.0.0.1", 0)

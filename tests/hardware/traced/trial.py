@@ -28,7 +28,7 @@ from agent.cli.assembly import real_hardware, recorded
 from agent.config.settings import Settings
 from tests.hardware.bench import MachineClock, Watcher
 from tests.hardware.labelled_loads.playing import cgroup_root
-from tests.hardware.share_comparison import Told, TrueSpan, booked, shown, summary, write_truth
+from tests.hardware.share_comparison import Judged, TrueSpan, booked, shown, summary, write_truth
 from tests.hardware.traced import play, truth
 from tests.hardware.without_gpm import without_gpm
 
@@ -192,7 +192,7 @@ class Trial:
         self._ready: dict[str, list[Played]] = {}
         self._port = 29600
 
-    def run(self, slots: Sequence[str]) -> Iterator[Told]:
+    def run(self, slots: Sequence[str]) -> Iterator[Judged]:
         """Play them as long as there is time."""
         for place, slot in enumerate(slots):
             for later in slots[place : place + AHEAD]:
@@ -228,7 +228,7 @@ class Trial:
                 self._port += 1
                 self._ready[slot].append(Played(name, gpu, self._port, self._library))
 
-    def _play(self, slot: str, loads: Sequence[Played]) -> Iterator[Told]:
+    def _play(self, slot: str, loads: Sequence[Played]) -> Iterator[Judged]:
         ranks = [rank for load in loads for rank in load.ranks]
         watchers = list(self.watchers.values())
         for rank in ranks:
