@@ -1,0 +1,75 @@
+"""`python -m tests.hardware.tensor_loads NAME SECONDS`: work of known FLOP (PyTorch, no agent).
+
+NAME is TYPE-MxKxN, gpt or resnet; lines of JSON hold `at` (CLOCK_MONOTONIC, s) and `flop` since the
+start. DGX_LOAD_DEVICE=cpu tries it without a GPU, at small sizes.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+from tests.hardware.labelled_loads import tasks
+from tests.hardware.loads import say
+from tests.hardware.training import DEVICE, synchronize
+
+GPT_TOKEN = 6 * 124e6 + 12 * 12 * 768 * 1024
+RESNET_IMAGE = 3 * 2 * 4.09e9
+"""FLOP of a token of GPT-2's smallest and of an image of ResNet-50, forward and backward."""
+
+DTYPES = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TOKENS, IMAGES = 32, 256
+
+
+def product(kind: str, m: int, k: int, n: int) -> tuple[Callable[[], object], float]:
+    """One product of m x k and k x n, and its operations."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    left, right = torch.randn(m, k, device=DEVICE), torch.randn(n, k, device=DEVICE)
+    flop = 2.0 * m * k * n
+    if kind == "fp8":
+        one, other = left.to(torch.float8_e4m3fn), right.to(torch.float8_e4m3fn).t()
+        unscaled = torch.ones((), device=DEVICE)
+        out = torch.bfloat16
+        return lambda: torch._scaled_mm(one, other, unscaled, unscaled, out_dtype=out), flop
+    if kind == "int8":
+        whole, others = left.to(torch.int8), right.to(torch.int8).t()
+        return lambda: torch._int_mm(whole, others), flop
+    first, second = left.to(DTYPES[kind]), right.to(DTYPES[kind]).t()
+    return lambda: first @ second, flop
+
+
+def training(task: str) -> tuple[Callable[[], object], float]:
+    """A step of training in bf16, and its FLOP."""
+    if task == "gpt":
+        (network, loss), flop = tasks.language(TOKENS), TOKENS * 1024 * GPT_TOKEN
+    else:
+        (network, loss), flop = tasks.images(IMAGES), IMAGES * RESNET_IMAGE
+    optimiser = torch.optim.SGD(network.parameters(), lr=1e-4)
+
+    def step() -> None:
+        with torch.autocast(DEVICE, torch.bfloat16):
+            value = loss(network)
+        value.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step, flop
+
+
+def main(name: str, seconds: float) -> None:
+    """Repeat the work until time is up; a line after each half second."""
+    kind, _, shape = name.partition("-")
+    step, flop = product(kind, *map(int, shape.split("x"))) if shape else training(kind)
+    end, done, count = time.monotonic() + seconds, 0.0, 1
+    while (begun := time.monotonic()) < end:
+        for _ in range(count):
+            step()
+        synchronize()
+        done += count * flop
+        say(flop=done)
+        count = max(1, round(count * 0.5 / max(1e-6, time.monotonic() - begun)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))
