@@ -1,5 +1,6 @@
 """The fleet: which node loses the most, and what is wrong where. Worst first."""
 
+from agent.diagnosis.accounting import STATE
 from agent.model import WHAT_LOST, State
 from agent.sources import process, system
 from dashboards.board import Board, Row
@@ -70,6 +71,18 @@ def part(state: str, by: Labels) -> Value:
     return over(summed(NODE_SECONDS, by, state=state), summed(NODE_SECONDS, by))
 
 
+def hours(state: str) -> Value:
+    """GPU-hours that nodes spent in some states within what the board shows."""
+    return Value(f"{summed(NODE_SECONDS, NODE, state=state).expr} / 3600", "none")
+
+
+HELD_UP = Value(
+    f"count by (instance) ({select(STATE, state='hung')} == 1 or "
+    f"{select(STATE, state='starved', cause='peer')} == 1)",
+    "none",
+)
+"""GPUs that wait for others of their job at this moment."""
+
 LOST_BY_CAUSE = summed(NODE_SECONDS, (*NODE, *CAUSE), state=LOSING)
 
 
@@ -83,9 +96,8 @@ def in_all(state: str) -> Value:
     return over(or_zero(summed(NODE_SECONDS, (), state=state)), summed(NODE_SECONDS, ()))
 
 
-WORST_NODES = most(
-    either(part(LOSING, NODE), Value(f"0 * {summed(NODE_SECONDS, NODE).expr}", "")), SHOWN
-)
+LOST_SHARE = either(part(LOSING, NODE), Value(f"0 * {summed(NODE_SECONDS, NODE).expr}", ""))
+WORST_NODES = most(LOST_SHARE, SHOWN)
 
 
 def of_worst(value: Value) -> Value:
@@ -153,6 +165,48 @@ HEALTH = Row(
             "Time in which GPUs were starved, throttled, held or hung, of all GPUs together.",
             or_zero(summed(NODE_SECONDS, state=LOSING)),
             width=3,
+        ),
+    ),
+)
+
+
+def _urgent() -> Value:
+    """Critical alerts of each node; nodes with as many are in order: those with other alerts first,
+    then by what they lose. The parts below 1 are cut off where the figure is shown."""
+    none = f"0 * ({LOST_SHARE.expr})"
+    critical, others = (
+        f"({alerts(NODE, severity).expr} or {none})" for severity in ("critical", "warning")
+    )
+    score = f"{critical} + 0.3 * ({others} > bool 0) + 0.1 * ({LOST_SHARE.expr})"
+    return Value(f"sort_desc(topk({WORST}, {score}))", "none")
+
+
+def first_of(value: Value) -> Value:
+    """Only of the nodes to look at first."""
+    return among(value, Value(f"topk({WORST}, {_urgent().expr})", ""), NODE)
+
+
+LOOK_FIRST = Row(
+    "Which node first?",
+    (
+        table(
+            "Look here first",
+            f"The {WORST} nodes that need somebody most: those with critical alerts, then those "
+            "with warnings, then those that lose most. Lost time and exposed communication, which "
+            "is not lost, are GPU-hours within this time range. GPUs held up: hung, or waiting for "
+            "a peer, now. A node leads to its board.",
+            (
+                Column("Critical", _urgent(), ANY),
+                Column("Alerts", first_of(alerts(NODE)), SOME),
+                Column("Lost GPU-hours", first_of(hours(LOSING))),
+                Column("Of its time", first_of(part(LOSING, NODE))),
+                Column("GPUs held up", first_of(HELD_UP)),
+                Column("Exposed GPU-hours", first_of(hours(State.COMMUNICATING))),
+                Column("GPUs missing", first_of(total(MISSING, NODE)), ANY),
+            ),
+            links={"instance": TO_NODE},
+            as_asked=True,
+            width=24,
         ),
     ),
 )
@@ -298,5 +352,5 @@ def fleet_board(runbook: str = "") -> Board:
     """The alerts lead to the runbook, where it has an address."""
     about = "Which alerts fire, which nodes and GPUs lose time, and which data paths are full."
     fires = firing_alerts(runbook, OF_PLACES, PLACES_OF_FLEET)
-    rows = HEALTH, fires, LOSSES, RACKS, PATHS_FULL, INVENTORY
+    rows = HEALTH, LOOK_FIRST, fires, LOSSES, RACKS, PATHS_FULL, INVENTORY
     return board("dgx-fleet", about, *rows, choices=OF_FLEET)

@@ -239,3 +239,20 @@ def test_data_is_text_and_never_markup(page: Page, fleet: Machines) -> None:
     }})""")
     assert found[0].startswith("<img src=x onerror=alert(1)>")
     assert found[1] is None
+
+
+def test_a_link_opens_a_gpu_and_points_at_a_job_and_a_time(page: Page, fleet: Machines) -> None:
+    address = fleet.page("switch")
+    arrive(page, f"{address}#gpu=3")
+    page.until(lambda p: p.run(OPEN), 10, "the evidence opens")
+    assert page.text("#evidence-title") == "GPU 3"
+    page.run("document.querySelector('#evidence').close()")
+    page.until(lambda p: not p.run("location.hash"), 10, "the address follows")
+    page.until(lambda p: p.all(".job", "data-id"), 30, "a job")
+    pid = page.all(".job", "data-id")[0].rpartition("-")[2]
+    page.run(f"location.hash = '#job={pid}'")
+    page.until(lambda p: p.all(".job[data-pointed]", "data-id"), 10, "the job, by its process")
+    page.run("location.hash = '#t=' + new Date(Date.now() - 2000).toISOString()")
+    page.until(lambda p: "GPU 7, " in p.text("#tip"), 10, "every GPU at that time")
+    page.run("location.hash = '#job=none-such'")
+    page.until(lambda p: "No job none-such" in p.text("#link"), 10, "that there is none")

@@ -1,6 +1,7 @@
 // The live page: what the agent streams, shown as it comes.
 
 import { bound, element, keep, point, put, say, symbol } from "./dom.js";
+import { followDay } from "./day.js";
 import { Evidence } from "./evidence.js";
 import { count, span, timeOfDay } from "./figures.js";
 import { whole } from "./frame.js";
@@ -153,6 +154,10 @@ document.addEventListener("visibilitychange", draw);
 document.addEventListener("resized", draw);
 
 evidence.dialog.addEventListener("close", () => mark(""));
+
+followDay(at("day"), (known) => {
+  at("day-section").hidden = !known;
+});
 
 follow("api/v1/stream", {
   machine: (told) => {

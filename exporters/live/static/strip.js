@@ -124,3 +124,16 @@ export function drawSample(target, code) {
   sheet.context.fillStyle = formOf(code, sheet.context);
   sheet.context.fillRect(0, 0, sheet.width, sheet.height);
 }
+
+/** Seconds by code as one stack, work at the bottom. */
+export function drawStack(target, sums, all) {
+  const sheet = clean(target);
+  if (!sheet || !all) return;
+  let below = 0;
+  for (const [code, seconds] of [...sums].sort((a, b) => b[0] - a[0])) {
+    const tall = (sheet.height * seconds) / all;
+    sheet.context.fillStyle = formOf(code, sheet.context);
+    sheet.context.fillRect(0, sheet.height - below - tall, sheet.width, tall);
+    below += tall;
+  }
+}

@@ -1,0 +1,62 @@
+// The last 24 hours: a bar each hour, of all GPUs together, from the sums that the agent keeps.
+
+import { element, keep, put, say } from "./dom.js";
+import { gpuHours, percent } from "./figures.js";
+import { codeOf, wordsOf } from "./states.js";
+import { canvas, drawStack } from "./strip.js";
+
+const HOURS = 24;
+const EVERY = 300_000; // ms between two looks: that is how often the sums are written
+
+const stacks = new WeakMap(); // canvas -> what it shows
+document.addEventListener("resized", ({ target }) => {
+  if (stacks.has(target)) drawStack(target, ...stacks.get(target));
+});
+
+/** Ask for the hours now and then; `seen()` is called with whether there are any. */
+export async function followDay(list, seen) {
+  try {
+    const answer = await fetch("api/v1/hours");
+    if (answer.ok) showDay(list, (await answer.json()).hours, seen);
+  } catch {
+    // the agent is away: what was shown stays
+  }
+  setTimeout(() => followDay(list, seen), EVERY);
+}
+
+function showDay(list, hours, seen) {
+  const newest = Math.floor(Date.now() / 3_600_000);
+  const byHour = new Map(hours.map(({ hour, rows }) => [hour, sumsOf(rows)]));
+  const bars = [...Array(HOURS).keys()].map((age) => newest - HOURS + 1 + age);
+  const known = bars.filter((hour) => byHour.get(hour)?.size);
+  seen(known.length > 0);
+  keep(list, bars, (hour) => hour, makeBar, (node, hour) => {
+    const sums = byHour.get(hour) ?? new Map();
+    const clock = new Date(3_600_000 * hour).getHours();
+    const all = [...sums.values()].reduce((sum, seconds) => sum + seconds, 0);
+    const told = [...sums].sort((a, b) => b[1] - a[1]).filter(([, seconds]) => seconds >= 0.005 * all)
+      .map(([code, seconds]) => `${wordsOf(code)} ${percent(seconds / all)}`);
+    const words = `${clock}:00: ${all ? `${gpuHours(all)}, ${told.join(", ")}` : "nothing known"}`;
+    put(node, "title", words);
+    put(node.firstChild, "aria-label", words);
+    say(node.lastChild, clock % 3 ? "" : `${clock}:00`);
+    stacks.set(node.firstChild, [sums, all]);
+    drawStack(node.firstChild, sums, all);
+  });
+}
+
+/** Seconds by code of all jobs together. */
+function sumsOf(rows) {
+  const sums = new Map();
+  for (const { seconds } of rows) {
+    for (const [pair, part] of Object.entries(seconds)) {
+      const code = codeOf(...pair.split("/"));
+      if (code) sums.set(code, (sums.get(code) ?? 0) + part);
+    }
+  }
+  return sums;
+}
+
+function makeBar() {
+  return element("li", { class: "hour" }, canvas("strip tall", "an hour"), element("span", { class: "muted" }));
+}
