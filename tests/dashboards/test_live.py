@@ -73,6 +73,7 @@ EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-gpu", "Multiprocessors and tensor cores", "E"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "F"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "G"): NO_GPM,
+    ("dgx-gpu", "What comes of the hours", "C"): NO_GPM,
     ("dgx-gpu", "Remapped rows", "A"): NO_GPM,
     ("dgx-gpu", "Remapped rows", "B"): NO_GPM,
     ("dgx-gpu", "Rows that could not be remapped", "A"): NO_GPM,
