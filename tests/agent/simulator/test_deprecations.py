@@ -1,7 +1,9 @@
 """NVML's calls that NVIDIA withdraws: none is in use without another one that is asked first."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -62,3 +64,24 @@ def test_a_library_without_them_costs_nothing_where_the_others_are(system: str) 
     bench.run(2)
     for metric in (temperature.TEMPERATURE, temperature.MARGIN, clocks.REASONS, gpu.UTILIZATION):
         assert bench.samples.all(metric) == whole.samples.all(metric) != {}
+
+
+@pytest.mark.parametrize("system", ["dgx-h100:mig", "dgx-1-p100:training", "dgx-h100@525:training"])
+def test_no_other_withdrawn_call_is_made(system: str) -> None:
+    """Names that are put together as they are needed stand in no source."""
+    bench, made = simulated(system, gpus=2), set[str]()
+
+    def noted(name: str) -> Callable[..., Any]:
+        call = getattr(bench.machine.nvml, name)
+
+        def noting(*args: Any, **options: Any) -> Any:
+            made.add(name)
+            return call(*args, **options)
+
+        return noting
+
+    for name in [name for name in dir(bench.machine.nvml) if name.startswith("nvml")]:
+        setattr(bench.machine.nvml, name, noted(name))
+    bench.run(2)
+    assert len(made) > 30
+    assert made & WITHDRAWN <= REPLACED.keys()
