@@ -221,7 +221,10 @@ def test_scale_changes_ranges_and_holds_and_nothing_else() -> None:
             after = [*SPANS.findall(other["expr"]), other.pop("for", "0s")]
             at_scale = [seconds(s) * scale for s in before]
             assert at_scale == pytest.approx([seconds(s) for s in after], abs=0.001)
-            rule["expr"], other["expr"] = (SPANS.sub("T", r["expr"]) for r in (rule, other))
+            for one in (rule, other):  # a text may hold a query of its own
+                one["expr"] = SPANS.sub("T", one["expr"])
+                texts = one.get("annotations", {})
+                texts |= {key: SPANS.sub("T", text) for key, text in texts.items()}
             assert rule == other
 
 

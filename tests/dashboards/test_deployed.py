@@ -62,11 +62,14 @@ def option(compose: Any, service: str, name: str) -> str:
     return str(found.partition("=")[2])
 
 
-def test_prometheus_scrapes_the_agent_and_tells_the_alertmanager(compose: Any) -> None:
+def test_prometheus_scrapes_the_agent_and_itself_and_names_the_alertmanager(compose: Any) -> None:
     prometheus = yaml.safe_load(compose["configs"]["prometheus"]["content"])
-    (job,) = prometheus["scrape_configs"]
-    assert job["job_name"] == "dgx-telemetry"
-    assert job["static_configs"] == [{"targets": ["127.0.0.1:9935"]}]
+    jobs = {job["job_name"]: job["static_configs"] for job in prometheus["scrape_configs"]}
+    itself = option(compose, "prometheus", "--web.listen-address")
+    assert jobs == {  # itself for the alert on rules that fail
+        "dgx-telemetry": [{"targets": ["127.0.0.1:9935"]}],
+        "prometheus": [{"targets": [itself]}],
+    }
     (manager,) = prometheus["alerting"]["alertmanagers"]
     listen = option(compose, "alertmanager", "--web.listen-address")
     assert manager["static_configs"] == [{"targets": [listen]}]

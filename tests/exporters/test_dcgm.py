@@ -212,7 +212,7 @@ def test_the_last_xid_stays() -> None:
     shown = exposition(bench)
     (labels, value), *_ = families(shown)["DCGM_FI_DEV_XID_ERRORS"]
     assert (labels["err_code"], labels["err_msg"], value) == ("0", "no error", 0)
-    for code in (48, 31):
+    for code in (13, 31):
         bench.machine.driver.xid(0, code)
     bench.run(3)
     (labels, value), *_ = families(shown)["DCGM_FI_DEV_XID_ERROR"]
