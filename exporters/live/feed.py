@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 AFRESH = 20
 """Ticks between two refreshes while nothing is news."""
 
+ALONE = 50
+"""The same while no page is open: a look takes 20 ms of a processor, and only since when something
+is wrong comes of it."""
+
 Event = bytes
 """One event as it goes over the wire."""
 
@@ -101,7 +105,7 @@ class Feed:
         """Work out findings and absences off the loop, at news or after a while, one at a time."""
         page_state, events = self._page_state, self.history.events.number
         news = page_state is not None and (events != self._events or page_state.has_news)
-        if not news and snapshot.tick - self._known.tick < AFRESH:
+        if not news and snapshot.tick - self._known.tick < (AFRESH if self._clients else ALONE):
             return
         if self._refreshing is None or self._refreshing.done():
             if page_state is not None:
