@@ -101,6 +101,7 @@ def receipt_document(receipt: Receipt) -> Document:
         "tensor_peak_seconds": receipt.tensor,
         "tensor_throughput": receipt.goodput.of_peak,
         "goodput": str(receipt.goodput),
+        "joules_by_state": {pair_name(p): part for p, part in sorted(receipt.joules_by.items())},
         "cost": receipt.cost,
         "savings": [_saving_document(saving, receipt) for saving in receipt.savings],
         "receipt": receipt_text(receipt),
@@ -269,11 +270,20 @@ def receipt_text(receipt: Receipt) -> str:
         better = f" (at best {best})" * (best != mean)
         parts.append(f"{receipt.steps} steps, {mean} a second{better}")
     if receipt.joules is not None:
-        parts.append(f"{receipt.joules / KWH:.3g} kWh")
+        parts.append(f"{receipt.joules / KWH:.3g} kWh{_energy_lost(receipt)}")
     if receipt.cost is not None:
         parts.append(f"cost {receipt.cost:.2f}")
     parts += filter(None, [saving_text(receipt)])
     return "; ".join(parts)
+
+
+def _energy_lost(receipt: Receipt) -> str:
+    """Of the energy, what the worst cause of lost time took."""
+    lost = {p: part for p, part in receipt.joules_by.items() if p[0] in LOST_STATES and part > 0}
+    worst_of = max(lost, key=lambda pair: lost[pair], default=None)
+    if worst_of is None or lost[worst_of] < LEAST * (receipt.joules or 0.0):
+        return ""
+    return f" (of these {lost[worst_of] / KWH:.3g} {SUMMARIES[worst_of]})"
 
 
 def saving_text(receipt: Receipt) -> str:

@@ -39,6 +39,7 @@ dgx_gpu_memory_total_bytes G
 dgx_gpu_power_watts G
 dgx_gpu_power_limit_watts G
 dgx_gpu_energy_joules_total G
+dgx_gpu_state_joules_total G state cause
 dgx_gpu_temperature_celsius G
 dgx_gpu_memory_temperature_celsius G
 dgx_gpu_temperature_limit_celsius G limit

@@ -9,6 +9,7 @@ from agent.cli.options import settings_of
 from agent.config.settings import Settings
 from agent.config.whole_file import write_whole
 from agent.errors import BadInput
+from agent.simulator import parse
 
 
 def generated(settings: Settings) -> dict[str, str]:
@@ -45,7 +46,9 @@ def generated(settings: Settings) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write every file whole."""
+    """Write every file whole; a machine to simulate changes nothing, and must be one."""
+    if arguments.simulate:
+        parse(arguments.simulate)
     settings = settings_of(arguments)
     directory: Path = arguments.directory
     for name, text in generated(settings).items():

@@ -17,12 +17,16 @@ from agent.report.formats import as_csv, as_html
 from agent.report.gpu_time import HOUR, KWH, GpuTime, Report, document, together, words
 from agent.report.questions import (
     NoAnswer,
+    failed_scrapes,
     from_agent,
     from_hours,
     from_prometheus,
     rules_loaded,
 )
 from exporters.settings import HttpConfig
+
+MANY_FAILED = 0.01
+"""Share of scrapes that failed from which a report says so."""
 
 MOST = 40
 """Rows of a table; files have all."""
@@ -42,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     since, source, rows = _rows(arguments, settings[HttpConfig], by)
     if not rows:
         raise BadInput(_nothing(arguments))
-    report = Report(by, since, source, settings[CostConfig].gpu_hour, rows)
+    report = Report(by, since, source, settings[CostConfig].gpu_hour, rows, _failed(arguments))
     if arguments.html:
         write_whole(arguments.html, as_html(report).encode(), 0o644)
     elif arguments.json:
@@ -134,6 +138,13 @@ def _nothing(arguments: argparse.Namespace) -> str:
     return "this agent has named no job yet: `info = true` below [job] lets it"
 
 
+def _failed(arguments: argparse.Namespace) -> float:
+    """Share of the scrapes that failed; 0 where no Prometheus is asked, or one job alone."""
+    if not arguments.prometheus or arguments.job:
+        return 0.0
+    return failed_scrapes(arguments.prometheus, arguments.since)
+
+
 def overview(report: Report, width: int) -> Iterator[str]:
     """A table, and the sum below it."""
     yield f"GPU-hours by {report.by}, {report.since}, from {report.source}; most lost first"
@@ -150,6 +161,8 @@ def overview(report: Report, width: int) -> Iterator[str]:
     lost_text = f"{lost / HOUR:.2f} lost ({share(lost / total)})"
     yield f"together {total / HOUR:.2f} GPU-hours, {lost_text}{price}"
     yield str(together(report.rows))
+    if report.failed >= MANY_FAILED:
+        yield f"{share(report.failed)} of the scrapes failed: what happened meanwhile is in no row"
 
 
 def _row(row: GpuTime, price: float) -> tuple[str, ...]:
@@ -174,8 +187,12 @@ def efficiency(row: GpuTime, price: float, width: int) -> Iterator[str]:
     busy = share(row.of(State.BUSY) / row.total)
     yield f"GPU-hours: {row.total / HOUR:.2f}, of these busy {busy}"
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
-    rows = [(words(p), f"{s / HOUR:.2f}", share(s / row.total)) for p, s in spent if s > 0]
-    yield from table(("state", "GPU-hours", "share"), rows, width=width)
+    rows = [
+        (words(p), f"{s / HOUR:.2f}", share(s / row.total), number(row.joules_by.get(p), KWH, 3))
+        for p, s in spent
+        if s > 0
+    ]
+    yield from table(("state", "GPU-hours", "share", "kWh"), rows, width=width)
     yield f"Goodput: {row.goodput}"
     if row.joules is not None:
         yield f"Energy: {row.joules / KWH:.2f} kWh"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from agent.config.settings import Configuration
 from agent.diagnosis.confidence import Likeness, confidence
 from agent.diagnosis.division import Division, divide_second
+from agent.diagnosis.energy import NAMES as JOULE_NAMES
+from agent.diagnosis.energy import STATE_JOULES
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import Grounds
 from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
@@ -102,10 +104,17 @@ class Account:
     _found: dict[Pair, Grounds] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
 
-    def enter(self, e: Evidence | None, division: Division | None, now: float) -> None:
-        """Book the time since the last tick, or leave it unobserved."""
+    def enter(
+        self, e: Evidence | None, division: Division | None, now: float, watts: float | None
+    ) -> None:
+        """Book the time since the last tick and its energy, or leave them unobserved."""
         seconds = 0.0 if self.at is None else max(0.0, now - self.at)
         self.at = now
+        known = e is not None and division is not None and seconds <= LONGEST
+        parts = division.parts if division is not None and known else None
+        if parts and not all(part >= 0 for part in parts.values()):
+            parts = None
+        self.booked.energy.enter(parts, seconds, now, watts)
         if e is None or division is None or seconds > LONGEST:
             self.booked.miss(seconds, now)
             self.verdict = None
@@ -157,6 +166,7 @@ class Diagnosis:
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:
                 account.history.sample_power(series, now)
+                account.booked.energy.sample(series)
         thresholds = self.configuration.current[Thresholds]
         context = TickContext(samples, self.bandwidth, thresholds, self.job_status)
         evidence: dict[GpuKey, Evidence] = {}
@@ -169,7 +179,11 @@ class Diagnosis:
         unjudged: dict[GpuKey, Absence] = {}
         for identity in inventory.gpus:
             gpu, account = identity.key, self.accounts[identity.uuid]
-            account.enter(evidence.get(gpu), self._divided(account, evidence.get(gpu)), now)
+            counted = samples.point(power.ENERGY, *gpu.labels)
+            if counted is not None:
+                account.booked.energy.count(counted.at, counted.value)
+            watts, e = samples.value(power.POWER, *gpu.labels), evidence.get(gpu)
+            account.enter(e, self._divided(account, e), now, watts)
             if account.verdict is not None:
                 verdicts[gpu] = account.verdict
             else:
@@ -242,6 +256,8 @@ def _report(account: Account, out: ReadOutput, unjudged: Absence | None) -> None
     for pair, seconds in account.booked.seconds.items():
         out.add(STATE_SECONDS, seconds, *NAMES[pair])
     out.add(UNOBSERVED_SECONDS, account.booked.unobserved)
+    for spent, joules in account.booked.energy.joules.items():
+        out.add(STATE_JOULES, joules, *JOULE_NAMES[spent])
     for culprit, seconds in account.waits.items():
         out.add(WAITS_FOR, seconds, culprit)
     if unjudged and (unjudged.reason is Reason.LOST or account.booked.unobserved):

@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
+from typing import TypeVar
 
-from agent.diagnosis.accounting import LONGEST
+from agent.diagnosis.energy import EnergyByState
 from agent.diagnosis.pulses import GpuPulse
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.jobs.grouping import JobGroup
@@ -16,7 +17,7 @@ from agent.jobs.speed import BIN, KEPT, JobSpeed
 from agent.jobs.timescales import CERTAIN
 from agent.model import GAINED_BY, GpuKey, Metric, Pair, Snapshot
 from agent.series import SampleStore
-from agent.sources import activity, clocks, power, temperature, workload
+from agent.sources import activity, clocks, temperature, workload
 
 AGREE = 0.03
 """Share by which the steps of a job's GPUs may differ."""
@@ -31,6 +32,16 @@ WAITS, NEVER = 0.03, 0.01
 """Share of the last minutes spent waiting for a peer: of all others at least, of one at most."""
 
 Parts = dict[Pair, float]
+Of = TypeVar("Of")
+
+
+def added(parts: Iterable[Mapping[Of, float]]) -> dict[Of, float]:
+    """The sums of all."""
+    total: dict[Of, float] = {}
+    for one in parts:
+        for pair, part in one.items():
+            total[pair] = total.get(pair, 0.0) + part
+    return total
 
 
 @dataclass(slots=True)
@@ -46,10 +57,14 @@ class GpuUse:
     left: bool = False
     tensor: float | None = None  # s at the peak of the tensor cores
     _counted: float | None = None  # the counter of those when it was last read
+    joules_before: Mapping[Pair | None, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, gpu: GpuKey, booked: SecondsByState, steps: int) -> "GpuUse":
-        return cls(gpu, booked, dict(booked.seconds), booked.unobserved, steps)
+        before = booked.energy.spent()
+        use = cls(gpu, booked, dict(booked.seconds), booked.unobserved, steps)
+        use.joules_before = before
+        return use
 
     @property
     def unobserved(self) -> float:
@@ -68,19 +83,33 @@ class GpuUse:
             grown = 0.0 if self._counted is None else max(0.0, counted - self._counted)
             self.tensor, self._counted = (self.tensor or 0.0) + grown, counted
 
+    @property
+    def joules(self) -> dict[Pair | None, float]:
+        """Joules since the job came, None for seconds without a state; empty without a counter."""
+        spent = self.booked.energy.spent()
+        return {p: max(0.0, j - self.joules_before.get(p, 0.0)) for p, j in spent.items()}
+
     def freeze(self) -> None:
         """The job has left this GPU: what it does from now on is not the job's."""
-        kept = SecondsByState(unobserved=self.booked.unobserved)
+        spent = EnergyByState(self.booked.energy.spent(), self.booked.energy.counted)
+        kept = SecondsByState(unobserved=self.booked.unobserved, energy=spent)
         kept.seconds = dict(self.booked.seconds)
         self.booked, self.left, self._counted = kept, True, None
 
-    def resume(self, booked: SecondsByState, steps: int) -> None:
-        """The job is back on it: what it does is added to what it did before."""
-        done, unobserved = self.seconds, self.unobserved
-        self.before = {p: s - done.get(p, 0.0) for p, s in booked.seconds.items()}
-        self.unobserved_before = booked.unobserved - unobserved
-        self.steps_before = steps - self.steps
-        self.booked, self.left = booked, False
+    def after(self, earlier: "GpuUse") -> "GpuUse":
+        """The same with what the job did on this GPU before it was away."""
+        self.before = _less(self.before, earlier.seconds)
+        self.joules_before = _less(self.joules_before, earlier.joules)
+        self.unobserved_before -= earlier.unobserved
+        self.steps_before -= earlier.steps
+        self.steps += earlier.steps
+        if earlier.tensor is not None:
+            self.tensor = (self.tensor or 0.0) + earlier.tensor
+        return self
+
+
+def _less(before: Mapping[Of, float], done: Mapping[Of, float]) -> dict[Of, float]:
+    return {pair: before.get(pair, 0.0) - done.get(pair, 0.0) for pair in {*before, *done}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +135,6 @@ class JobRecord:
     speed: JobSpeed
     uses: dict[str, GpuUse] = field(default_factory=dict)  # by UUID
     names: tuple[str, JobLabels] = ("", JobLabels())
-    joules: float | None = None
     step: float | None = None
     confidence: float = 0.0
     apart: frozenset[str] = frozenset()  # UUIDs of GPUs whose steps are not the job's
@@ -142,9 +170,6 @@ class JobRecord:
         self._pace = (self._wall - self.wall) / (now - self.began) if now > self.began else 1.0
         if self._older is None:
             self._older = self._age(samples, now)
-        drawn = self._values(samples, power.POWER)
-        if drawn and seconds <= LONGEST:
-            self.joules = (self.joules or 0.0) + sum(drawn) * seconds
         for use in self.uses.values():
             use.add_tensor(samples.value(activity.TENSOR_SECONDS, *use.gpu.labels))
         mine = {g.uuid: pulses[g.uuid] for g in self.group.gpus if g.uuid in pulses}
@@ -155,6 +180,13 @@ class JobRecord:
         if self.speed.take(now, seconds, self.step):
             self._bins.append(self._bin(samples, now, neighbours))
         self._compare(now)
+
+    def join(self, other: "JobRecord") -> None:
+        """Take over what another job did that turns out to be this one."""
+        for uuid, use in other.uses.items():
+            mine = self.uses.get(uuid)
+            if mine is None or mine.left:
+                self.uses[uuid] = use if mine is None else use.after(mine)
 
     def age(self, now: float) -> float:
         """Seconds since its newest process came, as far as that is known."""
@@ -258,10 +290,8 @@ class JobRecord:
     def receipt(self, now: float, price: float, ended: float | None = None) -> Receipt:
         """Where its GPU-hours went, up to now."""
         by_gpu = {use.gpu: use.seconds for use in self.uses.values()}
-        total: Parts = {}
-        for seconds in by_gpu.values():
-            for pair, part in seconds.items():
-                total[pair] = total.get(pair, 0.0) + part
+        total = added(by_gpu.values())
+        joules = added(use.joules for use in self.uses.values())
         watched = now - self.began
         unobserved = sum(use.unobserved for use in self.uses.values())
         tensor = [use.tensor for use in self.uses.values() if use.tensor is not None]
@@ -279,7 +309,8 @@ class JobRecord:
             steps=max((use.steps for use in self.uses.values()), default=0),
             mean_rate=self.speed.mean,
             best_rate=self.speed.best,
-            joules=self.joules,
+            joules=sum(joules.values()) if joules else None,
+            joules_by={pair: part for pair, part in joules.items() if pair is not None},
             tensor=sum(tensor) if tensor else None,
             cost=hours * price if price else None,
             savings=savings(by_gpu),

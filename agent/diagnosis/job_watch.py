@@ -197,7 +197,7 @@ class JobWatch:
                 for other in known:
                     left.remove(other)
                     if other is not first:
-                        first.uses = {**other.uses, **first.uses}
+                        first.join(other)
                 first.group = group
                 following.append(first)
             else:
@@ -230,7 +230,8 @@ class JobWatch:
             if uuid not in record.uses:
                 record.uses[uuid] = GpuUse.of(gpu, account.booked, steps)
             elif record.uses[uuid].left:
-                record.uses[uuid].resume(account.booked, steps)
+                fresh = GpuUse.of(gpu, account.booked, steps)
+                record.uses[uuid] = fresh.after(record.uses[uuid])
         for uuid in record.uses.keys() - there.keys():
             record.uses[uuid].freeze()
 

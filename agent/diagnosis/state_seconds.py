@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agent.diagnosis.energy import EnergyByState
 from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
@@ -38,6 +39,7 @@ class SecondsByState:
 
     seconds: dict[Pair, float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0.0))
     unobserved: float = 0.0
+    energy: EnergyByState = field(default_factory=EnergyByState)
     leader: Pair | None = None
     since: float = 0.0  # when the leader began to lead (monotonic seconds)
     shares: Parts = field(default_factory=dict)

@@ -12,7 +12,7 @@ from agent.faults.model import (
     Group,
     HiddenBy,
 )
-from agent.faults.monitoring import IN_SERVICE, JOB, UP
+from agent.faults.monitoring import IN_SERVICE, JOB, SILENT, UP
 from agent.faults.parameters import RuleParameters, span
 from agent.faults.promql import NODE, Recording, increase, pick
 from agent.faults.records import job_steps
@@ -24,7 +24,6 @@ from agent.sources import activity, infiniband, temperature
 from agent.sources.agent_health import BUILD_INFO
 
 SCRAPED: Metric = gauge("up", "1 where the last scrape succeeded.", "Prometheus")
-SILENT = f"{IN_SERVICE} == 0"
 OF_RACK, OF_CLUSTER = "cluster, rack", "cluster"
 SOONER = 30.0
 """Seconds by which a rack is reported before its nodes, and a cluster before its racks: what
@@ -157,7 +156,7 @@ def warmer(parameters: RuleParameters) -> Fault:
     """A GPU at work, warmer than those at its place in the other nodes of its job."""
     busy = f"{activity.ACTIVITY} >= {parameters.thresholds.loaded_share:g}"
     working = f"({temperature.TEMPERATURE} and on ({NODE}, gpu, uuid) ({busy}))"
-    degrees, like = of_job(working), "cluster, job_id, gpu"
+    degrees, like = of_job(working, parameters), "cluster, job_id, gpu"
     middle = f"quantile by ({like}) (0.5, {degrees})"
     enough = f"count by ({like}) ({degrees}) >= {LEAST_GPUS}"
     return Fault(

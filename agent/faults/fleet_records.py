@@ -9,7 +9,6 @@ from agent.diagnosis import accounting
 from agent.faults.model import Group
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import GPU, NODE, Recording, increase, one, pick, rate
-from agent.faults.records import ALONE
 from agent.limits import paths
 from agent.model import GPU_LABELS, WHAT_LOST, Cause, State
 from agent.sources import disk, infiniband, nvlink, power, workload
@@ -70,14 +69,20 @@ def own_time(parameters: RuleParameters) -> Recording:
     )
     whole = f"sum without (state, cause) ({rate(accounting.STATE_SECONDS, over)}) > 0"
     share = f"sum without (state, cause) ({own}) / ({whole})"
-    return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, job_id) ({of_job(share)})")
+    return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, job_id) ({of_job(share, parameters)})")
 
 
-def of_job(value: str) -> str:
-    """A value of GPUs with the id of their job; nothing of a GPU that several share, or that no
-    scheduler gave."""
-    named = one(pick(workload.JOB_INFO, job_id="!="), *GPU_LABELS, "job_id")
-    return f"{value} * on ({GPU}) group_left (job_id) ({named} and on ({GPU}) {ALONE})"
+JOB_LABELS = (*GPU_LABELS, "job_id")
+
+
+def of_job(value: str, parameters: RuleParameters) -> str:
+    """A value of GPUs with the id of their job; nothing of a GPU that several share, or had one
+    after the other within minutes, or that no scheduler gave."""
+    over = parameters.over(WINDOW)
+    named = one(f"last_over_time({pick(workload.JOB_INFO, job_id='!=')}[{over}])", *JOB_LABELS)
+    jobs = one(f"last_over_time({workload.JOB_INFO}[{over}])", *workload.JOB_INFO.labels)
+    alone = f"count by ({GPU}) ({jobs}) == 1"
+    return f"{value} * on ({GPU}) group_left (job_id) ({named} and on ({GPU}) {alone})"
 
 
 def of_spec(_: RuleParameters) -> Recording:

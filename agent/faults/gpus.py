@@ -150,7 +150,8 @@ SLOWEST = 1
 """Seconds of a read from which the GPU does not answer in time (`agent/polling/gpu_threads.py`)."""
 
 FEWEST = 2
-"""Reads that fail in a minute: one may fail by chance, and is tried again after 10 s."""
+"""Reads that fail, in so many times between two scrapes of seven minutes: one may fail by chance,
+and is tried again after 10 s."""
 
 SILENT = (Reason.NOT_ANSWERING, Reason.FAILED)
 """Reasons of absence that are a fault of the GPU whose value it is; the weightier first."""
@@ -159,9 +160,11 @@ SILENT = (Reason.NOT_ANSWERING, Reason.FAILED)
 def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
     """One GPU whose driver calls hang or fail while those of others are answered.
 
-    The alerts look at the reads of a minute. One look finds it by what is absent: its own reads are
+    The alerts look at the reads of minutes. One look finds it by what is absent: its own reads are
     the first, for which the driver may have to start the GPU.
     """
+
+    over = parameters.over("7m")
 
     def rule(sign: str, how: str, when: str, description: str) -> Fault:
         return Fault(
@@ -188,8 +191,9 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
         rule(
             "failing",
             "fail",
-            f"{increase(answers.READ_FAILURES, parameters.over('1m'))} >= {FEWEST}",
-            f"{COUNT} reads of {GPU} failed in the last minute (limit {FEWEST}): some of its "
+            f"{increase(answers.READ_FAILURES, over)} >= {FEWEST} "
+            f"and changes({answers.READ_FAILURES}[{over}]) >= {FEWEST}",
+            f"{COUNT} reads of {GPU} failed in the last 7m (limit {FEWEST}): some of its "
             "values are missing (dgx-telemetry check names them).",
         ),
         Fault(

@@ -70,7 +70,7 @@ def slower(parameters: RuleParameters) -> Fault:
     names = list_of(record, "gpu", f">= {limits.slower_share:g}", "instance", "job")
     return Fault(
         alert="DgxJobSlower",
-        when=f"max without (gpu, uuid) ({record}) >= {limits.slower_share:g}",
+        when=f"max without (gpu, uuid) ({record.expr}) >= {limits.slower_share:g}",
         severity=INFO,
         hold=limits.slower_window,
         summary="job slower than in its first hour",

@@ -44,6 +44,8 @@ UP = f'up{{job="{JOB}"}}'
 IN_SERVICE = f'up{{job="{JOB}", drained=""}}'
 """Without nodes that were taken out: `dgx-telemetry inventory` gives those the label."""
 
+SILENT = f"{IN_SERVICE} == 0"
+
 DOWN, BLIND = "DgxAgentDown", "DgxAgentBlind"
 LOG = "Look at journalctl -u dgx-telemetry and at dgx-telemetry check on the machine."
 BY_XID = (HiddenBy("DgxGpuXid", SAME_NODE, ('xid=~"119|120"',)),)
@@ -77,21 +79,28 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
         sources_down(parameters),
         *reads_nothing(parameters),
         *OF_CONFIGURATION,
-        clock_stepped(parameters),
+        *clock_stepped(parameters),
         rules_failing(parameters),
         watchdog(),
     )
 
 
+FAILED_SCRAPES = 3
+"""Of an agent that is down: two may fail by chance, and where scrapes are rarer than one a minute
+they take longer than `silent_for`."""
+
+
 def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
     """The agent, or its machine, does not answer; or Prometheus asks none."""
     hold = parameters.thresholds.silent_for
+    over = parameters.over(hold)
     return (
         Fault(
             alert=DOWN,
             severity=CRITICAL,
             place=places.NODE,
-            when=f"{IN_SERVICE} == 0",
+            when=f"{SILENT} and (count_over_time({IN_SERVICE}[{over}]) >= {FAILED_SCRAPES} "
+            f"or max_over_time({IN_SERVICE}[{parameters.over('6m')}]) == 0)",
             hold=hold,
             labels={"sign": "silence"},
             summary="agent does not answer",
@@ -172,7 +181,9 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
     """The agent answers, and knows nothing new."""
     hold = parameters.thresholds.silent_for
     expired = f"sum without (metric, reason) ({pick(ABSENT_VALUES, reason=Reason.STALLED)})"
-    before = f"{LAST_TICK} offset {parameters.over(hold)}"
+    over = parameters.over(hold)
+    fresh = f"time() - timestamp({LAST_TICK}) <= {seconds(over):g}"
+    before = f"last_over_time({LAST_TICK}[{parameters.over('5m')}] offset {over})"
     return (
         Fault(
             alert=BLIND,
@@ -191,8 +202,8 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             alert=BLIND,
             severity=WARNING,
             place=places.NODE,
-            # Two scrapes with the same tick: a range that holds only one shows nothing.
-            when=f"{LAST_TICK} == {before} and timestamp({LAST_TICK}) > timestamp({before})",
+            # Two scrapes with the same tick: the newest is younger than the one before.
+            when=f"{LAST_TICK} == {before} and {fresh}",
             hold=hold,
             labels={"sign": "ticks"},
             summary="agent reads nothing new",
@@ -253,16 +264,37 @@ def _log_closed(machine: Look) -> Iterator[Seen]:
         yield Seen(names=(closed.detail,))
 
 
-def clock_stepped(parameters: RuleParameters) -> Fault:
-    """Timestamps before and after do not fit each other."""
+MANY_STEPS = 4
+"""In six hours: after a boot the time service may set the clock up to three times (chrony's own
+`makestep 1 3`)."""
+
+
+def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
+    """Timestamps before and after do not fit each other: known, and no fault, after one correction;
+    a clock that is set again and again has no time service."""
     window = parameters.thresholds.event_window
-    return Fault(
+    counted = f"round({increase(CLOCK_STEPS, parameters.over('6h'))})"
+    often = Fault(
+        alert="DgxClockStepped",
+        severity=WARNING,
+        place=places.NODE,
+        when=f"{counted} >= {MANY_STEPS}",
+        labels={"sign": "often"},
+        summary="clock is set again and again",
+        description=f"The clock of {MACHINE} was set {COUNT} times in the last 6h (limit "
+        f"{MANY_STEPS}): timestamps do not fit.",
+        do="See with timedatectl and chronyc tracking if the time service runs and reaches its "
+        "servers.",
+    )
+    once = Fault(
         alert="DgxClockStepped",
         kind="clock_stepped",
-        severity=WARNING,
+        severity=INFO,
         place=places.NODE,
         when=f"round({increase(CLOCK_STEPS, parameters.over(window))}) > 0",
         look=lambda machine: _stepped(machine, seconds(window)),
+        labels={"sign": "once"},
+        hidden_by=(HiddenBy("DgxClockStepped", SAME_NODE, ('sign="often"',)),),
         summary="clock was set",
         sentence=("the wall clock was set {times:once|times}",),
         description=f"The clock of {MACHINE} was set {COUNT} times in the last {window} (limit 0): "
@@ -270,6 +302,7 @@ def clock_stepped(parameters: RuleParameters) -> Fault:
         do="See with timedatectl and chronyc tracking if the time service runs and reaches its "
         "servers.",
     )
+    return once, often
 
 
 def _stepped(machine: Look, window: float) -> Iterator[Seen]:

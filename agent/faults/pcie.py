@@ -52,10 +52,12 @@ LANES = Fault(
 
 def slow_generation(parameters: RuleParameters) -> Fault:
     """A lower generation all the while under load: the GPU works, or its data fill what the slower
-    link can carry (each generation carries twice the one before)."""
+    link can carry (each generation carries twice the one before). So long it must be known, under
+    any labels of its target."""
     over, least = parameters.over("15m"), parameters.thresholds.loaded_share
     fastest = f"max_over_time({pcie.GENERATION}[{over}])"
     loaded = f"avg_over_time({activity.ACTIVITY}[{over}]) >= {least:g}"
+    watched = f"count_over_time({pcie.GENERATION}[{parameters.over('5m')}] offset {over})"
     moved = f"avg_over_time({pick(paths.RATIO, path='pcie')}[{over}])"
     slower = f"2 ^ ({pcie.GENERATION_LIMIT} - {pcie.GENERATION})"
     full = f"{moved} * on ({ONE_GPU}) group_left () {one(slower, *GPU_LABELS)} >= {least:g}"
@@ -65,7 +67,7 @@ def slow_generation(parameters: RuleParameters) -> Fault:
         kind="pcie_generation",
         severity=WARNING,
         place=places.GPU,
-        when=f"{fastest} < {pcie.GENERATION_LIMIT} "
+        when=f"{fastest} < {pcie.GENERATION_LIMIT} and on ({ONE_GPU}) {watched} "
         f"and on ({ONE_GPU}) ({loaded} or on ({ONE_GPU}) {full})",
         look=lambda machine: _generations(machine.samples, least),
         hold="5m",

@@ -86,14 +86,14 @@ def events(
     moved up, or where Prometheus has just begun. `had` records the series above 0: where most are
     at 0, to look through all of them over a day each time takes Prometheus longer than the time
     between two evaluations. The agent's scrapes are matched by all labels of the target: of one
-    that was relabelled those before do not count.
+    that was relabelled those before do not count. A restart of the agent may end the series.
     """
     kept = [label for label in counter.labels if label != "gpu"]
     series = pick(counter, **labels)
     old = f"last_over_time({pick(had or counter, **labels)}[{memory}] offset {over})"
-    counted = f"(count_over_time({series}[{over}]) and ignoring (gpu) {series} > 0)"
-    scrapes = f"sum without (gpu) {counted}"
+    new = f"max_over_time({pick(had or counter, **labels)}[{over}]) > 0"
+    scrapes = f"sum without (gpu) (count_over_time({series}[{over}]) and ignoring (gpu) {new})"
     ticks = f"ignoring ({', '.join(kept)}) group_left () count_over_time({LAST_TICK}[{over}])"
     same = f"on ({', '.join((NODE, *kept))})"
-    born = f"({series} > 0 unless {same} {old} unless ignoring (gpu) ({scrapes} >= {ticks}))"
+    born = f"({new} unless {same} {old} unless ignoring (gpu) ({scrapes} >= {ticks}))"
     return f"({increase(counter, over, **labels)} > 0) or {born}"

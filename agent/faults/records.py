@@ -1,6 +1,6 @@
 """Recording rules: expressions that several rules and people use."""
 
-from agent.diagnosis import accounting, job_watch, pulses
+from agent.diagnosis import accounting, energy, job_watch, pulses
 from agent.faults.model import Group
 from agent.faults.parameters import RuleParameters, span
 from agent.faults.promql import GPU, NODE, Recording, observed_share, one, rate
@@ -12,11 +12,12 @@ from agent.sources import activity, power, workload
 SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
 JOULES_RECORD = "instance_job_id:dgx_gpu_energy_joules:increase5m"
 TENSOR_RECORD = "instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m"
+STATE_JOULES_RECORD = "instance_job_id_state_cause:dgx_gpu_state_joules:increase5m"
 REPORT_EVERY = "5m"
 REPORT_STEP = "15s"
 """How near a job's begin and end are met; where scrapes are rarer, as near as they are."""
 
-REPORT_MEMORY = "2m"
+REPORT_MEMORY = "6m"
 """The longest gap between two samples whose growth is counted."""
 
 STEPS_WINDOW = "5m"
@@ -87,7 +88,8 @@ def steps(parameters: RuleParameters) -> Recording:
 def job_steps(parameters: RuleParameters) -> Recording:
     """The same of each job by name, the mean of its GPUs; only where job.info is on."""
     of_each = one(str(steps(parameters)), *GPU_LABELS)
-    of_job = f"{of_each} * on ({GPU}) group_right () {workload.JOB_INFO}"
+    info = f"last_over_time({workload.JOB_INFO}[{parameters.over(STEPS_WINDOW)}])"
+    of_job = f"{of_each} * on ({GPU}) group_right () {info}"
     return Recording(
         f"instance_job:dgx_gpu_steps:rate{STEPS_WINDOW}",
         f"avg without (gpu, uuid) ({of_job})",
@@ -135,13 +137,15 @@ def by_job(counter: Metric, parameters: RuleParameters, record: str, *more: str)
     """Growth of a counter of GPUs by node and job; that of a GPU which several jobs share, or none
     has, goes to no job.
 
-    From sample to sample, which sums up to what the counter has grown: increase() draws its window
-    out to the edges, and would give a job all of the five minutes in which it began. Windows do not
-    overlap, wherever they begin: Prometheus 2 counts a sample at both ends. Of sixteen pairs of
-    state and cause few ever grow: what did not is left out, for a report reads all there is.
+    From sample to sample, and from 0 where the counter has begun again, which sums up to what it
+    has grown: increase() draws its window out to the edges, and would give a job all of the five
+    minutes in which it began. Windows do not overlap, wherever they begin: Prometheus 2 counts a
+    sample at both ends. Of sixteen pairs of state and cause few ever grow: what did not is left
+    out, for a report reads all there is.
     """
     step, memory = parameters.over(REPORT_STEP), parameters.over(REPORT_MEMORY)
-    grown = f"clamp_min({counter} - last_over_time({counter}[{memory}] offset {step}), 0)"
+    before = f"last_over_time({counter}[{memory}] offset {step})"
+    grown = f"({counter} - {before} >= 0 or {counter} and {before})"
     of_job = one(str(workload.JOB_INFO), *GPU_LABELS, *OF_JOB)
     mine = (
         f"{grown} * on ({GPU}) group_left ({', '.join(OF_JOB)}) ({of_job} and on ({GPU}) {ALONE})"
@@ -161,6 +165,7 @@ def report_records(parameters: RuleParameters) -> Group:
             by_job(accounting.STATE_SECONDS, parameters, SECONDS_RECORD, "state", "cause"),
             by_job(power.ENERGY, parameters, JOULES_RECORD),
             by_job(activity.TENSOR_SECONDS, parameters, TENSOR_RECORD),
+            by_job(energy.STATE_JOULES, parameters, STATE_JOULES_RECORD, "state", "cause"),
         ),
         every=REPORT_EVERY,
     )

@@ -180,7 +180,7 @@ def straggler(parameters: RuleParameters, spans: Span) -> Fault:
     """The GPU that others of the machine wait for, as the agent names it."""
     waits = f"{waits_time(parameters, spans.window)} >= {spans.share:g}"
     number = f"count without (gpu, uuid) ({waits})"
-    info = one(str(gpu.INFO), *GPU_LABELS)
+    info = one(f"last_over_time({gpu.INFO}[{parameters.over('10m')}])", *GPU_LABELS)
     single = f"{info} and on ({NODE}, uuid) count by ({NODE}, uuid) ({info}) == 1"
     named = f'label_replace({number}, "uuid", "$1", "culprit", "(.+)")'
     names = list_of(waits_time(parameters, spans.window), "gpu", f">= {spans.share:g}", *JOINED)
@@ -232,6 +232,7 @@ def workload(parameters: RuleParameters) -> Group:
             (limits.starved_day, limits.starved_day_share),
         )
     )
+    with_gpm = f"last_over_time({activity.SM_ACTIVE}[{parameters.over('10m')}])"
     return Group(
         "dgx-workload",
         (
@@ -241,7 +242,7 @@ def workload(parameters: RuleParameters) -> Group:
                 day,
                 INFO,
                 parameters.over(day.window),
-                f" and on ({NODE}, gpu, uuid) {activity.SM_ACTIVE}",
+                f" and on ({NODE}, gpu, uuid) {with_gpm}",
             ),
             starved_cause_unknown(parameters),
             exposed(quarter._replace(share=limits.exposed_share)),

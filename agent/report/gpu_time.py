@@ -19,9 +19,10 @@ HOUR, KWH = 3600.0, 3.6e6
 
 class GpuTime(NamedTuple):
     """GPU-seconds by state and cause of one node, job, user or account; `joules` None where the
-    energy is not known, nor `tensor`, seconds at the peak of the tensor cores. Of a job `about` has
-    its labels, `receipt` what its agent says of it, `rate` its steps a second. Of a node some
-    hours are `unassigned`: those without a process."""
+    energy is not known, nor `tensor`, seconds at the peak of the tensor cores; `joules_by` are of
+    the seconds whose state is known. Of a job `about` has its labels, `receipt` what its agent says
+    of it, `rate` its steps a second. Of a node some hours are `unassigned`: those without a
+    process."""
 
     name: str
     seconds: Mapping[Pair, float]
@@ -31,6 +32,7 @@ class GpuTime(NamedTuple):
     tensor: float | None = None
     rate: float | None = None
     unassigned: bool = False
+    joules_by: Mapping[Pair, float] = {}
 
     @property
     def total(self) -> float:
@@ -61,13 +63,14 @@ class GpuTime(NamedTuple):
 
 class Report(NamedTuple):
     """Rows, the worst first; `price` of a GPU-hour, 0 where none is known; `since` and `source` in
-    words."""
+    words; `failed` is the share of scrapes that failed, 0 where that is not known."""
 
     by: str
     since: str
     source: str
     price: float
     rows: tuple[GpuTime, ...]
+    failed: float = 0.0
 
 
 def together(rows: Iterable[GpuTime]) -> Goodput:
@@ -105,6 +108,7 @@ def document(report: Report) -> Document:
         "since": report.since,
         "source": report.source,
         "price_of_gpu_hour": report.price or None,
+        "failed_scrapes_share": report.failed,
         "rows": [row_document(row, report.price) for row in report.rows],
     }
 
@@ -130,6 +134,9 @@ def row_document(row: GpuTime, price: float) -> Document:
         "given_gpu_hours": row.goodput.given / HOUR,
         "tensor_throughput": row.goodput.of_peak,
         "goodput": str(row.goodput),
+        "kwh_by_state": {
+            f"{state}/{cause}": part / KWH for (state, cause), part in sorted(row.joules_by.items())
+        },
         "kwh": None if row.joules is None else row.joules / KWH,
         "cost": row.total / HOUR * price if price else None,
         "cost_lost": row.lost / HOUR * price if price else None,

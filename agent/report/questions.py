@@ -13,7 +13,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from agent.errors import BadInput
-from agent.faults.records import JOULES_RECORD, SECONDS_RECORD, TENSOR_RECORD
+from agent.faults.monitoring import UP
+from agent.faults.records import (
+    JOULES_RECORD,
+    SECONDS_RECORD,
+    STATE_JOULES_RECORD,
+    TENSOR_RECORD,
+)
 from agent.model import Pair
 from agent.report.gpu_time import HOUR, JOB_LABELS, LABELS, Document, GpuTime, ordered, pair_of
 
@@ -43,12 +49,8 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
         }
         for record in (JOULES_RECORD, TENSOR_RECORD)
     )
-    found: dict[tuple[str, ...], dict[Pair, float]] = {}
-    for labels, value in _query(url, seconds):
-        pair = pair_of(labels.get("state", ""), labels.get("cause", ""))
-        if pair is not None:
-            parts = found.setdefault(_key(labels, names), {})
-            parts[pair] = parts.get(pair, 0.0) + value
+    by_state = f"sum by ({inside}) (sum_over_time({STATE_JOULES_RECORD}{chosen}[{since}]))"
+    drawn = _by_pair(_query(url, by_state), names)
     return ordered(
         GpuTime(
             key[0] or NONE,
@@ -57,9 +59,31 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
             dict(zip(names[1:], key[1:], strict=True)),
             tensor=tensor.get(key),
             unassigned=by == "node",
+            joules_by=drawn.get(key, {}),
         )
-        for key, parts in found.items()
+        for key, parts in _by_pair(_query(url, seconds), names).items()
     )
+
+
+def failed_scrapes(url: str, since: str) -> float:
+    """Share of the scrapes of agents that failed, 0-1: what happened meanwhile is in no row."""
+    good, all_of = (f"sum({kind}_over_time({UP}[{since}]))" for kind in ("sum", "count"))
+    answer = _query(url, f"1 - {good} / {all_of}")
+    share = answer[0][1] if answer else 0.0
+    return share if 0.0 < share <= 1.0 else 0.0
+
+
+def _by_pair(
+    answer: Iterable[tuple[Mapping[str, str], float]], names: Iterable[str]
+) -> dict[tuple[str, ...], dict[Pair, float]]:
+    """By the values of these labels, then by state and cause, of those that are known here."""
+    found: dict[tuple[str, ...], dict[Pair, float]] = {}
+    for labels, value in answer:
+        pair = pair_of(labels.get("state", ""), labels.get("cause", ""))
+        if pair is not None:
+            parts = found.setdefault(_key(labels, names), {})
+            parts[pair] = parts.get(pair, 0.0) + value
+    return found
 
 
 def rules_loaded(url: str) -> bool:
@@ -142,8 +166,11 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
     if by == "job":
         about = {name: receipt.get(name) or "" for name in JOB_LABELS[1:]}
         name = receipt.get("job_id") or receipt.get("title") or receipt["id"]
+        drawn = _parts(receipt.get("joules_by_state") or {})
         rate = receipt.get("mean_steps_per_second")
-        return GpuTime(name, parts, receipt["joules"], about, receipt["receipt"], tensor, rate)
+        return GpuTime(
+            name, parts, receipt["joules"], about, receipt["receipt"], tensor, rate, joules_by=drawn
+        )
     name = node if by == "node" else receipt.get(by) or NONE
     return GpuTime(name, parts, receipt["joules"], tensor=tensor)
 
@@ -161,10 +188,15 @@ def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
     tensor = [row.tensor for row in (one, other) if row.tensor is not None]
     # A job may be there a second before what Slurm knows of it.
     about = {name: one.about.get(name) or value for name, value in other.about.items()}
+    drawn = {
+        pair: one.joules_by.get(pair, 0.0) + other.joules_by.get(pair, 0.0)
+        for pair in {*one.joules_by, *other.joules_by}
+    }
     return one._replace(
         seconds=parts,
         joules=sum(known) if known else None,
         about=about,
+        joules_by=drawn,
         tensor=sum(tensor) if tensor else None,
     )
 

@@ -88,7 +88,10 @@ FOR_LIFE = {"dgx_gpu_remapped_rows_total", "dgx_gpu_retired_pages_total"}
 """Counters that a GPU keeps for its whole life, and of which it can bear so many."""
 
 
-FROM_SAMPLE_TO_SAMPLE = re.compile(r"^(\w+)\{\} - last_over_time\(\1\{\}\[\w+\] offset \w+\)$")
+FROM_SAMPLE_TO_SAMPLE = re.compile(
+    r"^(\w+)\{\} (?:-|and ?) *last_over_time\(\1\{\}\[\w+\] offset \w+\)"
+)
+WHAT_WAS_THERE = ("last_over_time", "count_over_time")
 
 
 @every_rule
@@ -105,9 +108,10 @@ def test_a_counter_is_read_as_growth(rule: Fault | Recording) -> None:
         nearest = whole[0]
         if isinstance(nearest, promql.MatrixSelector):
             assert isinstance(whole[1], promql.Call)
-            there = whole[1].func.name in ("last_over_time", "count_over_time")
+            there = whole[1].func.name in (*WHAT_WAS_THERE, "max_over_time")
             asked = there and any(" unless " in str(node) for node in whole[2:])
-            assert asked or whole[1].func.name in ("rate", "increase")
+            in_report = any(FROM_SAMPLE_TO_SAMPLE.search(str(node)) for node in whole[2:])
+            assert asked or in_report or whole[1].func.name in ("rate", "increase", "changes")
         else:
             assert (
                 metric.name in FOR_LIFE
@@ -125,14 +129,14 @@ def test_growth_is_asked_of_counters_only(rule: Fault | Recording) -> None:
             call = next(n for n in above if isinstance(n, promql.Call))
             name = str(node.vector_selector.name)
             if name in OF_TARGETS:
-                assert call.func.name in ("last_over_time", "max_over_time", "increase")
+                assert call.func.name in (*WHAT_WAS_THERE, "max_over_time", "increase")
                 continue
             if name in RECORDED:
-                assert call.func.name == "last_over_time"
+                assert call.func.name in ("last_over_time", "max_over_time")
                 continue
             metric = METRICS[name]
             growth = call.func.name in ("rate", "increase")
-            known = call.func.name in ("last_over_time", "count_over_time")  # what was there
+            known = call.func.name in (*WHAT_WAS_THERE, "changes", "max_over_time")
             assert known or growth == (metric.kind is Kind.COUNTER), f"{call.func.name} of {metric}"
             assert call.func.name not in GONE_IN_3
 
@@ -210,6 +214,10 @@ def test_thresholds_of_the_configuration_reach_the_rules() -> None:
 SPANS = re.compile(r"(?<=\[)\w+(?=[\]:])|(?<=:)\d+\w+(?=\])|(?<=offset )\w+")
 
 
+AGE = re.compile(r"(?<=_seconds\) <= )[\d.]+|(?<=\]\)\) <= )[\d.]+")
+"""Of a sample, in seconds."""
+
+
 def test_scale_changes_ranges_and_holds_and_nothing_else() -> None:
     scale = 1 / 60
     for name, text in rules(Settings()).items():
@@ -221,10 +229,10 @@ def test_scale_changes_ranges_and_holds_and_nothing_else() -> None:
             after = [*SPANS.findall(other["expr"]), other.pop("for", "0s")]
             at_scale = [seconds(s) * scale for s in before]
             assert at_scale == pytest.approx([seconds(s) for s in after], abs=0.001)
-            for one in (rule, other):  # a text may hold a query of its own
-                one["expr"] = SPANS.sub("T", one["expr"])
+            for one in (rule, other):  # texts query ranges too
+                one["expr"] = AGE.sub("T", SPANS.sub("T", one["expr"]))
                 texts = one.get("annotations", {})
-                texts |= {key: SPANS.sub("T", text) for key, text in texts.items()}
+                texts |= {name: SPANS.sub("T", text) for name, text in texts.items()}
             assert rule == other
 
 

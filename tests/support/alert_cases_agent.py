@@ -71,7 +71,11 @@ def settings(_: System) -> Iterator[Case]:
     yield Case(name, "refused", {named(CONFIG_OK): [*steady(1, 5), *steady(0, 1.25)]}, fires)
     yield Case(name, "refused a moment ago", {named(CONFIG_OK): [*steady(1, 5), *steady(0, 0.5)]})
     yield Case(name, "good", {named(CONFIG_OK): steady(1, 10)})
-    name = "DgxClockStepped"
+    name, fires = "DgxClockStepped", ({"severity": "info", "sign": "once"},)
+    often = (*fires, {"severity": "warning", "sign": "often"})
+    again = {named(CLOCK_STEPS): events([1, 2, 3, 4], 5)}
+    yield Case(name, "set four times", again, often)
+    yield Case(name, "set three times", {named(CLOCK_STEPS): events([1, 2, 3], 5)}, fires)
     yield Case(name, "set once", {named(CLOCK_STEPS): events([2], 4)}, fires)
     yield Case(name, "set long ago", {named(CLOCK_STEPS): events([2], 34)})
     restarted = {named(CLOCK_STEPS): [*steady(3.0, 10), *steady(0.0, 10)]}

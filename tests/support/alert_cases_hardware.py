@@ -174,7 +174,7 @@ def nvlinks(s: System) -> Iterator[Case]:
         return {of_gpu(nvlink.ERRORS, s, link="2", kind=kind): events(times, 70)}
 
     fires = (on(s, "warning", link="2"),)
-    yield Case(name, "five in an hour", errors("replay", 20, 30, 40, 50, 60), fires)
+    yield Case(name, "five in an hour", errors("replay", 25, 30, 40, 50, 60), fires)
     yield Case(name, "four in an hour", errors("replay", 30, 40, 50, 60))
     both = {**errors("recovery", 30, 40, 50), **errors("crc_flit", 35, 45)}
     yield Case(name, "of several kinds", both, fires)

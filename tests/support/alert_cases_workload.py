@@ -171,7 +171,7 @@ def held(system: System) -> Iterator[Case]:
     yield Case(name, "just over", spent(system, (35, part(pair, 0.91))), fires)
     yield Case(name, "just under", spent(system, (35, part(pair, 0.89))))
     yield Case(name, "long enough", spent(system, (40, BUSY), (27.5, {pair: 1.0})), fires)
-    yield Case(name, "just too short", spent(system, (40, BUSY), (26.5, {pair: 1.0})))
+    yield Case(name, "just too short", spent(system, (40, BUSY), (25.5, {pair: 1.0})))
     yield Case(name, "an agent just started", spent(system, (20, {pair: 1.0})))
 
 

@@ -86,7 +86,7 @@ def test_events_are_found_for_as_long_as_they_alert(ago: float, there: bool) -> 
             (kernel_log.SWITCH_ERRORS, switch, 1.0),
             (kernel_log.SWITCH_ERROR_AT, switch, at),
         ),
-        ("clock_stepped", WARNING): ((CLOCK_STEPS, (), 1.0), (CLOCK_STEPPED_AT, (), at)),
+        ("clock_stepped", INFO): ((CLOCK_STEPS, (), 1.0), (CLOCK_STEPPED_AT, (), at)),
     }
     for wanted, series in events.items():
         assert found(*series) == [wanted] * there
