@@ -30,7 +30,8 @@ def played(
     counter: Sequence[tuple[int, float]], parts: dict[int, dict[Pair, float] | None]
 ) -> EnergyByState:
     """Sixty seconds and more of 100 W; the counter as it is read at some of them."""
-    energy, now, told = EnergyByState(), {IDLE: 1.0}, dict(counter)
+    energy, told = EnergyByState(), dict(counter)
+    now: dict[Pair, float] | None = {IDLE: 1.0}
     for second in range(max(told) + int(PATIENCE) + 2):
         now = parts.get(second, now)
         if second in told:
