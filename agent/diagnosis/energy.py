@@ -72,7 +72,7 @@ class Tick(NamedTuple):
     watts: float
 
 
-class Reading(NamedTuple):
+class CounterGrowth(NamedTuple):
     """What the energy counter grew by until `at`."""
 
     at: float
@@ -89,7 +89,7 @@ class EnergyByState:
     joules: dict[Pair | None, float] = field(default_factory=dict)
     counted: float | None = None  # the counter, as it was last read
     _read_at: float | None = None
-    _due: Reading | None = None
+    _due: CounterGrowth | None = None
     _waiting: deque[Tick] = field(default_factory=deque)
     _estimated: dict[Pair | None, float] = field(default_factory=dict)  # since the last reading
     _samples: deque[tuple[float, float]] = field(default_factory=deque)
@@ -111,7 +111,7 @@ class EnergyByState:
             self._waiting.clear()
             self._samples.clear()
         else:
-            self._due = Reading(at, value - self.counted if value >= self.counted else value)
+            self._due = CounterGrowth(at, value - self.counted if value >= self.counted else value)
         self.counted, self._read_at = value, at
 
     def enter(self, parts: Parts | None, seconds: float, now: float, watts: float | None) -> None:
@@ -148,7 +148,7 @@ class EnergyByState:
             more = mean * tick.seconds * share
             self._estimated[pair] = self._estimated.get(pair, 0.0) + more
 
-    def _settle(self, due: Reading) -> None:
+    def _settle(self, due: CounterGrowth) -> None:
         whole = sum(self._estimated.values())
         shares = self._estimated if whole > 0 else {None: 1.0}
         for pair, share in shares.items():

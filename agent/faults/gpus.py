@@ -182,15 +182,12 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
 
     return (
         rule(
-            "slow",
-            "hang",
-            f"{answers.READ_SECONDS} > {SLOWEST}",
+            *("slow", "hang", f"{answers.READ_SECONDS} > {SLOWEST}"),
             f"Calls to {GPU} took up to {{{{ $value | humanizeDuration }}}} (limit {SLOWEST} s): "
             "its values are missing or late, those of other GPUs are not.",
         ),
         rule(
-            "failing",
-            "fail",
+            *("failing", "fail"),
             f"{increase(answers.READ_FAILURES, over)} >= {FEWEST} "
             f"and changes({answers.READ_FAILURES}[{over}]) >= {FEWEST}",
             f"{COUNT} reads of {GPU} failed in the last 7m (limit {FEWEST}): some of its "

@@ -55,6 +55,7 @@ FULL = (
     (system.GPUS.name, system.GPUS_EXPECTED.name),
 )
 OF_USERS = ("13", "31", "43")
+SICK = ("dgx_gpu_hung_info", "dgx_nvswitch_errors_total")
 XIDS = {"13", "31", "43", "48", "79", "154"}
 PAIRS = {"busy/none", "idle/none", "held/none", "hung/none", "communicating/nvlink"}
 PAIRS |= {f"starved/{cause}" for cause in ("disk", "cpu", "host_thread", "unknown", "peer")}
@@ -280,7 +281,7 @@ class QuietNode:
             if metric in modelled:
                 points = self._points(metric, dict(labels), value)
             else:
-                points = [_healthy(metric, dict(labels), value)] * line.steps
+                points = [0.0 if metric in SICK else value] * line.steps
             shown = there if of_gpu or metric == system.GPUS.name else seen
             yield (
                 (metric, (*mine, *labels)),
@@ -341,14 +342,6 @@ def _active(shares: Shares, _: float) -> float:
     return _works(shares) + shares.get("communicating/nvlink", 0.0)
 
 
-def _degrees(shares: Shares, _: float) -> float:
-    return 40.0 + 30 * _works(shares)
-
-
-def _there(shares: Shares, _: float) -> float:
-    return float(shares is not IDLE)
-
-
 def _step(shares: Shares, _: float) -> float | None:
     return 0.2 if _works(shares) > 0.6 else None
 
@@ -356,13 +349,13 @@ def _step(shares: Shares, _: float) -> float | None:
 _GAUGES: dict[str, Callable[[Shares, float], float | None]] = {
     activity.ACTIVITY.name: _active,
     activity.SM_ACTIVE.name: _active,
-    temperature.TEMPERATURE.name: _degrees,
-    temperature.MEMORY_TEMPERATURE.name: _degrees,
+    temperature.TEMPERATURE.name: lambda shares, _: 40.0 + 30 * _works(shares),
+    temperature.MEMORY_TEMPERATURE.name: lambda shares, _: 40.0 + 30 * _works(shares),
     temperature.MARGIN.name: lambda shares, _: 45.0 - 30 * _works(shares),
     # before Hopper a link at rest falls to its first generation
     pcie.GENERATION.name: lambda s, most: most if most >= 5 or _works(s) > 0.05 else 1.0,
-    process.PROCESSES.name: _there,
-    allocation.ALLOCATED.name: _there,
+    process.PROCESSES.name: lambda shares, _: float(shares is not IDLE),
+    allocation.ALLOCATED.name: lambda shares, _: float(shares is not IDLE),
     STEP.name: _step,
     REFERENCE.name: _step,
     paths.RATIO.name: lambda shares, _: 0.3 * _works(shares),
@@ -388,11 +381,6 @@ def _summed(grown: list[float], resets: set[int]) -> Points:
         total = more if step in resets else total + more
         points.append(round(total, 3))
     return list(points)
-
-
-def _healthy(metric: str, labels: dict[str, str], value: float) -> float:
-    """The template's value without the fault that it may show."""
-    return 0.0 if metric in ("dgx_gpu_hung_info", "dgx_nvswitch_errors_total") else value
 
 
 def lines(node: QuietNode, start: int = START) -> Iterator[bytes]:
