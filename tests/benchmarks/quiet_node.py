@@ -342,10 +342,6 @@ def _active(shares: Shares, _: float) -> float:
     return _works(shares) + shares.get("communicating/nvlink", 0.0)
 
 
-def _step(shares: Shares, _: float) -> float | None:
-    return 0.2 if _works(shares) > 0.6 else None
-
-
 _GAUGES: dict[str, Callable[[Shares, float], float | None]] = {
     activity.ACTIVITY.name: _active,
     activity.SM_ACTIVE.name: _active,
@@ -356,8 +352,8 @@ _GAUGES: dict[str, Callable[[Shares, float], float | None]] = {
     pcie.GENERATION.name: lambda s, most: most if most >= 5 or _works(s) > 0.05 else 1.0,
     process.PROCESSES.name: lambda shares, _: float(shares is not IDLE),
     allocation.ALLOCATED.name: lambda shares, _: float(shares is not IDLE),
-    STEP.name: _step,
-    REFERENCE.name: _step,
+    STEP.name: lambda shares, _: 0.2 if _works(shares) > 0.6 else None,
+    REFERENCE.name: lambda shares, _: 0.2 if _works(shares) > 0.6 else None,
     paths.RATIO.name: lambda shares, _: 0.3 * _works(shares),
 }
 
