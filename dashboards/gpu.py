@@ -49,7 +49,7 @@ AT_WORK = grown(STATE_SECONDS, GPU, state=State.BUSY.value)
 GOODPUT = table(
     "What comes of the hours",
     "Share of the time without a process, share of the time at work, and the throughput of the "
-    "tensor cores while at work over their peak: an upper bound of MFU, empty before Hopper.",
+    "tensor cores while at work over their peak, an upper bound of MFU. Empty before Hopper.",
     (
         Column("No process", over(grown(STATE_SECONDS, GPU, **IDLE), grown(STATE_SECONDS, GPU))),
         Column("At work", time_in(State.BUSY, GPU)),

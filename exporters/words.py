@@ -113,7 +113,7 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.TWO_POWER_LEVELS: (
         f"power falls from {{lower_limit:.0f}} to {{lower:.0f}} W for {OF_TIME}",
     ),
-    FactKind.QUIET: ("no activity; held only after its processes rest for {held_after:.0f} s too",),
+    FactKind.QUIET: ("no activity; held only once processes rest for {held_after:.0f} s too",),
     FactKind.UNEXPLAINED: ("active {activity:.0f} % of the time; cause unknown",),
     FactKind.NO_REQUESTS: (
         "works in bursts without a rhythm, active {activity:.0f} % of the time, and rests between",

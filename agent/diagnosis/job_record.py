@@ -291,7 +291,8 @@ class JobRecord:
         """Where its GPU-hours went, up to now."""
         by_gpu = {use.gpu: use.seconds for use in self.uses.values()}
         total = added(by_gpu.values())
-        joules = added(use.joules for use in self.uses.values())
+        spent = added(use.joules for use in self.uses.values())
+        joules = {pair: part for pair, part in spent.items() if pair is not None}
         watched = now - self.began
         unobserved = sum(use.unobserved for use in self.uses.values())
         tensor = [use.tensor for use in self.uses.values() if use.tensor is not None]
@@ -309,8 +310,8 @@ class JobRecord:
             steps=max((use.steps for use in self.uses.values()), default=0),
             mean_rate=self.speed.mean,
             best_rate=self.speed.best,
-            joules=sum(joules.values()) if joules else None,
-            joules_by={pair: part for pair, part in joules.items() if pair is not None},
+            joules=sum(joules.values()) if spent else None,
+            joules_by=joules,
             tensor=sum(tensor) if tensor else None,
             cost=hours * price if price else None,
             savings=savings(by_gpu),

@@ -105,10 +105,11 @@ class Receipt:
     `name` and `labels`, but for the runtime, are empty unless `job.info` is on. `seconds` are GPU-
     seconds by state and cause, `unobserved` what nothing is known of. `steps` are counted from when
     the rhythm was first seen; `tensor` are GPU-seconds at the peak of the tensor cores; rates are
-    steps a second, None without a rhythm. `joules` are those of the energy counter, None without
-    one; `joules_by` are by state and cause. `cost` in the currency of `cost.gpu_hour`, None without
-    one. `lasted` is since its newest process came, `watched` as long as the agent has followed it,
-    both in seconds of the agent's clock, of which `ended_at` is the moment of its end.
+    steps a second, None without a rhythm. `joules` are those of the energy counter in the seconds
+    that were observed, None without one; `joules_by` are by state and cause. `cost` in the currency
+    of `cost.gpu_hour`, None without one. `lasted` is since its newest process came, `watched` as
+    long as the agent has followed it, both in seconds of the agent's clock, of which `ended_at` is
+    the moment of its end.
     """
 
     id: str

@@ -32,6 +32,7 @@ is read each minute."""
 TOGETHER = {
     ("DgxGpuRowRemapFailure", "DgxGpuEccUncorrected"),  # of one read
     ("DgxGpuHot", "DgxGpuThrottled"),  # reported for the share of a quarter of an hour
+    ("DgxClockStepped", "DgxClockStepped"),  # the fourth step comes after the first
 }
 """Pairs that keep their order by themselves."""
 

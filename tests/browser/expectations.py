@@ -108,7 +108,7 @@ PAGE_MACHINES = {
         Shown("gpu-lost", ("GPU 2 lost", "7 of 8 answer"), "wrong", "lost", "", judged=(2,)),
     )),
     "a100": PageMachine("dgx-a100", 8, (
-        Shown("starved-peer", ("GPUs 1-7 starved by a slow peer",), "costly", "starved", "peer",
+        Shown("starved-peer", ("GPUs 1-7 waiting for GPU 0",), "costly", "starved", "peer",
               judged=tuple(range(1, 8))),
         Shown("hang", ("8 GPUs hung",), "wrong", "hung"),
         Shown("late-rank", ("8 GPUs busy",), "costly", "busy"),

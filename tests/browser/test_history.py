@@ -13,7 +13,7 @@ from tests.browser.page import Page
 
 pytestmark = pytest.mark.browser
 
-BUSY, IDLE = 17, 1  # codes of the page
+BUSY, IDLE = 18, 1  # codes of the page
 STATES = [None, "busy/none", "idle/none"]  # the agent's codes: its place in this list
 SERIES = {
     "power": {"unit": "watts", "scale": 0.1, "bytes": 2, "gap": 65535},

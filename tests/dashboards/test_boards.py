@@ -35,7 +35,7 @@ from tests.support.boards import (
 
 UNITS = {"percentunit", "watt", "celsius", "bytes", "Bps", "hertz", "s", "iops", "none", "string"}
 KINDS = {"timeseries", "stat", "bargauge", "table"}
-MOST_OPEN = 22
+MOST_OPEN = 23
 TARGET_LABELS = {"job", "instance"}
 NETWORK = Settings(ClustersConfig((ClusterConfig(sheet="dgx-1-124"),)))
 METRICS: dict[str, Metric] = {m.name: m for m in (*EXPORTED, *FOREIGN, *RECORDED)}

@@ -63,10 +63,11 @@ NO_INFINIBAND = {"dgx-station-v100"}
 NOWHERE = set(SYSTEMS)
 """Simulated machines have no sensors of the chassis; these have no scheduler and no hung job."""
 
-RACKS = "Racks, most nodes silent first"
+RACKS, FIRST = "Racks, most nodes silent first", "Look here first"
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-fleet", "Jobs on the most nodes", "D"): NOWHERE,
     ("dgx-fleet", RACKS, "A"): NOWHERE,
+    ("dgx-fleet", FIRST, "E"): NOWHERE,
     ("dgx-gpu", "Multiprocessors and tensor cores", "A"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "B"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "C"): NO_GPM,
@@ -115,6 +116,7 @@ SOMETIMES = {
     # GPUs that lie far from the others
     *(asked.place for asked in queries() if "stddev" in asked.target["expr"]),
     *(("dgx-fleet", "Nodes, most starved first", column) for column in "ABCEG"),
+    ("dgx-fleet", FIRST, "F"),  # communication that nothing hides
     ("dgx-fleet", "Time lost, by node and cause", "A"),  # nothing is lost; nothing fires
     *(("dgx-fleet", panel, "A") for panel in OF_THE_ILL),
 }
@@ -169,7 +171,7 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
     off |= {("dgx-gpu", title) for title in ("Steps per second", "Collectives per second")}
     off |= {("dgx-node", "Disk latency")}  # of arrays on old kernels
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
-    all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", RACKS)}
+    all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", RACKS), ("dgx-fleet", FIRST)}
     off |= {(board, "Firing alerts") for board in ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links")}
     assert said == all_but_columns | off
 

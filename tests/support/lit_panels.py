@@ -76,6 +76,7 @@ LIT: dict[str, Lit] = {
     "dgx-h100:gpu-hot": red("dgx-node/Thermal headroom (below slowdown)"),
     "dgx-h100:gpu-lost": red(
         "dgx-fleet/GPUs missing",
+        "dgx-fleet/Look here first: GPUs missing",
         "dgx-fleet/Nodes, most starved first: GPUs missing",
         "dgx-node/GPUs missing",
         "dgx-gpu/Errors and gaps: Not observed",

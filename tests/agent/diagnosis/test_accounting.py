@@ -128,7 +128,7 @@ def test_every_pair_is_there_from_the_first_tick() -> None:
     bench = simulated("dgx-h100:training").run(1)
     assert set(seconds(bench).values()) == {0.0}
     assert len(seconds(bench)) == len(PAIRS) == 18
-    assert len(bench.samples.where(accounting.STATE, gpu="7")) == 17
+    assert len(bench.samples.where(accounting.STATE, gpu="7")) == 18
 
 
 def test_the_account_grows_by_a_second_a_second() -> None:
