@@ -51,13 +51,13 @@ SECONDS = {
     "held": 125,
     "no-demand": 200,
     "late-rank": 75,
-    "nvlink-errors": 75,
+    "nvlink-errors": 80,
     "ecc": 75,
     "training": 75,
     "idle": 75,
 }
 """Held: only after a minute; a server is known after half of one. Some counters are read once a
-minute."""
+minute, and a second reading confirms errors; rules are evaluated each fourth second."""
 
 USUAL_SECONDS = 45
 SCALES = {"late-rank": 1 / 240}

@@ -104,7 +104,7 @@ SCENARIOS = {f"dgx-station-v100:{name}": said for name, said in OF_FOUR.items()}
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_scenario_is_said(name: str) -> None:
-    frame = watched(name).run(24).hurry().run(1).frame()
+    frame = watched(name).run(23).hurry().run(2).frame()  # a second reading confirms errors
     level, sentence = SCENARIOS[name]
     assert re.fullmatch(sentence, re.sub(",? for [12][0-9] s", "", frame["headline"], count=1))
     assert frame["level"] == level
