@@ -68,6 +68,7 @@ class NvmlDevice:
         self.handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
         self.refused_in_mig = False  # while MIG was switched: it may answer at the next query
         self.mig = False
+        self.sm_clock: float | None = None  # MHz at the last tick, None where it was not answered
         self.mig = self._mig_mode()
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)

@@ -143,7 +143,9 @@ class ActivityFromGpm:
             self._highest = self._device.number("MaxClockInfo", SM_CLOCK)
         if not self._highest:
             raise Absent(Reason.UNKNOWN, "nvmlDeviceGetMaxClockInfo gives 0 for the SM clock")
-        self._clock = self._device.number("ClockInfo", SM_CLOCK)
+        self._clock = self._device.sm_clock
+        if self._clock is None:
+            self._clock = self._device.number("ClockInfo", SM_CLOCK)
         mean = self._clock if before is None else (before + self._clock) / 2
         return TENSOR_THROUGHPUT.checked(mean / self._highest)
 
