@@ -166,7 +166,7 @@ class Diagnosis:
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:
                 account.history.sample_power(series, now)
-                account.booked.energy.sample(series)
+                account.booked.energy.sample(series, now)
         thresholds = self.configuration.current[Thresholds]
         context = TickContext(samples, self.bandwidth, thresholds, self.job_status)
         evidence: dict[GpuKey, Evidence] = {}
@@ -256,8 +256,9 @@ def _report(account: Account, out: ReadOutput, unjudged: Absence | None) -> None
     for pair, seconds in account.booked.seconds.items():
         out.add(STATE_SECONDS, seconds, *NAMES[pair])
     out.add(UNOBSERVED_SECONDS, account.booked.unobserved)
-    for spent, joules in account.booked.energy.joules.items():
-        out.add(STATE_JOULES, joules, *JOULE_NAMES[spent])
+    if account.booked.energy.counted is not None:
+        for spent, names in JOULE_NAMES.items():
+            out.add(STATE_JOULES, account.booked.energy.joules.get(spent, 0.0), *names)
     for culprit, seconds in account.waits.items():
         out.add(WAITS_FOR, seconds, culprit)
     if unjudged and (unjudged.reason is Reason.LOST or account.booked.unobserved):

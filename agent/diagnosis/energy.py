@@ -29,6 +29,9 @@ STATE_JOULES = counter(
 PATIENCE = 3.0
 """Seconds for which a second waits for its power samples; they are read each 2 s."""
 
+KEPT = 512
+"""Samples of 20 ms at most: more than those of PATIENCE, and of the driver's longest buffer."""
+
 FEWEST = 5
 """Samples from which a second is split by them."""
 
@@ -92,14 +95,16 @@ class EnergyByState:
     _due: CounterGrowth | None = None
     _waiting: deque[Tick] = field(default_factory=deque)
     _estimated: dict[Pair | None, float] = field(default_factory=dict)  # since the last reading
-    _samples: deque[tuple[float, float]] = field(default_factory=deque)
+    _samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT))
     _sampled: float = 0.0  # when the newest of them was taken
     _watts: float = 1.0
 
-    def sample(self, series: TimedSeries) -> None:
-        """Take in power samples (W) of 20 ms."""
-        self._samples.extend(zip(series.times, series.values, strict=True))
-        self._sampled = series.times[-1]
+    def sample(self, series: TimedSeries, now: float) -> None:
+        """Take in power samples (W) of 20 ms, the newest of which was taken now: the driver's clock
+        has another origin, which moves where a user sets the time."""
+        times = (now - series.times[-1] + at for at in series.times)
+        self._samples.extend(zip(times, series.values, strict=True))
+        self._sampled = now
 
     def count(self, at: float, value: float) -> None:
         """Take in what the counter says; it begins again with the driver."""

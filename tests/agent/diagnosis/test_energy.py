@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.diagnosis.energy import PATIENCE, STATE_JOULES, EnergyByState, split
+from agent.diagnosis.energy import NAMES, PATIENCE, STATE_JOULES, EnergyByState, split
 from agent.model import BUSY, Cause, Pair, State, TimedSeries
 from agent.sources.power import ENERGY, SAMPLES
 from tests.support import machines
@@ -63,14 +63,16 @@ def test_between_two_readings_the_power_is_an_estimate() -> None:
     assert BUSY not in energy.joules
 
 
-def test_samples_of_20_ms_divide_a_second() -> None:
+@pytest.mark.parametrize("origin", [0.0, 1_764_000_000.0, -5_000.0])
+def test_samples_of_20_ms_divide_a_second(origin: float) -> None:
+    """Whatever the driver's clock shows: it counts from the epoch, the agent's from its start."""
     energy = EnergyByState()
     energy.count(0, 0.0)
     energy.enter({IDLE: 1.0}, 0.0, 0, 100.0)
     for second in range(1, 12):
-        times = tuple(second - 1 + (n + 1) / 50 for n in range(50))
+        times = tuple(origin + second - 1 + (n + 1) / 50 for n in range(50))
         watts = tuple(100.0 if n < 20 else 500.0 for n in range(50))
-        energy.sample(TimedSeries(SAMPLES, ("0", "x"), times, watts))
+        energy.sample(TimedSeries(SAMPLES, ("0", "x"), times, watts), second)
         if second == 11:
             energy.count(10.0, 3_400.0)
         energy.enter({DISK: 0.4, BUSY: 0.6}, 1.0, second, 340.0)
@@ -108,3 +110,20 @@ def test_the_sums_are_the_counter(system: str) -> None:
     for uuid, joules in grown.items():
         lag = 15 * joules / 200  # a reading is split up to 3 s later, and comes each 10 s
         assert spent[uuid] == pytest.approx(joules, abs=lag), uuid
+
+
+def test_its_series_are_there_from_the_first_tick_and_stay() -> None:
+    """A series that comes with its first joules loses these to `increase`."""
+    bench = machines.simulated("dgx-h100:training")
+
+    def shown() -> set[tuple[str, ...]]:
+        latest = bench.agent.poller.latest
+        return {labels for metric, labels, _ in latest.samples(latest.at) if metric is STATE_JOULES}
+
+    bench.run(1)
+    first = shown()
+    assert {labels[2:] for labels in first} == set(NAMES.values())
+    assert len(first) == 8 * len(NAMES)
+    bench.machine.faults.lose(3)
+    bench.run(30)
+    assert shown() == first
