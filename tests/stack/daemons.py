@@ -9,6 +9,9 @@ from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
+import yaml
+
+from agent.faults.monitoring import JOB
 from agent.stack import files, programs
 from agent.stack.ports import FreePorts, choose
 from tests.stack.running import clean_environment, eventually
@@ -76,10 +79,10 @@ def prometheus_text(ports: FreePorts, interval: float, targets: Mapping[str, int
         {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name}}
         for name, port in targets.items()
     ]
-    text = files.prometheus(ports, interval, ["rules.yaml"])
-    head, found, _ = text.rpartition("    static_configs: ")
-    assert found, text
-    return f"{head}    static_configs: {json.dumps(jobs)}\n"
+    config = yaml.safe_load(files.prometheus(ports, interval, ["rules.yaml"]))
+    (agents,) = (job for job in config["scrape_configs"] if job["job_name"] == JOB)
+    agents["static_configs"] = jobs
+    return json.dumps(config)
 
 
 @contextmanager
