@@ -85,9 +85,9 @@ def monitoring_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     )
 
 
-FAILED_SCRAPES = 3
-"""Of an agent that is down: two may fail by chance, and where scrapes are rarer than one a minute
-they take longer than `silent_for`."""
+RARE = "5m"
+"""Without a scrape that succeeds: three fail in this and `silent_for`, where one range of
+`silent_for` does not hold two scrapes. One or two may fail by chance."""
 
 
 def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
@@ -99,8 +99,8 @@ def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
             alert=DOWN,
             severity=CRITICAL,
             place=places.NODE,
-            when=f"{SILENT} and (count_over_time({IN_SERVICE}[{over}]) >= {FAILED_SCRAPES} "
-            f"or max_over_time({IN_SERVICE}[{parameters.over('6m')}]) == 0)",
+            when=f"{SILENT} and (count_over_time({IN_SERVICE}[{over}]) >= 2 "
+            f"or max_over_time({IN_SERVICE}[{parameters.over(RARE)}]) == 0)",
             hold=hold,
             labels={"sign": "silence"},
             summary="agent does not answer",

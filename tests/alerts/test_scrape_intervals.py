@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.faults.monitoring import DOWN
 from agent.faults.values import seconds
 from agent.sources import gpu, xid
 from agent.sources.agent_health import LAST_TICK
@@ -82,6 +83,29 @@ def test_only_an_agent_that_stands_is_blind(evaluated: int, is_open: bool, tmp_p
             Case(
                 BLIND, f"stands, each {every} s", ticking(every, (10, 1.0), (8, 0.0)), STUCK, every
             ),
+        ]
+    assert failing(tmp_path, cases, evaluated, is_open=is_open) == ""
+
+
+@pytest.mark.promtool
+@ranges
+@pytest.mark.parametrize("evaluated", [15, 7])
+def test_only_an_agent_that_misses_three_scrapes_is_down(
+    evaluated: int, is_open: bool, tmp_path: Path
+) -> None:
+    silent = ({"severity": "critical", "sign": "silence"},)
+    cases = []
+    for every in (*INTERVALS, 90):
+        there: Points = [1.0] * scrapes(30, every)
+        third: Points = [1.0, 1.0, 0.0] * (len(there) // 3)
+        minutes = 4 if every <= 60 else 8
+        cases += [
+            Case(DOWN, f"{title}, each {every} s", {named("up"): points}, fires, every)
+            for title, points, fires in (
+                ("two scrapes fail", [*there, 0.0, 0.0], ()),
+                ("every third scrape fails", third, ()),
+                (f"silent for {minutes} min", [*there, *[0.0] * scrapes(minutes, every)], silent),
+            )
         ]
     assert failing(tmp_path, cases, evaluated, is_open=is_open) == ""
 
