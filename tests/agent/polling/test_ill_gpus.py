@@ -7,6 +7,7 @@ import pytest
 from agent.faults.findings import findings
 from agent.model import Reason
 from agent.polling.gpu_threads import FORGOTTEN, GpuThreads, Left
+from agent.simulator.call_guard import CallGuard
 from agent.sources import answers, memory, power, system
 from agent.sources.agent_health import SOURCE_UP
 from tests.benchmarks.soak_ill_gpus import soak, wrong
@@ -41,6 +42,19 @@ def test_a_gpu_that_hangs_costs_its_own_samples_alone() -> None:
     assert shown[power.POWER].reason is shown[memory.USED].reason is Reason.NOT_ANSWERING
     assert shown[power.POWER].detail.startswith("not answering since 20")
     assert bench.threads == 2
+
+
+@pytest.mark.timeout(20)
+def test_time_passes_where_the_code_of_a_call_that_hangs_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As by what counts the lines that were run."""
+    bench = IllGpus("dgx-station-v100").run(4.0)
+    bench.slow(1, 45.0)
+    bench.run(2.0)
+    monkeypatch.setattr(CallGuard._wait, "__code__", CallGuard._wait.__code__.replace())
+    bench.run(2.0)
+    assert bench.lost(1) > 0
 
 
 def test_it_is_read_again_once_it_answers_promptly() -> None:
