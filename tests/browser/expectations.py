@@ -88,11 +88,11 @@ PAGE_MACHINES = {
         Shown("nvlink-saturated", ("4 GPUs communicating over NVLink", "of its limit"), "costly",
               "communicating", "nvlink", edge="0 1: full",
               saturated=("nvlink gpu0 transmit", "nvlink gpu3 receive")),
+        Shown("gpu-slow", ("GPU 1: driver calls hang or fail", "cannot be judged"), "costly",
+              ailing=(1,)),
         Shown("nvlink-errors", ("GPU 0: NVLink 1 has had", "errors"), "costly", "busy",
               ailing=(0,)),
         Shown("driver-hang", ("driver has not answered",), "wrong", "unknown", ""),
-        Shown("gpu-slow", ("GPU 1: driver calls hang or fail", "cannot be judged"), "costly",
-              ailing=(1,)),
     )),
     "dgx1": PageMachine("dgx-1-v100", 8, (
         Shown("starved-network", ("8 GPUs starved by the network",), "costly", "starved", "network",
