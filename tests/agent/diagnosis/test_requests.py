@@ -18,6 +18,7 @@ from agent.sources import activity, process, workload
 from tests.hardware.share_replay import replayed
 from tests.support.evidence import GPU, KEY, Figures, evidence, threads
 from tests.support.machines import AgentBench, simulated
+from tests.support.nightly import NIGHTLY
 from tests.support.repository import TAPES
 
 ANSWER = 0.12
@@ -79,7 +80,7 @@ def serving(
     return simulated(f"{system}:no-demand", gpus=1).run(AFTER), works
 
 
-@pytest.mark.parametrize("system", ["dgx-h100", "titan-x-pascal"])
+@pytest.mark.parametrize("system", ["dgx-h100", pytest.param("titan-x-pascal", marks=NIGHTLY)])
 @pytest.mark.parametrize("load", [0.0, 0.05, 0.2, 0.4, 0.7, 1.0])
 def test_a_server_works_as_long_as_it_does(
     monkeypatch: pytest.MonkeyPatch, system: str, load: float
