@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from tests.hardware.training import DEVICE
+from tests.hardware.device import DEVICE
 
 
 def _rank(rank: int, machine: int, port: int, work: Callable[[int, float], None], s: float) -> None:

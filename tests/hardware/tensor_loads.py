@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import torch
 
+from tests.hardware.device import DEVICE, synchronize
 from tests.hardware.labelled_loads import tasks
 from tests.hardware.loads import say
-from tests.hardware.training import DEVICE, synchronize
 
 GPT_TOKEN = 6 * 124e6 + 12 * 12 * 768 * 1024
 RESNET_IMAGE = 3 * 2 * 4.09e9

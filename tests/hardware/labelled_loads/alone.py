@@ -9,12 +9,12 @@ import torch
 from torch.nn import functional
 
 from tests.hardware import networks
+from tests.hardware.device import DEVICE, synchronize
 from tests.hardware.labelled_loads import tasks
 from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.labels import BUSY, CPU, HOST_THREAD
 from tests.hardware.labelled_loads.tasks import Trainer
 from tests.hardware.labelled_loads.work import length_of, sized
-from tests.hardware.training import DEVICE, synchronize
 
 
 def train(seconds: float, *, task: str, **sizes: Any) -> None:

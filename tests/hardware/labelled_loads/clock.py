@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
+from tests.hardware.device import DEVICE, EVERY, synchronize
 from tests.hardware.labelled_loads.labels import LABELS, Level
-from tests.hardware.training import DEVICE, EVERY, synchronize
 
 SPANS_A_LINE = 150
 """A line stays below 4 KiB: ranks share a pipe, which takes no more at once."""

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tests.hardware.device import DEVICE
 from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.labels import BUSY, NVLINK, PEER, UNKNOWN
 from tests.hardware.labelled_loads.work import Products, count_of, length_of, length_together, sized
-from tests.hardware.training import DEVICE
 
 EXCHANGED = 256 << 20
 """Bytes of one exchange."""

@@ -7,12 +7,12 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.hardware.device import DEVICE, synchronize
 from tests.hardware.labelled_loads import tasks
 from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.labels import BUSY, NVLINK, PEER, UNKNOWN, Level
 from tests.hardware.labelled_loads.tasks import Trainer
 from tests.hardware.labelled_loads.work import Products, agreed, length_of, length_together, sized
-from tests.hardware.training import DEVICE, synchronize
 
 MEASURED = 1.5
 """Seconds for which a step is measured before the steady phase."""

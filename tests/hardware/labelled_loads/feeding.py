@@ -18,10 +18,10 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tests.hardware import feeds, networks
+from tests.hardware.device import DEVICE, IMAGE, synchronize
 from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.labels import BUSY, CPU, DISK, NETWORK
 from tests.hardware.labelled_loads.work import sized
-from tests.hardware.training import DEVICE, IMAGE, synchronize
 
 FILE_BYTES = 2 << 30
 PACKED = zlib.compress(np.random.default_rng(0).integers(0, 32, 1 << 20, np.uint8).tobytes(), 1)

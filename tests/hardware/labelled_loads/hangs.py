@@ -9,11 +9,11 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from tests.hardware.device import DEVICE, synchronize
 from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.collectives import ExposedSteps
 from tests.hardware.labelled_loads.labels import DISK, HUNG
 from tests.hardware.labelled_loads.work import Products, count_of, length_of, sized
-from tests.hardware.training import DEVICE, synchronize
 
 STEP = 0.1  # s
 SHARE = 0.1

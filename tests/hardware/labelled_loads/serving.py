@@ -9,10 +9,10 @@ import time
 
 import torch
 
+from tests.hardware.device import DEVICE, synchronize
 from tests.hardware.labelled_loads import tasks
 from tests.hardware.labelled_loads.clock import ShareClock
 from tests.hardware.labelled_loads.labels import BUSY, UNKNOWN
-from tests.hardware.training import DEVICE, synchronize
 
 POLL_EVERY = 0.5
 """Seconds after which the server looks up although no one asked."""

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from tests.hardware import networks
+from tests.hardware.device import DEVICE, IMAGE
 from tests.hardware.labelled_loads.models import (
     CONTEXT,
     Denoiser,
@@ -15,7 +16,6 @@ from tests.hardware.labelled_loads.models import (
     LanguageModel,
 )
 from tests.hardware.labelled_loads.work import sized
-from tests.hardware.training import DEVICE, IMAGE
 
 Loss = Callable[[Any], Any]
 """The loss of a network on the data of its next step."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from tests.hardware.training import DEVICE, synchronize
+from tests.hardware.device import DEVICE, synchronize
 
 Value = TypeVar("Value")
 
