@@ -18,9 +18,10 @@ import msgspec
 from agent.config.regular_file import read_regular
 from agent.config.whole_file import write_whole
 from agent.diagnosis.accounting import Account
+from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.errors import BadInput, LogEvent
-from agent.model import Metric, Pair, Snapshot
-from agent.sources import activity, power, workload
+from agent.model import Metric, Snapshot
+from agent.sources import activity, workload
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +50,9 @@ SOMEBODY: Who = ("x", "x", "x", "x")
 NAMES = ("job_id", "user", "partition", "account")
 
 
-COUNTED = {power.ENERGY: "joules", activity.TENSOR_SECONDS: "tensor"}
-"""Counters of a GPU, and the field of a row that sums up their growth."""
-
-
 class HourRow(msgspec.Struct):
-    """GPU-seconds by `state/cause`, and joules and seconds at the tensor peak where they are known,
-    of one job; of no job, or of several that shared a GPU, the names are empty."""
+    """GPU-seconds by `state/cause`, and joules, by these too, and seconds at the tensor peak where
+    they are known, of one job; of no job, or of several that shared a GPU, the names are empty."""
 
     job_id: str = ""
     user: str = ""
@@ -64,6 +61,7 @@ class HourRow(msgspec.Struct):
     seconds: dict[str, float] = {}
     joules: float | None = None
     tensor: float | None = None
+    joules_by_state: dict[str, float] = {}
 
 
 class Hour(msgspec.Struct):
@@ -90,8 +88,9 @@ class HourlySums:
         self._past: dict[int, bytes] = {}  # hours before this one, and those that are set aside
         self._hour = 0
         self._rows: dict[Who, HourRow] = {}
-        self._seen: dict[str, dict[Pair, float]] = {}  # by UUID, at the last look
-        self._counted: dict[Metric, dict[str, float]] = {}
+        self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID, at the last look
+        self._spent: dict[str, dict[str, float]] = {}  # joules: the most of any look
+        self._tensor: dict[str, float] = {}
         self._jobs: dict[str, Who] = {}
         self._looked = self._saved = 0.0
         self._latest: Snapshot | None = None
@@ -162,25 +161,21 @@ class HourlySums:
 
     def _look(self, snapshot: Snapshot) -> None:
         """Book what GPUs did since the last look for the jobs that were on them then."""
-        counted = {metric: _counts(snapshot, metric) for metric in COUNTED}
+        tensor = _counts(snapshot, activity.TENSOR_SECONDS)
         for uuid, account in self._accounts.items():
-            seconds = dict(account.booked.seconds)
-            before = self._seen.get(uuid)
-            self._seen[uuid] = seconds
-            if before is None:  # what an agent booked before its first look is less than a tick
-                before = dict.fromkeys(seconds, 0.0)
-            grown = {p: value - before.get(p, 0.0) for p, value in seconds.items()}
             row = self._row(self._jobs.get(uuid, NOBODY))
-            for (state, cause), part in grown.items():
-                if part > 0:
-                    key = f"{state}/{cause}"
-                    row.seconds[key] = row.seconds.get(key, 0.0) + part
-            for metric, name in COUNTED.items():
-                now = counted[metric].get(uuid)
-                more = None if now is None else now - self._counted.get(metric, {}).get(uuid, now)
-                if more is not None and more >= 0:
-                    setattr(row, name, (getattr(row, name) or 0.0) + more)
-        self._counted = counted
+            seconds = {"/".join(pair): value for pair, value in account.booked.seconds.items()}
+            _grow(row.seconds, seconds, self._seen.get(uuid, {}))
+            self._seen[uuid] = seconds
+            spent = {"/".join(JOULE_NAMES[p]): j for p, j in account.booked.energy.spent().items()}
+            if spent:  # what was estimated since the counter was read may fall
+                before = self._spent.setdefault(uuid, {})
+                row.joules = (row.joules or 0.0) + _grow(row.joules_by_state, spent, before)
+                before |= {pair: max(j, before.get(pair, 0.0)) for pair, j in spent.items()}
+            if uuid in tensor:
+                grown = max(0.0, tensor[uuid] - self._tensor.get(uuid, tensor[uuid]))
+                row.tensor = (row.tensor or 0.0) + grown
+        self._tensor = tensor
 
     def _row(self, who: Who) -> HourRow:
         if who not in self._rows and len(self._rows) >= MOST_ROWS:
@@ -277,13 +272,22 @@ def _rows(content: bytes) -> dict[Who, HourRow]:
 
 
 def _add(rows: dict[Who, HourRow], who: Who, more: HourRow) -> None:
-    """Add the seconds and joules of a row to those of its owner."""
+    """Add what a row sums up to the row of its owner."""
     row = rows.setdefault(who, HourRow(*who, seconds={}))
-    for pair, seconds in more.seconds.items():
-        row.seconds[pair] = row.seconds.get(pair, 0.0) + seconds
-    for name in COUNTED.values():
+    _grow(row.seconds, more.seconds, {})
+    _grow(row.joules_by_state, more.joules_by_state, {})
+    for name in ("joules", "tensor"):
         if (grown := getattr(more, name)) is not None:
             setattr(row, name, (getattr(row, name) or 0.0) + grown)
+
+
+def _grow(sums: dict[str, float], now: Mapping[str, float], before: Mapping[str, float]) -> float:
+    """Add to sums what has grown since; how much that is together."""
+    grown = {name: value - before.get(name, 0.0) for name, value in now.items()}
+    more = {name: value for name, value in grown.items() if value > 0}
+    for name, value in more.items():
+        sums[name] = sums.get(name, 0.0) + value
+    return sum(more.values())
 
 
 def state_folder() -> Path | None:
@@ -306,8 +310,7 @@ def _jobs(snapshot: Snapshot) -> dict[str, Who]:
 
 def _counts(snapshot: Snapshot, metric: Metric) -> dict[str, float]:
     """What a counter of each GPU says, by UUID."""
-    sources = "power", "activity"
-    readings = (one for key, one in snapshot.readings.items() if key.source in sources)
+    readings = (one for key, one in snapshot.readings.items() if key.source == "activity")
     samples = (sample for reading in readings for sample in reading.samples)
     return {one.labels[1]: one.value for one in samples if one.metric is metric}
 

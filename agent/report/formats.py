@@ -81,7 +81,6 @@ def as_html(report: Report) -> str:
 def _row(row: GpuTime, price: float) -> str:
     about = " ".join(value for value in row.about.values() if value)
     name = escape(row.name) + (f"<br><small>{escape(about)}</small>" if about else "")
-    energy = "-" if row.joules is None else f"{row.joules / KWH:.2f}"
     cost = f"{row.total / HOUR * price:.2f}" if price else "-"
     lost, of_it = f"{row.lost / HOUR:.2f}", f"{row.lost / row.total:.0%}"
     exposed = f"{row.of(State.COMMUNICATING) / HOUR:.2f}"
@@ -89,8 +88,12 @@ def _row(row: GpuTime, price: float) -> str:
     cells = [f"<td>{name}</td><td>{_bar(row)}</td>"]
     cells += (f'<td class="n">{figure}</td>' for figure in figures)
     cells += [f"<td>{escape(words(row.worst))}</td>"]
-    cells += (f'<td class="n">{figure}</td>' for figure in (energy, cost))
+    cells += (f'<td class="n">{figure}</td>' for figure in (_kwh(row.joules), cost))
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def _kwh(joules: float | None) -> str:
+    return "-" if joules is None else f"{joules / KWH:.2f}"
 
 
 def _causes(row: GpuTime) -> str:
@@ -98,11 +101,12 @@ def _causes(row: GpuTime) -> str:
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
     rows = "".join(
         f'<tr><td>{escape(words(pair))}</td><td class="n">{seconds / HOUR:.2f}</td>'
-        f'<td class="n">{seconds / row.total:.0%}</td></tr>'
+        f'<td class="n">{seconds / row.total:.0%}</td>'
+        f'<td class="n">{_kwh(row.joules_by.get(pair))}</td></tr>'
         for pair, seconds in spent
         if seconds > 0
     )
-    heads = "".join(f"<th>{head}</th>" for head in ("state", "GPU-hours", "share"))
+    heads = "".join(f"<th>{head}</th>" for head in ("state", "GPU-hours", "share", "kWh"))
     advice = ADVICE.get(row.worst) if row.worst else None
     to_do = f"<p>What to do: {escape(advice)}</p>" if advice else ""
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{to_do}"

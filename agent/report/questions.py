@@ -125,6 +125,7 @@ def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
                         about,
                         tensor=row.get("tensor"),
                         unassigned=by == "node",
+                        joules_by=_parts(row.get("joules_by_state") or {}),
                     )
                 )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -162,17 +163,22 @@ def _ids(receipt: Document) -> set[str | None]:
 
 
 def _row(receipt: Document, by: str, node: str) -> GpuTime:
-    parts, tensor = _parts(receipt["gpu_seconds"]), receipt.get("tensor_peak_seconds")
-    if by == "job":
-        about = {name: receipt.get(name) or "" for name in JOB_LABELS[1:]}
-        name = receipt.get("job_id") or receipt.get("title") or receipt["id"]
-        drawn = _parts(receipt.get("joules_by_state") or {})
-        rate = receipt.get("mean_steps_per_second")
-        return GpuTime(
-            name, parts, receipt["joules"], about, receipt["receipt"], tensor, rate, joules_by=drawn
-        )
-    name = node if by == "node" else receipt.get(by) or NONE
-    return GpuTime(name, parts, receipt["joules"], tensor=tensor)
+    tensor, drawn = receipt.get("tensor_peak_seconds"), receipt.get("joules_by_state") or {}
+    row = GpuTime(
+        node if by == "node" else receipt.get(by) or NONE,
+        _parts(receipt["gpu_seconds"]),
+        receipt["joules"],
+        tensor=tensor,
+        joules_by=_parts(drawn),
+    )
+    if by != "job":
+        return row
+    return row._replace(
+        name=receipt.get("job_id") or receipt.get("title") or receipt["id"],
+        about={name: receipt.get(name) or "" for name in JOB_LABELS[1:]},
+        receipt=receipt["receipt"],
+        rate=receipt.get("mean_steps_per_second"),
+    )
 
 
 def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
@@ -182,16 +188,14 @@ def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
 
 
 def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
-    pairs = one.seconds.keys() | other.seconds.keys()
-    parts = {pair: one.seconds.get(pair, 0.0) + other.seconds.get(pair, 0.0) for pair in pairs}
     known = [row.joules for row in (one, other) if row.joules is not None]
     tensor = [row.tensor for row in (one, other) if row.tensor is not None]
     # A job may be there a second before what Slurm knows of it.
     about = {name: one.about.get(name) or value for name, value in other.about.items()}
-    drawn = {
-        pair: one.joules_by.get(pair, 0.0) + other.joules_by.get(pair, 0.0)
-        for pair in {*one.joules_by, *other.joules_by}
-    }
+    parts, drawn = (
+        {pair: first.get(pair, 0.0) + second.get(pair, 0.0) for pair in {*first, *second}}
+        for first, second in ((one.seconds, other.seconds), (one.joules_by, other.joules_by))
+    )
     return one._replace(
         seconds=parts,
         joules=sum(known) if known else None,

@@ -76,7 +76,14 @@ def test_all_seconds_are_in_some_hour_and_with_their_job(bench: AgentBench) -> N
     assert sum(sum(row["seconds"].values()) for row in used) == pytest.approx(20, abs=1.1)
     joules = bench.samples.value(power.ENERGY, "0", bench.machine.gpus[0].uuid)
     assert joules is not None
-    assert 0.7 * joules < sum(row["joules"] for row in rows(sums)) <= joules
+    assert sum(row["joules"] for row in rows(sums)) == pytest.approx(joules, rel=0.1)
+    for row in rows(sums):
+        assert sum(row["joules_by_state"].values()) == pytest.approx(row["joules"])
+    (account,) = bench.agent.diagnosis.accounts.values()
+    for pair, drawn in account.booked.energy.spent().items():
+        name = "/".join(pair or ("unobserved", "none"))
+        found = sum(row["joules_by_state"].get(name, 0.0) for row in rows(sums))
+        assert found == pytest.approx(drawn, abs=0.03 * joules), name
 
 
 def test_they_outlast_the_agent(bench: AgentBench, tmp_path: Path) -> None:
@@ -259,6 +266,9 @@ def test_a_report_of_them(bench: AgentBench, capsys: pytest.CaptureFixture[str])
     assert (user["name"], job["name"], job["account"]) == ("eve", "4711", "bio")
     assert user["gpu_hours"] * HOUR == pytest.approx(40, abs=1.1)
     assert job["gpu_hours_by_state"] == user["gpu_hours_by_state"]
+    for row in (week, user, job):
+        assert row["kwh_by_state"]["starved/disk"] > 0.3 * row["kwh"] > 0
+        assert sum(row["kwh_by_state"].values()) <= row["kwh"] * 1.001
 
 
 def test_what_another_user_calls_alike_is_another_job(
