@@ -239,13 +239,13 @@ def _poller(
     inline: bool,
 ) -> Poller:
     clock, worker = gpus.clock, InlineWorker if inline else Worker
-    settings, costs = configuration.current, ReadCosts()
+    settings, costs = configuration.current, seen.nccl.costs
     whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files, expected)
     in_memory = (
         *system.reads(whole),
         *unless_off(answers, settings, answers.reads(gpus)),
         *unless_off(xid, settings, xid.reads(counts)),
-        *nccl.reads(nccl.NcclCounts(seen.nccl, costs.of(nccl.SOURCE))),
+        *nccl.reads(seen.nccl),
     )
     known = ReadSchedule(in_memory, clock, costs)
     apart = _schedules(configuration, host, gpus, counts, inline=inline)

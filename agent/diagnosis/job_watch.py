@@ -20,8 +20,7 @@ from agent.jobs.hangs import Standstill, standstill
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Culprit, CulpritState, Hang, Job, JobStatus, Receipt, WatchedJobs
 from agent.jobs.lock_step import LockSteps, SentBytes
-from agent.jobs.nccl_exchange import NcclExchange
-from agent.jobs.nccl_jobs import LocalJob
+from agent.jobs.nccl_jobs import LocalJob, NcclExchange
 from agent.jobs.speed import JobSpeed
 from agent.model import (
     GPU_LABELS,
@@ -335,7 +334,7 @@ class JobWatch:
             missed=record.missed,
             never_waits=record.never_waits,
             hang=self._hangs.get(record.id),
-            unheard=unheard.detail if unheard else "",
+            unheard=str(unheard or ""),
             rates=tuple(record.speed.rates),
             lost=tuple(gpu for gpu in receipt.gpus if gpu.uuid in lost),
         )

@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 from agent.hardware.files import FileTree, RealFiles
 from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
 from agent.hardware.logins import Logins
-from agent.hardware.nccl_ras import NoRanks, RanksReader, RasReader
+from agent.hardware.nccl import NoRanks, RanksReader, RasReader
 from agent.hardware.schedulers import NoSchedulers, RealSchedulers, Schedulers
 from agent.hardware.smart import NoSmart, SmartReader, UdisksSmart
 

@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from agent.hardware import processes
 from agent.hardware.files import RealFiles
-from agent.hardware.nccl_answer import RasFailure, Unanswered
+from agent.model import Absent, Reason
 
 Version = tuple[int, int, int]
 
@@ -60,33 +60,31 @@ class RasGuard:
 
     def admitted(
         self, host: str, port: int, gpu_processes: Collection[int], *, unknown: bool
-    ) -> frozenset[int] | Unanswered:
-        """The GPU processes that may be believed on what this address answers; else why it must
-        not be asked. `unknown`: versions that cannot be read may be asked."""
+    ) -> frozenset[int]:
+        """The GPU processes that may be believed on what this address answers; raises Absent where
+        it must not be asked. `unknown`: versions that cannot be read may be asked."""
         sockets = set(self._listeners(host, port))
         if not sockets:
-            return Unanswered(RasFailure.REFUSED, f"no one listens on {host}:{port}")
+            raise Absent(Reason.MISSING, f"no one listens on {host}:{port}")
         owners = self._owners(sockets, gpu_processes)
         scopes = {self._scope(pid) for pid in owners.values()}
-        uids = {str(uid) for _, uid in sockets}
-        if len(owners) < len(sockets) or len(scopes) != 1 or None in scopes:
+        scope = scopes.pop() if len(scopes) == 1 and len(owners) == len(sockets) else None
+        if scope is None:
             more = " (reading that needs root)" if os.geteuid() else ""
-            detail = f"the listener on {host}:{port} is not known to be a GPU process{more}"
-            return Unanswered(RasFailure.FOREIGN, detail)
-        scope = scopes.pop()
-        if scope is None or uids != {scope[0]}:
-            detail = f"the listener on {host}:{port} belongs to another user than its process"
-            return Unanswered(RasFailure.FOREIGN, detail)
+            why = f"the listener on {host}:{port} is not known to be a GPU process{more}"
+            raise Absent(Reason.DENIED, why)
+        if {str(uid) for _, uid in sockets} != {scope[0]}:
+            why = f"the listener on {host}:{port} belongs to another user than its process"
+            raise Absent(Reason.DENIED, why)
         for pid in sorted(set(owners.values())):
             versions = self.versions(pid)
-            report = refused_version(versions)
-            if report:
+            if report := refused_version(versions):
                 name = ".".join(map(str, min(versions)))
-                detail = f"asking NCCL {name} may end its job ({report}): it is not asked"
-                return Unanswered(RasFailure.BAD_VERSION, detail)
+                why = f"asking NCCL {name} may end its job ({report}): it is not asked"
+                raise Absent(Reason.UNSUPPORTED, why)
             if not versions and not unknown:
-                detail = f"the version of NCCL in process {pid} cannot be read: it is not asked"
-                return Unanswered(RasFailure.UNKNOWN_VERSION, detail)
+                why = f"the version of NCCL in process {pid} cannot be read: it is not asked"
+                raise Absent(Reason.UNKNOWN, why)
         return frozenset(pid for pid in gpu_processes if self._scope(pid) == scope)
 
     def _listeners(self, host: str, port: int) -> Iterator[tuple[str, int]]:

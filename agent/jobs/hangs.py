@@ -1,20 +1,18 @@
 """Who a standing job waits for, from NCCL's answers and the processes of this host. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent.hardware.nccl_answer import MissingRank, Rank
+from agent.hardware.nccl import Rank
 from agent.jobs.collectives import (
     STANDING,
     STANDING_SECONDS,
     NcclReading,
-    RankSeat,
     Stalled,
     lost,
-    movement,
-    seat,
     stalled,
+    still,
     waited_for,
 )
 from agent.jobs.grouping import JobGroup
@@ -41,17 +39,15 @@ def standstill(readings: Sequence[NcclReading], group: JobGroup) -> Standstill:
     recent = [r for r in readings if readings[-1].at - r.at >= STANDING_SECONDS]
     if len(readings) < STANDING or not recent:
         return Standstill()
-    still = movement([recent[-1], readings[-1]]).still
-    here = _here(readings[-1], group)
-    standing = stalled(readings)
-    who = waited_for(standing)
-    found = [
-        *_behind(standing, who.first or who.circle, here, group),
-        *(_culprit(one.rank, one.rank.rank, here, group) for one in lost(readings)),
-    ]
-    unique = tuple(dict.fromkeys(found))
+    here, standing = _here(readings[-1], group), stalled(readings)
+    seats = waited_for(standing)
+    behind = [r for one in standing for r in (*one.behind, *one.waiting) if r.seat in seats]
+    unique = tuple(
+        dict.fromkeys(_culprit(rank, here, group) for rank in (*behind, *lost(readings)))
+    )
     elsewhere = bool(unique) and all(c.host and c.host != here and c.gpu is None for c in unique)
-    return Standstill(still, unique, standing[0] if standing else None, elsewhere)
+    stands = still([recent[-1], readings[-1]])
+    return Standstill(stands, unique, standing[0] if standing else None, elsewhere)
 
 
 def _here(reading: NcclReading, group: JobGroup) -> str:
@@ -63,19 +59,10 @@ def _here(reading: NcclReading, group: JobGroup) -> str:
     return hosts.most_common(1)[0][0] if hosts else ""
 
 
-def _behind(
-    standing: Sequence[Stalled], seats: frozenset[RankSeat], here: str, group: JobGroup
-) -> Iterator[Culprit]:
-    for stall in standing:
-        for rank in (*stall.behind, *stall.waiting):
-            if seat(rank, stall.communicator) in seats:
-                yield _culprit(rank, rank.rank, here, group)
-
-
-def _culprit(rank: Rank | MissingRank, number: int, here: str, group: JobGroup) -> Culprit:
+def _culprit(rank: Rank, here: str, group: JobGroup) -> Culprit:
     local = [m for m in group.members if m.inner_pid == rank.pid and rank.host in ("", here)]
     on_device = [m for m in local if m.gpu.index == rank.nvml_device]
     member = next(iter(on_device or local), None)
     if member is None:
-        return Culprit(number, rank.pid, None, rank.host)
-    return Culprit(number, member.pid, member.gpu, rank.host)
+        return Culprit(rank.rank, rank.pid, None, rank.host)
+    return Culprit(rank.rank, member.pid, member.gpu, rank.host)

@@ -1,17 +1,12 @@
 """Jobs of this host matched with answers of NCCL's RAS service, and when to ask."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agent.hardware.nccl_answer import (
-    NcclAnswer,
-    RasFailure,
-    processes,
-    same_job,
-)
-from agent.hardware.nccl_ras import RasRequest, RasRound
-from agent.jobs.collectives import NcclReading, movement
+from agent.hardware.nccl import NcclAnswer, RasRequest, RasRound
+from agent.jobs.collectives import NcclReading, still
+from agent.model import Absent, Labels, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,49 +26,55 @@ class LocalJob:
     hangs: bool = False
 
 
-class Unmatched(StrEnum):
-    """Why NCCL did not report a job although something answered."""
-
-    PORT_TAKEN = "port_taken"  # another job answers at this address
-
-
-@dataclass(frozen=True, slots=True)
-class UnmatchedJob:
-    """A job of which nothing was reported; `detail` is a sentence."""
-
-    key: str
-    reason: Unmatched | RasFailure
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class MatchedJobs:
-    """The jobs of this host, by key: what NCCL reported of them, or why it did not."""
-
-    matched: Mapping[str, NcclAnswer]
-    unmatched: tuple[UnmatchedJob, ...]
-
-
-TAKEN = (
+TAKEN = Absent(
+    Reason.UNKNOWN,
     "NCCL answers for another job of this host: give this one an address of its own in "
-    "NCCL_RAS_ADDR, or start it as the same user"
+    "NCCL_RAS_ADDR, or start it as the same user",
 )
 
 
-def match(jobs: Sequence[LocalJob], ras: RasRound) -> MatchedJobs:
-    """Which answer is each job's own: processes are known by their numbers."""
-    matched: dict[str, NcclAnswer] = {}
-    unmatched: list[UnmatchedJob] = []
+def match(
+    jobs: Sequence[LocalJob], ras: RasRound
+) -> tuple[dict[str, NcclAnswer], dict[str, Absent]]:
+    """By the keys of jobs: which answer is each one's own, for processes are known by their
+    numbers; and why there is none of others."""
+    own: dict[str, NcclAnswer] = {}
+    without: dict[str, Absent] = {}
     for job in jobs:
         pids = {inner for pid, inner in job.pids.items() if pid in ras.believed}
-        own = [a for a in ras.answers if pids & {process.pid for process in processes(a)}]
-        if own:
-            matched[job.key] = own[0]
-        elif ras.answers or ras.failure is None:
-            unmatched.append(UnmatchedJob(job.key, Unmatched.PORT_TAKEN, TAKEN))
+        named = (a for a in ras.answers if pids & {pid for _, pid in a.processes})
+        if (answer := next(named, None)) is not None:
+            own[job.key] = answer
         else:
-            unmatched.append(UnmatchedJob(job.key, ras.failure.failure, ras.failure.detail))
-    return MatchedJobs(matched, tuple(unmatched))
+            without[job.key] = TAKEN if ras.answers or ras.failure is None else ras.failure
+    return own, without
+
+
+@dataclass(frozen=True, slots=True)
+class NcclReport:
+    """The newest round: the readings of each job by its key, oldest first, the local processes
+    that they may name, and why there are none of others.
+
+    `at` is on the agent's monotonic clock.
+    """
+
+    at: float = 0.0
+    readings: Mapping[str, tuple[NcclReading, ...]] = field(default_factory=dict)
+    believed: frozenset[int] = frozenset()
+    unheard: Mapping[str, Absent] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class NcclExchange:
+    """Written by two threads, each its own part; every part is replaced whole, so none waits.
+
+    `jobs` and `gpus` (of each process by its number) are written by who knows the jobs, `latest` by
+    who asks NCCL.
+    """
+
+    jobs: tuple[LocalJob, ...] = ()
+    gpus: Mapping[int, Labels] = field(default_factory=dict)
+    latest: NcclReport = field(default_factory=NcclReport)
 
 
 class NcclMode(StrEnum):
@@ -94,17 +95,9 @@ LEAST_GPUS = 2
 CONNECTIONS = {NcclMode.HANG: 1, NcclMode.ALWAYS: 4}
 """How often a round may connect: several jobs of one user share the port."""
 
-RETRY_AFTER = {
-    RasFailure.NOT_NCCL: 600.0,
-    RasFailure.CHANGED: 600.0,
-    RasFailure.UNREACHABLE: 600.0,
-    RasFailure.TOO_LARGE: 120.0,
-    RasFailure.SLOW: 120.0,
-    RasFailure.PROTOCOL: 60.0,
-}
-"""Seconds for which there is no round after a failure: what will not pass soon, or costs a job."""
-HOPELESS = {RasFailure.NOT_NCCL, RasFailure.CHANGED, RasFailure.UNREACHABLE}
-"""Failures after which asking again soon is of no use even while a hang is suspected."""
+RESTS = {Reason.FAILED: 600.0, Reason.STALLED: 120.0}
+"""Seconds for which there is no round after a failure: another service than NCCL's does not go
+away soon, and one that does not answer in time may cost its job."""
 
 
 class RasSchedule:
@@ -133,10 +126,9 @@ class RasSchedule:
         self._next = {True: began + EVERY_SUSPECTED, False: began + EVERY}
         if ras.failure is None or ras.answers:
             return
-        failure = ras.failure.failure
-        rested = began + ras.seconds + RETRY_AFTER.get(failure, 0.0)
+        rested = began + ras.seconds + RESTS.get(ras.failure.reason, 0.0)
         self._next[False] = max(self._next[False], rested)
-        if failure in HOPELESS:
+        if ras.failure.reason is Reason.FAILED:  # of no use even while a hang is suspected
             self._next[True] = max(self._next[True], rested)
 
 
@@ -156,7 +148,7 @@ class NcclHistory:
         """Keep a round's answers; `at` in monotonic seconds."""
         for answer in answers:
             reading = NcclReading(at, answer)
-            kept = next((job for job in self._jobs if same_job(job[-1].answer, answer)), None)
+            kept = self._of(answer)
             if kept is None:
                 self._jobs.append([reading])
             elif len(kept) >= 2 and _unchanged([*kept[-2:], reading]):
@@ -168,13 +160,16 @@ class NcclHistory:
 
     def readings(self, answer: NcclAnswer) -> tuple[NcclReading, ...]:
         """The readings of the job that an answer is of, oldest first."""
-        return tuple(next((job for job in self._jobs if same_job(job[-1].answer, answer)), ()))
+        return tuple(self._of(answer) or ())
+
+    def _of(self, answer: NcclAnswer) -> list[NcclReading] | None:
+        return next((job for job in self._jobs if job[-1].answer.same_job(answer)), None)
 
 
 def _unchanged(readings: Sequence[NcclReading]) -> bool:
     """Whether nothing moved, and no one went missing or came back."""
-    missing = {
-        frozenset((c.key, rank.rank, rank.loss) for c in answer.communicators for rank in c.missing)
+    silent = {
+        frozenset((c.key, rank.rank) for c in answer.communicators for rank in c.silent)
         for _, answer in readings
     }
-    return len(missing) == 1 and movement(readings).still is True
+    return len(silent) == 1 and still(readings) is True

@@ -8,19 +8,18 @@ hangs, and the tick would wait with it.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 from agent.clock import Clock
 from agent.errors import LogEvent
-from agent.hardware.nccl_answer import REASONS, RasFailure
+from agent.hardware.nccl import RanksReader
 from agent.hardware.nccl_guard import KNOWN_FAULTS
-from agent.hardware.nccl_ras import RanksReader
-from agent.jobs.collectives import NcclReading
-from agent.jobs.nccl_exchange import NcclExchange, NcclReport
-from agent.jobs.nccl_jobs import NcclHistory, NcclMode, RasSchedule, UnmatchedJob, match
-from agent.model import GPU_LABELS, Absent, Labels, ReadKey, Reason, counter
+from agent.jobs.collectives import counted
+from agent.jobs.nccl_jobs import NcclExchange, NcclHistory, NcclMode, NcclReport, RasSchedule, match
+from agent.model import GPU_LABELS, Labels, ReadKey, counter
 from agent.polling import intervals
-from agent.polling.reads import Read, ReadCost, ReadOutput, fixed
+from agent.polling.reads import Read, ReadCosts, ReadOutput, fixed
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class NcclPoller:
     """Asks when it is time; `poll` blocks for seconds and belongs on the thread of `start`.
 
     `mode` is asked each time: a reload may change it. `inline` polls on the caller's thread, for
-    tests.
+    tests. `costs` has what asking costs.
     """
 
     def __init__(
@@ -58,31 +57,30 @@ class NcclPoller:
         mode: Callable[[], NcclMode],
         *,
         inline: bool = False,
-        exchange: NcclExchange | None = None,
     ) -> None:
-        self.exchange = exchange or NcclExchange()  # with who follows the jobs
+        self.exchange = NcclExchange()  # with who follows the jobs
         self._reader = reader
         self._clock = clock
         self._mode = mode
+        self.costs = ReadCosts()
         self._schedule = RasSchedule()
         self._history = NcclHistory()
-        self._failing = False
-        self.inline = inline
-        self.wall = self.cpu = 0.0  # seconds that all rounds have cost
+        self._inline = inline
 
     def start(self) -> None:
         """Ask for ever, on a daemon thread: a socket that never ends must not hold up the exit."""
         threading.Thread(target=self._run, name="nccl", daemon=True).start()
 
     def _run(self) -> None:
+        failing = False
         while True:
             try:
                 self.poll()
-                self._failing = False
+                failing = False
             except Exception:  # the jobs are watched all the same
-                if not self._failing:
+                if not failing:
                     log.exception(LogEvent("nccl_failed"))
-                self._failing = True
+                failing = True
             time.sleep(PAUSE / max(1.0, getattr(self._clock, "speed", 1.0)))
 
     def poll(self) -> None:
@@ -95,73 +93,37 @@ class NcclPoller:
         request = self._schedule.due(now, mode, all_jobs)
         if request is None:
             return
-        jobs = [job for job in all_jobs if job.pids.keys() & set(request.wanted)]
         ras = self._reader.read(request)
         self._schedule.asked(now, ras)
-        self.wall, self.cpu = self.wall + ras.seconds, self.cpu + ras.cpu
+        self.costs.add(SOURCE, ras.seconds, ras.cpu)
         at = self._clock.monotonic()
         self._history.add(at, ras.answers)
-        found = match(jobs, ras)
-        exchange.latest = NcclReport(
-            at,
-            {key: self._history.readings(answer) for key, answer in found.matched.items()},
-            ras.believed,
-            {job.key: job for job in found.unmatched},
-        )
-
-
-class NcclCounts:
-    """What was reported, as samples of each GPU whose process NCCL names; on the event loop.
-
-    `cost` is where the price of asking is kept, which another thread pays.
-    """
-
-    def __init__(self, watch: NcclPoller, cost: ReadCost) -> None:
-        self._exchange = watch.exchange
-        self._watch = watch
-        self._cost = cost
-        self._paid = (0.0, 0.0)
+        asked = [job for job in all_jobs if job.pids.keys() & set(request.wanted)]
+        own, without = match(asked, ras)
+        readings = {key: self._history.readings(answer) for key, answer in own.items()}
+        exchange.latest = NcclReport(at, readings, ras.believed, without)
 
     def read(self, out: ReadOutput) -> None:
-        """The counts, or why there are none, of each GPU of the jobs that are asked for."""
-        if self._watch.inline:
-            self._watch.poll()
-        self._pay()
-        latest = self._exchange.latest
-        for job in self._exchange.jobs:
-            gpus = {pid: self._exchange.gpus[pid] for pid in job.pids if pid in self._exchange.gpus}
-            unheard, readings = latest.unheard.get(job.key), latest.readings.get(job.key)
-            if unheard is not None:
+        """On the event loop: the counts of each GPU whose process NCCL names, or why there are
+        none, of the jobs that are asked for."""
+        if self._inline:
+            self.poll()
+        latest, exchange = self.exchange.latest, self.exchange
+        for job in exchange.jobs:
+            gpus = {pid: exchange.gpus[pid] for pid in job.pids if pid in exchange.gpus}
+            readings = latest.readings.get(job.key)
+            if (unheard := latest.unheard.get(job.key)) is not None:
                 for one in sorted(set(gpus.values())):
-                    out.absent(COLLECTIVES, reason(unheard), *one)
+                    out.absent(COLLECTIVES, unheard, *one)
             elif readings and out.at - latest.at <= HOLDS:
-                gpus = {job.pids[p]: one for p, one in gpus.items() if p in latest.believed}
-                for one, count in sorted(_counts(readings[-1], gpus).items()):
+                counts, of_gpu = counted(readings[-1]), Counter[Labels]()
+                for pid, one in gpus.items():
+                    if pid in latest.believed and job.pids[pid] in counts:
+                        of_gpu[one] += counts[job.pids[pid]]
+                for one, count in sorted(of_gpu.items()):
                     out.add(COLLECTIVES, count, *one)
 
-    def _pay(self) -> None:
-        paid = self._watch.wall, self._watch.cpu
-        self._cost.wall += paid[0] - self._paid[0]
-        self._cost.cpu += paid[1] - self._paid[1]
-        self._paid = paid
 
-
-def reason(job: UnmatchedJob) -> Absent:
-    """Why nothing of a job was reported, as the agent says it."""
-    why = REASONS[job.reason] if isinstance(job.reason, RasFailure) else Reason.UNKNOWN
-    return Absent(why, f"{job.reason.value}: {job.detail}")
-
-
-def _counts(reading: NcclReading, gpus: Mapping[int, Labels]) -> dict[Labels, int]:
-    found: dict[Labels, int] = {}
-    for communicator in reading.answer.communicators:
-        for rank in communicator.ranks:
-            labels = gpus.get(rank.pid or 0)
-            if labels is not None:
-                found[labels] = found.get(labels, 0) + sum(rank.counts.values())
-    return found
-
-
-def reads(counts: NcclCounts) -> Iterator[Read]:
+def reads(poller: NcclPoller) -> Iterator[Read]:
     """One read for all GPUs: what was reported is in memory."""
-    yield Read(ReadKey(SOURCE, "ranks"), (COLLECTIVES,), counts.read, fixed(intervals.TICK))
+    yield Read(ReadKey(SOURCE, "ranks"), (COLLECTIVES,), poller.read, fixed(intervals.TICK))

@@ -1,26 +1,13 @@
-"""The status of a job in NCCL's own words: JSON as every version speaks it.
+"""The status of a job in NCCL's own words.
 
 Written after NCCL's output, not after the parser: tests hold the two against each other.
 """
 
 import json
-import re
 from typing import Any
 
-from agent.hardware.nccl_answer import (
-    Communicator,
-    MissingRank,
-    NcclAnswer,
-    Rank,
-    RankLoss,
-)
-from agent.simulator.nccl_ras import KINDS
+from agent.hardware.nccl import Communicator, NcclAnswer, Rank
 
-Version = tuple[int, int, int]
-JSON = (2, 28, 7)
-WITH_COMMA = (2, 29, 0)
-"""The first versions that speak JSON, and that write it without forgetting a comma."""
-COMMA = re.compile(r'("nvml_dev": -?\d+),(\s+"status": \{\s+"unresponsive")')
 RUNNING = {
     "init_state": 0,
     "async_error": 0,
@@ -28,12 +15,13 @@ RUNNING = {
     "destroy_flag": False,
     "abort_flag": False,
 }
+SILENT = {"unresponsive": True, "considered_dead": False}
 
 
-def status_json(answer: NcclAnswer, version: Version) -> str:
-    """The answer to STATUS after SET FORMAT json, in the form of one version."""
+def status_json(answer: NcclAnswer, version: str = "2.30.4") -> str:
+    """The answer to STATUS after SET FORMAT json."""
     document = {
-        "nccl_version": ".".join(map(str, version)),
+        "nccl_version": version,
         "cuda_runtime_version": 13000,
         "cuda_driver_version": 13000,
         "timestamp": "2026-11-22 12:00:00",
@@ -41,37 +29,29 @@ def status_json(answer: NcclAnswer, version: Version) -> str:
         "communicators": [_communicator(c) for c in answer.communicators],
         "ras": {"collection_time_sec": 0.002, "timeouts_count": 0},
     }
-    text = json.dumps(document, indent=2).replace(": []", ": [\n\n      ]") + "\n"
-    return text if version >= WITH_COMMA else COMMA.sub(r"\1\2", text)
+    return json.dumps(document, indent=2).replace(": []", ": [\n\n      ]") + "\n"
 
 
 def _communicator(communicator: Communicator) -> dict[str, Any]:
+    first, _, second = communicator.key.partition(" ")
+    ranks = [_seat(r, RUNNING) | {"collective_counts": r.counts} for r in communicator.ranks]
     return {
-        "hash": f"0x{communicator.key.hash.lstrip('0') or '0'}",
-        "secondary_hash": communicator.key.second,
-        "size": communicator.size,
+        "hash": first,
+        "secondary_hash": second,
+        "size": len(communicator.ranks) + len(communicator.silent),
         "ranks_count": len(communicator.ranks),
-        "missing_ranks_count": len(communicator.missing),
-        "ranks": [_rank(rank) for rank in communicator.ranks],
-        "missing_ranks": [_missing(rank) for rank in communicator.missing],
+        "missing_ranks_count": len(communicator.silent),
+        "ranks": ranks,
+        "missing_ranks": [_seat(rank, SILENT) for rank in communicator.silent],
     }
 
 
-def _seat(rank: Rank | MissingRank) -> dict[str, Any]:
+def _seat(rank: Rank, status: dict[str, Any]) -> dict[str, Any]:
     return {
         "rank": rank.rank,
         "host": rank.host or "unknown",
-        "pid": -1 if rank.pid is None else rank.pid,
+        "pid": rank.pid,
         "cuda_dev": rank.nvml_device,
         "nvml_dev": rank.nvml_device,
+        "status": status,
     }
-
-
-def _rank(rank: Rank) -> dict[str, Any]:
-    counts = {kind: rank.counts.get(kind, 0) for kind in KINDS}
-    return {**_seat(rank), "status": RUNNING, "collective_counts": counts}
-
-
-def _missing(rank: MissingRank) -> dict[str, Any]:
-    status = {"unresponsive": rank.loss is not RankLoss.LEFT, "considered_dead": False}
-    return {**_seat(rank), "status": status}

@@ -1,18 +1,25 @@
 """Jobs for NCCL to report, and a listener on a real socket that speaks as its service does."""
 
-import socket
 import socketserver
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from agent.hardware.files import RealFiles
-from agent.hardware.nccl_answer import MissingRank, NcclAnswer, Rank, RankLoss
+from agent.hardware.nccl import (
+    LIMITS,
+    Communicator,
+    NcclAnswer,
+    Rank,
+    RasAddress,
+    RasLimits,
+    RasReader,
+    RasRequest,
+)
 from agent.hardware.nccl_guard import RasGuard
-from agent.hardware.nccl_ras import LIMITS, RasAddress, RasLimits, RasReader, RasRequest
-from agent.simulator.nccl_ras import answer_about
-from tests.support.nccl_json import JSON, Version, status_json
+from agent.simulator.nccl_ras import KINDS
+from tests.support.nccl_json import status_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class SimulatedRanks:
     hosts: tuple[str, ...]
     step: float = 0.25
     collectives: Mapping[str, int] = field(default_factory=lambda: {"AllReduce": 3})
-    name: str = "5f3759df00c0ffee"
+    name: str = "0x5f3759df00c0ffee"
     stuck: int | None = None
     stuck_at: float = 0.0
     stopped: int | None = None
@@ -37,20 +44,14 @@ class SimulatedRanks:
     def answer(self, now: float) -> NcclAnswer:
         """What NCCL reports at `now`, seconds after the first step began."""
         gone = {self.stopped} if self.stopped is not None and now >= self.stopped_at else set()
-        listed = [n for n in range(len(self.pids)) if n not in gone]
-        ranks = tuple(self._rank(number, now) for number in listed)
-        lost = RankLoss.UNRESPONSIVE
-        missing = [MissingRank(n, lost, *self._seat(n)) for n in sorted(gone - {None}, key=int)]
-        return answer_about(self.name, ranks, tuple(missing))
+        ranks = [self._rank(number, now) for number in range(len(self.pids))]
+        there = tuple(rank for rank in ranks if rank.rank not in gone)
+        silent = tuple(replace(rank, counts={}) for rank in ranks if rank.rank in gone)
+        return NcclAnswer((Communicator(f"{self.name} 0x1d:0x2d", there, silent),))
 
     def _rank(self, number: int, now: float) -> Rank:
-        return Rank(
-            number,
-            *self._seat(number),
-            counts={
-                kind: self._count(each, number, now) for kind, each in self.collectives.items()
-            },
-        )
+        counts = {kind: self._count(each, number, now) for kind, each in self.collectives.items()}
+        return Rank(number, *self._seat(number), dict.fromkeys(KINDS, 0) | counts)
 
     def _seat(self, number: int) -> tuple[str, int, int]:
         host = self.hosts[number]
@@ -102,11 +103,12 @@ class _Session(socketserver.StreamRequestHandler):
             if words.startswith("client protocol "):
                 self._say("SERVER PROTOCOL 2\n")
             elif words.startswith("timeout ") or (
-                words == "set format json" and self.server.version >= JSON
+                words == "set format json" and self.server.speaks_json
             ):
                 self._say("OK\n")
             elif words in ("status", "verbose status"):
-                self._say(status_json(self.server.answer(), self.server.version))
+                self.server.asked += 1
+                self._say(status_json(self.server.answer()))
                 return
             else:
                 self._say(f"ERROR: Unknown command {words}\n")
@@ -124,14 +126,12 @@ class RasListener(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = True
 
-    def __init__(
-        self, answer: Callable[[], NcclAnswer], version: Version, address: str = "127.0.0.1"
-    ) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        super().__init__((address, 0), _Session)
+    def __init__(self, answer: Callable[[], NcclAnswer], *, speaks_json: bool = True) -> None:
+        super().__init__(("127.0.0.1", 0), _Session)
         self.answer = answer
-        self.version = version
-        self.at = RasAddress(address, self.server_address[1])
+        self.speaks_json = speaks_json
+        self.asked = 0
+        self.at = RasAddress("127.0.0.1", self.server_address[1])
         threading.Thread(target=self.serve_forever, args=(0.02,), name="ras", daemon=True).start()
 
     def __exit__(

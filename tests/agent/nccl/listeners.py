@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from agent.hardware.nccl_ras import RasAddress
+from agent.hardware.nccl import RasAddress
 
 Behaviour = Callable[[socket.socket], None]
 
@@ -75,10 +75,10 @@ def noise(connection: socket.socket) -> None:
     connection.sendall(bytes(range(256)) * 4)
 
 
-def drip(connection: socket.socket, note: Callable[[], None]) -> None:
-    """Send a byte now and then without end; `note` is called before each."""
+def drip(connection: socket.socket) -> None:
+    """Send a byte of an answer now and then, without end."""
+    handshake(connection)
     while True:
-        note()
         connection.sendall(b"N")
         with suppress(TimeoutError):
             if not connection.recv(1):

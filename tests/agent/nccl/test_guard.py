@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from agent.hardware.files import RealFiles
-from agent.hardware.nccl_answer import RasFailure, Unanswered
+from agent.hardware.nccl import RasAddress, RasReader, RasRequest
 from agent.hardware.nccl_guard import BUILD, KNOWN_FAULTS, RasGuard, Version, refused_version
-from agent.hardware.nccl_ras import RasAddress, RasReader, RasRequest
+from agent.model import Absent, Reason
 
 LISTENS = """
 import mmap, socket, sys
@@ -95,14 +95,15 @@ def library(folder: Path, name: str = "libnccl.so.2", build: str = "") -> Path:
 GUARD = RasGuard(RealFiles("/"))
 
 
-def admitted(one: Listener, *others: int, unknown: bool = False) -> frozenset[int] | Unanswered:
+def admitted(one: Listener, *others: int, unknown: bool = False) -> frozenset[int]:
     return GUARD.admitted("127.0.0.1", one.port, [one.pid, *others], unknown=unknown)
 
 
-def failure(found: frozenset[int] | Unanswered) -> RasFailure:
-    assert isinstance(found, Unanswered)
-    assert found.detail.isprintable()
-    return found.failure
+def failure(one: Listener, *others: int, unknown: bool = False) -> Reason:
+    with pytest.raises(Absent) as raised:
+        admitted(one, *others, unknown=unknown)
+    assert str(raised.value).isprintable()
+    return raised.value.reason
 
 
 Start = Callable[..., Listener]
@@ -188,14 +189,14 @@ def test_a_bad_version_is_never_asked(
     reader = RasReader((RasAddress("127.0.0.1", one.port),))
     shown = reader.read(RasRequest({one.pid: 1}, [one.pid], unknown=unknown))
     assert shown.failure is not None
-    assert shown.failure.failure is RasFailure.BAD_VERSION
-    assert row[2] in shown.failure.detail
-    assert (shown.connections, one.connections()) == (0, 0)
+    assert shown.failure.reason is Reason.UNSUPPORTED
+    assert row[2] in str(shown.failure)
+    assert one.connections() == 0
 
 
 def test_an_unknown_version_is_asked_only_where_that_is_permitted(start: Start) -> None:
     one = start()
-    assert failure(admitted(one)) is RasFailure.UNKNOWN_VERSION
+    assert failure(one) is Reason.UNKNOWN
     assert admitted(one, unknown=True) == {one.pid}
 
 
@@ -210,7 +211,7 @@ def test_no_listener(start: Start) -> None:
     one = start()
     one.connections()
     one.process.wait()
-    assert failure(admitted(one)) is RasFailure.REFUSED
+    assert failure(one) is Reason.MISSING
 
 
 def test_a_listener_that_is_no_gpu_process_is_not_asked(start: Start, tmp_path: Path) -> None:
@@ -218,7 +219,7 @@ def test_a_listener_that_is_no_gpu_process_is_not_asked(start: Start, tmp_path: 
     reader = RasReader((RasAddress("127.0.0.1", foreign.port),))
     shown = reader.read(RasRequest({os.getpid(): 1}, [os.getpid()], unknown=True))
     assert shown.failure is not None
-    assert shown.failure.failure is RasFailure.FOREIGN
+    assert shown.failure.reason is Reason.DENIED
     assert foreign.connections() == 0
 
 
@@ -230,7 +231,7 @@ def test_a_service_is_not_asked_about_the_job_of_another_user(start: Start, tmp_
     processes = {listener.pid: listener.pid, hanging.pid: hanging.pid}
     found = reader.read(RasRequest(processes, [hanging.pid], unknown=True))
     assert found.failure is not None
-    assert found.failure.failure is RasFailure.FOREIGN
+    assert found.failure.reason is Reason.DENIED
     assert listener.connections() == 0
 
 
@@ -238,7 +239,7 @@ def test_one_bad_version_on_a_shared_port_is_enough(start: Start, tmp_path: Path
     """The kernel picks which of them answers."""
     good = start(library(tmp_path, build="2.30.4"))
     bad = start(library(tmp_path, "libnccl.so.2.27.3"), port=good.port)
-    assert failure(admitted(good, bad.pid, unknown=True)) is RasFailure.BAD_VERSION
+    assert failure(good, bad.pid, unknown=True) is Reason.UNSUPPORTED
 
 
 def test_a_listener_of_another_user_is_not_believed_on_a_job(start: Start, tmp_path: Path) -> None:

@@ -4,20 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.hardware.nccl_answer import NcclAnswer, RasFailure, Unanswered
-from agent.hardware.nccl_json import parse_json
-from agent.hardware.nccl_ras import RasRound
+from agent.hardware.nccl import NcclAnswer, RasRound
 from agent.jobs.collectives import lost, stalled
-from agent.jobs.nccl_jobs import (
-    LocalJob,
-    MatchedJobs,
-    NcclHistory,
-    NcclMode,
-    RasSchedule,
-    Unmatched,
-    match,
-)
-from tests.support.nccl_json import status_json
+from agent.jobs.nccl_jobs import TAKEN, LocalJob, NcclHistory, NcclMode, RasSchedule, match
+from agent.model import Absent, Reason
 from tests.support.nccl_service import SimulatedRanks
 
 BIG = SimulatedRanks(tuple(range(31, 39)), ("10.0.0.1",) * 4 + ("10.0.0.2",) * 4)
@@ -29,43 +19,29 @@ ALL = frozenset((*HERE.pids, *OTHER.pids, *ALONE.pids))
 
 
 def shown(job: SimulatedRanks, now: float = 10) -> NcclAnswer:
-    answer = parse_json(status_json(job.answer(now), (2, 28, 9)))
-    assert isinstance(answer, NcclAnswer)
-    return answer
+    return job.answer(now)
 
 
-def round_of(*answers: NcclAnswer, failure: RasFailure | None = None) -> RasRound:
-    unanswered = None if failure is None else Unanswered(failure, "no luck")
-    return RasRound(answers, unanswered, max(len(answers), 1), 2.0, 0.001, believed=ALL)
+def round_of(*answers: NcclAnswer, failure: Reason | None = None) -> RasRound:
+    return RasRound(answers, Absent(failure, "no luck") if failure else None, 2.0, 0.001, ALL)
 
 
-def reasons(found: MatchedJobs) -> dict[str, object]:
-    return {job.key: job.reason for job in found.unmatched}
-
-
-def test_each_job_gets_its_own_answer() -> None:
+def test_each_job_gets_its_own_answer_or_why_there_is_none() -> None:
     big, small = shown(BIG), shown(SMALL)
-    found = match([OTHER, HERE], round_of(big, small))
-    assert found == MatchedJobs({"small": small, "big": big}, ())
-
-
-def test_a_job_whose_port_another_one_has_is_told() -> None:
-    found = match([HERE, OTHER], round_of(shown(BIG)))
-    assert reasons(found) == {"small": Unmatched.PORT_TAKEN}
-    assert "NCCL_RAS_ADDR" in found.unmatched[0].detail
-
-
-def test_a_failure_is_told_of_every_job() -> None:
-    found = match([HERE, OTHER], round_of(failure=RasFailure.REFUSED))
-    assert reasons(found) == {"big": RasFailure.REFUSED, "small": RasFailure.REFUSED}
-    assert found.unmatched[0].detail == "no luck"
+    assert match([OTHER, HERE], round_of(big, small)) == ({"small": small, "big": big}, {})
+    assert match([HERE, OTHER], round_of(big)) == ({"big": big}, {"small": TAKEN})
+    own, without = match([HERE, OTHER], round_of(failure=Reason.MISSING))
+    assert (own, {k: str(v) for k, v in without.items()}) == (
+        {},
+        {"big": "no luck", "small": "no luck"},
+    )
 
 
 def test_an_answer_is_believed_only_on_processes_of_its_own_user_and_namespace() -> None:
     """Another container's process may call itself 51, too."""
     answer = round_of(shown(SMALL))
-    assert match([OTHER], replace(answer, believed=frozenset(HERE.pids))).matched == {}
-    assert match([OTHER], answer).matched == {"small": shown(SMALL)}
+    assert match([OTHER], replace(answer, believed=frozenset(HERE.pids)))[0] == {}
+    assert match([OTHER], answer)[0] == {"small": shown(SMALL)}
 
 
 ALWAYS, HANG, OFF = NcclMode.ALWAYS, NcclMode.HANG, NcclMode.OFF
@@ -112,19 +88,14 @@ def moments(schedule: RasSchedule, after: RasRound, *, suspected: bool) -> float
     ("failure", "calm", "suspected"),
     [
         (None, 30, 5),
-        (RasFailure.REFUSED, 30, 5),
-        (RasFailure.BAD_VERSION, 30, 5),
-        (RasFailure.FOREIGN, 30, 5),
-        (RasFailure.SILENT, 30, 5),
-        (RasFailure.PROTOCOL, 62, 5),
-        (RasFailure.SLOW, 122, 5),
-        (RasFailure.TOO_LARGE, 122, 5),
-        (RasFailure.NOT_NCCL, 602, 602),
-        (RasFailure.CHANGED, 602, 602),
-        (RasFailure.UNREACHABLE, 602, 602),
+        (Reason.MISSING, 30, 5),
+        (Reason.UNSUPPORTED, 30, 5),
+        (Reason.DENIED, 30, 5),
+        (Reason.STALLED, 122, 5),
+        (Reason.FAILED, 602, 602),
     ],
 )
-def test_when_the_next_round_is_due(failure: RasFailure | None, calm: int, suspected: int) -> None:
+def test_when_the_next_round_is_due(failure: Reason | None, calm: int, suspected: int) -> None:
     answers = () if failure else (shown(BIG),)
     after = round_of(*answers, failure=failure)
     assert moments(RasSchedule(), after, suspected=False) == calm
@@ -132,7 +103,7 @@ def test_when_the_next_round_is_due(failure: RasFailure | None, calm: int, suspe
 
 
 def test_a_failure_beside_an_answer_needs_no_rest() -> None:
-    after = round_of(shown(BIG), failure=RasFailure.SLOW)
+    after = round_of(shown(BIG), failure=Reason.STALLED)
     assert moments(RasSchedule(), after, suspected=False) == 30
 
 
@@ -142,7 +113,7 @@ def test_the_history_keeps_jobs_apart_and_little_of_each() -> None:
         history.add(at, [shown(BIG, at), shown(SMALL, at)])
     big, small = history.readings(shown(BIG)), history.readings(shown(SMALL))
     assert [reading.at for reading in big] == [280, 310, 340, 370]
-    assert {c.size for reading in small for c in reading.answer.communicators} == {2}
+    assert {len(c.ranks) for reading in small for c in reading.answer.communicators} == {2}
     history.add(1000, [shown(SMALL, 1000)])
     assert history.readings(shown(BIG)) == ()
 
@@ -161,7 +132,8 @@ def test_the_history_keeps_the_first_reading_of_a_standstill() -> None:
 def test_the_history_sees_who_goes_missing_while_all_stands() -> None:
     history = NcclHistory()
     job = replace(SMALL, stuck=0, stuck_at=90, stopped=1, stopped_at=200)
-    for at in range(60, 230, 5):
+    for at in range(60, 210, 5):
+        assert lost(history.readings(shown(job, at))) == ()
         history.add(at, [shown(job, at)])
-    (gone,) = lost(history.readings(shown(job, 225)))
-    assert (gone.rank.pid, gone.since) == (52, 200)
+    (gone,) = lost(history.readings(shown(job, 205)))
+    assert gone.pid == 52

@@ -1,191 +1,143 @@
-"""JSON as NCCL 2.28.7 and later write it."""
+"""JSON as NCCL 2.28.7 and later write it; whatever bytes come, an answer or a reason comes out."""
 
 import json
+import string
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agent.hardware.nccl_answer import (
-    Communicator,
-    CommunicatorKey,
-    Launched,
-    MissingRank,
-    NcclAnswer,
-    Rank,
-    RankLoss,
-    RasFailure,
-    Unanswered,
-)
-from agent.hardware.nccl_json import parse_json
+from agent.hardware.nccl import NcclAnswer, parsed
+from agent.model import Absent, Reason
+from tests.support.nccl_json import status_json
+from tests.support.nccl_service import SimulatedRanks
 
-RUNNING = {
-    "init_state": 0,
-    "async_error": 0,
-    "finalize_called": False,
-    "destroy_flag": False,
-    "abort_flag": False,
-}
+HOSTS = ("10.0.0.1",) * 4 + ("fe80::1",) * 4
+PIDS = tuple(range(31, 39))
+JOB = SimulatedRanks(PIDS, HOSTS, collectives={"AllReduce": 3, "AllGather": 1})
+STUCK = SimulatedRanks(PIDS, HOSTS, stuck=3, stuck_at=9, stopped=7, stopped_at=9)
+WHOLE = status_json(STUCK.answer(10))
 
 
-def rank(number: int, **changed: Any) -> dict[str, Any]:
-    fields = {
-        "rank": number,
-        "host": "10.1.2.3",
-        "pid": 4000 + number,
-        "cuda_dev": 0,
-        "nvml_dev": number,
-        "status": RUNNING,
-        "collective_counts": {"Broadcast": 1, "AllReduce": 70},
-    }
-    return fields | changed
-
-
-def missing(number: int, unresponsive: bool, dead: bool) -> dict[str, Any]:
-    status = {"unresponsive": unresponsive, "considered_dead": dead}
-    place = {"host": "10.1.2.3", "pid": 4000 + number, "cuda_dev": 0, "nvml_dev": number}
-    return {"rank": number, **place, "status": status}
-
-
-def communicator(**changed: Any) -> dict[str, Any]:
-    fields = {
-        "hash": "0xabc",
-        "secondary_hash": "0x1:0x2",
-        "size": 2,
-        "ranks_count": 2,
-        "missing_ranks_count": 0,
-        "ranks": [rank(1), rank(0)],
-        "missing_ranks": [],
-    }
-    return fields | changed
-
-
-def document(*communicators: object, **changed: Any) -> str:
-    fields = {
-        "nccl_version": "2.28.9",
-        "cuda_runtime_version": 13000,
-        "cuda_driver_version": 13010,
-        "timestamp": "2026-11-22 03:04:05",
-        "communicators_count": len(communicators),
-        "communicators": list(communicators),
-        "ras": {"collection_time_sec": 0.004, "timeouts_count": 1},
-    }
-    return json.dumps(fields | changed, indent=2)
-
-
-def parsed(text: str) -> NcclAnswer:
-    answer = parse_json(text)
-    assert isinstance(answer, NcclAnswer)
-    return answer
-
-
-def test_everything_that_is_told_is_kept() -> None:
-    counts = {"Broadcast": 1, "AllReduce": 70}
-    ranks = tuple(Rank(n, "10.1.2.3", 4000 + n, n, counts) for n in (0, 1))
-    assert parsed(document(communicator())) == NcclAnswer(
-        nccl_version="2.28.9",
-        communicators=(
-            Communicator(
-                CommunicatorKey("0000000000000abc", "0x1:0x2"),
-                size=2,
-                ranks=ranks,
-                launched=(
-                    Launched("AllReduce", 70, 2, (0, 1)),
-                    Launched("Broadcast", 1, 2, (0, 1)),
-                ),
-            ),
-        ),
-    )
-
-
-@pytest.mark.parametrize(
-    ("unresponsive", "dead", "loss"),
-    [
-        (True, False, RankLoss.UNRESPONSIVE),
-        (True, True, RankLoss.UNRESPONSIVE),
-        (False, False, RankLoss.LEFT),
-    ],
-)
-def test_missing_ranks_are_named(unresponsive: bool, dead: bool, loss: RankLoss) -> None:
-    entry = communicator(ranks=[rank(0)], missing_ranks=[missing(1, unresponsive, dead)])
-    (shown,) = parsed(document(entry)).communicators
-    assert shown.missing == (MissingRank(1, loss, "10.1.2.3", 4001, 1),)
-
-
-def test_a_forgotten_comma_is_put_back() -> None:
-    """NCCL 2.28 leaves out the comma after nvml_dev in its entries of missing ranks."""
-    entry = communicator(ranks=[rank(0)], missing_ranks=[missing(1, True, False)])
-    whole = document(entry)
-    broken = whole.replace(
-        '"nvml_dev": 1,\n          "status"', '"nvml_dev": 1\n          "status"'
-    )
-    assert broken != whole
-    with pytest.raises(ValueError, match="delimiter"):
-        json.loads(broken)
-    assert parse_json(broken) == parse_json(whole)
-
-
-def test_a_rank_whose_process_is_not_told() -> None:
-    shown = parsed(document(communicator(ranks=[rank(0, host="unknown", pid=-1)])))
-    (found,) = shown.communicators[0].ranks
-    assert (found.host, found.pid) == ("", None)
+@pytest.mark.parametrize("now", [0.0, 8.9, 10.0, 80.0])
+@pytest.mark.parametrize("job", [JOB, STUCK], ids=["healthy", "stuck"])
+def test_all_is_read_that_nccl_writes(job: SimulatedRanks, now: float) -> None:
+    assert parsed(status_json(job.answer(now)).encode()) == job.answer(now)
 
 
 def test_a_job_between_communicators() -> None:
-    assert parsed(document()).communicators == ()
+    assert parsed(status_json(NcclAnswer()).encode()) == NcclAnswer()
+
+
+def changed(place: str, **fields: Any) -> str:
+    """The status with other fields in the first communicator, its first rank, or its missing one"""
+    document = json.loads(WHOLE)
+    communicator = document["communicators"][0]
+    where = {
+        "communicator": communicator,
+        "rank": communicator["ranks"][0],
+        "missing": communicator["missing_ranks"][0],
+    }
+    where[place].update(fields)
+    return json.dumps(document)
+
+
+def test_ranks_that_left_or_have_no_process_are_passed_over() -> None:
+    left = {"unresponsive": False, "considered_dead": False}
+    (found,) = parsed(changed("missing", status=left).encode()).communicators
+    assert (len(found.ranks), found.silent) == (7, ())
+    (found,) = parsed(changed("rank", pid=-1).encode()).communicators
+    assert [rank.rank for rank in found.ranks] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("host", ["unknown", '<b>"x"', "two words", "é"])
+def test_a_host_that_can_be_none_is_empty(host: str) -> None:
+    (found,) = parsed(changed("rank", host=host).encode()).communicators
+    assert found.ranks[0].host == ""
 
 
 UNFIT = {
     "no text": "",
     "no JSON": "NCCL version 2.27.5 compiled with CUDA 12.8\n",
-    "cut off": document(communicator())[:400],
+    "cut off": WHOLE[:400],
     "nested without end": '{"communicators":' + "[" * 200_000,
     "a number without end": '{"communicators": [' + "9" * 10_000 + "]}",
-    "two documents": document() + document(),
+    "two documents": WHOLE + WHOLE,
+    "a list": "[]",
+    "no communicators": "{}",
+    "one communicator": '{"communicators": {}}',
+    "an odd number": changed("rank", rank=-1),
+    "an odd kind": changed("rank", collective_counts={"all reduce": 2}),
+    "an odd count": changed("rank", collective_counts={"Reduce": -1}),
+    "an odd process": changed("rank", pid=1.5),
+    "a long host": changed("rank", host="x" * 99),
+    "no hash": changed("communicator", hash=None),
 }
 
 
 @pytest.mark.parametrize("text", UNFIT.values(), ids=UNFIT.keys())
-def test_what_is_no_whole_document(text: str) -> None:
-    answer = parse_json(text)
-    assert isinstance(answer, Unanswered)
-    assert answer.failure is RasFailure.PROTOCOL
-    assert str(len(text)) in answer.detail
+def test_what_is_no_status_is_a_reason(text: str) -> None:
+    with pytest.raises(Absent, match=f"of {len(text)} bytes cannot be read") as raised:
+        parsed(text.encode())
+    assert raised.value.reason is Reason.FAILED
+    assert str(raised.value).isprintable()
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["[]", "null", "{}", '{"communicators": {}}', document({}), document(communicator(size=None))],
+FIELDS = st.sampled_from(
+    [
+        *("communicators", "hash", "secondary_hash", "size", "ranks", "missing_ranks", "ras"),
+        *("rank", "host", "pid", "nvml_dev", "status", "unresponsive", "collective_counts"),
+    ]
 )
-def test_a_document_of_another_form(text: str) -> None:
-    answer = parse_json(text)
-    assert isinstance(answer, Unanswered)
-    assert answer.failure is RasFailure.CHANGED
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(FIELDS, inner, max_size=6),
+    max_leaves=40,
+)
 
 
-def test_what_cannot_be_read_costs_itself() -> None:
-    odd = communicator(
-        ranks=[rank(0), rank(True), {"rank": -1}, None, "rank"],
-        missing_ranks=[{}, missing(1, True, False)],
-    )
-    shown = parsed(document(odd, {"hash": ""}, "communicator"))
-    assert [r.rank for r in shown.communicators[0].ranks] == [0]
-    assert [r.rank for r in shown.communicators[0].missing] == [1]
+def check(text: bytes) -> None:
+    """What holds of every result."""
+    try:
+        answer = parsed(text)
+    except Absent:
+        return
+    for host, pid in answer.processes:
+        assert pid >= 0
+        assert set(host) <= {*string.ascii_letters, *string.digits, *".:-_%"}
+    for communicator in answer.communicators:
+        assert [r.rank for r in communicator.ranks] == sorted(r.rank for r in communicator.ranks)
+        for rank in communicator.ranks:
+            assert all(count >= 0 and kind.isidentifier() for kind, count in rank.counts.items())
 
 
-def test_values_that_cannot_be_are_absent() -> None:
-    odd = rank(0, host='<b>"x"', pid=1.5, cuda_dev=2**70, nvml_dev="1")
-    odd["collective_counts"] = {
-        "AllReduce": 1,
-        "all reduce": 2,
-        "x" * 99: 3,
-        "Reduce": -1,
-        "Odd": "1",
-    }
-    text = document(
-        communicator(ranks=[odd]),
-        nccl_version="2.28\n9",
-    )
-    shown = parsed(text)
-    (found,) = shown.communicators[0].ranks
-    assert found == Rank(0, counts={"AllReduce": 1})
-    assert shown.nccl_version == ""
+@given(st.dictionaries(FIELDS, VALUES, max_size=6), st.lists(VALUES, max_size=4))
+def test_any_list_of_communicators(fields: dict[str, object], communicators: list[object]) -> None:
+    check(json.dumps({**fields, "communicators": communicators}).encode())
+
+
+@given(st.data())
+def test_an_answer_with_a_hole(data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(WHOLE)))
+    end = data.draw(st.integers(start, len(WHOLE)))
+    check((WHOLE[:start] + data.draw(st.text(max_size=20)) + WHOLE[end:]).encode())
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes(noise: bytes) -> None:
+    with pytest.raises(Absent):
+        parsed(noise)
+
+
+@given(st.integers(0, len(WHOLE) - 3))
+def test_json_that_is_cut_off_is_never_an_answer(end: int) -> None:
+    with pytest.raises(Absent):
+        parsed(WHOLE[:end].encode())
+
+
+def test_a_job_of_thousands_of_ranks() -> None:
+    pids = tuple(range(1000, 1000 + 4096))
+    hosts = tuple(f"10.0.{n // 8 // 256}.{n // 8 % 256}" for n in range(4096))
+    job = SimulatedRanks(pids, hosts, stuck=4000, stuck_at=9)
+    assert len(parsed(status_json(job.answer(10)).encode()).processes) == 4096

@@ -2,7 +2,8 @@
 
 healthy, two jobs of one user on one port; and three jobs that hang after about 4 s, read at the
 seconds in the files' names: crossed (each rank waits in another communicator), late (rank 1 waits
-for its input, and rank 0 for it), stopped (the process of rank 1 is stopped). Hosts are masked.
+for its input, and rank 0 for it), stopped (the process of rank 1 is stopped). Hosts are
+masked, and a comma that 2.28 forgets (2.29 does not) is put back.
 """
 
 import re
@@ -11,14 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.hardware.nccl_answer import NcclAnswer, RankLoss, same_job
-from agent.hardware.nccl_json import parse_json
+from agent.hardware.nccl import NcclAnswer, RankSeat, parsed
 from agent.jobs.collectives import (
     NcclReading,
-    RankSeat,
     lost,
-    movement,
     stalled,
+    still,
     waited_for,
 )
 from tests.support.nccl_json import status_json
@@ -26,15 +25,12 @@ from tests.support.nccl_service import RasListener, asked, reader
 
 FOLDER = Path(__file__).parent / "transcripts"
 GOLDEN = FOLDER / "reported.golden"
-RECORDED = (2, 28, 9)
+RECORDED = "2.28.9"
 FILES = sorted(path for path in FOLDER.iterdir() if path.suffix == ".json")
 
 
 def shown(name: str) -> NcclAnswer:
-    text = (FOLDER / name).read_text(encoding="ascii")
-    answer = parse_json(text)
-    assert isinstance(answer, NcclAnswer)
-    return answer
+    return parsed((FOLDER / name).read_bytes())
 
 
 def readings(job: str) -> list[NcclReading]:
@@ -45,14 +41,13 @@ def readings(job: str) -> list[NcclReading]:
 
 def in_words(answer: NcclAnswer) -> Iterator[str]:
     """An answer by line, to be reviewed."""
-    yield f"  NCCL {answer.nccl_version}"
     for found in answer.communicators:
-        yield f"  {found.key.hash} {found.key.second or '-'} of {found.size}"
+        yield f"  {found.key}"
         for rank in found.ranks:
             counts = ", ".join(f"{kind} {count}" for kind, count in rank.counts.items() if count)
             yield f"    rank {rank.rank} at {rank.host} {rank.pid} GPU {rank.nvml_device}: {counts}"
-        for missing in found.missing:
-            yield f"    missing: {missing}"
+        for rank in found.silent:
+            yield f"    silent: {rank.rank} at {rank.host} {rank.pid} GPU {rank.nvml_device}"
 
 
 def test_what_is_told(request: pytest.FixtureRequest) -> None:
@@ -75,17 +70,17 @@ def test_the_tests_service_writes_the_same_json(path: Path) -> None:
 
 def test_two_jobs_on_one_port_are_told_apart() -> None:
     first, second = shown("two-jobs-first.json"), shown("two-jobs-second.json")
-    assert not same_job(first, second)
+    assert not first.same_job(second)
     turns = iter((first, first, second))
-    with RasListener(lambda: next(turns), RECORDED) as listener:
+    with RasListener(lambda: next(turns)) as listener:
         both = reader(listener.at).read(asked(2008, 2010, 2067, 2069))
     assert both.answers == (first, second)
-    assert both.connections == 3
+    assert listener.asked == 3
 
 
 def test_a_job_that_runs_moves() -> None:
     (before, after) = readings("crossed")[:2]
-    assert movement([before, after]).still is False
+    assert still([before, after]) is False
     assert stalled([before, after]) == ()
 
 
@@ -98,25 +93,21 @@ def test_a_rank_that_is_late_is_named() -> None:
         (1, "192.0.2.2", 3276, 1)
     ]
     assert found.since == 6.02
-    assert movement(hang[1:]).still is True
-    assert waited_for([found]).first == {RankSeat("192.0.2.2", 3276, 1)}
+    assert still(hang[1:]) is True
+    assert waited_for([found]) == {RankSeat("192.0.2.2", 3276, 1)}
 
 
 def test_ranks_that_wait_for_one_another_are_both_named() -> None:
     found = stalled(readings("crossed"))
     assert [[rank.pid for rank in stall.behind] for stall in found] == [[1018], [1020]]
     assert {stall.since for stall in found} == {6.01}
-    told_of = waited_for(found)
-    assert told_of.first == frozenset()
-    assert {seat.pid for seat in told_of.circle} == {1018, 1020}
+    assert {seat.pid for seat in waited_for(found)} == {1018, 1020}
 
 
 def test_a_stopped_process_is_missing_in_all_its_communicators() -> None:
     hang = readings("stopped")
     later = NcclReading(15.0, hang[-1].answer)
     gone = lost([*hang, later])
-    assert {(g.rank.rank, g.rank.pid, g.rank.loss, g.since) for g in gone} == {
-        (1, 2338, RankLoss.UNRESPONSIVE, 9.02)
-    }
+    assert {(one.rank, one.pid) for one in gone} == {(1, 2338)}
     assert len(gone) == 3
-    assert movement([hang[-1], later]).still is True
+    assert still([hang[-1], later]) is True

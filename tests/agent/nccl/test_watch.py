@@ -9,12 +9,10 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.config.settings import Settings
-from agent.hardware.nccl_answer import RasFailure, Unanswered
-from agent.hardware.nccl_ras import RasRequest, RasRound
-from agent.jobs.nccl_exchange import NcclExchange
-from agent.jobs.nccl_jobs import LocalJob, NcclMode
-from agent.model import Reason
-from agent.polling.reads import ReadCost, ReadOutput
+from agent.hardware.nccl import RasRequest, RasRound
+from agent.jobs.nccl_jobs import LocalJob, NcclExchange, NcclMode
+from agent.model import Absent, Reason
+from agent.polling.reads import ReadOutput
 from agent.simulator import build, parse
 from agent.simulator.nccl_ras import SimulatedRas, answer_of
 from agent.sources import nccl
@@ -31,7 +29,7 @@ JOB = LocalJob("job", {31: 1, 32: 2}, 2)
 class Asked:
     """A reader that notes when it was asked, and fails."""
 
-    def __init__(self, clock: FrozenClock, failure: RasFailure) -> None:
+    def __init__(self, clock: FrozenClock, failure: Reason) -> None:
         self.times: list[float] = []
         self._clock = clock
         self._failure = failure
@@ -39,24 +37,23 @@ class Asked:
     def read(self, request: RasRequest) -> RasRound:
         assert set(request.wanted) == set(GPUS)
         self.times.append(self._clock.monotonic())
-        return RasRound((), Unanswered(self._failure, "as the test wants it"), 1, 2.0, 0.5)
+        return RasRound((), Absent(self._failure, "as the test wants it"), 2.0, 0.5)
 
 
-def watched(
-    failure: RasFailure = RasFailure.REFUSED, mode: NcclMode = NcclMode.ALWAYS
-) -> tuple[Asked, NcclExchange, ReadOutput]:
+def watched(mode: NcclMode = NcclMode.ALWAYS) -> tuple[Asked, NcclExchange, ReadOutput]:
     """Two minutes of a job that may hang in the second, and what is reported at their end."""
-    clock, exchange = FrozenClock(), NcclExchange(jobs=(JOB,), gpus=GPUS)
-    asker, cost = Asked(clock, failure), ReadCost()
-    watch = nccl.NcclPoller(asker, clock, lambda: mode, inline=True, exchange=exchange)
-    counts = nccl.NcclCounts(watch, cost)
+    clock = FrozenClock()
+    asker = Asked(clock, Reason.MISSING)
+    watch = nccl.NcclPoller(asker, clock, lambda: mode, inline=True)
+    watch.exchange.gpus = GPUS
     for second in range(120):
-        exchange.jobs = (replace(JOB, suspected=second >= 60),)
+        watch.exchange.jobs = (replace(JOB, suspected=second >= 60),)
         out = ReadOutput(clock.monotonic())
-        counts.read(out)
+        watch.read(out)
         clock.advance(1.0)
-    assert cost.wall == 2.0 * len(asker.times)
-    return asker, exchange, out
+    cost = watch.costs.of("nccl")
+    assert (cost.wall, cost.cpu) == (2.0 * len(asker.times), 0.5 * len(asker.times))
+    return asker, watch.exchange, out
 
 
 def test_always_asks_each_30_s_and_each_5_s_while_a_hang_is_suspected() -> None:
@@ -75,13 +72,6 @@ def test_nothing_is_asked_when_off_or_before_a_hang_is_sure(mode: NcclMode) -> N
     assert exchange.latest.at == 0
 
 
-@pytest.mark.parametrize("failure", RasFailure)
-def test_every_failure_has_a_reason(failure: RasFailure) -> None:
-    _, _, out = watched(failure)
-    assert len(out.absences) == 2
-    assert all(a.detail.startswith(failure.value) for a in out.absences)
-
-
 def with_listener(scenario: str, mode: NcclMode) -> tuple[AgentBench, list[float], RasListener]:
     """A simulated machine whose agent asks a real socket; when each connection came."""
     bench = simulated(f"dgx-station-v100:{scenario}", Settings(JobConfig(nccl=mode.value)))
@@ -91,7 +81,7 @@ def with_listener(scenario: str, mode: NcclMode) -> tuple[AgentBench, list[float
         times.append(bench.clock.monotonic())
         return answer_of(bench.machine.ranks())
 
-    listener = RasListener(answer, (2, 30, 4))  # type: ignore[arg-type]
+    listener = RasListener(answer)  # type: ignore[arg-type]
     bench.agent.nccl._reader = reader(listener.at)
     return bench, times, listener
 
@@ -156,7 +146,7 @@ def test_a_simulated_service_says_over_its_socket_what_it_says_without() -> None
     machine = build(parse("dgx-station-v100:hang"), clock)
     clock.advance(30.0)
     pids = [rank.pid for rank in machine.ranks()]
-    with RasListener(lambda: answer_of(machine.ranks()), (2, 30, 4)) as listener:
+    with RasListener(lambda: answer_of(machine.ranks())) as listener:
         heard = reader(listener.at).read(asked(*pids))
     assert heard.failure is None
     assert heard.answers == SimulatedRas(machine.ranks).read(asked(*pids)).answers
@@ -191,12 +181,12 @@ def test_a_listener_that_never_answers_holds_up_none() -> None:
     class Stuck:
         def read(self, request: RasRequest) -> RasRound:
             release.wait()
-            return RasRound((), None)
+            return RasRound()
 
-    clock, exchange = SystemClock(), NcclExchange(jobs=(JOB,), gpus=GPUS)
-    watch = nccl.NcclPoller(Stuck(), clock, lambda: NcclMode.ALWAYS, exchange=exchange)
+    watch = nccl.NcclPoller(Stuck(), SystemClock(), lambda: NcclMode.ALWAYS)
+    watch.exchange.jobs, watch.exchange.gpus = (JOB,), GPUS
     watch.start()
-    out = ReadOutput(clock.monotonic())
-    nccl.NcclCounts(watch, ReadCost()).read(out)
+    out = ReadOutput(0.0)
+    watch.read(out)
     release.set()
     assert (out.samples, out.absences) == ([], [])
