@@ -65,10 +65,11 @@ class HourRow(msgspec.Struct):
 
 
 class Hour(msgspec.Struct):
-    """One hour; `hour` counts from 1970."""
+    """One hour; `hour` counts from 1970, `gpus` are the seconds of each by its UUID."""
 
     hour: int
     rows: list[HourRow]
+    gpus: dict[str, dict[str, float]] = {}
 
 
 class HourlySums:
@@ -88,6 +89,7 @@ class HourlySums:
         self._past: dict[int, bytes] = {}  # hours before this one, and those that are set aside
         self._hour = 0
         self._rows: dict[Who, HourRow] = {}
+        self._gpus: dict[str, dict[str, float]] = {}
         self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID, at the last look
         self._spent: dict[str, dict[str, float]] = {}  # joules: the most of any look
         self._tensor: dict[str, float] = {}
@@ -126,7 +128,8 @@ class HourlySums:
         self._save()
 
     def document(self) -> bytes:
-        """All hours, as JSON: `{"hours": [{"hour", "rows": [{"job_id", ..., "seconds"}]}]}`."""
+        """All hours as JSON: `{"hours": [{"hour", "rows": [{"job_id", ...}], "gpus": {uuid: {}}}]}`
+        with seconds by `state/cause`."""
         self._take_read()
         self._catch_up()
         now = self._hour or time() // HOUR
@@ -153,7 +156,7 @@ class HourlySums:
         merged: dict[Who, HourRow] = {}
         for row in hour.rows:
             _add(merged, self._shown((row.job_id, row.user, row.partition, row.account)), row)
-        return msgspec.json.encode(Hour(hour.hour, list(merged.values())))
+        return msgspec.json.encode(Hour(hour.hour, list(merged.values()), hour.gpus))
 
     def _catch_up(self) -> None:
         if self._latest is not None:
@@ -165,7 +168,8 @@ class HourlySums:
         for uuid, account in self._accounts.items():
             row = self._row(self._jobs.get(uuid, NOBODY))
             seconds = {"/".join(pair): value for pair, value in account.booked.seconds.items()}
-            _grow(row.seconds, seconds, self._seen.get(uuid, {}))
+            for total in (row.seconds, self._gpus.setdefault(uuid, {})):
+                _grow(total, seconds, self._seen.get(uuid, {}))
             self._seen[uuid] = seconds
             spent = {"/".join(JOULE_NAMES[p]): j for p, j in account.booked.energy.spent().items()}
             if spent:  # what was estimated since the counter was read may fall
@@ -190,15 +194,20 @@ class HourlySums:
             self._unsaved.add(self._hour)
         else:  # what came before the first tick belongs to it
             self._rows.clear()
-        self._hour, self._rows = hour, _rows(self._past.pop(hour, b""))
+            self._gpus.clear()
+        read = _hour(self._past.pop(hour, b""))
+        self._hour, self._rows, self._gpus = hour, _rows(read), read.gpus
 
     def _take_read(self) -> None:
         """Take in what was on disk, once that is read."""
         if self._read is None or not self._read:
             return
         read, self._read = self._read, {}
-        for row in _rows(read.pop(self._hour, b"")).values():
+        begun = _hour(read.pop(self._hour, b""))
+        for row in begun.rows:
             _add(self._rows, (row.job_id, row.user, row.partition, row.account), row)
+        for uuid, seconds in begun.gpus.items():
+            _grow(self._gpus.setdefault(uuid, {}), seconds, {})
         self._past, self._named = read | self._past, True
 
     def _forget_names(self) -> None:
@@ -208,13 +217,13 @@ class HourlySums:
                 continue
             self._unsaved.add(hour)
             if hour == self._hour:
-                self._rows = _rows(shown)
+                self._rows = _rows(_hour(shown))
             else:
                 self._past[hour] = shown
         self._jobs = {}
 
     def _text(self) -> bytes:
-        return msgspec.json.encode(Hour(self._hour, list(self._rows.values())))
+        return msgspec.json.encode(Hour(self._hour, list(self._rows.values()), self._gpus))
 
     # On a thread of its own
 
@@ -266,9 +275,12 @@ def _file_costs_itself() -> Iterator[None]:
         log.warning(LogEvent("hours_not_kept", reason=str(error)))
 
 
-def _rows(content: bytes) -> dict[Who, HourRow]:
-    rows = msgspec.json.decode(content, type=Hour).rows if content else []
-    return {(row.job_id, row.user, row.partition, row.account): row for row in rows}
+def _hour(content: bytes) -> Hour:
+    return msgspec.json.decode(content, type=Hour) if content else Hour(0, [])
+
+
+def _rows(hour: Hour) -> dict[Who, HourRow]:
+    return {(row.job_id, row.user, row.partition, row.account): row for row in hour.rows}
 
 
 def _add(rows: dict[Who, HourRow], who: Who, more: HourRow) -> None:

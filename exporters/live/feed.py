@@ -120,7 +120,7 @@ class Feed:
         except Exception:  # what is wrong with the machine must not stop the page
             log.exception(LogEvent("look_failed"))
             tick = self._snapshot.tick if self._snapshot else -1
-            self._known = FindingsDocument(tick, seen=self._known.seen, first=self._known.first)
+            self._known = FindingsDocument(tick, timeline=self._known.timeline)
 
     async def join(self, client: Client) -> None:
         """A page opens: make what is known now ready for it, unless it was for another."""

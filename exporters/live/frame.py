@@ -14,7 +14,8 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
                   "threshold"}],
      "links":   [{"gpu", "uuid", "link", "remote": {"kind", "gpu"}}],
      "graph":   {"kind": "switch|mesh|full|pairs|none", "expected": [[gpu, gpu, links]]},
-     "absent":  [{"metric", "meaning", "reason", "detail", "gpus", "devices"}]}
+     "absent":  [{"metric", "meaning", "reason", "detail", "gpus", "devices"}],
+     "events":  [{"since", "until", "level", "text", "job"}], the newest first}
 
     tick:
     {"tick", "timestamp", "second", "edition", "uptime_seconds",
@@ -51,23 +52,21 @@ empty. `level` is good, notice, costly, wrong (as alerts are info, warning and c
 `ids` are all names of a job, `beside` is what a GPU at work loses most to. A finding's `text` is
 its sentence without the name of its GPU, its `figures` are numbers by name: {"value", "limit": what
 was expected, "unit"}; it has been there since `since` (wall time, null: since before the agent
-looked first).
+looked first). `events` are faults, states that cost time for a minute or longer, and jobs of the
+last 24 hours: `since` and `until` in wall time (null: from the start; still so).
 
     history:
     {"whole": true, "newest": second, "timestamp": of the newest, "slots": n,
      "states": [null, "idle/none", ..., "lost/none"],
      "series": {"activity": {"unit", "scale", "bytes": 1 or 2, "gap": 255 or 65535}, ...},
      "gpus":   {uuid: {"state": codes, "shares": {"busy/none": codes, ...}, "activity": codes,
-                       "memory", "power", "temperature"}},
-     "paths":  {"nvlink/GPU-...": codes, "disk/md0": codes}}
+                       "memory", "power", "temperature"}}}
 
 Codes are base64 of unsigned little-endian integers, one a second: those of the seconds
 `newest - slots + 1` to `newest`, oldest first. A state's code is its place in `states`, 0 is a
 gap; a share's code is a value without gaps (series `share`), and a pair that is not there had
-none; elsewhere the value is code times `scale`, `gap` is a gap. A path is `path/uuid`, or
-`path/device` where it belongs to no GPU, and holds the ratio of its fuller direction (series
-`ratio`). With `whole` false it holds only what this client missed: append it. A tick whose
-`second` the history holds already adds nothing to it.
+none; elsewhere the value is code times `scale`, `gap` is a gap. With `whole` false it holds only
+what this client missed: append it. A tick whose `second` the history holds already adds nothing.
 
 An event's `id` says how far the history has come; a browser that reconnects sends it back.
 """

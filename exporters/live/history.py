@@ -9,8 +9,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agent.diagnosis.accounting import LONGEST
-from agent.limits.paths import PathAccount
-from agent.limits.resolution import Limits
 from agent.model import PAIRS, Pair, Snapshot
 from exporters.live.events import RecentEvents
 from exporters.live.tiles import METERS
@@ -26,8 +24,6 @@ STANDS = int(LONGEST)
 """Slots that one tick may stand for when ticks are late; a longer gap stays one."""
 
 MOST_GPUS = 64
-MOST_PATHS = 256
-SCAN = 16  # ticks between two checks for paths that have come or gone
 """Histories kept at most; what comes later is not kept. One that holds nothing is dropped."""
 
 
@@ -66,7 +62,6 @@ SOURCES = tuple(NAMED[series.name] for series in SERIES)
 SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
 """Of one state and cause; where nothing is known the state is a gap, and shares are 0."""
 
-RATIO = HistorySeries("ratio", "ratio", 1 / 100, *BYTE)
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
 """0 is a gap."""
 LOST = len(PAIRS) + 1
@@ -113,14 +108,6 @@ GAPS = tuple(series.gap for series in SERIES)
 
 
 @dataclass(slots=True)
-class PathHistory:
-    """The fuller direction of one data path, slot by slot."""
-
-    ring: "array[int]" = field(default_factory=lambda: _ring(RATIO))
-    seen: int = 0
-
-
-@dataclass(slots=True)
 class History:
     """Takes in every tick, whether a page is open or not."""
 
@@ -129,10 +116,7 @@ class History:
     oldest: int = 0  # the first second there ever was
     timestamp: float = 0.0  # wall time of the newest
     gpus: dict[str, ValueHistory] = field(default_factory=dict)  # by UUID: a lost GPU may return
-    paths: dict[str, PathHistory] = field(default_factory=dict)
     events: RecentEvents = field(default_factory=RecentEvents)
-    _limits: Limits | None = None
-    _ways: dict[str, list[PathAccount]] = field(default_factory=dict)
 
     def take(self, snapshot: Snapshot) -> None:
         """Write this tick into its second."""
@@ -142,7 +126,6 @@ class History:
         slots = self._slots(second)
         self.newest, self.timestamp = second, snapshot.wall
         self._take_gpus(snapshot, slots)
-        self._take_paths(snapshot, slots)
         self.events.take(self.view.samples)
         if second % SPAN == 0:
             self._forget(second)
@@ -155,9 +138,6 @@ class History:
         gap = [at % SPAN for at in range(max(newest + 1, second - SPAN + 1), second)]
         for kept in self.gpus.values():
             kept.put(gap, 0, GAPS)
-        for path_history in self.paths.values():
-            for slot in gap:
-                path_history.ring[slot] = RATIO.gap
         return [second % SPAN]
 
     def _take_gpus(self, snapshot: Snapshot, slots: list[int]) -> None:
@@ -183,46 +163,12 @@ class History:
                 kept.put(slots, STATES[verdict.pair], codes, verdict.shares)
             kept.seen = second
 
-    def _take_paths(self, snapshot: Snapshot, slots: list[int]) -> None:
-        now, limits = snapshot.at, self.view.bandwidth.limits
-        if limits is not self._limits or snapshot.tick % SCAN == 0:
-            self._limits = limits
-            self._find_ways()
-        for name, path_history in self.paths.items():
-            fullest = -1.0
-            for path in self._ways.get(name, ()):
-                ratio = path.ratio
-                if ratio is not None and ratio > fullest and now <= path.until:
-                    fullest = ratio
-            code = RATIO.gap
-            if fullest >= 0:
-                code, path_history.seen = RATIO.code(fullest), int(now)
-            for slot in slots:
-                path_history.ring[slot] = code
-
-    def _find_ways(self) -> None:
-        """The directions of every path but single links, by the path's name."""
-        bandwidth = self.view.bandwidth
-        self._ways = {}
-        for key in bandwidth.limits:
-            path = bandwidth.paths.get(key)
-            if path is not None and not key.is_link:
-                self._ways.setdefault(f"{key.path}/{key.uuid or key.device}", []).append(path)
-        for name in self._ways.keys() - self.paths.keys():
-            if len(self.paths) < MOST_PATHS:
-                self.paths[name] = PathHistory()
-
     def _forget(self, second: int) -> None:
         """Drop what has been nothing but a gap for the whole span."""
         gone = second - SPAN
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():
             kept.forget_shares()
-        self.paths = {
-            name: path_history
-            for name, path_history in self.paths.items()
-            if path_history.seen > gone or name in self._ways
-        }
         self.events.forget(gone)
 
     def document(self, since: int | None = None) -> Document:
@@ -239,7 +185,7 @@ class History:
             "timestamp": self.timestamp,
             "slots": slots,
             "states": [None, *map(pair_name, PAIRS), "lost/none"],
-            "series": {series.name: series.document() for series in (*SERIES, SHARE, RATIO)},
+            "series": {series.name: series.document() for series in (*SERIES, SHARE)},
             "gpus": {
                 uuid: {
                     "state": _text(kept.states, order),
@@ -249,11 +195,6 @@ class History:
                     **dict(zip(names, (_text(ring, order) for ring in kept.rings), strict=True)),
                 }
                 for uuid, kept in self.gpus.items()
-            },
-            "paths": {
-                name: _text(path_history.ring, order)
-                for name, path_history in self.paths.items()
-                if path_history.seen
             },
         }
 

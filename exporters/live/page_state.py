@@ -94,6 +94,7 @@ class PageState:
             "links": self._links.static(),
             "graph": self._links.graph,
             "absent": self.known.absent,
+            "events": self.known.events,
         }
         self._asked = frozenset(samples.asked)
         if machine != self._machine:

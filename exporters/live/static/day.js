@@ -1,4 +1,4 @@
-// The last 24 hours: a bar each hour, of all GPUs together, from the sums that the agent keeps.
+// The last 24 hours: a bar each hour, of all GPUs together or of one, from sums that the agent keeps.
 
 import { element, keep, put, say } from "./dom.js";
 import { gpuHours, percent } from "./figures.js";
@@ -13,23 +13,27 @@ document.addEventListener("resized", ({ target }) => {
   if (stacks.has(target)) drawStack(target, ...stacks.get(target));
 });
 
-/** Ask for the hours now and then; `seen()` is called with whether there are any. */
-export async function followDay(list, seen) {
+let hours = []; // as the agent has them
+
+/** Ask for the hours now and then. */
+export async function followDay(list) {
   try {
     const answer = await fetch("api/v1/hours");
-    if (answer.ok) showDay(list, (await answer.json()).hours, seen);
+    if (answer.ok) ({ hours } = await answer.json());
   } catch {
     // the agent is away: what was shown stays
   }
-  setTimeout(() => followDay(list, seen), EVERY);
+  list.hidden = !showDay(list);
+  setTimeout(() => followDay(list), EVERY);
 }
 
-function showDay(list, hours, seen) {
+/** The bars of all GPUs, or of one; whether there are any. */
+export function showDay(list, uuid = null) {
   const newest = Math.floor(Date.now() / 3_600_000);
-  const byHour = new Map(hours.map(({ hour, rows }) => [hour, sumsOf(rows)]));
+  const byHour = new Map(hours.map(({ hour, rows, gpus }) => [
+    hour, sumsOf(uuid ? [gpus?.[uuid] ?? {}] : rows.map(({ seconds }) => seconds)),
+  ]));
   const bars = [...Array(HOURS).keys()].map((age) => newest - HOURS + 1 + age);
-  const known = bars.filter((hour) => byHour.get(hour)?.size);
-  seen(known.length > 0);
   keep(list, bars, (hour) => hour, makeBar, (node, hour) => {
     const sums = byHour.get(hour) ?? new Map();
     const clock = new Date(3_600_000 * hour).getHours();
@@ -43,12 +47,13 @@ function showDay(list, hours, seen) {
     stacks.set(node.firstChild, [sums, all]);
     drawStack(node.firstChild, sums, all);
   });
+  return bars.some((hour) => byHour.get(hour)?.size);
 }
 
-/** Seconds by code of all jobs together. */
-function sumsOf(rows) {
+/** Seconds by code of all parts together. */
+function sumsOf(parts) {
   const sums = new Map();
-  for (const { seconds } of rows) {
+  for (const seconds of parts) {
     for (const [pair, part] of Object.entries(seconds)) {
       const code = codeOf(...pair.split("/"));
       if (code) sums.set(code, (sums.get(code) ?? 0) + part);

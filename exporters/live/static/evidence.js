@@ -1,5 +1,6 @@
 // Why a GPU is judged as it is: the dialog behind each tile.
 
+import { showDay } from "./day.js";
 import { element, keep, point, put, say, sentences, symbol } from "./dom.js";
 import { span } from "./figures.js";
 import { meterList, showMeters } from "./meters.js";
@@ -44,7 +45,7 @@ export class Evidence {
   show(frame, history) {
     const gpu = frame?.gpus.find((entry) => entry.uuid === this.uuid);
     if (!gpu) return;
-    const { lead, faults, why, doubts, advice, who, past, meters, paths, identity } = this.parts;
+    const { lead, faults, why, doubts, advice, who, past, day, meters, paths, identity } = this.parts;
     putState(this.dialog, gpu);
     say(this.dialog.querySelector("#evidence-title"), `GPU ${gpu.gpu}`);
     point(lead.firstChild.firstChild, symbolOf(gpu));
@@ -53,10 +54,12 @@ export class Evidence {
     list(faults, findingsOf(frame, gpu).map(({ text }) => text));
     list(why, gpu.evidence);
     say(why.querySelector("code"), gpu.rule ?? "");
+    why.querySelector(".rule").hidden = !gpu.rule;
     list(doubts, gpu.doubts);
     section(advice, gpu.advice);
     say(advice.lastChild, gpu.advice ?? "");
     showPast(past, gpu, history);
+    day.hidden = !showDay(day.lastChild, gpu.uuid);
     list(who, gpu.processes.map(wordsOfProcess));
     showMeters(meters.lastChild, gpu, history, METERS);
     showFlows(paths, frame.paths.filter((p) => p.gpu === gpu.gpu));
@@ -82,6 +85,7 @@ function makeParts() {
       element("p", { class: "axis" }, element("span", {}, "15 min ago"), element("span", {}, "now")),
       element("ul", { class: "shares" }),
     ),
+    day: element("section", {}, title("The last 24 hours"), element("ol", { class: "day" })),
     meters: element("section", {}, title("Figures"), meterList()),
     paths: element("section", {}, title("Data paths (line on a bar: saturation threshold)"), element("table", {}, element("tbody"))),
     identity: element("section", {}, title("This GPU"), element("p", {}, element("span"), " ", copied())),

@@ -2,6 +2,7 @@
 
 import { bound, element, keep, point, put, say, symbol } from "./dom.js";
 import { followDay } from "./day.js";
+import { showEvents } from "./events.js";
 import { Evidence } from "./evidence.js";
 import { count, span, timeOfDay } from "./figures.js";
 import { whole } from "./frame.js";
@@ -43,16 +44,19 @@ function show() {
   showHeader(frame);
   showTiles(at("gpus"), frame, history, openGpu);
   showLegend(at("legend"), history);
-  showFindings(at("findings"), frame.findings, frame.timestamp);
+  showFindings(at("findings"), frame.findings, frame.timestamp, frame.banner);
   showGraph(at("graph"), frame);
   showJobs(at("jobs"), frame.jobs, tools);
   showEnded(at("ended"), frame.ended);
+  showEvents(at("events"), at("marks"), frame.events, frame.timestamp);
   showPaths(at("paths"), frame);
   showAbsent(at("absent"), at("absent-count"), frame.absent);
   evidence.show(frame, history);
   at("gpus-section").hidden = !frame.gpus.length;
   at("jobs-section").hidden = !frame.jobs.length && !frame.ended.length;
   at("findings-section").hidden = !frame.findings.length;
+  at("events").hidden = !frame.events.length;
+  at("day-section").hidden = at("day").hidden && !frame.events.length;
   at("paths-section").hidden = !frame.paths.length && !frame.links.length;
   at("absent-section").hidden = !frame.absent.length;
   if (link.length > 1) showLinked();
@@ -155,9 +159,7 @@ document.addEventListener("resized", draw);
 
 evidence.dialog.addEventListener("close", () => mark(""));
 
-followDay(at("day"), (known) => {
-  at("day-section").hidden = !known;
-});
+followDay(at("day"));
 
 follow("api/v1/stream", {
   machine: (told) => {

@@ -7,8 +7,8 @@ const LEVELS = { critical: "wrong", warning: "costly", info: "notice" };
 export const WORST = ["wrong", "costly", "notice", "unknown", "good"];
 const NONE = "All expected hardware is present and at full speed.";
 
-/** Every finding: since when, what to do, and the page of the runbook. */
-export function showFindings(list, findings, now) {
+/** Every finding: since when, what to do where the banner does not say it, and its runbook page. */
+export function showFindings(list, findings, now, banner = []) {
   const entries = findings.length ? findings : [{ sentence: NONE, level: "good" }];
   const repeated = new Set(entries.filter(({ action }, place) => action === entries[place - 1]?.action));
   keep(list, entries, (entry) => `${entry.sentence} ${entry.device}`, makeFinding, (node, entry) => {
@@ -18,7 +18,8 @@ export function showFindings(list, findings, now) {
     const [words, since, todo] = node.lastChild.children;
     say(words, bound(entry.sentence));
     say(since, sinceOf(entry, now));
-    doing(todo, repeated.has(entry) ? "" : entry.action, entry.alert);
+    const said = repeated.has(entry) || banner.some(({ action }) => action === entry.action);
+    doing(todo, said ? "" : entry.action, entry.alert);
   });
 }
 

@@ -71,6 +71,10 @@ def test_all_seconds_are_in_some_hour_and_with_their_job(bench: AgentBench) -> N
     play(bench, sums, 20, NOW)
     play(bench, sums, 11, NOW, JOB, ("9", *JOB[1:]))  # two share it
     assert together(sums) == pytest.approx(booked(bench))
+    of_gpu: Counter[str] = Counter()
+    for hour in json.loads(sums.document())["hours"]:
+        of_gpu.update(hour["gpus"][bench.machine.gpus[0].uuid])
+    assert of_gpu == pytest.approx(booked(bench)), "each hour has its GPUs, too"
     used = [row for row in rows(sums) if row["job_id"]]
     assert {tuple(row[name] for name in hours.NAMES) for row in used} == {USED}
     assert sum(sum(row["seconds"].values()) for row in used) == pytest.approx(20, abs=1.1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.model import Snapshot
-from exporters.live.history import MOST_GPUS, MOST_PATHS, SERIES, SPAN, History
+from exporters.live.history import MOST_GPUS, SERIES, SPAN, History
 from tests.support.live_machines import Watched, watched
 from tests.support.machine_controls import lose, restore
 
@@ -72,18 +72,6 @@ def test_a_second_is_told_as_the_shares_that_it_has() -> None:
     assert {p: s for p, s in last.items() if s > scale} == pytest.approx(shown, abs=scale)
     assert sum(last.values()) == pytest.approx(1.0, abs=3 * scale)
     assert last["communicating/nvlink"] > 0.2
-
-
-def test_a_path_is_told_by_its_fuller_direction() -> None:
-    machine = watched("dgx-1-v100:nvlink-saturated")
-    document = played(machine, 6).document()
-    uuid = only_gpu(machine)
-    ratio = codes(document["paths"][f"nvlink/{uuid}"])[-1] * document["series"]["ratio"]["scale"]
-    frame = machine.frame()
-    ways = [p["ratio"] for p in frame["paths"] if p["path"] == "nvlink" and p["uuid"] == uuid]
-    assert ratio == pytest.approx(max(ways), abs=0.005)
-    assert "disk/md0" in document["paths"]
-    assert not [name for name in document["paths"] if name.count(":") > 1], "no single links"
 
 
 def test_a_tick_that_is_late_stands_for_what_it_missed_and_a_gap_stays_one() -> None:
@@ -173,12 +161,12 @@ def test_sixteen_gpus_fit_in_half_a_megabyte_for_ever() -> None:
     finally:
         tracemalloc.stop()
     sizes = [sum(trace.size for trace in taken.traces) for taken in (full, after)]
-    print(f"ring of 16 GPUs and {len(history.paths)} paths: {sizes[0] / 1024:.0f} KiB")
+    print(f"ring of 16 GPUs: {sizes[0] / 1024:.0f} KiB")
     assert sizes[0] <= 512 * 1024
     assert sizes[1] <= sizes[0] + 1024
 
 
-def test_gpus_and_paths_that_come_and_go_are_bounded_and_forgotten() -> None:
+def test_gpus_that_come_and_go_are_bounded_and_forgotten() -> None:
     machine = watched("k40:training")
     history = played(machine, 4)
     last = machine.tick()
@@ -191,7 +179,6 @@ def test_gpus_and_paths_that_come_and_go_are_bounded_and_forgotten() -> None:
     for second in range(2 * MOST_GPUS, 3 * SPAN):
         history.take(later(last, second))
     assert len(history.gpus) <= 2
-    assert len(history.paths) < MOST_PATHS
 
 
 def test_an_xid_is_an_event_for_a_while() -> None:

@@ -1,0 +1,70 @@
+"""What the page lists of the last 24 hours."""
+
+from exporters.live.findings_document import findings_document
+from exporters.live.timeline import BRIDGED, KEPT, MOST, Stretch, Timeline
+from tests.support.live_machines import Document, Watched, watched
+
+
+class Looks:
+    """The looks of a feed at one machine, 20 s apart."""
+
+    def __init__(self, machine: Watched) -> None:
+        self.machine, self.known = machine, findings_document(machine.view)
+
+    def play(self, scenario: str, seconds: int) -> list[Document]:
+        self.machine.bench.machine.set_scenario(scenario)
+        for _ in range(seconds // 20):
+            self.machine.run(20)
+            self.known = findings_document(self.machine.view, self.known)
+        return self.known.events
+
+
+def of_text(events: list[Document], part: str) -> Document:
+    (found,) = [event for event in events if part in event["text"]]
+    return found
+
+
+def test_a_state_of_all_gpus_is_one_event_with_both_its_ends() -> None:
+    looks = Looks(watched("dgx-station-v100:training").run(5))
+    assert [one["level"] for one in looks.play("training", 80)] == ["good"], "the job alone"
+    began = looks.machine.view.latest().wall
+    event = of_text(looks.play("starved-disk", 120), "starved by disk")
+    assert event["text"] == "GPUs 0-3: starved by disk"
+    assert (event["level"], event["until"]) == ("costly", None)
+    assert abs(event["since"] - began) < 20
+    ended = looks.machine.view.latest().wall
+    events = looks.play("training", 160)
+    event = of_text(events, "starved by disk")
+    assert abs(event["until"] - ended) < 40
+    jobs = [one for one in events if one["job"]]
+    assert jobs[0]["until"] is None
+    assert [one["since"] for one in events] == sorted((e["since"] for e in events), reverse=True)
+
+
+def test_a_fault_stays_on_the_list_after_it_is_over() -> None:
+    looks = Looks(watched("dgx-h100:training").run(5))
+    looks.play("training", 80)
+    events = looks.play("gpu-lost", 40)
+    assert "GPU 2: XID 79" in of_text(events, "XID")["text"]
+    assert " ago" not in of_text(events, "XID")["text"], "that would not stay true"
+    lost = of_text(looks.play("training", 160), "GPU 2 not among them")
+    assert lost["level"] == "wrong"
+    assert 20 <= lost["until"] - lost["since"] <= 60
+
+
+def test_what_was_there_at_the_start_has_no_beginning() -> None:
+    looks = Looks(watched("dgx-h100:nvlink-down").run(20))
+    assert of_text(looks.play("nvlink-down", 120), "NVLink")["since"] is None
+
+
+def test_the_list_is_bounded_in_number_and_age() -> None:
+    machine = watched("k40:idle").run(2)
+    latest = machine.view.latest()
+    old = Stretch(0.0, latest.wall - KEPT - 1.0, latest.at - KEPT, "wrong", "long over")
+    late = latest.at - BRIDGED - 1.0
+    new = [Stretch(0.0, latest.wall - 100.0, late, "wrong", f"{n}") for n in range(2 * MOST)]
+    standing = {("kind", "", str(place)): one for place, one in enumerate([old, *new])}
+    after = Timeline(0.0, standing).looked(latest, ())
+    assert not after.standing
+    assert len(after.over) == MOST
+    assert "long over" not in {one.text for one in after.over}
