@@ -1,10 +1,7 @@
-"""Access control: known host names, and the web configuration's rate limit, client certificates and
-passwords."""
+"""Access control: known host names, client certificates and passwords."""
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import inf
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
@@ -12,27 +9,9 @@ from aiohttp.typedefs import Handler
 from exporters.connections import client_of
 from exporters.names import is_cross_site, is_misdirected
 from exporters.passwords import CheckResult, Passwords, credentials
-from exporters.web_config import RateLimit, WebConfig
+from exporters.web_config import WebConfig
 
 CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry", charset="UTF-8"'}
-LATER: dict[str, str] = {hdrs.RETRY_AFTER: "1"}
-
-
-@dataclass(slots=True, eq=False)
-class TokenBucket:
-    """A token bucket, full at the start."""
-
-    limit: RateLimit
-    _empty_at: float = -inf  # s: since then as many tokens came as there are
-
-    def take(self, now: float) -> bool:
-        """Whether there was a token left, or there is no limit."""
-        seconds = self.limit.seconds
-        used = max(self._empty_at, now - seconds * (self.limit.burst or 0)) + seconds
-        if used > now:
-            return False
-        self._empty_at = used
-        return True
 
 
 class AccessControl:
@@ -40,44 +19,25 @@ class AccessControl:
     alike, health and readiness too, as in all exporters of this format."""
 
     def __init__(
-        self,
-        config: Callable[[], WebConfig],
-        now: Callable[[], float],
-        names: Callable[[], tuple[str, ...]] = tuple,
+        self, config: Callable[[], WebConfig], names: Callable[[], tuple[str, ...]] = tuple
     ) -> None:
-        """`now` gives seconds; `names` those of the agent beside the ones of loopback."""
+        """`names` gives those of the agent beside the ones of loopback."""
         self._config = config
-        self._now = now
         self._names = names
         self._passwords = Passwords()
-        self._tokens: TokenBucket | None = None
-
-    async def add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
-        """The headers that the configuration asks for; they go before the agent's own."""
-        response.headers.update(self._config().headers)
 
     @web.middleware
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """A middleware before every handler, also those of paths that do not exist."""
-        refusal = await self._refusal(request)
-        return refusal if refusal is not None else await handler(request)
-
-    async def _refusal(self, request: web.Request) -> web.Response | None:
         config = self._config()
         if is_misdirected(request, self._names()):
             return refused(421, "This name is not known here; allowed_hosts would make it known.")
         if is_cross_site(request):
             return refused(403, "The stream is for the agent's own page.")
-        if config.rate_limit and self._is_over_limit(config.rate_limit):
-            return refused(429, "Too many requests.", LATER)
         if not is_named(request, config):
             return refused(403, "No name in the client certificate may connect.")
-        return await self._check_password(request, config) if config.users else None
-
-    def _is_over_limit(self, limit: RateLimit) -> bool:
-        if self._tokens is None or self._tokens.limit != limit:
-            self._tokens = TokenBucket(limit)
-        return not self._tokens.take(self._now())
+        refusal = await self._check_password(request, config) if config.users else None
+        return refusal if refusal is not None else await handler(request)
 
     async def _check_password(self, request: web.Request, config: WebConfig) -> web.Response | None:
         known = credentials(request.headers.get(hdrs.AUTHORIZATION, ""))
@@ -87,7 +47,8 @@ class AccessControl:
         client = client_of(peer[0]) if peer else ""
         result = await self._passwords.check(config.users, *known, client)
         if result is CheckResult.BUSY:
-            return refused(429, "Too many passwords are being checked.", LATER)
+            later: dict[str, str] = {hdrs.RETRY_AFTER: "1"}
+            return refused(429, "Too many passwords are being checked.", later)
         if result is CheckResult.WRONG:
             return refused(401, "User and password do not match.", CHALLENGE)
         return None

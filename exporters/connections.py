@@ -22,11 +22,6 @@ MOST_OF_ONE = 96  # a client, or what stands before many: some places are left f
 FIRST_REQUEST = 10.0  # s from the connection to whole headers, the TLS handshake included
 NEXT_REQUEST = 90.0  # s from one request to whole headers of the next: HTTP's keep-alive ends first
 
-FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
-    b"Content-Length: 22\r\nConnection: close\r\n\r\nToo many connections.\n"
-)
-
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER: what was not sent by then is thrown away, in the kernel too."""
 
@@ -79,7 +74,6 @@ class Connections:
     most_of_one: int = MOST_OF_ONE
     first: float = FIRST_REQUEST
     next: float = NEXT_REQUEST
-    plain: bool = True  # without TLS, so that a refusal can be said
     _open: dict[int, Connection] = field(default_factory=dict)
 
     def admit(self, channel: socket.socket, address: str) -> bool:
@@ -93,7 +87,7 @@ class Connections:
         if rivals:
             idle = min(rivals, key=lambda one: one.since)
             if idle.since == inf:
-                _refuse(channel, FULL if self.plain else b"")
+                channel.close()
                 return False
             self._open.pop(idle.channel.fileno()).settle()
             idle.cut()
@@ -139,10 +133,3 @@ class Listener(socket.socket):
         if not self._connections.admit(channel, address[0]):
             raise ConnectionAbortedError
         return channel, address
-
-
-def _refuse(channel: socket.socket, why: bytes) -> None:
-    """Say why, where that can be said in one packet, and close."""
-    with channel, suppress(OSError):
-        channel.setblocking(False)
-        channel.send(why)

@@ -1,28 +1,32 @@
 """`/metrics/dcgm`: the same GPUs under the names, labels and units of NVIDIA's dcgm-exporter.
 
-Every value is made of samples of the snapshot that `/metrics` has. What is absent there is absent
-here. The format is the plain text of Prometheus, who asks: OpenMetrics has no name for a
-counter that does not end in `_total`.
+`dcgm.toml` has the names of both its generations. Every value is made of samples of the snapshot
+that `/metrics` has; what is absent there is absent here. The format is always the plain text of
+Prometheus: OpenMetrics has no name for a counter that does not end in `_total`.
 """
 
 import os
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
+from math import floor
+from pathlib import Path
 from socket import gethostname
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
 
 from agent.catalogue import METRICS
-from agent.errors import encodable
+from agent.config.settings import Section
 from agent.model import Metric, Snapshot
 from agent.series import SampleStore
 from agent.sources import gpu, instances, system, xid
 from agent.specs import xids
-from exporters.dcgm_names import DcgmConfig, DcgmField, DcgmName, rated, table
-from exporters.guard import Guard
 from exporters.negotiation import Format
 from exporters.prometheus import Exposition
-from exporters.series_lines import FamilyLines
+from exporters.series_lines import head, line, start
 
 OFF = (
     "The names of dcgm-exporter are switched off: enabled = true below [dcgm] in the configuration "
@@ -31,20 +35,103 @@ OFF = (
 SLICE = re.compile(r"\d+c\.")
 """How the profile of a compute instance begins that has not all of its GPU instance."""
 
-NO_ERROR = "no error"
-COUNT = "1"  # the unit of what has none
+EXACT = 6
+"""Decimals to which a value is known before it is rounded down: 29 / 100 * 100 is less than 29."""
 
-Texts = tuple[str, ...]
-Rates = dict[tuple[str, Texts], float]
-"""How much counters grow a second, by name and labels."""
-Samples = dict[str, dict[Texts, float]]
-"""The snapshot's, by name and labels."""
-PerGpu = dict[Texts, float]
-"""Values by UUID, or by UUID and number of a MIG instance."""
+Samples = dict[str, dict[tuple[str, ...], float]]
+"""By name and labels."""
+
+
+class DcgmConfig(Section, frozen=True):
+    """`/metrics/dcgm`: whether it answers, and with which names."""
+
+    table = "dcgm"
+
+    enabled: bool = False
+    names: Literal["both", "before-4.9", "4.9"] = "both"
+
+
+class DcgmUnit(msgspec.Struct, frozen=True):
+    """How much of our unit one of theirs is, and whether theirs has no fraction."""
+
+    per: float
+    whole: bool = False
+
+    def of(self, value: float) -> float:
+        """A value of ours in this unit."""
+        theirs = value / self.per
+        return float(floor(round(theirs, EXACT))) if self.whole else theirs
+
+
+class DcgmName(msgspec.Struct, frozen=True):
+    """A field in one generation."""
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    unit: str
+
+
+class DcgmField(msgspec.Struct, frozen=True):
+    """One field: which samples of ours it is made of, and what it is called."""
+
+    what: str
+    metrics: tuple[str, ...]
+    where: dict[str, str] = {}
+    instance: str = ""
+    rate: bool = False
+    before: DcgmName | None = None
+    since: DcgmName | None = None
+
+    def exported(self, names: str) -> Iterator[tuple[DcgmName, bool]]:
+        """Its names by the setting `names`, and whether each is of 4.9; each name once."""
+        stayed = self.before and self.since and self.before.name == self.since.name
+        if self.before and (names == "before-4.9" or (names == "both" and not stayed)):
+            yield self.before, False
+        if self.since and names != "before-4.9":
+            yield self.since, True
+
+    def of_gpus(self, samples: Samples, rates: Samples) -> dict[str, float]:
+        """The sum of what it exports, by UUID; none where one of its metrics is absent."""
+        found: dict[str, dict[str, float]] = defaultdict(dict)
+        for name in self.metrics:
+            place = METRICS[name].labels.index
+            wanted = [(place(label), text.split("|")) for label, text in self.where.items()]
+            for labels, value in (rates if self.rate else samples)[name].items():
+                if all(labels[at] in texts for at, texts in wanted):
+                    of_gpu = found[labels[1]]
+                    of_gpu[name] = of_gpu.get(name, 0.0) + value
+        return {
+            uuid: sum(by.values()) for uuid, by in found.items() if len(by) == len(self.metrics)
+        }
+
+
+class Unsupported(msgspec.Struct, frozen=True):
+    """Names that are not exported, and why."""
+
+    names: tuple[str, ...]
+    why: str
+
+
+class DcgmTable(msgspec.Struct, frozen=True):
+    """The whole file; a label has what `DcgmRow.says` has of that name."""
+
+    unit: dict[str, DcgmUnit]
+    labels: dict[str, str]
+    labels_before: dict[str, str]
+    labels_since: dict[str, str]
+    field: tuple[DcgmField, ...]
+    unsupported: tuple[Unsupported, ...]
+
+
+@cache
+def table() -> DcgmTable:
+    """The names as shipped."""
+    text = Path(__file__).with_name("dcgm.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), DcgmTable)
 
 
 class DcgmRow(NamedTuple):
-    """A GPU or MIG instance that has series: what its labels can say."""
+    """A GPU or MIG instance that has series, and what its labels can say."""
 
     uuid: str
     instance: str
@@ -52,7 +139,7 @@ class DcgmRow(NamedTuple):
 
 
 class SampledSnapshots(Protocol):
-    """Who publishes snapshots, and keeps the samples of the last seconds: the poller."""
+    """Publishes snapshots, and keeps the samples of the last seconds, as the poller does."""
 
     samples: SampleStore
 
@@ -71,124 +158,78 @@ class DcgmExposition(Exposition):
         self._samples = poller.samples
         self._config = config
         self._host = os.environ.get("NODE_NAME") or gethostname()
-        self._rates: Rates = {}
-        self._families: dict[tuple[str, Texts], FamilyLines] = {}  # by name, and names of labels
+        self._rates: Samples = defaultdict(dict)
 
     @property
-    def enabled(self) -> bool:
+    def enabled(self) -> bool:  # type: ignore[override]
+        """Whether the settings let it be reported."""
         return self._config().enabled
 
     def tick(self, _: Snapshot) -> None:
         """A listener of the poller: keep the rates that are exported as such, over some seconds or
         the last two readings of what is read less often."""
-        found: Rates = {}
-        for name in rated() if self.enabled else ():
+        found: Samples = defaultdict(dict)
+        rated = (name for one in table().field if one.rate for name in one.metrics)
+        for name in rated if self.enabled else ():
             for labels in self._samples.all(METRICS[name]):
                 rate = self._samples.rate(METRICS[name], *labels)
                 if rate is not None:
-                    found[name, labels] = rate
+                    found[name][labels] = rate
         self._rates = found
 
-    def write(self, snapshot: Snapshot, at: float, form: Format) -> bytes:
+    def write(self, snapshot: Snapshot, at: float, _: Format) -> bytes:
         """All families, in the order of the table."""
         samples: Samples = defaultdict(dict)
         for metric, labels, value in snapshot.samples(at):
             samples[metric.name][labels] = value
         rows = list(self._rows(samples))
-        found = ((one, list(self._rows_of(one, samples, rows))) for one in table().field)
-        return "".join(part for one, of in found for part in self._text(one, of, form)).encode()
+        return "".join(
+            text for one in table().field for text in self._text(one, samples, rows)
+        ).encode()
 
-    def _rows_of(
-        self, one: DcgmField, samples: Samples, rows: list[DcgmRow]
-    ) -> Iterator[tuple[dict[str, str], float]]:
-        """What labels can say, and the value in our unit, of each row that has one."""
-        whole = per_gpu(one, samples, self._rates)
-        parts = of_instances(one, samples)
-        for row in rows:
-            value = whole.get((row.uuid,))
-            if row.instance and one.instance:
-                value = parts.get((row.uuid, row.instance))
+    def _text(self, one: DcgmField, samples: Samples, rows: list[DcgmRow]) -> Iterator[str]:
+        """A field under each of its names; rows of MIG instances have two labels more."""
+        whole = one.of_gpus(samples, self._rates)
+        parts = {labels[1:3]: value for labels, value in samples[one.instance].items()}
+        found = []
+        for uuid, instance, says in rows:
+            value = parts.get((uuid, instance)) if instance and one.instance else whole.get(uuid)
             if value is not None:
-                more = about(int(value)) if xid.LAST.name in one.metrics else {}
-                yield {**row.says, **more}, value
-
-    def _text(
-        self, one: DcgmField, rows: list[tuple[dict[str, str], float]], form: Format
-    ) -> Iterator[str]:
-        """Its families, under each of its names; rows of MIG instances have two labels more."""
+                found.append(({**says, **about(int(value))} if one.metrics == XID else says, value))
+        known = table()
         for dcgm, since in one.exported(self._config().names):
-            labels, unit = table().labels_of(since=since), table().unit[dcgm.unit]
-            groups: dict[Texts, tuple[list[Texts], list[float]]] = {}
-            for says, value in rows:
-                have = {name: says[what] for name, what in labels.items() if says.get(what)}
-                texts, values = groups.setdefault(tuple(have), ([], []))
-                texts.append(tuple(have.values()))
-                values.append(unit.of(value))
-            head = f"# TYPE {dcgm.name} "
-            for place, (names, (texts, values)) in enumerate(groups.items()):
-                lines = self._lines_of(one, dcgm, names, form)
-                lines.write(texts, values)
-                if place:
-                    yield "".join(lines.pieces[1:])
-                else:
-                    yield lines.text.replace(f"{head}gauge", f"{head}{dcgm.kind}", 1)
-
-    def _lines_of(self, one: DcgmField, dcgm: DcgmName, names: Texts, form: Format) -> FamilyLines:
-        """As gauges for the library, which would add `_total` to the names of counters."""
-        key = dcgm.name, names
-        if key not in self._families:
-            unit = "" if dcgm.unit == COUNT else f", in {dcgm.unit}"
-            origin = ", ".join(one.metrics)
-            metric = Metric(dcgm.name, f"{one.what}{unit}.", origin, names)
-            lines = FamilyLines(metric, form.encode, lambda *_: True, Guard(dcgm.name))
-            self._families[key] = lines
-        return self._families[key]
+            name, kind, unit = dcgm.name, dcgm.kind, dcgm.unit
+            labels = known.labels | (known.labels_since if since else known.labels_before)
+            if found:
+                words = f"{one.what}{'' if unit == '1' else f', in {unit}'}."
+                yield head(name, kind, f"{words} Origin: {', '.join(one.metrics)}.")
+            for says, value in found:
+                have = {label: says[what] for label, what in labels.items() if says.get(what)}
+                yield line(start(name, have), known.unit[unit].of(value))
 
     def _rows(self, samples: Samples) -> Iterator[DcgmRow]:
         """A row for each GPU, or for each of the instances into which MIG divides it."""
-        driver = next((of["driver_version"] for of in labelled(samples, system.INFO)), "")
+        driver = next((of["driver_version"] for of in _labelled(samples, system.INFO)), "")
         divided: dict[str, dict[str, str]] = defaultdict(dict)
-        for part in labelled(samples, instances.INFO):
+        for part in _labelled(samples, instances.INFO):
             divided[part["uuid"]][part["gpu_instance"]] = SLICE.sub("", part["profile"])
-        for one in sorted(labelled(samples, gpu.INFO), key=lambda info: int(info["gpu"])):
-            says = {
-                "index": one["gpu"],
-                "uuid": one["uuid"],
-                "pci_bus_id": one["pci_bus_id"],
-                "device": f"nvidia{one['gpu']}",
-                "model": encodable(one["model"]),
-                "host": encodable(self._host),
-                "driver": driver,
-            }
+        for one in sorted(_labelled(samples, gpu.INFO), key=lambda info: int(info["gpu"])):
+            says = {name: one[name] for name in ("uuid", "pci_bus_id", "model")}
+            says |= {"index": one["gpu"], "device": f"nvidia{one['gpu']}"}
+            says |= {"host": self._host, "driver": driver}
             for number, profile in divided.get(one["uuid"], {"": ""}).items():
                 place = {"instance": number, "profile": profile}
                 yield DcgmRow(one["uuid"], number, {**says, **place})
 
 
-def labelled(samples: Samples, metric: Metric) -> Iterator[dict[str, str]]:
+XID = (xid.LAST.name,)
+
+
+def _labelled(samples: Samples, metric: Metric) -> Iterator[dict[str, str]]:
     """The labels of every sample of an info metric."""
     return (dict(zip(metric.labels, texts, strict=True)) for texts in samples[metric.name])
 
 
-def per_gpu(one: DcgmField, samples: Samples, rates: Rates) -> PerGpu:
-    """The sum of what a field exports, of each GPU,; nothing where one of its metrics is absent."""
-    found: dict[Texts, dict[str, float]] = defaultdict(dict)
-    for name in one.metrics:
-        of = METRICS[name].labels.index
-        places = [(of(label), text.split("|")) for label, text in one.where.items()]
-        for labels, value in samples[name].items():
-            shown = rates.get((name, labels)) if one.rate else value
-            if shown is not None and all(labels[place] in texts for place, texts in places):
-                of_gpu = found[labels[1:2]]
-                of_gpu[name] = of_gpu.get(name, 0.0) + shown
-    return {uuid: sum(by.values()) for uuid, by in found.items() if len(by) == len(one.metrics)}
-
-
-def of_instances(one: DcgmField, samples: Samples) -> PerGpu:
-    """What it exports of each MIG instance."""
-    return {labels[1:3]: value for labels, value in samples[one.instance].items()}
-
-
 def about(code: int) -> dict[str, str]:
     """What labels say of an XID error."""
-    return {"xid": str(code), "meaning": xids.meaning(code).name if code else NO_ERROR}
+    return {"xid": str(code), "meaning": xids.meaning(code).name if code else "no error"}

@@ -2,12 +2,27 @@
 
 from pathlib import Path
 
-from exporters.dcgm_names import LABELS, DcgmField, DcgmName, table
+from exporters.dcgm import DcgmField, DcgmName, table
 from exporters.reference import row
 
 TEMPLATE = Path(__file__).with_name("DCGM.template.md")
 TABLES = "<!-- tables -->\n"
 """Where they stand in the template."""
+
+LABELS = {
+    "index": "NVML's index",
+    "uuid": "the UUID",
+    "pci_bus_id": "the PCI address",
+    "device": "nvidia and the index",
+    "model": "the model",
+    "host": "$NODE_NAME, else the name of the host",
+    "driver": "the driver's version",
+    "instance": "the number of the MIG instance, on its rows",
+    "profile": "the profile of the MIG instance, on its rows",
+    "xid": "the code, on the last XID error",
+    "meaning": "what the code means, on the last XID error",
+}
+"""What a label of `dcgm.toml` may say, in words."""
 
 NAMES_HEADER = ("Before 4.9", "Type, unit", "From 4.9", "Type, unit", "Made of", "Means")
 LABELS_HEADER = ("Label", "Names", "Says")

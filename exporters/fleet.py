@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from agent.model import Metric, Sample
 from exporters.http import add_headers, as_json
-from exporters.negotiation import negotiate
+from exporters.negotiation import OPEN, negotiate
 from exporters.series_lines import ExpositionLines
 
 NOTHING = CollectorRegistry()
@@ -47,7 +47,7 @@ class MachinePage:
     def write(self, accept: str) -> tuple[bytes, str]:
         """Body and Content-Type."""
         form = negotiate(accept)
-        lines = self.forms.setdefault(form.content_type, ExpositionLines(form.encode, export_all))
+        lines = self.forms.setdefault(form.content_type, ExpositionLines(form is OPEN, export_all))
         return lines.write(self.read()).encode() + form.encode(NOTHING), form.content_type
 
 

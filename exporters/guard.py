@@ -10,8 +10,7 @@ log = logging.getLogger(__name__)
 
 
 class Guard:
-    """Errors of one collector, or metric, cost only its own series; logged when they begin and
-    end."""
+    """Errors of one metric cost only its own series; logged when they begin and end."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from gzip import compress
 
 from aiohttp import hdrs, web
@@ -15,9 +16,9 @@ from exporters.dcgm import OFF, DcgmExposition
 from exporters.job_words import jobs_document
 from exporters.live import page, stream
 from exporters.live.feed import Feed
-from exporters.negotiation import accepts_gzip
+from exporters.negotiation import accepts_gzip, negotiate
 from exporters.prometheus import GZIP_LEVEL, Exposition
-from exporters.scrapes import Scrapes
+from exporters.shared_work import SharedWork
 from exporters.snapshot_json import document
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
@@ -27,51 +28,89 @@ JSON = "application/json; charset=utf-8"
 LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads one
 
 
-@dataclass(frozen=True, slots=True)
-class AgentView:
-    """What the handlers may ask of the agent; `awaited` answers "" or one sentence."""
+@dataclass(eq=False)
+class AgentPages:
+    """The handlers of all routes, and what they ask; `awaited` names what is missing until ready,
+    in one sentence."""
 
-    scrapes: Scrapes
+    exposition: Exposition
     latest: Callable[[], Snapshot]
-    awaited: Callable[[], str]
-    jobs: Callable[[], WatchedJobs]
-    hours: Callable[[], bytes]
-    dcgm: Scrapes | None
+    _: KW_ONLY
+    awaited: Callable[[], str] = str
+    feed: Feed | None = None
+    jobs: Callable[[], WatchedJobs] = WatchedJobs
+    hours: Callable[[], bytes] = lambda: b'{"hours":[]}'
+    dcgm: DcgmExposition | None = None
+    work: SharedWork = field(default_factory=SharedWork)
 
+    def application(self, middlewares: Iterable[Middleware] = ()) -> web.Application:
+        """All routes."""
+        app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
+        app.on_response_prepare.append(add_headers)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/metrics/dcgm", self._dcgm)
+        app.router.add_get("/-/healthy", _healthy)
+        app.router.add_get("/-/ready", self._ready)
+        app.router.add_get("/api/v1/snapshot", self._snapshot)
+        app.router.add_get("/api/v1/jobs", self._jobs)
+        app.router.add_get("/api/v1/hours", self._hours)
+        page.add_routes(app.router)
+        if self.feed is not None:
+            app[stream.FEED] = self.feed
+            app.router.add_get("/api/v1/stream", stream.stream)
+            app.on_shutdown.append(stream.close)
+        app.router.add_get("/api{rest:.*}", _no_such_address)
+        return app
 
-AGENT = web.AppKey("agent", AgentView)
+    async def _metrics(self, request: web.Request) -> web.Response:
+        accept = ",".join(request.headers.getall(hdrs.ACCEPT, ()))
+        return await self._exposed(request, self.exposition, accept, "Accept, Accept-Encoding")
 
+    async def _dcgm(self, request: web.Request) -> web.Response:
+        """The names of dcgm-exporter, always in the oldest text format."""
+        if self.dcgm is None or not self.dcgm.enabled:
+            return web.Response(text=OFF, status=404)
+        return await self._exposed(request, self.dcgm, "", "Accept-Encoding")
 
-def application(
-    exposition: Exposition,
-    latest: Callable[[], Snapshot],
-    *,
-    awaited: Callable[[], str] = str,
-    feed: Feed | None = None,
-    jobs: Callable[[], WatchedJobs] = WatchedJobs,
-    hours: Callable[[], bytes] = lambda: b'{"hours":[]}',
-    dcgm: DcgmExposition | None = None,
-    middlewares: Iterable[Middleware] = (),
-) -> web.Application:
-    """All routes. `awaited` names what is missing until ready."""
-    app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
-    others = Scrapes(dcgm) if dcgm else None
-    app[AGENT] = AgentView(Scrapes(exposition), latest, awaited, jobs, hours, others)
-    app.on_response_prepare.append(add_headers)
-    app.router.add_get("/metrics", metrics)
-    app.router.add_get("/metrics/dcgm", dcgm_handler)
-    app.router.add_get("/-/healthy", healthy)
-    app.router.add_get("/-/ready", ready)
-    app.router.add_get("/api/v1/snapshot", snapshot)
-    app.router.add_get("/api/v1/jobs", jobs_handler)
-    app.router.add_get("/api/v1/hours", hours_handler)
-    page.add_routes(app.router)
-    if feed is not None:
-        app[stream.FEED] = feed
-        app.router.add_get("/api/v1/stream", stream.stream)
-        app.on_shutdown.append(stream.close)
-    app.router.add_get("/api{rest:.*}", no_such_address)
-    return app
+    async def _exposed(
+        self, request: web.Request, exposition: Exposition, accept: str, vary: str
+    ) -> web.Response:
+        """What was built in this tick at once, else built once for all who ask meanwhile."""
+        content_type = negotiate(accept).content_type
+        found = exposition.cached(accept)
+        if found is None:
+            key = exposition, content_type
+            found = await self.work.of(key, partial(exposition.page, accept))
+        gzip = wants_gzip(request)
+        return coded(found.zipped if gzip else found.plain, content_type, gzip=gzip, vary=vary)
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        """503 with what is missing until every read has run."""
+        missing = self.awaited()
+        return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
+
+    async def _snapshot(self, request: web.Request) -> web.Response:
+        now = self.exposition.now
+        return await self._json(request, lambda: as_json(document(self.latest(), now())))
+
+    async def _jobs(self, request: web.Request) -> web.Response:
+        jobs = self.jobs()
+        return await self._json(request, lambda: as_json(jobs_document(jobs)))
+
+    async def _hours(self, request: web.Request) -> web.Response:
+        """Where the GPU-seconds of the last 7 days went, hour by hour."""
+        hours = self.hours()
+        return await self._json(request, lambda: hours)
+
+    async def _json(self, request: web.Request, write: Callable[[], bytes]) -> web.Response:
+        """JSON, written once for all who ask at the same time, on the thread that renders."""
+        gzip = wants_gzip(request)
+
+        def written() -> bytes:
+            return compress(write(), GZIP_LEVEL, mtime=0) if gzip else write()
+
+        body = await self.work.of((request.path, gzip), written)
+        return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
 
 
 async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
@@ -81,67 +120,16 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
     response.headers[hdrs.SERVER] = SOFTWARE
 
 
-async def metrics(request: web.Request) -> web.Response:
-    accept = ",".join(request.headers.getall(hdrs.ACCEPT, ()))
-    gzip = wants_gzip(request)
-    body, content_type = await request.app[AGENT].scrapes.answer(accept, gzip=gzip)
-    return coded(body, content_type, gzip=gzip, vary="Accept, Accept-Encoding")
+async def _healthy(_: web.Request) -> web.Response:
+    """The agent lives; how the machine is, metrics and alerts report."""
+    return web.Response(text="ok\n")
 
 
-async def dcgm_handler(request: web.Request) -> web.Response:
-    """The names of dcgm-exporter, always in the oldest text format."""
-    scrapes = request.app[AGENT].dcgm
-    if scrapes is None or not scrapes.exposition.enabled:
-        return web.Response(text=OFF, status=404)
-    gzip = wants_gzip(request)
-    body, content_type = await scrapes.answer("", gzip=gzip)
-    return coded(body, content_type, gzip=gzip, vary="Accept-Encoding")
-
-
-async def no_such_address(request: web.Request) -> web.Response:
+async def _no_such_address(request: web.Request) -> web.Response:
     """404 with the addresses that there are."""
     found = sorted(one.canonical for one in request.app.router.resources())
     there = ", ".join(address for address in found if address.startswith("/api/"))
     return web.Response(text=f"no such address; there are {there}\n", status=404)
-
-
-async def healthy(_: web.Request) -> web.Response:
-    """Who answers lives: whether the machine does well is reported by metrics and alerts."""
-    return web.Response(text="ok\n")
-
-
-async def ready(request: web.Request) -> web.Response:
-    """503 with what is missing until every read has run."""
-    missing = request.app[AGENT].awaited()
-    return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
-
-
-async def snapshot(request: web.Request) -> web.Response:
-    agent = request.app[AGENT]
-    now = agent.scrapes.exposition.now
-    return await answered(request, "snapshot", lambda: as_json(document(agent.latest(), now())))
-
-
-async def jobs_handler(request: web.Request) -> web.Response:
-    jobs = request.app[AGENT].jobs()
-    return await answered(request, "jobs", lambda: as_json(jobs_document(jobs)))
-
-
-async def hours_handler(request: web.Request) -> web.Response:
-    """Where the GPU-seconds of the last 7 days went, hour by hour."""
-    hours = request.app[AGENT].hours()
-    return await answered(request, "hours", lambda: hours)
-
-
-async def answered(request: web.Request, key: str, write: Callable[[], bytes]) -> web.Response:
-    """JSON that is written once for all who ask at the same time, on the thread that renders."""
-    gzip = wants_gzip(request)
-
-    def written() -> bytes:
-        return compress(write(), GZIP_LEVEL, mtime=0) if gzip else write()
-
-    body = await request.app[AGENT].scrapes.work.of((key, gzip), written)
-    return coded(body, JSON, gzip=gzip, vary="Accept-Encoding")
 
 
 def as_json(content: object) -> bytes:

@@ -1,9 +1,9 @@
 """Basic authentication: passwords against bcrypt hashes, so that guessing costs the agent little,
 and keeps no one else out.
 
-A check takes 50 to 100 ms of CPU at the usual cost. One thread makes them. Each client has one at a
-time, in a queue of its own, and rests after a wrong one. What was right is remembered, so that a
-Prometheus that scrapes with a password pays once.
+A check takes 50 to 100 ms of CPU at the usual cost. One thread makes them; each client has one at a
+time, and rests after a wrong one. What was right is remembered, so that a Prometheus that scrapes
+with a password pays once.
 """
 
 import asyncio
@@ -19,14 +19,11 @@ from aiohttp import BasicAuth
 
 from exporters.web_config import WebConfigError
 
-MOST_CLIENTS = 256
-"""Clients from which those are forgotten that neither wait nor rest."""
-
 MOST_WAITING = 32
-"""Checks of one client that may wait for their turn; who comes then is asked to try later."""
+"""Checks of one client that may wait for their turn; a further one is asked to try later."""
 
 PAUSE = 0.25
-"""Seconds of rest of a client after a wrong password: it makes at most 4 guesses a second."""
+"""Seconds for which a wrong password holds up its client: it makes at most 4 guesses a second."""
 
 LONGEST = 72
 """Bytes of a password that bcrypt looks at."""
@@ -70,29 +67,24 @@ def credentials(header: str) -> tuple[str, str] | None:
 
 @dataclass(slots=True, eq=False)
 class ClientQueue:
-    """The checks of one client, one after the other."""
+    """The checks of one client, one after the other; forgotten when none is left."""
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0  # the one whose turn it is included
-    paused_until: float = 0.0  # s of the event loop's clock
 
 
-def _one_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
-
-
-@dataclass(slots=True, eq=False)
 class Passwords:
     """Checks passwords; remembers, of what was right, digests under a secret of this process."""
 
-    pause: float = PAUSE
-    checks: int = 0  # how often bcrypt was asked
-    _secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
-    _users: Mapping[str, str] = field(default_factory=dict)
-    _right: dict[str, bytes] = field(default_factory=dict)  # by user
-    _unmatched: str = ""
-    _queues: dict[str, ClientQueue] = field(default_factory=dict)
-    _thread: ThreadPoolExecutor = field(default_factory=_one_thread)
+    def __init__(self, pause: float = PAUSE) -> None:
+        self.checks = 0  # how often bcrypt was asked
+        self._pause = pause
+        self._secret = secrets.token_bytes(32)
+        self._users: Mapping[str, str] = {}
+        self._right: dict[str, bytes] = {}  # by user
+        self._unmatched = ""
+        self._queues: dict[str, ClientQueue] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
 
     async def check(
         self, users: Mapping[str, str], user: str, password: str, client: str
@@ -105,32 +97,26 @@ class Passwords:
         digest = blake2b(text, key=self._secret).digest()
         if self._right.get(user) == digest:
             return CheckResult.RIGHT
-        queue = self._queue(client)
+        queue = self._queues.setdefault(client, ClientQueue())
         if queue.waiting >= MOST_WAITING:
             return CheckResult.BUSY
         queue.waiting += 1
-        loop = asyncio.get_running_loop()
         try:
             async with queue.turn:
-                await asyncio.sleep(max(0.0, queue.paused_until - loop.time()))
-                if self._right.get(user) == digest:  # somebody asked the same meanwhile
+                if self._right.get(user) == digest:  # another request asked the same meanwhile
                     return CheckResult.RIGHT
                 self.checks += 1
+                loop = asyncio.get_running_loop()
                 matched = await loop.run_in_executor(self._thread, matches, password, stored)
                 if matched and user in users:
                     self._right[user] = digest
                     return CheckResult.RIGHT
-                queue.paused_until = loop.time() + self.pause
+                await asyncio.sleep(self._pause)
                 return CheckResult.WRONG
         finally:
             queue.waiting -= 1
-
-    def _queue(self, client: str) -> ClientQueue:
-        if len(self._queues) >= MOST_CLIENTS:
-            now = asyncio.get_running_loop().time()
-            queues = self._queues.items()
-            self._queues = {c: q for c, q in queues if q.waiting or q.paused_until > now}
-        return self._queues.setdefault(client, ClientQueue())
+            if not queue.waiting:
+                del self._queues[client]
 
 
 def matches(password: str, stored: str) -> bool:

@@ -65,7 +65,6 @@ async def serve(
     """Listen on every address of the host, at one port; the caller ends it with `cleanup()`.
     Raises OSError where it cannot listen."""
     connections = connections or Connections()
-    connections.plain = context is None
     app.middlewares.insert(0, connections.timed)
     runner = web.AppRunner(
         app,

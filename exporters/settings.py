@@ -39,7 +39,7 @@ class HttpConfig(Section, frozen=True):
     `allowed_hosts` the names that the agent answers to on loopback, besides localhost."""
 
     table = ""
-    at_start = ("listen",)
+    at_start = ("listen", "web_config_file")
 
     listen: Listen = "127.0.0.1:9935"
     web_config_file: str = ""

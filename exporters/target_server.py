@@ -30,7 +30,6 @@ def target_application(
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: "application/json"})
 
     app = web.Application(middlewares=[access.admit])
-    app.on_response_prepare.append(access.add_headers)
     app.on_response_prepare.append(add_headers)
     app.router.add_get("/targets", answer)
     return app

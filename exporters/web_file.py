@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 
 from msgspec import structs
 
@@ -55,7 +55,7 @@ def load(path: str) -> Web:
     if tls is None:
         return Web(path, files, config)
     files |= {file: content(file) for file in tls.files}
-    return Web(path, files, config, context_of(tls, files))
+    return Web(path, files, config, context_of(tls))
 
 
 def content(file: str, most: int = LARGEST_PEM) -> bytes:
@@ -74,11 +74,12 @@ class WebFile:
 
     def __init__(self, path: str = "") -> None:
         """Raises WebConfigError: at the start there is nothing older to keep."""
-        self.now = self._prepared = _loaded(path)
+        try:
+            self.now = in_time(lambda: load(path))
+        except TimeoutError as error:
+            raise WebConfigError(f"{path}: cannot be read: {error.strerror}") from error
         self._error = ""  # what is wrong with the files as they are now
-        self._changing = Lock()
         self._end = Event()
-        self._watching: Thread | None = None
         self.context = NewestContext.of(lambda: self.now.context) if self.now.context else None
 
     @property
@@ -86,21 +87,10 @@ class WebFile:
         """Whether what is there now could be used when it was last read."""
         return not self._error
 
-    def prepare(self, path: str) -> None:
-        """Read another file, or none, for `follow`; raises WebConfigError. Not on the loop."""
-        self._prepared = _loaded(path)
-
-    def follow(self) -> None:
-        """Put in force what was prepared."""
-        with self._changing:
-            self._take(self._prepared)
-        self.watch()
-
     def watch(self) -> None:
         """Follow the file, if there is one, until `end`."""
-        if self._watching is None and self.now.path:
-            self._watching = Thread(target=self._watch, name="web-config", daemon=True)
-            self._watching.start()
+        if self.now.path:
+            Thread(target=self._watch, name="web-config", daemon=True).start()
 
     def end(self) -> None:
         """Watch no longer."""
@@ -114,22 +104,19 @@ class WebFile:
                 web = load(before.path)
         except Exception as error:  # whatever is wrong with it, the agent goes on as before
             wrong = str(error) if isinstance(error, BadInput) else repr(error)
-        with self._changing:
-            if self.now is not before:  # another file is followed by now
-                return
-            if web is not before:
-                self._take(web)
-                log.info(LogEvent("web_config_loaded", file=web.path))
-            elif wrong and wrong != self._error:
-                log.error(LogEvent("web_config_failed", file=before.path, error=wrong))
-            self._error = wrong
+        if web is not before:
+            self._take(web)
+            log.info(LogEvent("web_config_loaded", file=web.path))
+        elif wrong and wrong != self._error:
+            log.error(LogEvent("web_config_failed", file=before.path, error=wrong))
+        self._error = wrong
 
     def _watch(self) -> None:
         while not self._end.wait(POLL_INTERVAL):
             self.poll()
 
     def _take(self, web: Web) -> None:
-        before, self._error = self.now, ""
+        before = self.now
         if bool(web.context) != bool(before.context):
             here, new = ("https" if one.context else "http" for one in (before, web))
             where = {"key": "tls_server_config", "file": web.path}
@@ -141,11 +128,3 @@ class WebFile:
             advice = "neither TLS nor passwords are asked for any more"
             log.warning(LogEvent("guard_dropped", file=web.path, advice=advice))
         self.now = web
-
-
-def _loaded(path: str) -> Web:
-    """A reading that does not take longer than it may; raises WebConfigError."""
-    try:
-        return in_time(lambda: load(path))
-    except TimeoutError as error:
-        raise WebConfigError(f"{path}: cannot be read: {error.strerror}") from error

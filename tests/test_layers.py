@@ -128,7 +128,7 @@ LIBRARIES = {
     "grafanalib": ("dashboards/panels.py",),
     "aiohttp": ("exporters/",),
     "prometheus_client": ("exporters/",),
-    "yaml": ("alerts/", "exporters/web_yaml.py"),
+    "yaml": ("alerts/", "exporters/web_config.py"),
     "bcrypt": ("exporters/passwords.py",),
     "subprocess": (
         "agent/cli/",

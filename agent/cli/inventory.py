@@ -107,8 +107,7 @@ async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) ->
         host, port = parse_listen(arguments.listen)
     except ValueError as error:
         raise BadInput(f"--listen must be HOST:PORT, not '{arguments.listen}'") from error
-    loop = asyncio.get_running_loop()
-    access = AccessControl(lambda: web.now.config, loop.time, lambda: (host,))
+    access = AccessControl(lambda: web.now.config, lambda: (host,))
     try:
         server = await serve(target_application(read, access), host, port, context=web.context)
     except (OSError, UnicodeError) as error:

@@ -33,9 +33,8 @@ from agent.polling.intervals import TICK
 from agent.service.journal import LogConfig, start_logging
 from agent.service.sd_notify import STOPPING, NotifySocket
 from exporters.access_control import AccessControl
-from exporters.dcgm import DcgmExposition
-from exporters.dcgm_names import DcgmConfig
-from exporters.http import AGENT, application
+from exporters.dcgm import DcgmConfig, DcgmExposition
+from exporters.http import AgentPages
 from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
 from exporters.selection import MetricsConfig
@@ -116,12 +115,9 @@ def _run(arguments: argparse.Namespace) -> bool:
     tell_dropped(settings[MetricsConfig])
 
     def read() -> Settings:
-        read_anew = agent.complete(settings_of(arguments))
-        web.prepare(read_anew[HttpConfig].web_config_file)
-        return read_anew
+        return agent.complete(settings_of(arguments))
 
     def follow(in_force: Settings) -> None:
-        web.follow()
         start_logging(in_force[LogConfig])
         tell_dropped(in_force[MetricsConfig])
 
@@ -178,12 +174,8 @@ async def _listen(services: RunningServices) -> Server:
         lambda: poller.latest, agent.clock.monotonic, selected=lambda: agent.settings[MetricsConfig]
     )
     dcgm = DcgmExposition(poller, agent.clock.monotonic, lambda: agent.settings[DcgmConfig])
-    access = AccessControl(
-        lambda: web.now.config,
-        asyncio.get_running_loop().time,
-        lambda: agent.settings[HttpConfig].names,
-    )
-    app = application(
+    access = AccessControl(lambda: web.now.config, lambda: agent.settings[HttpConfig].names)
+    pages = AgentPages(
         exposition,
         lambda: poller.latest,
         awaited=poller.waiting_for,
@@ -191,10 +183,9 @@ async def _listen(services: RunningServices) -> Server:
         jobs=lambda: agent.jobs.current,
         hours=services.hours.document,
         dcgm=dcgm,
-        middlewares=(access.admit,),
     )
-    app.on_response_prepare.append(access.add_headers)
-    poller.listeners += [app[AGENT].scrapes.tick, dcgm.tick]
+    app = pages.application([access.admit])
+    poller.listeners.append(dcgm.tick)
     http = agent.settings[HttpConfig]
     host = http.listen.rpartition(":")[0]
     try:
@@ -212,8 +203,6 @@ async def _listen(services: RunningServices) -> Server:
 def tell_started(server: Server, web: WebFile, listen: str) -> None:
     """Say where the agent serves, and what is doubtful about that."""
     log.info(LogEvent("started", version=__version__, listen=listen))
-    if web.now.config.http2:
-        log.info(LogEvent("http1_only", file=web.now.path))
     if not server.is_local and not web.now.is_guarded:
         advice = "who reaches it can read it; --web.config.file sets TLS and passwords"
         log.warning(LogEvent("listening_unguarded", listen=listen, advice=advice))

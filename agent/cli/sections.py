@@ -20,7 +20,7 @@ from agent.sources.workload import JobConfig
 from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
 from alerts.receivers import Receivers
-from exporters.dcgm_names import DcgmConfig
+from exporters.dcgm import DcgmConfig
 from exporters.selection import MetricsConfig
 from exporters.settings import HttpConfig
 

@@ -21,7 +21,7 @@ from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.polling import intervals
 from agent.simulator import system_models
-from exporters.http import application
+from exporters.http import AgentPages
 from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
 from exporters.server import serve
@@ -77,7 +77,9 @@ async def listen(name: str, one: Member) -> asyncio.Task[None]:
     agent = one.played.agent
     poller, clock = agent.poller, agent.clock
     exposition = Exposition(lambda: poller.latest, clock.monotonic, process=False)
-    app = application(exposition, lambda: poller.latest, awaited=poller.waiting_for, feed=one.feed)
+    app = AgentPages(
+        exposition, lambda: poller.latest, awaited=poller.waiting_for, feed=one.feed
+    ).application()
     server = await serve(app, "127.0.0.1", 0)
     agent.start()
     if one.lived:

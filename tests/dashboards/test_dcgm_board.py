@@ -5,7 +5,7 @@ from socket import gethostname
 
 import pytest
 
-from exporters.dcgm_names import table
+from exporters.dcgm import table
 from tests.stack.running import eventually
 from tests.support.board_data import agents
 from tests.support.dcgm_exporter import BOARD, VARIABLES, Panel, of_4_9

@@ -11,12 +11,12 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from agent.config.decoding import Mismatch
-from agent.model import Metric
+from agent.catalogue import METRICS
+from agent.model import GPU_LABELS, Metric
 from agent.sources import activity, clocks, gpu, instances, memory, nvlink, power, temperature
-from exporters.dcgm import OFF, DcgmExposition
-from exporters.dcgm_names import TABLE, DcgmConfig, parse, table
-from exporters.http import application
+from exporters.dcgm import OFF, DcgmConfig, DcgmExposition, table
+from exporters.dcgm_reference import LABELS
+from exporters.http import AgentPages
 from exporters.negotiation import negotiate
 from tests.support import machine_controls as controls
 from tests.support.dcgm_exporter import COMMENTED, DEFAULT, OLDER, RENAMED, UNITS_CHANGED
@@ -244,7 +244,7 @@ def test_over_http_and_off_until_configured(name: str) -> None:
 
     async def session() -> None:
         poller = bench.agent.poller
-        app = application(shown, lambda: poller.latest, dcgm=shown)
+        app = AgentPages(shown, lambda: poller.latest, dcgm=shown).application()
         async with TestClient(TestServer(app), auto_decompress=False) as client:
             refused = await client.get("/metrics/dcgm")
             assert (refused.status, await refused.text()) == (404, OFF)
@@ -263,21 +263,16 @@ def test_over_http_and_off_until_configured(name: str) -> None:
     asyncio.run(session())
 
 
-SHIPPED = TABLE.read_text()
-WRONG = {
-    ('"dgx_gpu_power_watts"', '"dgx_gpu_power"'): "expected a metric of the agent",
-    ('"dgx_gpu_power_watts"', '"dgx_cpu_busy_ratio"'): "expected a metric of single GPUs",
-    ('clock = "sm"', 'clok = "sm"'): "'clok', expected a label of dgx_gpu_clock_hertz",
-    ('unit = "W" }', 'unit = "kW" }'): "expected one of 1, C, W, MHz",
-    ("DCGM_FI_DEV_MEM_CLOCK", "DCGM_FI_DEV_SM_CLOCK"): "expected a name that stands nowhere else",
-    ('kind = "counter"', 'kind = "summary"'): "expected one of gauge, counter",
-    ('UUID = "uuid"', 'UUID = "ident"'): "expected one of index, uuid",
-    ("rate = true", "rates = true"): "rates is not a known key",
-}
-
-
-@pytest.mark.parametrize("change", WRONG)
-def test_a_wrong_table_is_one_sentence(change: tuple[str, str]) -> None:
-    assert change[0] in SHIPPED
-    with pytest.raises(Mismatch, match=re.escape(WRONG[change])):
-        parse(SHIPPED.replace(*change, 1))
+def test_the_table_names_what_there_is_and_each_name_once() -> None:
+    known, seen = table(), set(UNSUPPORTED)
+    for field in known.field:
+        for name in (*field.metrics, *[field.instance] * bool(field.instance)):
+            assert METRICS[name].labels[:2] == GPU_LABELS
+            assert set(field.where) <= {*METRICS[name].labels} or name == field.instance
+        names = {one.name: one.unit for one, _ in field.exported("both")}
+        assert names
+        assert not names.keys() & seen
+        assert known.unit.keys() >= {*names.values()}
+        seen |= names.keys()
+    labels = known.labels | known.labels_before | known.labels_since
+    assert {*labels.values()} == {*LABELS}

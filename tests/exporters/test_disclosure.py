@@ -30,7 +30,7 @@ from agent.hardware.files import FileTree
 from agent.service.sd_notify import NotifySocket
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
-from exporters.dcgm_names import DcgmConfig
+from exporters.dcgm import DcgmConfig
 from exporters.live.feed import Feed
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole

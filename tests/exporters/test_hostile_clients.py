@@ -82,13 +82,11 @@ def request(host: str, *more: str, path: str = "/-/healthy") -> bytes:
     return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
 
 
-LIMITED = "rate_limit: {interval: 1h, burst: 1}\n"
 REFUSED = {
     "401, none": (USERS, request("localhost"), 401),
     "401, wrong": (USERS, request("localhost", "Authorization: Basic YTpi"), 401),
     "403": ("", request("localhost", "Sec-Fetch-Site: cross-site", path=STREAM), 403),
     "421": ("", request("rebound.example"), 421),
-    "429": (LIMITED, request("localhost") * 2, 429),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from exporters.http import application
+from exporters.http import AgentPages
 from exporters.live import page
 from exporters.server import serve
 from exporters.snapshot_json import document
@@ -34,7 +34,7 @@ def ask(bench: ExpositionBench, ask: Ask, **options: Any) -> None:
     """Serve the bench and put the question."""
 
     async def session() -> None:
-        app = application(bench.exposition, bench.latest, **options)
+        app = AgentPages(bench.exposition, bench.latest, **options).application()
         async with TestClient(TestServer(app), auto_decompress=False) as client:
             await ask(client)
 
@@ -52,7 +52,7 @@ def test_metrics_over_http() -> None:
         asked = {"Accept": PROMETHEUS_2, "Accept-Encoding": "gzip"}
         zipped = await client.get("/metrics", headers=asked)
         assert zipped.headers["Content-Encoding"] == "gzip"
-        assert zipped.headers["Content-Type"] == f"{OM_1}; escaping=underscores"
+        assert zipped.headers["Content-Type"] == OM_1
         assert gzip.decompress(await zipped.read()) == GOLDEN_OPENMETRICS.encode()
 
     ask(ExpositionBench(), question)
@@ -187,7 +187,7 @@ def test_a_taken_port_is_an_oserror() -> None:
 
     def app() -> web.Application:
         bench = ExpositionBench()
-        made = application(bench.exposition, bench.latest)
+        made = AgentPages(bench.exposition, bench.latest).application()
         made.on_cleanup.append(note)
         return made
 

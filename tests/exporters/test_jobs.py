@@ -7,7 +7,7 @@ import json
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from exporters.http import application
+from exporters.http import AgentPages
 from exporters.job_words import jobs_document, receipt_text
 from exporters.prometheus import Exposition
 from tests.support.machines import AgentBench, simulated
@@ -17,7 +17,7 @@ async def asked(bench: AgentBench, coding: str) -> tuple[int, str, bytes]:
     poller = bench.agent.poller
     exposition = Exposition(lambda: poller.latest, bench.clock.monotonic, process=False)
     shown = bench.agent.jobs.current
-    app = application(exposition, lambda: poller.latest, jobs=lambda: shown)
+    app = AgentPages(exposition, lambda: poller.latest, jobs=lambda: shown).application()
     async with TestClient(TestServer(app), auto_decompress=False) as client:
         headers = {"Accept-Encoding": coding}
         async with client.get("/api/v1/jobs", headers=headers) as answer:

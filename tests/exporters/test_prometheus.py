@@ -5,7 +5,7 @@ import logging
 import math
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -23,7 +22,6 @@ from agent.model import (
     Sample,
 )
 from exporters.negotiation import accepts_gzip, negotiate
-from exporters.prometheus import Exposition
 from exporters.snapshot_json import document
 from tests.support.call_count import calls_of
 from tests.support.exposition import (
@@ -39,7 +37,6 @@ from tests.support.exposition import (
     RICH,
     SMALL,
     TEXT_0,
-    TEXT_1,
     A,
     B,
     ExpositionBench,
@@ -48,19 +45,6 @@ from tests.support.exposition import (
     reading,
     snapshot,
 )
-
-
-class Breaking:
-    """A collector that yields one family and then fails, until it is fixed."""
-
-    broken = True
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        yield GaugeMetricFamily("dgx_first", "First.", value=1.0)
-        if self.broken:
-            raise RuntimeError("no more")
-        yield GaugeMetricFamily("dgx_second", "Second.", value=2.0)
-
 
 # The exposition
 
@@ -144,7 +128,7 @@ def test_whatever_changes_is_written_as_the_library_writes_it(
             for sample in (power((gpu, name), value), Sample(READ, (name,), value))
         ]
         bench.snapshot = replace(snapshot(reading("a", *samples)), tick=number)
-        for accept in ("", PROMETHEUS_2, PROMETHEUS_3, f"{OM};escaping=dots"):
+        for accept in ("", PROMETHEUS_2, PROMETHEUS_3):
             text = bench.exposition.render(accept)[0]
             assert text == of_the_library(bench.snapshot, bench.clock.monotonic(), accept)
 
@@ -191,29 +175,6 @@ def test_the_global_registry_is_left_alone() -> None:
     before = {family.name for family in REGISTRY.collect()}
     ExpositionBench(process=True).text()
     assert {family.name for family in REGISTRY.collect()} == before
-
-
-def test_a_failing_collector_costs_only_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    bench, breaking = ExpositionBench(), Breaking()
-    bench.exposition = Exposition(
-        bench.latest, bench.clock.monotonic, process=False, extras=[breaking]
-    )
-    caplog.set_level(logging.INFO)
-
-    def text(tick: int) -> str:
-        bench.snapshot = replace(SMALL, tick=tick)
-        return bench.text().removeprefix(GOLDEN_TEXT)
-
-    first = "# HELP dgx_first First.\n# TYPE dgx_first gauge\ndgx_first 1.0\n"
-    assert [text(1), text(2)] == [first, first]
-    breaking.broken = False
-    assert text(3) == first + first.replace("first", "second").replace("First", "Second").replace(
-        "1.0", "2.0"
-    )
-    assert [record.getMessage() for record in caplog.records] == [
-        "event=collector_failed collector=Breaking",
-        "event=collector_recovered collector=Breaking",
-    ]
 
 
 @pytest.mark.parametrize("labels", [(*A, None), (*A, ["sm"])])
@@ -264,19 +225,18 @@ def test_promtool_has_no_complaint() -> None:
         ("text/html,application/xhtml+xml,*/*;q=0.8", TEXT_0),
         ("text/plain", TEXT_0),
         ("text/plain;version=0.0.4", TEXT_0),
-        ("TEXT/PLAIN; Version=1.0.0", TEXT_1 + "underscores"),
-        ("text/plain;version=1.0.0;escaping=allow-utf-8", TEXT_1 + "allow-utf-8"),
+        ("TEXT/PLAIN; Version=1.0.0", TEXT_0),
         (OM, OM_1),
-        (f'{OM};version="1.0.0"', f"{OM_1}; escaping=underscores"),
-        (f"{OM};version=1.0.0;escaping=nonsense", f"{OM_1}; escaping=underscores"),
+        (f'{OM};version="1.0.0"', OM_1),
+        (f"{OM};version=1.0.0;escaping=nonsense", OM_1),
         (f"{OM};version=0.0.1", TEXT_0),
-        (f"{OM};version=2.0.0,{OM};version=1.0.0;q=0.9", f"{OM_1}; escaping=underscores"),
+        (f"{OM};version=2.0.0,{OM};version=1.0.0;q=0.9", OM_1),
         (f"{OM};version=one", TEXT_0),
         (f"{OM};q=0", TEXT_0),
         (f"{OM};q=much", TEXT_0),
         (f"{OM};version=1.0.0;q=0.2,text/plain;version=0.0.4;q=0.7", TEXT_0),
-        (PROMETHEUS_2, f"{OM_1}; escaping=underscores"),
-        (PROMETHEUS_3, f"{OM_1}; escaping=allow-utf-8"),
+        (PROMETHEUS_2, OM_1),
+        (PROMETHEUS_3, OM_1),
     ],
 )
 def test_the_best_liked_format_is_spoken(accept: str, content_type: str) -> None:
@@ -311,22 +271,21 @@ def test_one_build_a_tick_and_format() -> None:
     bench = ExpositionBench()
     for accept in ("", "text/plain", OM, PROMETHEUS_2, OM):
         bench.exposition.render(accept)
-    assert bench.builds == 3  # text, OpenMetrics with and without an escaping
+    assert bench.builds == 2  # text, OpenMetrics
     bench.snapshot = replace(SMALL, tick=2)
     bench.exposition.render("")
     bench.exposition.render("", gzip=True)
-    assert bench.builds == 4
+    assert bench.builds == 3
 
 
 def test_nothing_is_cached_before_the_first_render() -> None:
     bench = ExpositionBench()
-    assert bench.exposition.cached("", 1) is None
+    assert bench.exposition.cached("") is None
     page = bench.exposition.page("")
-    assert bench.exposition.cached("", 1) is page
-    assert bench.exposition.cached("", 2) is None
-    assert bench.exposition.last("", 2) is page
-    assert bench.exposition.last("", 3) is None
-    assert bench.exposition.cached(OM, 1) is None
+    assert bench.exposition.cached("") is page
+    assert bench.exposition.cached(OM) is None
+    bench.snapshot = replace(SMALL, tick=2)
+    assert bench.exposition.cached("") is None
 
 
 def test_concurrent_first_requests_build_once() -> None:

@@ -121,11 +121,7 @@ def test_who_is_worked_for_keeps_the_place_and_places_come_free() -> None:
             await until(lambda: at.server.connections.count() == 4)
             await asyncio.to_thread(at.bench.building.wait, 10)
             for _ in range(10):
-                said = await at.raw(b"")
-                assert said.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-                assert said.endswith(b"\r\n\r\nToo many connections.\n")
-                head, _, body = said.partition(b"\r\n\r\n")
-                assert f"Content-Length: {len(body)}".encode() in head
+                assert await at.raw(b"") == b""
             at.bench.pause.set()
             assert [(await task)[0] for task in working] == [200] * 4
             await until(lambda: at.server.connections.count() == 0)

@@ -114,18 +114,3 @@ def test_every_path_asks_for_the_password(folder: Path) -> None:
                 assert await at.status(auth=auth) == 401, auth
 
     run_async(coroutine)
-
-
-def test_headers_are_added_and_a_limit_is_kept(folder: Path) -> None:
-    text = (
-        "http_server_config:\n  headers:\n    X-Frame-Options: sameorigin\n"
-        "rate_limit: {interval: 1h, burst: 3}\n"
-    )
-
-    async def coroutine() -> None:
-        async with served(web_file(folder, text)) as at:
-            status, headers, _ = await at.ask("/")
-            assert (status, headers["X-Frame-Options"]) == (200, "sameorigin")
-            assert [await at.status() for _ in range(4)] == [200, 200, 429, 429]
-
-    run_async(coroutine)

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporters.web_config import (
-    RateLimit,
     Tls,
     WebConfig,
     WebConfigError,
@@ -67,38 +66,23 @@ tls_server_config:
   client_auth_type: RequireAndVerifyClientCert
   min_version: TLS12
   max_version: TLS13
-http_server_config:
-  http2: true
-  headers:
-    X-Frame-Options: deny
-    Strict-Transport-Security: max-age=60
 basic_auth_users:
   alice: {HASH}
 """
 NEWER = """\
   client_allowed_sans: [prometheus.example]
-rate_limit:
-  interval: 1m0.5s
-  burst: 20
 """
 
 
 def test_a_key_without_a_value_counts_as_left_out(file: Path) -> None:
     text = tls("min_version:\n  client_auth_type:")
-    text += "\nhttp_server_config: {http2: , headers: {X-Frame-Options: }}"
-    text += "\nrate_limit: {interval: , burst: }\n"
     config = read(written(file, text))
     plain = read(written(file, tls("")))
     assert config.tls_server_config == plain.tls_server_config
-    assert config.headers == {}
-    assert config.rate_limit == RateLimit()
 
 
 def test_every_key_is_read(file: Path, folder: Path) -> None:
-    head, _, tail = EVERYTHING.partition("http_server_config")
-    allowed, _, limit = NEWER.partition("rate_limit")
-    text = f"{head}{allowed}http_server_config{tail}rate_limit{limit}"
-    config = read(written(file, text))
+    config = read(written(file, EVERYTHING.replace("basic", f"{NEWER}basic")))
     assert config.tls_server_config == Tls(
         cert_file=str(folder / "server.crt"),
         key_file=str(folder / "server.key"),
@@ -108,14 +92,7 @@ def test_every_key_is_read(file: Path, folder: Path) -> None:
         min_version="TLS12",
         max_version="TLS13",
     )
-    assert config.http2
-    assert config.headers == {
-        "X-Frame-Options": "deny",
-        "Strict-Transport-Security": "max-age=60",
-    }
     assert config.users == {"alice": HASH}
-    assert config.rate_limit == RateLimit("1m0.5s", 20)
-    assert config.rate_limit.seconds == 60.5
     web = WebFile(str(file)).now
     assert web.is_guarded
     assert web.context is not None
@@ -143,26 +120,20 @@ def tls(lines: str) -> str:
     return f"tls_server_config:\n  {TLS_FILES}{lines}"
 
 
-def http(lines: str) -> str:
-    return f"http_server_config:\n  {lines}"
-
-
 WRONG = {
     "unknown": ("tls_config:\n  x: 1", "tls_config is not a known key, expected one of tls_server"),
     "unknown tls": (tls("cert_fiel: a"), "tls_server_config.cert_fiel is not a known key"),
-    "unknown http": (http("http3: true"), "http_server_config.http3 is not a known key"),
-    "unknown limit": ("rate_limit: {brust: 1}", "rate_limit.brust is not a known key"),
+    "not served": ("rate_limit: {burst: 1}", "rate_limit is not a known key"),
     "no mapping": ("- a", "the file must be a table"),
     "tls no mapping": ("tls_server_config: yes", "tls_server_config must be a table"),
     "not YAML": ("a: [", "is not YAML in UTF-8: "),
-    "twice": ("rate_limit:\nrate_limit:", "'rate_limit' stands twice"),
+    "twice": ("a:\na:", "'a' stands twice"),
     "a tab": ("\ta: 1", "is not YAML in UTF-8: "),
     "python": ("a: !!python/object:os.system {}", "is not YAML in UTF-8: "),
     "no key": ("tls_server_config:\n  cert_file: server.crt", "key_file must be given"),
     "no cert": ("tls_server_config:\n  key_file: server.key", "cert_file must be given"),
     "inline": (tls("cert: text"), "tls_server_config.cert is not a known key"),
     "ciphers": (tls("cipher_suites: [TLS_AES_128_GCM_SHA256]"), "cipher_suites is not a known key"),
-    "wrong type": (http("http2: 1"), "must be true or false"),
     "wrong list": (tls("client_allowed_sans: [1]"), "client_allowed_sans[0] must be"),
     "old": (tls("min_version: TLS10"), "tls_server_config.min_version must be one of TLS12, TLS13"),
     "no version": (
@@ -199,33 +170,12 @@ WRONG = {
         tls("client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: server.key"),
         "server.key: holds no certificates",
     ),
-    "header": (http("headers: {X-Mine: 1}"), "headers.X-Mine is not a known key"),
-    "header value": (
-        http("headers: {X-Frame-Options: no}"),
-        "X-Frame-Options must be deny or sameorigin",
-    ),
-    "header word": (http("headers: {X-Frame-Options: 'no'}"), "must be deny or sameorigin"),
-    "header lines": (
-        http('headers: {Content-Security-Policy: "a\\r\\nX: b"}'),
-        "must be printable text on one line",
-    ),
     "plain password": (
         "basic_auth_users: {alice: secret}",
         "basic_auth_users.alice must be a bcrypt hash",
     ),
     "no user": (f"basic_auth_users: {{1: {HASH}}}", "the key 1 is not a string in line 1"),
-    "interval": ("rate_limit: {interval: often, burst: 1}", "must be a duration such as 1s"),
-    "burst of many digits": (
-        f"rate_limit: {{interval: 1s, burst: {'9' * 400}}}",
-        "rate_limit.burst must be a whole number to 10^9",
-    ),
-    "burst below": (
-        "rate_limit: {interval: 1s, burst: -1}",
-        "burst must be a whole number to 10^9",
-    ),
-    "interval of many digits": (f"rate_limit: {{interval: {'9' * 400}s, burst: 1}}", "duration"),
-    "interval without unit": ("rate_limit: {interval: 5, burst: 1}", "duration such as 1s"),
-    "dear password": (
+    "costly password": (
         f"basic_auth_users: {{alice: {HASH.replace('$10$', '$17$')}}}",
         "basic_auth_users.alice must be a bcrypt hash of a cost from 4 to 14",
     ),
@@ -242,7 +192,6 @@ WRONG = {
     "a number as key": ("tls_server_config: {1: a}", "the key 1 is not a string"),
     "numbers as keys": ("1: a", "the key 1 is not a string"),
     "large": ("#" * (LARGEST + 1), f"cannot be read: it has more than {LARGEST} bytes"),
-    "no burst": ("rate_limit: {interval: 1s}", "burst must be at least 1"),
 }
 
 
@@ -285,9 +234,7 @@ YAML_LIKE = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                ["tls_server_config", "rate_limit", "headers", "cert_file", "interval", "http2"]
-            )
+            st.sampled_from(["tls_server_config", "basic_auth_users", "cert_file", "min_version"])
             | st.text(max_size=8),
             inner,
             max_size=4,

@@ -209,26 +209,3 @@ def test_a_file_system_that_hangs_holds_up_nobody(
             release()
 
     run_async(coroutine)
-
-
-def test_a_reload_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    web = WebFile(written(folder, USERS))
-    before = web.now
-    release = hanging(monkeypatch, "load")
-    quick = regular_file.in_time
-    monkeypatch.setattr(web_file, "in_time", lambda work: quick(work, 0.05))
-    with pytest.raises(BadInput, match=r"web\.yml: cannot be read: no answer within 0\.05 s"):
-        web.prepare(web.now.path)
-    assert web.now is before
-    release()
-
-
-def test_another_file_may_be_followed(folder: Path) -> None:
-    web = WebFile()
-    assert web.now.config.users == {}
-    web.prepare(written(folder, USERS))
-    assert web.now.config.users == {}, "not before the whole configuration is good"
-    web.follow()
-    web.end()
-    assert list(web.now.config.users) == ["alice"]
-    assert web.now.path.endswith("web.yml")

@@ -17,7 +17,7 @@ from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.polling import intervals
-from exporters.http import application
+from exporters.http import AgentPages
 from exporters.prometheus import Exposition
 from exporters.server import serve
 
@@ -41,7 +41,7 @@ async def listen(name: str, agent: Agent) -> asyncio.Task[None]:
     """Serve and tick as `run` does."""
     poller = agent.poller
     exposition = Exposition(lambda: poller.latest, agent.clock.monotonic, process=False)
-    app = application(exposition, lambda: poller.latest, awaited=poller.waiting_for)
+    app = AgentPages(exposition, lambda: poller.latest, awaited=poller.waiting_for).application()
     runner = await serve(app, "127.0.0.1", 0)
     agent.start()
     print(name, runner.addresses[0][1], flush=True)

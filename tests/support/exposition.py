@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
@@ -13,6 +13,7 @@ from agent.errors import encodable
 from agent.model import (
     GPU_LABELS,
     Absence,
+    Kind,
     Reading,
     ReadKey,
     Reason,
@@ -24,7 +25,7 @@ from agent.model import (
 )
 from exporters.negotiation import negotiate
 from exporters.prometheus import Exposition
-from exporters.series_lines import FAMILIES
+from exporters.selection import MetricsConfig
 from tests.support.frozen_clock import FrozenClock
 
 A, B = ("0", "GPU-a"), ("10", "GPU-b")
@@ -47,7 +48,6 @@ LIMIT = gauge(
 
 OM = "application/openmetrics-text"
 TEXT_0 = "text/plain; version=0.0.4; charset=utf-8"
-TEXT_1 = "text/plain; version=1.0.0; charset=utf-8; escaping="
 OM_1 = f"{OM}; version=1.0.0; charset=utf-8"
 PROMETHEUS_2 = (
     f"{OM};version=1.0.0,{OM};version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
@@ -147,20 +147,26 @@ class ExpositionBench:
         self.pause.set()
         self.building = threading.Event()
         self.exposition = Exposition(
-            self.latest, self.clock.monotonic, process=process, extras=[self]
+            self.latest, self.clock.monotonic, process=process, selected=self.selected
         )
 
     def latest(self) -> Snapshot:
         return self.snapshot
 
-    def collect(self) -> list[GaugeMetricFamily]:
+    def selected(self) -> MetricsConfig:
         self.builds += 1
         self.building.set()
         assert self.pause.wait(60)
-        return []
+        return MetricsConfig()
 
     def text(self, accept: str = "") -> str:
         return self.exposition.render(accept)[0].decode()
+
+
+FAMILIES: dict[Kind, type[GaugeMetricFamily] | type[CounterMetricFamily]] = {
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.COUNTER: CounterMetricFamily,
+}
 
 
 class LibraryCollector(Collector):

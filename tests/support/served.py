@@ -12,7 +12,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from exporters.access_control import AccessControl
 from exporters.connections import Connections
-from exporters.http import application
+from exporters.http import AgentPages
 from exporters.server import Server, serve
 from exporters.web_file import WebFile
 from tests.support.exposition import ExpositionBench
@@ -83,10 +83,8 @@ async def served(
     """A server on a free port of loopback; `web_file` is the path of a web configuration."""
     bench = ExpositionBench()
     web = WebFile(web_file)
-    now = asyncio.get_running_loop().time
-    access = AccessControl(lambda: web.now.config, now, lambda: names)
-    app = application(bench.exposition, bench.latest, middlewares=[access.admit])
-    app.on_response_prepare.append(access.add_headers)
+    access = AccessControl(lambda: web.now.config, lambda: names)
+    app = AgentPages(bench.exposition, bench.latest).application([access.admit])
     server = await serve(app, "127.0.0.1", 0, context=web.context, connections=connections)
     try:
         yield Served(server, web, bench)

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 
 from agent.model import Snapshot
-from exporters.http import application
+from exporters.http import AgentPages
 from exporters.live.feed import Client, Feed
 from exporters.live.frame import whole
 from exporters.live.stream import MOST_STREAMS, STANDING, send
@@ -106,7 +106,7 @@ async def bench(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[Liv
     feed = Feed(machine.view, **{"keepalive": 0.1, **feed_of})  # who is gone is found by writing
     poller, clock = machine.bench.agent.poller, machine.bench.clock
     exposition = Exposition(lambda: poller.latest, clock.monotonic, process=False)
-    app = application(exposition, lambda: poller.latest, feed=feed)
+    app = AgentPages(exposition, lambda: poller.latest, feed=feed).application()
     server = await serve(app, "127.0.0.1", 0)
     port = server.addresses[0][1]
     try:
@@ -385,7 +385,7 @@ def test_without_a_feed_there_is_no_stream() -> None:
     async def act(there: LivePageBench) -> None:
         poller, clock = there.machine.bench.agent.poller, there.machine.bench.clock
         exposition = Exposition(lambda: poller.latest, clock.monotonic, process=False)
-        app = application(exposition, lambda: poller.latest)
+        app = AgentPages(exposition, lambda: poller.latest).application()
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
