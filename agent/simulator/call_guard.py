@@ -1,15 +1,15 @@
-"""The call guard that every simulated NVML call passes: initialised? hung? lost? refused?"""
+"""The guard that every simulated NVML call passes: initialised? hung? lost? refused?"""
 
 import ctypes
 import time
 from collections.abc import Callable
-from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import pynvml
 
 from agent.clock import SystemClock
 from agent.simulator import refusals
+from agent.simulator.driver import Driver
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 from agent.simulator.odd_answers import spoilt
@@ -21,10 +21,39 @@ HANDLES = 0x10_0000
 NAP = 0.02  # s, between two checks whether a hung driver has woken
 
 
-def refuse(code: int) -> None:
+class Call(NamedTuple):
+    """A function of the library: what it answers, which GPUs answer it, since which driver the
+    library has it. `answer` gets the library, the GPU where its first argument is one, the rest."""
+
+    answer: Callable[..., Any]
+    answers: Callable[[Question], bool] = lambda _: True
+    since: Driver = ()
+    blocks: float = 0.0  # seconds
+    of_gpu: bool = True
+
+
+def refuse(code: int) -> NoReturn:
+    """Raise what pynvml raises for this code."""
+    raise pynvml.NVMLError(code)
+
+
+def check(code: int) -> None:
     """Raise what pynvml raises for this code; 0 passes."""
     if code:
-        raise pynvml.NVMLError(code)
+        refuse(code)
+
+
+def pointer_to(address: int, kind: Any) -> Any:
+    """An opaque pointer of NVML that is never followed."""
+    return ctypes.cast(ctypes.c_void_p(address), kind)
+
+
+def address_of(pointer: Any) -> int:
+    """The address of an opaque pointer; 0 for what is none."""
+    try:
+        return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+    except ctypes.ArgumentError:
+        return 0
 
 
 class CallGuard:
@@ -57,43 +86,41 @@ class CallGuard:
         if not self.users:
             refuse(refusals.UNINITIALIZED)
 
-    def enter(self, function: str, index: int | None = None) -> None:
+    def enter(self, function: str, index: int | None = None, since: Driver = ()) -> None:
         """Everything that does not depend on the GPU."""
         self.machine.advance()
-        refuse(refusals.symbol_code(function, self.machine.driver.numbers))
+        if self.machine.driver.numbers < since:
+            refuse(refusals.FUNCTION_NOT_FOUND)
         if function.startswith(("nvmlDevice", "nvmlGpmSampleGet", "nvmlGpmQuery")):
             self._hang()
         self.need_init()
-        refuse(self.machine.driver.failure(function, index))
+        check(self.machine.driver.failure(function, index))
 
-    def device(self, function: str, handle: Any) -> SimulatedGpu:
+    def device(self, function: str, call: Call, handle: Any) -> SimulatedGpu:
         """The GPU behind a handle, where it answers this function."""
-        gpu = self._gpu(handle)
-        self.enter(function, gpu.index if gpu else None)
-        if gpu is None:
-            raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
+        place, odd = divmod(address_of(handle) - HANDLES, 16)
+        known = not odd and 0 <= place < len(self.machine.gpus)
+        self.enter(function, place if known else None, call.since)
+        if not known:
+            refuse(refusals.INVALID_ARGUMENT)
+        gpu = self.machine.gpus[place]
         if gpu.lost:
             refuse(refusals.GPU_IS_LOST)
         if gpu.slow:
             self._wait(gpu)
-        refuse(refusals.device_code(function, self.asked(gpu)))
+        asked = self.asked(gpu)
+        if asked.mig and function.endswith(OF_ROOT):
+            refuse(refusals.NO_PERMISSION)
+        if not call.answers(asked):
+            refuse(refusals.NOT_SUPPORTED)
         return gpu
-
-    def _gpu(self, handle: Any) -> SimulatedGpu | None:
-        try:
-            address = ctypes.cast(handle, ctypes.c_void_p).value or 0
-        except ctypes.ArgumentError:
-            return None
-        place, odd = divmod(address - HANDLES, 16)
-        known = not odd and 0 <= place < len(self.machine.gpus)
-        return self.machine.gpus[place] if known else None
 
     def asked(self, gpu: SimulatedGpu) -> Question:
         return Question(gpu.model, self.machine.driver.numbers, gpu.mig)
 
     def handle(self, index: int) -> Any:
         """The handle of a GPU; always the same."""
-        return ctypes.cast(ctypes.c_void_p(HANDLES + 16 * index), pynvml.c_nvmlDevice_t)
+        return pointer_to(HANDLES + 16 * index, pynvml.c_nvmlDevice_t)
 
     def answer(self, function: str, index: int | None, right: Any, *given: Any) -> Any:
         """The answer to hand out: the right one, or one that cannot be."""
@@ -127,48 +154,5 @@ class CallGuard:
             self.machine.advance()
 
 
-class NvmlPart:
-    """What the parts of the library share."""
-
-    def __init__(self, guard: CallGuard) -> None:
-        self.guard = guard
-        self.machine = guard.machine
-
-
-def library_call(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that needs NVML but no GPU."""
-    name = method.__name__
-
-    @wraps(method)
-    def call(self: NvmlPart, *args: Any, **options: Any) -> Any:
-        self.guard.enter(name)
-        with self.machine.lock:
-            right = method(self, *args, **options)
-            return self.guard.answer(name, None, right) if isinstance(right, int | str) else right
-
-    return call
-
-
-def device_call(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose first argument is a handle; the method gets the GPU."""
-    return blocking_call(0.0)(method)
-
-
-def blocking_call(seconds: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The same for a function that takes its time, and does so only where it answers."""
-
-    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
-        name = method.__name__
-
-        @wraps(method)
-        def call(self: NvmlPart, handle: Any, *args: Any, **options: Any) -> Any:
-            gpu = self.guard.device(name, handle)
-            if seconds:
-                self.guard.pause(seconds)
-            with self.machine.lock:
-                right = method(self, gpu, *args, **options)
-                return self.guard.answer(name, gpu.index, right, *args)
-
-        return call
-
-    return decorate
+OF_ROOT = ("MemoryInfo", "MemoryInfo_v2", "RunningProcesses", "RunningProcesses_v2")
+"""Ends of the functions that show of a whole GPU under MIG what is shown to root alone."""

@@ -1,26 +1,29 @@
-"""XID events: sets to which GPUs are registered, and waiting for the next event."""
+"""XID events: sets to which GPUs are registered, and what a set has to say.
 
-import ctypes
-import time
+Operational events are as nvidia-ml-py 13.615 declares them; no real driver was seen.
+"""
+
 from collections import deque
 from typing import Any
 
 import pynvml
 
 from agent.simulator import refusals
-from agent.simulator.call_guard import NvmlPart, device_call, library_call, refuse
+from agent.simulator.call_guard import Call, address_of, pointer_to, refuse
 from agent.simulator.gpu import SimulatedGpu
+from agent.simulator.gpu_models import AMPERE
 
 SETS = 0x6000_0000
-"""Address of the first event set."""
+"""Address below the first event set."""
 
 GLANCE = 0.05  # s, between two checks of a set that is waited on
 FROZEN_WAIT = 0.01  # s of real time, where the simulated time stands still
 XID_EVENT = 0x8
+SUPPORTED_OLD, SUPPORTED_ECC, SUPPORTED_NEW = 0x18, 0x1B, 0xFF9F
 NO_INSTANCE = 0xFFFFFFFF
 
 
-class _EventSet:
+class EventSet:
     """GPUs with the events they are registered for, and what happened since."""
 
     def __init__(self, generation: int) -> None:
@@ -39,99 +42,91 @@ class _EventSet:
             self.operated.append((index, code))
 
 
-class SimulatedEvents(NvmlPart):
-    """Event sets live here, by address, until they are freed."""
+def _find(nvml: Any, event_set: Any) -> EventSet:
+    events: EventSet | None = nvml.sets.get(address_of(event_set))
+    if events is None or events.generation != nvml.machine.driver.generation:
+        refuse(refusals.INVALID_ARGUMENT)
+    return events
 
-    _sets: dict[int, _EventSet]
-    _next_set: int
 
-    @library_call
-    def nvmlEventSetCreate(self) -> Any:
-        address, self._next_set = self._next_set, self._next_set + 16
-        events = _EventSet(self.machine.driver.generation)
-        self._sets[address] = events
-        self.machine.driver.listeners.append(events.note)
-        return ctypes.cast(ctypes.c_void_p(address), pynvml.c_nvmlEventSet_t)
+def _create(nvml: Any) -> Any:
+    address, events = nvml.next_address(SETS), EventSet(nvml.machine.driver.generation)
+    nvml.sets[address] = events
+    nvml.machine.driver.listeners.append(events.note)
+    return pointer_to(address, pynvml.c_nvmlEventSet_t)
 
-    @library_call
-    def nvmlEventSetFree(self, event_set: Any) -> None:
-        events = self._find(event_set)
-        self.machine.driver.listeners.remove(events.note)
-        self._sets = {a: kept for a, kept in self._sets.items() if kept is not events}
 
-    @device_call
-    def nvmlDeviceRegisterEvents(self, gpu: SimulatedGpu, kinds: int, event_set: Any) -> None:
-        if kinds & ~refusals.supported_events(gpu.model):
-            refuse(refusals.NOT_SUPPORTED)
-        events = self._find(event_set)
-        events.masks[gpu.index] = events.masks.get(gpu.index, 0) | kinds
+def _free(nvml: Any, event_set: Any) -> None:
+    nvml.machine.driver.listeners.remove(_find(nvml, event_set).note)
+    del nvml.sets[address_of(event_set)]
 
-    def nvmlEventSetWait(self, event_set: Any, milliseconds: int) -> Any:
-        """Blocks in real time, without holding up other callers."""
-        wait = (
-            milliseconds / 1000 if self.guard.real_time else min(FROZEN_WAIT, milliseconds / 1000)
-        )
-        deadline = time.monotonic() + wait
-        while True:
-            self.guard.enter("nvmlEventSetWait")
-            events = self._find(event_set)
-            if events.happened:
-                return self._event(*events.happened.popleft())
-            left = deadline - time.monotonic()
-            if left <= 0:
-                refuse(refusals.TIMEOUT)
-            time.sleep(min(GLANCE, left))
 
-    # Operational events, as nvidia-ml-py 13.615 declares them; no real driver was seen.
+def _register(nvml: Any, gpu: SimulatedGpu, kinds: int, event_set: Any) -> None:
+    older = SUPPORTED_ECC if gpu.model.ecc else SUPPORTED_OLD
+    if kinds & ~(SUPPORTED_NEW if gpu.model.architecture >= AMPERE else older):
+        refuse(refusals.NOT_SUPPORTED)
+    masks = _find(nvml, event_set).masks
+    masks[gpu.index] = masks.get(gpu.index, 0) | kinds
 
-    @library_call
-    def nvmlEventSetRegisterGpuOperationalEvents_v1(self, event_set: Any, config: Any) -> None:
-        uuid = str(config.uuid)
-        if uuid not in {gpu.uuid for gpu in self.machine.gpus}:
-            refuse(refusals.INVALID_ARGUMENT)
-        self._find(event_set).operational.add(uuid)
 
-    @library_call
-    def nvmlEventSetWait_v3(self, event_set: Any, params: Any) -> None:
-        events = self._find(event_set)
-        if not events.operated:
-            refuse(refusals.TIMEOUT)
-        events.last = events.operated.popleft()
-        params.dataType = pynvml.NVML_EVENT_DATA_TYPE_GPU_OPERATIONAL_EVENT
-        params.uuid = self.machine.gpus[events.last[0]].uuid.encode()
-        params.severity = pynvml.NVML_OPERATIONAL_EVENT_SEVERITY_FATAL
+def next_of(nvml: Any, event_set: Any) -> Any:
+    """The next event of a set; None where there is none."""
+    events = _find(nvml, event_set)
+    if not events.happened:
+        return None
+    index, code = events.happened.popleft()
+    handle = nvml.guard.handle(index)
+    return pynvml.c_nvmlEventData_t(handle, XID_EVENT, code, NO_INSTANCE, NO_INSTANCE)
 
-    @library_call
-    def nvmlEventSetGetContextCount_v1(self, event_set: Any, params: Any) -> None:
-        params.count = int(self._find(event_set).last is not None)
 
-    @library_call
-    def nvmlEventSetGetContextInfo_v1(self, event_set: Any, params: Any) -> None:
-        self._carried(event_set, params.index)
-        legacy = pynvml.NVML_GPU_OPERATIONAL_EVENT_CONTEXT_TYPE_LEGACY_XID
-        params.nvmlGpuOperationalEventContextType = legacy
+def _register_operational(nvml: Any, event_set: Any, config: Any) -> None:
+    uuid = str(config.uuid)
+    if uuid not in {gpu.uuid for gpu in nvml.machine.gpus}:
+        refuse(refusals.INVALID_ARGUMENT)
+    _find(nvml, event_set).operational.add(uuid)
 
-    @library_call
-    def nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(
-        self, event_set: Any, params: Any
-    ) -> None:
-        params.xidCode = self._carried(event_set, params.index)
 
-    def _carried(self, event_set: Any, index: int) -> int:
-        last = self._find(event_set).last
-        if last is None or index:
-            raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
-        return last[1]
+def _wait_v3(nvml: Any, event_set: Any, params: Any) -> None:
+    events = _find(nvml, event_set)
+    if not events.operated:
+        refuse(refusals.TIMEOUT)
+    events.last = events.operated.popleft()
+    params.dataType = pynvml.NVML_EVENT_DATA_TYPE_GPU_OPERATIONAL_EVENT
+    params.uuid = nvml.machine.gpus[events.last[0]].uuid.encode()
+    params.severity = pynvml.NVML_OPERATIONAL_EVENT_SEVERITY_FATAL
 
-    def _find(self, event_set: Any) -> _EventSet:
-        events = self._sets.get(ctypes.cast(event_set, ctypes.c_void_p).value or 0)
-        if events is None or events.generation != self.machine.driver.generation:
-            raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
-        return events
 
-    def _event(self, index: int, code: int) -> Any:
-        data = pynvml.c_nvmlEventData_t()
-        data.device = self.guard.handle(index)
-        data.eventType, data.eventData = XID_EVENT, code
-        data.gpuInstanceId = data.computeInstanceId = NO_INSTANCE
-        return data
+def _count(nvml: Any, event_set: Any, params: Any) -> None:
+    params.count = int(_find(nvml, event_set).last is not None)
+
+
+def _context(nvml: Any, event_set: Any, params: Any) -> None:
+    _carried(nvml, event_set, params.index)
+    legacy = pynvml.NVML_GPU_OPERATIONAL_EVENT_CONTEXT_TYPE_LEGACY_XID
+    params.nvmlGpuOperationalEventContextType = legacy
+
+
+def _xid(nvml: Any, event_set: Any, params: Any) -> None:
+    params.xidCode = _carried(nvml, event_set, params.index)
+
+
+def _carried(nvml: Any, event_set: Any, index: int) -> int:
+    last = _find(nvml, event_set).last
+    return refuse(refusals.INVALID_ARGUMENT) if last is None or index else last[1]
+
+
+CALLS: dict[str, Call] = {
+    "nvmlEventSetCreate": Call(_create, of_gpu=False),
+    "nvmlEventSetFree": Call(_free, of_gpu=False),
+    "nvmlDeviceRegisterEvents": Call(_register),
+    **{
+        f"nvmlEventSet{name}": Call(answer, since=(615,), of_gpu=False)
+        for name, answer in {
+            "RegisterGpuOperationalEvents_v1": _register_operational,
+            "Wait_v3": _wait_v3,
+            "GetContextCount_v1": _count,
+            "GetContextInfo_v1": _context,
+            "GetGpuOperationalEventContextLegacyXid_v1": _xid,
+        }.items()
+    },
+}

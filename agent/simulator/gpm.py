@@ -1,6 +1,5 @@
 """GPM: samples are copies of the counters, metrics are differences over time."""
 
-import ctypes
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,13 +7,13 @@ from typing import Any, NamedTuple
 import pynvml
 
 from agent.simulator import refusals
-from agent.simulator.call_guard import NvmlPart, device_call, library_call, refuse
+from agent.simulator.call_guard import Call, address_of, pointer_to, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
 from agent.simulator.refusals import LINK_SLOTS
 
 SAMPLES = 0x5000_0000
-"""Address of the first sample."""
+"""Address below the first sample."""
 
 PCIE_UNIT = 1_054_800.0  # bytes, as measured on H100s
 NVLINK_UNIT = 1_024_000.0
@@ -22,10 +21,11 @@ NVLINK_UNIT = 1_024_000.0
 
 Shares = dict[str, float]
 WHOLE = -1
-FIRST_LINK = 62
 
 
-class _Sample(NamedTuple):
+class GpmCounters(NamedTuple):
+    """The counters of a GPU, or of its GPU instance, at one time (s)."""
+
     of: tuple[int, int]  # GPU, and its GPU instance or WHOLE
     at: float
     totals: Shares
@@ -54,11 +54,10 @@ METRICS: dict[int, Callable[[Shares], float]] = {
     21: _pcie("pcie_rx"),
     60: _links("rx", *range(LINK_SLOTS)),
     61: _links("tx", *range(LINK_SLOTS)),
-    **{FIRST_LINK + 2 * link: _links("rx", link) for link in range(LINK_SLOTS)},
-    **{FIRST_LINK + 2 * link + 1: _links("tx", link) for link in range(LINK_SLOTS)},
+    **{62 + 2 * link: _links("rx", link) for link in range(LINK_SLOTS)},
+    **{63 + 2 * link: _links("tx", link) for link in range(LINK_SLOTS)},
 }
 """Metric id to its value from the counters' mean rates; ids not listed are refused."""
-
 
 CYCLES: dict[int, str] = {249: "sm", 250: "tensor", 252: "tensor"}
 """Metric id of R610 to the counter whose cycles it says since the machine began; 248 shows all."""
@@ -68,77 +67,63 @@ ELAPSED, LAST_CYCLES = 248, 260
 SM_HERTZ = 1e9
 
 
-class SimulatedGpm(NvmlPart):
-    """Samples live here, by address, until they are freed."""
-
-    _samples: dict[int, _Sample | None]
-    _next: int
-
-    @device_call
-    def nvmlGpmQueryDeviceSupport(self, gpu: SimulatedGpu) -> Any:
-        support = pynvml.c_nvmlGpmSupport_t()
-        support.version = pynvml.NVML_GPM_SUPPORT_VERSION
-        support.isSupportedDevice = int(gpu.model.gpm)
-        return support
-
-    @library_call
-    def nvmlGpmSampleAlloc(self) -> Any:
-        address, self._next = self._next, self._next + 16
-        self._samples[address] = None
-        return ctypes.cast(ctypes.c_void_p(address), pynvml.c_nvmlGpmSample_t)
-
-    @library_call
-    def nvmlGpmSampleFree(self, sample: Any) -> None:
-        del self._samples[self._address(sample)]
-
-    @device_call
-    def nvmlGpmSampleGet(self, gpu: SimulatedGpu, sample: Any) -> Any:
-        now = self.machine.now
-        self._samples[self._address(sample)] = _Sample((gpu.index, WHOLE), now, gpu.meter.copy(now))
-        return sample
-
-    @device_call
-    def nvmlGpmMigSampleGet(self, gpu: SimulatedGpu, number: int, sample: Any) -> Any:
-        """An instance with a process works as the whole GPU would; another rests."""
-        found = next((one for one in instances(gpu) if one.profile.number == number), None)
-        if found is None:
-            raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
-        now = self.machine.now
-        totals = gpu.meter.copy(now) if found.processes else {}
-        self._samples[self._address(sample)] = _Sample((gpu.index, number), now, totals)
-        return sample
-
-    @library_call
-    def nvmlGpmMetricsGet(self, question: Any) -> Any:
-        if question.version != pynvml.NVML_GPM_METRICS_GET_VERSION:
-            refuse(refusals.VERSION_MISMATCH)
-        older, newer = self._taken(question.sample1), self._taken(question.sample2)
-        if older.of != newer.of or newer.at < older.at:
-            refuse(refusals.INVALID_ARGUMENT)
-        rates = _rates(older, newer)
-        counted = self.machine.driver.numbers >= SINCE_CYCLES
-        for place in range(question.numMetrics):
-            slot = question.metrics[place]
-            if ELAPSED <= slot.metricId <= LAST_CYCLES and counted:
-                _count(slot, newer)
-            else:
-                _answer(slot, rates)
-        return self.guard.answer("nvmlGpmMetricsGet", older.of[0], question)
-
-    def _address(self, sample: Any) -> int:
-        address = ctypes.cast(sample, ctypes.c_void_p).value or 0
-        if address not in self._samples:
-            refuse(refusals.INVALID_ARGUMENT)
-        return address
-
-    def _taken(self, sample: Any) -> _Sample:
-        taken = self._samples[self._address(sample)]
-        if taken is None:
-            raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
-        return taken
+def _support(_: Any, gpu: SimulatedGpu) -> Any:
+    return pynvml.c_nvmlGpmSupport_t(pynvml.NVML_GPM_SUPPORT_VERSION, int(gpu.model.gpm))
 
 
-def _rates(older: _Sample, newer: _Sample) -> Shares:
+def _alloc(nvml: Any) -> Any:
+    address = nvml.next_address(SAMPLES)
+    nvml.samples[address] = None
+    return pointer_to(address, pynvml.c_nvmlGpmSample_t)
+
+
+def _address(nvml: Any, sample: Any) -> int:
+    address = address_of(sample)
+    return address if address in nvml.samples else refuse(refusals.INVALID_ARGUMENT)
+
+
+def _free(nvml: Any, sample: Any) -> None:
+    del nvml.samples[_address(nvml, sample)]
+
+
+def _get(nvml: Any, gpu: SimulatedGpu, sample: Any) -> Any:
+    now = nvml.machine.now
+    taken = GpmCounters((gpu.index, WHOLE), now, gpu.meter.copy(now))
+    nvml.samples[_address(nvml, sample)] = taken
+    return sample
+
+
+def _get_of_instance(nvml: Any, gpu: SimulatedGpu, number: int, sample: Any) -> Any:
+    """An instance with a process works as the whole GPU would; another rests."""
+    found = next((one for one in instances(gpu) if one.profile.number == number), None)
+    if found is None:
+        refuse(refusals.INVALID_ARGUMENT)
+    now = nvml.machine.now
+    totals = gpu.meter.copy(now) if found.processes else {}
+    nvml.samples[_address(nvml, sample)] = GpmCounters((gpu.index, number), now, totals)
+    return sample
+
+
+def _metrics(nvml: Any, question: Any) -> Any:
+    if question.version != pynvml.NVML_GPM_METRICS_GET_VERSION:
+        refuse(refusals.VERSION_MISMATCH)
+    older, newer = (nvml.samples[_address(nvml, s)] for s in (question.sample1, question.sample2))
+    if older is None or newer is None or older.of != newer.of or newer.at < older.at:
+        refuse(refusals.INVALID_ARGUMENT)
+    rates = _rates(older, newer)
+    counted = nvml.machine.driver.numbers >= SINCE_CYCLES
+    for slot in question.metrics[: question.numMetrics]:
+        metric = METRICS.get(slot.metricId)
+        if ELAPSED <= slot.metricId <= LAST_CYCLES and counted:
+            slot.nvmlReturn, slot.value = refusals.ANSWERED, _cycles(slot.metricId, newer)
+        elif metric is None:
+            slot.nvmlReturn, slot.value = refusals.NOT_SUPPORTED, 0.0
+        else:
+            slot.nvmlReturn, slot.value = refusals.ANSWERED, metric(rates)
+    return nvml.guard.answer("nvmlGpmMetricsGet", older.of[0], question)
+
+
+def _rates(older: GpmCounters, newer: GpmCounters) -> Shares:
     """Mean rates per second; not a number where no time has passed, none where an instance had no
     process at one of both."""
     seconds = newer.at - older.at
@@ -150,14 +135,17 @@ def _rates(older: _Sample, newer: _Sample) -> Shares:
     return {name: (total - before.get(name, 0.0)) / seconds for name, total in newer.totals.items()}
 
 
-def _count(slot: Any, sample: _Sample) -> None:
-    """Cycles up to the newer sample; the pipes that no simulated kernel uses counted none."""
-    name = CYCLES.get(slot.metricId, "")
-    seconds = sample.at if slot.metricId == ELAPSED else sample.totals.get(name, 0.0)
-    slot.nvmlReturn, slot.value = refusals.ANSWERED, float(int(seconds * SM_HERTZ))
+def _cycles(metric: int, sample: GpmCounters) -> float:
+    """Up to the newer sample; the pipes that no simulated kernel uses counted none."""
+    seconds = sample.at if metric == ELAPSED else sample.totals.get(CYCLES.get(metric, ""), 0.0)
+    return float(int(seconds * SM_HERTZ))
 
 
-def _answer(slot: Any, rates: Shares) -> None:
-    metric = METRICS.get(slot.metricId)
-    slot.nvmlReturn = refusals.NOT_SUPPORTED if metric is None else refusals.ANSWERED
-    slot.value = 0.0 if metric is None else metric(rates)
+CALLS: dict[str, Call] = {
+    "nvmlGpmQueryDeviceSupport": Call(_support, since=(520,)),
+    "nvmlGpmSampleAlloc": Call(_alloc, since=(520,), of_gpu=False),
+    "nvmlGpmSampleFree": Call(_free, since=(520,), of_gpu=False),
+    "nvmlGpmSampleGet": Call(_get, lambda q: q.model.gpm and not q.mig, (520,)),
+    "nvmlGpmMigSampleGet": Call(_get_of_instance, lambda q: q.model.gpm and q.mig, (520,)),
+    "nvmlGpmMetricsGet": Call(_metrics, since=(520,), of_gpu=False),
+}

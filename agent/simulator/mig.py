@@ -6,17 +6,16 @@ nvidia-smi without rights says N/A, NVIDIA/DCGM issue 152). Numbers and shares o
 docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.
 """
 
-import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
 from agent.simulator import refusals
-from agent.simulator.call_guard import HANDLES, device_call, refuse
+from agent.simulator.call_guard import HANDLES, Call, address_of, pointer_to, refuse
+from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
-from agent.simulator.identity import SimulatedIdentity
-from agent.simulator.telemetry import SimulatedTelemetry, listed
 
 FIRST = HANDLES + 0x8000
 """Address of the first handle of a MIG device; each GPU has places for seven."""
@@ -25,8 +24,7 @@ PLACES = 7
 GIB = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(NamedTuple):
     """An instance's number, its slices of seven, and its share of the memory in eighths."""
 
     number: int
@@ -68,15 +66,28 @@ class SimulatedInstance:
         there = self.gpu.processes[self.place :: len(PROFILES)]
         return [replace(one, memory=one.memory * self.profile.eighths // 8) for one in there]
 
-    @property
-    def uuid(self) -> str:
-        return f"MIG-{self.place:08x}{self.gpu.uuid[12:]}"
+    def memory_info(self) -> Any:
+        used = sum(process.memory for process in self.processes)
+        return pynvml.c_nvmlMemory_v2_t(total=self.memory, free=self.memory - used, used=used)
 
     @property
     def name(self) -> str:
         """As the driver makes it of slices and memory."""
-        profile = self.profile
-        return f"MIG {profile_name(self.gpu.model.memory, profile.slices, profile.eighths)}"
+        _, slices, eighths = self.profile
+        model = self.gpu.model
+        return f"NVIDIA {model.name} MIG {profile_name(model.memory, slices, eighths)}"
+
+
+OF_INSTANCE: dict[str, Callable[[SimulatedInstance], Any]] = {
+    "GpuInstanceId": lambda i: i.profile.number,
+    "ComputeInstanceId": lambda _: 0,
+    "UUID": lambda i: f"MIG-{i.place:08x}{i.gpu.uuid[12:]}",
+    "Name": lambda i: i.name,
+    "MemoryInfo": SimulatedInstance.memory_info,
+    "MemoryInfo_v2": SimulatedInstance.memory_info,
+    "ComputeRunningProcesses": lambda i: [listed(one, i.profile.number) for one in i.processes],
+}
+"""The few functions that take the handle of an instance."""
 
 
 def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
@@ -84,76 +95,35 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
     return [SimulatedInstance(gpu, place) for place in range(len(PROFILES)) if gpu.mig]
 
 
-class SimulatedMig(SimulatedIdentity, SimulatedTelemetry):
-    """Handles of MIG devices, and the few functions that take them."""
+def instance_behind(nvml: Any, function: str, handle: Any) -> SimulatedInstance | None:
+    """The instance behind a handle; None where it is none of a MIG device."""
+    address = address_of(handle)
+    index, place = divmod((address - FIRST) // 16, PLACES)
+    if address < FIRST or index >= len(nvml.machine.gpus):
+        return None
+    nvml.guard.enter(function, index)
+    gpu = nvml.machine.gpus[index]
+    if gpu.lost:
+        refuse(refusals.GPU_IS_LOST)
+    with nvml.machine.lock:
+        there = instances(gpu)
+    # MIG was switched off, or the function takes none.
+    known = place < len(there) and function.removeprefix("nvmlDeviceGet") in OF_INSTANCE
+    return there[place] if known else refuse(refusals.INVALID_ARGUMENT)
 
-    @device_call
-    def nvmlDeviceGetMaxMigDeviceCount(self, gpu: SimulatedGpu) -> int:
-        return PLACES
 
-    @device_call
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: SimulatedGpu, place: int) -> Any:
-        if not 0 <= place < PLACES:
-            refuse(refusals.INVALID_ARGUMENT)
-        if place >= len(instances(gpu)):
-            refuse(refusals.NOT_FOUND)
-        address = FIRST + 16 * (PLACES * gpu.index + place)
-        return ctypes.cast(ctypes.c_void_p(address), pynvml.c_nvmlDevice_t)
+def _handle(_: Any, gpu: SimulatedGpu, place: int) -> Any:
+    if not 0 <= place < PLACES:
+        refuse(refusals.INVALID_ARGUMENT)
+    if place >= len(instances(gpu)):
+        refuse(refusals.NOT_FOUND)
+    return pointer_to(FIRST + 16 * (PLACES * gpu.index + place), pynvml.c_nvmlDevice_t)
 
-    def nvmlDeviceGetGpuInstanceId(self, handle: Any) -> int:
-        return self._known("nvmlDeviceGetGpuInstanceId", handle).profile.number
 
-    def nvmlDeviceGetComputeInstanceId(self, handle: Any) -> int:
-        self._known("nvmlDeviceGetComputeInstanceId", handle)
-        return 0
-
-    def nvmlDeviceGetUUID(self, handle: Any) -> str:
-        found = self._instance("nvmlDeviceGetUUID", handle)
-        return str(super().nvmlDeviceGetUUID(handle)) if found is None else found.uuid
-
-    def nvmlDeviceGetName(self, handle: Any) -> str:
-        found = self._instance("nvmlDeviceGetName", handle)
-        if found is None:
-            return str(super().nvmlDeviceGetName(handle))
-        return f"NVIDIA {found.gpu.model.name} {found.name}"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:
-        found = self._instance("nvmlDeviceGetMemoryInfo", handle)
-        if found is None:
-            return super().nvmlDeviceGetMemoryInfo(handle, version)
-        memory = pynvml.c_nvmlMemory_v2_t()
-        memory.total = found.memory
-        memory.used = sum(process.memory for process in found.processes)
-        memory.free = memory.total - memory.used
-        return memory
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]:
-        found = self._instance("nvmlDeviceGetComputeRunningProcesses", handle)
-        if found is None:
-            return super().nvmlDeviceGetComputeRunningProcesses(handle)
-        return [listed(process, found.profile.number, 0) for process in found.processes]
-
-    def _known(self, function: str, handle: Any) -> SimulatedInstance:
-        found = self._instance(function, handle)
-        if found is None:  # that of a whole GPU, or none at all
-            raise pynvml.NVMLError(refusals.INVALID_ARGUMENT)
-        return found
-
-    def _instance(self, function: str, handle: Any) -> SimulatedInstance | None:
-        """The instance behind a handle, None where it is none of a MIG device."""
-        try:
-            address = ctypes.cast(handle, ctypes.c_void_p).value or 0
-        except ctypes.ArgumentError:
-            return None
-        index, place = divmod((address - FIRST) // 16, PLACES)
-        if address < FIRST or index >= len(self.machine.gpus):
-            return None
-        self.guard.enter(function, index)
-        gpu = self.machine.gpus[index]
-        if gpu.lost:
-            refuse(refusals.GPU_IS_LOST)
-        with self.machine.lock:
-            there = instances(gpu)
-        if place >= len(there):  # MIG was switched off
-            refuse(refusals.INVALID_ARGUMENT)
-        return there[place]
+CALLS: dict[str, Call] = {
+    "MaxMigDeviceCount": Call(lambda *_: PLACES, lambda q: q.model.divides),
+    "MigDeviceHandleByIndex": Call(_handle, lambda q: q.model.divides),
+    **dict.fromkeys(
+        ("GpuInstanceId", "ComputeInstanceId"), Call(lambda *_: refuse(refusals.INVALID_ARGUMENT))
+    ),
+}

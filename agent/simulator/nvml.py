@@ -1,49 +1,122 @@
 """The simulated NVML: an object with pynvml's functions, constants, structs and errors."""
 
 import inspect
+import time
+from functools import partial
 from typing import Any
 
 import pynvml
 
-from agent.simulator import events, gpm
-from agent.simulator.call_guard import CallGuard
-from agent.simulator.fields import SimulatedFields
+from agent.simulator import events, fields, getters, gpm, mig, refusals
+from agent.simulator.call_guard import Call, CallGuard, refuse
 from agent.simulator.machine import Machine
-from agent.simulator.mig import SimulatedMig
-from agent.simulator.nvlink import SimulatedNvLink
+
+CALLS: dict[str, Call] = {
+    **{f"nvmlDeviceGet{name}": call for name, call in getters.CALLS.items()},
+    **{f"nvmlDeviceGet{name}": call for name, call in mig.CALLS.items()},
+    **fields.CALLS,
+    **getters.LIBRARY,
+    **gpm.CALLS,
+    **events.CALLS,
+}
+"""Every function that has no method below."""
 
 
-class SimulatedNvml(
-    SimulatedMig,
-    SimulatedFields,
-    SimulatedNvLink,
-    gpm.SimulatedGpm,
-    events.SimulatedEvents,
-):
+class SimulatedNvml:
     """What the agent takes for pynvml."""
 
     def __init__(self, machine: Machine) -> None:
-        super().__init__(CallGuard(machine))
-        self._next, self._next_set = gpm.SAMPLES, events.SETS
+        self.machine = machine
+        self.guard = CallGuard(machine)
+        self.handed_out = 0
         self._forget()
+
+    def held(self) -> tuple[int, int, int]:
+        """What is open: connections, which keep the driver from being unloaded, event sets and GPM
+        samples."""
+        return self.guard.users, len(self.sets), len(self.samples)
+
+    def _forget(self) -> None:
+        """What no one gave back is gone with the driver, or with the last that used it."""
+        self.samples: dict[int, gpm.GpmCounters | None] = {}
+        self.sets: dict[int, events.EventSet] = {}
+        self.machine.driver.listeners.clear()
+
+    def next_address(self, first: int) -> int:
+        """An address that was never handed out."""
+        self.handed_out += 16
+        return first + self.handed_out
 
     def nvmlInit(self) -> None:
         if self.guard.open():
             self._forget()
 
-    def held(self) -> tuple[int, int, int]:
-        """What is open: connections, which keep the driver from being unloaded, event sets and GPM
-        samples."""
-        return self.guard.users, len(self._sets), len(self._samples)
+    def nvmlShutdown(self) -> None:
+        self.guard.close()
 
-    def _forget(self) -> None:
-        """What no one gave back is gone with the driver, or with the last that used it."""
-        self._samples, self._sets = {}, {}
-        self.machine.driver.listeners.clear()
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:
+        self.guard.enter("nvmlDeviceGetHandleByIndex", index)
+        if not 0 <= index < len(self.machine.gpus):
+            refuse(refusals.INVALID_ARGUMENT)
+        if self.machine.gpus[index].lost:
+            refuse(refusals.GPU_IS_LOST)
+        return self.guard.handle(index)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:
+        if version is None:
+            return self._ask("nvmlDeviceGetMemoryInfo", handle)
+        return self._ask("nvmlDeviceGetMemoryInfo_v2", handle, version)
+
+    def nvmlEventSetWait(self, event_set: Any, milliseconds: int) -> Any:
+        """Blocks in real time, without holding up other callers."""
+        wait = milliseconds / 1000
+        wait = wait if self.guard.real_time else min(events.FROZEN_WAIT, wait)
+        deadline = time.monotonic() + wait
+        while True:
+            self.guard.enter("nvmlEventSetWait")
+            if (found := events.next_of(self, event_set)) is not None:
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                refuse(refusals.TIMEOUT)
+            time.sleep(min(events.GLANCE, left))
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *CALLS]
 
     def __getattr__(self, name: str) -> Any:
-        """Constants, structs and errors are pynvml's own; its functions would ask a real driver."""
+        """Functions by their table; constants, structs and errors are pynvml's own, whose functions
+        would ask a real driver."""
+        if name in CALLS:
+            return partial(self._ask, name)
         found = getattr(pynvml, name, None)
         if found is None or inspect.isroutine(found):
             raise AttributeError(f"the simulated NVML has no {name}")
         return found
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        call, machine = CALLS[name], self.machine
+        if not call.of_gpu:
+            self.guard.enter(name, None, call.since)
+            with machine.lock:
+                right = call.answer(self, *args)
+                known = isinstance(right, int | str)
+                return self.guard.answer(name, None, right) if known else right
+        instance = mig.instance_behind(self, name, args[0])
+        if instance is not None:
+            return mig.OF_INSTANCE[name.removeprefix("nvmlDeviceGet")](instance)
+        gpu = self._gpu(name, call, args[0])
+        if call.blocks:
+            self.guard.pause(call.blocks)
+        with machine.lock:
+            return self.guard.answer(name, gpu.index, call.answer(self, gpu, *args[1:]), *args[1:])
+
+    def _gpu(self, name: str, call: Call, handle: Any) -> Any:
+        try:
+            return self.guard.device(name, call, handle)
+        except pynvml.NVMLError_FunctionNotFound as error:
+            if not name.endswith("RunningProcesses"):
+                raise
+            raise pynvml.NVMLLibraryMismatchError(
+                "Unversioned function called and the pyNVML version does not match the NVML lib"
+            ) from error

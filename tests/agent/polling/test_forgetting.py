@@ -141,11 +141,11 @@ def shown(bench: AgentBench) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]
 def test_links_are_asked_once_for_all_who_read_them() -> None:
     bench = simulated("dgx-h100:idle", gpus=1)
     library = bench.machine.nvml
-    asked = []
+    asked, answer = list[int](), library.nvmlDeviceGetNvLinkState
 
     def state(handle: Any, link: int) -> int:
         asked.append(link)
-        return int(type(library).nvmlDeviceGetNvLinkState(library, handle, link))
+        return int(answer(handle, link))
 
     library.nvmlDeviceGetNvLinkState = state
     bench.run(1)

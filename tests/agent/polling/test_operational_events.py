@@ -24,7 +24,7 @@ def test_an_error_that_comes_by_every_way_counts_once(system: str) -> None:
 
 def test_an_operational_event_alone_counts() -> None:
     bench = simulated(NEWER, gpus=2).run(2)
-    (sets,) = [[one for one in bench.machine.nvml._sets.values() if one.operational]]
+    (sets,) = [[one for one in bench.machine.nvml.sets.values() if one.operational]]
     assert len(sets) == 1
     sets[0].operated.append((0, 94))
     bench.run(3)

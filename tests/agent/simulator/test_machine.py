@@ -53,13 +53,11 @@ def test_gpm_agrees_with_counters_and_demand() -> None:
 
 def test_copies_alone_are_utilisation_but_no_activity() -> None:
     machine, clock = start("dgx-h100:starved-pcie", 2.0)
-    before = field(machine, 198)[1]
     activity, sm, received = gpm(machine, clock, 1.0, 1, 2, 21)
     assert (activity, sm) == (0.0, 0.0)
     assert get(machine, "UtilizationRates").gpu >= 98
     assert received * 1_054_800 > 0.85 * 63e9
     wire = received * 1_054_800
-    assert (field(machine, 198)[1] - before) % 2**32 == pytest.approx(wire % 2**32, abs=1e3)
     assert get(machine, "PcieThroughput", 1) * 1000 == pytest.approx(wire, rel=0.03)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent.model import Metric, Reason
-from agent.simulator import refusals
+from agent.simulator import fields, refusals
 from agent.sources import c2c, cycles, gpu, memory, nvlink, nvlink_quality, power, system
 from tests.support.machines import AgentBench, simulated
 
@@ -46,7 +46,7 @@ def test_a_packed_bit_error_ratio(packed: int, ratio: float) -> None:
 
 def test_bytes_come_from_nvlink_5_where_only_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     for field in (138, 139, 140, 141):
-        monkeypatch.delitem(refusals.FIELDS, field)
+        monkeypatch.delitem(fields.FIELDS, field)
     bench = simulated("gb200-tray:nvlink-saturated", gpus=2).run(2)
     key, before = next(iter(bench.samples.all(nvlink.TRANSMITTED).items()))
     bench.run(2)

@@ -1,0 +1,338 @@
+"""What a GPU is and does now: the getters of NVML, one table row each."""
+
+from typing import Any
+
+import pynvml
+
+from agent.hardware.buffers import SAMPLE
+from agent.simulator import driver, refusals
+from agent.simulator.call_guard import Call, check, refuse
+from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
+from agent.simulator.gpu_models import ADA, AMPERE, HOPPER, KEPLER, MAXWELL, VOLTA
+from agent.simulator.system_models import address
+
+SUBSYSTEM = 0x118F10DE
+SWITCH_BUSES = (0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9)
+SWITCH_DEVICE = 0x1AF110DE
+ALL_ONES = 0xFFFFFFFF
+CHASSIS, SLOT, TRAY = b"1820000000001", 14, 4
+"""Where a tray is, as nvidia-smi of a GB200 reports it: slots count the switches' trays too."""
+
+LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
+"""Meter names by `nvmlNvLinkErrorCounter_t`."""
+
+POWER, ENCODER, DECODER, CLOCKS = 0, 3, 4, (5, 6)
+BUFFERS = {1: "utilisation", 2: "controller", ENCODER: "encoder", DECODER: "decoder"}
+"""Counters by sample type. Those of clocks are known, but their buffers stay empty."""
+
+PCIE_WINDOW = 0.02
+"""Seconds that the driver counts PCIe bytes for, blocking the caller."""
+
+MEDIA_PERIOD = 167_000
+"""Microseconds that the utilisation of an engine is the mean of; no scenario plays videos."""
+
+FASTEST, GEFORCE_LOADED, RESTING = 0, 2, 8
+"""Performance states: GeForce and TITAN boards compute in P2, and rest in P8."""
+
+NO_INSTANCE = 0xFFFFFFFF
+
+
+def _name(nvml: Any, gpu: SimulatedGpu) -> str:
+    """Drivers from some branch on put the maker before GeForce, TITAN and A100."""
+    since = gpu.model.prefixed_since
+    prefixed = since is not None and nvml.machine.driver.numbers[0] >= since
+    return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
+
+
+def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
+    if not 0 <= threshold < pynvml.NVML_TEMPERATURE_THRESHOLD_COUNT:
+        refuse(refusals.INVALID_ARGUMENT)
+    known = gpu.model.thresholds
+    limit = known[threshold] if threshold < len(known) else None
+    return refuse(refusals.NOT_SUPPORTED) if limit is None else limit
+
+
+def _fabric_v(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
+    """Fills what the reference points to, as the driver does."""
+    target = getattr(info, "_obj", info)
+    newest = nvml.machine.driver.numbers >= (570,)  # the first that answers in the third version
+    if target.version not in (pynvml.nvmlGpuFabricInfo_v2, newest and pynvml.nvmlGpuFabricInfo_v3):
+        refuse(refusals.VERSION_MISMATCH)
+    target.healthMask = gpu.health.fabric_mask
+    return _fabric(nvml, gpu, info)
+
+
+def _fabric(_: Any, gpu: SimulatedGpu, info: Any) -> int:
+    """The first version of the answer, without a mask."""
+    target = getattr(info, "_obj", info)
+    target.state, target.status = gpu.health.fabric_state, gpu.health.fabric_status
+    target.cliqueId = 0
+    return 0
+
+
+def _platform(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
+    """Fills what the reference points to. Only a tray of a rack has a place in a chassis."""
+    target = getattr(info, "_obj", info)
+    if target.version != pynvml.nvmlPlatformInfo_v2:
+        refuse(refusals.VERSION_MISMATCH)
+    if nvml.machine.system.rack:
+        target.chassisSerialNumber = CHASSIS
+        target.slotNumber, target.trayIndex = bytes((SLOT,)), bytes((TRAY,))
+    target.hostId, target.peerType = b"\x01", b"\x01"
+    target.moduleId = bytes((gpu.index + 1,))
+    return 0
+
+
+def pci_info(bus: int, device_id: int) -> Any:
+    """The address of a device on this PCI bus."""
+    info = pynvml.nvmlPciInfo_t()
+    info.domain, info.bus, info.device = *divmod(bus, 256), 0
+    info.pciDeviceId, info.pciSubSystemId = device_id, SUBSYSTEM
+    info.busIdLegacy = address(bus).upper().encode()
+    info.busId = f"0000{address(bus).upper()}".encode()
+    return info
+
+
+def _rates(nvml: Any, gpu: SimulatedGpu) -> Any:
+    now = nvml.machine.now
+    percent = [gpu.buffers.percent(name, now) for name in ("utilisation", "controller")]
+    return pynvml.c_nvmlUtilization_t(*percent)
+
+
+def _samples(nvml: Any, gpu: SimulatedGpu, kind: int, last_seen: int) -> tuple[int, list[Any]]:
+    """Unsigned integers, oldest first."""
+    if kind != POWER and kind not in (*BUFFERS, *CLOCKS):
+        refuse(refusals.INVALID_ARGUMENT)
+    if kind in BUFFERS and gpu.mig:
+        refuse(refusals.NOT_SUPPORTED)
+    machine, buffer = nvml.machine, gpu.buffers
+    now, seen = machine.now, machine.moment(last_seen)
+    found: Any = buffer.utilisation(BUFFERS[kind], now, seen) if kind in BUFFERS else ()
+    if kind == POWER:
+        found = ((at, round(watts * 1000)) for at, watts in buffer.power(now, seen))
+    timed = [(machine.micros(at), value) for at, value in found]
+    samples = [_sample(at, value) for at, value in timed if at > last_seen]
+    return (1, samples) if samples else refuse(refusals.NOT_FOUND)
+
+
+def _sample(at: int, value: int) -> Any:
+    sample = pynvml.c_nvmlSample_t()
+    SAMPLE.pack_into(sample, 0, at, value)
+    return sample
+
+
+def _memory(_: Any, gpu: SimulatedGpu) -> Any:
+    """The first version counts what the driver reserves as used."""
+    total, used = gpu.model.memory, gpu.memory_used + gpu.model.reserved
+    return pynvml.c_nvmlMemory_t(total=total, free=total - used, used=used)
+
+
+def _memory_v2(_: Any, gpu: SimulatedGpu, version: int) -> Any:
+    if version != pynvml.nvmlMemory_v2:
+        refuse(refusals.VERSION_MISMATCH)
+    total, reserved, used = gpu.model.memory, gpu.model.reserved, gpu.memory_used
+    return pynvml.c_nvmlMemory_v2_t(version, total, reserved, total - reserved - used, used)
+
+
+def _celsius(nvml: Any, gpu: SimulatedGpu, sensor: int = 0) -> int:
+    if sensor != pynvml.NVML_TEMPERATURE_GPU:
+        refuse(refusals.INVALID_ARGUMENT)
+    return round(gpu.celsius(nvml.machine.now))
+
+
+def _fan(nvml: Any, gpu: SimulatedGpu, fan: int) -> int:
+    if fan != 0:
+        refuse(refusals.INVALID_ARGUMENT)
+    return round(min(100.0, max(20.0, 2.0 * (gpu.celsius(nvml.machine.now) - 30.0))))
+
+
+def _performance(_: Any, gpu: SimulatedGpu) -> int:
+    if gpu.model.datacentre:
+        return FASTEST if gpu.awake or gpu.model.architecture > KEPLER else RESTING
+    loaded = FASTEST if gpu.model.shared_memory else GEFORCE_LOADED
+    return loaded if gpu.awake else RESTING
+
+
+def _clock(kind: int, sm: int, memory: int) -> int:
+    """Graphics, SM, memory, video: the video clock runs at four fifths of the SM's."""
+    clocks = (sm, sm, memory, sm * 4 // 5)
+    return clocks[kind] if 0 <= kind < len(clocks) else refuse(refusals.INVALID_ARGUMENT)
+
+
+def _pcie(nvml: Any, gpu: SimulatedGpu, counter: int) -> int:
+    if counter not in (0, 1):
+        refuse(refusals.INVALID_ARGUMENT)
+    now = nvml.machine.now
+    rate = gpu.meter.mean(("pcie_tx", "pcie_rx")[counter], now - PCIE_WINDOW, now)
+    return int(rate * PCIE_OVERHEAD / 1000)
+
+
+def listed(process: SimulatedGpuProcess, gpu_instance: int = NO_INSTANCE) -> Any:
+    """A process as the driver lists it."""
+    within = NO_INSTANCE if gpu_instance == NO_INSTANCE else 0
+    used = {"pid": process.pid, "usedGpuMemory": process.memory}
+    return pynvml.nvmlFriendlyObject(
+        {**used, "gpuInstanceId": gpu_instance, "computeInstanceId": within}
+    )
+
+
+def _processes(*, draws: bool) -> Any:
+    return lambda _, gpu: [listed(one) for one in gpu.processes if one.draws == draws]
+
+
+def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
+    """Processes take turns, each for as long."""
+    now = nvml.machine.now
+    busy = gpu.buffers.percent("utilisation", now)
+    if not busy or not gpu.processes:
+        refuse(refusals.NOT_FOUND)
+    share = {"smUtil": busy // len(gpu.processes), "memUtil": 0, "encUtil": 0, "decUtil": 0}
+    share["timeStamp"] = nvml.machine.micros(now)
+    return [pynvml.nvmlFriendlyObject({"pid": one.pid, **share}) for one in gpu.processes]
+
+
+def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
+    """Errors of severity 0 (corrected) or 1; some GPUs corrected one in an earlier life. Volatile
+    ones of a whole GPU are not shown under MIG (nvml.h, note on nvmlDeviceGetMemoryErrorCounter;
+    nvidia-smi -q of an A100: NVIDIA/nvidia-docker issue 1473)."""
+    if severity not in (0, 1) or lifetime not in (0, 1):
+        refuse(refusals.INVALID_ARGUMENT)
+    if gpu.mig and not lifetime:
+        refuse(refusals.NOT_SUPPORTED)
+    before = gpu.index % 2 if lifetime and not severity else 0
+    counter = "ecc" if severity else "ecc_corrected"
+    return before + int(gpu.meter.read(counter, nvml.machine.now))
+
+
+def _remapped(_: Any, gpu: SimulatedGpu) -> tuple[int, int, int, int]:
+    failed, health = int(gpu.remap_failed), gpu.health
+    return (0, failed + health.rows, int(health.rows_pending), failed)
+
+
+def _retired(_: Any, gpu: SimulatedGpu, cause: int) -> list[int]:
+    if cause not in (0, 1):
+        refuse(refusals.INVALID_ARGUMENT)
+    return list(range(gpu.health.pages if cause else 0))
+
+
+def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
+    check(nvml.guard.asked(gpu).link_code(link))
+    return int(gpu.active(gpu.links[link]))
+
+
+def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
+    """Not reported of a link that is down; of an NVSwitch of the fourth generation all ones."""
+    peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(refusals.NOT_SUPPORTED)
+    if peer is not None:
+        return pci_info(nvml.machine.gpus[peer].bus, gpu.model.device_id)
+    if gpu.model.architecture < HOPPER:
+        return pci_info(SWITCH_BUSES[link % len(SWITCH_BUSES)], SWITCH_DEVICE)
+    info = pynvml.nvmlPciInfo_t()
+    info.domain = info.bus = info.device = ALL_ONES
+    info.pciDeviceId = info.pciSubSystemId = ALL_ONES
+    info.busIdLegacy, info.busId = b"FFFF:FF:FF.0", b"FFFFFFFF:FF:FF.0"
+    return info
+
+
+def _far_kind(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
+    """0 a GPU, 2 an NVSwitch."""
+    _far_end(nvml, gpu, link)
+    return 2 if gpu.links[link].peer is None else 0
+
+
+def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
+    _link_state(nvml, gpu, link)
+    if not 0 <= counter < len(LINK_ERRORS):
+        refuse(refusals.INVALID_ARGUMENT)
+    if LINK_ERRORS[counter] == "ecc" and gpu.model.architecture < AMPERE:
+        refuse(refusals.NOT_SUPPORTED)
+    return int(gpu.meter.read(f"{LINK_ERRORS[counter]}{link}", nvml.machine.now))
+
+
+_POWER_LIMIT = Call(
+    lambda _, g: round(g.model.power_limit * 1000), lambda q: not q.model.shared_memory
+)
+
+CALLS: dict[str, Call] = {
+    # names, addresses, limits
+    "UUID": Call(lambda _, g: g.uuid),
+    "Name": Call(_name),
+    "Serial": Call(
+        lambda _, g: str(1_320_000_000_000 + 1_000_003 * g.index + g.model.device_id % 997),
+        lambda q: q.model.datacentre,
+    ),
+    "VbiosVersion": Call(lambda _, g: g.model.vbios),
+    "Architecture": Call(lambda _, g: g.model.architecture),
+    "PciInfo": Call(lambda _, g: pci_info(g.bus, g.model.device_id)),
+    "PersistenceMode": Call(lambda n, _: int(n.machine.system.dgx)),
+    "MigMode": Call(lambda _, g: 2 * [int(g.mig)], lambda q: q.model.divides),
+    "MemoryBusWidth": Call(lambda _, g: g.model.bus_width, since=(510,)),
+    "EnforcedPowerLimit": _POWER_LIMIT,
+    "PowerManagementDefaultLimit": _POWER_LIMIT,
+    "TemperatureThreshold": Call(_threshold),
+    "MaxPcieLinkGeneration": Call(lambda _, g: g.model.pcie_generation),
+    "MaxPcieLinkWidth": Call(lambda _, g: g.model.lanes),
+    "GpuFabricInfoV": Call(_fabric_v, lambda q: q.linked and q.arch >= HOPPER, (550,)),
+    "GpuFabricInfo": Call(_fabric, lambda q: q.linked and q.arch >= HOPPER, (525,)),
+    "PlatformInfo": Call(_platform, lambda q: q.linked_by_5, (570,)),
+    # utilisation
+    "UtilizationRates": Call(_rates, lambda q: q.whole(KEPLER)),
+    "DecoderUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(KEPLER)),
+    "EncoderUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(KEPLER)),
+    "JpgUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(AMPERE), (535,)),
+    "OfaUtilization": Call(lambda *_: [0, MEDIA_PERIOD], lambda q: q.whole(AMPERE), (535,)),
+    "Samples": Call(_samples),
+    "ProcessUtilization": Call(_shares, lambda q: q.whole(MAXWELL)),
+    # memory, processes
+    "MemoryInfo": Call(_memory, lambda q: not q.model.shared_memory),
+    "MemoryInfo_v2": Call(_memory_v2, lambda q: not q.model.shared_memory, (510,)),
+    "ComputeRunningProcesses": Call(_processes(draws=False), since=(510,)),
+    "ComputeRunningProcesses_v2": Call(_processes(draws=False), since=(455,)),
+    "GraphicsRunningProcesses": Call(_processes(draws=True), since=(510,)),
+    "GraphicsRunningProcesses_v2": Call(_processes(draws=True), since=(455,)),
+    # power, temperature, clocks
+    "PowerUsage": Call(lambda n, g: round(g.buffers.usage(n.machine.now) * 1000)),
+    "TotalEnergyConsumption": Call(
+        lambda n, g: int(g.meter.read("energy", n.machine.now) * 1000), lambda q: q.arch >= VOLTA
+    ),
+    "Temperature": Call(_celsius),
+    "TemperatureV": Call(_celsius, since=(575,)),
+    "MarginTemperature": Call(
+        lambda n, g: (g.model.thresholds.gpu_max or g.model.thresholds.slowdown) - _celsius(n, g),
+        lambda q: q.arch >= ADA,
+        (570,),
+    ),
+    "NumFans": Call(lambda *_: 1, lambda q: q.model.fan),
+    "FanSpeed_v2": Call(_fan, lambda q: q.model.fan),
+    "PerformanceState": Call(_performance),
+    "ClockInfo": Call(lambda _, g, kind: _clock(kind, g.sm_clock, g.memory_clock)),
+    "MaxClockInfo": Call(lambda _, g, kind: _clock(kind, g.model.clocks.sm, g.model.clocks.memory)),
+    "CurrentClocksEventReasons": Call(lambda _, g: g.reasons, since=(535,)),
+    "CurrentClocksThrottleReasons": Call(lambda _, g: g.reasons),
+    # PCIe
+    "CurrPcieLinkGeneration": Call(lambda _, g: g.pcie_generation),
+    "CurrPcieLinkWidth": Call(lambda _, g: g.width),
+    "PcieReplayCounter": Call(lambda n, g: int(g.meter.read("pcie_replays", n.machine.now))),
+    "PcieThroughput": Call(_pcie, lambda q: q.measures_slot, blocks=PCIE_WINDOW),
+    # errors of memory
+    "TotalEccErrors": Call(_ecc, lambda q: q.model.ecc),
+    "RemappedRows": Call(_remapped, lambda q: q.remaps),
+    "RetiredPages": Call(_retired, lambda q: q.retires),
+    "RetiredPagesPendingStatus": Call(
+        lambda _, g: int(g.health.pages_pending), lambda q: q.retires
+    ),
+    # NVLink
+    "NvLinkState": Call(_link_state, lambda q: q.linked),
+    "NvLinkRemotePciInfo": Call(_far_end, lambda q: q.linked),
+    "NvLinkRemoteDeviceType": Call(_far_kind, lambda q: q.linked, (470,)),
+    "NvLinkErrorCounter": Call(_link_errors, lambda q: q.linked and not q.linked_by_5),
+}
+
+LIBRARY: dict[str, Call] = {
+    "nvmlDeviceGetCount": Call(lambda n: len(n.machine.gpus), of_gpu=False),
+    "nvmlSystemGetDriverVersion": Call(lambda n: n.machine.driver.version, of_gpu=False),
+    "nvmlSystemGetNVMLVersion": Call(
+        lambda n: driver.nvml_version(n.machine.driver.version), of_gpu=False
+    ),
+}
+"""Functions of the library as a whole."""
