@@ -4,6 +4,7 @@ the owner adds) are kept everywhere."""
 from typing import NamedTuple
 
 from agent.diagnosis import accounting
+from agent.faults.values import seconds
 from agent.model import Kind, Metric
 from agent.sources import gpu, system
 from agent.sources.agent_health import LAST_TICK
@@ -66,13 +67,14 @@ def increase(counter: Metric, over: str, /, **labels: str) -> str:
     return f"increase({pick(counter, **labels)}[{over}])"
 
 
-def observed_share(part: str, whole: str, but: str = "", least: float = 0.5) -> str:
-    """The part of the time observed, from two rates, once so much of the window was observed: an
-    agent that has just started does not take its first minute for a quarter of an hour, and one
-    that restarts often loses as much of the part as of the whole. `but` names labels that only the
-    part has."""
+def observed_share(part: str, whole: str, window: str, but: str = "", least: float = 0.5) -> str:
+    """The part of the time observed, from the growth of two counters of seconds, once so much of
+    the window was observed: an agent that has just started does not take its first minute for a
+    quarter of an hour, and one that restarts often loses as much of the part as of the whole. No
+    rates: those of VictoriaMetrics are of the time between the samples that there are. `window` is
+    in the agent's seconds, whatever its clock; `but` names labels that only the part has."""
     match = f"ignoring ({but}) group_left () " if but else ""
-    return f"{part} / {match}({whole} >= {least:g})"
+    return f"{part} / {match}({whole} >= {least * seconds(window):g})"
 
 
 def events(

@@ -3,7 +3,15 @@
 from agent.diagnosis import accounting, energy, job_watch, pulses
 from agent.faults.model import Group
 from agent.faults.parameters import RuleParameters, span
-from agent.faults.promql import GPU, NODE, Recording, observed_share, one, rate
+from agent.faults.promql import (
+    GPU,
+    NODE,
+    Recording,
+    increase,
+    observed_share,
+    one,
+    rate,
+)
 from agent.faults.values import seconds
 from agent.limits import paths
 from agent.model import GPU_LABELS, Metric, State
@@ -24,37 +32,42 @@ STEPS_WINDOW = "5m"
 VERDICT = "state, cause"
 
 
-def _whole(over: str) -> str:
-    """Seconds a second that were observed of each GPU."""
-    return f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
+def gpu_share(
+    parameters: RuleParameters,
+    window: str,
+    counter: Metric = accounting.STATE_SECONDS,
+    but: str = VERDICT,
+    least: float = 0.5,
+    **labels: str,
+) -> str:
+    """Growth of a counter of each GPU as a share of its time that was observed."""
+    over = parameters.over(window)
+    whole = f"sum without ({VERDICT}) ({increase(accounting.STATE_SECONDS, over)})"
+    return observed_share(increase(counter, over, **labels), whole, window, but, least)
 
 
 def gpu_time(parameters: RuleParameters) -> Recording:
     """Where the time of each GPU went: the share of every state and cause."""
     window = parameters.thresholds.starved_window
-    over = parameters.over(window)
     return Recording(
         f"instance_gpu_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
-        observed_share(rate(accounting.STATE_SECONDS, over), _whole(over), VERDICT),
+        gpu_share(parameters, window),
     )
 
 
 def starved_time(parameters: RuleParameters, window: str) -> Recording:
     """The share of each cause of starving over a long window."""
-    over = parameters.over(window)
-    part = rate(accounting.STATE_SECONDS, over, state=State.STARVED)
     return Recording(
         f"instance_gpu_cause:dgx_gpu_starved_seconds:ratio_rate{window}",
-        observed_share(part, _whole(over), VERDICT),
+        gpu_share(parameters, window, state=State.STARVED),
     )
 
 
 def waits_time(parameters: RuleParameters, window: str) -> Recording:
     """The share of time for which each GPU waits for each other of the machine."""
-    over = parameters.over(window)
     return Recording(
         f"instance_gpu_culprit:dgx_gpu_waits_for_seconds:ratio_rate{window}",
-        observed_share(rate(accounting.WAITS_FOR, over), _whole(over), "culprit"),
+        gpu_share(parameters, window, accounting.WAITS_FOR, "culprit"),
     )
 
 
@@ -73,7 +86,7 @@ def saturation(parameters: RuleParameters) -> Recording:
     over = parameters.over(window)
     return Recording(
         f"instance_path_device_direction:dgx_bandwidth_saturated_seconds:ratio_rate{window}",
-        observed_share(rate(paths.SATURATED, over), rate(paths.OBSERVED, over)),
+        observed_share(increase(paths.SATURATED, over), increase(paths.OBSERVED, over), window),
     )
 
 

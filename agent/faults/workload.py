@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.diagnosis import accounting
 from agent.diagnosis.advice import ADVICE, CHECKPOINT, READ_FASTER, SUMMARIES, peer_advice
 from agent.faults import places
 from agent.faults.jobs import BY_MISSING, hung, slower
 from agent.faults.model import INFO, SAME_GPU, WARNING, Fault, Group, HiddenBy
 from agent.faults.parameters import RuleParameters
 from agent.faults.paths import disk_saturated, link_saturated
-from agent.faults.promql import NODE, Recording, observed_share, one, pick, rate
-from agent.faults.records import OFTEN, VERDICT, gpu_time, starved_time, waits_time
+from agent.faults.promql import NODE, Recording, one, pick
+from agent.faults.records import OFTEN, VERDICT, gpu_share, gpu_time, starved_time, waits_time
 from agent.faults.templates import COUNT, GPU, SHARE, by_label, either, for_each, list_of, series
 from agent.faults.templates import NODE as MACHINE
 from agent.model import CAUSES, GPU_LABELS, Cause, Severity, State
@@ -121,12 +120,11 @@ def starved_cause_unknown(parameters: RuleParameters) -> Fault:
 
 def held(parameters: RuleParameters) -> Fault:
     """A process keeps a GPU and does nothing."""
-    limits, over = parameters.thresholds, parameters.over(parameters.thresholds.held_window)
-    part = rate(accounting.STATE_SECONDS, over, state=State.HELD)
-    whole = f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
+    limits = parameters.thresholds
+    part = gpu_share(parameters, limits.held_window, least=HELD_OBSERVED, state=State.HELD)
     return Fault(
         alert="DgxGpuHeldIdle",
-        when=f"{observed_share(part, whole, VERDICT, HELD_OBSERVED)} >= {limits.held_share:g}",
+        when=f"{part} >= {limits.held_share:g}",
         severity=INFO,
         summary="occupied by an idle process",
         description=(
@@ -155,12 +153,11 @@ def unused(parameters: RuleParameters) -> Fault:
 
 def throttled(parameters: RuleParameters) -> Fault:
     """Something holds the clocks down; running at the power limit at full clocks is not meant."""
-    limits, over = parameters.thresholds, parameters.over(parameters.thresholds.throttled_window)
-    part = rate(accounting.STATE_SECONDS, over, state=State.THROTTLED)
-    whole = f"sum without ({VERDICT}) ({rate(accounting.STATE_SECONDS, over)})"
+    limits = parameters.thresholds
+    part = gpu_share(parameters, limits.throttled_window, state=State.THROTTLED)
     return Fault(
         alert="DgxGpuThrottled",
-        when=f"{observed_share(part, whole, VERDICT)} >= {limits.throttled_share:g}",
+        when=f"{part} >= {limits.throttled_share:g}",
         severity=WARNING,
         hold="1m",
         summary="throttled",
