@@ -19,7 +19,6 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from agent.catalogue import METRICS
-from agent.config.settings import Section
 from agent.model import Metric, Snapshot
 from agent.series import SampleStore
 from agent.sources import gpu, instances, system, xid
@@ -27,6 +26,7 @@ from agent.specs import xids
 from exporters.negotiation import Format
 from exporters.prometheus import Exposition
 from exporters.series_lines import head, line, start
+from exporters.settings import DcgmConfig
 
 OFF = (
     "The names of dcgm-exporter are switched off: enabled = true below [dcgm] in the configuration "
@@ -40,15 +40,6 @@ EXACT = 6
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 """By name and labels."""
-
-
-class DcgmConfig(Section, frozen=True):
-    """`/metrics/dcgm`: whether it answers, and with which names."""
-
-    table = "dcgm"
-
-    enabled: bool = False
-    names: Literal["both", "before-4.9", "4.9"] = "both"
 
 
 class DcgmUnit(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""Settings of the HTTP server: where it listens, and its access control."""
+"""Settings of the HTTP server: where it listens, its access control, and DCGM's names."""
 
 import ipaddress
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -54,3 +54,12 @@ class HttpConfig(Section, frozen=True):
     def names(self) -> tuple[str, ...]:
         """What the agent answers to on loopback, besides localhost."""
         return (self.address[0], *self.allowed_hosts.replace(",", " ").split())
+
+
+class DcgmConfig(Section, frozen=True):
+    """`/metrics/dcgm`: whether it answers, and with which names."""
+
+    table = "dcgm"
+
+    enabled: bool = False
+    names: Literal["both", "before-4.9", "4.9"] = "both"

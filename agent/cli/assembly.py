@@ -25,11 +25,10 @@ from agent.model import FINAL, Absent, GpuIdentity
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_processes import GpuProcesses
-from agent.polling.gpu_queries import BuildReads
 from agent.polling.gpu_state import GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.inventory import GpuInventory
-from agent.polling.observers import GuardedObserver, Observer
+from agent.polling.observers import GuardedObserver
 from agent.polling.poller import Poller
 from agent.polling.reads import PERMANENT, Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
@@ -99,19 +98,53 @@ def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]
     return Hardware(lambda: recorder.nvml, recorder.host, hardware.simulated), recorder
 
 
-@dataclass(slots=True, eq=False)
-class Agent:
-    """An agent ready to tick."""
+SYSTEM = SystemClock()
 
-    configuration: Configuration
-    clock: Clock
-    poller: Poller
-    gpus: GpuWatch
-    diagnosis: Diagnosis
-    jobs: JobWatch
-    watch: XidWatch
-    nccl: nccl.NcclPoller
-    product: str  # the maker's name of this machine
+
+class Agent:
+    """An agent ready to tick: hardware, sources, diagnosis and poller, joined. `inline` workers run
+    on the caller's thread, for tests.
+
+    Raises SpecError where the configured system or spec directory is wrong.
+    """
+
+    def __init__(
+        self, settings: Settings, hardware: Hardware, clock: Clock = SYSTEM, *, inline: bool = False
+    ) -> None:
+        self.clock = clock
+        self._host, self._inline = hardware.host, inline
+        self.product = system.product_name(self._host.files)  # the maker's name of this machine
+        self.configuration = Configuration(self.complete(settings))
+        self.gpu_processes = GpuProcesses()
+        self.gpus = GpuWatch(
+            hardware.library, self._gpu_reads, self.clock, ReadCosts(), self.gpu_processes
+        )
+        if hardware.releasable:
+            self.gpus.asked_back = lambda: asked_by(self.settings[DriverConfig])
+        self._counts = xid.XidCounts(lambda: iter(self.gpus.inventory.gpus), self.gpu_processes)
+        off = "xid" in self.settings[SourcesConfig].disable
+        self.watch = XidWatch((lambda: None) if off else self.gpus.events, self._counts)
+        self.nccl = nccl.NcclPoller(
+            self._host.nccl,
+            self.clock,
+            lambda: NcclMode(self.settings[JobConfig].nccl),
+            inline=inline,
+        )
+        self._paths = PathMonitor(self.configuration, self._inventory)
+        self._pulses = GpuPulses(self._inventory)
+        self.diagnosis = Diagnosis(self._inventory, self._paths.bandwidth, self.configuration)
+        self.jobs = JobWatch(
+            self._inventory,
+            self.diagnosis.accounts,
+            self._pulses,
+            self.nccl.exchange,
+            self.diagnosis.job_status,
+            self.configuration,
+        )
+        self.poller = self._poller(expected_gpus(hardware))
+        self._counts.checks = XidChecks(
+            lambda: self.poller.latest, lambda: self.gpus.inventory.lost, SHOWN_XIDS
+        )
 
     @property
     def settings(self) -> Settings:
@@ -134,90 +167,76 @@ class Agent:
         """These settings with the spec sheets that they name; raises SpecError."""
         return settings.including(MachineSpecs.of(settings, self.product))
 
+    def _inventory(self) -> GpuInventory:
+        return self.gpus.inventory
 
-@dataclass(frozen=True, slots=True)
-class _Observers:
-    """Who makes sense of what was read, and what they share with the thread that asks NCCL."""
-
-    paths: PathMonitor
-    pulses: GpuPulses
-    diagnosis: Diagnosis
-    jobs: JobWatch
-    nccl: nccl.NcclPoller
-
-    def guarded(self) -> Sequence[Observer]:
-        """In the order in which they look."""
-        return (
-            GuardedObserver("bandwidth", self.paths),
-            GuardedObserver("pulse", self.pulses),
-            GuardedObserver("diagnosis", self.diagnosis),
-            GuardedObserver("jobs", self.jobs),
+    def _poller(self, expected: ExpectedGpus) -> Poller:
+        settings, clock, gpus = self.settings, self.clock, self.gpus
+        worker = InlineWorker if self._inline else Worker
+        whole = system.SystemFacts(self._inventory, self.configuration, self._host.files, expected)
+        in_memory = (
+            *system.reads(whole),
+            *unless_off(answers, settings, answers.reads(gpus)),
+            *unless_off(xid, settings, xid.reads(self._counts)),
+            *nccl.reads(self.nccl),
+        )
+        known = ReadSchedule(in_memory, clock, self.nccl.costs)
+        apart = self._host_schedules()
+        return Poller(
+            workers=(
+                worker("nvml", gpus.run, gpus.complete, clock, gpus.threads.leave),
+                *(worker(name, part.run, part.complete, clock) for name, part in apart.items()),
+                InlineWorker("memory", known.run, known.complete, clock),  # no call can hang
+            ),
+            read_costs=(gpus.read_costs, *(part.read_costs for part in (*apart.values(), known))),
+            clock=clock,
+            observers=(  # in the order in which they look
+                GuardedObserver("bandwidth", self._paths),
+                GuardedObserver("pulse", self._pulses),
+                GuardedObserver("diagnosis", self.diagnosis),
+                GuardedObserver("jobs", self.jobs),
+            ),
+            disclose=Disclosure(self.configuration).snapshot,
+            report_health=agent_health.reading,
         )
 
+    def _host_schedules(self) -> dict[str, ReadSchedule]:
+        """What is read of the host, by worker: processes that block must not hold up the rest."""
+        clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
+        options = HostOptions(
+            self.configuration,
+            every=lambda: intervals.HOST_AT_REST if there.at_rest else intervals.TICK,
+        )
+        allocations, spawn = Allocations(), at_once if self._inline else on_a_thread
+        counts = self._counts
+        log_reads = kernel_log.reads(host.kernel_log, counts.note_line, counts.log_answers)
+        of_processes = workload.reads(host, clock, options, there, allocations, spawn=spawn)
+        of_jobs = allocation.reads(host, options, there, allocations)
+        reads = {
+            "host": (
+                *unless_off(kernel_log, settings, log_reads),
+                *host_reads(host, clock, options),
+            ),
+            "processes": unless_off(workload, settings, of_processes),
+            "allocation": unless_off(allocation, settings, of_jobs),
+        }
+        return {name: ReadSchedule(part, clock, ReadCosts()) for name, part in reads.items()}
 
-def _observers(
-    configuration: Configuration, gpus: GpuWatch, host: Host, clock: Clock, *, inline: bool
-) -> _Observers:
-    def inventory() -> GpuInventory:
-        return gpus.inventory
-
-    def mode() -> NcclMode:
-        return NcclMode(configuration.current[JobConfig].nccl)
-
-    paths, pulses = PathMonitor(configuration, inventory), GpuPulses(inventory)
-    diagnosis = Diagnosis(inventory, paths.bandwidth, configuration)
-    ranks = nccl.NcclPoller(host.nccl, clock, mode, inline=inline)
-    jobs = JobWatch(
-        inventory,
-        diagnosis.accounts,
-        pulses,
-        ranks.exchange,
-        diagnosis.job_status,
-        configuration,
-    )
-    return _Observers(paths, pulses, diagnosis, jobs, ranks)
-
-
-def build_agent(
-    settings: Settings, hardware: Hardware, clock: Clock | None = None, *, inline: bool = False
-) -> Agent:
-    """Join hardware, sources and poller. `inline` workers run on the caller's thread, for tests.
-
-    Raises SpecError where the configured system or spec directory is wrong.
-    """
-    clock = clock or SystemClock()
-    host, product = hardware.host, system.product_name(hardware.host.files)
-    configuration = Configuration(settings.including(MachineSpecs.of(settings, product)))
-    gpu_processes = GpuProcesses()
-    build = _gpu_builder(configuration, host, clock, gpu_processes)
-    gpus = GpuWatch(hardware.library, build, clock, ReadCosts(), gpu_processes)
-    if hardware.releasable:
-        gpus.asked_back = lambda: asked_by(configuration.current[DriverConfig])
-    counts = xid.XidCounts(lambda: iter(gpus.inventory.gpus), gpu_processes)
-    off = "xid" in configuration.current[SourcesConfig].disable
-    events = (lambda: None) if off else gpus.events
-    seen = _observers(configuration, gpus, host, clock, inline=inline)
-    poller = _poller(
-        configuration,
-        host,
-        gpus,
-        counts,
-        expected=expected_gpus(hardware),
-        seen=seen,
-        inline=inline,
-    )
-    counts.checks = XidChecks(lambda: poller.latest, lambda: gpus.inventory.lost, SHOWN_XIDS)
-    return Agent(
-        configuration=configuration,
-        clock=clock,
-        poller=poller,
-        gpus=gpus,
-        diagnosis=seen.diagnosis,
-        jobs=seen.jobs,
-        nccl=seen.nccl,
-        watch=XidWatch(events, counts),
-        product=product,
-    )
+    def _gpu_reads(
+        self, device: NvmlDevice, state: GpuState, identities: Sequence[GpuIdentity]
+    ) -> Iterator[Read]:
+        gpu_context = GpuContext(
+            device=device,
+            state=state,
+            clock=self.clock,
+            gpus=len(identities),
+            gpm=gpm_of(device, state, self.clock),
+            host=self._host,
+            identities=identities,
+            configuration=self.configuration,
+            gpu_processes=self.gpu_processes,
+        )
+        return gpu_reads(gpu_context)
 
 
 def expected_gpus(hardware: Hardware) -> ExpectedGpus:
@@ -226,92 +245,6 @@ def expected_gpus(hardware: Hardware) -> ExpectedGpus:
     real = hardware.library is real_library
     folder = (own or InstallPaths().state[0]) if real else None
     return ExpectedGpus(hardware.host.files, folder, keeps=own is not None)
-
-
-def _poller(
-    configuration: Configuration,
-    host: Host,
-    gpus: GpuWatch,
-    counts: xid.XidCounts,
-    *,
-    expected: ExpectedGpus,
-    seen: _Observers,
-    inline: bool,
-) -> Poller:
-    clock, worker = gpus.clock, InlineWorker if inline else Worker
-    settings, costs = configuration.current, seen.nccl.costs
-    whole = system.SystemFacts(lambda: gpus.inventory, configuration, host.files, expected)
-    in_memory = (
-        *system.reads(whole),
-        *unless_off(answers, settings, answers.reads(gpus)),
-        *unless_off(xid, settings, xid.reads(counts)),
-        *nccl.reads(seen.nccl),
-    )
-    known = ReadSchedule(in_memory, clock, costs)
-    apart = _schedules(configuration, host, gpus, counts, inline=inline)
-    return Poller(
-        workers=(
-            worker("nvml", gpus.run, gpus.complete, clock, gpus.threads.leave),
-            *(worker(name, part.run, part.complete, clock) for name, part in apart.items()),
-            InlineWorker("memory", known.run, known.complete, clock),  # no call that could hang
-        ),
-        read_costs=(gpus.read_costs, *(part.read_costs for part in (*apart.values(), known))),
-        clock=clock,
-        observers=seen.guarded(),
-        disclose=Disclosure(configuration).snapshot,
-        report_health=agent_health.reading,
-    )
-
-
-def _schedules(
-    configuration: Configuration,
-    host: Host,
-    gpus: GpuWatch,
-    counts: xid.XidCounts,
-    *,
-    inline: bool,
-) -> dict[str, ReadSchedule]:
-    """What is read of the host, by worker: processes that block must not hold up the rest."""
-    clock, settings, there = gpus.clock, configuration.current, gpus.gpu_processes
-    options = HostOptions(
-        configuration,
-        every=lambda: intervals.HOST_AT_REST if there.at_rest else intervals.TICK,
-    )
-    allocations, spawn = Allocations(), at_once if inline else on_a_thread
-    log_reads = kernel_log.reads(host.kernel_log, counts.note_line, counts.log_answers)
-    of_processes = workload.reads(host, clock, options, there, allocations, spawn=spawn)
-    of_jobs = allocation.reads(host, options, there, allocations)
-    reads = {
-        "host": (
-            *unless_off(kernel_log, settings, log_reads),
-            *host_reads(host, clock, options),
-        ),
-        "processes": unless_off(workload, settings, of_processes),
-        "allocation": unless_off(allocation, settings, of_jobs),
-    }
-    return {name: ReadSchedule(part, clock, ReadCosts()) for name, part in reads.items()}
-
-
-def _gpu_builder(
-    configuration: Configuration, host: Host, clock: Clock, gpu_processes: GpuProcesses
-) -> BuildReads:
-    def build(
-        device: NvmlDevice, state: GpuState, identities: Sequence[GpuIdentity]
-    ) -> Iterator[Read]:
-        gpu_context = GpuContext(
-            device=device,
-            state=state,
-            clock=clock,
-            gpus=len(identities),
-            gpm=gpm_of(device, state, clock),
-            host=host,
-            identities=identities,
-            configuration=configuration,
-            gpu_processes=gpu_processes,
-        )
-        return gpu_reads(gpu_context)
-
-    return build
 
 
 def gpm_of(device: NvmlDevice, state: GpuState, clock: Clock) -> Gpm | None:

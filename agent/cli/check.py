@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from agent import __version__
 from agent.cli import bundle
-from agent.cli.assembly import Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.cli.doctor import BROKEN, Answer, in_child, running_for
 from agent.cli.first_readings import first_snapshot_now, settled
 from agent.cli.naming import listed
@@ -124,7 +124,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
         check_target(arguments.bundle)
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock, history=HISTORY), clock)
-    agent = build_agent(settings, hardware, clock)
+    agent = Agent(settings, hardware, clock)
     longest = max(SHORTEST, arguments.timeout - TO_SAY - running_for())
     last = first_snapshot_now(agent, longest)
     spec = agent.recognise(agent.gpus.inventory)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from agent.cli.assembly import Agent, build_agent, simulated_hardware
+from agent.cli.assembly import Agent, simulated_hardware
 from agent.cli.ending import asked_to_end
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
@@ -61,7 +61,7 @@ class SimulatedFleet:
         kinds = sorted({phase.scenario for plan in plans for phase in plan.phases})
         settings = Settings(JobConfig(info=True))
         self.agents: dict[str, Agent] = {
-            kind: build_agent(
+            kind: Agent(
                 settings,
                 simulated_hardware(f"{system}:{kind}", self.stepped),
                 self.stepped,

@@ -4,7 +4,6 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from agent.cli.progress import progress
 from agent.cli.systemctl import check_machine, systemctl
 from agent.errors import BadInput
 from agent.service.part import InstallPart
@@ -43,8 +42,7 @@ def install(wanted: Sequence[InstallPart], *, dry: bool) -> None:
         print(sentence, flush=True)
         if not dry:
             try:
-                with progress("  under way"):
-                    part.put()
+                part.put()
             except OSError as error:
                 raise BadInput(f"cannot {sentence}: {error.strerror or error}") from error
     if not steps:

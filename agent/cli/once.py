@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from agent.cli.assembly import build_agent
+from agent.cli.assembly import Agent
 from agent.cli.first_readings import first_snapshot_now, settled
 from agent.cli.flow import flows
 from agent.cli.options import hardware_of, settings_of
@@ -80,7 +80,7 @@ def look_here(arguments: argparse.Namespace, settings: Settings) -> Seen:
     """What one look at this machine shows, without a past."""
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock), clock)
-    agent = build_agent(settings, hardware, clock)
+    agent = Agent(settings, hardware, clock)
     last = first_snapshot_now(agent)
     view = view_of(agent, hardware)
     page_state = PageState(view)

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.cli.assembly import Agent, build_agent, recorded
+from agent.cli.assembly import Agent, recorded
 from agent.cli.options import hardware_of, settings_of
-from agent.cli.progress import progress
 from agent.clock import Clock, SystemClock
 from agent.config.whole_file import ReplacingFile, check_target
 from agent.errors import BadInput
@@ -30,15 +29,15 @@ def run(arguments: argparse.Namespace) -> int:
             signal.signal(number, stop_once)
     clock = SystemClock()
     hardware, recorder = recorded(hardware_of(arguments, clock), clock)
-    agent = build_agent(settings, hardware, clock)
+    agent = Agent(settings, hardware, clock)
     notes = []
     with ReplacingFile(arguments.file) as file:
         file.reserve(RESERVED)
         try:
             agent.watch.start()
-            end = clock.monotonic() + arguments.seconds
-            with progress(f"recording to {arguments.file}", lambda: left(end - clock.monotonic())):
-                asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
+            length = f"{arguments.seconds:g} s, Ctrl-C keeps what there is"
+            print(f"recording to {arguments.file} for {length}", file=sys.stderr)
+            asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
         except KeyboardInterrupt:
             notes.append("stopped early, what was recorded is kept")
         if recorder.full:
@@ -50,11 +49,6 @@ def run(arguments: argparse.Namespace) -> int:
     size = arguments.file.stat().st_size / 1e3
     print(f"{arguments.file}: {size:.0f} kB{', in place of an older tape' if replaces else ''}")
     return 0
-
-
-def left(seconds: float) -> str:
-    """How long it goes on."""
-    return f"{max(0.0, seconds):.0f} s left, Ctrl-C keeps what there is"
 
 
 def stop_once(*_: object) -> None:

@@ -6,7 +6,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EADDRINUSE
@@ -14,7 +14,7 @@ from logging.handlers import MemoryHandler
 from typing import Any
 
 from agent import __version__
-from agent.cli.assembly import Agent, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.cli.driver_release import DriverRelease, execute_again
 from agent.cli.ending import asked_to_end
 from agent.cli.failed_start import slower_each_time
@@ -33,13 +33,13 @@ from agent.polling.intervals import TICK
 from agent.service.journal import LogConfig, start_logging
 from agent.service.sd_notify import STOPPING, NotifySocket
 from exporters.access_control import AccessControl
-from exporters.dcgm import DcgmConfig, DcgmExposition
+from exporters.dcgm import DcgmExposition
 from exporters.http import AgentPages
 from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
 from exporters.selection import MetricsConfig
 from exporters.server import Server, serve
-from exporters.settings import HttpConfig
+from exporters.settings import DcgmConfig, HttpConfig
 from exporters.web_file import WebFile
 
 log = logging.getLogger(__name__)
@@ -71,19 +71,6 @@ class TapeEnd:
             log.warning(LogEvent("tape_ended", means=means))
 
 
-@dataclass(frozen=True, slots=True)
-class RunningServices:
-    """Everything that serves until the end."""
-
-    agent: Agent
-    web: WebFile
-    reload: Reload
-    notify_socket: NotifySocket
-    feed: Feed
-    hours: HourlySums
-    held: Callable[[], set[str]]  # device nodes that are open
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C; hardware never ends the agent."""
     with slower_each_time(config_path(arguments) or DEFAULT_PATH):
@@ -109,54 +96,54 @@ def _run(arguments: argparse.Namespace) -> bool:
     for record in early.buffer:
         logging.getLogger(record.name).handle(record)
     notify_socket = NotifySocket.of()
-    if 0 < (seconds := notify_socket.watchdog) < 2 * TICK / speed:
-        log.warning(LogEvent("watchdog_too_short", seconds=seconds, tick=TICK / speed))
-    agent = build_agent(settings, hardware, clock)
+    tell_short_watchdog(notify_socket.watchdog, TICK / speed)
+    agent = Agent(settings, hardware, clock)
     tell_dropped(settings[MetricsConfig])
-
-    def read() -> Settings:
-        return agent.complete(settings_of(arguments))
 
     def follow(in_force: Settings) -> None:
         start_logging(in_force[LogConfig])
         tell_dropped(in_force[MetricsConfig])
 
-    reload = Reload(agent.configuration, read, follow, under_way=notify_socket.while_reloading)
-    agent.poller.listeners.append(TapeEnd(hardware.ended))
+    reload = Reload(
+        agent.configuration,
+        lambda: agent.complete(settings_of(arguments)),
+        follow,
+        under_way=notify_socket.while_reloading,
+    )
     kept = None if arguments.simulate or arguments.replay else state_folder()
     hours = HourlySums(agent.diagnosis.accounts, kept, Disclosure(agent.configuration).owner)
-    feed = Feed(view_of(agent, hardware))
-    services = RunningServices(agent, web, reload, notify_socket, feed, hours, hardware.held)
     try:
-        return asyncio.run(_serve(services))
+        return asyncio.run(_serve(agent, hardware, web=web, hours=hours, reload=reload))
     finally:
         hours.close()
 
 
-async def _serve(services: RunningServices) -> bool:
+async def _serve(
+    agent: Agent, hardware: Hardware, *, web: WebFile, hours: HourlySums, reload: Reload
+) -> bool:
     """Serve until the end; whether this program is to be started again."""
-    agent, poller = services.agent, services.agent.poller
-    again = asyncio.Event()
-    poller.config_ok = lambda: services.reload.good and services.web.good
+    poller, again, feed = agent.poller, asyncio.Event(), Feed(view_of(agent, hardware))
+    notify_socket = NotifySocket.of()
+    poller.config_ok = lambda: reload.good and web.good
     poller.listeners += [
-        StatusNotifier(services.notify_socket, lambda: condition_of(agent)),
-        services.feed,
-        services.hours,
-        DriverRelease(agent.gpus.asked_back, agent.clock, again.set, services.held),
+        TapeEnd(hardware.ended),
+        StatusNotifier(notify_socket, lambda: condition_of(agent)),
+        feed,
+        hours,
+        DriverRelease(agent.gpus.asked_back, agent.clock, again.set, hardware.held),
         settle,
     ]
     spare()
-    server = await _listen(services)
+    server = await _listen(agent, web, feed, hours.document)
     agent.start()
-    ticking = asyncio.create_task(poller.run())
-    reloading = asyncio.create_task(services.reload.run())
     stop = asked_to_end()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, services.reload.ask)
-    tasks: list[asyncio.Task[Any]] = [ticking, reloading, asyncio.create_task(again.wait())]
-    services.web.watch()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
+    runs: tuple[Coroutine[Any, Any, Any], ...] = (poller.run(), reload.run(), again.wait())
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(one) for one in runs]
+    web.watch()
     await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     if not again.is_set():  # or systemd would stop it
-        services.notify_socket.send(STOPPING)
+        notify_socket.send(STOPPING)
     for task in tasks:
         task.cancel()
     await server.cleanup()
@@ -167,28 +154,28 @@ async def _serve(services: RunningServices) -> bool:
     return again.is_set() and not stop.done()
 
 
-async def _listen(services: RunningServices) -> Server:
+async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], bytes]) -> Server:
     """Serve HTTP; raises ConfigError where that cannot be."""
-    agent, poller, web = services.agent, services.agent.poller, services.web
-    exposition = Exposition(
-        lambda: poller.latest, agent.clock.monotonic, selected=lambda: agent.settings[MetricsConfig]
-    )
+    poller, http = agent.poller, agent.settings[HttpConfig]
     dcgm = DcgmExposition(poller, agent.clock.monotonic, lambda: agent.settings[DcgmConfig])
-    access = AccessControl(lambda: web.now.config, lambda: agent.settings[HttpConfig].names)
+    poller.listeners.append(dcgm.tick)
     pages = AgentPages(
-        exposition,
+        Exposition(
+            lambda: poller.latest,
+            agent.clock.monotonic,
+            selected=lambda: agent.settings[MetricsConfig],
+        ),
         lambda: poller.latest,
         awaited=poller.waiting_for,
-        feed=services.feed,
+        feed=feed,
         jobs=lambda: agent.jobs.current,
-        hours=services.hours.document,
+        hours=hours,
         dcgm=dcgm,
     )
-    app = pages.application([access.admit])
-    poller.listeners.append(dcgm.tick)
-    http = agent.settings[HttpConfig]
+    access = AccessControl(lambda: web.now.config, lambda: agent.settings[HttpConfig].names)
     host = http.listen.rpartition(":")[0]
     try:
+        app = pages.application([access.admit])
         server = await serve(app, *http.address, context=web.context)
     except (OSError, UnicodeError) as error:  # a host that cannot be a name is a UnicodeError
         why = getattr(error, "strerror", None) or error
@@ -196,16 +183,16 @@ async def _listen(services: RunningServices) -> Server:
             why = f"{why}; --listen {host}:0 takes a free port"
         raise ConfigError(f"cannot listen on {http.listen}: {why}") from error
     listen = f"{'https' if web.context else 'http'}://{host}:{server.port}/"
-    tell_started(server, web, listen)
-    return server
-
-
-def tell_started(server: Server, web: WebFile, listen: str) -> None:
-    """Say where the agent serves, and what is doubtful about that."""
     log.info(LogEvent("started", version=__version__, listen=listen))
     if not server.is_local and not web.now.is_guarded:
         advice = "who reaches it can read it; --web.config.file sets TLS and passwords"
         log.warning(LogEvent("listening_unguarded", listen=listen, advice=advice))
+    return server
+
+
+def tell_short_watchdog(seconds: float, tick: float) -> None:
+    if 0 < seconds < 2 * tick:
+        log.warning(LogEvent("watchdog_too_short", seconds=seconds, tick=tick))
 
 
 def tell_dropped(config: MetricsConfig) -> None:

@@ -20,9 +20,8 @@ from agent.sources.workload import JobConfig
 from agent.specs.clusters import ClustersConfig
 from agent.specs.machine import SaturationConfig, SpecConfig
 from alerts.receivers import Receivers
-from exporters.dcgm import DcgmConfig
 from exporters.selection import MetricsConfig
-from exporters.settings import HttpConfig
+from exporters.settings import DcgmConfig, HttpConfig
 
 SECTIONS: tuple[type[Section], ...] = (
     HttpConfig,

@@ -5,7 +5,6 @@ import asyncio
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from msgspec.structs import replace
 
 from agent.cli.arrivals import report_arrivals
 from agent.cli.options import config_path, settings_of
-from agent.cli.progress import progress
 from agent.cli.table import table
 from agent.config.configuration import ConfigError
 from agent.config.settings import Settings
@@ -159,15 +157,7 @@ async def _until_signal(plan: StackPlan, data: Path | None) -> None:
             for program in programs_of(folder, plan, ports)
         ]
 
-        def awaited() -> str:
-            return (
-                f"waiting for {', '.join(c.program.name for c in children if not c.ready.is_set())}"
-            )
-
-        starting = ExitStack()
-
         async def once_ready() -> None:
-            starting.close()
             living = [child for child in children if not child.abandoned]
             _introduce(living, ports)
             kept = "kept" if data else "removed at the end"
@@ -175,9 +165,8 @@ async def _until_signal(plan: StackPlan, data: Path | None) -> None:
             if any(child.program.name == "alertmanager" for child in living):
                 await report_arrivals(ports.alertmanager, say)
 
-        with starting:
-            starting.enter_context(progress("starting", awaited))
-            await supervise(children, stop, once_ready)
+        say(f"starting {', '.join(child.program.name for child in children)}")
+        await supervise(children, stop, once_ready)
 
 
 def _end(stop: asyncio.Future[None]) -> None:

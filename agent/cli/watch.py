@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Any
 
 from agent.cli import once
-from agent.cli.assembly import build_agent
+from agent.cli.assembly import Agent
 from agent.cli.first_readings import TIMEOUT, settled
 from agent.cli.flow import flows
 from agent.cli.options import hardware_of, settings_of
@@ -195,7 +195,7 @@ async def _read_here(
     """The frames of this machine, read by this program."""
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock), clock)
-    agent = build_agent(settings, hardware, clock)
+    agent = Agent(settings, hardware, clock)
     view = view_of(agent, hardware)
     page_state, ticked = PageState(view), asyncio.Event()
     agent.poller.listeners.append(lambda _: ticked.set())

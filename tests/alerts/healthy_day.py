@@ -20,7 +20,7 @@ from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import NamedTuple
 
 from agent import simulator
-from agent.cli.assembly import Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Settings
 from agent.simulator import scenarios, system_models
 from alerts.build import rules
@@ -93,7 +93,7 @@ class Day:
     def start_agent(self) -> None:
         """A new process of the agent on the same machine."""
         hardware = Hardware(lambda: self.machine.nvml, self.machine.host, simulated=True)
-        agent = build_agent(Settings(), hardware, self.clock, inline=True)
+        agent = Agent(Settings(), hardware, self.clock, inline=True)
         self.bench = AgentBench(agent, self.clock, self.machine)
 
     def played(self, scenario: str) -> str:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent import simulator as simulation
-from agent.cli.assembly import Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.cli.view import view_of
 from agent.config.settings import Settings
 from agent.diagnosis.accounting import WAITS_FOR
@@ -186,7 +186,7 @@ def build(system: str, gpus: int | None = None, config: Settings | None = None) 
     machine = simulation.build(replace(parsed, system=smaller), clock)
     plugs = Hotplug(machine.host)
     hardware = Hardware(lambda: machine.nvml, plugs.wrapped(), simulated=True)
-    agent = build_agent(config or Settings(), hardware, clock, inline=True)
+    agent = Agent(config or Settings(), hardware, clock, inline=True)
     bench = AgentBench(agent, clock, machine).run(3)
     for gpu in machine.gpus:
         for code in XIDS:

@@ -21,7 +21,7 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from agent import simulator
-from agent.cli.assembly import Agent, Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.cli.view import view_of
 from agent.config.settings import Settings
 from exporters.live.feed import Client, Feed
@@ -63,7 +63,7 @@ def machine(name: str) -> tuple[Agent, Feed, FrozenClock, list[ReadFirst]]:
     clock = FrozenClock()
     built = simulator.build(simulator.parse(name), clock)
     hardware = Hardware(lambda: built.nvml, built.host, simulated=True)
-    agent = build_agent(Settings(), hardware, clock, inline=True)
+    agent = Agent(Settings(), hardware, clock, inline=True)
     workers = [ReadFirst(worker) for worker in agent.poller.workers]
     agent.poller.workers = workers  # type: ignore[assignment]
     feed = Feed(view_of(agent, hardware))

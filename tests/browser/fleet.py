@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from agent import simulator
-from agent.cli.assembly import Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.cli.view import view_of
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
@@ -57,7 +57,7 @@ async def member(spec: str, speed: float, config: Settings) -> Member:
     clock: Clock = lived if phases else SystemClock(speed)
     machine = simulator.build(simulation(name, phases[0][0] if phases else scenario), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    agent = build_agent(config, hardware, clock, inline=bool(phases))
+    agent = Agent(config, hardware, clock, inline=bool(phases))
     feed = Feed(view_of(agent, hardware))
     agent.poller.listeners.append(feed)
     played = fleet.Member(machine, agent)

@@ -18,25 +18,22 @@ from aiohttp import ClientSession
 
 from agent import simulator
 from agent.cli import bundle, check
-from agent.cli.assembly import Hardware, build_agent, recorded
+from agent.cli.assembly import Agent, Hardware, recorded
 from agent.cli.once import page
-from agent.cli.run import RunningServices, _listen
+from agent.cli.run import _listen
 from agent.cli.view import view_of
-from agent.config.reload import Reload
 from agent.config.settings import Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import HourlySums
 from agent.hardware.files import FileTree
-from agent.service.sd_notify import NotifySocket
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
-from exporters.dcgm import DcgmConfig
 from exporters.live.feed import Feed
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.page_state import PageState
 from exporters.server import Server
-from exporters.settings import HttpConfig
+from exporters.settings import DcgmConfig, HttpConfig
 from exporters.web_file import WebFile
 from tests.agent.report.test_report import report
 from tests.support.frozen_clock import FrozenClock
@@ -95,7 +92,7 @@ class Planted:
             login=lambda uid: f"planted-user-{uid}",
         )
         self.hardware = Hardware(lambda: self.machine.nvml, host, simulated=True)
-        self.agent = build_agent(settings(info=info), self.hardware, self.clock, inline=True)
+        self.agent = Agent(settings(info=info), self.hardware, self.clock, inline=True)
         self.reload(info=info)
         shown = Disclosure(self.agent.configuration).owner
         self.hours = HourlySums(self.agent.diagnosis.accounts, state, shown)
@@ -120,11 +117,7 @@ class Planted:
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[Server]:
-        reload = Reload(self.agent.configuration, Settings, lambda _: None)
-        web, socket = WebFile(), NotifySocket()
-        server = await _listen(
-            RunningServices(self.agent, web, reload, socket, self.feed, self.hours, set)
-        )
+        server = await _listen(self.agent, WebFile(), self.feed, self.hours.document)
         try:
             yield server
         finally:
@@ -226,7 +219,7 @@ def test_a_tape_names_nobody(tmp_path: Path) -> None:
     """Whether they may be named or not."""
     planted = Planted(tmp_path, info=True)
     hardware, recorder = recorded(planted.hardware, planted.clock)
-    agent = build_agent(settings(info=True), hardware, planted.clock, inline=True)
+    agent = Agent(settings(info=True), hardware, planted.clock, inline=True)
 
     async def ticks() -> None:
         for _ in range(10):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from agent.cli.assembly import Agent, Hardware, build_agent, real_hardware
+from agent.cli.assembly import Agent, Hardware, real_hardware
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
 from agent.model import Metric, ReadKey, Snapshot
@@ -117,7 +117,7 @@ class Watcher:
         self.clock: Clock = clock or MachineClock()
         # No thread of its own: two agents that watch one load take turns in the driver. Side by
         # side they ended in a double free below NVML.
-        self.agent: Agent = build_agent(
+        self.agent: Agent = Agent(
             config or Settings(), hardware or real_hardware(), self.clock, inline=True
         )
         self.snapshots: list[Snapshot] = []  # one a tick

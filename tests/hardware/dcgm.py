@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from exporters.dcgm import DcgmConfig, DcgmExposition
+from exporters.dcgm import DcgmExposition
+from exporters.settings import DcgmConfig
 from tests.hardware.bench import Figure, Watcher
 from tests.hardware.brackets import TRIES, number, run_everything, smi
 

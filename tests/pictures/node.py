@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock, Thread
 
 from agent import simulator as simulation
-from agent.cli.assembly import Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Settings
 from exporters.prometheus import Exposition
 from tests.support.board_data import JOB, NAME, shown
@@ -34,7 +34,7 @@ class Node:
         clock = FrozenClock(since)
         made = simulation.build(simulation.parse(machine), clock)
         hardware = Hardware(lambda: made.nvml, made.host, simulated=True)
-        self.bench = AgentBench(build_agent(Settings(), hardware, clock, inline=True), clock, made)
+        self.bench = AgentBench(Agent(Settings(), hardware, clock, inline=True), clock, made)
         self.exposition = Exposition(
             lambda: self.bench.agent.poller.latest, clock.monotonic, process=False
         )

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agent.cli.assembly import Agent, Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis import accounting
@@ -76,7 +76,7 @@ def diagnosis(pid: int) -> dict[str, Any]:
     machine = build(parse(SIMULATED), clock)
     clock.skip(60.0)
     hardware = Hardware(lambda: OneProcess(machine.nvml, pid), real_host())
-    agent = build_agent(Settings(JobConfig(info=True)), hardware, clock)
+    agent = Agent(Settings(JobConfig(info=True)), hardware, clock)
     look = asyncio.run(verdict(agent))
     states = look.where(accounting.STATE, gpu="0").items()
     return {

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from agent import simulator
-from agent.cli.assembly import Agent, Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
@@ -34,7 +34,7 @@ def member(spec: str, speed: float, config: Settings) -> Member:
     clock = SystemClock(speed)
     machine = simulator.build(simulator.parse(spec), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    return Member(machine, build_agent(config, hardware, clock))
+    return Member(machine, Agent(config, hardware, clock))
 
 
 async def listen(name: str, agent: Agent) -> asyncio.Task[None]:

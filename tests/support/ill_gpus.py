@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from agent import simulator as simulation
-from agent.cli.assembly import Agent, Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis.accounting import UNOBSERVED_SECONDS
@@ -85,7 +85,7 @@ class IllGpus:
         self._before = _threads()  # of other agents in this process
         self.machine: Any = simulation.build(simulation.parse(machine), self.clock)
         hardware = Hardware(lambda: self.machine.nvml, self.machine.host, simulated=True)
-        self.agent: Agent = build_agent(Settings(), hardware, self.clock)
+        self.agent: Agent = Agent(Settings(), hardware, self.clock)
         self.ticks = 0
         self.samples: Counter[str] = Counter()  # by the number of the GPU
         self.threads = 0  # the most at a time that read GPUs

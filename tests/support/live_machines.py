@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent import simulator
-from agent.cli.assembly import Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.cli.view import view_of
 from agent.config.settings import Section, Settings
 from agent.diagnosis.thresholds import Thresholds
@@ -79,7 +79,7 @@ def watched(name: str, *sections: Section) -> Watched:
     machine = simulator.build(what, clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     config = Settings(Thresholds(held_after=HELD_AFTER), *sections)
-    agent = build_agent(config, hardware, clock, inline=True)
+    agent = Agent(config, hardware, clock, inline=True)
     view = view_of(agent, hardware)
     return Watched(AgentBench(agent, clock, machine), view, PageState(view))
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from agent import simulator as simulation
-from agent.cli.assembly import Agent, Hardware, build_agent, taped_hardware
+from agent.cli.assembly import Agent, Hardware, taped_hardware
 from agent.config.settings import Settings
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
@@ -63,9 +63,7 @@ def simulated(name: str, config: Settings | None = None, gpus: int | None = None
     clock = FrozenClock()
     machine = simulation.build(first_gpus(name, gpus), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    return AgentBench(
-        build_agent(config or Settings(), hardware, clock, inline=True), clock, machine
-    )
+    return AgentBench(Agent(config or Settings(), hardware, clock, inline=True), clock, machine)
 
 
 def first_gpus(name: str, count: int | None) -> simulation.Simulation:
@@ -81,9 +79,7 @@ def first_gpus(name: str, count: int | None) -> simulation.Simulation:
 def taped(path: Path) -> AgentBench:
     """A recorded machine."""
     clock = FrozenClock()
-    return AgentBench(
-        build_agent(Settings(), taped_hardware(path, clock), clock, inline=True), clock
-    )
+    return AgentBench(Agent(Settings(), taped_hardware(path, clock), clock, inline=True), clock)
 
 
 def laptop(root: Path) -> AgentBench:
@@ -91,7 +87,7 @@ def laptop(root: Path) -> AgentBench:
     clock = FrozenClock()
     host = Host(files=RealFiles(root), psutil=_Bare())
     hardware = Hardware(no_driver, host)
-    return AgentBench(build_agent(Settings(), hardware, clock, inline=True), clock)
+    return AgentBench(Agent(Settings(), hardware, clock, inline=True), clock)
 
 
 def no_driver() -> Any:

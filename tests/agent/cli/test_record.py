@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.assembly import build_agent, taped_hardware
+from agent.cli.assembly import Agent, taped_hardware
 from agent.cli.run import TapeEnd
 from agent.config.settings import Settings
 from agent.config.whole_file import NoRoom, ReplacingFile
@@ -78,7 +78,7 @@ def test_the_end_of_a_tape_is_told_once(tmp_path: Path, caplog: pytest.LogCaptur
     record(tmp_path / "x.tape", ticks=2)
     clock = FrozenClock()
     hardware = taped_hardware(tmp_path / "x.tape", clock)
-    poller = build_agent(Settings(), hardware, clock, inline=True).poller
+    poller = Agent(Settings(), hardware, clock, inline=True).poller
     poller.listeners.append(TapeEnd(hardware.ended))
     shown = []
     for _ in range(5):

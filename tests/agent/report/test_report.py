@@ -288,7 +288,7 @@ def test_an_address_may_be_of_ipv6(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_empty_job_is_no_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert report("--job", "") == 2
-    assert "argument --job: is empty" in capsys.readouterr().err
+    assert "argument --job: '' is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flag", ["--agent", "--prometheus"])

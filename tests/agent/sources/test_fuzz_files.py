@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from agent import simulator as simulation
-from agent.cli.assembly import Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Settings
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host
@@ -83,7 +83,7 @@ def garbled(system: str, seed: int, texts: list[str], share: float) -> tuple[Age
     files = Garbled(machine.host.files, Random(seed), texts, 0.0)
     host = Host(files, machine.host.psutil, machine.host.login)
     hardware = Hardware(lambda: machine.nvml, host, simulated=True)
-    bench = AgentBench(build_agent(EVERYTHING, hardware, clock, inline=True), clock, machine)
+    bench = AgentBench(Agent(EVERYTHING, hardware, clock, inline=True), clock, machine)
     files.share = share
     return bench, files
 

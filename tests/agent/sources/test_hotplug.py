@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from agent import simulator as simulation
-from agent.cli.assembly import Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Settings
 from agent.faults.findings import findings
 from agent.limits.configured import LimitConfig, LimitsConfig
@@ -27,7 +27,7 @@ def machine() -> tuple[AgentBench, Hotplug]:
     built = simulation.build(simulation.parse("k40:idle"), clock)
     plugs = Hotplug(built.host)
     hardware = Hardware(lambda: built.nvml, plugs.wrapped(), simulated=True)
-    return AgentBench(build_agent(CONFIG, hardware, clock, inline=True), clock, built), plugs
+    return AgentBench(Agent(CONFIG, hardware, clock, inline=True), clock, built), plugs
 
 
 def said(bench: AgentBench) -> list[str]:

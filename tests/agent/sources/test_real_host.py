@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.assembly import Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.hardware.host import real_host
@@ -76,7 +76,7 @@ class Watch:
     def __init__(self, config: Settings | None = None) -> None:
         self.clock = SystemClock()
         hardware = Hardware(no_driver, real_host())
-        self.agent = build_agent(config or Settings(), hardware, self.clock, inline=True)
+        self.agent = Agent(config or Settings(), hardware, self.clock, inline=True)
 
     def tick(self) -> SampleStore:
         time.sleep(intervals.TICK)

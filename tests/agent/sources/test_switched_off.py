@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agent.cli.assembly import Hardware, build_agent
+from agent.cli.assembly import Agent, Hardware
 from agent.cli.check import page
 from agent.clock import SystemClock
 from agent.config.decoding import Mismatch, decode
@@ -63,6 +63,6 @@ def test_nobody_listens_to_xids_that_are_switched_off() -> None:
     clock = SystemClock()
     bench = simulated("dgx-h100:xid")
     hardware = Hardware(lambda: bench.machine.nvml, bench.machine.host, simulated=True)
-    agent = build_agent(OFF, hardware, clock, inline=True)
+    agent = Agent(OFF, hardware, clock, inline=True)
     asyncio.run(agent.poller.tick())
     assert agent.watch.poll(0) is False
