@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from agent.clock import Clock
 from agent.errors import BadInput
 from agent.hardware.host import Host
-from agent.simulator import driver, fault_table, jobs, scenarios, system_models
+from agent.simulator import driver, jobs, scenarios, system_models
 from agent.simulator.files import SimulatedFiles
 from agent.simulator.health_files import SimulatedSmart
 from agent.simulator.host import SimulatedPsutil
@@ -22,7 +22,7 @@ from agent.simulator.system_models import SystemModel
 
 SYSTEMS: tuple[str, ...] = tuple(system_models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
-FAULTS: tuple[str, ...] = fault_table.NAMES
+FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
 """Single faults, which may be joined to a scenario and to each other by a plus."""
 
 __all__ = [

@@ -9,8 +9,9 @@ from dataclasses import fields
 from agent.simulator import odd_answers, refusals
 from agent.simulator.driver import SimulatedDriver
 from agent.simulator.gpu import SimulatedGpu
+from agent.simulator.gpu_models import VOLTA
 from agent.simulator.health import GpuHealth, HostHealth
-from agent.simulator.kernel_log import SimulatedKernelLog
+from agent.simulator.kernel_log import GARBAGE, SimulatedKernelLog
 from agent.simulator.odd_answers import OddAnswers
 from agent.simulator.traffic import SimulatedTraffic
 
@@ -20,9 +21,9 @@ ECC_XID, HALT_XID, LOST_XID = 48, 62, 79
 SLOW = 45.0
 """Seconds of a call that waits for a GPU's system processor in vain."""
 
-FAILING = tuple(
-    f"nvmlDeviceGet{what}" for what in ("PowerUsage", "Temperature", "ClockInfo", "FieldValues")
-)
+FAILING = ("PowerUsage", "Temperature", "ClockInfo", "FieldValues")
+FLOOD = 300
+"""Lines of each flood: garbage, and page faults of one program."""
 
 
 class SimulatedFaults:
@@ -39,12 +40,12 @@ class SimulatedFaults:
         self.gpus = gpus
         self.traffic = traffic
         self.host = host
-        self._kernel_log = kernel_log
+        self.kernel_log = kernel_log
         self._driver = driver
 
     def lose(self, index: int) -> None:
         """The GPU falls off the bus, with XID 79; links to it go down."""
-        self._kernel_log.fallen(self.gpus[index].bus)
+        self.kernel_log.fallen(self.gpus[index].bus)
         self._driver.xid(index, LOST_XID)
         self.gpus[index].lost = True
         for gpu in self._others(index):
@@ -66,22 +67,6 @@ class SimulatedFaults:
         if link.peer is not None and link.peer_link is not None:
             self.gpus[link.peer].links[link.peer_link].cut = True
 
-    def cut_first_link(self) -> None:
-        self.cut_link(0, 2)
-
-    def lose_one(self) -> None:
-        """The third GPU, or the last of fewer."""
-        self.lose(min(2, len(self.gpus) - 1))
-
-    def spoil_link(self) -> None:
-        self.gpus[0].links[1].errors = 2.0
-
-    def narrow_slot(self) -> None:
-        self.gpus[0].width //= 2
-
-    def slow_port(self) -> None:
-        self.traffic.slow_port = True
-
     def report_xid(self) -> None:
         self._driver.xid(0, ECC_XID if self.gpus[0].model.ecc else HALT_XID)
 
@@ -92,19 +77,39 @@ class SimulatedFaults:
         else:
             self._driver.xid(0, code)
 
-    def sxid(self, switch: int, code: int, fatal: bool, words: str) -> None:
-        """An error of an NVSwitch."""
-        self._kernel_log.sxid(switch, code, fatal, words)
-
-    def log(self, text: str) -> None:
-        """A line of the kernel."""
-        self._kernel_log.write(text)
-
     def flip_bits(self) -> None:
         self.gpus[0].flipping = True
 
-    def fail_remapping(self) -> None:
-        self.gpus[0].remap_failed = True
+    def double_bit(self) -> None:
+        """All that a double-bit error brings along on one GPU."""
+        gpu, older = self.gpus[0], self.gpus[0].model.architecture <= VOLTA
+        gpu.flipping = True
+        for code in (48, 63, 45) if older else (48, 63, 45, 154):
+            self.xid(code)
+        gpu.health.pages_pending, gpu.health.rows_pending = older, not older
+        gpu.health.recovery = int(not older)
+
+    def end_fabric(self) -> None:
+        """Without the Fabric Manager no GPU joins."""
+        self.host.fabric_service = False
+        for gpu in self.gpus:
+            gpu.health.fabric_state = 2
+
+    def lose_member(self) -> None:
+        array = next(a for a in self.traffic.system.arrays if not a.striped)
+        self.host.lost_members = 1
+        self.host.dead_disks.add(array.members[-1].name)
+
+    def flood(self) -> None:
+        for number in range(FLOOD):
+            self.kernel_log.write(GARBAGE[number % len(GARBAGE)])
+            self.xid(31)
+
+    def flap(self) -> None:
+        """Down for one look, and up again."""
+        self.host.port_down = not self.host.port_down
+        if self.host.port_down:
+            self.traffic.lose_link()
 
     def answer_oddly(self, kind: str) -> None:
         """The driver answers for the first GPU, now and then, what cannot be."""
@@ -113,14 +118,19 @@ class SimulatedFaults:
     def hang_driver(self) -> None:
         self._driver.hang(on=True)
 
+    def end_processor(self) -> None:
+        """The GPU's system processor is gone, and calls of the driver hang."""
+        self.xid(119)
+        self.hang_driver()
+
     def slow_down(self) -> None:
         """The second GPU takes longer for each call than its system processor may (XID 119)."""
         self.gpus[1].slow = SLOW
 
     def fail_calls(self) -> None:
         """Some calls of the first GPU fail, for no reason that the driver would give."""
-        for function in FAILING:
-            self._driver.fail(function, refusals.UNKNOWN, 0)
+        for name in FAILING:
+            self._driver.fail(f"nvmlDeviceGet{name}", refusals.UNKNOWN, 0)
 
     def repair(self) -> None:
         """Everything is whole again."""

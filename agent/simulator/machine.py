@@ -107,7 +107,8 @@ class Machine:
 
     def _strike(self) -> None:
         for fault in self._player.due(self.now):
-            fault.strike(self.faults)
+            if fault.strike:
+                fault.strike(self.faults)
             self.apply()
 
     def ranks(self) -> list[SimulatedRank]:

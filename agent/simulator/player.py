@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
-from agent.simulator.fault_table import TimedFault as Fault
-from agent.simulator.loads import FOREVER, ScenarioLoad, ScenarioPart, parts_of
-from agent.simulator.scenarios import SLOT, TOUR, faults_of, parts, stops
+from agent.simulator.loads import ScenarioLoad, parts_of
+from agent.simulator.scenarios import SLOT, TOUR, Breakage, faults_of, parts, stops
 from agent.simulator.system_models import SystemModel
 
 SLACK = 1e-9  # s: a moment has come although floating point says that it just has not
@@ -15,7 +15,7 @@ SLACK = 1e-9  # s: a moment has come although floating point says that it just h
 class _Due:
     """When a fault of the scenario strikes next."""
 
-    fault: Fault
+    fault: Breakage
     at: float
 
 
@@ -27,24 +27,24 @@ class ScenarioPlayer:
         self._system = system
         self._tour: Sequence[str] = ()
         self._stop = 0
-        self._stop_ends = FOREVER
-        self._parts: Sequence[ScenarioPart] = ()
+        self._stop_ends = inf
+        self._parts: Sequence[ScenarioLoad] = ()
         self._part = 0
-        self._part_ends = FOREVER
+        self._part_ends = inf
         self._due: list[_Due] = []
-        self.next_change = FOREVER
+        self.next_change = inf
         """When something happens next: a scenario, a part of it, a fault."""
 
     @property
     def load(self) -> ScenarioLoad:
         """What plays now."""
-        return self._parts[self._part].load
+        return self._parts[self._part]
 
     def start(self, name: str, now: float) -> None:
         """Play a scenario, or the tour, from now on."""
         self._tour = stops(self._system) if name == TOUR else ()
         self._stop = 0
-        self._stop_ends = now + SLOT if self._tour else FOREVER
+        self._stop_ends = now + SLOT if self._tour else inf
         self._play(self._tour[0] if self._tour else name, now)
         self._plan()
 
@@ -77,10 +77,10 @@ class ScenarioPlayer:
         self._plan()
         return True
 
-    def due(self, now: float) -> list[Fault]:
+    def due(self, now: float) -> list[Breakage]:
         """The faults that strike now."""
         struck = [due for due in self._due if due.at <= now + SLACK]
         for due in struck:
-            due.at = due.at + due.fault.every if due.fault.every else FOREVER
+            due.at = due.at + due.fault.every if due.fault.every else inf
         self._plan()
         return [due.fault for due in struck]

@@ -1,4 +1,4 @@
-"""The scenarios: which system can have each, and the faults that come with it.
+"""The scenarios and single faults: which system can have each, and what breaks in it.
 
 | scenario | GPUs concerned |
 |---|---|
@@ -16,116 +16,179 @@
 | driver-hang | all |
 
 Nodes of fleets alone: waits-for-node, which waits in each step for another node of its job, and
-slow-node, which is that one.
+slow-node, which is that one. A fault plays over training, or is joined to a scenario and to other
+faults: `training+ecc-rising+raid-degraded`; `xid-79` to any other code is one of that code.
 """
 
-from agent.simulator import fault_table
-from agent.simulator.fault_table import ECC, INFINIBAND, ROWS, Need
-from agent.simulator.fault_table import TimedFault as Fault
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
 from agent.simulator.faults import SimulatedFaults
+from agent.simulator.gpu_models import HOPPER, VOLTA
+from agent.simulator.odd_answers import EVERYTHING, KINDS
 from agent.simulator.system_models import SystemModel
 
-TOUR = "tour"
-SLOT = 60.0
-"""Seconds that the tour stays with each scenario."""
-
-
-PEERS = Need("two GPUs or more", lambda s: s.gpus > 1)
-NVLINK = Need("NVLink", lambda s: s.model.links is not None)
-PORTS = Need("ports whose rate its spec sheet states", lambda s: s.chassis)
-CARD = Need("a PCIe slot", lambda s: s.model.slot)
-
-NEEDS: dict[str, Need] = {
-    "starved-peer": PEERS,
-    "starved-pcie": CARD,
-    "pcie-degraded": CARD,
-    "exposed-communication": NVLINK,
-    "hang": PEERS,
-    "gpu-slow": PEERS,
-    "late-rank": PEERS,
-    "nvlink-saturated": NVLINK,
-    "infiniband-saturated": INFINIBAND,
-    "nvlink-down": NVLINK,
-    "nvlink-errors": NVLINK,
-    "port-degraded": PORTS,
-    "ecc": ECC,
-    "row-remap": ROWS,
-}
-
-FAULTS: dict[str, tuple[Fault, ...]] = {
-    "gpu-lost": (Fault(5.0, 0.0, SimulatedFaults.lose_one),),
-    "gpu-slow": (Fault(5.0, 0.0, SimulatedFaults.slow_down),),
-    "nvlink-down": (Fault(0.0, 0.0, SimulatedFaults.cut_first_link),),
-    "nvlink-errors": (Fault(0.0, 0.0, SimulatedFaults.spoil_link),),
-    "pcie-degraded": (Fault(0.0, 0.0, SimulatedFaults.narrow_slot),),
-    "port-degraded": (Fault(0.0, 0.0, SimulatedFaults.slow_port),),
-    "xid": (Fault(5.0, 20.0, SimulatedFaults.report_xid),),
-    "ecc": (Fault(0.0, 0.0, SimulatedFaults.flip_bits),),
-    "row-remap": (Fault(0.0, 0.0, SimulatedFaults.fail_remapping),),
-    "driver-hang": (Fault(5.0, 0.0, SimulatedFaults.hang_driver),),
-}
-
-NAMES: tuple[str, ...] = (
-    "training",
-    "idle",
-    "held",
-    "starved-disk",
-    "starved-network",
-    "starved-pcie",
-    "starved-cpu",
-    "starved-host-thread",
-    "starved-peer",
-    "nvlink-saturated",
-    "infiniband-saturated",
-    "exposed-communication",
-    "hang",
-    "late-rank",
-    "checkpoint",
-    "threads",
-    "no-demand",
-    "throttled",
-    "gpu-hot",
-    "gpu-lost",
-    "gpu-slow",
-    "nvlink-down",
-    "nvlink-errors",
-    "pcie-degraded",
-    "port-degraded",
-    "xid",
-    "ecc",
-    "row-remap",
-    "driver-hang",
-    TOUR,
-)
-
+TOUR, SLOT = "tour", 60.0
+"""The tour stays with each scenario for so many seconds."""
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 """Of a job over several nodes: what one machine shows of it. Played by fleets alone."""
 
-JOIN = "+"
-"""Between a scenario and the faults that come with it: `starved-disk+raid-degraded`."""
+NAMES: tuple[str, ...] = (
+    *("training", "idle", "held", "starved-disk", "starved-network", "starved-pcie"),
+    *("starved-cpu", "starved-host-thread", "starved-peer", "nvlink-saturated"),
+    *("infiniband-saturated", "exposed-communication", "hang", "late-rank", "checkpoint"),
+    *("threads", "no-demand", "throttled", "gpu-hot", "gpu-lost", "gpu-slow", "nvlink-down"),
+    *("nvlink-errors", "pcie-degraded", "port-degraded", "xid", "ecc", "row-remap"),
+    *("driver-hang", TOUR),
+)
+
+XID = re.compile(r"xid-([1-9]\d{0,2})")
+SOON, FLOOD_EVERY = 5.0, 1.0  # s
+
+Strike = Callable[[SimulatedFaults], None]
+
+
+class Need(NamedTuple):
+    """What a system must have for a scenario, in words and as a question."""
+
+    words: str
+    met: Callable[[SystemModel], bool]
+
+
+class Breakage(NamedTuple):
+    """What breaks `at` seconds after a scenario began, and again `every` seconds, and where it can;
+    some scenarios break nothing."""
+
+    need: Need
+    strike: Strike | None = None
+    at: float = 0.0
+    every: float = 0.0
+
+
+ANY = Need("", lambda _: True)
+PEERS = Need("two GPUs or more", lambda s: s.gpus > 1)
+NVLINK = Need("NVLink", lambda s: s.model.links is not None)
+PORTS = Need("ports whose rate its spec sheet states", lambda s: s.chassis)
+CARD = Need("a PCIe slot", lambda s: s.model.slot)
+ECC = Need("ECC memory", lambda s: s.model.ecc)
+ROWS = Need("row remapping (Ampere or newer)", lambda s: s.model.remaps)
+PAGES = Need("pages that retire (up to Volta)", lambda s: s.model.ecc and not s.model.remaps)
+DIVIDES = Need("MIG (A100 and newer, but no Ada and no GeForce)", lambda s: s.model.divides)
+PROCESSOR = Need("a system processor (newer than Volta)", lambda s: s.model.architecture > VOLTA)
+ASKS = Need(
+    "a driver that asks for recovery (R570), and a GPU newer than Volta",
+    lambda s: PROCESSOR.met(s) and int(s.driver.partition(".")[0]) >= 570,
+)
+SWITCHED = Need("NVSwitches that its driver sees", lambda s: s.nvswitches > 0)
+FABRIC = Need(
+    "a fabric (Hopper with NVSwitches)", lambda s: s.switched and s.model.architecture >= HOPPER
+)
+INFINIBAND = Need("InfiniBand", lambda s: bool(s.hcas))
+ARRAYS = Need("an array with redundancy", lambda s: any(not a.striped for a in s.arrays))
+BOARD = Need("sensors of its chassis", lambda s: s.chassis)
+NVME = Need("an NVMe disk", lambda s: s.disks[0].name.startswith("nvme"))
+
+
+def _set(part: str, value: object) -> Strike:
+    """Something of the first GPU."""
+    return lambda f: setattr(f.gpus[0].health, part, value)
+
+
+def _host(part: str, value: object) -> Strike:
+    return lambda f: setattr(f.host, part, value)
+
+
+def _first_disk(part: str) -> Strike:
+    return lambda f: getattr(f.host, part).add(f.traffic.system.disks[0].name)
+
+
+SCENARIOS: dict[str, Breakage] = {
+    **dict.fromkeys(("starved-peer", "hang", "late-rank"), Breakage(PEERS)),
+    **dict.fromkeys(("exposed-communication", "nvlink-saturated"), Breakage(NVLINK)),
+    "starved-pcie": Breakage(CARD),
+    "infiniband-saturated": Breakage(INFINIBAND),
+    "gpu-lost": Breakage(ANY, lambda f: f.lose(min(2, len(f.gpus) - 1)), SOON),
+    "gpu-slow": Breakage(PEERS, SimulatedFaults.slow_down, SOON),
+    "nvlink-down": Breakage(NVLINK, lambda f: f.cut_link(0, 2)),
+    "nvlink-errors": Breakage(NVLINK, lambda f: setattr(f.gpus[0].links[1], "errors", 2.0)),
+    "pcie-degraded": Breakage(CARD, lambda f: setattr(f.gpus[0], "width", f.gpus[0].width // 2)),
+    "port-degraded": Breakage(PORTS, lambda f: setattr(f.traffic, "slow_port", True)),
+    "xid": Breakage(ANY, SimulatedFaults.report_xid, SOON, 20.0),
+    "ecc": Breakage(ECC, SimulatedFaults.flip_bits),
+    "row-remap": Breakage(ROWS, lambda f: setattr(f.gpus[0], "remap_failed", True)),
+    "driver-hang": Breakage(ANY, SimulatedFaults.hang_driver, SOON),
+}
+FAULTS: dict[str, Breakage] = {
+    "recovery-reset": Breakage(ASKS, _set("recovery", 1)),
+    "recovery-reboot": Breakage(ASKS, _set("recovery", 2)),
+    "mig": Breakage(DIVIDES, lambda f: setattr(f.gpus[0], "mig", True)),
+    "rows-pending": Breakage(ROWS, _set("rows_pending", True)),
+    "pages-pending": Breakage(PAGES, _set("pages_pending", True)),
+    "rows-near": Breakage(ROWS, _set("rows", 450)),
+    "pages-near": Breakage(PAGES, _set("pages", 55)),
+    "ecc-rising": Breakage(ECC, _set("corrected", 40.0)),
+    "double-bit": Breakage(ECC, SimulatedFaults.double_bit, SOON, 20.0),
+    "pcie-replays": Breakage(ANY, _set("replays", 10.0)),
+    "system-processor": Breakage(PROCESSOR, SimulatedFaults.end_processor, SOON),
+    "calls-failing": Breakage(ANY, SimulatedFaults.fail_calls, SOON),
+    "fabric-service": Breakage(SWITCHED, SimulatedFaults.end_fabric),
+    "fabric-state": Breakage(FABRIC, _set("fabric_state", 2)),
+    "fabric-error": Breakage(FABRIC, _set("fabric_status", 999)),
+    "fabric-health": Breakage(FABRIC, _set("fabric_mask", 0xA9 | 1 << 8)),
+    "switch-fatal": Breakage(
+        SWITCHED, lambda f: f.kernel_log.sxid(0, 20034, True, "Link 30 LTSSM Breakage Up"), SOON
+    ),
+    "switch-noise": Breakage(
+        SWITCHED,
+        lambda f: f.kernel_log.sxid(3, 22013, False, "Link 44 Minion Link DLREQ interrupt"),
+        *(SOON, 20.0),
+    ),
+    "infiniband-errors": Breakage(INFINIBAND, _host("symbol_errors", 1.0)),
+    "infiniband-down": Breakage(INFINIBAND, _host("port_down", True), SOON),
+    "infiniband-flapping": Breakage(INFINIBAND, SimulatedFaults.flap, SOON, 10.0),
+    "raid-degraded": Breakage(ARRAYS, SimulatedFaults.lose_member),
+    "disk-dead": Breakage(ANY, _first_disk("dead_disks")),
+    "disk-hot": Breakage(NVME, _first_disk("hot_disks")),
+    "disk-damaged": Breakage(ANY, _first_disk("damaged")),
+    "disk-smart": Breakage(ANY, _first_disk("failing_disks")),
+    "fan-failed": Breakage(BOARD, _host("fan_failed", True)),
+    "supply-failed": Breakage(BOARD, _host("supply_failed", True)),
+    **{
+        f"implausible-{kind}": Breakage(ANY, partial(SimulatedFaults.answer_oddly, kind=kind), SOON)
+        for kind in (*KINDS, EVERYTHING)
+    },
+    "log-flood": Breakage(ANY, SimulatedFaults.flood, SOON, FLOOD_EVERY),
+}
+FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
+
+
+def _fault(name: str) -> Breakage | None:
+    """What breaks by this name; None where nothing is called so."""
+    if found := XID.fullmatch(name):
+        code = int(found[1])
+        return Breakage(ANY, lambda faults: faults.xid(code), SOON, 20.0)
+    plain = Breakage(ANY) if name in (*NAMES, WAITS_FOR_NODE, SLOW_NODE) else None
+    return SCENARIOS.get(name) or FAULTS.get(name) or plain
 
 
 def parts(name: str) -> tuple[str, ...]:
     """The scenario, or fault, and what is joined to it; empty for what there is not."""
-    names = tuple(name.split(JOIN))
-    scenarios = (*NAMES, WAITS_FOR_NODE, SLOW_NODE)
-    known = all(part in scenarios or fault_table.fault(part) for part in names)
-    return names if known and (len(names) == 1 or TOUR not in names) else ()
+    names = tuple(name.split("+"))
+    return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
 
-def faults_of(name: str) -> tuple[Fault, ...]:
+def faults_of(name: str) -> list[Breakage]:
     """What breaks in a scenario, and in all that is joined to it."""
-    found = tuple(f for part in parts(name) for f in FAULTS.get(part, ()))
-    single = (fault_table.fault(part) for part in parts(name))
-    return found + tuple(f for entry in single if entry for f in entry[1])
+    return [fault for part in parts(name) if (fault := _fault(part)) and fault.strike]
 
 
 def missing(system: SystemModel, scenario: str) -> str:
     """What this system does not have for the scenario, in words; empty where it can have it."""
-    needs = [NEEDS.get(part) for part in parts(scenario)]
-    needs += [entry[0] for part in parts(scenario) if (entry := fault_table.fault(part))]
-    return " and ".join(need.words for need in needs if need and not need.met(system))
+    needs = [fault.need for part in parts(scenario) if (fault := _fault(part))]
+    return " and ".join(need.words for need in needs if not need.met(system))
 
 
 def possible(system: SystemModel) -> tuple[str, ...]:

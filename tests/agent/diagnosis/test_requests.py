@@ -1,11 +1,11 @@
 """Servers: how long they work, and that only what is seen to serve waits for requests."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from agent.diagnosis.accounting import STATE, STATE_SECONDS
 from agent.diagnosis.division import divide_second
@@ -43,10 +43,11 @@ def phases(load: float, length: float) -> Iterator[tuple[float, float]]:
 
 def server(load: float, length: float) -> tuple[loads.GpuWork, list[tuple[float, float]]]:
     works = [p for p in phases(load, length) if p[0] < p[1]]
-    answer = replace(loads.BURST, receive=0.0001)
+    (_, rest), (_, burst) = loads.PARTS["starved-disk"][0].works[0].phases
+    answer = replace(burst, receive=0.0001)
     edges = [0.0, *(moment for work in works for moment in work), length]
     parts = tuple(
-        ((end - begin) / length, answer if place % 2 else loads.REST)
+        ((end - begin) / length, answer if place % 2 else rest)
         for place, (begin, end) in enumerate(pairwise(edges))
         if end > begin
     )
@@ -75,8 +76,7 @@ def serving(
     monkeypatch: pytest.MonkeyPatch, system: str, load: float, job: loads.SimulatedJob
 ) -> tuple[AgentBench, list[tuple[float, float]]]:
     work, works = server(load, float(AFTER + WATCHED))
-    part = loads.ScenarioPart(loads.ScenarioLoad((work,), job))
-    monkeypatch.setitem(loads.PARTS, "no-demand", (part,))
+    monkeypatch.setitem(loads.PARTS, "no-demand", (loads.ScenarioLoad((work,), job),))
     return simulated(f"{system}:no-demand", gpus=1).run(AFTER), works
 
 
