@@ -23,6 +23,9 @@ from tests.hardware.bench import Figure
 SOURCE = Path(__file__).with_name("slow_ioctl.c")
 SLOWED_PORT, PLAIN_PORT = 29741, 29742
 DELAY, EACH, TIMES, AFTER = 45, 60.0, 2, 10.0  # s; how often
+LOOKS = 4
+"""Looks a second: a sample that comes 0.3 s late is no lost one."""
+
 READY = 60.0  # s
 MOST_LOST, MOST_APART = 0.01, 0.01  # of the samples; of the time
 STATE, UNOBSERVED = "dgx_gpu_state_seconds_total", "dgx_gpu_unobserved_seconds_total"
@@ -109,10 +112,10 @@ class Watched:
         return {name: value / whole for name, value in seconds.items()}
 
 
-def measure(library: Path, folder: Path) -> tuple[Watched, Watched]:
+def measure(library: Path, folder: Path, times: int) -> tuple[Watched, Watched]:
     """Watch both agents while calls of one hang; the slowed one comes first."""
     token, said = folder / "slow", folder / "calls"
-    seconds = str(EACH * TIMES + AFTER + 2 * READY)
+    seconds = str(EACH * times + AFTER + 2 * READY)
     both = Watched(SLOWED_PORT), Watched(PLAIN_PORT)
     slowed = {
         "LD_PRELOAD": str(library),
@@ -135,12 +138,12 @@ def measure(library: Path, folder: Path) -> tuple[Watched, Watched]:
             time.sleep(0.5)
         time.sleep(15.0)  # the load is under way, and everything was read once
         began = time.monotonic()
-        for second in range(round(EACH * TIMES + AFTER)):
-            if second % round(EACH) == round(AFTER):
+        for look in range(round(EACH * times + AFTER) * LOOKS):
+            if look % round(EACH * LOOKS) == round(AFTER * LOOKS):
                 token.touch()
             for one in both:
                 one.look()
-            time.sleep(max(0.0, began + second + 1 - time.monotonic()))
+            time.sleep(max(0.0, began + (look + 1) / LOOKS - time.monotonic()))
     return both
 
 
@@ -163,10 +166,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", type=Path, help="slow_ioctl.so, where there is no gcc")
     parser.add_argument("--keep", type=Path, help="a folder for the logs")
+    parser.add_argument("--times", type=int, default=TIMES, help="how often a call hangs")
     arguments = parser.parse_args()
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="ill-gpu-"))
     folder.mkdir(parents=True, exist_ok=True)
-    slowed, plain = measure(arguments.library or built(folder), folder)
+    slowed, plain = measure(arguments.library or built(folder), folder, arguments.times)
     ill = max(slowed.longest, key=lambda gpu: slowed.longest[gpu])
     well = "0" if ill == "1" else "1"
     print(f"longest read by GPU: slowed {slowed.longest}, untouched {plain.longest}")
@@ -187,8 +191,12 @@ def main() -> int:
             f"calls of the other GPU and {own} more of its own came back meanwhile"
         )
     held = [*figures(slowed, plain, well)]
-    held.append(Figure("calls delayed", len(delays), TIMES, TIMES, ""))
-    held.append(Figure("delays with calls of the other GPU", came, TIMES, TIMES, "", LOCK))
+    held.append(Figure("calls delayed", len(delays), arguments.times, arguments.times, ""))
+    held.append(
+        Figure(
+            "delays with calls of the other GPU", came, arguments.times, arguments.times, "", LOCK
+        )
+    )
     print(*held, sep="\n")
     for log in sorted(folder.glob("agent-*.log")):
         lines = [x for x in log.read_text().splitlines() if "answer" in x or "stalled" in x]

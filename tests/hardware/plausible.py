@@ -28,7 +28,14 @@ COMMANDS = ("once", "check")
 COMES_AND_GOES = ("pid", "name", "job_id", "user", "waits_for", "cause", "state")
 """Labels of what is another thing at each look: processes, jobs, verdicts."""
 
-PASSING = ("dgx_gpu_step", "dgx_gpu_job", "dgx_job", "dgx_gpu_process_", "dgx_agent_absent")
+PASSING = (
+    "dgx_gpu_step",
+    "dgx_gpu_job",
+    "dgx_job",
+    "dgx_gpu_process_",
+    "dgx_agent_absent",
+    "dgx_workload_",
+)
 """Beginnings of metrics that a job must run for a while to have."""
 
 Series = tuple[str, ...]

@@ -1,7 +1,8 @@
-"""`python -m tests.hardware.tensor_loads NAME SECONDS`: work of known FLOP (PyTorch, no agent).
+"""`python -m tests.hardware.tensor_loads NAME,... SECONDS GPU`: work of known FLOP, no agent.
 
-NAME is TYPE-MxKxN, gpt or resnet; lines of JSON hold `at` (CLOCK_MONOTONIC, s) and `flop` since the
-start. DGX_LOAD_DEVICE=cpu tries it without a GPU, at small sizes.
+Each NAME is TYPE-MxKxN, gpt or resnet, and has so many seconds; lines of JSON hold `at`
+(CLOCK_MONOTONIC, s), the place of its name as `case` and `flop` since its start. It needs PyTorch;
+DGX_LOAD_DEVICE=cpu tries it without a GPU, at small sizes.
 """
 
 import sys
@@ -57,19 +58,31 @@ def training(task: str) -> tuple[Callable[[], object], float]:
     return step, flop
 
 
-def main(name: str, seconds: float) -> None:
-    """Repeat the work until time is up; a line after each half second."""
-    kind, _, shape = name.partition("-")
-    step, flop = product(kind, *map(int, shape.split("x"))) if shape else training(kind)
+def repeat(step: Callable[[], object], flop: float, seconds: float, case: int) -> None:
+    """Repeat one work until its time is up; a line after each half second."""
     end, done, count = time.monotonic() + seconds, 0.0, 1
     while (begun := time.monotonic()) < end:
         for _ in range(count):
             step()
         synchronize()
         done += count * flop
-        say(flop=done)
+        say(flop=done, case=case)
         count = max(1, round(count * 0.5 / max(1e-6, time.monotonic() - begun)))
 
 
+def main(names: str, seconds: float, gpu: int) -> None:
+    """Play the works one after the other; one that this library refuses has a line without FLOP."""
+    if DEVICE == "cuda":
+        torch.cuda.set_device(gpu)
+    for case, name in enumerate(names.split(",")):
+        kind, _, shape = name.partition("-")
+        try:
+            step, flop = product(kind, *map(int, shape.split("x"))) if shape else training(kind)
+            repeat(step, flop, seconds, case)
+        except RuntimeError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            say(case=case)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))

@@ -1,7 +1,7 @@
 """`python -m tests.hardware.tensor_trial --out DIR`: tensor throughput against known FLOP.
 
-Dense products of five types and seven shapes, GPT-2 and ResNet-50, one after the other, each in a
-process of its own (tensor_loads.py, PyTorch of DGX_TORCH_PYTHON). `DIR/tensor.json` gets each with
+Dense products of five types and seven shapes, GPT-2 and ResNet-50, one after the other
+(tensor_loads.py, PyTorch of DGX_TORCH_PYTHON). `DIR/tensor.json` gets each with
 its FLOP a second over the peak at the highest clock, and what the agent reports. `--simulate`
 watches a simulated H100 instead, whose load has no FLOP.
 """
@@ -9,7 +9,7 @@ watches a simulated H100 instead, whose load has no FLOP.
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +30,8 @@ CASES = {f"{kind}-{shape}": kind for kind in PER_CLOCK for shape in SHAPES}
 CASES |= {"gpt": "bf16", "resnet": "bf16"}
 """Loads, with the type of their tensor work."""
 
-WARM, WATCHED = 8.0, 20.0
+EACH, WARM = 6.0, 2.0
+"""Seconds of each load, and those of them that do not count."""
 
 
 class Row(NamedTuple):
@@ -42,29 +43,36 @@ class Row(NamedTuple):
     why: str = ""
 
 
-def reported(watcher: Watcher, seconds: float) -> tuple[float, float, float]:
-    """Mean throughput of GPU 0 over the next seconds, and when that began and ended."""
-    begun = watcher.clock.monotonic()
-    watcher.ticks(seconds)
-    end = watcher.clock.monotonic()
-    return watcher.rate(activity.TENSOR_SECONDS, "0", begun, end), begun, end
+def measured(names: Sequence[str], gpu: int, load: Load, watcher: Watcher, sms: int) -> list[Row]:
+    """What was reported of one GPU while its loads ran."""
+    highest = watcher.points(clocks.CLOCK_LIMIT, str(gpu), "sm")[-1].value
+    rows = []
+    for case, name in enumerate(names):
+        lines = [one for one in load.lines if one["case"] == case and "flop" in one]
+        if len(lines) < 3:
+            rows.append(Row(name, None, None, "refused, or no time was left"))
+            continue
+        since, until = lines[0]["at"] + WARM, lines[-1]["at"]
+        rate = slope([Point(one["at"], one["flop"]) for one in lines if one["at"] >= since])
+        ratio = watcher.rate(activity.TENSOR_SECONDS, str(gpu), since, until)
+        rows.append(Row(name, rate / (PER_CLOCK[CASES[name]] * sms * highest), ratio))
+    return rows
 
 
-def measured(name: str, watcher: Watcher, sms: int) -> Row:
-    """One load beside the agent."""
-    load = Load(name, WARM + WATCHED + 10.0, module="tensor_loads")
+def played(names: Sequence[str], gpus: int, sms: int) -> Iterator[Row]:
+    """Play the loads, divided among the GPUs, beside the agent."""
+    watcher = Watcher(config=Settings())
+    parts = [names[gpu::gpus] for gpu in range(gpus)]
+    words = [(",".join(part), str(gpu)) for gpu, part in enumerate(parts)]
+    loads = [Load(part, EACH, gpu, module="tensor_loads") for part, gpu in words]
     try:
-        load.wait_started()
-        watcher.ticks(WARM)
-        ratio, begun, end = reported(watcher, WATCHED)
-        lines = [Point(line["at"], line["flop"]) for line in list(load.lines)]
-    except RuntimeError as error:  # a type or shape that this library refuses
-        return Row(name, None, None, str(error))
+        while not all(load.ended for load in loads):
+            watcher.ticks(2.0)
     finally:
-        load.stop()
-    highest = watcher.points(clocks.CLOCK_LIMIT, "0", "sm")[-1].value
-    rate = slope([point for point in lines if begun <= point.at <= end])
-    return Row(name, rate / (PER_CLOCK[CASES[name]] * sms * highest), ratio)
+        for load in loads:
+            load.stop()
+    for gpu, (part, load) in enumerate(zip(parts, loads, strict=True)):
+        yield from measured(part, gpu, load, watcher, sms)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -72,6 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default="", help="loads whose name contains this")
+    parser.add_argument("--gpus", type=int, default=1, help="among which they are divided")
     parser.add_argument("--sms", type=int, default=132, help="multiprocessors of the GPU")
     parser.add_argument("--simulate", action="store_true")
     given = parser.parse_args(arguments)
@@ -79,14 +88,13 @@ def main(arguments: Sequence[str]) -> int:
     if given.simulate:
         bench = simulated("dgx-h100:training", gpus=1).run(15)
         before, at = bench.samples.all(activity.TENSOR_SECONDS), bench.clock.monotonic()
-        after = bench.run(int(WATCHED)).samples.all(activity.TENSOR_SECONDS)
+        after = bench.run(20).samples.all(activity.TENSOR_SECONDS)
         passed = bench.clock.monotonic() - at
         rows += [Row("simulated", None, (after[gpu] - before[gpu]) / passed) for gpu in before]
     else:
-        watcher = Watcher(config=Settings())
-        for name in (name for name in CASES if given.only in name):
-            rows.append(measured(name, watcher, given.sms))
-            print(rows[-1], flush=True)
+        for row in played([n for n in CASES if given.only in n], given.gpus, given.sms):
+            print(row, flush=True)
+            rows.append(row)
     given.out.mkdir(parents=True, exist_ok=True)
     text = json.dumps([row._asdict() for row in rows], indent=2)
     write_whole(given.out / "tensor.json", text.encode())

@@ -11,20 +11,18 @@ WAITS = ("disk", "network", "cpu", "unknown", "requests", "peer", "pcie")
 is without the thread itself."""
 
 ROW = struct.Struct("<qqi")
-"""Start and end (CLOCK_MONOTONIC, ns) and the place in WAITS; -1: the end of a step; -2: the steady
-phase begins."""
+"""Start and end (CLOCK_MONOTONIC, ns; no end: 0) and the place in WAITS; -1: the end of a step; -2:
+the steady phase begins. A wait has a row when it begins and one when it is over."""
 
 STEP, STEADY = -1, -2
-FLUSH_EVERY = 300_000_000  # ns
 
 
 class Marks:
     """The marks of one rank; goes to `path`."""
 
     def __init__(self, path: str, seconds: float) -> None:
-        self._file = open(path, "wb", buffering=1 << 20)  # noqa: SIM115
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115
         self._until = time.monotonic() + seconds
-        self._flushed = 0
 
     def steady(self) -> None:
         """Call once, when warm-up and compilation are over and each step is like the next."""
@@ -42,6 +40,7 @@ class Marks:
         remote service that sends next to nothing), `requests` (a server without work), `peer`
         (another rank, on the host), `pcie` (a copy between host and GPU)."""
         start = time.monotonic_ns()
+        self._put(start, 0, WAITS.index(cause))
         try:
             yield
         finally:
@@ -54,9 +53,6 @@ class Marks:
 
     def _put(self, start: int, end: int, what: int) -> None:
         self._file.write(ROW.pack(start, end, what))
-        if end - self._flushed > FLUSH_EVERY or what == STEADY:
-            self._flushed = end
-            self._file.flush()
 
 
 def rank() -> int:

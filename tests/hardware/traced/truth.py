@@ -1,5 +1,6 @@
 """True shares of GPUs from traces (`gpu_trace.c`) and marks (`marks`); needs NumPy."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,18 @@ def read(marks: Path, traces: list[Path]) -> RankRecords:
 
     assert MARK.itemsize == ROW.size
     trace = np.concatenate([np.empty(0, RECORD), *(rows(path, RECORD) for path in traces)])
-    return RankRecords(np.sort(trace, order="start"), rows(marks, MARK))
+    return RankRecords(np.sort(trace, order="start"), _closed(rows(marks, MARK)))
+
+
+def _closed(marks: Any) -> Any:
+    """The marks without the beginnings of waits; one that is not over lasts until now."""
+    begun = np.flatnonzero(marks["end"] == 0)
+    kept = np.ones(len(marks), bool)
+    kept[begun] = False
+    if len(begun) and not np.any(marks["what"][begun[-1] + 1 :] == marks["what"][begun[-1]]):
+        marks = marks.copy()
+        marks["end"][begun[-1]], kept[begun[-1]] = time.monotonic_ns(), True
+    return marks[kept]
 
 
 class Cover:
@@ -101,7 +113,7 @@ def of_window(one: RankRecords, traced: Slice, slice_: Span, window: Span) -> di
     rest = {n: s for n, s in traced.shares.items() if n not in found and n not in LABELS.values()}
     rest.setdefault("starved/host_thread", 1e-9)
     for name in ("starved/peer", "starved/pcie"):  # beside what marks say of them
-        rest.setdefault(name, 0.0)
+        rest[name] = 0.0 if name in found else traced.shares.get(name, 0.0)
     left = max(0.0, 1.0 - sum(found.values()))
     whole = sum(rest.values())
     for name, share in rest.items():
