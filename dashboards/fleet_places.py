@@ -24,7 +24,8 @@ from dashboards.scope import TO_NODE
 from dashboards.tables import Column, table, wide
 
 OF_RACK: Labels = ("cluster", "rack")
-OF_JOB: Labels = ("job_id",)
+OF_JOB: Labels = ("job_id", "user", "account")
+JOB = ", ".join(OF_JOB)
 BEHIND = (Step(None, GOOD), Step(0.04, WARNING))
 """By how much a node holds up its job."""
 
@@ -43,9 +44,10 @@ RACKS = Row(
         ),
         table(
             "Jobs on the most nodes",
-            "Jobs by the nodes that they are on, joined by their id. Behind: by how much the GPUs "
-            "of the slowest node have more of their own work than those of the median node, while "
-            "the others wait for it; from 4 % on DgxNodeSlow names the node.",
+            "Jobs by the nodes that they are on, joined by their number, user and account. Behind: "
+            "by how much the GPUs of the slowest node have more of their own work than those of "
+            "the median node, while the others wait for it; from 4 % on DgxNodeSlow names the "
+            "node.",
             (
                 Column("Nodes", counted(now(OWN_TIME), OF_JOB)),
                 Column("GPUs", counted(now(workload.JOB_INFO), OF_JOB)),
@@ -53,15 +55,15 @@ RACKS = Row(
                     "Behind",
                     less(
                         Value(largest(now(OWN_TIME), OF_JOB).expr, "percentunit"),
-                        Value(f"quantile by (job_id) (0.5, {select(OWN_TIME)})", "percentunit"),
+                        Value(f"quantile by ({JOB}) (0.5, {select(OWN_TIME)})", "percentunit"),
                     ),
                     BEHIND,
                 ),
                 Column(
                     "Hung ranks",
                     Value(
-                        f"count by (job_id) ({select(job_watch.HUNG)} * on (instance, job, gpu, "
-                        f"uuid) group_left (job_id) {select(workload.JOB_INFO)})",
+                        f"count by ({JOB}) ({select(job_watch.HUNG)} * on (instance, job, gpu, "
+                        f"uuid) group_left ({JOB}) {select(workload.JOB_INFO)})",
                         "none",
                     ),
                     ANY,

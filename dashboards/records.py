@@ -30,7 +30,7 @@ OWN_TIME = gauge(
     "node_job:dgx_gpu_own_time:ratio_rate5m",
     "Share of the time that the GPUs of a node had for their job.",
     "recording rules",
-    ("job_id",),
+    ("job_id", "user", "account"),
 )
 RACK_POWER = gauge(
     "rack:dgx_gpu_power_watts:rate5m", "Watts of the GPUs of a rack.", "recording rules"

@@ -1,7 +1,7 @@
 """Alerts of fleets: nodes that are gone, a node slower than its like, the odd one out."""
 
 from agent.faults import places
-from agent.faults.fleet_records import OWN_TIME, PLACE, median, of_job, several
+from agent.faults.fleet_records import OWN_TIME, PLACE, SAME_JOB, median, of_job, several
 from agent.faults.model import (
     CRITICAL,
     INFO,
@@ -110,8 +110,8 @@ def node_slow(parameters: RuleParameters) -> tuple[Fault, Fault]:
     """A node slower than its like under the same job: the others wait for it, or make more
     steps."""
     share, job = parameters.thresholds.slower_node_share, "{{ $labels.job_id }}"
-    steps = pick(job_steps(parameters), job_id="!=")
-    joined = "on (cluster, job_id) group_left ()"
+    steps = pick(job_steps(parameters), job_id="!=", runtime="slurm")
+    joined = f"on ({SAME_JOB}) group_left ()"
     own = f"{OWN_TIME} - {joined} {median(OWN_TIME)}"
     fewer = f"1 - {steps} / {joined} ({median(steps)} > 0)"
     cure = (
@@ -149,14 +149,14 @@ def node_slow(parameters: RuleParameters) -> tuple[Fault, Fault]:
 
 def several_on(record: str) -> str:
     """Only of jobs on enough nodes."""
-    return f"on (cluster, job_id) {several(record, LEAST_NODES)}"
+    return f"on ({SAME_JOB}) {several(record, LEAST_NODES)}"
 
 
 def warmer(parameters: RuleParameters) -> Fault:
     """A GPU at work, warmer than those at its place in the other nodes of its job."""
     busy = f"{activity.ACTIVITY} >= {parameters.thresholds.loaded_share:g}"
     working = f"({temperature.TEMPERATURE} and on ({NODE}, gpu, uuid) ({busy}))"
-    degrees, like = of_job(working, parameters), "cluster, job_id, gpu"
+    degrees, like = of_job(working, parameters), f"{SAME_JOB}, gpu"
     middle = f"quantile by ({like}) (0.5, {degrees})"
     enough = f"count by ({like}) ({degrees}) >= {LEAST_GPUS}"
     return Fault(

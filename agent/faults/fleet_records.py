@@ -16,6 +16,10 @@ from agent.sources import disk, infiniband, nvlink, power, workload
 PLACE = "cluster, rack, node"
 EVERY = "5m"
 WINDOW = "5m"
+JOB = "job_id, user, account"
+SAME_JOB = f"cluster, {JOB}"
+"""Alike on all nodes of a job of Slurm: two clusters number jobs alike, and other programs are
+called by a pid, which those on other nodes may have too."""
 
 GPU_LOST = "gpu_state_cause:dgx_gpu_lost_seconds:increase5m"
 NODE_SECONDS = "node_state_cause:dgx_gpu_state_seconds:increase5m"
@@ -69,20 +73,18 @@ def own_time(parameters: RuleParameters) -> Recording:
     )
     whole = f"sum without (state, cause) ({rate(accounting.STATE_SECONDS, over)}) > 0"
     share = f"sum without (state, cause) ({own}) / ({whole})"
-    return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, job_id) ({of_job(share, parameters)})")
-
-
-JOB_LABELS = (*GPU_LABELS, "job_id")
+    return Recording(OWN_TIME, f"avg by ({PLACE}, {NODE}, {JOB}) ({of_job(share, parameters)})")
 
 
 def of_job(value: str, parameters: RuleParameters) -> str:
-    """A value of GPUs with the id of their job; nothing of a GPU that several share, or had one
-    after the other within minutes, or that no scheduler gave."""
+    """A value of GPUs with what names their job; nothing of a GPU that several share, or had one
+    after the other within minutes, or that no scheduler gave which numbers jobs of many nodes."""
     over = parameters.over(WINDOW)
-    named = one(f"last_over_time({pick(workload.JOB_INFO, job_id='!=')}[{over}])", *JOB_LABELS)
+    given = pick(workload.JOB_INFO, job_id="!=", runtime="slurm")
+    named = one(f"last_over_time({given}[{over}])", *GPU_LABELS, *JOB.split(", "))
     jobs = one(f"last_over_time({workload.JOB_INFO}[{over}])", *workload.JOB_INFO.labels)
     alone = f"count by ({GPU}) ({jobs}) == 1"
-    return f"{value} * on ({GPU}) group_left (job_id) ({named} and on ({GPU}) {alone})"
+    return f"{value} * on ({GPU}) group_left ({JOB}) ({named} and on ({GPU}) {alone})"
 
 
 def of_spec(_: RuleParameters) -> Recording:
@@ -129,10 +131,10 @@ def node_records(parameters: RuleParameters) -> Group:
 
 def median(record: str) -> str:
     """Of the nodes of a job."""
-    return f"quantile by (cluster, job_id) (0.5, {record})"
+    return f"quantile by ({SAME_JOB}) (0.5, {record})"
 
 
 def several(record: str, least: int) -> str:
     """Jobs on so many nodes or more."""
-    nodes = f"group by (cluster, job_id, instance) ({record})"
-    return f"count by (cluster, job_id) ({nodes}) >= {least}"
+    nodes = f"group by ({SAME_JOB}, instance) ({record})"
+    return f"count by ({SAME_JOB}) ({nodes}) >= {least}"

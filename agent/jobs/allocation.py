@@ -254,14 +254,11 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
 
 
 def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
-    """What a process reports of its job, with what the scheduler knows besides. A pod is met by its
-    name, or by being alone on the GPU."""
+    """What a process reports of its job, with what the scheduler knows besides. The kubelet, which
+    knows no UID of a pod, names one that is alone on the GPU."""
     if labels.runtime == "kubernetes":
         alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
-        alike = [one for one in alike if len(alike) == 1 or one.pod == labels.pod]
-        if not alike:  # only its own environment names it, where anything may stand
-            return labels._replace(namespace="", pod=labels.job_id)
-        return labels._replace(**_names(alike[0]))
+        return labels._replace(**_names(alike[0])) if len(alike) == 1 else labels
     for known, _, sluid, _ in given:
         if known.runtime == labels.runtime and labels.job_id in (known.job_id, sluid):
             return JobLabels(*(one or own for one, own in zip(known, labels, strict=True)))

@@ -36,8 +36,7 @@ LONGEST_NAME = 64
 
 SHOWN = frozenset(
     {
-        *("SLURM_JOB_ID", "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT", "SLURM_JOB_GPUS"),
-        *("APPTAINER_NAME", "SINGULARITY_NAME", "POD_NAME", "POD_NAMESPACE", "HOSTNAME"),
+        *("SLURM_JOB_ID", "SLURM_JOB_GPUS", "APPTAINER_NAME", "SINGULARITY_NAME"),
         *("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
         *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
         *("SLURM_PROCID", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
@@ -264,25 +263,15 @@ def called(origin: JobOrigin) -> tuple[str, str]:
 
 
 def job_labels(origin: JobOrigin, title: str) -> JobLabels:
-    """All that names the job of a process but its user; `title` where nothing else numbers it."""
+    """All that names the job of a process but its user; `title` where nothing else numbers it.
+    Anybody may set SLURM_JOB_ACCOUNT or POD_NAME: only schedulers name accounts and pods."""
     kind, number = called(origin)
-    environment, found = origin.environment, _runtime(origin)
-    container = _image(environment) or (found[1] if found[0] in CONTAINERS else "")
-    labels = JobLabels(job_id=number or title, runtime=kind, container=container)
-    agrees = number.isdecimal() and environment.get("SLURM_JOB_ID", number) == number
-    if kind == "slurm" and agrees:
-        partition, account = (
-            environment.get(f"SLURM_JOB_{key}", "") for key in ("PARTITION", "ACCOUNT")
-        )
-        return labels._replace(partition=partition, account=account)
     if kind == "kubernetes":
         inside = IN_POD.search(origin.cgroup)
-        return labels._replace(
-            pod=environment.get("POD_NAME") or environment.get("HOSTNAME") or number,
-            namespace=environment.get("POD_NAMESPACE", ""),
-            container=inside[1] if inside else "",
-        )
-    return labels
+        return JobLabels(number, "", kind, pod=number, container=inside[1] if inside else "")
+    found = _runtime(origin)
+    container = _image(origin.environment) or (found[1] if found[0] in CONTAINERS else "")
+    return JobLabels(number or title, runtime=kind, container=container)
 
 
 def _image(environment: Mapping[str, str]) -> str:

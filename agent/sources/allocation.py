@@ -13,7 +13,7 @@ from agent.hardware.files import names_in, read_text
 from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Allocations, Given
-from agent.jobs.identity import SHOWN, JobLabels, printable
+from agent.jobs.identity import SHOWN, JobLabels
 from agent.model import GPU_LABELS, Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
@@ -47,7 +47,6 @@ MOST_JOBS = 64
 FIRST_CONTROL = 254
 """The lowest minor number that means no GPU: /dev/nvidia-modeset, then /dev/nvidiactl."""
 
-OF_JOB = "SLURM_JOB_PARTITION", "SLURM_JOB_ACCOUNT"
 SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 """The folder of a job since Slurm 26.05, which no longer has its number."""
 
@@ -197,9 +196,8 @@ class AllocationRead:
             except Absent as absent:
                 hidden = absent.without_traceback()
                 continue
-            names = (found.get(k, "") if number.isdecimal() else "" for k in OF_JOB)
-            labels = number, found.get("user", ""), "slurm", *map(printable, names)
-            jobs.append(Allocation(JobLabels(*labels), gpus, claimed=claimed))
+            labels = JobLabels(number, found.get("user", ""), "slurm")
+            jobs.append(Allocation(labels, gpus, claimed=claimed))
         return Given(tuple(jobs), hidden)
 
     def _runs_slurm(self) -> bool:

@@ -2,11 +2,7 @@
 
 import re
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -14,6 +10,7 @@ import yaml
 
 from tests.stack.running import eventually
 from tests.support.board_data import agents
+from tests.support.dcgm_exporter import answering
 from tests.support.prometheus import Prometheus, wait_for
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(600)]
@@ -30,29 +27,6 @@ PAGE = "".join(
     for gpu in range(GPUS)
 )
 RECIPE = Path(__file__).parents[2] / "exporters" / "DCGM.md"
-
-
-@contextmanager
-def dcgm_exporter() -> Iterator[str]:
-    """Where a stand-in for dcgm-exporter answers."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(PAGE.encode())
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def recipe(agent: str, exporter: str) -> dict[str, Any]:
@@ -74,7 +48,7 @@ def changed_back(job: dict[str, Any], exporter: str) -> dict[str, Any]:
 
 def test_names_go_on_in_both_directions(tmp_path: Path) -> None:
     with (
-        dcgm_exporter() as exporter,
+        answering(PAGE) as exporter,
         agents({"node": "dgx-h100:idle"}, tmp_path) as targets,
         Prometheus(tmp_path, {}, []) as server,
     ):

@@ -83,11 +83,12 @@ def waits(share: float) -> Shares:
     return {"busy/none": 1.0 - share, "starved/peer": share}
 
 
-def joint(s: System, nodes: Mapping[str, Shares], job: str = "7", minutes: float = 8) -> Series:
+def joint(s: System, nodes: Mapping[str, Shares], minutes: float = 8, **of: str) -> Series:
     """Nodes of one job with one GPU each, and where its time goes."""
+    named_as = {"runtime": "slurm", "user": "ada", "job_id": "7", **of}
     found: Series = {}
     for node, shares in nodes.items():
-        found[of_gpu(JOB_INFO, s, instance=node, job_id=job)] = steady(1.0, minutes)
+        found[of_gpu(JOB_INFO, s, instance=node, **named_as)] = steady(1.0, minutes)
         for pair, share in shares.items():
             state, cause = pair.split("/")
             series = of_gpu(STATE_SECONDS, s, instance=node, state=state, cause=cause)
@@ -96,7 +97,8 @@ def joint(s: System, nodes: Mapping[str, Shares], job: str = "7", minutes: float
 
 
 def slow(s: System) -> Iterator[Case]:
-    shown = ({"severity": "warning", "sign": "waited_for", "job_id": "7"},)
+    owned = {"severity": "warning", "job_id": "7", "user": "ada"}
+    shown = ({**owned, "sign": "waited_for"},)
     late = 0.08 / 1.08
     others = dict.fromkeys(OTHERS, waits(late))
     yield Case(SLOW, "8 % slower, and waited for", joint(s, {BOX: BUSY, **others}), shown)
@@ -105,9 +107,13 @@ def slow(s: System) -> Iterator[Case]:
     yield Case(SLOW, "all wait alike", joint(s, dict.fromkeys(NODES, waits(0.3))))
     yield Case(SLOW, "two nodes", joint(s, {BOX: BUSY, OTHERS[0]: waits(late)}))
     yield Case(SLOW, "since two minutes", joint(s, {BOX: BUSY, **others}, minutes=1.75))
-    apart = {**joint(s, others), **joint(s, {BOX: BUSY}, job="8")}
+    apart = {**joint(s, others), **joint(s, {BOX: BUSY}, job_id="8")}
     yield Case(SLOW, "in a job of its own", apart)
-    yield Case(SLOW, "of no known job", joint(s, {BOX: BUSY, **others}, job=""))
+    eve = {**joint(s, others), **joint(s, {BOX: BUSY}, user="eve")}
+    yield Case(SLOW, "another cluster's job of the same number", eve)
+    alone = {"job_id": "train.py:7", "runtime": "process"}
+    yield Case(SLOW, "called alike, by its pid", joint(s, {BOX: BUSY, **others}, 8, **alone))
+    yield Case(SLOW, "of no known job", joint(s, {BOX: BUSY, **others}, job_id=""))
     disk = {"busy/none": 0.8, "starved/disk": 0.2}
     starving = joint(s, {BOX: disk, **dict.fromkeys(OTHERS, waits(0.2))})
     yield Case(SLOW, "it starves for its disks, and the others for it", starving, shown)
@@ -115,24 +121,26 @@ def slow(s: System) -> Iterator[Case]:
     network = joint(s, {BOX: BUSY, **dict.fromkeys(OTHERS, overlapped)})
     yield Case(SLOW, "the others seem to wait for the network", network, shown)
 
-    def steps(rate: float) -> Series:
+    def steps(rate: float, **of: str) -> Series:
         rates = {BOX: rate, **dict.fromkeys(OTHERS, 3.0)}
-        jobs = joint(s, {node: {} for node in NODES})
+        jobs = joint(s, {node: {} for node in NODES}, 8, **of)
         return jobs | {of_gpu(STEPS, s, instance=n): growing((8, r)) for n, r in rates.items()}
 
-    fewer = ({"severity": "warning", "sign": "steps", "job_id": "7"},)
+    fewer = ({**owned, "sign": "steps", "runtime": "slurm"},)
     yield Case(SLOW, "8 % fewer steps", steps(2.76), fewer)
     yield Case(SLOW, "3 % fewer steps", steps(2.91))
+    yield Case(SLOW, "8 % fewer steps of a program called alike", steps(2.76, **alone))
     yield Case(SLOW, "half as many, as a rhythm read twice as long has", steps(1.5))
 
 
 def odd(s: System) -> Iterator[Case]:
-    def degrees(own: float, work: float = 1.0, job: str = "7") -> Series:
+    def degrees(own: float, work: float = 1.0, job: str = "7", by: str = "slurm") -> Series:
         points = {node: own if node == BOX else 60.0 for node in NODES}
         warm: Series = {
             of_gpu(temperature.TEMPERATURE, s, instance=n): steady(p, 6) for n, p in points.items()
         }
-        warm |= {of_gpu(JOB_INFO, s, instance=n, job_id=job): steady(1.0, 6) for n in NODES}
+        given = {"job_id": job, "runtime": by}
+        warm |= {of_gpu(JOB_INFO, s, instance=n, **given): steady(1.0, 6) for n in NODES}
         return warm | {of_gpu(activity.ACTIVITY, s, instance=n): steady(work, 6) for n in NODES}
 
     name = "DgxGpuHot"
@@ -140,6 +148,7 @@ def odd(s: System) -> Iterator[Case]:
         name, "warmer than its peers", degrees(69.0), (on(s, "info", sign="peers", job_id="7"),)
     )
     yield Case(name, "a little warmer than its peers", degrees(66.0))
+    yield Case(name, "warmer than programs called alike", degrees(69.0, by="process"))
     yield Case(name, "warmer, and no one works", degrees(69.0, 0.1))
     yield Case(name, "warmer, and of no known job", degrees(69.0, job=""))
     port = {"device": "mlx5_1", "port": "1"}

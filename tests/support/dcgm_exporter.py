@@ -1,5 +1,9 @@
 """What dcgm-exporter is known to show, and NVIDIA's board 12239 asks: names, units and queries."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import NamedTuple
 
 _DEFAULT = """
@@ -80,3 +84,26 @@ def of_4_9(expr: str, renamed: dict[str, str]) -> str:
     for before, since in renamed.items():
         expr = expr.replace(f"{before}{{", f"{since}{{")
     return expr.replace(" * 1000000", "").replace("Hostname", "hostname")
+
+
+@contextmanager
+def answering(page: str) -> Iterator[str]:
+    """Where a stand-in for dcgm-exporter answers with this page."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(page.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -61,8 +61,10 @@ class Prometheus:
         rules: Sequence[Labels],
         lookback: str = "5m",
         path: str = "/metrics",
+        *,
+        options: Sequence[str] = (),
     ) -> None:
-        self.folder = folder
+        self.folder, self.options = folder, options
         self.lookback = lookback
         self.data = folder / "data"
         self.data.mkdir(parents=True, exist_ok=True)
@@ -99,6 +101,7 @@ class Prometheus:
                     f"--storage.tsdb.retention.time={FOREVER}",
                     f"--query.lookback-delta={self.lookback}",
                     f"--web.listen-address={self.address.removeprefix('http://')}",
+                    *self.options,
                 ],
                 stdout=log,
                 stderr=log,

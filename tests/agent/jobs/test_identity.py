@@ -183,9 +183,10 @@ def test_a_control_group_that_a_user_can_make_numbers_no_job(cgroup: str) -> Non
 
 SLURM = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
 SHOWN = {"SLURM_JOB_ID": "7", "SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_ACCOUNT": "bio"}
+UID = POD.replace("_", "-")
 LABELS: list[tuple[str, dict[str, str], JobLabels]] = [
     (SLURM, {}, JobLabels("7", runtime="slurm")),
-    (SLURM, SHOWN, JobLabels("7", "", "slurm", "gpu", "bio")),
+    (SLURM, SHOWN, JobLabels("7", runtime="slurm")),
     (SLURM, {"SLURM_JOB_ID": "8"}, JobLabels("7", runtime="slurm")),
     (NO_CGROUP, SHOWN, JobLabels("train.py:5", runtime="process")),
     (f"0::/system.slice/docker-{DOCKER}.scope", SHOWN, JobLabels(
@@ -199,11 +200,9 @@ LABELS: list[tuple[str, dict[str, str], JobLabels]] = [
     (f"0::/system.slice/docker-{DOCKER}.scope", {"HOSTNAME": "a"}, JobLabels(
         "0123456789ab", "", "docker", container="0123456789ab",
     )),
-    (f"0::/kubepods.slice/kubepods-pod{POD}.slice/crio-{DOCKER}.scope", {"HOSTNAME": "bert-0"},
-     JobLabels(POD.replace("_", "-"), "", "kubernetes", pod="bert-0", container="0123456789ab")),
-    (f"0::/kubepods/burstable/pod{POD.replace('_', '-')}/{DOCKER}", {"POD_NAMESPACE": "nlp"},
-     JobLabels(POD.replace("_", "-"), "", "kubernetes", "", "", "nlp", POD.replace("_", "-"),
-               "0123456789ab")),
+    (f"0::/kubepods.slice/kubepods-pod{POD}.slice/crio-{DOCKER}.scope",
+     {"HOSTNAME": "bert-0", "POD_NAME": "bert-0", "POD_NAMESPACE": "nlp"},
+     JobLabels(UID, "", "kubernetes", pod=UID, container="0123456789ab")),
 ]  # fmt: skip
 
 

@@ -335,9 +335,10 @@ def test_jobs_are_exported_by_name_where_the_user_asks(tmp_path: Path) -> None:
 
 
 def test_a_job_is_told_of_as_far_as_its_environment_may_be_read(tmp_path: Path) -> None:
-    """Nothing but the known variables is kept; what a user wrote into them does no harm."""
+    """Nothing but the known variables is kept; what a user wrote into them does no harm, and names
+    no account."""
     tree = ProcessTree(tmp_path, info=True)
-    shown = {"SLURM_JOB_PARTITION": 'a"\n\x1b[2J}' + "x" * 500, "SLURM_JOB_ACCOUNT": "bio"}
+    shown = {"APPTAINER_NAME": 'a"\n\x1b[2J}' + "x" * 500, "SLURM_JOB_ACCOUNT": "bio"}
     secret = {"AWS_SECRET": "hunter2", "NO_VALUE": ""}
     for pid in (100, 101):
         tree.start(pid)
@@ -349,10 +350,10 @@ def test_a_job_is_told_of_as_far_as_its_environment_may_be_read(tmp_path: Path) 
     tree.occupy(101, gpu=OTHER)
     reading = tree.read()
     named, alike = (JobLabels(*labels[2:]) for labels in labels_of(reading, work.JOB_INFO))
-    assert named == JobLabels("7", "ada", "slurm", named.partition, "bio")
+    assert named == JobLabels("7", "ada", "slurm", container=named.container)
     assert alike == named, "of one job the process that says most is asked"
-    assert named.partition.isprintable()
-    assert len(named.partition) == 64
+    assert named.container.isprintable()
+    assert len(named.container) == 64
     assert "hunter2" not in repr(reading)
     tree.occupy()
     tree.occupy(gpu=OTHER)
