@@ -19,7 +19,7 @@ from agent.config.whole_file import NoRoom, ReplacingFile
 from agent.replay.tape import Tape, TapeRecorder
 from tests.support.frozen_clock import FrozenClock
 from tests.support.repository import ROOT
-from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host, record
+from tests.support.taped_machine import MachineQuestions, fake_host, machine, record
 
 TIMEOUT = 90.0
 
@@ -61,7 +61,7 @@ def test_a_full_disk_keeps_what_fits(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole.tape", tmp_path / "cut.tape"
     record(whole, ticks=40)
     clock = FrozenClock()
-    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
     questions = MachineQuestions(recorder.nvml, recorder.host)
     for _ in range(40):
         questions.all()
@@ -96,7 +96,7 @@ def test_a_disk_without_room_is_told_before_and_leaves_the_older_tape(tmp_path: 
         with pytest.raises(NoRoom, match="cannot be written: File too large"):
             file.reserve(65536)
         clock = FrozenClock()
-        recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+        recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
         MachineQuestions(recorder.nvml, recorder.host).all()
         with pytest.raises(NoRoom, match="nothing of the recording could be kept"):
             recorder.fill(file)

@@ -10,6 +10,7 @@ import pynvml
 import pytest
 
 from agent.clock import SystemClock
+from agent.replay.masks import Masks
 from agent.replay.tape import Tape, TapePlayer, TapeRecorder
 from agent.replay.tape_data import TapedBuffer
 from tests.support.frozen_clock import FrozenClock
@@ -21,10 +22,10 @@ from tests.support.taped_machine import (
     TOKEN,
     TOTAL,
     UUIDS,
-    FakeNvml,
     MachineQuestions,
     ask_for_secrets,
     fake_host,
+    machine,
     record,
     replay,
 )
@@ -46,16 +47,16 @@ def test_a_gpu_that_falls_off_the_bus_does_so_again(tmp_path: Path) -> None:
     assert set(filter(None, played[4][1][1])) == {"NVMLError_GpuIsLost", "mismatch"}
     assert [tick[2] for tick in played[3:6]] == [
         "NVMLError_Timeout",
-        {"tuple": [1, 8, 79]},
+        {"tuple": [1, 8, 48]},
         "NVMLError_Timeout",
     ]
 
 
 def test_the_recorder_changes_nothing_for_its_callers(tmp_path: Path) -> None:
     clock = FrozenClock()
-    bare = MachineQuestions(FakeNvml(clock), fake_host(clock))
+    bare = MachineQuestions(machine(clock).nvml, fake_host(clock))
     bare_seen = [bare.all()]
-    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
     assert [MachineQuestions(recorder.nvml, recorder.host).all()] == bare_seen
     assert ask_for_secrets(recorder)[0] == UUIDS[:2]
     assert recorder.host.files.read("/proc/sys/kernel/hostname") == f"{HOST}\n"
@@ -75,10 +76,12 @@ def test_what_identifies_the_machine_never_reaches_the_tape(good: Any) -> None:
         TOKEN,
         "10.9.8",
         "de:ad",
-        "b56b112d",
-        str(list(range(1, 17)))[1:-1],
+        UUIDS[0][4:12],
     ]:
         assert secret not in text
+    masked = Masks().uuid_bytes([*range(1, 17)])
+    assert len({*masked, *range(1, 17)}) > 16
+    assert Masks().uuid_bytes(16 * [0]) == 16 * [0]
     player = TapePlayer(Tape.load(good), FrozenClock())
     uuids, serials, (mounts, motd), job = ask_for_secrets(player)
     numbers = [uuid.rpartition("-")[2] for uuid in uuids]
@@ -123,10 +126,12 @@ def test_fields_may_be_asked_in_any_company(good: Any) -> None:
     player = TapePlayer(Tape.load(good), clock)
     handle = player.nvml.nvmlDeviceGetHandleByIndex(1)
     clock.advance(1)
-    counter, margin = player.nvml.nvmlDeviceGetFieldValues(handle, [(138, TOTAL), 193])
-    assert counter.value.ullVal == 138_000_001
+    asked = [(138, TOTAL), 190, 193]
+    counter, limit, refused = player.nvml.nvmlDeviceGetFieldValues(handle, asked)
+    assert counter.value.ullVal > 10_000_000
     assert counter.timestamp == int(clock.time() * 1e6)
-    assert (margin.valueType, margin.value.siVal) == (5, -9)
+    assert (limit.valueType, limit.value.uiVal) == (1, 700_000)
+    assert refused.nvmlReturn == 3
 
 
 def test_gpm_wants_two_samples_of_one_gpu(good: Any) -> None:
@@ -160,13 +165,13 @@ def test_header_and_end(good: Any) -> None:
 def test_an_answer_that_does_not_change_is_taped_once(good: Any) -> None:
     text = gzip.decompress(good.read_bytes()).decode()
     assert text.count('"nvmlDeviceGetName(0)"') == 1
-    assert text.count('"0,193,0"') == 1
+    assert text.count('"0,190,0"') == 1
     assert text.count('"nvmlDeviceGetPowerUsage(0)"') == 4
 
 
 def test_a_question_first_asked_later_answers_before(tmp_path: Path) -> None:
     clock = FrozenClock()
-    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
     recorder.nvml.nvmlInit()
     clock.advance(3)
     recorder.host.files.read("/proc/loadavg")
@@ -177,11 +182,11 @@ def test_a_question_first_asked_later_answers_before(tmp_path: Path) -> None:
 
 def test_waiting_for_an_event_takes_the_time_that_the_clock_gives(tmp_path: Path) -> None:
     clock = FrozenClock()
-    nvml = FakeNvml(clock)
-    recorder = TapeRecorder(nvml, fake_host(clock), clock)
+    recorded = machine(clock)
+    recorder = TapeRecorder(recorded.nvml, fake_host(clock), clock)
     questions = MachineQuestions(recorder.nvml, recorder.host)
     clock.advance(2)
-    nvml.events.append((1, 48))
+    recorded.driver.xid(1, 48)
     questions.event()
     recorder.write(tmp_path / "x.tape")
 
@@ -207,7 +212,7 @@ def test_waiting_for_an_event_takes_the_time_that_the_clock_gives(tmp_path: Path
 
 def test_a_jittering_replay_in_real_time_skips_no_frame(tmp_path: Path) -> None:
     clock = FrozenClock()
-    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
     for _ in range(5):
         recorder.host.psutil.net_io_counters(pernic=True)
         clock.advance(1)
@@ -230,7 +235,7 @@ def test_a_jittering_replay_in_real_time_skips_no_frame(tmp_path: Path) -> None:
 
 def test_a_wait_that_never_ended_on_the_tape_times_out(tmp_path: Path) -> None:
     clock = FrozenClock()
-    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
     MachineQuestions(recorder.nvml, recorder.host)
     recorder.write(tmp_path / "x.tape")
     player = TapePlayer(Tape.load(tmp_path / "x.tape"), FrozenClock())
@@ -240,7 +245,7 @@ def test_a_wait_that_never_ended_on_the_tape_times_out(tmp_path: Path) -> None:
 
 def test_threads_may_ask_at_once(tmp_path: Path) -> None:
     clock = SystemClock(speed=50)
-    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
     questions = MachineQuestions(recorder.nvml, recorder.host)
     until = time.monotonic() + 0.4
     failures = []
@@ -265,7 +270,7 @@ def test_threads_may_ask_at_once(tmp_path: Path) -> None:
 
 def test_recording_goes_on_after_writing(tmp_path: Path) -> None:
     clock = FrozenClock()
-    recorder = TapeRecorder(FakeNvml(clock), fake_host(clock), clock)
+    recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
     for seconds in (1, 2):
         recorder.host.files.read("/proc/loadavg")
         clock.advance(1)

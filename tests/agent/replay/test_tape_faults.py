@@ -16,7 +16,7 @@ from agent.replay.tape import Tape, TapeError, TapePlayer, TapeRecorder
 from agent.replay.tape_writer import TapeWriter
 from tests.support.frozen_clock import FrozenClock
 from tests.support.tape_lines import lines_of
-from tests.support.taped_machine import FakeNvml, MachineQuestions, fake_host
+from tests.support.taped_machine import MachineQuestions, fake_host, machine
 
 
 def write_lines(path: Any, lines: Any) -> Any:
@@ -36,7 +36,7 @@ def test_a_write_that_fails_leaves_what_was_there(
 ) -> None:
     path = tmp_path / "x.tape"
     path.write_bytes(b"before")
-    recorder = TapeRecorder(FakeNvml(FrozenClock()), fake_host(FrozenClock()), FrozenClock())
+    recorder = TapeRecorder(machine(FrozenClock()).nvml, fake_host(FrozenClock()), FrozenClock())
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left")))
     with pytest.raises(BadInput, match="the disk is full"):
         recorder.write(path)
