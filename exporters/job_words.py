@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES, hang_advice, severity
+from agent.jobs.goodput import amount
 from agent.jobs.job import (
     ChangeKind,
     Culprit,
@@ -16,7 +17,18 @@ from agent.jobs.job import (
     Slowdown,
     WatchedJobs,
 )
-from agent.model import BUSY, LOST_STATES, GpuKey, Pair, Reason, Severity, State, ranges, time_in
+from agent.model import (
+    BUSY,
+    LOST_STATES,
+    Cause,
+    GpuKey,
+    Pair,
+    Reason,
+    Severity,
+    State,
+    ranges,
+    time_in,
+)
 from exporters.words import (
     GOOD,
     LEVELS,
@@ -188,6 +200,8 @@ def _lost_text(gpus: Sequence[GpuKey]) -> str:
 
 
 def _pace(job: Job) -> str:
+    if (State.IDLE, Cause.REQUESTS) in job.receipt.seconds:
+        return "answers requests, in no rhythm"
     if job.step:
         return f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
     return NO_STEP.get(job.why_not or Reason.UNKNOWN, "training speed not known")
@@ -256,13 +270,13 @@ def _change_text(change: JobChange) -> str:
 
 def receipt_text(receipt: Receipt) -> str:
     """A receipt in one sentence: GPU-hours and what became of them, steps, energy, price."""
-    parts = [f"{receipt.gpu_seconds / 3600:.3g} GPU-hours"]
+    parts = [f"{amount(receipt.gpu_seconds / 3600)} GPU-hours"]
     shares = list(worst(receipt.seconds))
     if shares:
         lost = ", ".join(f"{percent(share)} {SUMMARIES[pair]}" for pair, share in shares[:3])
         parts[0] += f" ({lost})"
     if receipt.unobserved > LEAST * receipt.gpu_seconds:
-        parts[0] += f" and {receipt.unobserved / 3600:.3g} that were not observed"
+        parts[0] += f" and {amount(receipt.unobserved / 3600)} that were not observed"
     if receipt.goodput.of_peak is not None:
         parts.append(f"its work at {percent(receipt.goodput.of_peak)} of the tensor peak")
     if receipt.steps and receipt.mean_rate:
@@ -270,7 +284,7 @@ def receipt_text(receipt: Receipt) -> str:
         better = f" (at best {best})" * (best != mean)
         parts.append(f"{receipt.steps} steps, {mean} a second{better}")
     if receipt.joules is not None:
-        parts.append(f"{receipt.joules / KWH:.3g} kWh{_energy_lost(receipt)}")
+        parts.append(f"{amount(receipt.joules / KWH)} kWh{_energy_lost(receipt)}")
     if receipt.cost is not None:
         parts.append(f"cost {receipt.cost:.2f}")
     parts += filter(None, [saving_text(receipt)])
@@ -283,17 +297,19 @@ def _energy_lost(receipt: Receipt) -> str:
     worst_of = max(lost, key=lambda pair: lost[pair], default=None)
     if worst_of is None or lost[worst_of] < LEAST * (receipt.joules or 0.0):
         return ""
-    return f" (of these {lost[worst_of] / KWH:.3g} {SUMMARIES[worst_of]})"
+    return f" (of these {amount(lost[worst_of] / KWH)} {SUMMARIES[worst_of]})"
 
 
 def saving_text(receipt: Receipt) -> str:
     """What ending its first cause would win, or would have won; empty where that is not much."""
-    first = next(iter(receipt.savings), None)
+    known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
+    first = next(known, None)
     if first is None or not receipt.watched or first.saved < LEAST * receipt.watched:
         return ""
     would = "would take" if receipt.ended is None else "would have taken"
     slowest = f"GPU {first.then_gpu.index}, {SUMMARIES[first.then]}"
-    then = f", and {slowest}, would then be the slowest" * (first.then != BUSY)
+    limits = first.then != BUSY and len(receipt.gpus) > 1
+    then = f", and {slowest}, would then be the slowest" * limits
     less = percent(first.saved / receipt.watched)
     return f"without the time {SUMMARIES[first.pair]}, it {would} {less} less{then}"
 

@@ -37,9 +37,10 @@ UNANSWERED = "not known: the driver does not answer"
 
 Parts = Sequence[str]
 """`{name}` is a figure and `{name_limit}` its limit, `{0}` the first name, `{names}` all of them,
-`{gpu}` and `{device}` what it is about; `{n:link|links}` counts, `{n:~link|links}` only agrees."""
+`{gpu}` and `{device}` what it is about; `{n:link|links}` counts, `{n:~link|links}` only agrees;
+`{speed:rate}` is in GB/s, `{speed:bits}` in Gb/s, as networks are sold."""
 
-OF_TRAFFIC = "{traffic:.2f} of {traffic_limit:.2f} GB/s"
+OF_TRAFFIC = "{traffic:rate} of {traffic_limit:rate} GB/s"
 OF_TIME = "{time:.0f} % of the time"
 AT_CLOCK = ", SM clock at {sm_clock:.0f} % of its maximum"
 
@@ -63,7 +64,7 @@ FACTS: Mapping[FactKind, Parts] = {
     FactKind.POWER_DRAW: ("power at {power:.0f} % of its limit",),
     FactKind.NVLINK_TRAFFIC: (f"NVLink carries {OF_TRAFFIC} ({{share:.0f}} %, {{0}})",),
     FactKind.INFINIBAND_TRAFFIC: (
-        f"InfiniBand {{1}} carries {OF_TRAFFIC} ({{share:.0f}} %, {{0}})",
+        "InfiniBand {1} carries {traffic:bits} of {traffic_limit:bits} Gb/s ({share:.0f} %, {0})",
     ),
     FactKind.PEER_PCIE_TRAFFIC: (
         f"PCIe carries {OF_TRAFFIC} between GPUs ({{share:.0f}} %, {{0}})",
@@ -78,8 +79,8 @@ FACTS: Mapping[FactKind, Parts] = {
     ),
     FactKind.ACTIVE: ("active {activity:.0f} % of the time",),
     FactKind.DISK_READS: (
-        "{0} reads {read:.2f}",
-        " of {read_limit:.2f}",
+        "{0} reads {read:rate}",
+        " of {read_limit:rate}",
         " GB/s",
         ", busy {busy:.0f} % of the time",
     ),
@@ -107,9 +108,9 @@ FACTS: Mapping[FactKind, Parts] = {
         "processes} of the job use {cores:.1f} cores",
     ),
     FactKind.BLOCKED: (f"blocked on I/O {OF_TIME}",),
-    FactKind.JOB_READS: ("the job reads {rate:.2f} GB/s from disk",),
-    FactKind.JOB_WRITES: ("the job writes {rate:.2f} GB/s to disk",),
-    FactKind.JOB_RECEIVES: ("{rate:.2f} GB/s arrive over the network meanwhile",),
+    FactKind.JOB_READS: ("the job reads {rate:rate} GB/s from disk",),
+    FactKind.JOB_WRITES: ("the job writes {rate:rate} GB/s to disk",),
+    FactKind.JOB_RECEIVES: ("{rate:bits} Gb/s arrive over the network meanwhile",),
     FactKind.TWO_POWER_LEVELS: (
         f"power falls from {{lower_limit:.0f}} to {{lower:.0f}} W for {OF_TIME}",
     ),
@@ -139,10 +140,26 @@ def duration(seconds: float) -> str:
     return f"{seconds // 60:.0f} min" if seconds < 3600 else f"{seconds // 3600:.0f} h"
 
 
+def figure(value: float) -> str:
+    """Two digits that count, or all before the point: 0.042, 3.9, 120."""
+    if 0 < value < 0.01:
+        return "< 0.01"
+    return f"{value:.2g}" if value < 9.95 else f"{value:.0f}"
+
+
+def rate(moved: float | None, limit: float | None, path: str) -> str:
+    """Bytes a second of their limit, where one is known: `39 of 55 GB/s`; of networks in bits."""
+    times, unit = (8, "Gb/s") if path in ("network", "infiniband") else (1, "GB/s")
+    told = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
+    return f"{told[0]} {unit}" if limit is None else f"{told[0]} of {told[1]} {unit}"
+
+
 class _Amount(float):
     """A number that a word after it agrees with."""
 
     def __format__(self, spec: str) -> str:
+        if spec in ("rate", "bits"):
+            return figure(8 * self if spec == "bits" else self)
         if spec == "duration":
             return duration(self)
         one, bar, many = spec.removeprefix("~").partition("|")

@@ -46,7 +46,7 @@ from agent.sources.workload import JobConfig
 from agent.specs import SystemSpec
 from exporters.live.page_state import identity
 from exporters.snapshot_json import document
-from exporters.words import finding_text
+from exporters.words import finding_text, rate
 
 STATUS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 3}
 """Exit status by the worst finding; 2 stays bad usage."""
@@ -180,7 +180,7 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
     yield from prose("off: " + " ".join(off), width, hanging="     ") if off else ()
     yield ""
     yield "Limits:"
-    header = ("path", "device", "direction", "GB/s", "origin", "source")
+    header = ("path", "device", "direction", "limit", "origin", "source")
     limits = list(_limits(samples))
     yield from table(header, limits, width=width)
     marks = [words for mark, words in MARKS.items() if any(mark in row[-1] for row in limits)]
@@ -270,7 +270,7 @@ def _limits(samples: SampleStore) -> Iterator[tuple[str, ...]]:
     for labels in samples.labelled(LIMIT_INFO):
         key = (labels["path"], labels["device"], labels["gpu"], labels["uuid"], labels["direction"])
         if labels["path"] != "nvlink" or ":" not in labels["device"]:
-            speed = f"{(samples.value(LIMIT, *key) or 0) / 1e9:.3f}"
+            speed = rate(samples.value(LIMIT, *key), None, labels["path"])
             row = labels["path"], speed, labels["origin"], labels["source"], labels["device"]
             ways[row].add(labels["direction"])
     devices: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)

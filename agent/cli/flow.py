@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from math import log
+from math import log, log2
+from statistics import fmean
 from typing import Any
 
 from agent.cli.naming import listed, natural
-from agent.cli.table import UNKNOWN, number, prose, share, table
+from agent.cli.table import UNKNOWN, prose, share, table
+from exporters.words import rate
 
 Document = dict[str, Any]
 
-HEADER = ("path", "device", "in/read GB/s", "limit", "", "out/write GB/s", "limit", "", "")
+HEADER = ("path", "device", "in/read", "", "out/write", "", "")
 INWARD = ("receive", "read", "total")
 """Directions that stand on the left; those of disks are seen from the host."""
 
@@ -35,7 +37,7 @@ def flows(paths: Iterable[Document], width: int) -> Iterator[str]:
     ]
     busy = [pair for pair in pairs if any(map(_moves, pair.values()))]
     busy.sort(key=_place)
-    rows = [_row(pair) for pair in busy]
+    rows = [_row([*group]) for _, group in groupby(busy, key=_gist)]
     if rows:
         yield from table(HEADER, rows, width=width)
         yield from prose(f"limits: {'; '.join(_origins(busy))}", width, hanging="  ")
@@ -56,8 +58,6 @@ def _origins(pairs: Iterable[dict[bool, Document]]) -> Iterator[str]:
         found = {way["path"]: None for way in ways if way["origin"] == origin}
         if found:
             yield f"{', '.join(found)} {words}"
-    if any(way["limit"] is None for way in ways):
-        yield "- where none is known"
 
 
 def _moves(way: Document) -> bool:
@@ -81,26 +81,44 @@ def _place(pair: dict[bool, Document]) -> tuple[bool, float, int, str, list[tupl
     return not full, -round(max(ratios), 1), -power, either["path"], natural(either["device"])
 
 
-def _row(pair: dict[bool, Document]) -> tuple[str, ...]:
-    either = next(iter(pair.values()))
-    full = {inward: way for inward, way in pair.items() if way["saturated"]}
+def _gist(pair: dict[bool, Document]) -> tuple[object, ...]:
+    """What devices of one row have in common: about as much moves on them."""
+    ways = ((inward, way["limit"], way["saturated"], _level(way)) for inward, way in pair.items())
+    return next(iter(pair.values()))["path"], *ways
+
+
+def _level(way: Document) -> int:
+    """How full it is in steps of 5 %, or how much moves on it in powers of 2."""
+    if way["ratio"] is not None:
+        return round(20 * float(way["ratio"]))
+    return round(log2(max(way["bytes_per_second"] or 0.0, QUIET_BYTES)))
+
+
+def _row(alike: list[dict[bool, Document]]) -> tuple[str, ...]:
+    """The row of devices that are alike: their mean."""
+    first = alike[0]
+    either = next(iter(first.values()))
+    full = {inward: way for inward, way in first.items() if way["saturated"]}
     mark = "" if not full else "busy" if all(w["limit"] is None for w in full.values()) else "full"
-    if mark and len(full) < len(pair):
+    if mark and len(full) < len(first):
         mark += " in" if True in full else " out"
-    ways = (cell for inward in (True, False) for cell in _cells(pair.get(inward)))
-    return (either["path"], either["device"], *ways, mark)
+    ways = (
+        cell
+        for inward in (True, False)
+        for cell in _cells([pair[inward] for pair in alike if inward in pair])
+    )
+    devices = (next(iter(pair.values()))["device"] for pair in alike)
+    return (either["path"], listed(devices, " "), *ways, mark)
 
 
-def _cells(way: Document | None) -> tuple[str, str, str]:
-    if way is None:
-        return UNKNOWN, UNKNOWN, UNKNOWN
-    moved, limit = (_gigabytes(way[key]) for key in ("bytes_per_second", "limit"))
-    return moved, limit, share(way["ratio"])
-
-
-def _gigabytes(value: float | None) -> str:
-    """With the digits that count."""
-    return number(value, 1e9, 2 if value is None or value < 1e11 else 1)
+def _cells(ways: list[Document]) -> tuple[str, str]:
+    known = [way for way in ways if way["bytes_per_second"] is not None]
+    if not known:
+        return UNKNOWN, UNKNOWN
+    moved = fmean(way["bytes_per_second"] for way in known)
+    ratios = [way["ratio"] for way in known if way["ratio"] is not None]
+    filled = share(fmean(ratios)) if ratios else UNKNOWN
+    return rate(moved, known[0]["limit"], known[0]["path"]), filled
 
 
 def _named(pairs: Iterable[dict[bool, Document]]) -> str:

@@ -6,7 +6,7 @@ from agent.faults.model import SAME_NODE, SAME_PORT, WARNING, Fault, HiddenBy, T
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import NODE as TARGETS
 from agent.faults.promql import increase
-from agent.faults.templates import COUNT, NODE, by_label, for_each, look_up, series
+from agent.faults.templates import COUNT, NODE, by_label, for_each, series, speed_of
 from agent.limits import paths
 from agent.sources import chassis_faults, disk, disk_faults, infiniband
 
@@ -51,7 +51,6 @@ def host_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 def slow_port() -> Fault:
     """A port that carries less than its sheet says; a limit that its owner set is no fault."""
     labels = {"path": "=~network|infiniband", "direction": "receive"}
-    most = look_up(paths.SPEC, "humanize", *("instance", "job", "path", "device", "direction"))
     slow = of(paths.LIMIT, **labels) < of(paths.SPEC, **labels)
     negotiated = of(paths.LIMIT_INFO, **labels, origin="hardware")
     return Fault(
@@ -62,14 +61,14 @@ def slow_port() -> Fault:
         when=slow.having(negotiated, "path", "device", "direction"),
         hold="5m",
         summary="port below its rate",
-        sentence=("{path} {device} runs at {speed:g} of {speed_limit:g} GB/s",),
+        sentence=("{path} {device} runs at {speed:bits} of {speed_limit:bits} Gb/s",),
         figure="speed",
         unit="bytes_per_second",
         limit=paths.SPEC,
         device="device",
         names=("path",),
         description=f"{{{{ $labels.path }}}} port {{{{ $labels.device }}}} of {NODE} runs at "
-        f"{{{{ $value | humanize }}}}B/s of {most}B/s.",
+        f"{speed_of(paths.LIMIT)} of {speed_of(paths.SPEC)}.",
         do="Look at its cable or transceiver, at the port of the switch, and at ethtool or "
         "ibstat for the rate.",
     )

@@ -6,7 +6,7 @@ from agent.faults.model import WARNING, Fault
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import GPU, pick
 from agent.faults.records import gpu_time, saturation
-from agent.faults.templates import SHARE, by_label, look_up
+from agent.faults.templates import SHARE, by_label, speed_of
 from agent.limits import paths
 from agent.model import Cause, State
 
@@ -20,11 +20,6 @@ CURES = {
     "infiniband": ADVICE[State.COMMUNICATING, Cause.INFINIBAND],
     "network": ADVICE[State.STARVED, Cause.NETWORK],
 }
-LIMIT = look_up(
-    paths.LIMIT,
-    "humanize",
-    *("instance", "job", "path", "device", "direction"),
-)
 
 
 def _text(parameters: RuleParameters, what: str) -> str:
@@ -32,7 +27,7 @@ def _text(parameters: RuleParameters, what: str) -> str:
     return (
         f"{what} of {{{{ $labels.instance }}}} was full for {SHARE} of the last "
         f"{limits.saturated_window} (limit {limits.saturated_share:.0%} of the time; it can carry "
-        f"{LIMIT}B/s)."
+        f"{speed_of(paths.LIMIT)})."
     )
 
 

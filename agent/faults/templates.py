@@ -55,6 +55,19 @@ def look_up(metric: Asked, form: str, *labels: str, **fixed: str) -> str:
     return _value(_query(series(metric, labels, fixed), labels), form)
 
 
+OF_PATH = "instance", "job", "path", "device", "direction"
+
+
+def speed_of(metric: Asked) -> str:
+    """What a data path carries or can carry; of networks in bits, as they are sold."""
+    bits, plain = (
+        _value(_query(f"{times}{series(metric, OF_PATH, {})}", OF_PATH), "humanize")
+        for times in ("8 * ", "")
+    )
+    network = 'or (eq $labels.path "network") (eq $labels.path "infiniband")'
+    return f"{{{{ if {network} }}}}{bits}b/s{{{{ else }}}}{plain}B/s{{{{ end }}}}"
+
+
 def sum_of(one: Asked, other: Asked, form: str, *labels: str) -> str:
     """The sum of two series with the same labels; "unknown" where one is missing."""
     return _value(_query(f"{series(one, labels, {})} + {series(other, labels, {})}", labels), form)

@@ -25,11 +25,14 @@ class Goodput(NamedTuple):
         return min(1.0, (self.tensor or 0.0) / self.worked) if known else None
 
     def __str__(self) -> str:
-        text = f"of {_hours(self.given)} GPU-hours given, {_hours(self.worked)} worked"
+        given, worked = (amount(seconds / HOUR) for seconds in (self.given, self.worked))
+        text = f"of {given} GPU-hours given, {worked} worked"
         peak = self.of_peak
         return text if peak is None else f"{text}, at {100 * peak:.0f} % of the tensor peak"
 
 
-def _hours(seconds: float) -> str:
-    hours = seconds / HOUR
-    return f"{hours:.0f}" if hours >= 100 else f"{hours:.3g}"
+def amount(value: float) -> str:
+    """GPU-hours or kWh to a hundredth, of many to less; more than none is never 0."""
+    if 0 < value < 0.01:
+        return "< 0.01"
+    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"

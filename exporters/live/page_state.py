@@ -38,7 +38,7 @@ class PageState:
         self._snapshot = Snapshot(-1, 0.0, 0.0)
         self._hot: list[bool] = []
         self._announced: dict[GpuKey, Pair] = {}  # by the headline
-        self._beside: set[GpuKey] = set()  # of which it said what they lose though they work
+        self._beside: set[Pair] = set()  # what it says that GPUs lose though they work
         self._silent = False
         self._began: float | None = None  # when the host did, on the agent's clock
         self._machine: Document = {}
@@ -112,6 +112,8 @@ class PageState:
         processes = tiles.processes(snapshot)
         hangs = {gpu.uuid: j.hang for j in jobs.running if j.hang for gpu in j.receipt.gpus}
         divided = instances(samples)
+        costly = (_costly(one, self._beside) for one in snapshot.verdicts.values())
+        self._beside = {one[0] for one in costly if one}
         summaries = [
             self._gpu(g.key, inventory.lost, hangs.get(g.uuid), divided) for g in inventory.gpus
         ]
@@ -193,8 +195,7 @@ class PageState:
         to_do = advice(verdict) if pair == verdict.pair else pair_advice(pair)
         beside = None
         if not headline.costs(pair) and pair[0] is not State.COMMUNICATING:
-            beside = _costly(verdict, BESIDE_UNTIL if gpu in self._beside else BESIDE_FROM)
-        (self._beside.add if beside else self._beside.discard)(gpu)
+            beside = _costly(verdict, self._beside)
         return headline.GpuSummary(
             gpu.index,
             pair,
@@ -237,19 +238,21 @@ COSTS = 0.25
 """Share of the time that low clocks take, from which they are reported though work takes more."""
 
 
-BESIDE_FROM, BESIDE_UNTIL = 0.10, 0.05
+BESIDE_FROM, BESIDE_UNTIL = 0.07, 0.05
 """Share of the time that a GPU at work loses to one cause, from which the headline reports it, and
-below which it no longer does; twice that for exposed communication, of which a healthy job has a
+from which it names further GPUs; twice that for exposed communication, of which a healthy job has a
 few per cent."""
 
 
-def _costly(verdict: Verdict, least: float) -> tuple[Pair, float] | None:
-    """What costs most of the time, and how much."""
+def _costly(verdict: Verdict, said: Set[Pair]) -> tuple[Pair, float] | None:
+    """What costs most of the time, and how much; what is `said` of any GPU counts sooner."""
     lost = [
         (share, pair)
         for pair, share in verdict.shares.items()
-        if share >= (2 * least if pair[0] is State.COMMUNICATING else least)
-        and (headline.costs(pair) or pair[0] is State.COMMUNICATING)
+        if (headline.costs(pair) or pair[0] is State.COMMUNICATING)
+        and share
+        >= (BESIDE_UNTIL if pair in said else BESIDE_FROM)
+        * (2 if pair[0] is State.COMMUNICATING else 1)
     ]
     share, pair = max(lost, default=(0.0, verdict.pair))
     return (pair, share) if lost else None

@@ -62,13 +62,11 @@ FACT_TEXTS = {
     "waiting for GPU 0, which works harder (92 % of its power limit; this one 46 %)": Fact(
         FactKind.BUSIER_PEER, (share("power", 0.46), share("peer_power", 0.92)), gpu=PEER
     ),
-    "md0 reads 1.94 of 2.00 GB/s": Fact(
-        FactKind.DISK_READS, (rate(1.94e9, 2e9, "read"),), ("md0",)
-    ),
+    "md0 reads 1.9 of 2 GB/s": Fact(FactKind.DISK_READS, (rate(1.94e9, 2e9, "read"),), ("md0",)),
     "sda reads 0.48 GB/s, busy 99 % of the time": Fact(
         FactKind.DISK_READS, (rate(0.48e9, name="read"), share("busy", 0.99)), ("sda",)
     ),
-    "InfiniBand mlx5_0:1 carries 25.00 of 50.00 GB/s (50 %, transmit)": Fact(
+    "InfiniBand mlx5_0:1 carries 200 of 400 Gb/s (50 %, transmit)": Fact(
         FactKind.INFINIBAND_TRAFFIC,
         (rate(25e9, 50e9), share("share", 0.5)),
         ("transmit", "mlx5_0:1"),
@@ -144,7 +142,7 @@ FINDING_TEXTS = {
     "GPU 3: the core is 1 °C above its temperature limit": Finding(
         "too_hot", WARNING, GPU, figures=(Figure("margin", -1.2, None, "celsius"),)
     ),
-    "network port eno1 runs at 0.125 of 1.25 GB/s": Finding(
+    "network port eno1 runs at 1 of 10 Gb/s": Finding(
         "port_speed",
         WARNING,
         None,

@@ -1,5 +1,7 @@
 """What `check` prints: the table of limits, what the box draws, and the status it ends with."""
 
+import re
+
 import pytest
 
 from agent.cli.check import added, nccl_risk, page, watts
@@ -69,11 +71,11 @@ def test_limits_are_a_table_with_origin_and_source() -> None:
     bench = simulated("dgx-1-v100:pcie-degraded").run(12)
     lines = list(page(bench.agent.poller.latest, SYSTEMS["dgx-1-v100"], width=200))
     table = lines[lines.index("Limits:") + 1 : lines.index("Absent values:") - 1]
-    assert table[0].split() == ["path", "device", "direction", "GB/s", "origin", "source"]
-    rows = [row.split(maxsplit=5) for row in table[1:]]
+    assert table[0].split() == ["path", "device", "direction", "limit", "origin", "source"]
+    rows = [re.sub(r"(\d) ([GM]b?B?/s)", r"\1\2", row).split(maxsplit=5) for row in table[1:]]
     found = {(path, device, way): rest for path, device, way, *rest in rows if path != "infiniband"}
-    assert found["pcie", "gpu0", "both"][:2] == ["7.877", "hardware"]
-    assert found["pcie", "gpu1-7", "both"][:2] == ["15.754", "spec"]
+    assert found["pcie", "gpu0", "both"][:2] == ["7.9GB/s", "hardware"]
+    assert found["pcie", "gpu1-7", "both"][:2] == ["16GB/s", "spec"]
     assert "NVIDIA DGX-1" in found["disk", "md0", "read"][2]
     assert ("disk", "md0", "write") not in found
 

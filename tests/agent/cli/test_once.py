@@ -42,7 +42,7 @@ def test_paths_stand_against_their_limits_the_fullest_first() -> None:
     head = next(n for n, line in enumerate(shown) if line.split()[:2] == ["path", "device"])
     first = shown[head + 1].split()
     assert first[:2] == ["disk", "md0"]
-    assert first[3] == "2.00"
+    assert first[2:6] == ["2", "of", "2", "GB/s"]
     assert first[-2:] == ["full", "in"]
     assert "at rest (below 1 % of the limit, or 5 MB/s where none is known): nvlink gpu0-7" in (
         " ".join(" ".join(shown).split())
@@ -63,7 +63,9 @@ def test_the_last_seconds_of_the_host_are_told_and_figures_have_no_needless_digi
     shown = "\n".join(page(machine.frame(), 120))
     assert re.search(r"CPUs busy \d+ %; some task waited: cpu 0 %, io 8\d %, memory 0 %", shown)
     assert re.search(r"\d of 0\.\d\d, starved: network  ", shown)
-    assert "  4800.0  " in "\n".join(lines("dgx-h200:training", 120))
+    said = "\n".join(lines("dgx-h200:training", 120))
+    assert re.search(r"hbm +gpu0-7 +\d+ of 4800 GB/s", said), "GPUs that are alike share a row"
+    assert re.search(r"network +\S+ +9\d of 100 Gb/s +9\d %", shown), "networks are sold in bits"
 
 
 def test_a_finding_that_the_headline_tells_is_told_once() -> None:

@@ -74,7 +74,7 @@ def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> 
 def test_a_nic_with_carrier_below_its_rate_is_named() -> None:
     bench = simulated("dgx-1-v100:training")
     bench.machine.host.files._files["/sys/class/net/eno1/speed"] = lambda: "1000\n"
-    assert shown(bench.run(12)) == ["network port eno1 runs at 0.125 of 1.25 GB/s"]
+    assert shown(bench.run(12)) == ["network port eno1 runs at 1 of 10 Gb/s"]
 
 
 def test_an_xid_is_told_with_how_long_ago_it_came() -> None:

@@ -61,7 +61,7 @@ OF_FOUR = {
     "pcie-degraded": ("costly", "GPU 0: 8 of 16 PCIe lanes are in use; 4 GPUs busy"),
     "port-degraded": (
         "costly",
-        "Network port enp1s0f0 runs at 0.125 of 1.25 GB/s; 4 GPUs busy",
+        "Network port enp1s0f0 runs at 1 of 10 Gb/s; 4 GPUs busy",
     ),
     "xid": (
         "wrong",
@@ -88,7 +88,7 @@ OF_OTHERS = {
     ),
     "dgx-1-v100:port-degraded": (
         "costly",
-        "InfiniBand port mlx5_0:1 runs at 5 of 12.5 GB/s; 8 GPUs busy",
+        "InfiniBand port mlx5_0:1 runs at 40 of 100 Gb/s; 8 GPUs busy",
     ),
     "k40:training": ("good", "The GPU is busy"),
     "k40:held": ("notice", "The GPU is occupied by an idle process"),
