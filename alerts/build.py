@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from agent.config.settings import Settings
+from agent.faults.findings import hardware, monitoring
 from agent.faults.fleet import fleet
 from agent.faults.fleet_records import fleet_records, node_records
 from agent.faults.model import Fault, Group
 from agent.faults.parameters import RuleParameters
 from agent.faults.records import long_records, records, report_records
-from agent.faults.table import hardware, monitoring
 from agent.faults.thresholds import AlertPatches, AlertThresholds
 from agent.faults.workload import workload
 from agent.specs.clusters import ClustersConfig

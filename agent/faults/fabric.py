@@ -8,13 +8,14 @@ from agent.faults.model import (
     CRITICAL,
     SAME_GPU,
     SAME_NODE,
-    WARNING,
     Fault,
     HiddenBy,
     Listed,
     Look,
     Seen,
     Term,
+    gpu_fault,
+    node_fault,
     ordered,
 )
 from agent.faults.parameters import RuleParameters
@@ -69,11 +70,10 @@ WAITING = list_of(fabric.STATE, "gpu", f"< {REGISTERED}", "instance", "job")
 MEANS = Term(lambda found: HEALTH.get(found.device, found.device), by_label("kind", HEALTH))
 
 FABRIC_FAULTS = (
-    Fault(
+    node_fault(
         alert=FABRIC,
         kind="fabric_service",
         severity=CRITICAL,
-        place=places.NODE,
         when=of(fabric_service.RUNNING).equals(0),
         hold="2m",
         labels={"sign": "manager"},
@@ -82,11 +82,10 @@ FABRIC_FAULTS = (
         f"nvidia-fabricmanager, of the driver's own version. {LOG}",
         hidden_by=(BY_MISSING, BY_SWITCH),
     ),
-    Fault(
+    node_fault(
         alert=FABRIC,
         kind="fabric_state",
         severity=CRITICAL,
-        place=places.NODE,
         when=of(fabric.STATE) < REGISTERED,
         hold="5m",
         labels={"sign": "state"},
@@ -101,11 +100,9 @@ FABRIC_FAULTS = (
         f"lasts, reset the GPU or reboot. {LOG}",
         hidden_by=(BY_MISSING, BY_SWITCH, BY_MANAGER),
     ),
-    Fault(
+    gpu_fault(
         alert=FABRIC,
         kind="fabric_health",
-        severity=WARNING,
-        place=places.GPU,
         when=of(fabric.HEALTH).equals(1),
         hold="5m",
         labels={"sign": "health"},
@@ -154,11 +151,10 @@ def links_down() -> Fault:
     """While a GPU is missing, links to it are down too: then only that GPU is reported. If no link
     reports its state, the driver does not answer: then the agent is blind."""
     few = of(nvlink.LINKS) < of(nvlink.LINKS_EXPECTED)
-    return Fault(
+    return gpu_fault(
         alert=LINKS_DOWN,
         kind="links_down",
         severity=CRITICAL,
-        place=places.GPU,
         when=few.having(of(nvlink.LINK_UP), "uuid").unless(
             of(system.GPUS) < of(system.GPUS_EXPECTED)
         ),
@@ -185,7 +181,6 @@ def link_errors(parameters: RuleParameters) -> Fault:
     return Fault(
         alert="DgxNvlinkErrors",
         kind="link_errors",
-        severity=WARNING,
         place=places.NVLINK,
         when=f"sum without (kind) ({grown}) >= {most}",
         look=lambda machine: _link_errors(machine, most),
@@ -213,14 +208,12 @@ def wrong_wiring() -> tuple[Fault, Fault]:
     return (
         Fault(
             kind="stray_links",
-            severity=WARNING,
             look=_stray,
             sentence=("NVLink graph: {links:link|links} to a {0}, expected a {1} ({further})",),
             do=TOPOLOGY,
         ),
         Fault(
             kind="wrong_pairs",
-            severity=WARNING,
             look=_pairs,
             sentence=("NVLink graph: {pairs}",),
             terms={"pairs": Term(lambda found: _pairs_text(found.figures), "")},

@@ -1,15 +1,46 @@
-"""Findings: what is wrong with a machine, for `check`, its exit status and the page."""
+"""Every fault: in the groups in which Prometheus evaluates them, and as findings, which are what is
+wrong with a machine, for `check`, its exit status and the page."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 
-from agent.faults.model import Fault, Look
+from agent.faults.fabric import fabric_faults
+from agent.faults.gpus import gpu_faults
+from agent.faults.host import host_faults
+from agent.faults.memory import memory_faults
+from agent.faults.model import Fault, Group, Look
+from agent.faults.monitoring import monitoring_faults
 from agent.faults.parameters import RuleParameters
-from agent.faults.table import found_by_look
+from agent.faults.pcie import pcie_faults
 from agent.faults.thresholds import AlertThresholds
+from agent.faults.xids import HAD, recent, xid_faults
 from agent.model import Finding, Severity, Snapshot
 from agent.series import SampleStore
 from agent.specs import SystemSpec
+
+Faults = Callable[[RuleParameters], tuple[Fault, ...]]
+
+HARDWARE = (gpu_faults, memory_faults, xid_faults, fabric_faults, pcie_faults, host_faults)
+
+
+def hardware(parameters: RuleParameters) -> Group:
+    """What somebody must repair, reset or cool."""
+    faults = _rules(*HARDWARE, parameters=parameters)
+    title = "Hardware: repair, reset, cool"
+    return Group("dgx-hardware", (HAD, recent(parameters), *faults), title)
+
+
+def monitoring(parameters: RuleParameters) -> Group:
+    """What must work for any alert to be believed."""
+    rules = _rules(monitoring_faults, parameters=parameters)
+    return Group("dgx-agent", rules, "Monitoring: missing data")
+
+
+def _rules(*parts: Faults, parameters: RuleParameters) -> tuple[Fault, ...]:
+    return tuple(
+        fault for part in parts for fault in part(parameters) if fault.when and fault.alert
+    )
+
 
 WORST_FIRST = list(Severity)[::-1]
 USUAL = AlertThresholds()
@@ -17,7 +48,8 @@ USUAL = AlertThresholds()
 
 @lru_cache(maxsize=2)
 def _faults(thresholds: AlertThresholds) -> tuple[Fault, ...]:
-    return found_by_look(RuleParameters(thresholds))
+    parts, parameters = (*HARDWARE, monitoring_faults), RuleParameters(thresholds)
+    return tuple(fault for part in parts for fault in part(parameters) if fault.kind)
 
 
 def findings(

@@ -7,10 +7,11 @@ from agent.faults.model import (
     INFO,
     SAME_GPU,
     SAME_PORT,
-    WARNING,
     Fault,
     Group,
     HiddenBy,
+    gpu_fault,
+    node_fault,
 )
 from agent.faults.monitoring import IN_SERVICE, JOB, SILENT, UP
 from agent.faults.parameters import RuleParameters, span
@@ -91,7 +92,7 @@ def node_removed(parameters: RuleParameters) -> Fault:
     """A node that was asked within the hour, and is no target any more: somebody took it out."""
     window = "1h"
     known = f"group by ({PLACE}, {NODE}) (last_over_time({UP}[{parameters.over(window)}]))"
-    return Fault(
+    return node_fault(
         alert="DgxNodeMissing",
         when=f"{known} unless on ({NODE}) {UP}",
         severity=INFO,
@@ -102,7 +103,6 @@ def node_removed(parameters: RuleParameters) -> Fault:
         "generates the list.",
         hold="2m",
         labels={"sign": "removed"},
-        place=places.NODE,
     )
 
 
@@ -119,10 +119,9 @@ def node_slow(parameters: RuleParameters) -> tuple[Fault, Fault]:
         "of the job."
     )
     return (
-        Fault(
+        node_fault(
             alert="DgxNodeSlow",
             when=f"({own}) >= {share:g} and {several_on(OWN_TIME)}",
-            severity=WARNING,
             summary="node slower than its like",
             description=f"{MACHINE} holds up job {job}: its GPUs worked, or waited for this node "
             f"itself, for {SHARE} more of the last 5m than those of the job's median node (limit "
@@ -130,19 +129,16 @@ def node_slow(parameters: RuleParameters) -> tuple[Fault, Fault]:
             do=cure,
             hold="2m",
             labels={"sign": "waited_for"},
-            place=places.NODE,
         ),
-        Fault(
+        node_fault(
             alert="DgxNodeSlow",
             when=f"({fewer}) >= {share:g} < {HALF:g} and {several_on(steps)}",
-            severity=WARNING,
             summary="node slower than its like",
             description=f"{MACHINE} makes {SHARE} fewer steps a second in job {job} than the job's "
             f"median node (limit {share:.0%}).",
             do=cure,
             hold="2m",
             labels={"sign": "steps"},
-            place=places.NODE,
         ),
     )
 
@@ -159,7 +155,7 @@ def warmer(parameters: RuleParameters) -> Fault:
     degrees, like = of_job(working, parameters), f"{SAME_JOB}, gpu"
     middle = f"quantile by ({like}) (0.5, {degrees})"
     enough = f"count by ({like}) ({degrees}) >= {LEAST_GPUS}"
-    return Fault(
+    return gpu_fault(
         alert="DgxGpuHot",
         when=f"{degrees} - on ({like}) group_left () {middle} >= {WARMER} and on ({like}) {enough}",
         severity=INFO,
@@ -169,7 +165,6 @@ def warmer(parameters: RuleParameters) -> Fault:
         do="Check dust, fans and heat sink before it has to slow down.",
         hold="5m",
         labels={"sign": "peers"},
-        place=places.GPU,
         hidden_by=(HiddenBy("DgxGpuHot", SAME_GPU, ('severity="critical"',)),),
     )
 

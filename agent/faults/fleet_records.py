@@ -32,18 +32,6 @@ INFINIBAND = "cluster:dgx_infiniband_transmitted_bytes:rate5m"
 BISECTION = "cluster:dgx_infiniband_bisection_bytes_per_second"
 
 
-def lost_by_gpu(parameters: RuleParameters) -> Recording:
-    """GPU-seconds in which each GPU got on with nothing, by cause; only where there are any."""
-    grown = increase(accounting.STATE_SECONDS, parameters.over(EVERY), state=f"=~{WHAT_LOST}")
-    return Recording(GPU_LOST, f"{grown} > 0")
-
-
-def time_of_node(parameters: RuleParameters) -> Recording:
-    """GPU-seconds of each node by state and cause; only where there are any."""
-    grown = increase(accounting.STATE_SECONDS, parameters.over(EVERY))
-    return Recording(NODE_SECONDS, f"sum without (gpu, uuid) ({grown}) > 0")
-
-
 BUSY_DISK = 0.9
 """Share of the time with a request in flight from which a disk without a limit counts as full."""
 
@@ -87,17 +75,6 @@ def of_job(value: str, parameters: RuleParameters) -> str:
     return f"{value} * on ({GPU}) group_left ({JOB}) ({named} and on ({GPU}) {alone})"
 
 
-def of_spec(_: RuleParameters) -> Recording:
-    """What a data path can carry over what its spec sheet says; only where it is less."""
-    return Recording(OF_SPEC, f"{paths.LIMIT} / {paths.SPEC} < 1")
-
-
-def power_of_rack(parameters: RuleParameters) -> Recording:
-    """Watts of all GPUs of a rack."""
-    grown = rate(power.ENERGY, parameters.over(WINDOW))
-    return Recording(POWER, f"sum by (cluster, rack) ({grown})")
-
-
 def of_network(parameters: RuleParameters) -> tuple[Recording, ...]:
     """What all nodes send, and what the cluster's network carries where that is known."""
     over = parameters.over(WINDOW)
@@ -114,7 +91,14 @@ def of_network(parameters: RuleParameters) -> tuple[Recording, ...]:
 
 def fleet_records(parameters: RuleParameters) -> Group:
     """What follows on each other each five minutes."""
-    rules = lost_by_gpu(parameters), time_of_node(parameters), saturated_paths(parameters)
+    over = parameters.over(EVERY)
+    lost = increase(accounting.STATE_SECONDS, over, state=f"=~{WHAT_LOST}")
+    spent = increase(accounting.STATE_SECONDS, over)
+    rules = (
+        Recording(GPU_LOST, f"{lost} > 0"),
+        Recording(NODE_SECONDS, f"sum without (gpu, uuid) ({spent}) > 0"),
+        saturated_paths(parameters),
+    )
     return Group("dgx-fleet-records", rules, every=EVERY)
 
 
@@ -122,8 +106,9 @@ def node_records(parameters: RuleParameters) -> Group:
     """What alerts and graphs of fleets need each minute."""
     rules = (
         own_time(parameters),
-        of_spec(parameters),
-        power_of_rack(parameters),
+        # What a data path can carry over what its spec sheet says; only where it is less.
+        Recording(OF_SPEC, f"{paths.LIMIT} / {paths.SPEC} < 1"),
+        Recording(POWER, f"sum by (cluster, rack) ({rate(power.ENERGY, parameters.over(WINDOW))})"),
         *of_network(parameters),
     )
     return Group("dgx-fleet-nodes", rules, every="1m")

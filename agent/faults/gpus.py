@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 
 from agent.diagnosis.accounting import STATE
-from agent.faults import places
 from agent.faults.condition import Condition, Difference, of
 from agent.faults.model import (
     CRITICAL,
     SAME_NODE,
-    WARNING,
     Fault,
     HiddenBy,
     Look,
     Seen,
     Term,
+    gpu_fault,
+    node_fault,
 )
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import LOST, NODE, REMEMBERED, increase, one, pick
@@ -72,10 +72,9 @@ def missing() -> tuple[Fault, Fault]:
     answer = f"{counts[0]} of {counts[1]} GPUs answer."
     few = f"({counts[0]} of {counts[1]} answer)"
     return (
-        Fault(
+        gpu_fault(
             alert=MISSING,
             severity=CRITICAL,
-            place=places.GPU,
             when=LOST,
             hold="1m",
             labels={"sign": "lost"},
@@ -83,11 +82,10 @@ def missing() -> tuple[Fault, Fault]:
             description=f"{GPU} is gone: {answer}",
             do=REPLACE,
         ),
-        Fault(
+        node_fault(
             alert=MISSING,
             kind="gpus_missing",
             severity=CRITICAL,
-            place=places.NODE,
             when=f"{system.GPUS_EXPECTED} - {system.GPUS} > 0 unless on ({NODE}) {LOST}",
             look=_counted,
             hold="1m",
@@ -108,10 +106,9 @@ def no_driver(parameters: RuleParameters) -> Fault:
     no_driver = pick(ABSENT_VALUES, metric=str(system.GPUS), reason=Reason.NO_DRIVER)
     none = f"sum without (metric, reason) ({no_driver}) * 0"
     had = one(f"last_over_time({system.GPUS_EXPECTED}[{parameters.over(REMEMBERED)}])")
-    return Fault(
+    return node_fault(
         alert=MISSING,
         severity=CRITICAL,
-        place=places.NODE,
         when=f"{none} + on ({NODE}) group_left () {had} > 0",
         hold="5m",
         labels={"sign": "no_driver"},
@@ -123,7 +120,6 @@ def no_driver(parameters: RuleParameters) -> Fault:
 
 UNEXPECTED = Fault(
     kind="gpus_unexpected",
-    severity=WARNING,
     when=of(system.GPUS) > of(system.GPUS_EXPECTED),
     sentence=(
         "{gpus:.0f} GPUs answer where {gpus_limit:.0f} are expected: "
@@ -167,10 +163,8 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
     over = parameters.over("7m")
 
     def rule(sign: str, how: str, when: str, description: str) -> Fault:
-        return Fault(
+        return gpu_fault(
             alert=NOT_ANSWERING,
-            severity=WARNING,
-            place=places.GPU,
             when=when,
             hold="1m",
             labels={"sign": sign},
@@ -196,7 +190,6 @@ def not_answering(parameters: RuleParameters) -> tuple[Fault, Fault, Fault]:
         Fault(
             alert=NOT_ANSWERING,
             kind="gpu_not_answering",
-            severity=WARNING,
             look=_silent,
             sentence=CALLS_HANG,
             do=RESET_SILENT,
@@ -234,11 +227,10 @@ def hot(parameters: RuleParameters) -> tuple[Fault, Fault]:
     }
 
     def fault(sensor: str, kind: str, left: Condition, degrees: Metric) -> Fault:
-        return Fault(
+        return gpu_fault(
             alert=HOT,
             kind=kind,
             severity=CRITICAL,
-            place=places.GPU,
             when=left <= parameters.thresholds.hot_margin,
             unwatched=True,
             hold="2m",
@@ -270,7 +262,6 @@ def held_down() -> Fault:
     return Fault(
         alert="DgxGpuThrottled",
         kind="clocks_held_down",
-        severity=WARNING,
         look=_held_down,
         unwatched=True,
         sentence=("{reasons}", ": SM clock at {clock:.0f} of {clock_limit:.0f} MHz"),

@@ -2,7 +2,7 @@
 
 from agent.faults import places
 from agent.faults.condition import of
-from agent.faults.model import SAME_NODE, SAME_PORT, WARNING, Fault, HiddenBy, Term
+from agent.faults.model import SAME_NODE, SAME_PORT, Fault, HiddenBy, Term
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import NODE as TARGETS
 from agent.faults.promql import increase
@@ -56,7 +56,6 @@ def slow_port() -> Fault:
     return Fault(
         alert="DgxLinkDegraded",
         kind="port_speed",
-        severity=WARNING,
         place=places.PATH,
         when=slow.having(negotiated, "path", "device", "direction"),
         hold="5m",
@@ -82,7 +81,6 @@ def flapping(parameters: RuleParameters) -> Fault:
     seen = f"ceil(changes({infiniband.LINK_UP}[{over}]) / 2)"
     return Fault(
         alert=FLAPPING,
-        severity=WARNING,
         place=places.PORT,
         when=f"(sum without (kind) (round({counted})) >= {downs}) or ({seen} >= {downs})",
         summary="InfiniBand port flaps",
@@ -105,7 +103,6 @@ def infiniband_errors(parameters: RuleParameters) -> tuple[Fault, Fault]:
     return (
         Fault(
             alert=ERRORS,
-            severity=WARNING,
             place=places.PORT,
             when=many,
             hold="5m",  # a port that flaps makes errors as well, and is reported as that
@@ -118,7 +115,6 @@ def infiniband_errors(parameters: RuleParameters) -> tuple[Fault, Fault]:
         ),
         Fault(
             alert=ERRORS,
-            severity=WARNING,
             place=places.PORT,
             when=f"{infiniband.LINK_UP} == 0 and on ({TARGETS}, device, port) {was_up}",
             hold="5m",
@@ -143,7 +139,6 @@ STORAGE_FAULTS = (
     Fault(
         alert=RAID,
         kind="array_degraded",
-        severity=WARNING,
         place=places.DEVICE,
         when=of(disk.MEMBERS, state="missing") > 0,
         hold="1m",
@@ -159,7 +154,6 @@ STORAGE_FAULTS = (
     Fault(
         alert="DgxDiskFailing",
         kind="disk_fault",
-        severity=WARNING,
         place=places.DEVICE,
         when=of(disk_faults.FAULT).equals(1),
         hold="5m",
@@ -181,7 +175,6 @@ def chassis() -> Fault:
     return Fault(
         alert="DgxChassisFault",
         kind="chassis_fault",
-        severity=WARNING,
         place=places.SENSOR,
         when=of(chassis_faults.FAULT).equals(1),
         hold="2m",

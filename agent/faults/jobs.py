@@ -2,8 +2,7 @@
 
 from agent.diagnosis import accounting, job_watch
 from agent.diagnosis.advice import hang_advice
-from agent.faults import places
-from agent.faults.model import CRITICAL, INFO, SAME_NODE, Fault, HiddenBy
+from agent.faults.model import CRITICAL, INFO, SAME_NODE, Fault, HiddenBy, gpu_fault, node_fault
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import NODE, pick
 from agent.faults.records import slowdown
@@ -30,7 +29,7 @@ def hung() -> tuple[Fault, Fault]:
     standing = f"count without (gpu, uuid, state, cause) ({_HUNG} == 1)"
     names = list_of(accounting.STATE, "gpu", "== 1", "instance", "job", state=State.HUNG.value)
     return (
-        Fault(
+        gpu_fault(
             alert="DgxJobHung",
             when=f"{job_watch.HUNG} == 1",
             severity=CRITICAL,
@@ -45,10 +44,9 @@ def hung() -> tuple[Fault, Fault]:
             ),
             do=named,
             labels={"sign": "named"},
-            place=places.GPU,
             hidden_by=BY_MISSING,
         ),
-        Fault(
+        node_fault(
             alert="DgxJobHung",
             when=f"{standing} unless on ({NODE}) {job_watch.HUNG}",
             severity=CRITICAL,
@@ -58,7 +56,6 @@ def hung() -> tuple[Fault, Fault]:
             f"{names}. Which process they wait for is not known.",
             do=hang_advice(),
             labels={"sign": "unnamed"},
-            place=places.NODE,
             hidden_by=BY_MISSING,
         ),
     )
@@ -68,7 +65,7 @@ def slower(parameters: RuleParameters) -> Fault:
     """Steps that take longer than in the job's own first hour."""
     limits, record = parameters.thresholds, slowdown(parameters)
     names = list_of(record, "gpu", f">= {limits.slower_share:g}", "instance", "job")
-    return Fault(
+    return node_fault(
         alert="DgxJobSlower",
         when=f"max without (gpu, uuid) ({record.expr}) >= {limits.slower_share:g}",
         severity=INFO,
@@ -80,5 +77,4 @@ def slower(parameters: RuleParameters) -> Fault:
             f"{limits.slower_share:.0%} for {limits.slower_window}):{names}."
         ),
         do="`/api/v1/jobs` of the agent shows since when, and what changed then.",
-        place=places.NODE,
     )

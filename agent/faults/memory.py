@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.faults import places
 from agent.faults.condition import SumWithout, of
-from agent.faults.model import CRITICAL, SAME_GPU, WARNING, Fault, HiddenBy, Look, Seen, Term
+from agent.faults.model import CRITICAL, SAME_GPU, Fault, HiddenBy, Look, Seen, Term, gpu_fault
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import NODE, REMEMBERED, events, increase
 from agent.faults.templates import COUNT, GPU, by_value
@@ -58,11 +57,10 @@ def requested() -> tuple[Fault, ...]:
         by_value(NEEDS) + f"{{{{ if gt $value {max(NEEDS)}.0 }}}}{COUNT}{{{{ end }}}}",
     )
     return (
-        Fault(
+        gpu_fault(
             alert=RECOVERY,
             kind="recovery_needed",
             severity=CRITICAL,
-            place=places.GPU,
             when=of(gpu.RECOVERY_ACTION) > 0,
             hold="3m",
             sentence=("the driver requests recovery: {asked}",),
@@ -72,11 +70,10 @@ def requested() -> tuple[Fault, ...]:
             "(dgx-telemetry check).",
             hidden_by=BY_WORSE,
         ),
-        Fault(
+        gpu_fault(
             alert=REMAP,
             kind="remap_failure",
             severity=CRITICAL,
-            place=places.GPU,
             when=of(ecc.REMAP_FAILURE) > 0,
             sentence=("a memory row could not be remapped, the GPU is due for replacement",),
             do="Drain the node, take the GPU out of use and open a support case.",
@@ -92,11 +89,9 @@ def pending() -> Iterator[Fault]:
         "Then load the driver again or reboot the node",
     )
     for kind, metric, what, do in (rows, pages):
-        yield Fault(
+        yield gpu_fault(
             alert="DgxGpuPagesPending",
             kind=kind,
-            severity=WARNING,
-            place=places.GPU,
             when=of(metric) > 0,
             hold="8m",
             labels={"sign": kind.partition("_")[0].replace("remap", "rows")},
@@ -124,11 +119,10 @@ def uncorrected(parameters: RuleParameters) -> tuple[Fault, Fault]:
         xid.ERRORS, parameters.over(KNOWN_FOR), parameters.over(REMEMBERED), HAD, xid=LOST_DATA
     )
     return (
-        Fault(
+        gpu_fault(
             alert=ECC,
             kind="ecc_uncorrected",
             severity=CRITICAL,
-            place=places.GPU,
             when=f"{grown} > 0 unless on ({NODE}, uuid) ({reported})",
             look=lambda machine: _errors(machine, "volatile"),
             summary="uncorrected memory errors, data lost",
@@ -143,7 +137,6 @@ def uncorrected(parameters: RuleParameters) -> tuple[Fault, Fault]:
         Fault(
             alert=ECC,
             kind="ecc_lifetime",
-            severity=WARNING,
             look=lambda machine: _errors(machine, "aggregate"),
             sentence=(
                 "{errors:uncorrected ECC error|uncorrected ECC errors} over its life; those since "
@@ -170,10 +163,8 @@ def rising(parameters: RuleParameters) -> tuple[Fault, ...]:
     does not find them."""
     limits = parameters.thresholds
     grown = ecc_growth(parameters.over(limits.ecc_corrected_window), "corrected")
-    usual = Fault(
+    usual = gpu_fault(
         alert="DgxGpuEccRising",
-        severity=WARNING,
-        place=places.GPU,
         hold="3m",
         summary="memory wears out",
         do=DIAGNOSE,

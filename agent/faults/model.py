@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from agent.faults.condition import Condition, of
-from agent.faults.places import RACK, Place
+from agent.faults.places import GPU, RACK, Place
+from agent.faults.places import NODE as MACHINE
 from agent.faults.promql import NODE, Recording
 from agent.model import Figure, Finding, GpuKey, Metric, Severity, Snapshot
 from agent.series import SampleStore
@@ -91,7 +93,7 @@ class Fault:
     names the page of the runbook.
     """
 
-    severity: Severity | Literal["none"]
+    severity: Severity | Literal["none"] = WARNING
     kind: str = ""
     alert: str = ""
     place: Place | None = None  # None: no place in particular
@@ -156,6 +158,10 @@ class Fault:
         if not isinstance(self.limit, Metric):
             return self.limit
         return samples.value(self.limit, *(row[label] for label in self.limit.labels))
+
+
+gpu_fault = partial(Fault, place=GPU)
+node_fault = partial(Fault, place=MACHINE)
 
 
 def ordered(when: Condition, samples: SampleStore) -> list[tuple[dict[str, str], float]]:

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from agent.faults import places
 from agent.faults.gpus import DRIVER_HANGS, NVML, of_silent
@@ -10,12 +11,12 @@ from agent.faults.model import (
     CRITICAL,
     INFO,
     SAME_NODE,
-    WARNING,
     Fault,
     HiddenBy,
     Look,
     Seen,
     Term,
+    node_fault,
 )
 from agent.faults.parameters import RuleParameters, span
 from agent.faults.promql import NODE, increase, pick
@@ -50,6 +51,8 @@ DOWN, BLIND = "DgxAgentDown", "DgxAgentBlind"
 LOG = "Look at journalctl -u dgx-telemetry and at dgx-telemetry check on the machine."
 BY_XID = (HiddenBy("DgxGpuXid", SAME_NODE, ('xid=~"119|120"',)),)
 """If an XID says why the driver hangs, that one is sent."""
+
+blind = partial(Fault, alert=BLIND, place=places.NODE, hidden_by=BY_XID)
 
 TO_ROOT = "denied to root"
 WHY_ABSENT = {
@@ -95,10 +98,9 @@ def agent_down(parameters: RuleParameters) -> tuple[Fault, Fault]:
     hold = parameters.thresholds.silent_for
     over = parameters.over(hold)
     return (
-        Fault(
+        node_fault(
             alert=DOWN,
             severity=CRITICAL,
-            place=places.NODE,
             when=f"{SILENT} and (count_over_time({IN_SERVICE}[{over}]) >= 2 "
             f"or max_over_time({IN_SERVICE}[{parameters.over(RARE)}]) == 0)",
             hold=hold,
@@ -140,18 +142,15 @@ LATER = 30.0
 def driver_hangs(parameters: RuleParameters) -> Fault:
     """Nothing of the GPUs can be read."""
     hold = span(seconds(parameters.thresholds.silent_for) + LATER)
-    return Fault(
-        alert=BLIND,
+    return blind(
         kind="driver_hangs",
         severity=CRITICAL,
-        place=places.NODE,
         when=DRIVER_HANGS,
         hold=hold,
         labels={"sign": "driver"},
         sentence=("the NVIDIA driver does not answer",),
         do="Drain the node. See dmesg for XID 119, 120 or blocked tasks; reboot it. Without "
         "persistence mode the driver may only need longer to start: nvidia-smi -pm 1.",
-        hidden_by=BY_XID,
     )
 
 
@@ -160,11 +159,8 @@ def sources_down(parameters: RuleParameters) -> Fault:
     report."""
     hold = parameters.thresholds.silent_for
     names = list_of(SOURCE_UP, "source", "== 0", "instance", "job")
-    return Fault(
-        alert=BLIND,
+    return blind(
         kind="source_down",
-        severity=WARNING,
-        place=places.NODE,
         when=f"{SOURCES_DOWN} unless on ({NODE}) ({DRIVER_HANGS})",
         look=_sources_down,
         hold=hold,
@@ -173,7 +169,6 @@ def sources_down(parameters: RuleParameters) -> Fault:
         sentence=("source {device} is down",),
         description=f"{COUNT} sources of the agent on {MACHINE} do not deliver:{names} (limit 0).",
         do=f"See why under `Absent values` of dgx-telemetry check. {LOG}",
-        hidden_by=BY_XID,
     )
 
 
@@ -185,10 +180,7 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
     fresh = f"time() - timestamp({LAST_TICK}) <= {seconds(over):g}"
     before = f"last_over_time({LAST_TICK}[{parameters.over('5m')}] offset {over})"
     return (
-        Fault(
-            alert=BLIND,
-            severity=WARNING,
-            place=places.NODE,
+        blind(
             when=f"{expired} > 0 unless on ({NODE}) {SOURCES_DOWN}",
             hold=hold,
             labels={"sign": "values"},
@@ -196,12 +188,8 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             description=f"{COUNT} values of the agent on {MACHINE} have expired: a read hangs "
             "(limit 0).",
             do=f"A hung driver needs a reboot; see dmesg. {LOG}",
-            hidden_by=BY_XID,
         ),
-        Fault(
-            alert=BLIND,
-            severity=WARNING,
-            place=places.NODE,
+        blind(
             # Two scrapes with the same tick: the newest is younger than the one before.
             when=f"{LAST_TICK} == {before} and {fresh}",
             hold=hold,
@@ -210,7 +198,6 @@ def reads_nothing(parameters: RuleParameters) -> tuple[Fault, Fault]:
             description=f"The agent on {MACHINE} answers, and has not read the machine for {hold} "
             f"(limit {hold}).",
             do=f"Restart it: systemctl restart dgx-telemetry. {LOG}",
-            hidden_by=BY_XID,
         ),
     )
 
@@ -274,10 +261,8 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
     a clock that is set again and again has no time service."""
     window = parameters.thresholds.event_window
     counted = f"round({increase(CLOCK_STEPS, parameters.over('6h'))})"
-    often = Fault(
+    often = node_fault(
         alert="DgxClockStepped",
-        severity=WARNING,
-        place=places.NODE,
         when=f"{counted} >= {MANY_STEPS}",
         labels={"sign": "often"},
         summary="clock is set again and again",
@@ -286,11 +271,10 @@ def clock_stepped(parameters: RuleParameters) -> tuple[Fault, Fault]:
         do="See with timedatectl and chronyc tracking if the time service runs and reaches its "
         "servers.",
     )
-    once = Fault(
+    once = node_fault(
         alert="DgxClockStepped",
         kind="clock_stepped",
         severity=INFO,
-        place=places.NODE,
         when=f"round({increase(CLOCK_STEPS, parameters.over(window))}) > 0",
         look=lambda machine: _stepped(machine, seconds(window)),
         labels={"sign": "once"},
@@ -323,7 +307,6 @@ def rules_failing(parameters: RuleParameters) -> Fault:
     )
     return Fault(
         alert="DgxRulesFailing",
-        severity=WARNING,
         when=f"{failed} > 0 or ({in_vmalert}) > 0",
         summary=f"{MACHINE} cannot evaluate rules",
         description="{{ with $labels.rule_group }}{{ . }}{{ end }}{{ with $labels.group }}"
@@ -355,10 +338,8 @@ OF_CONFIGURATION = (
         sentence=("no GPU is watched: {0}",),
         do="Remove that file after the upgrade.",
     ),
-    Fault(
+    node_fault(
         alert="DgxAgentReloadFailed",
-        severity=WARNING,
-        place=places.NODE,
         when=f"{CONFIG_OK} == 0",
         hold="1m",
         summary="new configuration refused, the old one holds",
@@ -369,7 +350,6 @@ OF_CONFIGURATION = (
     ),
     Fault(
         kind="limit_unused",
-        severity=WARNING,
         look=_limits_unused,
         sentence=("[[limit]] names {0} {device} {1}, which is not here",),
         do="Correct the [[limit]] in the configuration.",
@@ -384,7 +364,6 @@ OF_CONFIGURATION = (
     Fault(
         alert=BLIND,
         kind="values_absent",
-        severity=WARNING,
         look=_values_absent,
         sentence=("{metrics:metric has|metrics have} no value: {why}",),
         terms={"why": Term(lambda found: WHY_ABSENT[found.names[0]], "")},

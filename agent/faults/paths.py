@@ -2,7 +2,7 @@
 
 from agent.diagnosis.advice import ADVICE, CHECKPOINT, READ_FASTER
 from agent.faults import places
-from agent.faults.model import WARNING, Fault
+from agent.faults.model import Fault
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import GPU, pick
 from agent.faults.records import gpu_time, saturation
@@ -48,7 +48,6 @@ def link_saturated(parameters: RuleParameters) -> Fault:
         alert="DgxLinkSaturated",
         when=f"{every} >= {full:g} unless ({alone} and on ({join}) ({together} >= {full:g})) "
         f"unless ({nvlink} unless on ({GPU}) ({costs}))",
-        severity=WARNING,
         hold="1m",
         summary="link at its limit",
         description=_text(
@@ -67,7 +66,6 @@ def disk_saturated(parameters: RuleParameters) -> Fault:
     return Fault(
         alert="DgxDiskSaturated",
         when=f"{pick(saturation(parameters), path='disk')} >= {full:g}",
-        severity=WARNING,
         hold="1m",
         summary="disk at its limit",
         description=_text(parameters, "Disk {{ $labels.device }} ({{ $labels.direction }})"),

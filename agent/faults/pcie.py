@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from agent.faults import places
 from agent.faults.condition import of
-from agent.faults.model import SAME_GPU, WARNING, Fault, HiddenBy, Look, Seen
+from agent.faults.model import SAME_GPU, Fault, HiddenBy, Look, Seen, gpu_fault
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import GPU as ONE_GPU
 from agent.faults.promql import one, pick
@@ -34,11 +33,9 @@ def pcie_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
     return (LANES, slow_generation(parameters), SLOT, replays(parameters))
 
 
-LANES = Fault(
+LANES = gpu_fault(
     alert=DEGRADED,
     kind="pcie_lanes",
-    severity=WARNING,
-    place=places.GPU,
     when=of(pcie.WIDTH) < of(pcie.WIDTH_LIMIT),
     hold="5m",
     labels={"sign": "width"},
@@ -62,11 +59,9 @@ def slow_generation(parameters: RuleParameters) -> Fault:
     slower = f"2 ^ ({pcie.GENERATION_LIMIT} - {pcie.GENERATION})"
     full = f"{moved} * on ({ONE_GPU}) group_left () {one(slower, *GPU_LABELS)} >= {least:g}"
     most = look_up(pcie.GENERATION_LIMIT, WHOLE, *ONE)
-    return Fault(
+    return gpu_fault(
         alert=DEGRADED,
         kind="pcie_generation",
-        severity=WARNING,
-        place=places.GPU,
         when=f"{fastest} < {pcie.GENERATION_LIMIT} and on ({ONE_GPU}) {watched} "
         f"and on ({ONE_GPU}) ({loaded} or on ({ONE_GPU}) {full})",
         look=lambda machine: _generations(machine.samples, least),
@@ -164,10 +159,8 @@ def replays(parameters: RuleParameters) -> Fault:
     )
     limits = by_label("generation", {str(g): f"{limit:g}" for g, limit in REPLAYS.items()})
     lanes = look_up(pcie.WIDTH, WHOLE, *ONE)
-    return Fault(
+    return gpu_fault(
         alert="DgxPcieReplays",
-        severity=WARNING,
-        place=places.GPU,
         when=many,
         hold="10m",
         summary="PCIe link sends packets again",
@@ -181,7 +174,6 @@ def replays(parameters: RuleParameters) -> Fault:
 
 SLOT = Fault(
     kind="pcie_slot",
-    severity=WARNING,
     look=_slots,
     sentence=(
         "its slot offers generation {generation:.0f} x{lanes:.0f}, {speed:.3g} GB/s, "

@@ -71,15 +71,6 @@ def waits_time(parameters: RuleParameters, window: str) -> Recording:
     )
 
 
-def node_time(parameters: RuleParameters) -> Recording:
-    """The time of all GPUs of a machine together."""
-    window = parameters.thresholds.starved_window
-    return Recording(
-        f"instance_state_cause:dgx_gpu_state_seconds:ratio_rate{window}",
-        f"avg without (gpu, uuid) ({gpu_time(parameters)})",
-    )
-
-
 def saturation(parameters: RuleParameters) -> Recording:
     """The share of the time for which each data path was saturated."""
     window = parameters.thresholds.saturated_window
@@ -128,7 +119,10 @@ def records(parameters: RuleParameters) -> Group:
         "dgx-records",
         (
             gpu_time(parameters),
-            node_time(parameters),
+            Recording(  # of all GPUs of a machine together
+                f"instance_state_cause:dgx_gpu_state_seconds:ratio_rate{short}",
+                f"avg without (gpu, uuid) ({gpu_time(parameters)})",
+            ),
             waits_time(parameters, short),
             saturation(parameters),
             steps(parameters),

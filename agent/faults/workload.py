@@ -4,9 +4,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from agent.diagnosis.advice import ADVICE, CHECKPOINT, READ_FASTER, SUMMARIES, peer_advice
-from agent.faults import places
 from agent.faults.jobs import BY_MISSING, hung, slower
-from agent.faults.model import INFO, SAME_GPU, WARNING, Fault, Group, HiddenBy
+from agent.faults.model import (
+    INFO,
+    SAME_GPU,
+    WARNING,
+    Fault,
+    Group,
+    HiddenBy,
+    gpu_fault,
+    node_fault,
+)
 from agent.faults.parameters import RuleParameters
 from agent.faults.paths import disk_saturated, link_saturated
 from agent.faults.promql import NODE, Recording, one, pick
@@ -46,7 +54,7 @@ def starved(spans: Span, severity: Severity, over: str, only: str = "") -> Fault
     """A GPU waits for what is known, for so much of a window, which is `over` in PromQL; `only`
     narrows it to some GPUs."""
     known = f"sum without ({VERDICT}) ({pick(spans.record, **KNOWN)})"
-    return Fault(
+    return gpu_fault(
         alert="DgxGpuStarved",
         when=f"{known} >= {spans.share:g}{only}",
         severity=severity,
@@ -55,7 +63,6 @@ def starved(spans: Span, severity: Severity, over: str, only: str = "") -> Fault
         description=f"{GPU} waited for {SHARE} of the last {spans.window} (limit "
         f"{spans.share:.0%}).{_first_causes(spans, KNOWN, over)}",
         labels={"window": spans.window},
-        place=places.GPU,
     )
 
 
@@ -88,7 +95,7 @@ def exposed(spans: Span) -> Fault:
     """A GPU does nothing but exchange data with others, for so much of a window. That is no time
     lost: it is what a job of several GPUs costs, and may be made less."""
     sending = {"state": State.COMMUNICATING.value}
-    return Fault(
+    return gpu_fault(
         alert="DgxExposedCommunication",
         when=f"sum without ({VERDICT}) ({pick(spans.record, **sending)}) >= {spans.share:g}",
         severity=INFO,
@@ -96,7 +103,6 @@ def exposed(spans: Span) -> Fault:
         summary="communicates and does nothing else",
         description=f"{GPU} did nothing but exchange data with other GPUs for {SHARE} of the last "
         f"{spans.window} (limit {spans.share:.0%}).{_first_causes(spans, sending, spans.window)}",
-        place=places.GPU,
     )
 
 
@@ -104,7 +110,7 @@ def starved_cause_unknown(parameters: RuleParameters) -> Fault:
     """A GPU waits, and nothing explains it: a notebook waits too."""
     limits = parameters.thresholds
     waits = pick(gpu_time(parameters), state=State.STARVED, cause=Cause.UNKNOWN)
-    return Fault(
+    return gpu_fault(
         alert="DgxGpuStarved",
         when=f"{waits} >= {limits.starved_share:g}",
         severity=INFO,
@@ -114,7 +120,6 @@ def starved_cause_unknown(parameters: RuleParameters) -> Fault:
         f"(limit {limits.starved_share:.0%}).",
         do=ADVICE[State.STARVED, Cause.UNKNOWN],
         labels={"window": limits.starved_window},
-        place=places.GPU,
     )
 
 
@@ -122,7 +127,7 @@ def held(parameters: RuleParameters) -> Fault:
     """A process keeps a GPU and does nothing."""
     limits = parameters.thresholds
     part = gpu_share(parameters, limits.held_window, least=HELD_OBSERVED, state=State.HELD)
-    return Fault(
+    return gpu_fault(
         alert="DgxGpuHeldIdle",
         when=f"{part} >= {limits.held_share:g}",
         severity=INFO,
@@ -132,14 +137,13 @@ def held(parameters: RuleParameters) -> Fault:
             f"{limits.held_window} (limit {limits.held_share:.0%})."
         ),
         do=ADVICE[State.HELD, Cause.NONE],
-        place=places.GPU,
     )
 
 
 def unused(parameters: RuleParameters) -> Fault:
     """A job was given a GPU and has no process on it."""
     window = parameters.thresholds.unused_window
-    return Fault(
+    return gpu_fault(
         alert="DgxGpuAllocatedUnused",
         when=f"{process.PROCESSES} == 0 and on ({NODE}, gpu, uuid) {allocation.ALLOCATED} == 1",
         severity=INFO,
@@ -147,7 +151,6 @@ def unused(parameters: RuleParameters) -> Fault:
         summary="given to a job that does not use it",
         description=f"{GPU} is given to a job that has had {{{{ $value }}}} processes on it for "
         f"{window} (limit {window}). Ask the owner of the job to request fewer GPUs.",
-        place=places.GPU,
     )
 
 
@@ -155,10 +158,9 @@ def throttled(parameters: RuleParameters) -> Fault:
     """Something holds the clocks down; running at the power limit at full clocks is not meant."""
     limits = parameters.thresholds
     part = gpu_share(parameters, limits.throttled_window, state=State.THROTTLED)
-    return Fault(
+    return gpu_fault(
         alert="DgxGpuThrottled",
         when=f"{part} >= {limits.throttled_share:g}",
-        severity=WARNING,
         hold="1m",
         summary="throttled",
         description=(
@@ -168,7 +170,6 @@ def throttled(parameters: RuleParameters) -> Fault:
         do=by_label(
             "cause", {c.value: ADVICE[State.THROTTLED, c] for c in CAUSES[State.THROTTLED]}
         ),
-        place=places.GPU,
         hidden_by=(HiddenBy("DgxGpuHot", SAME_GPU, ('severity="critical"',)),),
     )
 
@@ -181,10 +182,9 @@ def straggler(parameters: RuleParameters, spans: Span) -> Fault:
     single = f"{info} and on ({NODE}, uuid) count by ({NODE}, uuid) ({info}) == 1"
     named = f'label_replace({number}, "uuid", "$1", "culprit", "(.+)")'
     names = list_of(waits_time(parameters, spans.window), "gpu", f">= {spans.share:g}", *JOINED)
-    return Fault(
+    return gpu_fault(
         alert="DgxGpuStraggler",
         when=f"{named} * on ({NODE}, uuid) group_left (gpu) ({single})",
-        severity=WARNING,
         hold="1m",
         summary="keeps the other GPUs waiting",
         description=f"{GPU} is waited for by {COUNT} GPUs of the machine:{names} (limit "
@@ -192,7 +192,6 @@ def straggler(parameters: RuleParameters, spans: Span) -> Fault:
         do=peer_advice("this GPU"),
         labels={"sign": "named", "window": spans.window},
         hidden_by=BY_MISSING,
-        place=places.GPU,
     )
 
 
@@ -202,10 +201,9 @@ def unnamed_straggler(parameters: RuleParameters, spans: Span) -> Fault:
     whole = f"sum without ({VERDICT}) ({pick(spans.record, **waiting)})"
     named = f"sum without (culprit) ({waits_time(parameters, spans.window)})"
     names = list_of(spans.record, "gpu", f">= {spans.share:g}", "instance", "job", **waiting)
-    return Fault(
+    return node_fault(
         alert="DgxGpuStraggler",
         when=f"count without (gpu, uuid) ((({whole} - {named}) or {whole}) >= {spans.share:g})",
-        severity=WARNING,
         hold="1m",
         summary="GPUs wait for a slow one",
         description=f"{COUNT} GPUs of {MACHINE} wait for a slow peer:{names} (limit "
@@ -214,7 +212,6 @@ def unnamed_straggler(parameters: RuleParameters, spans: Span) -> Fault:
         f"hosts too. {peer_advice('the slowest')}",
         labels={"sign": "unnamed", "window": spans.window},
         hidden_by=BY_MISSING,
-        place=places.NODE,
     )
 
 

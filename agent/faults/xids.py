@@ -5,8 +5,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from agent.diagnosis.advice import XID_ADVICE
-from agent.faults import places
-from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen
+from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen, gpu_fault
 from agent.faults.parameters import RuleParameters
 from agent.faults.promql import LOST, NODE, REMEMBERED, Recording, events, pick
 from agent.faults.templates import COUNT, GPU, by_label
@@ -129,10 +128,9 @@ def xid_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
 
 def _alert(parameters: RuleParameters, rule: XidRule, codes: str, **labels: str) -> Fault:
     window, names = parameters.thresholds.event_window, _meanings(rule.meanings)
-    return Fault(
+    return gpu_fault(
         alert=NAME,
         severity=rule.severity,
-        place=places.GPU,
         when=f"{pick(recent(parameters), xid=codes)} > 0",
         hold=_hold(rule.severity, rule.action),
         labels={"action": rule.action.value, **labels},
@@ -149,10 +147,9 @@ def _of_nvlink5(parameters: RuleParameters, action: XidAction) -> Fault:
     over, memory = parameters.over(window), parameters.over(REMEMBERED)
     grown = events(xid.NVLINK_FAULTS, over, memory, action=action.value)
     severity = _of_action(action)
-    return Fault(
+    return gpu_fault(
         alert=NAME,
         severity=severity,
-        place=places.GPU,
         when=f"({grown}) {THERE}",
         hold=_hold(severity, action),
         labels={"sign": "nvlink5"},
