@@ -13,6 +13,7 @@ Labels = tuple[str, ...]
 """The labels of a series: their values, or their names where a metric is declared."""
 
 GPU_LABELS = ("gpu", "uuid")
+LINK_LABELS = (*GPU_LABELS, "link")
 EXPIRY_INTERVALS = 3
 """Data older than this many intervals of its read is no longer exported."""
 
@@ -52,6 +53,9 @@ class Reason(StrEnum):
 
 FINAL = (Reason.LOST, Reason.NO_DRIVER)
 """Reasons after which nothing more need be asked of a GPU."""
+
+PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
+"""Reasons that hold until the GPU is queried again."""
 
 
 class Absent(Exception):

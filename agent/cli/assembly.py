@@ -21,7 +21,7 @@ from agent.jobs.allocation import Allocations
 from agent.jobs.nccl_jobs import NcclMode
 from agent.jobs.process_table import at_once, on_a_thread
 from agent.limits.paths import PathMonitor
-from agent.model import FINAL, Absent, GpuIdentity
+from agent.model import FINAL, PERMANENT, Absent, GpuIdentity
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_processes import GpuProcesses
@@ -30,7 +30,7 @@ from agent.polling.gpu_watch import GpuWatch
 from agent.polling.inventory import GpuInventory
 from agent.polling.observers import GuardedObserver
 from agent.polling.poller import Poller
-from agent.polling.reads import PERMANENT, Read, ReadCosts
+from agent.polling.reads import Read, ReadCosts
 from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_checks import XidChecks
@@ -255,5 +255,5 @@ def gpm_of(device: NvmlDevice, state: GpuState, clock: Clock) -> Gpm | None:
         if absent.reason in FINAL:
             raise
         if absent.reason not in PERMANENT:
-            state.doubt()
+            state.doubtful = True
         return None

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from agent.hardware.fields import FieldId, may_ask
 from agent.hardware.nvml import MISSHAPEN, Nvml, misshapen, number, reason_of
-from agent.model import FINAL, Absent, GpuIdentity, Reason, checked
-from agent.ranges import FLAG
+from agent.model import FINAL, PERMANENT, Absent, GpuIdentity, Reason, checked
+from agent.ranges import FLAG, Range
 
 Scope = tuple[FieldId, int]
 
@@ -35,6 +35,11 @@ ARCHITECTURES = {
 
 MIG_MODE = "nvmlDeviceGetMigMode"
 UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
+
+LINK_STATES, MOST_LINKS = Range(0, 3), 36
+"""More links than any GPU has; how many one does have is found by asking."""
+
+NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
 
 CHASSIS, PLACES = slice(20, 36), slice(36, 41)
 """Bytes of `nvmlPlatformInfo_v2_t`: serial number of the chassis; slot, tray, host, kind of peer,
@@ -66,13 +71,12 @@ class NvmlDevice:
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.nvml = nvml
         self.handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
-        self.refused_in_mig = False  # while MIG was switched: it may answer at the next query
         self.mig = False
-        self.sm_clock: float | None = None  # MHz at the last tick, None where it was not answered
         self.mig = self._mig_mode()
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
         self._releases: list[Callable[[], None]] = []
+        self._links: tuple[int, ...] | None = None
 
     def get(self, call: str, *args: Any, **options: Any) -> Any:
         """`nvmlDeviceGet<call>` of this GPU, in NVML's own unit."""
@@ -87,10 +91,17 @@ class NvmlDevice:
         try:
             return self.nvml.call(function, self.handle, *args, **options)
         except Absent as absent:
-            if absent.reason is Reason.UNSUPPORTED and function != MIG_MODE:
-                # Refused for as long as MIG is on, which may be over at the next look.
-                self.refused_in_mig = self.refused_in_mig or self.mig_switched()
             raise self._in_mig(absent) from absent
+
+    def memory(self, handle: Any) -> Any:
+        """Memory (bytes) of this GPU, or of a MIG device of it; raises Absent."""
+        call = "nvmlDeviceGetMemoryInfo"
+        try:
+            return self.nvml.call(call, handle, version=self.nvml.library.nvmlMemory_v2)
+        except Absent as absent:
+            if absent.reason is not Reason.DRIVER:
+                raise self._in_mig(absent) from absent
+            return self.nvml.call(call, handle)
 
     def platform(self) -> Platform:
         """Its place; raises Absent."""
@@ -153,6 +164,34 @@ class NvmlDevice:
         if self.mig and absent.reason is Reason.UNSUPPORTED:
             return Absent(Reason.MIG, str(absent))
         return absent
+
+    def link_state(self, link: int) -> float:
+        """Of an NVLink: 0 down, 1 up, 2 asleep; raises Absent."""
+        return checked(self.get("NvLinkState", link), LINK_STATES, "nvmlDeviceGetNvLinkState")
+
+    def links(self) -> tuple[int, ...]:
+        """The NVLinks that this GPU has, up or down: those that report their state, asked once a
+        query. Raises Absent where it has none, or where none reports for a reason that may pass."""
+        if self._links is None:
+            found, passing = [], None
+            for link in range(MOST_LINKS):
+                try:
+                    self.link_state(link)
+                    found.append(link)
+                except Absent as absent:
+                    if absent.reason in FINAL:
+                        raise
+                    passing = passing if absent.reason in PERMANENT else absent
+            if passing is not None and not found:
+                raise passing.without_traceback()
+            self._links = tuple(found)
+        if not self._links:
+            raise NO_NVLINK.without_traceback()
+        return self._links
+
+    def ask_again(self) -> None:
+        """Find out again at the next read what it has."""
+        self._links = None
 
     def on_close(self, release: Callable[[], None]) -> None:
         """Call this when the device is closed, unless it has released itself before."""

@@ -86,14 +86,3 @@ def _listed(device: NvmlDevice, handle: Any, kind: str) -> list[Any]:
     if len(found) > MOST_PROCESSES:
         raise Absent(Reason.IMPLAUSIBLE, f"{call} lists {len(found)} processes")
     return found
-
-
-def memory(device: NvmlDevice, handle: Any) -> Any:
-    """Memory (bytes) of a MIG device; raises Absent."""
-    call = "nvmlDeviceGetMemoryInfo"
-    try:
-        return device.nvml.call(call, handle, version=device.nvml.library.nvmlMemory_v2)
-    except Absent as absent:
-        if absent.reason is not Reason.DRIVER:
-            raise
-        return device.nvml.call(call, handle)

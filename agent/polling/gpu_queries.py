@@ -38,11 +38,6 @@ class WatchedGpu:
     def index(self) -> int:
         return self.device.identity.index
 
-    @property
-    def doubtful(self) -> bool:
-        """Whether a refusal that may not last decided what is read."""
-        return self.state.doubtful or self.device.refused_in_mig
-
     def answers_like(self, before: "WatchedGpu") -> bool:
         """Whether it answers the same questions as `before`, under the same index, of the same
         connection to the driver."""

@@ -15,17 +15,9 @@ class GpuState:
 
     has_processes: bool = False  # a compute process is on it: costly reads run more often
     lost_at: float | None = None  # when it no longer answered, on the agent's clock
-    links: tuple[int, ...] | None = None  # its NVLinks, once they were asked
-    woken: bool = False
-    doubtful: bool = False
-
-    def wake(self) -> None:
-        """The GPU began or ceased to work: reads that ask for it run at once."""
-        self.woken = True
-
-    def doubt(self) -> None:
-        """A refusal that may not last decided what is read: query the GPU again."""
-        self.doubtful = True
+    sm_clock: float | None = None  # MHz at the last tick, None where it was not answered
+    woken: bool = False  # it began or ceased to work: reads that ask for it run at once
+    doubtful: bool = False  # a refusal that may not last decided what is read: query it again
 
 
 @dataclass(slots=True, eq=False)

@@ -188,7 +188,7 @@ class GpuWatch:
         if there is not None and now >= left.modes:
             left.modes = now + intervals.LINKS
             with suppress(Absent):  # a read meets it too
-                there = None if there.doubtful or there.device.mig_switched() else there
+                there = None if there.state.doubtful or there.device.mig_switched() else there
         if there is None:
             found = self.watched.query_apart(nvml, left.index)
             if found is not None:

@@ -7,16 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from agent.clock import Clock
+from agent.hardware.device import NvmlDevice, Scope
+from agent.hardware.fields import FieldId
 from agent.hardware.nvml import MISSHAPEN, misshapen
 from agent.model import (
     FINAL,
+    PERMANENT,
     Absence,
     Absent,
     Failure,
     Kind,
+    Labels,
     Metric,
     Reading,
     ReadKey,
@@ -28,8 +32,6 @@ from agent.polling import intervals
 from agent.polling.counters import Filters
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 LATE = 0.4
 """Share of the tick after which what is read each tick may be read again: what was late by up to
@@ -44,9 +46,6 @@ bounds itself, with those first that matter, stays below; whatever else grows wi
 
 OFF = "off"
 """The part of a source that the settings switch off: it is neither up nor down."""
-
-PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
-"""Reasons that hold until the next query: a row refused so is not asked again before."""
 
 
 @dataclass(slots=True)
@@ -96,7 +95,6 @@ class Read:
     labels: tuple[str, ...] = ()
     run_on_wake: bool = False
     stagger: float | None = None  # place of the device in the interval, a share of it; if any
-    again: Callable[[], None] = lambda: None  # ask once more what was refused for good
     varies: bool = False  # the interval may shorten between two runs
     filters: Filters = field(default_factory=Filters)
     due: float = 0.0
@@ -114,77 +112,71 @@ def fixed(seconds: float) -> Callable[[], float]:
     return lambda: seconds
 
 
-class ValueRow(NamedTuple, Generic[T]):
-    """One metric joined to the function that reads it from a device."""
+Question = str | tuple[Any, ...] | FieldId | Callable[[NvmlDevice], float]
+
+
+class Row(NamedTuple):
+    """One value of a GPU: its metric with further labels, and what NVML is asked for it: a number
+    by the name of its call (`PowerUsage`) and arguments, a field id and its scope, or by a function
+    of the device. The metric's unit is `per` of NVML's, or `times` fewer."""
 
     metric: Metric
-    read: Callable[[T], float]
-    labels: tuple[str, ...] = ()
+    question: Question
+    labels: Labels = ()
+    times: float = 1.0
+    per: float = 1.0
 
 
-class ValueRows(Generic[T]):
-    """A table of one-value reads of one device; what it refuses for good is asked once a query."""
+class Rows:
+    """Reads rows in their order; fields in one call, for the driver answers neighbouring ones of a
+    link at once. An absent value costs only itself, a lost GPU costs the rest.
 
-    def __init__(self, device: T, rows: Iterable[ValueRow[T]]) -> None:
+    What is refused is asked again each time: a link that is down may be up at the next read.
+    """
+
+    def __init__(self, device: NvmlDevice, rows: Iterable[Row]) -> None:
         self._device = device
-        self._asked = list(rows)
-        self._refused: list[tuple[ValueRow[T], Absent]] = []
+        self.rows = tuple(rows)
+        self.answered = True  # whether the last read got any value, ...
+        self.refused = False  # ... or none for reasons that hold until the next query
+        scopes = [_scope(row.question) for row in self.rows]
+        self._fields = [scope for scope in scopes if scope is not None]
+        self._of_field = [scope is not None for scope in scopes]
 
     def read(self, out: ReadOutput) -> None:
-        """Read every row; an absent value costs only itself, a lost GPU costs the rest."""
-        for row in tuple(self._asked):
-            try:
-                out.add(row.metric, row.read(self._device), *row.labels)
-            except MISSHAPEN as error:
-                self._note(row, misshapen(row.metric.origin, error), out)
-            except Absent as absent:
-                self._note(row, absent, out)
-        for row, refusal in self._refused:
-            out.absent(row.metric, refusal, *row.labels)
+        answers = iter(self._device.fields(self._fields) if self._fields else ())
+        refusals: list[Absent] = []
+        for row, of_field in zip(self.rows, self._of_field, strict=True):
+            value = next(answers) if of_field else self._value(row)
+            if isinstance(value, Absent):
+                if value.reason in FINAL:
+                    raise value
+                refusals.append(value)
+                out.absent(row.metric, value, *row.labels)
+            else:
+                out.add(row.metric, value * row.times / row.per, *row.labels)
+        self.answered = len(refusals) < len(self.rows)
+        self.refused = not self.answered and all(one.reason in PERMANENT for one in refusals)
 
-    def ask_again(self) -> None:
-        """Ask all rows at the next read, also those that were refused for good."""
-        self._asked += [row for row, _ in self._refused]
-        self._refused.clear()
-
-    def _note(self, row: ValueRow[T], absent: Absent, out: ReadOutput) -> None:
-        if absent.reason in FINAL:
-            raise absent
-        if absent.reason in PERMANENT:
-            self._asked.remove(row)
-            self._refused.append((row, absent.without_traceback()))
-        else:
-            out.absent(row.metric, absent, *row.labels)
+    def _value(self, row: Row) -> float | Absent:
+        asked = row.question
+        try:
+            if isinstance(asked, str | tuple):
+                return self._device.number(*((asked,) if isinstance(asked, str) else asked))
+            return asked(self._device)  # type: ignore[operator] # no field id
+        except MISSHAPEN as error:
+            return misshapen(row.metric.origin, error)
+        except Absent as absent:
+            return absent.without_traceback()
 
 
-class FoundRun:
-    """The run of a read that is made of what a device is found to have; what it refuses for good is
-    asked once a query."""
-
-    def __init__(
-        self, find: Callable[[], Callable[[ReadOutput], None]], again: Callable[[], None]
-    ) -> None:
-        self._find = find
-        self._again = again
-        self._found: Callable[[ReadOutput], None] | None = None
-        self._refusal: Absent | None = None
-
-    def run(self, out: ReadOutput) -> None:
-        """Find it, unless it is found or was refused for good, and read. Raises Absent."""
-        if self._refusal is not None:
-            raise self._refusal.without_traceback()
-        if self._found is None:
-            try:
-                self._found = self._find()
-            except Absent as absent:
-                self._refusal = absent.without_traceback() if absent.reason in PERMANENT else None
-                raise
-        self._found(out)
-
-    def ask_again(self) -> None:
-        """Look again at the next run, also for what was refused for good."""
-        self._refusal = None
-        self._again()
+def _scope(question: Question) -> Scope | None:
+    """A field id with its scope; None where something else is asked."""
+    if isinstance(question, FieldId):
+        return question, 0
+    if isinstance(question, tuple) and isinstance(question[0], FieldId):
+        return question[0], question[1]
+    return None
 
 
 @dataclass(slots=True)

@@ -194,7 +194,7 @@ class WatchedGpus:
         for gpu in self.answering():
             if not self._is_left(gpu):
                 with self.threads.visit(gpu.index):
-                    changed = gpu.doubtful or gpu.device.mig_switched()
+                    changed = gpu.state.doubtful or gpu.device.mig_switched()
                 if changed:
                     before, self.doubted = self.doubted, not self.doubted
                     return before
@@ -236,11 +236,10 @@ class WatchedGpus:
         before = self._gpus.get(gpu.uuid)
         if before is None or not gpu.answers_like(before):
             return None
-        if before.doubtful and not gpu.doubtful:
+        if before.state.doubtful and not gpu.state.doubtful:
             return None
         gpu.device.close()
-        for read in before.reads:
-            read.again()
+        before.device.ask_again()
         return before
 
     def _mark_lost(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:

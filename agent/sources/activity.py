@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from math import inf
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
-from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import FASTEST_NVLINK, NO_GPM, NVLINK_UNIT, Gpm, GpmId
-from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, internal
+from agent.model import GPU_LABELS, PERMANENT, Absent, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.reads import PERMANENT, Read, ReadOutput
+from agent.polling.reads import Read, ReadOutput
 from agent.ranges import RATIO, STEPWISE, Range
 from agent.sources.gpu_context import GpuContext
 
@@ -103,10 +102,11 @@ ALL = (*SHARES.values(), ACTIVE_SECONDS, TENSOR_THROUGHPUT, TENSOR_SECONDS)
 class ActivityFromGpm:
     """Means between two GPM samples."""
 
-    def __init__(self, gpm: Gpm, device: NvmlDevice) -> None:
+    def __init__(self, gpm: Gpm, gpu_context: GpuContext) -> None:
         self._gpm = gpm
-        self._device = device
-        self._highest: float | None = None  # SM clock, MHz
+        self._device = gpu_context.device
+        self._state = gpu_context.state
+        self._highest = 0.0  # SM clock, MHz
         self._clock: float | None = None  # at the last reading, MHz; None where it failed
         self._tensor = self._throughput = 0.0  # s of activity, and of it at the peak
 
@@ -143,88 +143,76 @@ class ActivityFromGpm:
             self._highest = self._device.number("MaxClockInfo", SM_CLOCK)
         if not self._highest:
             raise Absent(Reason.UNKNOWN, "nvmlDeviceGetMaxClockInfo gives 0 for the SM clock")
-        self._clock = self._device.sm_clock
+        self._clock = self._state.sm_clock
         if self._clock is None:
             self._clock = self._device.number("ClockInfo", SM_CLOCK)
         mean = self._clock if before is None else (before + self._clock) / 2
         return TENSOR_THROUGHPUT.checked(mean / self._highest)
 
 
-class ActivityFromBuffer:
-    """Every 200 ms sample of the driver's buffer, once."""
+class ActivityFromSamples:
+    """Every 200 ms sample of the driver's buffer, once; of a GPU that keeps no buffer NVML's
+    utilisation, integrated tick by tick."""
 
-    def __init__(self, device: NvmlDevice) -> None:
-        self._device = device
-        self._buffer = SampleBuffer(device, UTILISATION_SAMPLES, ACTIVITY, 100)
+    def __init__(self, gpu_context: GpuContext) -> None:
+        self._device = gpu_context.device
+        self._state = gpu_context.state
+        self._buffer: SampleBuffer | None = None
+        self._integral = Integral(ACTIVE_SECONDS, 3 * intervals.TICK)
+        self._buffered: bool | None = None  # None before the buffer was asked
         self._seconds = 0.0
         self._activity, self._at = 0.0, -inf  # of the latest samples
-        self._buffer.take()  # sets the mark, and raises where there is no buffer
+
+    def interval(self) -> float:
+        if self._state.has_processes or not self._buffered:
+            return intervals.UTILISATION_BUSY
+        return intervals.UTILISATION_IDLE
 
     def read(self, out: ReadOutput) -> None:
+        if self._buffered is not False:
+            try:
+                self._read_buffer(out)
+            except Absent as absent:
+                if self._buffered or absent.reason not in PERMANENT:
+                    raise
+                self._buffered = False
+        if not self._buffered:
+            activity = self._utilization()
+            out.add(ACTIVITY, activity)
+            out.add(ACTIVE_SECONDS, self._integral.add(activity, out.at))
+        for metric in ALL:
+            if metric not in (ACTIVITY, ACTIVE_SECONDS):
+                out.absent(metric, NO_GPM)
+
+    def _read_buffer(self, out: ReadOutput) -> None:
+        if self._buffer is None:
+            self._buffer = SampleBuffer(self._device, UTILISATION_SAMPLES, ACTIVITY, 100)
+            self._buffer.take()  # sets the mark, and raises where there is no buffer
         samples = self._buffer.take()
+        self._buffered = True
         observed = sum(sample.seconds for sample in samples)
         active = sum(sample.value * sample.seconds for sample in samples)
         self._seconds += active
         if observed:
             self._activity, self._at = active / observed, out.at
         elif out.at - self._at > intervals.UTILISATION_IDLE:
-            self._activity = utilization(self._device)
+            self._activity = self._utilization()
         out.add(ACTIVITY, self._activity)
         out.add(ACTIVE_SECONDS, self._seconds)
-        without_gpm(out)
 
-
-class ActivityFromGauge:
-    """NVML's utilisation, integrated tick by tick, for GPUs that keep no buffer."""
-
-    def __init__(self, device: NvmlDevice) -> None:
-        self._device = device
-        self._seconds = Integral(ACTIVE_SECONDS, 3 * intervals.TICK)
-
-    def read(self, out: ReadOutput) -> None:
-        activity = utilization(self._device)
-        out.add(ACTIVITY, activity)
-        out.add(ACTIVE_SECONDS, self._seconds.add(activity, out.at))
-        without_gpm(out)
-
-
-def utilization(device: NvmlDevice) -> float:
-    """NVML's utilisation now, 0-1."""
-    return ACTIVITY.checked(device.get("UtilizationRates").gpu / 100)
-
-
-def without_gpm(out: ReadOutput) -> None:
-    """What only GPM could report."""
-    for metric in ALL:
-        if metric not in (ACTIVITY, ACTIVE_SECONDS):
-            out.absent(metric, NO_GPM)
-
-
-def _without_gpm(gpu_context: GpuContext) -> Read:
-    try:
-        buffer = ActivityFromBuffer(gpu_context.device)
-    except Absent as absent:
-        if absent.reason not in PERMANENT:
-            raise
-        gauge_ = ActivityFromGauge(gpu_context.device)
-        return gpu_context.read("activity", "gauge", ALL, gauge_.read, intervals.TICK)
-
-    def interval() -> float:
-        busy = gpu_context.state.has_processes
-        return intervals.UTILISATION_BUSY if busy else intervals.UTILISATION_IDLE
-
-    return gpu_context.read("activity", "buffer", ALL, buffer.read, interval, run_on_wake=True)
+    def _utilization(self) -> float:
+        """NVML's utilisation now, 0-1."""
+        return ACTIVITY.checked(self._device.get("UtilizationRates").gpu / 100)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU."""
+    """The read of one GPU."""
     if gpu_context.gpm is not None:
-
-        def interval() -> float:
-            busy = gpu_context.state.has_processes
-            return intervals.ACTIVITY_BUSY if busy else intervals.ACTIVITY_IDLE
-
-        run = ActivityFromGpm(gpu_context.gpm, gpu_context.device).read
-        yield gpu_context.read("activity", "gpm", ALL, run, interval, run_on_wake=True)
+        run, every = (
+            ActivityFromGpm(gpu_context.gpm, gpu_context).read,
+            gpu_context.gpm_interval,
+        )
     else:
-        yield _without_gpm(gpu_context)
+        samples = ActivityFromSamples(gpu_context)
+        run, every = samples.read, samples.interval
+    yield gpu_context.read("activity", "mean", ALL, run, every, run_on_wake=True)

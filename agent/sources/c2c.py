@@ -1,14 +1,13 @@
 """NVLink-C2C: the links between a GPU and the CPU on its module (Grace)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import GPU_LABELS, Absent, Reason, event_counter, gauge
+from agent.model import GPU_LABELS, LINK_LABELS, PERMANENT, Absent, Reason, event_counter, gauge
 from agent.polling import intervals
-from agent.polling.field_rows import FieldRow, FieldRows
-from agent.polling.nvlinks import LINK_LABELS
-from agent.polling.reads import PERMANENT, Read, ReadOutput
+from agent.polling.reads import Read, ReadOutput, Row, Rows
 from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
 
@@ -53,38 +52,8 @@ MB = 1e6
 NO_C2C = Absent(Reason.MISSING, "this GPU has no C2C link to a CPU")
 
 
-class C2cLinks:
-    """State, speed and errors of the links of one GPU."""
-
-    def __init__(self, device: NvmlDevice, links: int) -> None:
-        self._device = device
-        self._links = range(links)
-        self._errors = FieldRows(
-            device,
-            [
-                FieldRow((field, link), ERRORS, (str(link), kind))
-                for link in self._links
-                for kind, field in KINDS.items()
-            ],
-        )
-
-    def read(self, out: ReadOutput) -> None:
-        up = 0.0
-        states = self._device.fields([(FieldId.C2C_STATUS, link) for link in self._links])
-        speeds = self._device.fields([(FieldId.C2C_SPEED, link) for link in self._links])
-        for link, state, speed in zip(self._links, states, speeds, strict=True):
-            out.add(LINK_UP, state, str(link))
-            up += state == 1
-            out.add(LINK_SPEED, speed if isinstance(speed, Absent) else speed * MB, str(link))
-        if all(isinstance(state, Absent) for state in states):
-            out.absent(LINKS, NO_C2C)
-        else:
-            out.add(LINKS, up)
-        self._errors.read(out)
-
-
-def _links(device: NvmlDevice) -> int:
-    """How many there are. Raises Absent where there is none."""
+def _links(device: NvmlDevice) -> range:
+    """Those that there are. Raises Absent where there is none."""
     try:
         links = int(LINKS.checked(device.field(FieldId.C2C_LINKS)))
     except Absent as absent:
@@ -93,13 +62,24 @@ def _links(device: NvmlDevice) -> int:
         raise
     if not links:
         raise NO_C2C.without_traceback()
-    return links
+    return range(links)
+
+
+def _read(device: NvmlDevice, out: ReadOutput) -> None:
+    links = _links(device)
+    states = device.fields([(FieldId.C2C_STATUS, link) for link in links])
+    for link, state in zip(links, states, strict=True):
+        out.add(LINK_UP, state, str(link))
+    unknown = all(isinstance(state, Absent) for state in states)
+    out.add(LINKS, NO_C2C.without_traceback() if unknown else sum(one == 1 for one in states))
+    speeds = (Row(LINK_SPEED, (FieldId.C2C_SPEED, n), (str(n),), times=MB) for n in links)
+    errors = (
+        Row(ERRORS, (field, n), (str(n), kind)) for n in links for kind, field in KINDS.items()
+    )
+    Rows(device, (*speeds, *errors)).read(out)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The read of one GPU."""
-
-    def find() -> Callable[[ReadOutput], None]:
-        return C2cLinks(gpu_context.device, _links(gpu_context.device)).read
-
-    yield gpu_context.found("nvlink", "c2c", ALL, find, intervals.LINKS)
+    run = partial(_read, gpu_context.device)
+    yield gpu_context.read("nvlink", "c2c", ALL, run, intervals.LINKS)

@@ -1,16 +1,14 @@
 """Clocks, performance states, and the seconds for which each throttle reason held them down."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import GPU_LABELS, Absent, Reason, counter, gauge, internal
+from agent.model import GPU_LABELS, PERMANENT, Absent, Metric, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.field_rows import FieldRow, FieldRows
-from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow
+from agent.polling.reads import Read, ReadOutput, Row
 from agent.ranges import STEPWISE, Range
 from agent.sources.gpu_context import GpuContext
 
@@ -58,7 +56,7 @@ REASONS = internal(
 CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
 """Label `clock` to `nvmlClockType_t`."""
 
-MHZ = 1e6
+MHZ, STATE = 1e6, "PerformanceState"
 
 APPLICATION_CLOCKS = 0x2
 """Bit of the mask: the clocks stand where somebody set them (nvidia-smi -ac or -lgc)."""
@@ -84,33 +82,6 @@ THROTTLES = (
 )
 
 
-def _clock(device: NvmlDevice, call: str, which: int) -> float:
-    return device.number(call, which) * MHZ
-
-
-def _sm_clock(device: NvmlDevice) -> float:
-    """The clock of each tick, which the throughput of the tensor cores needs too."""
-    device.sm_clock = None  # where the call raises
-    device.sm_clock = device.number("ClockInfo", CLOCKS["sm"])
-    return device.sm_clock * MHZ
-
-
-def _clock_rows(names: tuple[str, ...], of_limits: bool) -> tuple[ValueRow[NvmlDevice], ...]:
-    metric, call = (CLOCK_LIMIT, "MaxClockInfo") if of_limits else (CLOCK, "ClockInfo")
-    return tuple(
-        ValueRow[NvmlDevice](metric, partial(_clock, call=call, which=CLOCKS[name]), (name,))
-        for name in names
-    )
-
-
-NOW = (ValueRow[NvmlDevice](CLOCK, _sm_clock, ("sm",)),)
-SLOWER = (
-    *_clock_rows(("graphics", "memory", "video"), of_limits=False),
-    ValueRow[NvmlDevice](PERFORMANCE_STATE, lambda d: d.number("PerformanceState")),
-)
-LIMITS = _clock_rows(tuple(CLOCKS), of_limits=True)
-
-
 def event_reasons(device: NvmlDevice) -> int:
     """The mask of reasons that hold the clocks down now; the older symbol on older drivers."""
     try:
@@ -122,57 +93,58 @@ def event_reasons(device: NvmlDevice) -> int:
     return int(REASONS.checked(mask))
 
 
-class ThrottleReasons:
-    """The event mask each tick; reasons without a counter of their own are integrated from it."""
+class Throttling:
+    """The event mask each tick, and the driver's counters of throttled nanoseconds. A reason that
+    has no counter, or whose counter this driver refuses, is integrated from the mask."""
 
-    def __init__(self, device: NvmlDevice, integrated: tuple[Throttle, ...]) -> None:
+    def __init__(self, device: NvmlDevice) -> None:
         self._device = device
-        self._integrals = {t: Integral(THROTTLE, 3 * intervals.TICK) for t in integrated if t.bit}
+        self._integrals = {t: Integral(THROTTLE, 3 * intervals.TICK) for t in THROTTLES if t.bit}
+        self._refused: set[Throttle] | None = None  # None before the counters were asked
 
-    def read(self, out: ReadOutput) -> None:
+    def read_mask(self, out: ReadOutput) -> None:
         mask = event_reasons(self._device)
         out.add(REASONS, mask)
         for throttle, integral in self._integrals.items():
-            active = bool(mask & throttle.bit)
-            out.add(THROTTLE, integral.add(float(active), out.at), throttle.reason)
+            seconds = integral.add(float(bool(mask & throttle.bit)), out.at)
+            if self._refused is not None and (throttle.field is None or throttle in self._refused):
+                out.add(THROTTLE, seconds, throttle.reason)
 
-
-def _counters(device: NvmlDevice, counted: tuple[Throttle, ...]) -> FieldRows:
-    """The driver's counters of throttled nanoseconds."""
-    rows = [
-        FieldRow((throttle.field, 0), THROTTLE, (throttle.reason,), 1e-9)
-        for throttle in counted
-        if throttle.field is not None
-    ]
-    return FieldRows(device, rows)
-
-
-def _split(gpu_context: GpuContext) -> tuple[tuple[Throttle, ...], tuple[Throttle, ...]]:
-    """Reasons that the driver counts, and reasons that only the mask shows."""
-    asked = [t for t in THROTTLES if t.field is not None]
-    answers = gpu_context.device.fields([(t.field, 0) for t in asked if t.field is not None])
-    reasons = {t: a.reason for t, a in zip(asked, answers, strict=True) if isinstance(a, Absent)}
-    refused = {t for t, reason in reasons.items() if reason in PERMANENT}
-    if len(refused) < len(reasons):
-        gpu_context.state.doubt()
-    counted = tuple(t for t in asked if t not in refused or not t.bit)
-    return counted, tuple(t for t in THROTTLES if t not in counted)
+    def read_counters(self, out: ReadOutput) -> None:
+        asked = {throttle: (throttle.field, 0) for throttle in THROTTLES if throttle.field}
+        refused: set[Throttle] = set()
+        for throttle, answer in zip(asked, self._device.fields([*asked.values()]), strict=True):
+            if isinstance(answer, Absent):
+                if answer.reason in PERMANENT and throttle.bit:
+                    refused.add(throttle)
+                    continue
+                out.absent(THROTTLE, answer, throttle.reason)
+            else:
+                out.add(THROTTLE, answer * 1e-9, throttle.reason)
+        self._refused = refused
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    device = gpu_context.device
-    counted, integrated = _split(gpu_context)
-    yield gpu_context.table("clocks", "now", NOW, intervals.TICK)
+    throttling, both = Throttling(gpu_context.device), (REASONS, THROTTLE)
+    state = gpu_context.state
+
+    def sm_clock(device: NvmlDevice) -> float:
+        """The clock of each tick, which the throughput of the tensor cores needs too."""
+        state.sm_clock = None  # where the call raises
+        state.sm_clock = device.number("ClockInfo", CLOCKS["sm"])
+        return state.sm_clock
+
+    def clock(name: str, metric: Metric = CLOCK, call: str = "ClockInfo") -> Row:
+        return Row(metric, (call, CLOCKS[name]), (name,), times=MHZ)
+
+    now = Row(CLOCK, sm_clock, ("sm",), times=MHZ)
+    slower = (*map(clock, ("graphics", "memory", "video")), Row(PERFORMANCE_STATE, STATE))
+    limits = (clock(name, CLOCK_LIMIT, "MaxClockInfo") for name in CLOCKS)
+    yield gpu_context.rows("clocks", "now", intervals.TICK, now)
+    yield gpu_context.read("clocks", "reasons", both, throttling.read_mask, intervals.TICK)
     yield gpu_context.read(
-        "clocks",
-        "reasons",
-        (REASONS, THROTTLE),
-        ThrottleReasons(device, integrated).read,
-        intervals.TICK,
+        "clocks", "throttle", (THROTTLE,), throttling.read_counters, intervals.THROTTLE
     )
-    yield gpu_context.read(
-        "clocks", "throttle", (THROTTLE,), _counters(device, counted).read, intervals.THROTTLE
-    )
-    yield gpu_context.table("clocks", "slower", SLOWER, intervals.THROTTLE)
-    yield gpu_context.table("clocks", "limits", LIMITS, intervals.TOPOLOGY)
+    yield gpu_context.rows("clocks", "slower", intervals.THROTTLE, *slower)
+    yield gpu_context.rows("clocks", "limits", intervals.TOPOLOGY, *limits)

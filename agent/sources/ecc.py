@@ -8,7 +8,7 @@ from agent.hardware.fields import FieldId
 from agent.hardware.nvml import number
 from agent.model import GPU_LABELS, event_counter, gauge
 from agent.polling import intervals
-from agent.polling.reads import Read, ValueRow
+from agent.polling.reads import Read, Row
 from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
 
@@ -83,10 +83,6 @@ CAUSES = {"single_bit": 0, "double_bit": 1}
 """Labels to `nvmlMemoryErrorType_t`, `nvmlEccCounterType_t`, `nvmlPageRetirementCause_t`."""
 
 
-def _errors(device: NvmlDevice, severity: int, lifetime: int) -> float:
-    return device.number("TotalEccErrors", severity, lifetime)
-
-
 def _remapped(device: NvmlDevice, part: int) -> float:
     return number(device.get("RemappedRows")[part], "nvmlDeviceGetRemappedRows")
 
@@ -97,29 +93,22 @@ def _retired(device: NvmlDevice, cause: int) -> float:
 
 TABLE = (
     *(
-        ValueRow[NvmlDevice](ERRORS, partial(_errors, severity=s, lifetime=t), (severity, lifetime))
+        Row(ERRORS, ("TotalEccErrors", s, t), (severity, lifetime))
         for severity, s in SEVERITIES.items()
         for lifetime, t in LIFETIMES.items()
     ),
-    ValueRow[NvmlDevice](REMAPPED_ROWS, partial(_remapped, part=0), ("corrected",)),
-    ValueRow[NvmlDevice](REMAPPED_ROWS, partial(_remapped, part=1), ("uncorrected",)),
-    ValueRow[NvmlDevice](REMAP_PENDING, partial(_remapped, part=2)),
-    ValueRow[NvmlDevice](REMAP_FAILURE, partial(_remapped, part=3)),
-    ValueRow[NvmlDevice](
-        REMAPPED_BANKS, lambda d: d.field(FieldId.ACTIVE_BANK_REMAPS), ("active",)
-    ),
-    ValueRow[NvmlDevice](
-        REMAPPED_BANKS, lambda d: d.field(FieldId.INACTIVE_BANK_REMAPS), ("inactive",)
-    ),
-    ValueRow[NvmlDevice](BANK_PENDING, lambda d: d.field(FieldId.BANK_REMAP_PENDING)),
-    *(
-        ValueRow[NvmlDevice](RETIRED_PAGES, partial(_retired, cause=number), (cause,))
-        for cause, number in CAUSES.items()
-    ),
-    ValueRow[NvmlDevice](RETIRED_PENDING, lambda d: d.number("RetiredPagesPendingStatus")),
+    Row(REMAPPED_ROWS, partial(_remapped, part=0), ("corrected",)),
+    Row(REMAPPED_ROWS, partial(_remapped, part=1), ("uncorrected",)),
+    Row(REMAP_PENDING, partial(_remapped, part=2)),
+    Row(REMAP_FAILURE, partial(_remapped, part=3)),
+    Row(REMAPPED_BANKS, FieldId.ACTIVE_BANK_REMAPS, ("active",)),
+    Row(REMAPPED_BANKS, FieldId.INACTIVE_BANK_REMAPS, ("inactive",)),
+    Row(BANK_PENDING, FieldId.BANK_REMAP_PENDING),
+    *(Row(RETIRED_PAGES, partial(_retired, cause=n), (cause,)) for cause, n in CAUSES.items()),
+    Row(RETIRED_PENDING, "RetiredPagesPendingStatus"),
 )
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU."""
-    yield gpu_context.table("ecc", "health", TABLE, intervals.ECC)
+    """The read of one GPU."""
+    yield gpu_context.rows("ecc", "health", intervals.ECC, *TABLE)

@@ -1,14 +1,13 @@
 """The NVSwitch fabric as each GPU reports it: whether it joined, and what is wrong."""
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from agent.hardware.device import NvmlDevice
 from agent.model import GPU_LABELS, Absent, Reason, checked, gauge
 from agent.polling import intervals
-from agent.polling.nvlinks import NO_NVLINK, links_of
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
@@ -84,6 +83,7 @@ def _asked(device: NvmlDevice) -> Any:
 
 
 def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
+    device.links()  # raises where there are none
     info = _asked(device)
     if not info.state:
         raise Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: no fabric for this GPU")
@@ -101,11 +101,5 @@ def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The read of one GPU."""
-    device = gpu_context.device
-
-    def find() -> Callable[[ReadOutput], None]:
-        if not links_of(device, gpu_context.state):
-            raise NO_NVLINK.without_traceback()
-        return partial(_fabric, device)
-
-    yield gpu_context.found("nvlink", "fabric", (STATE, HEALTH), find, intervals.LINKS)
+    run = partial(_fabric, gpu_context.device)
+    yield gpu_context.read("nvlink", "fabric", (STATE, HEALTH), run, intervals.LINKS)

@@ -1,13 +1,11 @@
 """Identity of a GPU, NVML's utilisation, and the recovery action that the driver asks for."""
 
 from collections.abc import Iterator
-from functools import partial
 
-from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, gauge
 from agent.polling import intervals
-from agent.polling.reads import Read, ReadOutput, ValueRow
+from agent.polling.reads import Read, ReadOutput, Row
 from agent.ranges import FLAG, RATIO, Range
 from agent.sources.gpu_context import GpuContext
 
@@ -60,50 +58,35 @@ PLATFORM = gauge(
     FLAG,
 )
 
-SLOW = (
-    ValueRow[NvmlDevice](PERSISTENCE_MODE, lambda d: d.number("PersistenceMode")),
-    ValueRow[NvmlDevice](RECOVERY_ACTION, lambda d: d.field(FieldId.RECOVERY_ACTION)),
-)
-
-
-class Utilization:
-    """NVML's utilisation each tick; at a change from or to 0 the slower reads run at once."""
-
-    def __init__(self, gpu_context: GpuContext) -> None:
-        self._device = gpu_context.device
-        self._state = gpu_context.state
-        self._awake = False
-
-    def read(self, out: ReadOutput) -> None:
-        rates = self._device.get("UtilizationRates")
-        out.add(UTILIZATION, rates.gpu / 100)
-        out.add(MEMORY_UTILIZATION, rates.memory / 100)
-        awake = rates.gpu > 0
-        if awake != self._awake:
-            self._state.wake()
-        self._awake = awake
-
-
-def _info(device: NvmlDevice, out: ReadOutput) -> None:
-    who = device.identity
-    out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
-
-
-def _platform(device: NvmlDevice, out: ReadOutput) -> None:
-    out.add(PLATFORM, 1, *device.platform())
-
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    device = gpu_context.device
-    yield gpu_context.read("gpu", "info", (INFO,), partial(_info, device), intervals.LINKS)
-    yield gpu_context.read(
+    device, state = gpu_context.device, gpu_context.state
+    who, awake = device.identity, False
+
+    def info(out: ReadOutput) -> None:
+        out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
+
+    def utilization(out: ReadOutput) -> None:
+        """At a change from or to 0 the slower reads run at once."""
+        nonlocal awake
+        rates = device.get("UtilizationRates")
+        out.add(UTILIZATION, rates.gpu / 100)
+        out.add(MEMORY_UTILIZATION, rates.memory / 100)
+        state.woken |= awake != (rates.gpu > 0)
+        awake = rates.gpu > 0
+
+    def platform(out: ReadOutput) -> None:
+        out.add(PLATFORM, 1, *device.platform())
+
+    both = (UTILIZATION, MEMORY_UTILIZATION)
+    yield gpu_context.read("gpu", "info", (INFO,), info, intervals.LINKS)
+    yield gpu_context.read("gpu", "utilization", both, utilization, intervals.TICK)
+    yield gpu_context.read("gpu", "platform", (PLATFORM,), platform, intervals.TOPOLOGY)
+    yield gpu_context.rows(
         "gpu",
-        "utilization",
-        (UTILIZATION, MEMORY_UTILIZATION),
-        Utilization(gpu_context).read,
-        intervals.TICK,
+        "state",
+        intervals.LINKS,
+        Row(PERSISTENCE_MODE, "PersistenceMode"),
+        Row(RECOVERY_ACTION, FieldId.RECOVERY_ACTION),
     )
-    where = partial(_platform, device)
-    yield gpu_context.read("gpu", "platform", (PLATFORM,), where, intervals.TOPOLOGY)
-    yield gpu_context.table("gpu", "state", SLOW, intervals.LINKS)

@@ -9,9 +9,10 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
 from agent.model import GpuIdentity, Metric, ReadKey
+from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.gpu_state import GpuState
-from agent.polling.reads import FoundRun, Read, ReadOutput, ValueRow, ValueRows, fixed
+from agent.polling.reads import Read, ReadOutput, Row, Rows, fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +57,15 @@ class GpuContext:
             varies=callable(every),
         )
 
-    def found(
-        self,
-        source: str,
-        part: str,
-        metrics: Iterable[Metric],
-        find: Callable[[], Callable[[ReadOutput], None]],
-        every: float,
-        *,
-        again: Callable[[], None] = lambda: None,
-    ) -> Read:
-        """A read that `find` makes of what it finds on this GPU, at the first run. Where it raises
-        Absent the read says why, and asks again: at the next run, or for a reason that holds until
-        the next query, then, as `again` does for what was found."""
-        found = FoundRun(find, again)
-        read = self.read(source, part, metrics, found.run, every)
-        read.again = found.ask_again
-        return read
+    def rows(self, source: str, part: str, every: float, *rows: Row) -> Read:
+        """A read of a table; seldom where all of it is refused for good."""
+        metrics, table = dict.fromkeys(row.metric for row in rows), Rows(self.device, rows)
 
-    def table(
-        self,
-        source: str,
-        part: str,
-        rows: Iterable[ValueRow[NvmlDevice]],
-        every: float | Callable[[], float],
-    ) -> Read:
-        """A read of a table of one-value rows."""
-        table = tuple(rows)
-        metrics = dict.fromkeys(row.metric for row in table)
-        asked = ValueRows(self.device, table)
-        read = self.read(source, part, metrics, asked.read, every)
-        read.again = asked.ask_again
-        return read
+        def interval() -> float:
+            return intervals.TOPOLOGY if table.refused else every
+
+        return self.read(source, part, metrics, table.read, interval)
+
+    def gpm_interval(self) -> float:
+        """The interval of all reads of GPM (s), which share one measurement of a tick."""
+        return intervals.ACTIVITY_BUSY if self.state.has_processes else intervals.ACTIVITY_IDLE

@@ -97,22 +97,6 @@ SHARES = {
 ALL = (INFO, USED, TOTAL, FREE, PROCESSES, ACTIVE_SECONDS, *SHARES.values())
 
 
-class InstanceActivity:
-    """GPM of one GPU instance, and the integral of its activity (s)."""
-
-    def __init__(self, device: NvmlDevice, clock: Clock, number: int) -> None:
-        self.gpm = Gpm(device, clock.monotonic, number)
-
-    def read(self, out: ReadOutput, labels: tuple[str, ...]) -> None:
-        self.gpm.measurement()  # None right after it was made, or was woken
-        with suppress(Absent):
-            out.add(ACTIVE_SECONDS, self.gpm.total(GpmId.GRAPHICS) / 100, *labels)
-        latest = {} if self.gpm.latest is None else self.gpm.latest.values
-        for metric, gauge_ in SHARES.items():
-            if metric in latest:
-                out.add(gauge_, latest[metric] / 100, *labels)
-
-
 class Instances:
     """All instances of one GPU, listed again at each read."""
 
@@ -120,7 +104,7 @@ class Instances:
         self._device = device
         self._clock = clock
         self._gpu_processes = gpu_processes
-        self._activity: dict[tuple[int, str], InstanceActivity] = {}  # by number and first UUID
+        self._gpm: dict[tuple[int, str], Gpm] = {}  # by number and first UUID
 
     def read(self, out: ReadOutput) -> None:
         there: dict[int, list[mig.MigDevice]] = {}
@@ -130,8 +114,8 @@ class Instances:
             self._device.labels, [one.uuid for parts in there.values() for one in parts]
         )
         keys = {(number, parts[0].uuid) for number, parts in there.items()}
-        for gone in self._activity.keys() - keys:
-            self._activity.pop(gone).gpm.close()
+        for gone in self._gpm.keys() - keys:
+            self._gpm.pop(gone).close()
         for number, parts in there.items():
             try:
                 self._read_one(out, number, parts)
@@ -144,16 +128,23 @@ class Instances:
         label = str(number)
         for one in parts:
             out.add(INFO, 1, label, str(one.compute_instance), one.profile, one.uuid)
-        memory = mig.memory(self._device, parts[0].handle)
+        memory = self._device.memory(parts[0].handle)
         out.add(USED, memory.used, label)
         out.add(TOTAL, memory.total, label)
         out.add(FREE, memory.free, label)
         found = [p.pid for one in parts for p in mig.processes(self._device, one.handle)]
         out.add(PROCESSES, len(set(found)), label)
         key = number, parts[0].uuid
-        if key not in self._activity:
-            self._activity[key] = InstanceActivity(self._device, self._clock, number)
-        self._activity[key].read(out, (label,))
+        if key not in self._gpm:
+            self._gpm[key] = Gpm(self._device, self._clock.monotonic, number)
+        gpm = self._gpm[key]
+        gpm.measurement()  # None right after it was made, or was woken
+        with suppress(Absent):
+            out.add(ACTIVE_SECONDS, gpm.total(GpmId.GRAPHICS) / 100, label)
+        latest = {} if gpm.latest is None else gpm.latest.values
+        for which, metric in SHARES.items():
+            if which in latest:
+                out.add(metric, latest[which] / 100, label)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:

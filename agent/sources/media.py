@@ -7,7 +7,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import number
 from agent.model import GPU_LABELS, gauge
 from agent.polling import intervals
-from agent.polling.reads import Read, ValueRow
+from agent.polling.reads import Read, Row
 from agent.ranges import RATIO
 from agent.sources.gpu_context import GpuContext
 
@@ -50,17 +50,10 @@ def _utilization(device: NvmlDevice, engine: str) -> float:
     return number(percent, f"nvmlDeviceGet{engine}Utilization") / 100
 
 
-ENGINES = tuple(
-    ValueRow[NvmlDevice](metric, partial(_utilization, engine=engine))
-    for metric, engine in (
-        (DECODER, "Decoder"),
-        (ENCODER, "Encoder"),
-        (JPEG, "Jpg"),
-        (OPTICAL_FLOW, "Ofa"),
-    )
-)
+ENGINES = {DECODER: "Decoder", ENCODER: "Encoder", JPEG: "Jpg", OPTICAL_FLOW: "Ofa"}
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The read of one GPU."""
-    yield gpu_context.table("media", "engines", ENGINES, intervals.MEDIA)
+    rows = (Row(metric, partial(_utilization, engine=one)) for metric, one in ENGINES.items())
+    yield gpu_context.rows("media", "engines", intervals.MEDIA, *rows)

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from agent.hardware.device import NvmlDevice
-from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
+from agent.model import GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
-from agent.polling.reads import Read, ReadOutput, ValueRow
+from agent.polling.reads import Read, ReadOutput, Row
 from agent.ranges import BYTES, Range
 from agent.sources.gpu_context import GpuContext
 from agent.specs.machine import MachineSpecs
@@ -59,46 +58,30 @@ class MemoryUse:
     """Memory each tick; a process that comes or goes wakes the slower reads."""
 
     def __init__(self, gpu_context: GpuContext) -> None:
-        self._device = device = gpu_context.device
-        self._state = gpu_context.state
-        self._configuration = gpu_context.configuration
-        self._options = {"version": device.nvml.library.nvmlMemory_v2}
+        self._gpu = gpu_context
         self._before: int | None = None
-        try:
-            device.get("MemoryInfo", **self._options)
-        except Absent as absent:
-            if absent.reason in FINAL:
-                raise
-            self._options = {}
 
     def read(self, out: ReadOutput) -> None:
+        device = self._gpu.device
         try:
-            info = self._device.get("MemoryInfo", **self._options)
-        except Absent as absent:
-            raise self._why(absent) from absent
+            info = device.memory(device.handle)
+        except Absent as absent:  # as a GPU refuses that is known to have no memory of its own
+            sheet = self._gpu.configuration.current[MachineSpecs].specs.gpu(device.identity.model)
+            if absent.reason is Reason.UNSUPPORTED and sheet is not None and sheet.integrated:
+                raise SHARED.without_traceback() from absent
+            raise
         out.add(USED, info.used)
         out.add(TOTAL, info.total)
         out.add(FREE, info.free)
-        if self._options:
+        if hasattr(info, "reserved"):
             out.add(RESERVED, info.reserved)
         if self._before is not None and abs(info.used - self._before) >= ARRIVAL:
-            self._state.wake()
+            self._gpu.state.woken = True
         self._before = info.used
-
-    def _why(self, absent: Absent) -> Absent:
-        """A GPU that is known to have no memory of its own refuses for that reason."""
-        sheet = self._configuration.current[MachineSpecs].specs.gpu(self._device.identity.model)
-        shared = sheet is not None and sheet.integrated
-        refused = absent.reason is Reason.UNSUPPORTED
-        return SHARED.without_traceback() if shared and refused else absent
-
-
-BUS = (ValueRow[NvmlDevice](BUS_WIDTH, lambda d: d.number("MemoryBusWidth")),)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    memory = MemoryUse(gpu_context)
-    yield gpu_context.table("memory", "bus", BUS, intervals.TOPOLOGY)
-    metrics = (USED, TOTAL, FREE, RESERVED)
+    metrics, memory = (USED, TOTAL, FREE, RESERVED), MemoryUse(gpu_context)
+    yield gpu_context.rows("memory", "bus", intervals.TOPOLOGY, Row(BUS_WIDTH, "MemoryBusWidth"))
     yield gpu_context.read("memory", "use", metrics, memory.read, intervals.TICK)

@@ -1,18 +1,26 @@
 """NVLink: payload and wire bytes per GPU and per link, errors, state, the far end, the fabric."""
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 
-from agent.hardware.device import NvmlDevice, text_of
+from agent.hardware.device import MOST_LINKS, NvmlDevice, text_of
 from agent.hardware.fields import ALL_LINKS, FieldId
-from agent.hardware.gpm import FASTEST_NVLINK, NVLINK_UNIT, Gpm, GpmId
+from agent.hardware.gpm import FASTEST_NVLINK, NVLINK_UNIT, GpmId
 from agent.hardware.nvml import ALL_ONES
-from agent.model import FINAL, GPU_LABELS, Absent, Metric, Reason, counter, event_counter, gauge
+from agent.model import (
+    FINAL,
+    GPU_LABELS,
+    LINK_LABELS,
+    PERMANENT,
+    Absent,
+    Labels,
+    Metric,
+    Reason,
+    counter,
+    event_counter,
+    gauge,
+)
 from agent.polling import intervals
-from agent.polling.field_rows import FieldRow, FieldRows
-from agent.polling.gpu_state import GpuState
-from agent.polling.nvlinks import LINK_LABELS, MOST_LINKS, NO_NVLINK, link_state, links_of
-from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow, ValueRows, refused_read
+from agent.polling.reads import Read, ReadOutput, Row, Rows
 from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import NvlinkConfig
@@ -179,21 +187,69 @@ def link_speed(device: NvmlDevice) -> float:
 
 
 class LinkReads:
-    """State and far end of each link of one GPU."""
+    """Bytes, state and far end of each link of one GPU."""
 
-    def __init__(self, device: NvmlDevice, links: tuple[int, ...], gpu_context: GpuContext) -> None:
-        self._device = device
-        self._links = links
-        self._gpu_context = gpu_context
+    def __init__(self, gpu_context: GpuContext) -> None:
+        self._gpu = gpu_context
+        self._device = gpu_context.device
+        self._totals: Rows | None = None
+        self._errors: Rows | None = None
+        self._newer: bool | None = None  # whether only NVLink 5's own fields of bytes answer
         self._most = 0
         self._down: set[int] = set()
-        self._came_up = False  # a link that is down does not report its far end
+        self._came_up = True  # a link that is down does not report its far end
 
-    def read_states(self, out: ReadOutput) -> None:
-        up, unknown = 0, []
-        for link in self._links:
+    def totals(self, out: ReadOutput) -> None:
+        if self._totals is None or not self._totals.answered:
+            self._device.links()  # raises where there are none
+            self._totals = Rows(self._device, self._bytes(TOTALS, {ALL_LINKS: ()}))
+        self._totals.read(out)
+
+    def totals_interval(self) -> float:
+        """Each second where nothing else shows a burst, or while GPM shows the links half full;
+        seldom while they are quiet or the driver refuses."""
+        if self._totals is None or not self._totals.answered:
+            return intervals.LINKS
+        return intervals.NVLINK_TOTALS_BUSY if self._busy() else intervals.NVLINK_TOTALS_QUIET
+
+    def _busy(self) -> bool:
+        if self._gpu.gpm is None:
+            return True
+        half = len(self._device.links()) * link_speed(self._device) / 2
+        latest = self._gpu.gpm.latest
+        now = latest.values if latest else {}
+        ids = (GpmId.NVLINK_TRANSMITTED, GpmId.NVLINK_RECEIVED)
+        return any(half <= now.get(one, 0.0) * NVLINK_UNIT <= FASTEST_NVLINK for one in ids)
+
+    def per_link(self, out: ReadOutput) -> None:
+        if not self._gpu.configuration.current[NvlinkConfig].per_link:
+            raise Absent(Reason.NOT_CONFIGURED, "nvlink.per_link is false")
+        scopes = {link: (str(link),) for link in self._device.links()}
+        Rows(self._device, self._bytes(PER_LINK, scopes)).read(out)
+
+    def _bytes(
+        self, fields: Mapping[Metric, FieldId], scopes: Mapping[int, Labels]
+    ) -> Iterator[Row]:
+        """Payload and wire; NVLink 5's own fields where only those answer."""
+        if self._newer is None:
+            asked = (FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK5_TRANSMITTED)
+            old, new = (
+                isinstance(answer, Absent)
+                for answer in self._device.fields([(field, ALL_LINKS) for field in asked])
+            )
+            self._newer = None if old and new else old
+        for scope, labels in scopes.items():
+            for metric, field in fields.items():
+                if self._newer and field in NVLINK5_BYTES:
+                    yield Row(metric, (NVLINK5_BYTES[field], scope), labels)
+                else:
+                    yield Row(metric, (field, scope), labels, times=KIB)
+
+    def states(self, out: ReadOutput) -> None:
+        up, unknown, links = 0, [], self._device.links()
+        for link in links:
             try:
-                state = link_state(self._device, link) != DOWN
+                state = self._device.link_state(link) != DOWN
             except Absent as absent:  # an odd link counts as down, and must not silence others
                 if absent.reason in FINAL:
                     raise
@@ -202,71 +258,51 @@ class LinkReads:
                 continue
             out.add(LINK_UP, state, str(link))
             up += state
-            self._note(link, up=state)
-        if len(unknown) == len(self._links):  # nothing is known of any: not even that it is down
+            self._came_up |= state and link in self._down
+            (self._down.discard if state else self._down.add)(link)
+        if len(unknown) == len(links):  # nothing is known of any: not even that it is down
             raise unknown[0]
         self._most = max(self._most, up)
         out.add(LINKS, up)
-        specs = self._gpu_context.configuration.current[MachineSpecs]
-        system = specs.system_of(self._gpu_context.identities)
+        specs = self._gpu.configuration.current[MachineSpecs]
+        system = specs.system_of(self._gpu.identities)
         expected = system.nvlink_links if system else None
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
-
-    def _note(self, link: int, *, up: bool) -> None:
-        self._came_up = self._came_up or (up and link in self._down)
-        (self._down.discard if up else self._down.add)(link)
 
     def far_ends_interval(self) -> float:
         """Far ends stay, but those of links that were down when they were asked."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
-    def read_far_ends(self, out: ReadOutput) -> None:
+    def far_ends(self, out: ReadOutput) -> None:
+        links = self._device.links()
         self._came_up = False
-        for link in self._links:
-            remote, address = far_end(self._device, link)
-            out.add(LINK_INFO, 1, str(link), remote, address)
+        for link in links:
+            out.add(LINK_INFO, 1, str(link), *far_end(self._device, link))
 
+    def errors(self, out: ReadOutput) -> None:
+        if self._errors is None or not self._errors.answered:
+            self._errors = Rows(self._device, self._error_rows())
+        self._errors.read(out)
 
-def _errors(device: NvmlDevice, link: int, kind: int) -> float:
-    return device.number("NvLinkErrorCounter", link, kind)
-
-
-def _by_call(links: tuple[int, ...]) -> Iterator[ValueRow[NvmlDevice]]:
-    """A row for each link and kind: a link that is down refuses, and must not silence others."""
-    for link in links:
-        for kind, which in ERROR_KINDS.items():
-            yield ValueRow[NvmlDevice](
-                ERRORS, partial(_errors, link=link, kind=which), (str(link), kind)
-            )
-
-
-def _by_field(links: tuple[int, ...], kinds: Mapping[str, FieldId]) -> list[FieldRow]:
-    return [
-        FieldRow((field, link), ERRORS, (str(link), kind))
-        for link in links
-        for kind, field in kinds.items()
-    ]
-
-
-def _error_read(gpu_context: GpuContext, links: tuple[int, ...]) -> Read:
-    """By field where any link answers so: the call costs 0.8 ms a counter on Hopper."""
-    device, by_call = gpu_context.device, ValueRows(gpu_context.device, _by_call(links))
-
-    def find() -> Callable[[ReadOutput], None]:
+    def _error_rows(self) -> list[Row]:
+        """By field where any link answers so: the call costs 0.8 ms a counter on Hopper. A row for
+        each link and kind: a link that is down refuses, and must not silence others."""
+        links = self._device.links()
         for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
-            rows = _by_field(links, kinds)
-            answers = device.fields([row.question for row in rows])
+            rows = [Row(ERRORS, (f, n), (str(n), k)) for n in links for k, f in kinds.items()]
+            answers = self._device.fields([(f, n) for n in links for f in kinds.values()])
             refusals = [answer for answer in answers if isinstance(answer, Absent)]
             if len(refusals) < len(answers):
-                return FieldRows(device, rows).read
+                return rows
             for refusal in refusals:
                 if refusal.reason not in PERMANENT:
                     raise refusal
-        return by_call.read
-
-    return gpu_context.found(
-        "nvlink", "errors", (ERRORS,), find, intervals.LINKS, again=by_call.ask_again
-    )
+        calls = ERROR_KINDS.items()
+        return [
+            Row(ERRORS, ("NvLinkErrorCounter", n, which), (str(n), kind))
+            for n in links
+            for kind, which in calls
+        ]
 
 
 def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
@@ -284,101 +320,28 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
         address = text_of(info, "busId")
         valid = info.domain not in ALL_ONES and info.bus not in ALL_ONES
     except Absent:
-        return remote or "unknown", ""
+        valid = False
     if not valid:
         return remote or "unknown", ""
     return remote or "gpu", address if remote in ("", "gpu") else ""
 
 
-class TotalsInterval:
-    """When to read the totals: each second where nothing else shows a burst, or while GPM shows
-    the links half full; seldom while they are quiet or the driver refuses."""
-
-    def __init__(self, gpm: Gpm | None, totals: FieldRows, half: float) -> None:
-        self._gpm = gpm
-        self._totals = totals
-        self._half = half  # bytes per second of half the links' speed
-
-    def interval(self) -> float:
-        if not self._totals.answered:
-            return intervals.LINKS
-        if self._gpm is None:
-            return intervals.NVLINK_TOTALS_BUSY
-        return intervals.NVLINK_TOTALS_BUSY if self._busy() else intervals.NVLINK_TOTALS_QUIET
-
-    def _busy(self) -> bool:
-        latest = self._gpm.latest if self._gpm else None
-        if latest is None:
-            return False
-        ids = (GpmId.NVLINK_TRANSMITTED, GpmId.NVLINK_RECEIVED)
-        fast = (latest.values.get(which, 0.0) * NVLINK_UNIT for which in ids)
-        return any(self._half <= rate <= FASTEST_NVLINK for rate in fast)
-
-
-class ByteFields:
-    """Fields of payload and wire, and their unit; NVLink 5's own where only those answer."""
-
-    def __init__(self, device: NvmlDevice, state: GpuState) -> None:
-        asked = [(FieldId.NVLINK_DATA_TRANSMITTED, ALL_LINKS)]
-        old, new = device.fields([*asked, (FieldId.NVLINK5_TRANSMITTED, ALL_LINKS)])
-        self._newer = isinstance(old, Absent) and not isinstance(new, Absent)
-        if len(refused := [a.reason for a in (old, new) if isinstance(a, Absent)]) == 2:
-            state.doubtful |= not PERMANENT.issuperset(refused)
-
-    def row(self, metric: Metric, field: FieldId, link: int, labels: tuple[str, ...]) -> FieldRow:
-        if self._newer and field in NVLINK5_BYTES:
-            return FieldRow((NVLINK5_BYTES[field], link), metric, labels)
-        return FieldRow((field, link), metric, labels, KIB)
-
-
-def _totals(device: NvmlDevice, fields: ByteFields) -> FieldRows:
-    rows = [fields.row(metric, field, ALL_LINKS, ()) for metric, field in TOTALS.items()]
-    return FieldRows(device, rows)
-
-
-def _per_link(device: NvmlDevice, fields: ByteFields, links: tuple[int, ...]) -> FieldRows:
-    rows = [
-        fields.row(metric, field, link, (str(link),))
-        for link in links
-        for metric, field in PER_LINK.items()
-    ]
-    return FieldRows(device, rows)
-
-
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    device = gpu_context.device
-    links, refused = tuple[int, ...](), NO_NVLINK
-    try:
-        links = links_of(device, gpu_context.state)
-    except Absent as absent:
-        if absent.reason in FINAL:
-            raise
-        refused = absent.without_traceback()
-        gpu_context.state.doubt()
-    state = (LINK_UP, LINKS, LINKS_EXPECTED)
-    everything = (*TOTALS, *PER_LINK, *state, LINK_INFO, ERRORS)
-    if not links:
-        yield gpu_context.read(
-            "nvlink", "none", everything, refused_read(refused), intervals.TOPOLOGY
-        )
-        return
-    own, speed = LinkReads(device, links, gpu_context), len(links) * link_speed(device)
-    fields = ByteFields(device, gpu_context.state)
-    totals, per_link = _totals(device, fields), _per_link(device, fields, links)
-    interval = TotalsInterval(gpu_context.gpm, totals, speed / 2).interval
+    links = LinkReads(gpu_context)
+    states = (LINK_UP, LINKS, LINKS_EXPECTED)
     yield gpu_context.read(
-        "nvlink", "totals", TOTALS, totals.read, interval, run_on_wake=True, together=True
+        "nvlink",
+        "totals",
+        TOTALS,
+        links.totals,
+        links.totals_interval,
+        run_on_wake=True,
+        together=True,
     )
-
-    def read_links(out: ReadOutput) -> None:
-        if not gpu_context.configuration.current[NvlinkConfig].per_link:
-            raise Absent(Reason.NOT_CONFIGURED, "nvlink.per_link is false")
-        per_link.read(out)
-
-    yield gpu_context.read("nvlink", "links", PER_LINK, read_links, intervals.LINKS)
-    yield gpu_context.read("nvlink", "states", state, own.read_states, intervals.LINKS)
-    yield _error_read(gpu_context, links)
+    yield gpu_context.read("nvlink", "links", PER_LINK, links.per_link, intervals.LINKS)
+    yield gpu_context.read("nvlink", "states", states, links.states, intervals.LINKS)
+    yield gpu_context.read("nvlink", "errors", (ERRORS,), links.errors, intervals.LINKS)
     yield gpu_context.read(
-        "nvlink", "far_ends", (LINK_INFO,), own.read_far_ends, own.far_ends_interval
+        "nvlink", "far_ends", (LINK_INFO,), links.far_ends, links.far_ends_interval
     )

@@ -1,15 +1,11 @@
 """NVLink 5 (Blackwell): how well each link carries bits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import Absent, Reason, event_counter, gauge
+from agent.model import LINK_LABELS, PERMANENT, Absent, Reason, event_counter, gauge
 from agent.polling import intervals
-from agent.polling.field_rows import FieldRow, FieldRows
-from agent.polling.gpu_state import GpuState
-from agent.polling.nvlinks import LINK_LABELS, NO_NVLINK, links_of
-from agent.polling.reads import PERMANENT, Read, ReadOutput
+from agent.polling.reads import Read, ReadOutput
 from agent.ranges import RATIO
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import NvlinkConfig
@@ -50,45 +46,33 @@ def ratio(packed: float) -> float:
 class LinkQuality:
     """Counters and bit error ratios of all links of one GPU."""
 
-    def __init__(self, gpu_context: GpuContext, links: tuple[int, ...]) -> None:
-        self._gpu_context = gpu_context
-        self._counters = FieldRows(
-            gpu_context.device,
-            [
-                FieldRow((FieldId.NVLINK5_EFFECTIVE_ERRORS, link), EFFECTIVE_ERRORS, (str(link),))
-                for link in links
-            ],
-        )
-        self._ratios = [(link, kind, field) for link in links for kind, field in RATIOS.items()]
+    def __init__(self, gpu_context: GpuContext) -> None:
+        self._gpu = gpu_context
+        self._refused = False
+
+    def interval(self) -> float:
+        return intervals.TOPOLOGY if self._refused else intervals.LINKS
 
     def read(self, out: ReadOutput) -> None:
-        if not self._gpu_context.configuration.current[NvlinkConfig].per_link:
+        device = self._gpu.device
+        if not self._gpu.configuration.current[NvlinkConfig].per_link:
             raise Absent(Reason.NOT_CONFIGURED, "nvlink.per_link is false")
-        self._counters.read(out)
-        questions = [(field, link) for link, _, field in self._ratios]
-        answers = self._gpu_context.device.fields(questions)
-        for (link, kind, _), answer in zip(self._ratios, answers, strict=True):
-            known = answer if isinstance(answer, Absent) else ratio(answer)
-            out.add(BIT_ERRORS, known, str(link), kind)
-
-
-def _links(device: NvmlDevice, state: GpuState) -> tuple[int, ...]:
-    """The links that have these counters. Raises Absent where none has."""
-    links = links_of(device, state)
-    questions = [(FieldId.NVLINK5_EFFECTIVE_ERRORS, link) for link in links]
-    answers = device.fields(questions)
-    refusals = [answer for answer in answers if isinstance(answer, Absent)]
-    if not links:
-        raise NO_NVLINK.without_traceback()
-    if len(refusals) == len(links) and all(one.reason in PERMANENT for one in refusals):
-        raise refusals[0]
-    return links
+        links = device.links()
+        counts = device.fields([(FieldId.NVLINK5_EFFECTIVE_ERRORS, link) for link in links])
+        refusals = [one for one in counts if isinstance(one, Absent) and one.reason in PERMANENT]
+        self._refused = len(refusals) == len(links)
+        if self._refused:
+            raise refusals[0]
+        for link, count in zip(links, counts, strict=True):
+            out.add(EFFECTIVE_ERRORS, count, str(link))
+        for kind, field in RATIOS.items():
+            answers = device.fields([(field, link) for link in links])
+            for link, answer in zip(links, answers, strict=True):
+                known = answer if isinstance(answer, Absent) else ratio(answer)
+                out.add(BIT_ERRORS, known, str(link), kind)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The read of one GPU."""
-
-    def find() -> Callable[[ReadOutput], None]:
-        return LinkQuality(gpu_context, _links(gpu_context.device, gpu_context.state)).read
-
-    yield gpu_context.found("nvlink", "quality", ALL, find, intervals.LINKS)
+    quality = LinkQuality(gpu_context)
+    yield gpu_context.read("nvlink", "quality", ALL, quality.read, quality.interval)

@@ -1,13 +1,14 @@
 """PCIe: traffic, the link's generation and width, replays."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import FASTEST_PCIE, PCIE_UNIT, Gpm, GpmId
 from agent.model import FINAL, GPU_LABELS, Absent, checked, counter, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.reads import Read, ReadOutput, ValueRow
+from agent.polling.reads import Read, ReadOutput, Row
 from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 from agent.specs.pcie_rates import pcie_bytes_per_second
@@ -68,38 +69,34 @@ REPLAYS = event_counter(
     GPU_LABELS,
 )
 
-LINK = (
-    ValueRow[NvmlDevice](GENERATION, lambda d: d.number("CurrPcieLinkGeneration")),
-    ValueRow[NvmlDevice](WIDTH, lambda d: d.number("CurrPcieLinkWidth")),
-)
-LIMITS = (
-    ValueRow[NvmlDevice](GENERATION_LIMIT, lambda d: d.number("MaxPcieLinkGeneration")),
-    ValueRow[NvmlDevice](WIDTH_LIMIT, lambda d: d.number("MaxPcieLinkWidth")),
-)
-SLOW = (ValueRow[NvmlDevice](REPLAYS, lambda d: d.number("PcieReplayCounter")),)
-
 BEYOND_DOUBT = 1.3
 """A rate above the link's by this factor is the driver's mistake (drivers 560-565 multiplied by
 1000), not traffic."""
 
 WAYS = {TRANSMITTED: GpmId.PCIE_TRANSMITTED, RECEIVED: GpmId.PCIE_RECEIVED}
+TABLES = {
+    ("link", intervals.PCIE_LINK): (
+        Row(GENERATION, "CurrPcieLinkGeneration"),
+        Row(WIDTH, "CurrPcieLinkWidth"),
+    ),
+    ("limits", intervals.TOPOLOGY): (
+        Row(GENERATION_LIMIT, "MaxPcieLinkGeneration"),
+        Row(WIDTH_LIMIT, "MaxPcieLinkWidth"),
+    ),
+    ("replays", intervals.LINKS): (Row(REPLAYS, "PcieReplayCounter"),),
+}
 
 
-class PcieFromGpm:
+def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
     """GPM's means, integrated."""
-
-    def __init__(self, gpm: Gpm) -> None:
-        self._gpm = gpm
-
-    def read(self, out: ReadOutput) -> None:
-        if self._gpm.measurement() is None:
-            out.pending = True
-            return
-        for metric, which in WAYS.items():
-            try:
-                out.add(metric, self._gpm.total(which) * PCIE_UNIT)
-            except Absent as absent:  # the other direction may be known
-                out.absent(metric, absent)
+    if gpm.measurement() is None:
+        out.pending = True
+        return
+    for metric, which in WAYS.items():
+        try:
+            out.add(metric, gpm.total(which) * PCIE_UNIT)
+        except Absent as absent:  # the other direction may be known
+            out.absent(metric, absent)
 
 
 class PcieFromCall:
@@ -108,9 +105,10 @@ class PcieFromCall:
     def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device
         self._integrals = {metric: Integral(metric, 3 * every) for metric in WAYS}
-        self._possible = Range(0, _fastest(device))
+        self._possible: Range | None = None
 
     def read(self, out: ReadOutput) -> None:
+        self._possible = self._possible or Range(0, _fastest(self._device))
         for direction, (metric, integral) in enumerate(self._integrals.items()):
             try:
                 rate = self._device.number("PcieThroughput", direction) * 1e3
@@ -133,25 +131,14 @@ def _fastest(device: NvmlDevice) -> float:
     return FASTEST_PCIE if limit is None else limit * BEYOND_DOUBT
 
 
-def _traffic(gpu_context: GpuContext) -> Read:
-    both = (TRANSMITTED, RECEIVED)
-    if gpu_context.gpm is not None:
-
-        def interval() -> float:
-            busy = gpu_context.state.has_processes
-            return intervals.ACTIVITY_BUSY if busy else intervals.ACTIVITY_IDLE
-
-        run = PcieFromGpm(gpu_context.gpm).read
-        return gpu_context.read("pcie", "gpm", both, run, interval, run_on_wake=True)
-    every = max(intervals.TICK, gpu_context.gpus / intervals.PCIE_CALLS_PER_TICK)
-    return gpu_context.read(
-        "pcie", "call", both, PcieFromCall(gpu_context.device, every).read, every
-    )
-
-
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    yield _traffic(gpu_context)
-    yield gpu_context.table("pcie", "link", LINK, intervals.PCIE_LINK)
-    yield gpu_context.table("pcie", "limits", LIMITS, intervals.TOPOLOGY)
-    yield gpu_context.table("pcie", "replays", SLOW, intervals.LINKS)
+    if gpu_context.gpm is not None:
+        run = partial(_from_gpm, gpu_context.gpm)
+        yield gpu_context.read("pcie", "gpm", WAYS, run, gpu_context.gpm_interval, run_on_wake=True)
+    else:
+        every = max(intervals.TICK, gpu_context.gpus / intervals.PCIE_CALLS_PER_TICK)
+        call = PcieFromCall(gpu_context.device, every)
+        yield gpu_context.read("pcie", "call", WAYS, call.read, every)
+    for (part, interval), rows in TABLES.items():
+        yield gpu_context.rows("pcie", part, interval, *rows)

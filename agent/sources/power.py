@@ -1,14 +1,12 @@
 """Power and energy."""
 
 from collections.abc import Iterator
-from functools import partial
 
 from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
-from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import MODULE, FieldId
-from agent.model import GPU_LABELS, Absent, TimedSeries, counter, gauge, internal
+from agent.model import GPU_LABELS, PERMANENT, Absent, TimedSeries, counter, gauge, internal
 from agent.polling import intervals
-from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow
+from agent.polling.reads import Read, ReadOutput, Row
 from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 
@@ -74,27 +72,6 @@ SAMPLES = internal(
 )
 
 
-def _of_module(device: NvmlDevice, field: FieldId) -> float:
-    return device.field(field, MODULE) / 1e3
-
-
-DRAW = (ValueRow[NvmlDevice](POWER, lambda d: d.number("PowerUsage") / 1e3),)
-LIMIT = (ValueRow[NvmlDevice](POWER_LIMIT, lambda d: d.number("EnforcedPowerLimit") / 1e3),)
-BOARD = (
-    ValueRow[NvmlDevice](DEFAULT_LIMIT, lambda d: d.number("PowerManagementDefaultLimit") / 1e3),
-)
-
-ON_MODULE = tuple(
-    ValueRow[NvmlDevice](metric, partial(_of_module, field=field))
-    for metric, field in (
-        (MODULE_POWER, FieldId.POWER_NOW),
-        (MODULE_LIMIT, FieldId.POWER_LIMIT),
-    )
-)
-
-COUNTED = (ValueRow[NvmlDevice](ENERGY, lambda d: d.number("TotalEnergyConsumption") / 1e3),)
-
-
 class PowerSamples:
     """The driver's 20 ms power samples without a gap, and what they sum to where asked."""
 
@@ -104,7 +81,6 @@ class PowerSamples:
         self._integrate = integrate
         self._joules = 0.0
 
-    @property
     def interval(self) -> float:
         """Seconds to the next read: costly only while somebody may want to know."""
         wanted = self._integrate or self._state.has_processes
@@ -121,26 +97,32 @@ class PowerSamples:
             out.add(ENERGY, self._joules)
 
 
-def _energy_and_samples(gpu_context: GpuContext) -> Iterator[Read]:
-    """The energy counter and the power samples; without a counter the samples serve for both."""
-    device, counted = gpu_context.device, True
-    try:
-        device.get("TotalEnergyConsumption")
-    except Absent as absent:
-        counted = absent.reason not in PERMANENT
-    samples = PowerSamples(gpu_context, integrate=not counted)
-    if counted:
-        yield gpu_context.table("power", "energy", COUNTED, intervals.ENERGY)
-    metrics = (SAMPLES,) if counted else (ENERGY, SAMPLES)
-    yield gpu_context.read(
-        "power", "samples", metrics, samples.read, lambda: samples.interval, run_on_wake=True
-    )
+MILLI = 1e3
+TABLES = {
+    ("draw", intervals.TICK): (Row(POWER, "PowerUsage", per=MILLI),),
+    ("module", intervals.THROTTLE): (
+        Row(MODULE_POWER, (FieldId.POWER_NOW, MODULE), per=MILLI),
+        Row(MODULE_LIMIT, (FieldId.POWER_LIMIT, MODULE), per=MILLI),
+    ),
+    ("limit", intervals.THROTTLE): (Row(POWER_LIMIT, "EnforcedPowerLimit", per=MILLI),),
+    ("board", intervals.TOPOLOGY): (Row(DEFAULT_LIMIT, "PowerManagementDefaultLimit", per=MILLI),),
+}
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """The reads of one GPU."""
-    yield gpu_context.table("power", "draw", DRAW, intervals.TICK)
-    yield gpu_context.table("power", "module", ON_MODULE, intervals.THROTTLE)
-    yield gpu_context.table("power", "limit", LIMIT, intervals.THROTTLE)
-    yield gpu_context.table("power", "board", BOARD, intervals.TOPOLOGY)
-    yield from _energy_and_samples(gpu_context)
+    """The reads of one GPU; without a counter of energy the samples serve for that too."""
+    for (part, every), rows in TABLES.items():
+        yield gpu_context.rows("power", part, every, *rows)
+    counted = True
+    try:
+        gpu_context.device.get("TotalEnergyConsumption")
+    except Absent as absent:
+        counted = absent.reason not in PERMANENT
+    if counted:
+        row = Row(ENERGY, "TotalEnergyConsumption", per=MILLI)
+        yield gpu_context.rows("power", "energy", intervals.ENERGY, row)
+    samples = PowerSamples(gpu_context, integrate=not counted)
+    metrics = (SAMPLES,) if counted else (ENERGY, SAMPLES)
+    yield gpu_context.read(
+        "power", "samples", metrics, samples.read, samples.interval, run_on_wake=True
+    )

@@ -5,9 +5,9 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import FINAL, GPU_LABELS, Absent, Reason, checked, gauge
+from agent.model import FINAL, GPU_LABELS, PERMANENT, Absent, Reason, checked, gauge
 from agent.polling import intervals
-from agent.polling.reads import PERMANENT, Read, ReadOutput, ValueRow
+from agent.polling.reads import Read, ReadOutput, Row, Rows
 from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 
@@ -72,10 +72,6 @@ THRESHOLDS = {"shutdown": 0, SLOWDOWN: 1, "memory": 2, OPERATING: 3}
 """Label `limit` to `nvmlTemperatureThresholds_t`."""
 
 
-def _threshold(device: NvmlDevice, which: int) -> float:
-    return LIMIT.checked(device.number("TemperatureThreshold", which))
-
-
 def core_temperature(device: NvmlDevice) -> float:
     """Degrees Celsius, by the call that stays, else by the older one, which NVIDIA withdraws."""
     try:
@@ -87,54 +83,48 @@ def core_temperature(device: NvmlDevice) -> float:
 
 
 class CoreTemperature:
-    """The core temperature each tick, and its margin to the limit, asked when it was met."""
+    """The core temperature each tick, and its margin to the limit, asked at the first."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device
-        self._limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
+        self._limit: float | Absent | None = None
+
+    def _margin_to(self) -> float | Absent:
+        limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
         for name in (SLOWDOWN, OPERATING):
             try:
-                self._limit = _threshold(device, THRESHOLDS[name])
+                limit = LIMIT.checked(self._device.number("TemperatureThreshold", THRESHOLDS[name]))
             except Absent as absent:
                 if absent.reason in FINAL:
                     raise
+        return limit
 
     def read(self, out: ReadOutput) -> None:
         celsius = TEMPERATURE.checked(core_temperature(self._device))
         out.add(TEMPERATURE, celsius)
-        limit = self._limit
+        limit = self._limit = self._margin_to() if self._limit is None else self._limit
         out.add(MARGIN, limit if isinstance(limit, Absent) else limit - celsius)
 
 
-def _fans(device: NvmlDevice) -> int:
-    """How many fans to ask for; one where the driver cannot say, for its speed may answer."""
+def _fans(device: NvmlDevice, out: ReadOutput) -> None:
+    """One fan where the driver cannot say how many there are, for its speed may answer."""
     try:
-        return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
+        count = checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans")
     except Absent as absent:
         if absent.reason in FINAL:
             raise
-        return 1
-
-
-def _fan_speed(device: NvmlDevice, fan: int) -> float:
-    return device.number("FanSpeed_v2", fan) / 100
-
-
-LIMITS = tuple(
-    ValueRow[NvmlDevice](LIMIT, partial(_threshold, which=which), (name,))
-    for name, which in THRESHOLDS.items()
-)
-MEMORY = (ValueRow[NvmlDevice](MEMORY_TEMPERATURE, lambda d: d.field(FieldId.MEMORY_TEMPERATURE)),)
+        count = 1
+    rows = (Row(FAN, ("FanSpeed_v2", fan), (str(fan),), per=100) for fan in range(int(count)))
+    Rows(device, rows).read(out)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
-    core = CoreTemperature(gpu_context.device)
-    fans = [
-        ValueRow[NvmlDevice](FAN, partial(_fan_speed, fan=fan), (str(fan),))
-        for fan in range(_fans(gpu_context.device))
-    ]
-    yield gpu_context.read("temperature", "core", (TEMPERATURE, MARGIN), core.read, intervals.TICK)
-    yield gpu_context.table("temperature", "memory", MEMORY, intervals.MEMORY_TEMPERATURE)
-    yield gpu_context.table("temperature", "limits", LIMITS, intervals.TOPOLOGY)
-    yield gpu_context.table("temperature", "fans", fans, intervals.FANS)
+    device = gpu_context.device
+    core, both = CoreTemperature(device), (TEMPERATURE, MARGIN)
+    limits = [Row(LIMIT, ("TemperatureThreshold", n), (name,)) for name, n in THRESHOLDS.items()]
+    memory = Row(MEMORY_TEMPERATURE, FieldId.MEMORY_TEMPERATURE)
+    yield gpu_context.read("temperature", "core", both, core.read, intervals.TICK)
+    yield gpu_context.rows("temperature", "memory", intervals.MEMORY_TEMPERATURE, memory)
+    yield gpu_context.rows("temperature", "limits", intervals.TOPOLOGY, *limits)
+    yield gpu_context.read("temperature", "fans", (FAN,), partial(_fans, device), intervals.FANS)

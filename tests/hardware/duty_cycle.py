@@ -3,10 +3,9 @@
 import time
 from collections.abc import Iterator
 
+from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
 from agent.hardware.device import NvmlDevice
-from agent.polling.reads import ReadOutput
 from agent.sources import activity
-from agent.sources.activity import ActivityFromBuffer
 from tests.hardware.bench import Figure, Load, Watcher, running, slope
 from tests.hardware.traffic import device_of
 
@@ -15,7 +14,7 @@ def duty(seconds: float = 40.0) -> Iterator[Figure]:
     """Matrix products for 0.3 s, then none for 0.7 s: active seconds against the load's own."""
     watcher = Watcher()
     watcher.ticks(2.5)
-    buffer = DriverBuffer(device_of(watcher, "0"), watcher)
+    buffer = DriverBuffer(device_of(watcher, "0"))
     with running("duty", seconds + 40) as load:
         watcher.ticks(3)
         buffer.take()
@@ -37,19 +36,13 @@ def duty(seconds: float = 40.0) -> Iterator[Figure]:
 class DriverBuffer:
     """What the agent would count of a GPU without GPM."""
 
-    def __init__(self, device: NvmlDevice, watcher: Watcher) -> None:
-        self._source = ActivityFromBuffer(device)
-        self._watcher = watcher
-        self._labels = device.labels
+    def __init__(self, device: NvmlDevice) -> None:
+        self._buffer = SampleBuffer(device, UTILISATION_SAMPLES, activity.ACTIVITY, 100)
         self.active = 0.0  # s
 
     def take(self) -> None:
         """Count the samples since the last read."""
-        out = ReadOutput(self._watcher.clock.monotonic())
-        out.labels = self._labels
-        self._source.read(out)
-        counted = {metric.name: value for metric, _, value in out.samples}
-        self.active = counted[activity.ACTIVE_SECONDS.name]
+        self.active += sum(sample.value * sample.seconds for sample in self._buffer.take())
 
 
 def _share_busy(load: Load, start: float, end: float) -> float:

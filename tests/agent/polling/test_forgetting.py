@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
+from agent.hardware.device import MOST_LINKS
 from agent.limits.paths import KEPT, PathAccounts
 from agent.limits.resolution import Limit, PathKey
-from agent.model import Absence, Absent, Reading, ReadKey, Reason, Sample
-from agent.polling.nvlinks import MOST_LINKS
-from agent.polling.reads import ReadOutput, ValueRow, ValueRows
+from agent.model import Absence, Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.sources import activity, c2c, disk, network, nvlink
 from agent.sources import nvlink_quality as quality
@@ -48,19 +47,6 @@ def test_refusals_of_disks_that_are_gone_are_forgotten() -> None:
     assert samples.absence(disk.BUSY, "sdx1") is refused
     samples.take(3.1, [])
     assert samples.absence(disk.BUSY, "sdx1") is None
-
-
-def refuse(_: object) -> float:
-    raise Absent(Reason.UNSUPPORTED, "no such counter")
-
-
-def test_a_refusal_is_kept_without_the_frames_that_it_came_by() -> None:
-    rows = ValueRows(object(), [ValueRow(disk.BUSY, refuse)])
-    out = ReadOutput(0.0)
-    rows.read(out)
-    ((_, kept),) = rows._refused
-    assert (str(kept), kept.reason) == ("no such counter", Reason.UNSUPPORTED)
-    assert (kept.__traceback__, kept.__cause__, kept.__context__) == (None, None, None)
 
 
 def test_the_far_end_of_a_link_is_asked_when_it_comes_up() -> None:
@@ -128,7 +114,7 @@ def test_what_an_odd_moment_decided_does_not_outlast_it(function: str, code: int
     for one in (usual, bench):
         one.run(75)
     assert shown(bench) == shown(usual)
-    assert not any(gpu.doubtful for gpu in bench.agent.gpus.watched.answering())
+    assert not any(gpu.state.doubtful for gpu in bench.agent.gpus.watched.answering())
 
 
 def shown(bench: AgentBench) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:

@@ -177,11 +177,6 @@ def test_mig_is_the_reason_where_the_whole_gpu_refuses() -> None:
 def test_a_read_that_raises_fails_alone(bench: GpuBench) -> None:
     bench.nvml.gpus[0].errors["MemoryInfo"] = ValueError("odd struct")
     bench.run(2)
-    assert bench.uuids() == ["GPU-1"], "the surprise came while the GPU was probed"
-    bench.nvml.gpus[0].errors.clear()
-    bench.run(10)
-    bench.nvml.gpus[0].errors["MemoryInfo"] = ValueError("odd struct")
-    bench.run()
     assert bench.uuids() == ["GPU-0", "GPU-1"]
     assert bench.reasons(memory.USED) == {("0", "GPU-0"): Reason.FAILED}
     failures = [r.failure for r in bench.readings.values() if r.failure]

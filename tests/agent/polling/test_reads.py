@@ -1,17 +1,20 @@
 """Reads: what one costs when it fails, and when it runs next."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from agent.clock import SystemClock
+from agent.hardware.device import NvmlDevice, Scope
+from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, Absent, Failure, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling.reads import (
     MOST_SERIES,
-    PERMANENT,
     Read,
     ReadCosts,
     ReadOutput,
-    ValueRow,
-    ValueRows,
+    Row,
+    Rows,
     everything_absent,
     failure_of,
     fixed,
@@ -28,29 +31,37 @@ CLOCK = gauge("dgx_gpu_clock_hertz", "Clock.", "a call", (*GPU_LABELS, "clock"))
 GPU = ("0", "GPU-0")
 
 
-class Card:
+class Card(NvmlDevice):
     """A device that answers numbers, or refuses, and keeps what it was asked."""
 
     def __init__(self, **answers: float | Exception) -> None:
         self.answers = answers
         self.asked: list[str] = []
 
-    def get(self, name: str) -> float:
-        self.asked.append(name)
-        answer = self.answers[name]
+    def get(self, call: str, *args: object, **options: object) -> float:
+        self.asked.append(call)
+        answer = self.answers[call]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
+    def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
+        self.asked.append("fields")
+        answers = [self.answers[field.name] for field, _ in questions]
+        return [one for one in answers if isinstance(one, float | Absent)]
 
+
+MEMORY = FieldId.MEMORY_TEMPERATURE
 ROWS = (
-    ValueRow[Card](POWER, lambda card: card.get("power")),
-    ValueRow[Card](CLOCK, lambda card: card.get("sm"), ("sm",)),
-    ValueRow[Card](CLOCK, lambda card: card.get("memory"), ("memory",)),
+    Row(POWER, "power", per=2),
+    Row(CLOCK, lambda card: card.number("sm"), ("sm",)),
+    Row(CLOCK, MEMORY, ("memory",), times=2),
+    Row(CLOCK, (FieldId.POWER_NOW, 1), ("module",)),
 )
+ANSWERS: dict[str, float] = {"power": 500, "sm": 1e9, MEMORY.name: 1e9, "POWER_NOW": 3.0}
 
 
-def turn(rows: ValueRows[Card]) -> ReadOutput:
+def turn(rows: Rows) -> ReadOutput:
     out = ReadOutput(0.0, GPU)
     rows.read(out)
     return out
@@ -72,48 +83,48 @@ def test_what_grows_without_end_is_cut_and_told() -> None:
     ]
 
 
-def test_rows_put_the_labels_of_the_read_first() -> None:
-    out = turn(ValueRows(Card(power=250, sm=1e9, memory=2e9), ROWS))
+def test_rows_put_the_labels_of_the_read_first_and_ask_fields_at_once() -> None:
+    card = Card(**ANSWERS)
+    out = turn(Rows(card, ROWS))
     assert [(s.metric, s.labels, s.value) for s in out.samples] == [
         (POWER, GPU, 250.0),
         (CLOCK, (*GPU, "sm"), 1e9),
         (CLOCK, (*GPU, "memory"), 2e9),
+        (CLOCK, (*GPU, "module"), 3.0),
     ]
     assert out.absences == []
+    assert card.asked == ["fields", "power", "sm"]
 
 
-@pytest.mark.parametrize("reason", sorted(PERMANENT))
-def test_what_is_refused_for_good_is_asked_once_and_told_each_time(reason: Reason) -> None:
-    card = Card(power=250, sm=Absent(reason, "no such clock"), memory=2e9)
-    rows = ValueRows(card, ROWS)
-    outs = [turn(rows) for _ in range(3)]
-    assert card.asked.count("sm") == 1
-    assert card.asked.count("power") == 3
-    for out in outs:
-        assert [s.value for s in out.samples] == [250.0, 2e9]
-        assert [tuple(a) for a in out.absences] == [(CLOCK, (*GPU, "sm"), reason, "no such clock")]
-
-
-@pytest.mark.parametrize("reason", [Reason.DENIED, Reason.STALLED, Reason.FAILED, Reason.UNKNOWN])
-def test_what_may_come_back_is_asked_again(reason: Reason) -> None:
-    card = Card(power=Absent(reason), sm=1e9, memory=2e9)
-    rows = ValueRows(card, ROWS)
+@pytest.mark.parametrize("reason", [Reason.UNSUPPORTED, Reason.DENIED, Reason.STALLED])
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_is_refused_costs_itself_and_is_asked_again(reason: Reason, name: str) -> None:
+    card = Card(**ANSWERS | {name: Absent(reason)})
+    rows = Rows(card, ROWS)
     first = turn(rows)
-    assert len(first.samples) == 2
+    assert len(first.samples) == 3
     assert [a.reason for a in first.absences] == [reason]
-    card.answers["power"] = 251
-    second = turn(rows)
-    assert len(second.samples) == 3
-    assert second.absences == []
+    card.answers[name] = 251.0
+    assert len(turn(rows).samples) == 4
+
+
+def test_rows_know_whether_any_was_answered() -> None:
+    card = Card(**dict.fromkeys(ANSWERS, Absent(Reason.UNSUPPORTED)))
+    rows = Rows(card, ROWS)
+    turn(rows)
+    assert not rows.answered
+    card.answers["sm"] = 1e9
+    turn(rows)
+    assert rows.answered
 
 
 @pytest.mark.parametrize("reason", [Reason.LOST, Reason.NO_DRIVER])
 def test_a_gpu_that_is_lost_ends_its_table(reason: Reason) -> None:
-    card = Card(power=250, sm=Absent(reason), memory=2e9)
+    card = Card(**ANSWERS | {"power": Absent(reason)})
     with pytest.raises(Absent) as caught:
-        turn(ValueRows(card, ROWS))
+        turn(Rows(card, ROWS))
     assert caught.value.reason is reason
-    assert card.asked == ["power", "sm"]
+    assert "sm" not in card.asked
 
 
 def read_of(run: object, every: float = 1.0, **options: float) -> Read:

@@ -20,7 +20,7 @@ SCENARIOS = {"idle": "idle", "all-reduce": "nvlink-saturated", "training": "trai
 
 
 class CountedLibrary:
-    """A library whose calls are counted: by name, those for fields by their number of fields."""
+    """A library whose answers are counted: by name, those for fields by their number of fields."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -33,8 +33,9 @@ class CountedLibrary:
 
         def counted(*arguments: Any, **options: Any) -> Any:
             fields = f" {len(arguments[1])}" if name == "nvmlDeviceGetFieldValues" else ""
+            answer = value(*arguments, **options)
             self.calls[name + fields] += 1
-            return value(*arguments, **options)
+            return answer
 
         return counted
 
