@@ -115,7 +115,7 @@ def fixed(seconds: float) -> Callable[[], float]:
 Question = str | tuple[Any, ...] | FieldId | Callable[[NvmlDevice], float]
 
 
-class Row(NamedTuple):
+class GpuRow(NamedTuple):
     """One value of a GPU: its metric with further labels, and what NVML is asked for it: a number
     by the name of its call (`PowerUsage`) and arguments, a field id and its scope, or by a function
     of the device. The metric's unit is `per` of NVML's, or `times` fewer."""
@@ -127,14 +127,14 @@ class Row(NamedTuple):
     per: float = 1.0
 
 
-class Rows:
+class GpuRows:
     """Reads rows in their order; fields in one call, for the driver answers neighbouring ones of a
     link at once. An absent value costs only itself, a lost GPU costs the rest.
 
     What is refused is asked again each time: a link that is down may be up at the next read.
     """
 
-    def __init__(self, device: NvmlDevice, rows: Iterable[Row]) -> None:
+    def __init__(self, device: NvmlDevice, rows: Iterable[GpuRow]) -> None:
         self._device = device
         self.rows = tuple(rows)
         self.answered = True  # whether the last read got any value, ...
@@ -158,7 +158,7 @@ class Rows:
         self.answered = len(refusals) < len(self.rows)
         self.refused = not self.answered and all(one.reason in PERMANENT for one in refusals)
 
-    def _value(self, row: Row) -> float | Absent:
+    def _value(self, row: GpuRow) -> float | Absent:
         asked = row.question
         try:
             if isinstance(asked, str | tuple):

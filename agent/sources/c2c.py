@@ -7,7 +7,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, LINK_LABELS, PERMANENT, Absent, Reason, event_counter, gauge
 from agent.polling import intervals
-from agent.polling.reads import Read, ReadOutput, Row, Rows
+from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
 
@@ -72,11 +72,11 @@ def _read(device: NvmlDevice, out: ReadOutput) -> None:
         out.add(LINK_UP, state, str(link))
     unknown = all(isinstance(state, Absent) for state in states)
     out.add(LINKS, NO_C2C.without_traceback() if unknown else sum(one == 1 for one in states))
-    speeds = (Row(LINK_SPEED, (FieldId.C2C_SPEED, n), (str(n),), times=MB) for n in links)
+    speeds = (GpuRow(LINK_SPEED, (FieldId.C2C_SPEED, n), (str(n),), times=MB) for n in links)
     errors = (
-        Row(ERRORS, (field, n), (str(n), kind)) for n in links for kind, field in KINDS.items()
+        GpuRow(ERRORS, (field, n), (str(n), kind)) for n in links for kind, field in KINDS.items()
     )
-    Rows(device, (*speeds, *errors)).read(out)
+    GpuRows(device, (*speeds, *errors)).read(out)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:

@@ -8,7 +8,7 @@ from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, PERMANENT, Absent, Metric, Reason, counter, gauge, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.reads import Read, ReadOutput, Row
+from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import STEPWISE, Range
 from agent.sources.gpu_context import GpuContext
 
@@ -135,11 +135,11 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         state.sm_clock = device.number("ClockInfo", CLOCKS["sm"])
         return state.sm_clock
 
-    def clock(name: str, metric: Metric = CLOCK, call: str = "ClockInfo") -> Row:
-        return Row(metric, (call, CLOCKS[name]), (name,), times=MHZ)
+    def clock(name: str, metric: Metric = CLOCK, call: str = "ClockInfo") -> GpuRow:
+        return GpuRow(metric, (call, CLOCKS[name]), (name,), times=MHZ)
 
-    now = Row(CLOCK, sm_clock, ("sm",), times=MHZ)
-    slower = (*map(clock, ("graphics", "memory", "video")), Row(PERFORMANCE_STATE, STATE))
+    now = GpuRow(CLOCK, sm_clock, ("sm",), times=MHZ)
+    slower = (*map(clock, ("graphics", "memory", "video")), GpuRow(PERFORMANCE_STATE, STATE))
     limits = (clock(name, CLOCK_LIMIT, "MaxClockInfo") for name in CLOCKS)
     yield gpu_context.rows("clocks", "now", intervals.TICK, now)
     yield gpu_context.read("clocks", "reasons", both, throttling.read_mask, intervals.TICK)

@@ -8,7 +8,7 @@ from agent.hardware.fields import FieldId
 from agent.hardware.nvml import number
 from agent.model import GPU_LABELS, event_counter, gauge
 from agent.polling import intervals
-from agent.polling.reads import Read, Row
+from agent.polling.reads import GpuRow, Read
 from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
 
@@ -93,19 +93,19 @@ def _retired(device: NvmlDevice, cause: int) -> float:
 
 TABLE = (
     *(
-        Row(ERRORS, ("TotalEccErrors", s, t), (severity, lifetime))
+        GpuRow(ERRORS, ("TotalEccErrors", s, t), (severity, lifetime))
         for severity, s in SEVERITIES.items()
         for lifetime, t in LIFETIMES.items()
     ),
-    Row(REMAPPED_ROWS, partial(_remapped, part=0), ("corrected",)),
-    Row(REMAPPED_ROWS, partial(_remapped, part=1), ("uncorrected",)),
-    Row(REMAP_PENDING, partial(_remapped, part=2)),
-    Row(REMAP_FAILURE, partial(_remapped, part=3)),
-    Row(REMAPPED_BANKS, FieldId.ACTIVE_BANK_REMAPS, ("active",)),
-    Row(REMAPPED_BANKS, FieldId.INACTIVE_BANK_REMAPS, ("inactive",)),
-    Row(BANK_PENDING, FieldId.BANK_REMAP_PENDING),
-    *(Row(RETIRED_PAGES, partial(_retired, cause=n), (cause,)) for cause, n in CAUSES.items()),
-    Row(RETIRED_PENDING, "RetiredPagesPendingStatus"),
+    GpuRow(REMAPPED_ROWS, partial(_remapped, part=0), ("corrected",)),
+    GpuRow(REMAPPED_ROWS, partial(_remapped, part=1), ("uncorrected",)),
+    GpuRow(REMAP_PENDING, partial(_remapped, part=2)),
+    GpuRow(REMAP_FAILURE, partial(_remapped, part=3)),
+    GpuRow(REMAPPED_BANKS, FieldId.ACTIVE_BANK_REMAPS, ("active",)),
+    GpuRow(REMAPPED_BANKS, FieldId.INACTIVE_BANK_REMAPS, ("inactive",)),
+    GpuRow(BANK_PENDING, FieldId.BANK_REMAP_PENDING),
+    *(GpuRow(RETIRED_PAGES, partial(_retired, cause=n), (cause,)) for cause, n in CAUSES.items()),
+    GpuRow(RETIRED_PENDING, "RetiredPagesPendingStatus"),
 )
 
 

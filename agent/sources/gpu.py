@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, gauge
 from agent.polling import intervals
-from agent.polling.reads import Read, ReadOutput, Row
+from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import FLAG, RATIO, Range
 from agent.sources.gpu_context import GpuContext
 
@@ -87,6 +87,6 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         "gpu",
         "state",
         intervals.LINKS,
-        Row(PERSISTENCE_MODE, "PersistenceMode"),
-        Row(RECOVERY_ACTION, FieldId.RECOVERY_ACTION),
+        GpuRow(PERSISTENCE_MODE, "PersistenceMode"),
+        GpuRow(RECOVERY_ACTION, FieldId.RECOVERY_ACTION),
     )

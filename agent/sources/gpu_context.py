@@ -12,7 +12,7 @@ from agent.model import GpuIdentity, Metric, ReadKey
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.gpu_state import GpuState
-from agent.polling.reads import Read, ReadOutput, Row, Rows, fixed
+from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput, fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class GpuContext:
             varies=callable(every),
         )
 
-    def rows(self, source: str, part: str, every: float, *rows: Row) -> Read:
+    def rows(self, source: str, part: str, every: float, *rows: GpuRow) -> Read:
         """A read of a table; seldom where all of it is refused for good."""
-        metrics, table = dict.fromkeys(row.metric for row in rows), Rows(self.device, rows)
+        metrics, table = dict.fromkeys(row.metric for row in rows), GpuRows(self.device, rows)
 
         def interval() -> float:
             return intervals.TOPOLOGY if table.refused else every

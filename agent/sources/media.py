@@ -7,7 +7,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import number
 from agent.model import GPU_LABELS, gauge
 from agent.polling import intervals
-from agent.polling.reads import Read, Row
+from agent.polling.reads import GpuRow, Read
 from agent.ranges import RATIO
 from agent.sources.gpu_context import GpuContext
 
@@ -55,5 +55,5 @@ ENGINES = {DECODER: "Decoder", ENCODER: "Encoder", JPEG: "Jpg", OPTICAL_FLOW: "O
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The read of one GPU."""
-    rows = (Row(metric, partial(_utilization, engine=one)) for metric, one in ENGINES.items())
+    rows = (GpuRow(metric, partial(_utilization, engine=one)) for metric, one in ENGINES.items())
     yield gpu_context.rows("media", "engines", intervals.MEDIA, *rows)

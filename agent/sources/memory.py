@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from agent.model import GPU_LABELS, Absent, Reason, gauge, internal
 from agent.polling import intervals
-from agent.polling.reads import Read, ReadOutput, Row
+from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import BYTES, Range
 from agent.sources.gpu_context import GpuContext
 from agent.specs.machine import MachineSpecs
@@ -83,5 +83,5 @@ class MemoryUse:
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     metrics, memory = (USED, TOTAL, FREE, RESERVED), MemoryUse(gpu_context)
-    yield gpu_context.rows("memory", "bus", intervals.TOPOLOGY, Row(BUS_WIDTH, "MemoryBusWidth"))
+    yield gpu_context.rows("memory", "bus", intervals.TOPOLOGY, GpuRow(BUS_WIDTH, "MemoryBusWidth"))
     yield gpu_context.read("memory", "use", metrics, memory.read, intervals.TICK)

@@ -20,7 +20,7 @@ from agent.model import (
     gauge,
 )
 from agent.polling import intervals
-from agent.polling.reads import Read, ReadOutput, Row, Rows
+from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
 from agent.sources.options import NvlinkConfig
@@ -192,8 +192,8 @@ class LinkReads:
     def __init__(self, gpu_context: GpuContext) -> None:
         self._gpu = gpu_context
         self._device = gpu_context.device
-        self._totals: Rows | None = None
-        self._errors: Rows | None = None
+        self._totals: GpuRows | None = None
+        self._errors: GpuRows | None = None
         self._newer: bool | None = None  # whether only NVLink 5's own fields of bytes answer
         self._most = 0
         self._down: set[int] = set()
@@ -202,7 +202,7 @@ class LinkReads:
     def totals(self, out: ReadOutput) -> None:
         if self._totals is None or not self._totals.answered:
             self._device.links()  # raises where there are none
-            self._totals = Rows(self._device, self._bytes(TOTALS, {ALL_LINKS: ()}))
+            self._totals = GpuRows(self._device, self._bytes(TOTALS, {ALL_LINKS: ()}))
         self._totals.read(out)
 
     def totals_interval(self) -> float:
@@ -225,11 +225,11 @@ class LinkReads:
         if not self._gpu.configuration.current[NvlinkConfig].per_link:
             raise Absent(Reason.NOT_CONFIGURED, "nvlink.per_link is false")
         scopes = {link: (str(link),) for link in self._device.links()}
-        Rows(self._device, self._bytes(PER_LINK, scopes)).read(out)
+        GpuRows(self._device, self._bytes(PER_LINK, scopes)).read(out)
 
     def _bytes(
         self, fields: Mapping[Metric, FieldId], scopes: Mapping[int, Labels]
-    ) -> Iterator[Row]:
+    ) -> Iterator[GpuRow]:
         """Payload and wire; NVLink 5's own fields where only those answer."""
         if self._newer is None:
             asked = (FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK5_TRANSMITTED)
@@ -241,9 +241,9 @@ class LinkReads:
         for scope, labels in scopes.items():
             for metric, field in fields.items():
                 if self._newer and field in NVLINK5_BYTES:
-                    yield Row(metric, (NVLINK5_BYTES[field], scope), labels)
+                    yield GpuRow(metric, (NVLINK5_BYTES[field], scope), labels)
                 else:
-                    yield Row(metric, (field, scope), labels, times=KIB)
+                    yield GpuRow(metric, (field, scope), labels, times=KIB)
 
     def states(self, out: ReadOutput) -> None:
         up, unknown, links = 0, [], self._device.links()
@@ -281,15 +281,15 @@ class LinkReads:
 
     def errors(self, out: ReadOutput) -> None:
         if self._errors is None or not self._errors.answered:
-            self._errors = Rows(self._device, self._error_rows())
+            self._errors = GpuRows(self._device, self._error_rows())
         self._errors.read(out)
 
-    def _error_rows(self) -> list[Row]:
+    def _error_rows(self) -> list[GpuRow]:
         """By field where any link answers so: the call costs 0.8 ms a counter on Hopper. A row for
         each link and kind: a link that is down refuses, and must not silence others."""
         links = self._device.links()
         for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
-            rows = [Row(ERRORS, (f, n), (str(n), k)) for n in links for k, f in kinds.items()]
+            rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in kinds.items()]
             answers = self._device.fields([(f, n) for n in links for f in kinds.values()])
             refusals = [answer for answer in answers if isinstance(answer, Absent)]
             if len(refusals) < len(answers):
@@ -299,7 +299,7 @@ class LinkReads:
                     raise refusal
         calls = ERROR_KINDS.items()
         return [
-            Row(ERRORS, ("NvLinkErrorCounter", n, which), (str(n), kind))
+            GpuRow(ERRORS, ("NvLinkErrorCounter", n, which), (str(n), kind))
             for n in links
             for kind, which in calls
         ]

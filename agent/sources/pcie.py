@@ -8,7 +8,7 @@ from agent.hardware.gpm import FASTEST_PCIE, PCIE_UNIT, Gpm, GpmId
 from agent.model import FINAL, GPU_LABELS, Absent, checked, counter, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.counters import Integral
-from agent.polling.reads import Read, ReadOutput, Row
+from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 from agent.specs.pcie_rates import pcie_bytes_per_second
@@ -76,14 +76,14 @@ BEYOND_DOUBT = 1.3
 WAYS = {TRANSMITTED: GpmId.PCIE_TRANSMITTED, RECEIVED: GpmId.PCIE_RECEIVED}
 TABLES = {
     ("link", intervals.PCIE_LINK): (
-        Row(GENERATION, "CurrPcieLinkGeneration"),
-        Row(WIDTH, "CurrPcieLinkWidth"),
+        GpuRow(GENERATION, "CurrPcieLinkGeneration"),
+        GpuRow(WIDTH, "CurrPcieLinkWidth"),
     ),
     ("limits", intervals.TOPOLOGY): (
-        Row(GENERATION_LIMIT, "MaxPcieLinkGeneration"),
-        Row(WIDTH_LIMIT, "MaxPcieLinkWidth"),
+        GpuRow(GENERATION_LIMIT, "MaxPcieLinkGeneration"),
+        GpuRow(WIDTH_LIMIT, "MaxPcieLinkWidth"),
     ),
-    ("replays", intervals.LINKS): (Row(REPLAYS, "PcieReplayCounter"),),
+    ("replays", intervals.LINKS): (GpuRow(REPLAYS, "PcieReplayCounter"),),
 }
 
 

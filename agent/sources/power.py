@@ -6,7 +6,7 @@ from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
 from agent.hardware.fields import MODULE, FieldId
 from agent.model import GPU_LABELS, PERMANENT, Absent, TimedSeries, counter, gauge, internal
 from agent.polling import intervals
-from agent.polling.reads import Read, ReadOutput, Row
+from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 
@@ -99,13 +99,15 @@ class PowerSamples:
 
 MILLI = 1e3
 TABLES = {
-    ("draw", intervals.TICK): (Row(POWER, "PowerUsage", per=MILLI),),
+    ("draw", intervals.TICK): (GpuRow(POWER, "PowerUsage", per=MILLI),),
     ("module", intervals.THROTTLE): (
-        Row(MODULE_POWER, (FieldId.POWER_NOW, MODULE), per=MILLI),
-        Row(MODULE_LIMIT, (FieldId.POWER_LIMIT, MODULE), per=MILLI),
+        GpuRow(MODULE_POWER, (FieldId.POWER_NOW, MODULE), per=MILLI),
+        GpuRow(MODULE_LIMIT, (FieldId.POWER_LIMIT, MODULE), per=MILLI),
     ),
-    ("limit", intervals.THROTTLE): (Row(POWER_LIMIT, "EnforcedPowerLimit", per=MILLI),),
-    ("board", intervals.TOPOLOGY): (Row(DEFAULT_LIMIT, "PowerManagementDefaultLimit", per=MILLI),),
+    ("limit", intervals.THROTTLE): (GpuRow(POWER_LIMIT, "EnforcedPowerLimit", per=MILLI),),
+    ("board", intervals.TOPOLOGY): (
+        GpuRow(DEFAULT_LIMIT, "PowerManagementDefaultLimit", per=MILLI),
+    ),
 }
 
 
@@ -119,7 +121,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     except Absent as absent:
         counted = absent.reason not in PERMANENT
     if counted:
-        row = Row(ENERGY, "TotalEnergyConsumption", per=MILLI)
+        row = GpuRow(ENERGY, "TotalEnergyConsumption", per=MILLI)
         yield gpu_context.rows("power", "energy", intervals.ENERGY, row)
     samples = PowerSamples(gpu_context, integrate=not counted)
     metrics = (SAMPLES,) if counted else (ENERGY, SAMPLES)

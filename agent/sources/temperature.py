@@ -7,7 +7,7 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.model import FINAL, GPU_LABELS, PERMANENT, Absent, Reason, checked, gauge
 from agent.polling import intervals
-from agent.polling.reads import Read, ReadOutput, Row, Rows
+from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 
@@ -114,16 +114,16 @@ def _fans(device: NvmlDevice, out: ReadOutput) -> None:
         if absent.reason in FINAL:
             raise
         count = 1
-    rows = (Row(FAN, ("FanSpeed_v2", fan), (str(fan),), per=100) for fan in range(int(count)))
-    Rows(device, rows).read(out)
+    rows = (GpuRow(FAN, ("FanSpeed_v2", fan), (str(fan),), per=100) for fan in range(int(count)))
+    GpuRows(device, rows).read(out)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     device = gpu_context.device
     core, both = CoreTemperature(device), (TEMPERATURE, MARGIN)
-    limits = [Row(LIMIT, ("TemperatureThreshold", n), (name,)) for name, n in THRESHOLDS.items()]
-    memory = Row(MEMORY_TEMPERATURE, FieldId.MEMORY_TEMPERATURE)
+    limits = [GpuRow(LIMIT, ("TemperatureThreshold", n), (name,)) for name, n in THRESHOLDS.items()]
+    memory = GpuRow(MEMORY_TEMPERATURE, FieldId.MEMORY_TEMPERATURE)
     yield gpu_context.read("temperature", "core", both, core.read, intervals.TICK)
     yield gpu_context.rows("temperature", "memory", intervals.MEMORY_TEMPERATURE, memory)
     yield gpu_context.rows("temperature", "limits", intervals.TOPOLOGY, *limits)

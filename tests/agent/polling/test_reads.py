@@ -10,11 +10,11 @@ from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, Absent, Failure, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling.reads import (
     MOST_SERIES,
+    GpuRow,
+    GpuRows,
     Read,
     ReadCosts,
     ReadOutput,
-    Row,
-    Rows,
     everything_absent,
     failure_of,
     fixed,
@@ -53,15 +53,15 @@ class Card(NvmlDevice):
 
 MEMORY = FieldId.MEMORY_TEMPERATURE
 ROWS = (
-    Row(POWER, "power", per=2),
-    Row(CLOCK, lambda card: card.number("sm"), ("sm",)),
-    Row(CLOCK, MEMORY, ("memory",), times=2),
-    Row(CLOCK, (FieldId.POWER_NOW, 1), ("module",)),
+    GpuRow(POWER, "power", per=2),
+    GpuRow(CLOCK, lambda card: card.number("sm"), ("sm",)),
+    GpuRow(CLOCK, MEMORY, ("memory",), times=2),
+    GpuRow(CLOCK, (FieldId.POWER_NOW, 1), ("module",)),
 )
 ANSWERS: dict[str, float] = {"power": 500, "sm": 1e9, MEMORY.name: 1e9, "POWER_NOW": 3.0}
 
 
-def turn(rows: Rows) -> ReadOutput:
+def turn(rows: GpuRows) -> ReadOutput:
     out = ReadOutput(0.0, GPU)
     rows.read(out)
     return out
@@ -85,7 +85,7 @@ def test_what_grows_without_end_is_cut_and_told() -> None:
 
 def test_rows_put_the_labels_of_the_read_first_and_ask_fields_at_once() -> None:
     card = Card(**ANSWERS)
-    out = turn(Rows(card, ROWS))
+    out = turn(GpuRows(card, ROWS))
     assert [(s.metric, s.labels, s.value) for s in out.samples] == [
         (POWER, GPU, 250.0),
         (CLOCK, (*GPU, "sm"), 1e9),
@@ -100,7 +100,7 @@ def test_rows_put_the_labels_of_the_read_first_and_ask_fields_at_once() -> None:
 @pytest.mark.parametrize("name", ANSWERS)
 def test_what_is_refused_costs_itself_and_is_asked_again(reason: Reason, name: str) -> None:
     card = Card(**ANSWERS | {name: Absent(reason)})
-    rows = Rows(card, ROWS)
+    rows = GpuRows(card, ROWS)
     first = turn(rows)
     assert len(first.samples) == 3
     assert [a.reason for a in first.absences] == [reason]
@@ -110,7 +110,7 @@ def test_what_is_refused_costs_itself_and_is_asked_again(reason: Reason, name: s
 
 def test_rows_know_whether_any_was_answered() -> None:
     card = Card(**dict.fromkeys(ANSWERS, Absent(Reason.UNSUPPORTED)))
-    rows = Rows(card, ROWS)
+    rows = GpuRows(card, ROWS)
     turn(rows)
     assert not rows.answered
     card.answers["sm"] = 1e9
@@ -122,7 +122,7 @@ def test_rows_know_whether_any_was_answered() -> None:
 def test_a_gpu_that_is_lost_ends_its_table(reason: Reason) -> None:
     card = Card(**ANSWERS | {"power": Absent(reason)})
     with pytest.raises(Absent) as caught:
-        turn(Rows(card, ROWS))
+        turn(GpuRows(card, ROWS))
     assert caught.value.reason is reason
     assert "sm" not in card.asked
 
