@@ -7,7 +7,7 @@ from agent.cli.systemctl import check_machine, systemctl
 from agent.errors import BadInput
 from agent.service.part import InstallPart
 from agent.service.places import InstallPaths
-from agent.service.plan import removable, removable_parts
+from agent.service.plan import parts, removable
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput(
             f"dgx-telemetry came as a package, which removes it: apt {verb} dgx-telemetry"
         )
-    uninstall(removable_parts(places, systemctl), purge=arguments.purge)
+    uninstall(parts(places, systemctl), purge=arguments.purge)
     if not arguments.purge and places.configuration.exists():
         print(f"{places.configuration} stays: --purge removes it too")
     return 0

@@ -1,19 +1,16 @@
-"""Where the service's code lies: a virtual environment of its own, or the one that runs this."""
+"""The virtual environment of the service: a copy of the program that runs this."""
 
 import compileall
 import os
 import shutil
-import stat
 import sys
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import cache_from_source
 from pathlib import Path
 
-import agent
 from agent.errors import BadInput
-from agent.service.program import CACHE, ProgramFiles, running_program
+from agent.service.program import ProgramFiles, running_program
 
 MARK = "installed-by-dgx-telemetry"
 """The file that says that an environment is ours to replace and to remove, and what is in it."""
@@ -38,30 +35,10 @@ sys.exit(main())
 """
 
 
-def hidden(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in HIDDEN)
-
-
-def current() -> Path | None:
-    """The virtual environment that runs this, where a service may run from it as well: it holds the
-    program itself, the unit sees it, and no one but root can change it."""
-    prefix = Path(sys.prefix).resolve()
-    inside = Path(agent.__file__).resolve().is_relative_to(prefix)
-    if sys.prefix == sys.base_prefix or hidden(prefix) or not inside:
-        return None
-    return prefix if all(map(roots_alone, (prefix, *prefix.parents))) else None
-
-
-def roots_alone(path: Path) -> bool:
-    """Whether no one but root can change it."""
-    found = path.stat()
-    return found.st_uid == 0 and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
 def interpreter() -> Path:
     """The Python below this environment; raises BadInput where a service could not run it."""
     python = (Path(sys.base_prefix) / "bin" / f"python{VERSION}").resolve()
-    if hidden(python):
+    if any(python.is_relative_to(folder) for folder in HIDDEN):
         raise BadInput(
             f"a service cannot run {python}, for it may not see that folder: "
             "install with a Python of the system, such as /usr/bin/python3"
@@ -164,36 +141,3 @@ class OwnEnvironment:
         packages = self.home / PACKAGES
         there = all((packages / name).exists() for name in self.program().files)
         return there and os.access(self.home / "bin" / "python", os.X_OK)
-
-
-@dataclass(frozen=True, slots=True)
-class CurrentEnvironment:
-    """The environment that runs this; only bytecode is added, of all packages that are in it."""
-
-    home: Path
-
-    def right(self) -> bool:
-        return all(Path(cache_from_source(str(m), optimization=2)).exists() for m in self._own())
-
-    def there(self) -> bool:
-        return any(self._bytecode())
-
-    def putting(self) -> str:
-        return f"compile bytecode in {self.home}, so that the service starts faster"
-
-    def put(self) -> None:
-        packages = Path(agent.__file__).parents[1]
-        compile_below(packages, packages)
-
-    def removing(self) -> str:
-        return f"remove the service's bytecode from {self.home}"
-
-    def remove(self) -> None:
-        for path in self._bytecode():
-            path.unlink()
-
-    def _own(self) -> Iterator[Path]:
-        return Path(agent.__file__).parent.rglob("*.py")
-
-    def _bytecode(self) -> Iterator[Path]:
-        return Path(agent.__file__).parents[1].rglob(f"{CACHE}/*.opt-2.pyc")

@@ -102,17 +102,16 @@ class UserSettings:
 @dataclass(frozen=True, slots=True)
 class InstalledLink:
     """The command where a shell finds it. What somebody else has put there stays: only a link to
-    `target` or one of `former` is ours."""
+    `target` is ours."""
 
     path: Path
     target: Path
-    former: tuple[Path, ...] = ()
 
     def right(self) -> bool:
-        return self._leads_to(self.target) or (self.path.exists() and not self.there())
+        return self.there() or self.path.exists()
 
     def there(self) -> bool:
-        return any(map(self._leads_to, (self.target, *self.former)))
+        return self.path.is_symlink() and self.path.readlink() == self.target
 
     def putting(self) -> str:
         return f"link {self.path} to {self.target}"
@@ -127,6 +126,3 @@ class InstalledLink:
 
     def remove(self) -> None:
         self.path.unlink()
-
-    def _leads_to(self, target: Path) -> bool:
-        return self.path.is_symlink() and self.path.readlink() == target

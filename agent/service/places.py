@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOME = Path("/opt/dgx-telemetry")
-"""The virtual environment that the unit names, and that installing makes."""
+"""The virtual environment that the units name, and that installing makes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from agent.cli.install import run as install_command
 from agent.cli.uninstall import uninstall
 from agent.errors import BadInput
 from agent.service import environment, shipped
-from agent.service.environment import CurrentEnvironment, OwnEnvironment
+from agent.service.environment import OwnEnvironment
 from agent.service.part import InstalledLink, InstallPart
 from agent.service.places import InstallPaths
-from agent.service.plan import parts, unit_text
+from agent.service.plan import parts
 from agent.service.program import ProgramFiles, needed, running_program
 from tests.support.nightly import NIGHTLY
 from tests.support.repository import ROOT
@@ -324,13 +324,10 @@ def test_a_command_of_somebody_else_s_stays(tmp_path: Path) -> None:
     path.parent.mkdir()
     other.touch()
     path.symlink_to(other)
-    link = InstalledLink(path, tmp_path / "mine", (tmp_path / "former",))
+    link = InstalledLink(path, tmp_path / "mine")
     assert (link.right(), link.there()) == (True, False)
     other.unlink()  # a link to nothing helps no one
     assert not link.right()
-    path.unlink()
-    path.symlink_to(tmp_path / "former")
-    assert (link.right(), link.there()) == (False, True)
     link.put()
     assert path.readlink() == tmp_path / "mine"
 
@@ -352,11 +349,6 @@ def test_the_program_is_whole() -> None:
     assert "pytest" not in needed("dgx-telemetry")
 
 
-def test_the_unit_starts_the_program_of_its_environment() -> None:
-    line = "ExecStart=/srv/dgx/bin/dgx-telemetry run\n"
-    assert line in unit_text("dgx-telemetry.service", Path("/srv/dgx"))
-
-
 def test_what_a_reload_starts_comes_with_the_package() -> None:
     assert "ExecReload=/bin/kill -HUP $MAINPID\n" in shipped.text("dgx-telemetry.service")
     depends = re.search(
@@ -370,20 +362,6 @@ def test_a_python_that_a_service_may_not_see_is_refused(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "base_prefix", "/home/ada/python")
     with pytest.raises(BadInput, match=r"a service cannot run /home/ada/python/bin/python3\.\d+"):
         environment.interpreter()
-
-
-def test_an_environment_that_others_can_change_is_not_the_service_s(tmp_path: Path) -> None:
-    assert environment.current() is None, "the tests run from a source tree"
-    tmp_path.chmod(0o777)
-    assert not environment.roots_alone(tmp_path)
-    assert environment.hidden(Path("/home/ada/venv"))
-    assert not environment.hidden(Path("/opt/dgx-telemetry"))
-
-
-def test_an_environment_that_runs_this_only_gets_bytecode() -> None:
-    here = CurrentEnvironment(Path(sys.prefix))
-    assert "compile bytecode in" in here.putting()
-    assert "from" in here.removing()
 
 
 @pytest.mark.parametrize("line", ["install", "uninstall", "uninstall --purge"])
