@@ -25,7 +25,6 @@ GROUPS = (
 
 
 def parameters_of(settings: Settings, scale: float = 1.0) -> RuleParameters:
-    """What the rules of this configuration depend on."""
     return RuleParameters(settings[AlertThresholds], scale, settings[ClustersConfig].bisections)
 
 
@@ -37,13 +36,11 @@ def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
 
 
 def alerts_of(groups: Iterable[Group]) -> list[Fault]:
-    """The faults that alert."""
     rules = (rule for group in groups for rule in group.rules)
     return [rule for rule in rules if isinstance(rule, Fault)]
 
 
 def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:
-    """File name to text of every Prometheus rule file."""
     parameters = parameters_of(settings, scale)
     every = groups(settings, scale)
     return {f"{group.name}.yaml": rule_file(group, parameters) for group in every if group.rules}

@@ -38,7 +38,6 @@ OF_ALL = (
 
 
 def inhibitions(faults: Sequence[Fault]) -> list[Rule]:
-    """As Alertmanager reads them."""
     return [
         *(_rule(by, list(hidden)) for by, hidden in OF_ALL),
         *(rule for name, same in _by_alert(faults) for rule in _of_alert(name, same)),

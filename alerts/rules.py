@@ -26,7 +26,6 @@ ANSWERS = f'{{{{with query "topk(1, {LAST_TICK})"}}}}{{{{with label "instance" (
 
 
 def rule_file(group: Group, parameters: RuleParameters) -> str:
-    """The text of a Prometheus rule file."""
     every = {"interval": parameters.over(group.every)} if group.every else {}
     rules = [
         {"record": rule.record, "expr": rule.expr}

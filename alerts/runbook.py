@@ -35,12 +35,10 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
 
 
 def _cures(state: State) -> str:
-    """What to do about each cause of a state."""
     return "\n".join(f"- {SUMMARIES[state, c]}: {ADVICE[state, c]}" for c in CAUSES[state])
 
 
 def _when(fault: Fault, parameters: RuleParameters) -> Iterator[str]:
-    """The expression as Prometheus has it."""
     hold = "at once" if fault.hold == "0s" else f"for {parameters.over(fault.hold)}"
     labels = ", ".join(f"{name} {value}" for name, value in fault.labels.items())
     yield f"- {fault.severity}, {hold}{f' ({labels})' if labels else ''}:"

@@ -54,7 +54,6 @@ class Connection:
         self.since, self.deadline = loop.time(), loop.call_later(seconds, self.cut)
 
     def settle(self) -> None:
-        """They came, or it is over."""
         self.since = inf
         if self.deadline is not None:
             self.deadline.cancel()
@@ -96,7 +95,6 @@ class Connections:
         return True
 
     def count(self) -> int:
-        """How many connections are open."""
         self._forget()
         return len(self._open)
 

@@ -49,7 +49,6 @@ class DcgmUnit(msgspec.Struct, frozen=True):
     whole: bool = False
 
     def of(self, value: float) -> float:
-        """A value of ours in this unit."""
         theirs = value / self.per
         return float(floor(round(theirs, EXACT))) if self.whole else theirs
 
@@ -116,7 +115,6 @@ class DcgmTable(msgspec.Struct, frozen=True):
 
 @cache
 def table() -> DcgmTable:
-    """The names as shipped."""
     text = Path(__file__).with_name("dcgm.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), DcgmTable)
 
@@ -153,7 +151,6 @@ class DcgmExposition(Exposition):
 
     @property
     def enabled(self) -> bool:  # type: ignore[override]
-        """Whether the settings let it be reported."""
         return self._config().enabled
 
     def tick(self, _: Snapshot) -> None:
@@ -169,7 +166,6 @@ class DcgmExposition(Exposition):
         self._rates = found
 
     def write(self, snapshot: Snapshot, at: float, _: Format) -> bytes:
-        """All families, in the order of the table."""
         samples: Samples = defaultdict(dict)
         for metric, labels, value in snapshot.samples(at):
             samples[metric.name][labels] = value
@@ -217,10 +213,8 @@ XID = (xid.LAST.name,)
 
 
 def _labelled(samples: Samples, metric: Metric) -> Iterator[dict[str, str]]:
-    """The labels of every sample of an info metric."""
     return (dict(zip(metric.labels, texts, strict=True)) for texts in samples[metric.name])
 
 
 def about(code: int) -> dict[str, str]:
-    """What labels say of an XID error."""
     return {"xid": str(code), "meaning": xids.meaning(code).name if code else "no error"}

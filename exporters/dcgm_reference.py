@@ -52,7 +52,6 @@ def page() -> str:
 
 
 def cells(one: DcgmField) -> tuple[str, ...]:
-    """One row of the table of names."""
     where = ",".join(
         f'{name}{"=~" if "|" in value else "="}"{value}"' for name, value in one.where.items()
     )
@@ -65,5 +64,4 @@ def cells(one: DcgmField) -> tuple[str, ...]:
 
 
 def generation(one: DcgmName | None) -> tuple[str, str]:
-    """Name, and type with unit."""
     return (f"`{one.name}`", f"{one.kind}, {one.unit}") if one else ("-", "")

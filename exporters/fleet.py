@@ -45,7 +45,6 @@ class MachinePage:
     forms: dict[str, ExpositionLines] = field(default_factory=dict)
 
     def write(self, accept: str) -> tuple[bytes, str]:
-        """Body and Content-Type."""
         form = negotiate(accept)
         lines = self.forms.setdefault(form.content_type, ExpositionLines(form is OPEN, export_all))
         return lines.write(self.read()).encode() + form.encode(NOTHING), form.content_type
@@ -76,7 +75,6 @@ class FleetServer:
         await web.SockSite(self._runner, listening).start()
 
     async def turn_on(self, address: str, read: Read) -> None:
-        """Let a machine answer."""
         self._pages[address] = MachinePage(read)
         self._sites[address] = site = web.SockSite(
             self._runner, socket.create_server((address, self.port))
@@ -89,7 +87,6 @@ class FleetServer:
         await self._sites.pop(address).stop()
 
     async def end(self) -> None:
-        """Close everything."""
         await self._runner.cleanup()
 
     async def _metrics(self, request: web.Request) -> web.Response:

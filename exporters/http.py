@@ -44,7 +44,6 @@ class AgentPages:
     work: SharedWork = field(default_factory=SharedWork)
 
     def application(self, middlewares: Iterable[Middleware] = ()) -> web.Application:
-        """All routes."""
         app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
         app.on_response_prepare.append(add_headers)
         app.router.add_get("/metrics", self._metrics)
@@ -114,7 +113,6 @@ class AgentPages:
 
 
 async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
-    """What every answer says, errors included."""
     response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers[hdrs.SERVER] = SOFTWARE
@@ -126,7 +124,6 @@ async def _healthy(_: web.Request) -> web.Response:
 
 
 async def _no_such_address(request: web.Request) -> web.Response:
-    """404 with the addresses that there are."""
     found = sorted(one.canonical for one in request.app.router.resources())
     there = ", ".join(address for address in found if address.startswith("/api/"))
     return web.Response(text=f"no such address; there are {there}\n", status=404)

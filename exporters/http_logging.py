@@ -27,7 +27,6 @@ class RequestErrorFilter(logging.Filter):
         self._logged_at: dict[tuple[object, ...], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is logged."""
         error = record.exc_info[1] if record.exc_info else None
         if error is None:
             return record.levelno > logging.INFO

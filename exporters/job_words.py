@@ -328,7 +328,6 @@ def worst(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
 
 
 def instant(moment: float) -> str:
-    """Wall time as ISO 8601 in UTC."""
     text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
     return text.replace("+00:00", "Z")
 
@@ -374,7 +373,6 @@ def level(job: Job) -> str:
 
 
 def ids(receipt: Receipt, pids: Iterable[int] = ()) -> list[str]:
-    """All that people may call the job by."""
     *_, first = receipt.id.rpartition("-")
     names = [receipt.id, receipt.name, receipt.labels.job_id, first, *map(str, pids)]
     return list(dict.fromkeys(filter(None, names)))

@@ -76,7 +76,6 @@ class NodeSeries(NamedTuple):
 
 
 def node_series() -> list[NodeSeries]:
-    """What is known of each system."""
     with NODE_SERIES.open(newline="") as file:
         return [NodeSeries(name, *map(int, counts)) for name, *counts in csv.reader(file)]
 
@@ -118,7 +117,6 @@ def cells(metric: Metric) -> list[str]:
 
 
 def row(texts: Iterable[str]) -> str:
-    """One line of a table, whatever the texts hold."""
     return "| " + " | ".join(in_cell(text) for text in texts) + " |"
 
 

@@ -52,7 +52,6 @@ class MetricsConfig(Section, frozen=True):
                 raise Mismatch(f"drop[{place}]", shown(pattern.pattern), expected)
 
     def exports(self, metric: Metric, labels: tuple[str, ...]) -> bool:
-        """Whether a series is reported."""
         if any(pattern.fullmatch(metric.name) for pattern in self.drop):
             return False
         return self.set == "full" or is_needed(metric, labels)
@@ -78,7 +77,6 @@ def is_needed(metric: Metric, labels: tuple[str, ...]) -> bool:
 
 @cache
 def small_set() -> Mapping[str, set[tuple[Matcher, ...]]]:
-    """What boards and rules need, as shipped."""
     return needs(SMALL_SET.read_text().splitlines())
 
 
@@ -100,7 +98,6 @@ def needs(texts: Iterable[str]) -> Needs:
 
 
 def queries(document: Any) -> Iterator[str]:
-    """Every PromQL text of a board."""
     if isinstance(document, dict):
         for key, value in document.items():
             if key in QUERIES and isinstance(value, str):

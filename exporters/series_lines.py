@@ -16,7 +16,6 @@ ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 def head(name: str, kind: str, words: str, *, openmetrics: bool = False) -> str:
-    """HELP and TYPE of a family."""
     if openmetrics:
         name = name.removesuffix("_total") if kind == Kind.COUNTER else name
     escaped = words.translate(ESCAPES if openmetrics else {**ESCAPES, ord('"'): '"'})
@@ -24,7 +23,6 @@ def head(name: str, kind: str, words: str, *, openmetrics: bool = False) -> str:
 
 
 def start(name: str, labels: Mapping[str, str]) -> str:
-    """What stands before the value of a series."""
     if not labels:
         return f"{name} "
     pairs = (f'{key}="{encodable(labels[key]).translate(ESCAPES)}"' for key in sorted(labels))
@@ -32,7 +30,6 @@ def start(name: str, labels: Mapping[str, str]) -> str:
 
 
 def line(start: str, value: float) -> str:
-    """The line of a series."""
     return f"{start}{floatToGoString(value)}\n"  # type: ignore[no-untyped-call]
 
 

@@ -41,16 +41,13 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port, the same on every address."""
         return int(self.addresses[0][1])
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can connect."""
         return all(ip_address(address[0]).is_loopback for address in self.addresses)
 
     async def cleanup(self) -> None:
-        """Stop listening, let requests in flight end, close everything."""
         await self.runner.cleanup()
 
 

@@ -47,12 +47,10 @@ class HttpConfig(Section, frozen=True):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port to listen on."""
         return parse_listen(self.listen)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the agent answers to on loopback, besides localhost."""
         return (self.address[0], *self.allowed_hosts.replace(",", " ").split())
 
 

@@ -141,7 +141,6 @@ def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
 
 
 def sources_of(samples: SampleStore) -> list[Document]:
-    """What the agent says of each of its sources."""
     entries: dict[str, Document] = {}
     for metric, key in SOURCE_KEYS.items():
         for (source,), value in samples.all(metric).items():

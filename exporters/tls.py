@@ -44,13 +44,11 @@ class NewestContext(ssl.SSLContext):
 
     @classmethod
     def of(cls, newest: Callable[[], ssl.SSLContext | None]) -> "NewestContext":
-        """A context to listen with."""
         context = cls(ssl.PROTOCOL_TLS_SERVER)
         context._newest = newest
         return context
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """As the newest context does."""
         newest = self._newest()
         assert newest is not None  # who listens with TLS goes on with it
         return newest.wrap_bio(*arguments, **named)

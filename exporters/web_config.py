@@ -78,16 +78,13 @@ class Tls(WebSection, frozen=True):
 
     @property
     def is_on(self) -> bool:
-        """Whether anything switches TLS on, as in the toolkit."""
         return bool(self.files) or self.client_auth_type is not None
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Every file that it names."""
         return tuple(file for name in FILES if (file := getattr(self, name)))
 
     def within(self, folder: Path) -> "Tls":
-        """With its files' whole paths."""
         named = {name: getattr(self, name) for name in FILES}
         return replace(self, **{n: str(folder / file) for n, file in named.items() if file})
 
@@ -100,7 +97,6 @@ class WebConfig(WebSection, frozen=True):
 
     @property
     def users(self) -> Mapping[str, str]:
-        """Password hashes by user."""
         return self.basic_auth_users or {}
 
 

@@ -93,7 +93,6 @@ class WebFile:
             Thread(target=self._watch, name="web-config", daemon=True).start()
 
     def end(self) -> None:
-        """Watch no longer."""
         self._end.set()
 
     def poll(self) -> None:

@@ -127,7 +127,6 @@ FACTS: Mapping[FactKind, Parts] = {
 
 
 def worst_level(levels: Iterable[str]) -> str:
-    """The gravest of some levels."""
     return min(levels, key=WORST_FIRST.index, default=UNKNOWN)
 
 
@@ -178,7 +177,6 @@ def _scaled(value: float, unit: str) -> _Amount:
 
 
 def _given(figures: Iterable[Figure], names: Sequence[str]) -> dict[str, Any]:
-    """What the parts of a sentence may ask for."""
     given: dict[str, Any] = {}
     if names:
         given |= {"names": ", ".join(names), "n": _Amount(len(names))}
@@ -191,7 +189,6 @@ def _given(figures: Iterable[Figure], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _sentence(parts: Parts, names: Sequence[str], given: Mapping[str, Any]) -> str:
-    """The parts of which everything is known."""
     there = {*given, *map(str, range(len(names)))}
     known = (part for part in parts if there.issuperset(_asked(part)))
     return "".join(part.format(*names, **given) for part in known)
@@ -227,7 +224,6 @@ def figures_document(figures: Iterable[Figure]) -> Document:
 
 
 def fact_document(fact: Fact) -> Document:
-    """A fact as a sentence and as values."""
     return {
         "kind": fact.kind.value,
         "sentence": fact_text(fact),

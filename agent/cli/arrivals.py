@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -16,11 +15,6 @@ EVERY = 2.0
 
 QUIET = "none"
 """Severity of the watchdog, which always fires: no news."""
-
-OF_ONE = ("gpu", "uuid", "pci_bus_id", "serial", "link", "culprit")
-"""Labels that say which GPU it is, or which part of it."""
-
-DIGITS = re.compile(r"[0-9]+")
 
 Alert = Mapping[str, Any]
 
@@ -58,44 +52,19 @@ def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
 
 
 def lines(alerts: Iterable[Alert]) -> Iterator[str]:
-    """One line an alert; GPUs of a node of which the same is shown, but for figures, share one."""
+    """One line an alert; those of several GPUs of a node share the text of the first."""
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for alert in sorted(alerts, key=_gpu):
-        alike.setdefault(_gist(alert), []).append(alert)
-    for group in alike.values():
-        first, labels = _text(group[0]), group[0]["labels"]
-        if len(group) > 1:
-            gpus = f"GPUs {ranges(map(_gpu, group))}"
-            first = (
-                f"{gpus}: {first}" if _place(labels) not in first else _of_all(first, labels, gpus)
-            )
-        yield f"{labels.get('alertname')} ({labels.get('severity')}) {first}"
-
-
-def _of_all(text: str, labels: Mapping[str, str], gpus: str) -> str:
-    """The text of one GPU as that of all; its figures stay its own, which is said."""
-    return f"{text.replace(_place(labels), gpus, 1)} (Figures of GPU {labels['gpu']}.)"
-
-
-def _place(labels: Mapping[str, str]) -> str:
-    """How descriptions name a GPU."""
-    return f"GPU {labels.get('gpu')} ({labels.get('uuid')})"
-
-
-def _gist(alert: Alert) -> tuple[str, ...]:
-    """What alerts of several GPUs have in common where they are one piece of news."""
-    labels = {name: value for name, value in alert["labels"].items() if name not in OF_ONE}
-    text = _text(alert).replace(_place(alert["labels"]), "")
-    if not alert["labels"].get("gpu", "").isdecimal():
-        return (alert["fingerprint"],)
-    return *(f"{name}={value}" for name, value in sorted(labels.items())), DIGITS.sub("", text)
+        labels = alert["labels"]
+        key = [labels.get(name, "") for name in ("alertname", "severity", "instance", "sign")]
+        alike.setdefault((*key, "" if _gpu(alert) >= 0 else alert["fingerprint"]), []).append(alert)
+    for (name, severity, *_), group in alike.items():
+        annotations = group[0]["annotations"]
+        gpus = f"GPUs {ranges(map(_gpu, group))}; " if len(group) > 1 else ""
+        text = annotations.get("description") or annotations.get("summary", "")
+        yield f"{name} ({severity}) {gpus}{text}"
 
 
 def _gpu(alert: Alert) -> int:
     number = alert["labels"].get("gpu", "")
     return int(number) if number.isdecimal() else -1
-
-
-def _text(alert: Alert) -> str:
-    annotations = alert["annotations"]
-    return str(annotations.get("description") or annotations.get("summary", ""))

@@ -194,7 +194,6 @@ def page(snapshot: Snapshot, spec: SystemSpec | None, width: int = USUAL) -> Ite
 
 
 def nccl_risk(mode: str, width: int) -> Iterator[str]:
-    """What asking NCCL may cost, where it is asked."""
     if mode != NcclMode.OFF:
         yield from prose(
             f"NCCL's RAS service is asked (job.nccl = {mode}): asking has ended jobs: "

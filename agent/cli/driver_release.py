@@ -80,7 +80,6 @@ class DriverRelease:
     _checked: bool = False
 
     def __call__(self, _: Snapshot) -> None:
-        """Look after a tick."""
         now = self.clock.monotonic()
         if not self.asked_back():
             if self._since is not None and self.version() != self._before:

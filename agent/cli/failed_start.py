@@ -86,7 +86,6 @@ def _wait(
 
 
 def _state(file: Path) -> tuple[int, int, int] | None:
-    """What differs once the file was written again."""
     try:
         found = file.stat()
     except OSError:

@@ -124,7 +124,6 @@ class SimulatedFleet:
         await self.stepped.sleep(TICK)
 
     async def follow(self) -> None:
-        """Let those nodes answer that have power."""
         for one in self.plans:
             answers = one.answers(self.now)
             if answers and one.name not in self.on:
@@ -146,7 +145,6 @@ class SimulatedFleet:
 
 
 async def serve(fleet: SimulatedFleet, host: str, port: int) -> None:
-    """Until SIGTERM or Ctrl-C."""
     stop = asked_to_end()
     try:
         await fleet.server.start(host, port)

@@ -56,7 +56,6 @@ def document(arguments: argparse.Namespace) -> Document:
 
 
 def fleet_of(arguments: argparse.Namespace) -> FleetFile:
-    """What file or flags say."""
     if sum(map(bool, (arguments.hosts, arguments.file, arguments.slurm))) != 1:
         raise BadInput("inventory needs one of hosts, --slurm and --file")
     if arguments.file:
@@ -100,7 +99,6 @@ def follow(read: Callable[[], Document], path: Path | None, seconds: float) -> N
 
 
 async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) -> None:
-    """Until SIGTERM or Ctrl-C."""
     await asyncio.to_thread(read)  # what is wrong at the start ends it
     web = WebFile(arguments.web_config_file or "")
     try:

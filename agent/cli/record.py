@@ -16,9 +16,6 @@ from agent.polling.intervals import TICK
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
-RESERVED = 64 * 1024
-"""Bytes that the disk must have before anything is recorded."""
-
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent between recorders for a while, then write the tape whole."""
@@ -32,7 +29,6 @@ def run(arguments: argparse.Namespace) -> int:
     agent = Agent(settings, hardware, clock)
     notes = []
     with ReplacingFile(arguments.file) as file:
-        file.reserve(RESERVED)
         try:
             agent.watch.start()
             length = f"{arguments.seconds:g} s, Ctrl-C keeps what there is"
@@ -42,8 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
             notes.append("stopped early, what was recorded is kept")
         if recorder.full:
             notes.append("the tape is full, what came later is left out")
-        if not recorder.fill(file):
-            notes.append("the disk is full, only the first part of the recording is kept")
+        file.replace(recorder.content())
     for sentence in notes:  # last: who lost the terminal cannot be reported
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
     size = arguments.file.stat().st_size / 1e3

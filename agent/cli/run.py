@@ -64,7 +64,6 @@ class TapeEnd:
     said: bool = False
 
     def __call__(self, _: Snapshot) -> None:
-        """Look after a tick."""
         if not self.said and self.ended():
             self.said = True
             means = "its last answers stay, and what is said of now is of them"
@@ -203,13 +202,11 @@ def tell_dropped(config: MetricsConfig) -> None:
 
 
 def condition_of(agent: Agent) -> str:
-    """How the agent is, in one sentence."""
     inventory = agent.gpus.inventory
     return condition(agent.poller, inventory, agent.recognise(inventory))
 
 
 def settle(snapshot: Snapshot) -> None:
-    """What came with the first ticks stays, too."""
     if snapshot.tick == SETTLED:
         spare()
 

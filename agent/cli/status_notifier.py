@@ -24,7 +24,6 @@ class StatusNotifier:
     _said: str = ""
 
     def __call__(self, _: Snapshot) -> None:
-        """One watchdog notification, and with it what is new."""
         news = [WATCHDOG] if self.notify_socket.watchdog else []
         if not self._ready:
             news.append(READY)
@@ -36,7 +35,6 @@ class StatusNotifier:
 
 
 def condition(poller: Poller, inventory: GpuInventory, system: SystemSpec | None) -> str:
-    """How the agent is, in one sentence."""
     awaited = poller.waiting_for()
     if awaited:
         return f"Waiting for {awaited}."

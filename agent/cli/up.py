@@ -132,7 +132,6 @@ def _network(nodes: int) -> ClustersConfig:
 
 
 def driver_answers() -> bool:
-    """Whether NVML finds a GPU."""
     nvml = Nvml(real_library())
     try:
         nvml.connect()
@@ -223,7 +222,6 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
 
 
 def _introduce(children: Sequence[ChildProcess], ports: FreePorts) -> None:
-    """Where everything is, and who had the usual port."""
     usual, found = ({"fleet": one.agent, **asdict(one)} for one in (USUAL, ports))
     rows = [
         (
@@ -238,5 +236,4 @@ def _introduce(children: Sequence[ChildProcess], ports: FreePorts) -> None:
 
 
 def say(news: str) -> None:
-    """One line of news, with the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {printable(news)}", flush=True)

@@ -54,7 +54,6 @@ class TextCheck:
     description: str
 
     def admits(self, text: str) -> bool:
-        """Whether the text holds."""
         try:
             return self.holds(text)
         except ValueError:
@@ -93,7 +92,6 @@ def _check_texts(value: Any, kind: Any, key: str) -> None:
 
 
 def _blamed(value: Any, kind: Any, key: str, cause: BaseException | None, strict: bool) -> Mismatch:
-    """What is wrong with a value that was refused."""
     _, described, _ = _taken_apart(kind)
     if described is None:
         try:

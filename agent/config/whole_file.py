@@ -4,7 +4,6 @@ The way to a place may lead through folders of other users, who can change it at
 walked folder by folder, each held open, and what is written goes into the folder that was found.
 """
 
-import errno
 import os
 import re
 import secrets
@@ -16,7 +15,6 @@ from typing import NamedTuple
 
 from agent.errors import BadInput
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -25,10 +23,6 @@ MOST_LINKS = 40
 
 OPEN_FILE = re.compile(r"/proc/\d+/.+")
 """Links of /proc to what a process has open, as behind /dev/stdout: their text is no path."""
-
-
-class NoRoom(BadInput):
-    """The disk is full, or a quota is used up."""
 
 
 class FoundPlace(NamedTuple):
@@ -159,24 +153,12 @@ class ReplacingFile:
         with self._held, suppress(FileNotFoundError):
             os.unlink(self._beside, dir_fd=self._place.folder)
 
-    def reserve(self, size: int) -> None:
-        """Take so many bytes of the disk; raises NoRoom where it has less."""
-        with self._as_bad_input():
-            os.posix_fallocate(self._handle, 0, size)
-
-    @property
-    def written(self) -> int:
-        """How many bytes there was room for."""
-        return os.lseek(self._handle, 0, os.SEEK_CUR)
-
     def replace(self, content: bytes, mode: int = 0o600) -> None:
-        """Put the content at `path`; after NoRoom, less may be tried."""
+        """Put the content at `path`."""
         with self._as_bad_input():
-            os.lseek(self._handle, 0, os.SEEK_SET)
             left = memoryview(content)
             while left:
                 left = left[os.write(self._handle, left) :]
-            os.ftruncate(self._handle, len(content))
             os.fchmod(self._handle, mode)
             os.fsync(self._handle)
             folder, name = self._place.folder, self._place.name
@@ -187,9 +169,8 @@ class ReplacingFile:
         try:
             yield
         except OSError as error:
-            refusal = NoRoom if error.errno in FULL else BadInput
             why = error.strerror or error
-            raise refusal(f"{self._path}: cannot be written: {why}") from error
+            raise BadInput(f"{self._path}: cannot be written: {why}") from error
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o600, *, make: bool = False) -> None:

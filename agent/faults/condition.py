@@ -48,7 +48,6 @@ class Condition(ABC):
         return Compared(self, ">=", other)
 
     def equals(self, number: float) -> "Condition":
-        """The rows with this value."""
         return Compared(self, "==", number)
 
     def having(self, other: "Condition", *on: str) -> "Condition":
@@ -68,7 +67,6 @@ class Selected(Condition):
     labels: Mapping[str, str]
 
     def rows(self, samples: SampleStore) -> Vector:
-        """As they are now."""
         names = self.metric.labels
         wanted = [(names.index(name), word) for name, word in self.labels.items()]
         return {

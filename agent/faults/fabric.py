@@ -230,7 +230,6 @@ def _stray(machine: Look) -> Iterator[Seen]:
 
 
 def _pairs(machine: Look) -> Iterator[Seen]:
-    """All in one."""
     pairs = tuple(
         Figure(f"gpu{wrong.one}-gpu{wrong.other}", wrong.found, wrong.expected, "count")
         for wrong in wiring(machine.samples, machine.spec)

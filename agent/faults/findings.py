@@ -24,7 +24,6 @@ HARDWARE = (gpu_faults, memory_faults, xid_faults, fabric_faults, pcie_faults, h
 
 
 def hardware(parameters: RuleParameters) -> Group:
-    """What somebody must repair, reset or cool."""
     faults = _rules(*HARDWARE, parameters=parameters)
     title = "Hardware: repair, reset, cool"
     return Group("dgx-hardware", (HAD, recent(parameters), *faults), title)
@@ -74,6 +73,5 @@ def by_kind() -> Mapping[str, Fault]:
 
 
 def action(finding: Finding) -> str:
-    """The first step to take."""
     do = by_kind()[finding.kind].do
     return do if isinstance(do, str) else do(finding)

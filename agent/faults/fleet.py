@@ -144,7 +144,6 @@ def node_slow(parameters: RuleParameters) -> tuple[Fault, Fault]:
 
 
 def several_on(record: str) -> str:
-    """Only of jobs on enough nodes."""
     return f"on ({SAME_JOB}) {several(record, LEAST_NODES)}"
 
 

@@ -90,7 +90,6 @@ def of_network(parameters: RuleParameters) -> tuple[Recording, ...]:
 
 
 def fleet_records(parameters: RuleParameters) -> Group:
-    """What follows on each other each five minutes."""
     over = parameters.over(EVERY)
     lost = increase(accounting.STATE_SECONDS, over, state=f"=~{WHAT_LOST}")
     spent = increase(accounting.STATE_SECONDS, over)
@@ -103,7 +102,6 @@ def fleet_records(parameters: RuleParameters) -> Group:
 
 
 def node_records(parameters: RuleParameters) -> Group:
-    """What alerts and graphs of fleets need each minute."""
     rules = (
         own_time(parameters),
         # What a data path can carry over what its spec sheet says; only where it is less.
@@ -115,11 +113,9 @@ def node_records(parameters: RuleParameters) -> Group:
 
 
 def median(record: str) -> str:
-    """Of the nodes of a job."""
     return f"quantile by ({SAME_JOB}) (0.5, {record})"
 
 
 def several(record: str, least: int) -> str:
-    """Jobs on so many nodes or more."""
     nodes = f"group by ({SAME_JOB}, instance) ({record})"
     return f"count by ({SAME_JOB}) ({nodes}) >= {least}"

@@ -55,7 +55,6 @@ RESET_SILENT = (
 
 
 def gpu_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """In the order of their weight."""
     return (
         *missing(),
         no_driver(parameters),

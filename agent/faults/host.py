@@ -38,7 +38,6 @@ CHASSIS_FAULTS = {
 
 
 def host_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """Ports first."""
     return (
         slow_port(),
         flapping(parameters),

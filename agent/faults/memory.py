@@ -46,7 +46,6 @@ that says why."""
 
 
 def memory_faults(parameters: RuleParameters) -> tuple[Fault, ...]:
-    """In the order of their weight."""
     return (*requested(), *pending(), *uncorrected(parameters), *rising(parameters))
 
 

@@ -118,7 +118,6 @@ class Fault:
 
     @property
     def expr(self) -> str:
-        """PromQL."""
         return f"count without (gpu, uuid) ({self.when})" if self.of_node else str(self.when)
 
     def bridged(self, hold: str) -> str:
@@ -131,7 +130,6 @@ class Fault:
         return f"({self.expr}) or ({before}) unless on ({NODE}) {LAST_TICK}"
 
     def findings(self, machine: Look) -> Iterator[Finding]:
-        """Every instance of it on the machine."""
         samples = machine.samples.unwatched if self.unwatched else machine.samples
         if self.look:
             seen: Iterable[Seen] = self.look(machine._replace(samples=samples))

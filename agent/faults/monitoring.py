@@ -140,7 +140,6 @@ LATER = 30.0
 
 
 def driver_hangs(parameters: RuleParameters) -> Fault:
-    """Nothing of the GPUs can be read."""
     hold = span(seconds(parameters.thresholds.silent_for) + LATER)
     return blind(
         kind="driver_hangs",

@@ -27,5 +27,4 @@ class RuleParameters:
     bisections: Mapping[str, float] = field(default_factory=dict)
 
     def over(self, text: str) -> str:
-        """A duration as this set of rules has it."""
         return text if self.scale == 1.0 else span(seconds(text) * self.scale)

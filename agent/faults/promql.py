@@ -56,13 +56,11 @@ def _matcher(value: str) -> str:
 
 
 def rate(counter: Metric, over: str, /, **labels: str) -> str:
-    """Growth of a counter a second."""
     assert counter.kind is Kind.COUNTER, f"{counter} is no counter"
     return f"rate({pick(counter, **labels)}[{over}])"
 
 
 def increase(counter: Metric, over: str, /, **labels: str) -> str:
-    """Growth of a counter."""
     assert counter.kind is Kind.COUNTER, f"{counter} is no counter"
     return f"increase({pick(counter, **labels)}[{over}])"
 

@@ -98,7 +98,6 @@ class AlertPatch(Struct, frozen=True):
                 raise Mismatch(f"labels.{name}", shown(value), "a printable text")
 
     def applied_to(self, fault: Fault) -> Fault:
-        """The fault as the site has it."""
         return replace(
             fault,
             hold=self.hold or fault.hold,

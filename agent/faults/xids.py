@@ -63,12 +63,10 @@ class XidRule(NamedTuple):
 
     @property
     def codes(self) -> str:
-        """As a regular expression."""
         return "|".join(str(m.code) for m in self.meanings)
 
 
 def xid_rules() -> list[XidRule]:
-    """The catalogue by severity and action, the worst first."""
     order = list(Severity)[::-1]
 
     def alike(m: XidMeaning) -> tuple[int, str]:

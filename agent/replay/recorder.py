@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.clock import Clock
-from agent.config.whole_file import ReplacingFile
+from agent.config.whole_file import write_whole
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
 from agent.replay.answers import CALLS, Json, encode, key_of, refusal
@@ -134,9 +134,8 @@ class TapeRecorder:
         return self._writer.full
 
     def write(self, path: str | Path) -> None:
-        """Write the tape up to now; on failure (OSError) `path` stays as it was."""
-        self._writer.write(path)
+        """Write the tape up to now; on failure (BadInput) `path` stays as it was."""
+        write_whole(Path(path), self.content())
 
-    def fill(self, file: ReplacingFile) -> bool:
-        """The same into a file that is there: False where it had room for the first part alone."""
-        return self._writer.fill(file)
+    def content(self) -> bytes:
+        return self._writer.content()

@@ -4,17 +4,13 @@ A frame holds the answers of one tick: it ends where the backends fall silent fo
 after `SPAN`, or where a question comes up again with another answer.
 """
 
-import gzip
 import json
 import threading
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 
 from agent import __version__
 from agent.clock import Clock
-from agent.config.whole_file import NoRoom, ReplacingFile
 from agent.replay.answers import CALLS, EVENTS, LARGEST, MAGIC, SAMPLES, VERSION, Json
 
 SILENCE = 50
@@ -27,9 +23,6 @@ GZIP = 31
 
 ROOM = 1024 * 1024
 """Bytes left for header and footer."""
-
-SPARED = 0.9
-"""The part of what fits on a full disk that is tried: the first frame is larger than others."""
 
 
 def line(content: Json) -> bytes:
@@ -97,34 +90,13 @@ class TapeWriter:
             assert isinstance(events, list)
             events.append([at / 1000, *row])
 
-    def write(self, path: str | Path) -> None:
-        """Write everything up to now; taping may go on."""
-        with ReplacingFile(Path(path)) as file:
-            self.fill(file)
-
-    def fill(self, file: ReplacingFile) -> bool:
-        """The same into a file that is there already: whether all of it went in. On a full disk it
-        gets as many of the first frames as fit; raises NoRoom where none does."""
+    def content(self) -> bytes:
+        """The tape of everything up to now; taping may go on."""
         with self._lock:
             seconds = self._now() / 1000
             self._flush()
             body = b"".join([*self._chunks, self._press.copy().flush()])
-            frames = self._frames
-        content = self._tape(body, frames, seconds)
-        try:
-            file.replace(content)
-        except NoRoom:
-            lines = zlib.decompress(body, GZIP).splitlines(keepends=True)
-        else:
-            return True
-        while most := int(SPARED * len(lines) * file.written / len(content)):
-            seconds = json.loads(lines[most])["at"]  # from here on nothing is known
-            lines = lines[:most]
-            content = self._tape(gzip.compress(b"".join(lines), LEVEL), most, seconds)
-            with suppress(NoRoom):
-                file.replace(content)
-                return False
-        raise NoRoom("the disk is full, nothing of the recording could be kept")
+            return self._tape(body, self._frames, seconds)
 
     def _tape(self, body: bytes, frames: int, seconds: float) -> bytes:
         return packed(self._header()) + body + packed({"frames": frames, "seconds": seconds})

@@ -54,7 +54,6 @@ class GpuTime(NamedTuple):
 
     @property
     def worst(self) -> Pair | None:
-        """What took most of the time that was lost."""
         lost = {
             pair: part for pair, part in self.seconds.items() if pair[0] in LOST_STATES and part > 0
         }
@@ -74,7 +73,6 @@ class Report(NamedTuple):
 
 
 def together(rows: Iterable[GpuTime]) -> Goodput:
-    """What came of the hours of all rows."""
     every = [row.goodput for row in rows]
     known = [one.tensor for one in every if one.tensor is not None]
     tensor = sum(known) if known else None
@@ -102,7 +100,6 @@ def pair_of(state: str, cause: str) -> Pair | None:
 
 
 def document(report: Report) -> Document:
-    """The report as JSON."""
     return {
         "by": report.by,
         "since": report.since,

@@ -1,4 +1,4 @@
-"""Alerts in the terminal of `up`: GPUs of which the same is said share a line."""
+"""Alerts in the terminal of `up`: GPUs of which the same alert fires share a line."""
 
 from typing import Any
 
@@ -27,12 +27,10 @@ def test_gpus_alike_share_a_line_and_others_have_their_own() -> None:
     alerts = [starved(n, f"{75 + n}%") for n in (2, 0, 1, 4)]
     alerts += [starved(7, cause="CPU"), starved(0, node="dgx08")]
     assert list(lines(alerts)) == [
-        "DgxGpuStarved (warning) GPUs 0-2,4 of dgx07 waited for 75% of the last 15m. "
-        "Starved by disk. (Figures of GPU 0.)",
+        "DgxGpuStarved (warning) GPUs 0-2,4,7; GPU 0 (GPU-0) of dgx07 waited for 75% of the last "
+        "15m. Starved by disk.",
         "DgxGpuStarved (warning) GPU 0 (GPU-0) of dgx08 waited for 75% of the last 15m. "
         "Starved by disk.",
-        "DgxGpuStarved (warning) GPU 7 (GPU-7) of dgx07 waited for 75% of the last 15m. "
-        "Starved by CPU.",
     ]
 
 
