@@ -1,12 +1,8 @@
 """The filters of raw values: counters wrap, reset and jump, and a driver answers oddly once."""
 
-import logging
 from dataclasses import dataclass, field
 
-from agent.errors import LogEvent
-from agent.model import Absent, Kind, Labels, Metric, Reading, Reason
-
-log = logging.getLogger(__name__)
+from agent.model import Absent, Kind, Labels, Metric, Reason
 
 LEAP = 1e6
 """Events per second beyond which a counter of events is in doubt until the next reading."""
@@ -118,7 +114,6 @@ class Filters:
     _before: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _now: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _doubtful: bool = False
-    logged: set[tuple[str, Labels]] = field(default_factory=set)  # series with odd values
 
     def passed(self, metric: Metric, labels: Labels, value: float, at: float) -> float:
         """What is exported of this series; raises Absent while it is in doubt."""
@@ -148,14 +143,6 @@ class Filters:
         self._before, self._now = self._now, {}
         doubtful, self._doubtful = self._doubtful, False
         return doubtful
-
-    def log_odd(self, reading: Reading) -> None:
-        """Log a value that cannot be, once a series."""
-        for metric, labels, reason, detail in reading.absences:
-            if reason is Reason.IMPLAUSIBLE and (metric.name, labels) not in self.logged:
-                self.logged.add((metric.name, labels))
-                names = ",".join(labels)
-                log.warning(LogEvent("implausible", metric=metric.name, labels=names, why=detail))
 
 
 @dataclass(slots=True)

@@ -231,22 +231,12 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
     read_costs.add(read.key.source, wall_after - wall, cpu_after - cpu)
     plan(read, at, pending=out.pending)
     if raised is not None:
-        reading = everything_absent(read, raised, at, failure)
-        read.filters.log_odd(reading)
-        return reading, raised
+        return everything_absent(read, raised, at, failure), raised
     bound(out)
     if not out.pending and read.filters.end_run():
         read.due = min(read.due, at + intervals.TICK)
-    reading = Reading(
-        read.key,
-        at,
-        read.every(),
-        tuple(out.samples),
-        tuple(out.absences),
-        series=tuple(out.series),
-    )
-    read.filters.log_odd(reading)
-    return reading, None
+    found = tuple(out.samples), tuple(out.absences)
+    return Reading(read.key, at, read.every(), *found, series=tuple(out.series)), None
 
 
 def bound(out: ReadOutput) -> None:

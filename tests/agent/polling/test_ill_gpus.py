@@ -9,10 +9,11 @@ from agent.model import Reason
 from agent.polling.gpu_threads import FORGOTTEN, GpuThreads, Left
 from agent.simulator.call_guard import CallGuard
 from agent.sources import answers, memory, power, system
-from agent.sources.agent_health import SOURCE_UP
+from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
 from tests.benchmarks.soak_ill_gpus import soak, wrong
 from tests.support.frozen_clock import FrozenClock
 from tests.support.ill_gpus import IllGpus
+from tests.support.machines import simulated
 
 
 def test_a_gpu_that_hangs_costs_its_own_samples_alone() -> None:
@@ -229,3 +230,17 @@ def test_random_trouble_of_some_costs_the_others_nothing() -> None:
     bench, troubles = soak(2.0, seed=3)
     assert troubles.count >= 4
     assert list(wrong(bench)) == []
+
+
+def test_a_gpu_with_odd_answers_is_one_line_an_hour_also_when_it_returns(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = simulated("dgx-h100:implausible-word", gpus=2).run(15)
+    bench.machine.faults.lose(0)
+    bench.run(5)
+    bench.machine.faults.restore(0)
+    bench.run(30)
+    odd = [r for r in caplog.records if "event=implausible" in r.getMessage()]
+    assert len(odd) == 1, odd
+    counts = bench.samples.where(ABSENT_VALUES, reason=Reason.IMPLAUSIBLE.value)
+    assert len(counts) > 5, "all are counted"
