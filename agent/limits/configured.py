@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from agent.config.decoding import Mismatch
 from agent.config.settings import Section
-from agent.specs.schema import PATHS
+from agent.specs.sheets import PATHS
 
 DIRECTIONS = {path: ways for path, (_, ways) in PATHS.items()}
 """The data paths that a limit can be configured for, and their directions."""

@@ -59,7 +59,7 @@ class LimitInputs:
 
     def system_bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
         """What the sheet of this system, if it is known, says of one port or array."""
-        return self.system.bandwidth(path, direction) if self.system else None
+        return self.system.carries(path, direction) if self.system else None
 
     @cached_property
     def sheets(self) -> Mapping[tuple[str, str], GpuSpec | None]:
@@ -118,7 +118,7 @@ def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
         sheet = machine.sheets.get((index, uuid))
         links = machine.samples.value(nvlink.LINKS_EXPECTED, index, uuid) or up
         for direction in BOTH:
-            spec = sheet.bandwidth("nvlink", direction) if sheet else None
+            spec = sheet.carries("nvlink", direction) if sheet else None
             known = machine.link_speeds.get((index, uuid), nvlink.USUAL_LINK_SPEED)
             speed = spec.bytes_per_second if spec else known
             source = f"{up:.0f} active links of {speed / 1e9:g} GB/s"
@@ -142,7 +142,7 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
             source = f"generation {generation:.0f} x{width:.0f}: {PCIE_SOURCE}"
             carries = Limit(speed, "hardware", source)
         for direction in BOTH:
-            spec = sheet.bandwidth("pcie", direction) if sheet else None
+            spec = sheet.carries("pcie", direction) if sheet else None
             key = PathKey("pcie", f"gpu{index}", index, uuid, direction)
             yield PathFigures(key, of_sheet(spec), carries)
 
@@ -157,7 +157,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
             speed = hertz * DOUBLE_RATE * bits / BITS
             carries = Limit(speed, "hardware", f"{bits:.0f} bits at {hertz / 1e6:.0f} MHz")
         sheet = machine.sheets.get((index, uuid))
-        spec = sheet.bandwidth("hbm", "total") if sheet else None
+        spec = sheet.carries("hbm", "total") if sheet else None
         key = PathKey("hbm", f"gpu{index}", index, uuid, "total")
         yield PathFigures(key, of_sheet(spec), carries)
 

@@ -8,20 +8,22 @@ by title.
 import tomllib
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib.resources import files
+from importlib.resources import files as resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import asdict
 
 from agent.config.configuration import ConfigError, read_toml
 from agent.config.decoding import Mismatch, decode, fields_of
 from agent.config.regular_file import in_time
 from agent.specs.recognition import Specs
-from agent.specs.schema import SheetFile
 from agent.specs.sheets import (
     GpuSpec,
     LinkGraph,
     Names,
+    SheetFile,
     SpecBandwidth,
     SpecError,
     SpecValue,
@@ -54,20 +56,22 @@ def load(extra: Path | None = None) -> Specs:
     systems: dict[str, SystemSpec] = {}
     gpus: dict[str, GpuSpec] = {}
     shares: dict[str, SpecValue] = {}
+    files: dict[str, str] = {}
     for name, file, sheet in (*_shipped(), *(_own(extra) if extra else ())):
         if sheet.system:
             systems.pop(name, None)  # a user's sheet stands last, also where it replaces one
-            systems[name] = sheet.system.spec(name, file)
+            systems[name] = SystemSpec(name=name, **asdict(sheet.system))
         if sheet.gpu:
             gpus.pop(name, None)
-            gpus[name] = sheet.gpu.spec(name)
+            gpus[name] = GpuSpec(name=name, **asdict(sheet.gpu))
             if sheet.gpu.card:
                 systems.pop(name, None)
-                systems[name] = sheet.gpu.alone(name, file)
+                systems[name] = gpus[name].alone()
         if sheet.thresholds:
-            shares |= sheet.thresholds.shares()
-    for system in systems.values():
-        _check_gpus(system, gpus)
+            shares |= sheet.thresholds.values
+        files[name] = file
+    for name, system in systems.items():
+        _check_gpus(system, files[name], gpus)
     return Specs(MappingProxyType(systems), MappingProxyType(gpus), MappingProxyType(shares))
 
 
@@ -77,7 +81,7 @@ Found = tuple[str, str, SheetFile]
 
 @lru_cache(maxsize=1)
 def _shipped() -> tuple[Found, ...]:
-    sheets = [entry for entry in files(__name__).iterdir() if entry.name.endswith(SUFFIX)]
+    sheets = [entry for entry in resources(__name__).iterdir() if entry.name.endswith(SUFFIX)]
     return tuple(
         (
             entry.name.removesuffix(SUFFIX),
@@ -130,12 +134,12 @@ def _give_source(table: object) -> None:
                 figure.setdefault("source", table["source"])
 
 
-def _check_gpus(system: SystemSpec, gpus: dict[str, GpuSpec]) -> None:
+def _check_gpus(system: SystemSpec, file: str, gpus: dict[str, GpuSpec]) -> None:
     for key, name in (
         ("gpu", system.gpu),
         *(("gpu_alternatives", alternative) for alternative in system.gpu_alternatives),
     ):
         if name not in gpus:
             known = ", ".join(gpus)
-            message = f"{system.file}: system.{key} is {name!r}, expected one of {known}."
+            message = f"{file}: system.{key} is {name!r}, expected one of {known}."
             raise SpecError(message)

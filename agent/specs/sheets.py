@@ -1,13 +1,16 @@
-"""What a spec sheet holds: values with their unit and source, bandwidths, graphs of links."""
+"""What stands in a spec sheet: its keys, their units and sources, and how they must agree."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Generic, Literal, TypeVar
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from agent.config.configuration import ConfigError
+from agent.config.decoding import Mismatch, Share, shown
+from agent.specs.pcie_rates import PCIE_SOURCE, pcie_bytes_per_second
 
 UNITS: Mapping[str, float] = MappingProxyType(
     {
@@ -32,6 +35,21 @@ UNITS: Mapping[str, float] = MappingProxyType(
     }
 )
 """How much of the base unit (bytes, bytes per second, watts, or itself) each unit is."""
+
+
+LARGE = 1e15
+"""No figure of a spec sheet comes near; infinity, NaN and endless integers stay outside."""
+
+Size = Annotated[float, Meta(gt=0, lt=LARGE, description="a number above 0")]
+Count = Annotated[float, Meta(gt=0, lt=LARGE, multiple_of=1, description="a whole number above 0")]
+Level = Annotated[
+    float, Meta(ge=0, lt=LARGE, multiple_of=1, description="a whole number at or above 0")
+]
+Celsius = Annotated[float, Meta(gt=-273.15, lt=LARGE, description="a number above -273.15")]
+Sheet = Annotated[str, Meta(pattern=r"\S", description="the name of a GPU's sheet")]
+Pair = Annotated[
+    tuple[int, int, int], Meta(description="[GPU, higher GPU, links above 0] in whole numbers")
+]
 
 
 class SpecError(ConfigError):
@@ -66,8 +84,7 @@ class Names(Struct, frozen=True):
     note: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SpecBandwidth:
+class SpecBandwidth(Struct, frozen=True):
     """What one data path can carry in one direction, for each GPU, link, port or array."""
 
     path: str
@@ -78,17 +95,175 @@ class SpecBandwidth:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkGraph:
-    """NVLinks between GPUs: `pairs` of (GPU, GPU, links), none where a switch joins them all.
+Number = TypeVar("Number", bound=float)
+Unit = TypeVar("Unit", bound=str)
+PathName = TypeVar("PathName", bound=str)
+
+
+class SheetFigure(SpecValue, Generic[Number, Unit], frozen=True, kw_only=True):
+    """A figure with the numbers and units that it may have."""
+
+    value: Number
+    unit: Unit
+
+
+Capacity = SheetFigure[Size, Literal["GB", "TB"]]
+Power = SheetFigure[Size, Literal["W", "kW"]]
+Temperature = SheetFigure[Celsius, Literal["°C"]]
+Links = SheetFigure[Count, Literal["links"]]
+Ports = SheetFigure[Count, Literal["ports"]]
+Ssds = SheetFigure[Count, Literal["SSDs"]]
+Ratio = SheetFigure[Share, Literal["ratio"]]
+SpeedUnit = Literal["GB/s", "Gb/s", "MB/s"]
+
+BOTH_WAYS = ("transmit", "receive")
+READ_WRITE = ("read", "write")
+PATHS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "hbm": ("GPU", ("total",)),
+    "nvlink": ("link", BOTH_WAYS),
+    "pcie": ("GPU", BOTH_WAYS),
+    "disk": ("array", READ_WRITE),
+    "network": ("port", BOTH_WAYS),
+    "infiniband": ("port", BOTH_WAYS),
+}
+"""For each data path: what one figure is for, and its directions."""
+
+EACH = "each"
+MOST_MESHED = 8
+"""GPUs that are joined without a switch at most; graphs are compared by trying placings."""
+
+
+class BandwidthTable(Struct, Generic[PathName], frozen=True):
+    """What one path carries in one direction, or in each."""
+
+    path: PathName
+    per: str
+    direction: str
+    value: Size
+    unit: SpeedUnit
+    source: Text
+    note: Text = ""
+
+    def __post_init__(self) -> None:
+        per, directions = PATHS[self.path]
+        options = (EACH, *directions) if len(directions) > 1 else directions
+        if self.per != per:
+            raise Mismatch("per", shown(self.per), per)
+        if self.direction not in options:
+            raise Mismatch("direction", shown(self.direction), f"one of {', '.join(options)}")
+
+    def bandwidths(self) -> Iterator[SpecBandwidth]:
+        """One for each direction."""
+        per, directions = PATHS[self.path]
+        speed = self.value * UNITS[self.unit]
+        for way in directions if self.direction == EACH else (self.direction,):
+            yield SpecBandwidth(self.path, way, speed, self.source, per, self.note)
+
+
+def _bandwidths(tables: tuple[BandwidthTable[PathName], ...]) -> tuple[SpecBandwidth, ...]:
+    """What the tables say; raises Mismatch where two say the same."""
+    found: dict[tuple[str, str], SpecBandwidth] = {}
+    for place, table in enumerate(tables):
+        for bandwidth in table.bandwidths():
+            key = (bandwidth.path, bandwidth.direction)
+            if key in found:
+                twice = f"{' '.join(key)} for the second time"
+                raise Mismatch(f"bandwidth[{place}].direction", twice, "it once")
+            found[key] = bandwidth
+    return tuple(found.values())
+
+
+class FigureTable(Struct, frozen=True, kw_only=True):
+    """A table of figures; `source` is that of all which name none of their own."""
+
+    source: Text = ""
+
+    @property
+    def values(self) -> Mapping[str, SpecValue]:
+        """The figures that it has, by key."""
+        return {key: value for key, value in asdict(self).items() if isinstance(value, SpecValue)}
+
+
+class SheetTable(FigureTable, Generic[PathName], frozen=True, kw_only=True):
+    """A table of what has a title and data paths."""
+
+    title: Text
+    bandwidth: tuple[BandwidthTable[PathName], ...] = ()
+
+    def __post_init__(self) -> None:
+        self.bandwidths  # noqa: B018 - raises what is wrong with them
+
+    @property
+    def bandwidths(self) -> tuple[SpecBandwidth, ...]:
+        """One for each path and direction; raises Mismatch where two are for the same."""
+        return _bandwidths(self.bandwidth)
+
+    def carries(self, path: str, direction: str) -> SpecBandwidth | None:
+        """What one GPU, link, port or array of `path` carries."""
+        found = (b for b in self.bandwidths if (b.path, b.direction) == (path, direction))
+        return next(found, None)
+
+
+class GpuTable(SheetTable[Literal["hbm", "nvlink", "pcie"]], frozen=True, kw_only=True):
+    """`[gpu]`; `models` are its names in NVML."""
+
+    models: Names
+    card: bool = False  # one alone in a machine is a system of its name
+    integrated: bool = False  # shares the memory of its host, and has no PCIe slot
+    memory: Capacity | None = None
+    memory_bus: SheetFigure[Count, Literal["bits"]] | None = None
+    pcie_generation: SheetFigure[Count, Literal["PCIe generation"]] | None = None
+    pcie_lanes: SheetFigure[Count, Literal["lanes"]] | None = None
+    nvlink_links_max: Links | None = None
+    c2c: SheetFigure[Size, Literal["GB/s"]] | None = None
+
+
+class GpuSpec(GpuTable, frozen=True, kw_only=True):
+    """The sheet of one GPU model; NVLink's bandwidth is that of one link."""
+
+    name: str
+
+    @property
+    def bandwidths(self) -> tuple[SpecBandwidth, ...]:
+        found = _bandwidths(self.bandwidth)
+        slot = () if any(one.path == "pcie" for one in found) else self._pcie()
+        return (*found, *slot)
+
+    def _pcie(self) -> Iterator[SpecBandwidth]:
+        """Both directions of the slot, computed from its generation and width."""
+        generation, lanes = self.pcie_generation, self.pcie_lanes
+        if generation is None or lanes is None:
+            return
+        speed = pcie_bytes_per_second(int(generation.value), int(lanes.value))
+        source = f"{generation.source}; {PCIE_SOURCE}"
+        note = f"generation {generation.value:g} x{lanes.value:g}"
+        for direction in BOTH_WAYS if speed else ():
+            yield SpecBandwidth("pcie", direction, speed or 0.0, source, "GPU", note)
+
+    def alone(self) -> "SystemSpec":
+        """A machine with one such card."""
+        source = "a single card, not a system of its own"
+        count = SheetFigure[Count, Literal["GPUs"]](value=1, unit="GPUs", source=source)
+        return SystemSpec(title=self.title, gpu=self.name, gpu_count=count, name=self.name)
+
+
+class LinkGraph(Struct, frozen=True):
+    """`[system.nvlink_graph]`: NVLinks between GPUs, `pairs` of (GPU, GPU, links); none where a
+    switch joins them all.
 
     Machines number their GPUs differently: compare graphs, not index pairs.
     """
 
-    kind: str
-    pairs: tuple[tuple[int, int, int], ...]
-    source: str
-    note: str = ""
+    kind: Literal["cube-mesh", "fully-connected", "nvswitch"]
+    source: Text
+    pairs: tuple[Pair, ...] = ()
+    note: Text = ""
+
+    def __post_init__(self) -> None:
+        if self.kind == "nvswitch" and self.pairs:
+            raise Mismatch("pairs", "given", "none where a switch joins all GPUs")
+        if self.kind != "nvswitch" and not self.pairs:
+            raise Mismatch("pairs", "missing", "lists of [GPU, higher GPU, links above 0]")
 
     @property
     def links(self) -> int:
@@ -99,68 +274,91 @@ class LinkGraph:
         """Links of one GPU to other GPUs."""
         return sum(count for one, other, count in self.pairs if gpu in (one, other))
 
+    def check(self, gpus: int, links: int) -> None:
+        """Raise Mismatch where the pairs are not those of so many GPUs with so many links each."""
+        if gpus > MOST_MESHED:
+            raise Mismatch("pairs", f"given for {gpus} GPUs", f"at most {MOST_MESHED} of them")
+        for place, pair in enumerate(self.pairs):
+            if not (0 <= pair[0] < pair[1] < gpus and pair[2] > 0):
+                expected = f"[GPU, higher GPU below {gpus}, links above 0]"
+                raise Mismatch(f"pairs[{place}]", shown(list(pair)), expected)
+        for ends, times in Counter(pair[:2] for pair in self.pairs).items():
+            if times > 1:
+                raise Mismatch("pairs", f"a list with {list(ends)} {times} times", "each pair once")
+        for gpu in range(gpus):
+            if (found := self.links_of(gpu)) != links:
+                expected = f"{links}, as nvlink_links_per_gpu says"
+                raise Mismatch("pairs", f"a graph with {found} links at GPU {gpu}", expected)
 
-@dataclass(frozen=True, slots=True)
-class GpuSpec:
-    """The spec sheet of one GPU model; `models` are its names in NVML."""
+
+class SystemTable(SheetTable[Literal["disk", "network", "infiniband"]], frozen=True, kw_only=True):
+    """`[system]`; `products` are patterns of its DMI product name."""
+
+    gpu: Sheet
+    gpu_count: SheetFigure[Count, Literal["GPUs"]]
+    gpu_alternatives: Texts = ()
+    products: Names | None = None
+    rack: bool = False  # known by its GPUs' place in one, with some of them missing too
+    nvlink_graph: LinkGraph | None = None
+    nvlink_links_per_gpu: Links | None = None
+    collective: SheetFigure[Size, SpeedUnit] | None = None
+    infiniband_ports: Ports | None = None
+    ethernet_ports: Ports | None = None
+    data_ssds: Ssds | None = None
+    data_ssd_size: Capacity | None = None
+    data_raid: SheetFigure[Level, Literal["RAID level"]] | None = None
+    boot_ssds: Ssds | None = None
+    boot_ssd_size: Capacity | None = None
+    memory: Capacity | None = None
+    cpus: SheetFigure[Count, Literal["CPUs"]] | None = None
+    tdp: Power | None = None
+    supply: Power | None = None
+    inlet_lowest: Temperature | None = None
+    inlet_highest: Temperature | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nvlink_graph is None or not self.nvlink_graph.pairs:
+            return
+        if self.nvlink_links_per_gpu is None:
+            expected = "a table as nvlink_graph has pairs"
+            raise Mismatch("nvlink_links_per_gpu", "missing", expected)
+        try:
+            self.nvlink_graph.check(int(self.gpu_count.value), int(self.nvlink_links_per_gpu.value))
+        except Mismatch as wrong:
+            raise wrong.within("nvlink_graph") from wrong
+
+
+class SystemSpec(SystemTable, frozen=True, kw_only=True):
+    """The sheet of one system."""
 
     name: str
-    title: str
-    models: Names
-    values: Mapping[str, SpecValue] = field(hash=False)
-    bandwidths: tuple[SpecBandwidth, ...]
-    integrated: bool = False
-
-    def bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
-        """What `path` (hbm, nvlink, pcie) carries; NVLink's is that of one link."""
-        return _find(self.bandwidths, path, direction)
-
-    @property
-    def memory(self) -> SpecValue | None:
-        return self.values.get("memory")
-
-    @property
-    def pcie_generation(self) -> int | None:
-        return _whole(self.values, "pcie_generation")
-
-    @property
-    def pcie_lanes(self) -> int | None:
-        return _whole(self.values, "pcie_lanes")
-
-
-@dataclass(frozen=True, slots=True)
-class SystemSpec:
-    """The spec sheet of one system; `products` are patterns of its DMI product name."""
-
-    name: str
-    title: str
-    gpu: str
-    gpu_alternatives: tuple[str, ...]
-    products: Names | None
-    values: Mapping[str, SpecValue] = field(hash=False)
-    bandwidths: tuple[SpecBandwidth, ...]
-    nvlink_graph: LinkGraph | None
-    file: str = field(compare=False)
-    rack: bool = False  # sits in a rack that its GPUs report
-
-    def bandwidth(self, path: str, direction: str) -> SpecBandwidth | None:
-        """What one port or array of `path` (disk, network, infiniband) carries."""
-        return _find(self.bandwidths, path, direction)
 
     @property
     def gpus(self) -> int:
-        return int(self.values["gpu_count"].value)
+        return int(self.gpu_count.value)
 
     @property
     def nvlink_links(self) -> int | None:
         """NVLinks of each GPU."""
-        return _whole(self.values, "nvlink_links_per_gpu")
+        links = self.nvlink_links_per_gpu
+        return int(links.value) if links else None
 
 
-def _find(bandwidths: tuple[SpecBandwidth, ...], path: str, direction: str) -> SpecBandwidth | None:
-    found = (b for b in bandwidths if (b.path, b.direction) == (path, direction))
-    return next(found, None)
+class ThresholdTable(FigureTable, frozen=True):
+    """`[thresholds]`: at which share of its limit a path counts as saturated."""
+
+    hbm: Ratio | None = None
+    nvlink: Ratio | None = None
+    pcie: Ratio | None = None
+    disk: Ratio | None = None
+    network: Ratio | None = None
+    infiniband: Ratio | None = None
 
 
-def _whole(values: Mapping[str, SpecValue], key: str) -> int | None:
-    return int(values[key].value) if key in values else None
+class SheetFile(Struct, frozen=True):
+    """One file."""
+
+    system: SystemTable | None = None
+    gpu: GpuTable | None = None
+    thresholds: ThresholdTable | None = None

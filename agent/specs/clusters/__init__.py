@@ -9,8 +9,7 @@ from msgspec import Meta, Struct
 
 from agent.config.decoding import Mismatch, decode
 from agent.config.settings import Section
-from agent.specs.schema import Count, SheetFigure, Size
-from agent.specs.sheets import UNITS, Text
+from agent.specs.sheets import UNITS, Count, SheetFigure, Size, Text
 
 MOST_RATE = 1e18
 Rate = Annotated[

@@ -55,11 +55,11 @@ def test_a_users_own_sheets(tmp_path: Path) -> None:
     box = specs.recognise(["Engineering Sample"], "SYS-821GE-TNHR")
     assert box is specs.systems["our-box"]
     assert (box.gpus, box.values["tdp"].base, box.nvlink_links) == (2, 900, None)
-    read, write = (box.bandwidth("disk", direction) for direction in ("read", "write"))
+    read, write = (box.carries("disk", direction) for direction in ("read", "write"))
     assert read is not None
     assert write is not None
     assert read.bytes_per_second == write.bytes_per_second == 500e6
-    assert specs.gpus["our-gpu"].bandwidth("pcie", "transmit") is None
+    assert specs.gpus["our-gpu"].carries("pcie", "transmit") is None
 
 
 def test_one_source_holds_for_the_figures_that_name_none(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ BAD = (
     (SYSTEM.replace('"k40"', '"k41"') + TWO, "system.gpu is 'k41', expected one of a10"),
     (SYSTEM + 'gpu_alternatives = ["k42"]\n' + TWO, "system.gpu_alternatives is 'k42'"),
     (SYSTEM + "gpu_alternatives = [1]\n" + TWO, "system.gpu_alternatives is [1], expected a list"),
-    (SYSTEM + "speed = 1\n" + TWO, "system.speed is not a known key, expected one of title"),
+    (SYSTEM + "speed = 1\n" + TWO, "system.speed is not a known key, expected one of source"),
     (SYSTEM + "gpu_count = 2", "system.gpu_count is 2, expected a table"),
     (SYSTEM + TWO.replace("value = 2, ", ""), "system.gpu_count.value is missing"),
     (SYSTEM + TWO.replace("2", "'two'"), "gpu_count.value is 'two', expected a whole number"),

@@ -183,7 +183,7 @@ def test_a_system_has_the_papers_bandwidths(
     specs: Specs, row: tuple[str, str, str, float, str]
 ) -> None:
     system, path, direction, speed, paper = row
-    bandwidth = specs.systems[system].bandwidth(path, direction)
+    bandwidth = specs.systems[system].carries(path, direction)
     assert bandwidth is not None
     assert bandwidth.bytes_per_second == pytest.approx(speed)
     assert bandwidth.source.startswith(f"{paper}, ")
@@ -192,10 +192,10 @@ def test_a_system_has_the_papers_bandwidths(
 
 def test_what_no_paper_states_is_absent(specs: Specs) -> None:
     for system in specs.systems.values():
-        assert system.bandwidth("disk", "write") is None
+        assert system.carries("disk", "write") is None
     station = specs.systems["dgx-station-v100"]
-    assert station.bandwidth("disk", "read") is None
-    assert station.bandwidth("infiniband", "transmit") is None
+    assert station.carries("disk", "read") is None
+    assert station.carries("infiniband", "transmit") is None
     assert "infiniband_ports" not in station.values
 
 
@@ -206,12 +206,12 @@ def test_a_gpu_has_the_papers_memory(
     gpu = specs.gpu(model)
     assert gpu is not None
     assert gpu.memory is not None
-    bandwidth = gpu.bandwidth("hbm", "total")
+    bandwidth = gpu.carries("hbm", "total")
     assert bandwidth is not None
     assert (gpu.memory.base, bandwidth.bytes_per_second) == pytest.approx((memory, speed))
     assert gpu.memory.source.startswith(f"{paper}, ")
     assert bandwidth.source.startswith(f"{paper}, ")
-    assert (gpu.pcie_generation, gpu.pcie_lanes) == (3, 16)
+    assert [gpu.values[key].value for key in ("pcie_generation", "pcie_lanes")] == [3, 16]
 
 
 @pytest.mark.parametrize(("model", "links", "both_ways", "paper"), GPU_NVLINKS)
@@ -222,7 +222,7 @@ def test_a_gpu_has_the_papers_nvlinks_in_one_direction(
     assert gpu is not None
     assert gpu.values["nvlink_links_max"].value == links
     for direction in ("transmit", "receive"):
-        link = gpu.bandwidth("nvlink", direction)
+        link = gpu.carries("nvlink", direction)
         assert link is not None
         assert link.bytes_per_second * links * 2 == pytest.approx(both_ways)
         assert link.source.startswith(f"{paper}, ")
@@ -237,7 +237,7 @@ def test_memory_bandwidths_add_up_to_the_papers_totals(
     specs: Specs, system: str, total: float
 ) -> None:
     spec = specs.systems[system]
-    bandwidth = specs.gpus[spec.gpu].bandwidth("hbm", "total")
+    bandwidth = specs.gpus[spec.gpu].carries("hbm", "total")
     assert bandwidth is not None
     assert spec.gpus * bandwidth.bytes_per_second == pytest.approx(total, rel=1e-3)
 
@@ -247,7 +247,7 @@ def test_single_gpus_have_no_nvlink(specs: Specs, model: str) -> None:
     gpu = specs.gpu(model)
     assert gpu is not None
     assert "nvlink_links_max" not in gpu.values
-    assert gpu.bandwidth("nvlink", "transmit") is None
+    assert gpu.carries("nvlink", "transmit") is None
     system = specs.systems[gpu.name]
     assert (system.gpus, system.gpu, system.nvlink_links) == (1, gpu.name, None)
 
@@ -260,14 +260,15 @@ def test_a_modern_gpu_has_the_data_sheets_figures(
     gpu = specs.gpu(model)
     assert gpu is not None
     assert gpu.memory is not None
-    hbm, link = gpu.bandwidth("hbm", "total"), gpu.bandwidth("nvlink", "receive")
+    hbm, link = gpu.carries("hbm", "total"), gpu.carries("nvlink", "receive")
     links = gpu.values["nvlink_links_max"].value if link else 0
     both_ways = 2 * links * link.bytes_per_second if link else 0
     assert gpu.memory.base == pytest.approx(memory)
     assert (hbm.bytes_per_second if hbm else 0) == pytest.approx(speed)
     assert both_ways == pytest.approx(linked)
     lanes = 16 if generation else None
-    assert (gpu.pcie_generation, gpu.pcie_lanes) == (generation or None, lanes)
+    slot = [gpu.values.get(key) for key in ("pcie_generation", "pcie_lanes")]
+    assert [one and one.value for one in slot] == [generation or None, lanes]
     origins = ("[P] ", "[U] ", "measured: ")
     assert all(value.source.startswith(origins) for value in gpu.values.values())
 
@@ -277,7 +278,7 @@ def test_a_modern_system_has_the_data_sheets_figures(
     specs: Specs, name: str, figures: list[float], port: float
 ) -> None:
     system = specs.systems[name]
-    infiniband = system.bandwidth("infiniband", "receive")
+    infiniband = system.carries("infiniband", "receive")
     assert (infiniband.bytes_per_second if infiniband else 0) == port
     shown = [system.values[key].base if key in system.values else 0 for key in SHOWN]
     assert shown == pytest.approx(figures)

@@ -102,7 +102,7 @@ def test_pcie_by_generation_and_width(specs: Specs) -> None:
         assert pcie_bytes_per_second(generation, 16) == pytest.approx(rate, rel=1e-4)
     assert pcie_bytes_per_second(3, 8) == pytest.approx(15.754e9 / 2, rel=1e-4)
     assert pcie_bytes_per_second(9, 16) is None
-    slot = specs.gpus["tesla-v100-sxm2"].bandwidth("pcie", "receive")
+    slot = specs.gpus["tesla-v100-sxm2"].carries("pcie", "receive")
     assert slot is not None
     assert slot.bytes_per_second == pytest.approx(15.754e9, rel=1e-4)
     assert slot.note == "generation 3 x16"
