@@ -81,7 +81,6 @@ def job_document(job: Job) -> Document:
         "why_no_steps": job.why_not.value if job.why_not else None,
         "reference_step_seconds": job.reference,
         "steps_per_second_history": list(job.rates),
-        "missed_steps": job.missed,
         "lost_gpus": [str(gpu.index) for gpu in job.lost],
         "never_waits": job.never_waits.uuid if job.never_waits else None,
         "slower": None if slower is None else _slower_document(slower),
@@ -187,8 +186,6 @@ def sentence(job: Job) -> str:
     ]
     if not job.hang:
         parts += [_pace(job)]
-    if job.missed and not job.hang:
-        parts += [f"the last {job.missed} steps are missing"]
     if job.never_waits and not job.hang:
         parts += [f"the others wait for GPU {job.never_waits.index}"]
     return "; ".join(parts)
@@ -367,7 +364,7 @@ def level(job: Job) -> str:
         if (known := severity(pair)) is not None:
             lost[known] = lost.get(known, 0.0) + part
     found = [known for known, part in lost.items() if part > MUCH * whole]
-    found += [Severity.WARNING] * bool(job.missed) + [Severity.INFO] * bool(job.slower)
+    found += [Severity.INFO] * bool(job.slower)
     grave = [LEVELS[known] for known in found]
     return WRONG if job.hang or job.lost else worst_level([*grave, GOOD])
 

@@ -14,7 +14,6 @@ from agent.jobs.identity import JobLabels
 from agent.jobs.job import ChangeKind, JobChange, Receipt, Slowdown
 from agent.jobs.savings import PEER, savings
 from agent.jobs.speed import BIN, KEPT, JobSpeed
-from agent.jobs.timescales import CERTAIN
 from agent.model import GAINED_BY, GpuKey, Metric, Pair, Snapshot
 from agent.series import SampleStore
 from agent.sources import activity, clocks, temperature, workload
@@ -138,16 +137,13 @@ class JobRecord:
     step: float | None = None
     confidence: float = 0.0
     apart: frozenset[str] = frozenset()  # UUIDs of GPUs whose steps are not the job's
-    missed: int = 0
     slower: Slowdown | None = None
-    _since: float | None = None
     _bins: deque[JobBin] = field(default_factory=lambda: deque(maxlen=KEPT))
     _totals: dict[str, Parts] = field(default_factory=dict)  # by UUID, at the end of the last bin
     _at: float = 0.0
     _wall: float = 0.0
     _pace: float = 1.0  # wall seconds in a second of the agent's clock
     _slower_since: float | None = None
-    _even: float | None = None  # when its steps last were as short as in its first hour
     _lag: float = 0.0  # s after which a change of its steps shows
     _older: float | None = None  # s for which it had run when the agent met it
 
@@ -205,22 +201,18 @@ class JobRecord:
         return [value for value in values if value is not None]
 
     def _agree(self, pulses: Mapping[str, GpuPulse], exchanges: bool) -> None:
-        """The step on which most of its GPUs agree; those that tell another one stand apart. Where
-        they exchange data one GPU alone is believed if its rhythm is certain."""
+        """The step on which most of its GPUs agree; where they exchange data, those that report
+        another one stand apart."""
         steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
         middle = median(steps.values()) if steps else 0.0
         near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= AGREE}
-        sure = [p.reading.confidence for u, p in pulses.items() if u in near and p.reading]
-        alone = exchanges and len(sure) == 1 < len(pulses) and sure[0] < CERTAIN
-        if 2 * len(near) <= len(steps) or alone or any(p.ambiguous for p in pulses.values()):
-            near, sure = set(), []
+        if 2 * len(near) <= len(steps):
+            near = set()
         self.apart = frozenset(steps.keys() - near) if exchanges else frozenset()
         self.step = fmean(steps[uuid] for uuid in near) if near else None
-        self.confidence = fmean(sure) if sure else 0.0
-        self.missed = min((pulse.missed for pulse in pulses.values()), default=0)
-        since = [p.since for u, p in pulses.items() if u in near and p.since is not None]
-        self._since = median(since) if since else None
-        self._lag = max((p.pulse.lag for u, p in pulses.items() if u in near), default=0.0)
+        believed = [p.reading for u, p in pulses.items() if u in near and p.reading]
+        self.confidence = fmean(one.confidence for one in believed) if near else 0.0
+        self._lag = max((one.lag for one in believed), default=0.0)
 
     def _bin(self, samples: SampleStore, now: float, neighbours: int) -> JobBin:
         total: Parts = {}
@@ -251,14 +243,8 @@ class JobRecord:
         if not self.step or not reference or not self.speed.slower(self.step):
             if self.step:
                 self.slower = self._slower_since = None
-                self._even = now
             return
-        since = self._since if self._since is not None else now
-        if self._even is not None:  # steps that grow little by little begin no new period
-            since = max(since, self._even - self._lag)
-        if self._slower_since is not None:  # a pulse found anew does not know when it began
-            since = min(since, self._slower_since)
-        self._slower_since = since
+        since = self._slower_since = self._slower_since or now - self._lag
         lasted = (self._at - since) * self._pace
         changes = self.changes(since)
         self.slower = Slowdown(self.step, reference, self.wall_at(since), lasted, changes)

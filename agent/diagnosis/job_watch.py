@@ -76,9 +76,6 @@ KEPT = 50
 SHORTEST = 10.0
 """Seconds that a job must have lasted for a receipt to be kept: a test of the driver is no job."""
 
-MISSED = 3
-"""Steps in a row missing on every GPU from which a job may hang."""
-
 SUSPECT = 2.0
 """Seconds for which every GPU of a job waits from which it may hang."""
 
@@ -253,7 +250,7 @@ class JobWatch:
         for record in self._records:
             uuids = {gpu.uuid for gpu in record.group.gpus}
             waits = self._waits(record)
-            suspected = waits >= SUSPECT or (len(uuids) > 1 and record.missed >= MISSED)
+            suspected = waits >= SUSPECT
             # an answer of before says nothing of this wait
             told = latest.readings.get(record.id, ())
             recent = [reading for reading in told if reading.at >= snapshot.at - waits]
@@ -331,7 +328,6 @@ class JobWatch:
             why_not=None if record.step else _why_not(pulses),
             reference=record.speed.reference,
             slower=record.slower,
-            missed=record.missed,
             never_waits=record.never_waits,
             hang=self._hangs.get(record.id),
             unheard=str(unheard or ""),

@@ -6,13 +6,13 @@ numbers in C, so that 256 samples cost 0.1 ms and not the 2 ms of a loop over la
 """
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from math import isqrt, sqrt
 from typing import NamedTuple
 
 OUTLIERS = 0.02
-"""Share of samples at each end that is clipped: one pause in ten seconds must not outweigh them."""
+"""Share of values at each end that say nothing of the depth: spikes of a GPU that spins evenly."""
 
 _DIGIT = 1 << 32
 
@@ -21,28 +21,24 @@ class Correlation(NamedTuple):
     """The autocorrelation of some samples, and how widely they vary."""
 
     at_lag: list[float]  # Pearson's coefficient for lags 0, 1, 2, ...
-    depth: float  # the range of the samples without outliers, over their mean
+    depth: float  # the range of the values without outliers, over their mean
 
 
-def autocorrelation(values: Collection[float], lags: int, flat: float = 0.0) -> Correlation:
+def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Correlation:
     """Pearson's coefficient of `values` with themselves, for each lag below `lags`.
 
-    The outermost values are clipped and a straight trend is taken off before. Values whose depth is
-    below `flat` correlate with nothing: all coefficients but the first are 0.
+    A straight trend is taken off before. Values whose depth is below `flat` correlate with nothing:
+    all coefficients but the first are 0.
     """
-    ordered = sorted(values)
-    count = len(ordered)
-    outside = int(count * OUTLIERS)
-    low, high = ordered[outside], ordered[-1 - outside]
-    level = sum(ordered) / count
-    depth = (high - low) / abs(level) if level else 0.0
+    level = sum(values) / len(values)
+    ordered, outside = sorted(values), int(len(values) * OUTLIERS)
+    depth = (ordered[-1 - outside] - ordered[outside]) / abs(level) if level else 0.0
     if depth < max(flat, 1e-9):
         return Correlation([1.0] + [0.0] * (lags - 1), depth)
-    clipped = [v if low <= v <= high else low if v < low else high for v in values]
-    even = _without_trend(clipped)
+    even = _without_trend(values)
     lowest = min(even)
     # The largest sum of products still fills one digit.
-    scale = (isqrt(_DIGIT // count) - 1) / (max(even) - lowest)
+    scale = (isqrt(_DIGIT // len(even)) - 1) / (max(even) - lowest)
     return Correlation(_coefficients([int((v - lowest) * scale) for v in even], lags), depth)
 
 

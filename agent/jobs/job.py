@@ -147,10 +147,9 @@ class Receipt:
 class Job:
     """A running job: its receipt so far, and how it gets on.
 
-    `step` in seconds with `confidence` 0-1, or `why_not`. `missed` are steps in a row that are
-    missing on every GPU. `never_waits` is the GPU that the others wait for. `unheard` is why NCCL
-    does not tell of it, a sentence. `rates` are steps a second each ten seconds, oldest first.
-    `lost` are those of its GPUs that no longer answer.
+    `step` in seconds with `confidence` 0-1, or `why_not`. `never_waits` is the GPU that the others
+    wait for. `unheard` is why NCCL does not report it, a sentence. `rates` are steps a second each
+    ten seconds, oldest first. `lost` are those of its GPUs that no longer answer.
     """
 
     receipt: Receipt
@@ -161,7 +160,6 @@ class Job:
     why_not: Reason | None = None
     reference: float | None = None
     slower: Slowdown | None = None
-    missed: int = 0
     never_waits: GpuKey | None = None
     hang: Hang | None = None
     unheard: str = ""

@@ -32,7 +32,7 @@ def test_a_training_is_one_job_of_all_gpus() -> None:
     assert job.step == pytest.approx(0.322, rel=0.01)
     assert job.reference == pytest.approx(0.322, rel=0.01)
     assert job.receipt.steps > 60 / 0.322
-    assert (job.hang, job.slower, job.never_waits, job.missed) == (None, None, None, 0)
+    assert (job.hang, job.slower, job.never_waits) == (None, None, None)
     assert (job.receipt.name, job.receipt.labels.user) == ("", ""), "not unless it is asked for"
     assert set(bench.samples.all(job_watch.REFERENCE).values()) == {job.reference}
 

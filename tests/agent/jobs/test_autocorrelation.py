@@ -17,8 +17,8 @@ def by_the_book(values: list[float], lag: int) -> float:
     return float(together / spread**0.5)
 
 
-def without_trend_or_outliers(values: list[float]) -> list[float]:
-    """Nothing to take off: both halves have the mean 0, and many values are the largest."""
+def without_trend(values: list[float]) -> list[float]:
+    """Nothing to take off: both halves have the mean 0."""
     half = [*values, 100.0, 100.0, -100.0, -100.0]
     half += [-value for value in half]
     return half + half[::-1]
@@ -27,21 +27,18 @@ def without_trend_or_outliers(values: list[float]) -> list[float]:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-100, 100), min_size=8, max_size=60))
 def test_each_coefficient_is_pearsons(some: list[float]) -> None:
-    values = without_trend_or_outliers(some)
+    values = without_trend(some)
     lags = len(values) // 2
     found = autocorrelation([value + 500 for value in values], lags).at_lag
     assert len(found) == lags
     assert found == pytest.approx([by_the_book(values, lag) for lag in range(lags)], abs=0.02)
 
 
-def test_a_trend_and_a_pause_are_taken_off() -> None:
+def test_a_trend_is_taken_off() -> None:
     wave = [sin(i / 2) for i in range(256)]
     plain = autocorrelation([500 + 30 * value for value in wave], 128)
     climbing = autocorrelation([500 + 30 * value + i for i, value in enumerate(wave)], 128)
-    paused = [500 + 30 * value for value in wave]
-    paused[100:104] = [100.0] * 4
     assert climbing.at_lag == pytest.approx(plain.at_lag, abs=0.05)
-    assert autocorrelation(paused, 128).at_lag == pytest.approx(plain.at_lag, abs=0.12)
 
 
 def test_what_does_not_vary_enough_correlates_with_nothing() -> None:
