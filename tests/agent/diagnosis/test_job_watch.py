@@ -1,9 +1,9 @@
 """Jobs of whole simulated machines: who belongs together, how they get on, what they cost."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from agent.config.settings import Settings
 from agent.diagnosis import accounting, job_watch
