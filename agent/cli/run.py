@@ -136,7 +136,8 @@ async def _serve(
     server = await _listen(agent, web, feed, hours.document)
     agent.start()
     stop = asked_to_end()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
+    for number, asked in ((signal.SIGHUP, reload.ask), (signal.SIGUSR1, _no_signal_releases)):
+        asyncio.get_running_loop().add_signal_handler(number, asked)
     runs: tuple[Coroutine[Any, Any, Any], ...] = (poller.run(), reload.run(), again.wait())
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(one) for one in runs]
     web.watch()
@@ -151,6 +152,11 @@ async def _serve(
         with suppress(asyncio.CancelledError):
             await task  # what broke is reported, not swallowed
     return again.is_set() and not stop.done()
+
+
+def _no_signal_releases() -> None:
+    """Say so to who expects it of SIGUSR1, which ends a program that does not take it."""
+    log.warning(LogEvent("signal_ignored", signal="SIGUSR1", see="driver.release_file"))
 
 
 async def _listen(agent: Agent, web: WebFile, feed: Feed, hours: Callable[[], bytes]) -> Server:

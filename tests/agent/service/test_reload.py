@@ -257,7 +257,7 @@ def test_level_and_format_of_logs_follow_and_what_needs_a_restart_is_named(
     assert json.loads(shown[-1])["error"].startswith(f"{reloading.file}: listne")
 
 
-def test_a_real_agent_reloads_on_sighup_and_goes_on(tmp_path: Path) -> None:
+def test_a_real_agent_reloads_on_sighup_and_goes_on_at_sigusr1(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -274,6 +274,8 @@ def test_a_real_agent_reloads_on_sighup_and_goes_on(tmp_path: Path) -> None:
         eventually(lambda: 'path="nvlink"' in metrics(), 30, "metrics")
         before = counters(metrics())
 
+        agent.process.send_signal(signal.SIGUSR1)
+        agent.line("event=signal_ignored", 20)
         file.write_text("listne = 1")
         agent.process.send_signal(signal.SIGHUP)
         agent.line("level=error .*event=reload_failed .*listne is not a known key", 20)
