@@ -8,34 +8,31 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, convert
 
 from agent.replay.answers import (
-    EVENTS,
     LARGEST,
     LONGEST_LINE,
     MAGIC,
     MOST_QUESTIONS,
     MOST_VALUES,
-    SAMPLES,
     VERSION,
-    WIDEST,
     Json,
     TapeError,
 )
 from agent.replay.tape_data import (
     CHECKS,
+    LONGEST,
     AnswerSeries,
     TapedBuffer,
     TapedEvent,
     fits_union,
-    is_count,
-    is_number,
     milliseconds,
 )
 
 FAR_FUTURE = 2**40
-BATCH_WIDTH = 3
-EVENT_WIDTH = 6
 
 
 @dataclass(slots=True)
@@ -63,22 +60,32 @@ class Tape:
         return _Reader(str(path)).begins()
 
 
-def _listed(value: Json, what: str) -> list[Json]:
-    if not isinstance(value, list):
-        raise ValueError(f"{what} is no list")  # noqa: TRY004 - a fault of the tape, no bug
-    return value
+Time = Annotated[float, Meta(ge=0, le=LONGEST)]
+Count = Annotated[int, Meta(ge=0, lt=2**63)]
+Word = Annotated[int, Meta(ge=-(2**63), lt=2**63)]
 
 
-def _keyed(value: Json, what: str) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} is no object")  # noqa: TRY004 - a fault of the tape, no bug
-    return value
+class _Header(Struct):
+    version: int
+    recorded_at: Annotated[float, Meta(ge=0, lt=FAR_FUTURE)]
+    agent: str
+    driver: Any = None
 
 
-def _need(content: dict[str, Json], name: str) -> Json:
-    if name not in content:
-        raise ValueError(f"the field {name!r} is missing")
-    return content[name]
+class _Footer(Struct):
+    frames: int
+    seconds: Time
+
+
+class _Frame(Struct):
+    """Samples are [type, steps, values] by question; an event is its time and five integers."""
+
+    at: Time
+    calls: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
+    gpm: dict[str, Any] = {}
+    samples: dict[str, tuple[Count, list[Count], list[int | float]]] = {}
+    events: list[tuple[Time, Word, Word, Word, Word, Word]] = []
 
 
 class _Reader:
@@ -157,48 +164,47 @@ class _Reader:
         return header
 
     def _header(self, line: bytes) -> None:
-        header = self._title(line)
-        version = _need(header, "version")
+        title = self._title(line)
+        version = title.get("version", VERSION)
         if type(version) is not int or version != VERSION:
             found = f"a tape of version {version!r:.20}"
             raise TapeError(f"{self._path} is {found}, but this agent plays version {VERSION}")
-        recorded_at = _need(header, "recorded_at")
-        if not is_number(recorded_at) or not 0 <= recorded_at < FAR_FUTURE:
-            raise ValueError(f"recorded_at is {recorded_at!r:.40}, expected seconds since 1970")
-        self._tape.recorded_at = float(recorded_at)
-        self._tape.agent_version = str(_need(header, "agent"))
-        driver = header.get("driver")
-        self._tape.driver_version = driver if isinstance(driver, str) else None
+        header = convert(title, _Header)
+        self._tape.recorded_at, self._tape.agent_version = header.recorded_at, header.agent
+        self._tape.driver_version = header.driver if isinstance(header.driver, str) else None
 
     def _body(self, lines: Iterator[bytes]) -> None:
         for line in lines:
-            content = _keyed(json.loads(line), "a frame")
-            if "frames" in content:
-                return self._footer(content, lines)
-            self._frame(content)
+            content = json.loads(line)
+            if isinstance(content, dict) and "frames" in content:
+                return self._footer(convert(content, _Footer), lines)
+            self._frame(convert(content, _Frame))
         raise self._cut_short("the footer is missing")
 
-    def _footer(self, footer: dict[str, Json], lines: Iterator[bytes]) -> None:
-        if footer["frames"] != self._frames:
-            counted = f"the footer counts {footer['frames']!r:.20} frames"
+    def _footer(self, footer: _Footer, lines: Iterator[bytes]) -> None:
+        if footer.frames != self._frames:
+            counted = f"the footer counts {footer.frames} frames"
             raise self._cut_short(f"{counted}, and {self._frames} are there")
-        self._tape.seconds = milliseconds(_need(footer, "seconds")) / 1000
+        self._tape.seconds = milliseconds(footer.seconds) / 1000
         if next(lines, None) is not None:
             raise ValueError("it follows the footer, which is the last line of a tape")
         self._tape.events.sort()
 
-    def _frame(self, frame: dict[str, Json]) -> None:
+    def _frame(self, frame: _Frame) -> None:
         self._frames += 1
-        at = milliseconds(_need(frame, "at"))
+        at = milliseconds(frame.at)
         if at < self._at:
             raise ValueError("its time lies before that of the frame above it")
         self._at = at
         for section in CHECKS:
-            self._answers(section, _keyed(frame.get(section, {}), section))
-        for key, batch in _keyed(frame.get(SAMPLES, {}), SAMPLES).items():
-            self._samples(key, _listed(batch, "a batch of samples"))
-        for row in _listed(frame.get(EVENTS, []), EVENTS):
-            self._event(_listed(row, "an event"))
+            self._answers(section, getattr(frame, section))
+        for key, (kind, steps, values) in frame.samples.items():
+            if len(steps) != len(values) or not all(fits_union(value, kind) for value in values):
+                raise ValueError("a batch of samples holds what are no values of its type")
+            buffer = self._tape.buffers.setdefault(key, TapedBuffer())
+            buffer.extend(self._at, kind, list(accumulate(steps)), values)
+        for time, gpu, *parts in frame.events:
+            self._tape.events.append(TapedEvent(milliseconds(time), gpu, tuple(parts)))
 
     def _answers(self, section: str, answers: dict[str, Json]) -> None:
         series = self._tape.series[section]
@@ -214,20 +220,3 @@ class _Reader:
             raise TapeError(f"{self._path} holds answers to more than {MOST_QUESTIONS} questions")
         series[key] = AnswerSeries()
         return series[key]
-
-    def _samples(self, key: str, batch: list[Json]) -> None:
-        if len(batch) != BATCH_WIDTH or not is_count(batch[0]):
-            raise ValueError("a batch of samples is not [type, steps, values]")
-        kind, steps, values = batch[0], _listed(batch[1], "steps"), _listed(batch[2], "values")
-        whole = [step for step in steps if is_count(step)]
-        fit = [value for value in values if fits_union(value, kind)]
-        if not len(whole) == len(steps) == len(fit) == len(values):
-            raise ValueError("a batch of samples holds what are no timestamps or values")
-        buffer = self._tape.buffers.setdefault(key, TapedBuffer())
-        buffer.extend(self._at, kind, list(accumulate(whole)), fit)
-
-    def _event(self, row: list[Json]) -> None:
-        parts = [part for part in row[1:] if isinstance(part, int) and abs(part) < WIDEST]
-        if len(row) != EVENT_WIDTH or len(parts) != EVENT_WIDTH - 1:
-            raise ValueError("an event is not its time and five integers")
-        self._tape.events.append(TapedEvent(milliseconds(row[0]), parts[0], tuple(parts[1:])))

@@ -92,11 +92,11 @@ def test_another_version_and_missing_fields(tmp_path: Path, good: Any) -> None:
     assert "version 1" in reason
     for name in ("version", "recorded_at", "agent"):
         less = {key: value for key, value in head.items() if key != name}
-        assert f"{name!r} is missing" in why(write_lines(path, [less, *rest]))
+        assert f"missing required field `{name}`" in why(write_lines(path, [less, *rest]))
     for number, name in ((0, "at"), (-1, "seconds")):
         lines = [dict(line) for line in rest]
         del lines[number][name]
-        assert f"{name!r} is missing" in why(write_lines(path, [head, *lines]))
+        assert f"missing required field `{name}`" in why(write_lines(path, [head, *lines]))
 
 
 def test_a_bomb_is_refused(tmp_path: Path, good: Any, monkeypatch: pytest.MonkeyPatch) -> None:
