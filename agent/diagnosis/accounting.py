@@ -27,6 +27,7 @@ from agent.model import (
     Cause,
     Failure,
     GpuKey,
+    GpuMetric,
     Pair,
     Reading,
     ReadKey,
@@ -61,20 +62,18 @@ STATE_SECONDS = counter(
     "agent/diagnosis/division.py",
     VERDICT_LABELS,
 )
-STATE_CONFIDENCE = gauge(
+STATE_CONFIDENCE = GpuMetric.gauge(
     "dgx_gpu_state_confidence_ratio",
     "How often verdicts like that of dgx_gpu_state were right in trials on loads whose true shares "
     "are known, 0-1: by state and cause, with and without GPM, for jobs of one and of several "
     "GPUs; 0.5 for what was never tried.",
     "agent/diagnosis/confidence.toml",
-    GPU_LABELS,
 )
-UNOBSERVED_SECONDS = counter(
+UNOBSERVED_SECONDS = GpuMetric.counter(
     "dgx_gpu_unobserved_seconds_total",
     "Seconds without a state since the agent first saw the GPU: its activity was not known, or "
     "ticks were missed.",
     "agent/diagnosis/accounting.py",
-    GPU_LABELS,
 )
 WAITS_FOR = counter(
     "dgx_gpu_waits_for_seconds_total",

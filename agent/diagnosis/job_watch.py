@@ -26,6 +26,7 @@ from agent.model import (
     GPU_LABELS,
     LOST_STATES,
     GpuKey,
+    GpuMetric,
     Reading,
     ReadKey,
     Reason,
@@ -53,12 +54,11 @@ class CostConfig(Section, frozen=True):
     gpu_hour: Price = 0.0
 
 
-REFERENCE = gauge(
+REFERENCE = GpuMetric.gauge(
     "dgx_gpu_step_reference_seconds",
     "How long a step of the job on this GPU took in the job's own first hour, the median, in "
     "seconds; from a minute after its rhythm was first seen.",
     "agent/jobs/speed.py",
-    GPU_LABELS,
 )
 HUNG = gauge(
     "dgx_gpu_hung_info",

@@ -6,17 +6,15 @@ from dataclasses import dataclass, field
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading
 from agent.model import (
     EXPIRY_INTERVALS,
-    GPU_LABELS,
     Absence,
     GpuKey,
+    GpuMetric,
     Metric,
     Reading,
     ReadKey,
     Reason,
     Snapshot,
     TimedSeries,
-    counter,
-    gauge,
 )
 from agent.polling import intervals
 from agent.polling.inventory import GpuInventory
@@ -24,25 +22,22 @@ from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
 from agent.sources import activity, power, process, workload
 
-STEP = gauge(
+STEP = GpuMetric.gauge(
     "dgx_gpu_step_seconds",
     "How long an iteration of the job on this GPU takes, in seconds, as the rhythm of its power "
     "shows it; absent where there is no rhythm.",
     "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/pulse.py",
-    GPU_LABELS,
 )
-STEPS = counter(
+STEPS = GpuMetric.counter(
     "dgx_gpu_steps_total",
     "Iterations of jobs on this GPU since the agent started: the time in which its power has a "
     "rhythm and varies, over the period.",
     "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/pulse.py",
-    GPU_LABELS,
 )
-CONFIDENCE = gauge(
+CONFIDENCE = GpuMetric.gauge(
     "dgx_gpu_step_confidence_ratio",
     "How sure dgx_gpu_step_seconds is, 0-1: the autocorrelation of the power at that period.",
     "nvmlDeviceGetSamples(TOTAL_POWER), agent/jobs/pulse.py",
-    GPU_LABELS,
 )
 
 KEY = ReadKey("pulse", "steps")

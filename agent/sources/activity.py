@@ -5,51 +5,42 @@ from math import inf
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
 from agent.hardware.gpm import FASTEST_NVLINK, NO_GPM, NVLINK_UNIT, Gpm, GpmId
-from agent.model import GPU_LABELS, PERMANENT, Absent, Reason, counter, gauge, internal
+from agent.model import GPU_LABELS, PERMANENT, Absent, GpuMetric, Reason, internal
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import RATIO, STEPWISE, Range
 from agent.sources.gpu_context import GpuContext
 
-ACTIVITY = gauge(
+ACTIVITY = GpuMetric.ratio(
     "dgx_gpu_activity_ratio",
     "Share of time, 0-1, in which the GPU's compute or graphics engine was active; a mean since "
     "the last reading. Copies alone do not count where GPM is there.",
     "GPM graphics activity; without GPM nvmlDeviceGetSamples(GPU_UTILIZATION)",
-    GPU_LABELS,
-    RATIO,
 )
-ACTIVE_SECONDS = counter(
+ACTIVE_SECONDS = GpuMetric.counter(
     "dgx_gpu_active_seconds_total",
     "Seconds for which the GPU was active since the agent started: the integral of activity, with "
     "nothing lost between scrapes.",
     "as dgx_gpu_activity_ratio",
-    GPU_LABELS,
     fastest=STEPWISE,
 )
-SM_ACTIVE = gauge(
+SM_ACTIVE = GpuMetric.ratio(
     "dgx_gpu_sm_active_ratio",
     "Mean share of the streaming multiprocessors, 0-1, with at least one warp on them.",
     "GPM metric 2 (Hopper and newer)",
-    GPU_LABELS,
-    RATIO,
 )
-SM_OCCUPANCY = gauge(
+SM_OCCUPANCY = GpuMetric.ratio(
     "dgx_gpu_sm_occupancy_ratio",
     "Mean share, 0-1, of the warps that the multiprocessors could hold.",
     "GPM metric 3 (Hopper and newer)",
-    GPU_LABELS,
-    RATIO,
 )
-TENSOR_ACTIVE = gauge(
+TENSOR_ACTIVE = GpuMetric.ratio(
     "dgx_gpu_tensor_active_ratio",
     "Share of time, 0-1, in which the tensor cores were active.",
     "GPM metric 5 (Hopper and newer)",
-    GPU_LABELS,
-    RATIO,
 )
-TENSOR_THROUGHPUT = gauge(
+TENSOR_THROUGHPUT = GpuMetric.ratio(
     "dgx_gpu_tensor_throughput_ratio",
     "Throughput of the tensor cores, 0-1, over their peak at the highest SM clock for the type in "
     "use, which is not visible from outside: tensor activity times SM clock over its highest. An "
@@ -57,23 +48,19 @@ TENSOR_THROUGHPUT = gauge(
     "Data sheets give the peak at a lower clock (H100 SXM: 1830 of 1980 MHz); over that it is "
     "higher by as much.",
     "GPM metric 5, nvmlDeviceGetClockInfo, nvmlDeviceGetMaxClockInfo (Hopper and newer)",
-    GPU_LABELS,
-    RATIO,
 )
-TENSOR_SECONDS = counter(
+TENSOR_SECONDS = GpuMetric.counter(
     "dgx_gpu_tensor_throughput_seconds_total",
     "Seconds at the peak of the tensor cores that would do what they did since the agent started: "
     "the integral of dgx_gpu_tensor_throughput_ratio, with nothing lost between scrapes.",
     "as dgx_gpu_tensor_throughput_ratio",
-    GPU_LABELS,
     fastest=STEPWISE,
 )
-MEMORY_BANDWIDTH = internal(
+MEMORY_BANDWIDTH = GpuMetric.internal(
     "dgx_gpu_memory_bandwidth_ratio",
     "Share of the memory bandwidth in use, 0-1.",
     "GPM metric 10 (Hopper and newer)",
-    GPU_LABELS,
-    RATIO,
+    possible=RATIO,
 )
 
 NVLINK_RATE = internal(

@@ -14,7 +14,7 @@ from agent.hardware.host import Host
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Allocations, Given
 from agent.jobs.identity import SHOWN, JobLabels
-from agent.model import GPU_LABELS, Absent, ReadKey, Reason, gauge
+from agent.model import Absent, GpuMetric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Read, ReadOutput
@@ -31,13 +31,12 @@ class AllocationConfig(Section, frozen=True):
     resource_slices: bool = False
 
 
-ALLOCATED = gauge(
+ALLOCATED = GpuMetric.gauge(
     "dgx_gpu_allocated",
     "1 while a job or a container was given the GPU, whether it uses it or not, 0 while none was; "
     "only where Slurm or the kubelet reports it.",
     "devices.list of Slurm's cgroups (version 1), SLURM_JOB_GPUS of a job's processes, scontrol, "
     "or the kubelet's pod-resources socket; /proc/driver/nvidia/gpus/*/information",
-    GPU_LABELS,
 )
 
 VERSION_1 = "/sys/fs/cgroup/devices"

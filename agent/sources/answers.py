@@ -2,26 +2,24 @@
 
 from collections.abc import Iterator
 
-from agent.model import GPU_LABELS, ReadKey, counter, gauge
+from agent.model import GpuMetric, ReadKey
 from agent.polling import intervals
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.reads import Read, ReadOutput, fixed
 
-READ_SECONDS = gauge(
+READ_SECONDS = GpuMetric.gauge(
     "dgx_gpu_read_seconds",
     "Seconds that the driver calls of the GPU took in all in the longest turn of the last 30 to "
     "60 s; a turn is each second. While the GPU does not answer, the longest since then, with the "
     "time so far of a call that has not returned.",
     "the agent's monotonic clock",
-    GPU_LABELS,
 )
-READ_FAILURES = counter(
+READ_FAILURES = GpuMetric.counter(
     "dgx_gpu_read_failures_total",
     "Reads of the GPU since the agent started in which a driver call failed or timed out. What "
     "this GPU refuses as a rule (not supported, no permission, not found, MIG) does not count, nor "
     "does a GPU that is lost.",
     "NVML's return codes",
-    GPU_LABELS,
 )
 
 

@@ -5,7 +5,15 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import GPU_LABELS, LINK_LABELS, PERMANENT, Absent, Reason, event_counter, gauge
+from agent.model import (
+    LINK_LABELS,
+    PERMANENT,
+    Absent,
+    GpuMetric,
+    Reason,
+    event_counter,
+    gauge,
+)
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import FLAG, Range
@@ -13,12 +21,11 @@ from agent.sources.gpu_context import GpuContext
 
 _FIELD = "nvmlDeviceGetFieldValues {}, scope link"
 
-LINKS = gauge(
+LINKS = GpuMetric.gauge(
     "dgx_gpu_c2c_links",
     "Links between the GPU and the CPU on its module that are up.",
     _FIELD.format("170 and 171"),
-    GPU_LABELS,
-    Range(0, 64),
+    possible=Range(0, 64),
 )
 LINK_UP = gauge(
     "dgx_gpu_c2c_link_up",

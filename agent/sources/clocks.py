@@ -5,7 +5,16 @@ from typing import NamedTuple
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import GPU_LABELS, PERMANENT, Absent, Metric, Reason, counter, gauge, internal
+from agent.model import (
+    GPU_LABELS,
+    PERMANENT,
+    Absent,
+    GpuMetric,
+    Metric,
+    Reason,
+    counter,
+    gauge,
+)
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput
@@ -27,13 +36,12 @@ CLOCK_LIMIT = gauge(
     (*GPU_LABELS, "clock"),
     HERTZ,
 )
-PERFORMANCE_STATE = gauge(
+PERFORMANCE_STATE = GpuMetric.gauge(
     "dgx_gpu_performance_state",
     "Performance state: 0 (P0) is the fastest, 15 the slowest. Data centre GPUs stay at 0; on "
     "others a higher one under load means clocks that are held down.",
     "nvmlDeviceGetPerformanceState",
-    GPU_LABELS,
-    Range(0, 15),
+    possible=Range(0, 15),
 )
 THROTTLE = counter(
     "dgx_gpu_throttle_seconds_total",
@@ -45,12 +53,11 @@ THROTTLE = counter(
     (*GPU_LABELS, "reason"),
     fastest=STEPWISE,
 )
-REASONS = internal(
+REASONS = GpuMetric.internal(
     "dgx_gpu_throttle_state",
     "What holds the clocks down now, as NVML's mask of bits.",
     "nvmlDeviceGetCurrentClocksEventReasons (older drivers: ...ThrottleReasons)",
-    GPU_LABELS,
-    Range(0, 0xFFFF),
+    possible=Range(0, 0xFFFF),
 )
 
 CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.hardware.gpm import NO_GPM, Cycles, Gpm
-from agent.model import GPU_LABELS, Absent, Reason, counter
+from agent.model import GPU_LABELS, Absent, GpuMetric, Reason, counter
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, refused_read
 from agent.sources.gpu_context import GpuContext
@@ -13,19 +13,17 @@ _METRIC = "nvmlGpmMetricsGet, metric{} (driver 610 and newer)"
 FASTEST = 1e12
 """Cycles per second that no GPU's SMs have together."""
 
-ELAPSED = counter(
+ELAPSED = GpuMetric.counter(
     "dgx_gpu_sm_elapsed_cycles_total",
     "SM cycles that passed since the machine began: the whole of which the active ones are a part.",
     _METRIC.format(" 248"),
-    GPU_LABELS,
     fastest=FASTEST,
 )
-ACTIVE = counter(
+ACTIVE = GpuMetric.counter(
     "dgx_gpu_sm_active_cycles_total",
     "SM cycles in which a warp was resident; their growth over that of "
     "dgx_gpu_sm_elapsed_cycles_total is the SM activity over any range, without a gap.",
     _METRIC.format(" 249"),
-    GPU_LABELS,
     fastest=FASTEST,
 )
 PIPES = counter(

@@ -6,10 +6,10 @@ from functools import partial
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.hardware.nvml import number
-from agent.model import GPU_LABELS, event_counter, gauge
+from agent.model import GPU_LABELS, GpuMetric, event_counter, gauge
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read
-from agent.ranges import FLAG, Range
+from agent.ranges import Range
 from agent.sources.gpu_context import GpuContext
 
 ERROR_COUNT, COUNT = Range(0, 1e12), Range(0, 1e5)
@@ -29,20 +29,16 @@ REMAPPED_ROWS = event_counter(
     (*GPU_LABELS, "severity"),
     possible=COUNT,
 )
-REMAP_PENDING = gauge(
+REMAP_PENDING = GpuMetric.flag(
     "dgx_gpu_row_remap_pending",
     "1 while a row waits for a GPU reset to be remapped.",
     "nvmlDeviceGetRemappedRows",
-    GPU_LABELS,
-    FLAG,
     step=0,
 )
-REMAP_FAILURE = gauge(
+REMAP_FAILURE = GpuMetric.flag(
     "dgx_gpu_row_remap_failure",
     "1 once a row could not be remapped: the GPU qualifies for replacement.",
     "nvmlDeviceGetRemappedRows",
-    GPU_LABELS,
-    FLAG,
     step=0,
 )
 BANKS = "(driver 610 and newer; never seen on a real one)"
@@ -53,12 +49,10 @@ REMAPPED_BANKS = gauge(
     (*GPU_LABELS, "kind"),
     COUNT,
 )
-BANK_PENDING = gauge(
+BANK_PENDING = GpuMetric.flag(
     "dgx_gpu_bank_remap_pending",
     "1 while a bank waits to be remapped.",
     f"nvmlDeviceGetFieldValues 307 {BANKS}",
-    GPU_LABELS,
-    FLAG,
     step=0,
 )
 RETIRED_PAGES = event_counter(
@@ -68,12 +62,10 @@ RETIRED_PAGES = event_counter(
     (*GPU_LABELS, "cause"),
     possible=COUNT,
 )
-RETIRED_PENDING = gauge(
+RETIRED_PENDING = GpuMetric.flag(
     "dgx_gpu_retired_pages_pending",
     "1 while pages wait for the driver to be loaded again to be retired (Kepler to Volta).",
     "nvmlDeviceGetRetiredPagesPendingStatus",
-    GPU_LABELS,
-    FLAG,
     step=0,
 )
 

@@ -6,19 +6,18 @@ from functools import partial
 from typing import Any
 
 from agent.hardware.device import NvmlDevice
-from agent.model import GPU_LABELS, Absent, Reason, checked, gauge
+from agent.model import GPU_LABELS, Absent, GpuMetric, Reason, checked, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
 
-STATE = gauge(
+STATE = GpuMetric.gauge(
     "dgx_nvlink_fabric_state",
     "Registration with the NVSwitch fabric: 1 not started, 2 in progress, 3 completed. 2 for long "
     "means that the Fabric Manager does not run.",
     "nvmlDeviceGetGpuFabricInfoV",
-    GPU_LABELS,
-    Range(0, 15),
+    possible=Range(0, 15),
     step=0,
 )
 HEALTH = gauge(

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from agent.hardware.fields import FieldId
-from agent.model import GPU_LABELS, gauge
+from agent.model import GPU_LABELS, GpuMetric, gauge
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
-from agent.ranges import FLAG, RATIO, Range
+from agent.ranges import FLAG, Range
 from agent.sources.gpu_context import GpuContext
 
 INFO = gauge(
@@ -16,36 +16,29 @@ INFO = gauge(
     (*GPU_LABELS, "model", "architecture", "pci_bus_id", "serial", "vbios_version"),
     FLAG,
 )
-UTILIZATION = gauge(
+UTILIZATION = GpuMetric.ratio(
     "dgx_gpu_utilization_ratio",
     "NVML's utilisation, 0-1: the share of its last sample period in which a kernel or a copy ran. "
     "It reads 1 for bare copies and for kernels that only spin: prefer dgx_gpu_activity_ratio.",
     "nvmlDeviceGetUtilizationRates().gpu",
-    GPU_LABELS,
-    RATIO,
 )
-MEMORY_UTILIZATION = gauge(
+MEMORY_UTILIZATION = GpuMetric.ratio(
     "dgx_gpu_memory_utilization_ratio",
     "Share of NVML's last sample period, 0-1, in which device memory was read or written. It is "
     "time, not bandwidth, and all that GPUs before Hopper report of their memory.",
     "nvmlDeviceGetUtilizationRates().memory",
-    GPU_LABELS,
-    RATIO,
 )
-PERSISTENCE_MODE = gauge(
+PERSISTENCE_MODE = GpuMetric.flag(
     "dgx_gpu_persistence_mode",
     "1 where the driver keeps the GPU initialised while no one uses it.",
     "nvmlDeviceGetPersistenceMode",
-    GPU_LABELS,
-    FLAG,
 )
-RECOVERY_ACTION = gauge(
+RECOVERY_ACTION = GpuMetric.gauge(
     "dgx_gpu_recovery_action",
     "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot, 3 drain peer-to-peer traffic, "
     "4 drain and reset, 5 restart IMEX, 6 reset the bus, 7 reboot the node (driver 610 and newer).",
     "nvmlDeviceGetFieldValues 230 (driver 570 and newer)",
-    GPU_LABELS,
-    Range(0, 15),
+    possible=Range(0, 15),
     step=0,
 )
 

@@ -5,43 +5,34 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import number
-from agent.model import GPU_LABELS, gauge
+from agent.model import GpuMetric
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read
-from agent.ranges import RATIO
 from agent.sources.gpu_context import GpuContext
 
-DECODER = gauge(
+DECODER = GpuMetric.ratio(
     "dgx_gpu_decoder_utilization_ratio",
     "Share of time, 0-1, in which the video decoder (NVDEC) worked, over the driver's last "
     "sampling period (1/6 to 1 s).",
     "nvmlDeviceGetDecoderUtilization",
-    GPU_LABELS,
-    RATIO,
 )
-ENCODER = gauge(
+ENCODER = GpuMetric.ratio(
     "dgx_gpu_encoder_utilization_ratio",
     "Share of time, 0-1, in which the video encoder (NVENC) worked, over the driver's last "
     "sampling period (1/6 to 1 s).",
     "nvmlDeviceGetEncoderUtilization",
-    GPU_LABELS,
-    RATIO,
 )
-JPEG = gauge(
+JPEG = GpuMetric.ratio(
     "dgx_gpu_jpeg_utilization_ratio",
     "Share of time, 0-1, in which the JPEG decoder (NVJPG) worked, over the driver's last "
     "sampling period (1/6 to 1 s).",
     "nvmlDeviceGetJpgUtilization (driver 535 and newer)",
-    GPU_LABELS,
-    RATIO,
 )
-OPTICAL_FLOW = gauge(
+OPTICAL_FLOW = GpuMetric.ratio(
     "dgx_gpu_optical_flow_utilization_ratio",
     "Share of time, 0-1, in which the optical flow accelerator (OFA) worked, over the driver's "
     "last sampling period (1/6 to 1 s).",
     "nvmlDeviceGetOfaUtilization (driver 535 and newer)",
-    GPU_LABELS,
-    RATIO,
 )
 
 

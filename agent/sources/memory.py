@@ -2,49 +2,44 @@
 
 from collections.abc import Iterator
 
-from agent.model import GPU_LABELS, Absent, Reason, gauge, internal
+from agent.model import Absent, GpuMetric, Reason
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import BYTES, Range
 from agent.sources.gpu_context import GpuContext
 from agent.specs.machine import MachineSpecs
 
-USED = gauge(
+USED = GpuMetric.gauge(
     "dgx_gpu_memory_used_bytes",
     "Device memory in use, in bytes, without what the driver reserves for itself (drivers before "
     "510 count that in).",
     "nvmlDeviceGetMemoryInfo version 2, else version 1",
-    GPU_LABELS,
-    BYTES,
+    possible=BYTES,
 )
-TOTAL = gauge(
+TOTAL = GpuMetric.gauge(
     "dgx_gpu_memory_total_bytes",
     "Device memory of the GPU in bytes.",
     "nvmlDeviceGetMemoryInfo",
-    GPU_LABELS,
-    BYTES,
+    possible=BYTES,
 )
-FREE = internal(
+FREE = GpuMetric.internal(
     "dgx_gpu_memory_free_bytes",
     "Device memory that programs can still take, in bytes.",
     "nvmlDeviceGetMemoryInfo",
-    GPU_LABELS,
-    BYTES,
+    possible=BYTES,
 )
-RESERVED = internal(
+RESERVED = GpuMetric.internal(
     "dgx_gpu_memory_reserved_bytes",
     "Device memory that the driver keeps for itself, in bytes.",
     "nvmlDeviceGetMemoryInfo version 2 (driver 510 and newer)",
-    GPU_LABELS,
-    BYTES,
+    possible=BYTES,
 )
 
-BUS_WIDTH = internal(
+BUS_WIDTH = GpuMetric.internal(
     "dgx_gpu_memory_bus_width",
     "Width of the memory interface in bits.",
     "nvmlDeviceGetMemoryBusWidth (driver 510 and newer)",
-    GPU_LABELS,
-    Range(1, 65_536),
+    possible=Range(1, 65_536),
 )
 
 ARRIVAL = 64 << 20

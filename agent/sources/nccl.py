@@ -17,18 +17,17 @@ from agent.hardware.nccl import RanksReader
 from agent.hardware.nccl_guard import KNOWN_FAULTS
 from agent.jobs.collectives import counted
 from agent.jobs.nccl_jobs import NcclExchange, NcclHistory, NcclMode, NcclReport, RasSchedule, match
-from agent.model import GPU_LABELS, Labels, ReadKey, counter
+from agent.model import GpuMetric, Labels, ReadKey
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadCosts, ReadOutput, fixed
 
 log = logging.getLogger(__name__)
 
-COLLECTIVES = counter(
+COLLECTIVES = GpuMetric.counter(
     "dgx_gpu_collectives_total",
     "Collectives that the process on this GPU has launched since its job began, of all kinds and "
     "communicators, as NCCL reports; only of jobs on several GPUs, and only where job.nccl is on.",
     "NCCL's RAS service on localhost:28028 (NCCL 2.30 or newer)",
-    GPU_LABELS,
 )
 
 REPORTS = ", ".join(f"{row.report} ({'.'.join(map(str, row.last))})" for row in KNOWN_FAULTS)

@@ -8,10 +8,10 @@ from agent.hardware.gpm import FASTEST_NVLINK, NVLINK_UNIT, GpmId
 from agent.hardware.nvml import ALL_ONES
 from agent.model import (
     FINAL,
-    GPU_LABELS,
     LINK_LABELS,
     PERMANENT,
     Absent,
+    GpuMetric,
     Labels,
     Metric,
     Reason,
@@ -32,33 +32,29 @@ _PAYLOAD = "nvmlDeviceGetFieldValues {} (KiB), else {} (bytes), {}"
 FASTEST_LINK = 2.5e11
 """Bytes per second that no GPU moves over all its links, or over one."""
 
-TRANSMITTED = counter(
+TRANSMITTED = GpuMetric.counter(
     "dgx_nvlink_transmitted_bytes_total",
     "Payload bytes sent over all NVLinks of the GPU.",
     _PAYLOAD.format(138, 202, "scope all links"),
-    GPU_LABELS,
     fastest=FASTEST_NVLINK,
 )
-RECEIVED = counter(
+RECEIVED = GpuMetric.counter(
     "dgx_nvlink_received_bytes_total",
     "Payload bytes received over all NVLinks of the GPU.",
     _PAYLOAD.format(139, 204, "scope all links"),
-    GPU_LABELS,
     fastest=FASTEST_NVLINK,
 )
-WIRE_TRANSMITTED = counter(
+WIRE_TRANSMITTED = GpuMetric.counter(
     "dgx_nvlink_wire_transmitted_bytes_total",
     "Bytes sent on the wire of all NVLinks of the GPU: payload plus protocol. This is what fills "
     "a link.",
     _DATA.format(140, "scope all links"),
-    GPU_LABELS,
     fastest=FASTEST_NVLINK,
 )
-WIRE_RECEIVED = counter(
+WIRE_RECEIVED = GpuMetric.counter(
     "dgx_nvlink_wire_received_bytes_total",
     "Bytes received on the wire of all NVLinks of the GPU: payload plus protocol.",
     _DATA.format(141, "scope all links"),
-    GPU_LABELS,
     fastest=FASTEST_NVLINK,
 )
 LINK_TRANSMITTED = counter(
@@ -105,21 +101,19 @@ LINK_INFO = gauge(
     (*LINK_LABELS, "remote", "remote_pci_bus_id"),
     FLAG,
 )
-LINKS = gauge(
+LINKS = GpuMetric.gauge(
     "dgx_nvlink_links",
     "NVLinks of the GPU that are up.",
     "nvmlDeviceGetNvLinkState",
-    GPU_LABELS,
-    Range(0, MOST_LINKS),
+    possible=Range(0, MOST_LINKS),
     step=0,
 )
-LINKS_EXPECTED = gauge(
+LINKS_EXPECTED = GpuMetric.gauge(
     "dgx_nvlink_links_expected",
     "NVLinks that the GPU has in this system by its spec sheet; on a system that is not "
     "recognised, the most that were up since the agent started.",
     "agent/specs, else nvmlDeviceGetNvLinkState",
-    GPU_LABELS,
-    Range(0, MOST_LINKS),
+    possible=Range(0, MOST_LINKS),
 )
 ERRORS = event_counter(
     "dgx_nvlink_errors_total",

@@ -5,7 +5,7 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.gpm import FASTEST_PCIE, PCIE_UNIT, Gpm, GpmId
-from agent.model import FINAL, GPU_LABELS, Absent, checked, counter, event_counter, gauge
+from agent.model import FINAL, Absent, GpuMetric, checked
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput
@@ -20,53 +20,46 @@ _BYTES = (
 )
 _ORIGIN = "GPM metrics 20 and 21, else nvmlDeviceGetPcieThroughput"
 
-TRANSMITTED = counter(
+TRANSMITTED = GpuMetric.counter(
     "dgx_pcie_transmitted_bytes_total",
     _BYTES.format("sent"),
     _ORIGIN,
-    GPU_LABELS,
     fastest=FASTEST_PCIE,
 )
-RECEIVED = counter(
+RECEIVED = GpuMetric.counter(
     "dgx_pcie_received_bytes_total",
     _BYTES.format("received"),
     _ORIGIN,
-    GPU_LABELS,
     fastest=FASTEST_PCIE,
 )
-GENERATION = gauge(
+GENERATION = GpuMetric.gauge(
     "dgx_pcie_generation",
     "PCIe generation of the link now; GPUs before Hopper let it fall when they idle.",
     "nvmlDeviceGetCurrPcieLinkGeneration",
-    GPU_LABELS,
-    Range(1, 15),
+    possible=Range(1, 15),
 )
-GENERATION_LIMIT = gauge(
+GENERATION_LIMIT = GpuMetric.gauge(
     "dgx_pcie_generation_limit",
     "Highest PCIe generation of GPU and slot together.",
     "nvmlDeviceGetMaxPcieLinkGeneration",
-    GPU_LABELS,
-    Range(1, 15),
+    possible=Range(1, 15),
 )
-WIDTH = gauge(
+WIDTH = GpuMetric.gauge(
     "dgx_pcie_width",
     "PCIe lanes in use.",
     "nvmlDeviceGetCurrPcieLinkWidth",
-    GPU_LABELS,
-    Range(1, 32),
+    possible=Range(1, 32),
 )
-WIDTH_LIMIT = gauge(
+WIDTH_LIMIT = GpuMetric.gauge(
     "dgx_pcie_width_limit",
     "Most PCIe lanes of GPU and slot together.",
     "nvmlDeviceGetMaxPcieLinkWidth",
-    GPU_LABELS,
-    Range(1, 32),
+    possible=Range(1, 32),
 )
-REPLAYS = event_counter(
+REPLAYS = GpuMetric.events(
     "dgx_pcie_replays_total",
     "PCIe packets that had to be sent again since the GPU's last reset.",
     "nvmlDeviceGetPcieReplayCounter",
-    GPU_LABELS,
 )
 
 BEYOND_DOUBT = 1.3

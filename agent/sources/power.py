@@ -4,7 +4,12 @@ from collections.abc import Iterator
 
 from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
 from agent.hardware.fields import MODULE, FieldId
-from agent.model import GPU_LABELS, PERMANENT, Absent, TimedSeries, counter, gauge, internal
+from agent.model import (
+    PERMANENT,
+    Absent,
+    GpuMetric,
+    TimedSeries,
+)
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import Range
@@ -15,60 +20,53 @@ MOST_WATTS = 5_000.0
 
 WATTS, MODULE_WATTS = Range(0, MOST_WATTS), Range(0, 4 * MOST_WATTS)
 
-POWER = gauge(
+POWER = GpuMetric.gauge(
     "dgx_gpu_power_watts",
     "Power drawn by the board in watts: a mean over one second on Hopper and newer, instantaneous "
     "on A100 and older.",
     "nvmlDeviceGetPowerUsage",
-    GPU_LABELS,
-    WATTS,
+    possible=WATTS,
 )
-POWER_LIMIT = gauge(
+POWER_LIMIT = GpuMetric.gauge(
     "dgx_gpu_power_limit_watts",
     "The power limit now enforced, in watts.",
     "nvmlDeviceGetEnforcedPowerLimit",
-    GPU_LABELS,
-    WATTS,
+    possible=WATTS,
 )
-DEFAULT_LIMIT = gauge(
+DEFAULT_LIMIT = GpuMetric.gauge(
     "dgx_gpu_power_default_limit_watts",
     "The power limit that the board comes with, in watts; where dgx_gpu_power_limit_watts is lower "
     "somebody lowered it.",
     "nvmlDeviceGetPowerManagementDefaultLimit",
-    GPU_LABELS,
-    WATTS,
+    possible=WATTS,
 )
-ENERGY = counter(
+ENERGY = GpuMetric.counter(
     "dgx_gpu_energy_joules_total",
     "Energy used in joules since the driver was loaded; on GPUs without an energy counter the "
     "driver's 50 Hz power samples, integrated since the agent started.",
     "nvmlDeviceGetTotalEnergyConsumption, else nvmlDeviceGetSamples(TOTAL_POWER)",
-    GPU_LABELS,
     fastest=MOST_WATTS,
 )
 
-MODULE_POWER = gauge(
+MODULE_POWER = GpuMetric.gauge(
     "dgx_gpu_module_power_watts",
     "Power drawn by the module that the GPU is on, in watts: all its GPUs, their CPU (Grace) and "
     "its memory. Each GPU of a module has the same value.",
     "nvmlDeviceGetFieldValues 186, scope module",
-    GPU_LABELS,
-    MODULE_WATTS,
+    possible=MODULE_WATTS,
 )
-MODULE_LIMIT = gauge(
+MODULE_LIMIT = GpuMetric.gauge(
     "dgx_gpu_module_power_limit_watts",
     "The power limit now enforced of the module that the GPU is on, in watts.",
     "nvmlDeviceGetFieldValues 190, scope module",
-    GPU_LABELS,
-    MODULE_WATTS,
+    possible=MODULE_WATTS,
 )
 
-SAMPLES = internal(
+SAMPLES = GpuMetric.internal(
     "dgx_gpu_power_samples_watts",
     "Power drawn by the board in watts, a sample each 20 ms; read while a process is on the GPU.",
     "nvmlDeviceGetSamples(TOTAL_POWER)",
-    GPU_LABELS,
-    WATTS,
+    possible=WATTS,
 )
 
 

@@ -10,7 +10,7 @@ from agent.hardware import mig, processes
 from agent.hardware.device import NvmlDevice
 from agent.hardware.files import read_text
 from agent.jobs.identity import printable
-from agent.model import FINAL, GPU_LABELS, Absent, Reason, gauge, internal
+from agent.model import FINAL, GPU_LABELS, Absent, GpuMetric, Reason, gauge, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.ranges import BYTES, FLAG, PROCESS_COUNT, RATIO
@@ -26,19 +26,17 @@ class ProcessConfig(Section, frozen=True):
     series: Series = 0
 
 
-PROCESSES = gauge(
+PROCESSES = GpuMetric.gauge(
     "dgx_gpu_processes",
     "Processes that compute or draw on the GPU, without servers of displays and of MPS.",
     "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses",
-    GPU_LABELS,
-    PROCESS_COUNT,
+    possible=PROCESS_COUNT,
 )
-MEMORY = gauge(
+MEMORY = GpuMetric.gauge(
     "dgx_gpu_processes_memory_bytes",
     "Device memory held by the compute processes together, in bytes.",
     "nvmlDeviceGetComputeRunningProcesses().usedGpuMemory",
-    GPU_LABELS,
-    BYTES,
+    possible=BYTES,
 )
 PROCESS_MEMORY = gauge(
     "dgx_gpu_process_memory_bytes",

@@ -5,7 +5,7 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
-from agent.model import FINAL, GPU_LABELS, PERMANENT, Absent, Reason, checked, gauge
+from agent.model import FINAL, GPU_LABELS, PERMANENT, Absent, GpuMetric, Reason, checked, gauge
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import Range
@@ -19,20 +19,18 @@ LIKELY_STEP = 25.0
 
 MOST_FANS = 16
 
-TEMPERATURE = gauge(
+TEMPERATURE = GpuMetric.gauge(
     "dgx_gpu_temperature_celsius",
     "Temperature of the GPU core in degrees Celsius.",
     "nvmlDeviceGetTemperatureV, on drivers before 575 nvmlDeviceGetTemperature",
-    GPU_LABELS,
-    CELSIUS,
+    possible=CELSIUS,
     step=LIKELY_STEP,
 )
-MEMORY_TEMPERATURE = gauge(
+MEMORY_TEMPERATURE = GpuMetric.gauge(
     "dgx_gpu_memory_temperature_celsius",
     "Temperature of the GPU's memory in degrees Celsius.",
     "nvmlDeviceGetFieldValues 82",
-    GPU_LABELS,
-    CELSIUS,
+    possible=CELSIUS,
     step=LIKELY_STEP,
 )
 LIMIT = gauge(
@@ -43,14 +41,13 @@ LIMIT = gauge(
     (*GPU_LABELS, "limit"),
     CELSIUS,
 )
-MARGIN = gauge(
+MARGIN = GpuMetric.gauge(
     "dgx_gpu_temperature_margin_celsius",
     "Degrees Celsius left to the end of the operating range (to the slowdown where no range is "
     "given).",
     "threshold minus the temperature, which is what nvmlDeviceGetMarginTemperature gives "
     "at a hundredth of its price",
-    GPU_LABELS,
-    Range(-200, 200),
+    possible=Range(-200, 200),
     step=LIKELY_STEP,
 )
 

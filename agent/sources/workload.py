@@ -16,7 +16,17 @@ from agent.jobs.allocation import Allocations, completed
 from agent.jobs.identity import JobLabels
 from agent.jobs.process_table import ProcessTable, Spawn, on_a_thread
 from agent.jobs.process_times import NONE, GpuTimes, ProcessTimes, Times
-from agent.model import GPU_LABELS, Absent, Labels, Metric, ReadKey, Reason, gauge, internal
+from agent.model import (
+    GPU_LABELS,
+    Absent,
+    GpuMetric,
+    Labels,
+    Metric,
+    ReadKey,
+    Reason,
+    gauge,
+    internal,
+)
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
 from agent.polling.reads import Read, ReadOutput, fixed
@@ -44,17 +54,15 @@ THREADS = internal(
     "/proc/PID/task/TID/schedstat and stat, /proc/PID/stat",
     (*GPU_LABELS, "role", "doing"),
 )
-WORKERS = internal(
+WORKERS = GpuMetric.internal(
     "dgx_workload_workers",
     "Threads and processes of role `working` that did anything since the last read.",
     "/proc/PID/stat, /proc/PID/task/TID/schedstat",
-    GPU_LABELS,
 )
-BUSIEST = internal(
+BUSIEST = GpuMetric.internal(
     "dgx_workload_busiest_worker_ratio",
     "Share of the time, 0-1, for which the busiest of them did something since the last read.",
     "/proc/PID/stat, /proc/PID/task/TID/schedstat",
-    GPU_LABELS,
 )
 STOPPED = internal(
     "dgx_workload_stopped",
@@ -62,19 +70,17 @@ STOPPED = internal(
     "state T or t in /proc/PID/stat",
     (*GPU_LABELS, "pid"),
 )
-PROCESS_BYTES = internal(
+PROCESS_BYTES = GpuMetric.internal(
     "dgx_workload_process_bytes",
     "Bytes that the GPU's processes have read and written, read only while they and their loaders "
     "use next to no core.",
     "/proc/PID/io",
-    GPU_LABELS,
 )
-HOSTS = internal(
+HOSTS = GpuMetric.internal(
     "dgx_workload_hosts",
     "Hosts that the job of the GPU runs on, as the environment of its processes says.",
     "SLURM_NNODES, WORLD_SIZE and LOCAL_WORLD_SIZE (torchrun), or the like of Open MPI, in "
     "/proc/PID/environ",
-    GPU_LABELS,
 )
 CGROUP_STALLED = internal(
     "dgx_workload_cgroup_stalled_seconds",
@@ -82,30 +88,26 @@ CGROUP_STALLED = internal(
     "{io,cpu,memory}.pressure of the cgroup (version 2) of the GPU's first process",
     (*GPU_LABELS, "resource"),
 )
-CGROUP_READ = internal(
+CGROUP_READ = GpuMetric.internal(
     "dgx_workload_cgroup_read_bytes",
     "Bytes that the job's cgroup read from block devices.",
     "rbytes in io.stat of the cgroup",
-    GPU_LABELS,
 )
-CGROUP_WRITTEN = internal(
+CGROUP_WRITTEN = GpuMetric.internal(
     "dgx_workload_cgroup_written_bytes",
     "Bytes that the job's cgroup wrote to block devices.",
     "wbytes in io.stat of the cgroup",
-    GPU_LABELS,
 )
-RECEIVED = internal(
+RECEIVED = GpuMetric.internal(
     "dgx_workload_received_bytes",
     "Bytes received by all interfaces of the network namespace of the GPU's first process.",
     "/proc/PID/net/dev",
-    GPU_LABELS,
 )
-LIVES = internal(
+LIVES = GpuMetric.internal(
     "dgx_workload_arrived_seconds",
     "How long ago the newest process of the GPU came, in seconds; of processes older than the "
     "agent the time since their start.",
     "nvmlDeviceGetComputeRunningProcesses, starttime in /proc/PID/stat, /proc/uptime",
-    GPU_LABELS,
 )
 JOB = internal(
     "dgx_workload_job",

@@ -16,6 +16,7 @@ from agent.model import (
     GPU_LABELS,
     Absent,
     GpuIdentity,
+    GpuMetric,
     Labels,
     ReadKey,
     Reason,
@@ -37,11 +38,10 @@ ERRORS = counter(
     "nvmlEventSetWait, and the kernel's log: the larger count of the two",
     (*GPU_LABELS, "xid"),
 )
-LAST = internal(
+LAST = GpuMetric.internal(
     "dgx_gpu_last_xid",
     "Code of the last XID error that the driver reported since the agent started; 0 before one.",
     "as dgx_gpu_xid_errors_total",
-    GPU_LABELS,
 )
 AT = internal(
     "dgx_gpu_last_xid_seconds",
@@ -56,14 +56,13 @@ NVLINK_FAULTS = counter(
     "the kernel's log",
     (*GPU_LABELS, "xid", "unit", "action"),
 )
-UNCONFIRMED = counter(
+UNCONFIRMED = GpuMetric.counter(
     "dgx_gpu_unconfirmed_xid_errors_total",
     "Lines of the kernel's log since the agent started that report an XID error which NVML "
     "contradicts: 79 of a GPU that goes on answering; 48, 94 or 95 of one whose "
     "uncorrected ECC errors do not grow; 154 of one whose driver requests nothing. They count as "
     "no error.",
     "the kernel's log, compared with NVML",
-    GPU_LABELS,
 )
 
 PCI = "PCI"
