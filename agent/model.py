@@ -1,6 +1,6 @@
 """The data model: what a metric is, what a read yields, what the agent knows at one tick."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -189,23 +189,6 @@ class GpuIdentity:
     @property
     def key(self) -> GpuKey:
         return GpuKey(self.index, self.uuid)
-
-
-def consecutive(indices: Iterable[int]) -> list[list[int]]:
-    """The indices in order, cut where one is missing: 0, 1, 3 are [0, 1] and [3]."""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return runs
-
-
-def ranges(indices: Iterable[int]) -> str:
-    """The indices of GPUs as text: `0-3,5`."""
-    runs = consecutive(indices)
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
 class Figure(NamedTuple):

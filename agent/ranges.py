@@ -1,6 +1,7 @@
 """The values that something can have: what a driver answers beyond them is a mistake."""
 
 import sys
+from collections.abc import Iterable
 from typing import NamedTuple
 
 LARGEST = sys.float_info.max
@@ -24,3 +25,20 @@ FASTEST_WIRE = 1e12
 STEPWISE = 3.0
 """Seconds counted per second at most: a driver advances its counters in coarse steps, and two reads
 may lie closer together than what they find."""
+
+
+def consecutive(indices: Iterable[int]) -> list[list[int]]:
+    """The indices in order, cut where one is missing: 0, 1, 3 are [0, 1] and [3]."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return runs
+
+
+def ranges(indices: Iterable[int]) -> str:
+    """The indices of GPUs as text: `0-3,5`."""
+    runs = consecutive(indices)
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

@@ -17,18 +17,8 @@ from agent.jobs.job import (
     Slowdown,
     WatchedJobs,
 )
-from agent.model import (
-    BUSY,
-    LOST_STATES,
-    Cause,
-    GpuKey,
-    Pair,
-    Reason,
-    Severity,
-    State,
-    ranges,
-    time_in,
-)
+from agent.model import BUSY, LOST_STATES, Cause, GpuKey, Pair, Reason, Severity, State, time_in
+from agent.ranges import ranges
 from exporters.words import (
     GOOD,
     LEVELS,

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from agent.model import ranges
+from agent.ranges import ranges
 from agent.stack.http import answer
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"

@@ -215,7 +215,7 @@ class Agent:
         reads = {
             "host": (
                 *unless_off(kernel_log, settings, log_reads),
-                *host_reads(host, clock, options),
+                *host_reads(host, options),
             ),
             "processes": unless_off(workload, settings, of_processes),
             "allocation": unless_off(allocation, settings, of_jobs),

@@ -27,18 +27,9 @@ from agent.faults.thresholds import AlertThresholds
 from agent.hardware.kernel_log import RealKernelLog
 from agent.jobs.nccl_jobs import NcclMode
 from agent.limits.paths import LIMIT, LIMIT_INFO
-from agent.model import (
-    LOST_STATES,
-    Absence,
-    Absent,
-    Finding,
-    Pair,
-    Reason,
-    Severity,
-    Snapshot,
-    ranges,
-)
+from agent.model import LOST_STATES, Absence, Absent, Finding, Pair, Reason, Severity, Snapshot
 from agent.polling.reads import OFF
+from agent.ranges import ranges
 from agent.series import SampleStore
 from agent.sources import chassis, nccl, power, system
 from agent.sources.agent_health import SOURCE_UP

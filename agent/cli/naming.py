@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from agent.model import ranges
+from agent.ranges import ranges
 
 
 def listed(devices: Iterable[str], between: str = ", ") -> str:

@@ -18,7 +18,8 @@ from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable
-from agent.model import LOST_STATES, Reason, ranges
+from agent.model import LOST_STATES, Reason
+from agent.ranges import ranges
 from exporters.live.findings_document import findings_document
 from exporters.live.frame import whole
 from exporters.live.page_state import PageState

@@ -103,6 +103,14 @@ def read_text(files: FileTree, path: str) -> str:
         raise absent_from(error, path) from error
 
 
+def text_or_nothing(files: FileTree, path: str) -> str:
+    """The same, empty where it cannot be read."""
+    try:
+        return read_text(files, path)
+    except Absent:
+        return ""
+
+
 def read_int(files: FileTree, path: str) -> int:
     """A file that holds one integer; raises Absent with the reason."""
     text = read_text(files, path)

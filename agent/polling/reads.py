@@ -74,6 +74,13 @@ class ReadOutput:
         else:
             self.samples.append(Sample(metric, self.labels + labels, number))
 
+    def ask(self, metric: Metric, read: Callable[[], float], *labels: str) -> None:
+        """What `read` gives, or why it gives nothing."""
+        try:
+            self.add(metric, read(), *labels)
+        except Absent as absent:
+            self.absent(metric, absent, *labels)
+
     def absent(self, metric: Metric, absent: Absent, *labels: str) -> None:
         self.absences.append(Absence(metric, self.labels + labels, absent.reason, str(absent)))
         if self.filters is not None:

@@ -1,11 +1,12 @@
 """Chassis sensors: power and air temperature, where hwmon shows them without root."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
-from agent.clock import Clock
-from agent.hardware.files import FileTree, names_in, read_int, read_text
+from agent.hardware.files import FileTree, names_in, read_int, text_or_nothing
 from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, gauge
 from agent.polling import intervals
@@ -87,21 +88,18 @@ class Chassis:
     def __init__(self, files: FileTree) -> None:
         self._files = files
         self._chips: list[str] | None = None
-        self._sensors: tuple[Sensor, ...] = ()
+        self._sensors: list[Sensor] = []
         self._left_out: Absent | None = None
 
     def read(self, out: ReadOutput) -> None:
         chips = names_in(self._files, CLASS)
         if chips != self._chips:
-            self._chips, found = chips, tuple(sensors(self._files, chips))
+            self._chips, found = chips, list(sensors(self._files, chips))
             self._sensors, self._left_out = found[:MOST_DEVICES], left_out(len(found))
         if self._left_out is not None:
             out.absent(POWER, self._left_out)
         for sensor in self._sensors:
-            try:
-                out.add(sensor.kind.metric, value(self._files, sensor), sensor.name)
-            except Absent as absent:
-                out.absent(sensor.kind.metric, absent, sensor.name)
+            out.ask(sensor.kind.metric, partial(value, self._files, sensor), sensor.name)
         for kind in KINDS:
             if not any(sensor.kind is kind for sensor in self._sensors):
                 why = f"{CLASS} has no such sensor of the chassis (as root, ask its BMC)"
@@ -110,19 +108,14 @@ class Chassis:
 
 def sensors(files: FileTree, chips: list[str]) -> Iterator[Sensor]:
     """The chassis' sensors of all chips; a name that comes twice gets a number."""
-    taken: set[str] = set()
-    for chip in sorted(chips, key=_number):
+    taken: Counter[str] = Counter()
+    for chip in sorted(chips, key=lambda chip: (int(re.sub(r"\D", "", chip) or 0), chip)):
         folder = f"{CLASS}/{chip}"
-        maker = _text(files, f"{folder}/name")
-        if maker in NOT_CHASSIS:
-            continue
-        for kind, name, file in _channels(files, folder, maker):
-            unique, more = name, 1
-            while unique in taken:
-                more += 1
-                unique = f"{name} {more}"
-            taken.add(unique)
-            yield Sensor(kind, unique, f"{folder}/{file}")
+        maker = text_or_nothing(files, f"{folder}/name")
+        for kind, name, file in _channels(files, folder, maker) if maker not in NOT_CHASSIS else ():
+            taken[name] += 1
+            number = f" {taken[name]}" if taken[name] > 1 else ""
+            yield Sensor(kind, name + number, f"{folder}/{file}")
 
 
 def _channels(files: FileTree, folder: str, maker: str) -> Iterator[tuple[SensorKind, str, str]]:
@@ -133,7 +126,7 @@ def _channels(files: FileTree, folder: str, maker: str) -> Iterator[tuple[Sensor
             match = kind.file.fullmatch(file)
             if match is None or match[1] in found:
                 continue
-            label = _text(files, f"{folder}/{match[1]}_label")
+            label = text_or_nothing(files, f"{folder}/{match[1]}_label")
             if maker in kind.chips or kind.label.search(label):
                 found.add(match[1])  # where a meter gives both, `average` comes first
                 yield kind, f"{maker}: {label or match[1]}", file
@@ -148,21 +141,7 @@ def value(files: FileTree, sensor: Sensor) -> float:
     return read
 
 
-def _text(files: FileTree, path: str) -> str:
-    try:
-        return read_text(files, path)
-    except Absent:
-        return ""
-
-
-def _number(chip: str) -> tuple[int, str]:
-    """hwmon2 before hwmon10."""
-    digits = re.sub(r"\D", "", chip)
-    return int(digits or 0), chip
-
-
-def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
     """The read of the chassis' sensors."""
-    both = (POWER, TEMPERATURE)
-    key = ReadKey("chassis", "sensors")
-    yield Read(key, both, Chassis(host.files).read, fixed(intervals.CHASSIS))
+    run, key = Chassis(host.files).read, ReadKey("chassis", "sensors")
+    yield Read(key, (POWER, TEMPERATURE), run, fixed(intervals.CHASSIS))

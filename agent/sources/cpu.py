@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from agent.clock import Clock
 from agent.hardware.host import Host, Psutil
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling.reads import Read, ReadOutput
@@ -40,7 +39,7 @@ class CpuBusy:
         out.add(BUSY, worked / (rested + worked))
 
 
-def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     """The read of the host's cores."""
     busy = CpuBusy(host.psutil).read
     yield Read(ReadKey("cpu", "busy"), (BUSY,), busy, options.every, varies=True)

@@ -1,12 +1,12 @@
 """Whole disks and arrays: bytes, requests, times, models, and whether one has lost a member."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any
 
-from agent.clock import Clock
 from agent.config.settings import Section
-from agent.hardware.files import FileTree, names_in, read_int, read_text
+from agent.hardware.files import FileTree, names_in, read_int, read_text, text_or_nothing
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, counter, gauge
 from agent.polling import intervals
@@ -110,21 +110,16 @@ class DiskCountersRead:
         stats = self._host.psutil.disk_io_counters(perdisk=True, nowrap=False)
         ignored = self._options.settings[DiskConfig].ignore
         if out.at >= self._list_at or stats.keys() != self._seen or ignored != self._ignored:
-            self._ignored = ignored
-            self._list(stats, out.at)
+            self._list_at, self._ignored = out.at + intervals.LINKS, ignored
+            self._seen = frozenset(stats)
+            disks = [disk for disk in whole_disks(self._host.files, ignored) if disk in stats]
+            self._devices, self._left_out = bounded(disks, "disk.ignore", "md")
         if not self._devices:
             raise Absent(Reason.MISSING, NO_DISK)
         for device in self._devices:
             self._add(out, device, stats[device])
         if self._left_out is not None:
             out.absent(READ_BYTES, self._left_out)
-
-    def _list(self, stats: Mapping[str, Any], at: float) -> None:
-        self._list_at = at + intervals.LINKS
-        self._seen = frozenset(stats)
-        disks = whole_disks(self._host.files, self._ignored)
-        counted = [disk for disk in disks if disk in stats]
-        self._devices, self._left_out = bounded(counted, "disk.ignore", "md")
 
     def _add(self, out: ReadOutput, device: str, of: Any) -> None:
         out.add(READ_BYTES, of.read_bytes, device)
@@ -140,52 +135,41 @@ class DiskCountersRead:
                 out.add(metric, milliseconds / 1000, device)
 
 
-class DiskInfo:
+def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
     """Models and membership."""
-
-    def __init__(self, files: FileTree, options: HostOptions) -> None:
-        self._files = files
-        self._options = options
-
-    def read(self, out: ReadOutput) -> None:
-        disks = whole_disks(self._files, self._options.settings[DiskConfig].ignore)
-        if not disks:
-            raise Absent(Reason.MISSING, NO_DISK)
-        blocks = names_in(self._files, BLOCK)
-        arrays = {a: members(self._files, a, blocks) for a in arrays_among(self._files, blocks)}
-        for disk in bounded(disks, "disk.ignore", "md")[0]:
-            kind, model = ("raid", "md/level") if disk in arrays else ("disk", "device/model")
-            within = ",".join(array for array, its in arrays.items() if disk in its)
-            out.add(INFO, 1, disk, _text_or_nothing(self._files, f"{disk}/{model}"), kind, within)
+    files = host.files
+    disks = whole_disks(files, options.settings[DiskConfig].ignore)
+    if not disks:
+        raise Absent(Reason.MISSING, NO_DISK)
+    blocks = names_in(files, BLOCK)
+    arrays = {a: members(files, a, blocks) for a in arrays_among(files, blocks)}
+    for disk in bounded(disks, "disk.ignore", "md")[0]:
+        kind, model = ("raid", "md/level") if disk in arrays else ("disk", "device/model")
+        within = ",".join(array for array, its in arrays.items() if disk in its)
+        name = text_or_nothing(files, f"{BLOCK}/{disk}/{model}")
+        out.add(INFO, 1, disk, name, kind, within)
 
 
-class Arrays:
+def _arrays(host: Host, options: HostOptions, out: ReadOutput) -> None:
     """How many members each array has, and should have."""
-
-    def __init__(self, files: FileTree, options: HostOptions) -> None:
-        self._files = files
-        self._options = options
-
-    def read(self, out: ReadOutput) -> None:
-        blocks = names_in(self._files, BLOCK)
-        ignored = self._options.settings[DiskConfig].ignore
-        arrays = [a for a in arrays_among(self._files, blocks) if not ignored.search(a)]
-        if not arrays:
-            raise Absent(Reason.MISSING, f"{BLOCK} lists no md array")
-        if (more := left_out(len(arrays), "disk.ignore")) is not None:
-            out.absent(MEMBERS, more)
-        for array in arrays[:MOST_DEVICES]:
-            try:
-                if _text_or_nothing(self._files, f"{array}/md/array_state") in STOPPED:
-                    expected, working = 1, 0  # how many it had is not known any more
-                else:
-                    expected = raid_disks(self._files, array)
-                    working = working_members(self._files, array, expected, blocks)
-            except Absent as absent:
-                out.absent(MEMBERS, absent, array)
+    blocks, ignored = names_in(host.files, BLOCK), options.settings[DiskConfig].ignore
+    arrays = [a for a in arrays_among(host.files, blocks) if not ignored.search(a)]
+    if not arrays:
+        raise Absent(Reason.MISSING, f"{BLOCK} lists no md array")
+    if (more := left_out(len(arrays), "disk.ignore")) is not None:
+        out.absent(MEMBERS, more)
+    for array in arrays[:MOST_DEVICES]:
+        try:
+            if text_or_nothing(host.files, f"{BLOCK}/{array}/md/array_state") in STOPPED:
+                expected, working = 1, 0  # how many it had is not known any more
             else:
-                out.add(MEMBERS, working, array, "working")
-                out.add(MEMBERS, max(0, expected - working), array, "missing")
+                expected = raid_disks(host.files, array)
+                working = working_members(host.files, array, expected, blocks)
+        except Absent as absent:
+            out.absent(MEMBERS, absent, array)
+        else:
+            out.add(MEMBERS, working, array, "working")
+            out.add(MEMBERS, max(0, expected - working), array, "missing")
 
 
 def whole_disks(files: FileTree, ignore: re.Pattern[str]) -> list[str]:
@@ -193,7 +177,7 @@ def whole_disks(files: FileTree, ignore: re.Pattern[str]) -> list[str]:
     return [
         name
         for name in names_in(files, BLOCK)
-        if not ignore.search(name) and _text_or_nothing(files, f"{name}/hidden") != "1"
+        if not ignore.search(name) and text_or_nothing(files, f"{BLOCK}/{name}/hidden") != "1"
     ]
 
 
@@ -236,19 +220,12 @@ def working_members(files: FileTree, array: str, expected: int, blocks: Collecti
         return len(members(files, array, blocks))
 
 
-def _text_or_nothing(files: FileTree, path: str) -> str:
-    try:
-        return read_text(files, f"{BLOCK}/{path}")
-    except Absent:
-        return ""
-
-
-def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's disks and arrays."""
     counted = (READ_BYTES, WRITTEN_BYTES, BUSY, READS, WRITES, READ_SECONDS, WRITE_SECONDS)
-    counters, info = DiskCountersRead(host, options), DiskInfo(host.files, options)
-    arrays = Arrays(host.files, options)
+    counters = DiskCountersRead(host, options)
+    infos, arrays = partial(_infos, host, options), partial(_arrays, host, options)
     key = ReadKey("disk", "counters")
     yield Read(key, counted, counters.read, options.every, varies=True)
-    yield Read(ReadKey("disk", "info"), (INFO,), info.read, fixed(intervals.LINKS))
-    yield Read(ReadKey("disk", "arrays"), (MEMBERS,), arrays.read, fixed(ARRAY_STATE))
+    yield Read(ReadKey("disk", "info"), (INFO,), infos, fixed(intervals.LINKS))
+    yield Read(ReadKey("disk", "arrays"), (MEMBERS,), arrays, fixed(ARRAY_STATE))

@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from agent.clock import Clock
-from agent.hardware.files import FileTree, names_in, read_int, read_text
+from agent.hardware.files import FileTree, names_in, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.sources.options import MOST_DEVICES, HostOptions, left_out
+from agent.sources.options import MOST_DEVICES, HostOptions, flag, left_out
 
 FAULT = gauge(
     "dgx_disk_fault",
@@ -27,7 +26,7 @@ DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")
 DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-offline"})
 """States of NVMe controllers and SCSI devices that do no work any more; others pass."""
 
-ALARM = re.compile(r"temp\d+_alarm")
+ALARM = re.compile(r"/temp\d+_alarm$")
 SILENT = Absent(
     Reason.UNSUPPORTED, "udisks2 does not show SMART of it (of an NVMe disk since its version 2.10)"
 )
@@ -40,58 +39,29 @@ def _disks(files: FileTree) -> list[str]:
     return disks
 
 
-class DiskFaults:
+def _is_dead(files: FileTree, device: str) -> bool:
+    return read_text(files, f"{device}/state") in DEAD
+
+
+def _signs(files: FileTree, out: ReadOutput) -> None:
     """Every sign of every disk."""
-
-    def __init__(self, files: FileTree) -> None:
-        self._files = files
-
-    def read(self, out: ReadOutput) -> None:
-        disks = _disks(self._files)
-        for disk in disks[:MOST_DEVICES]:
-            self._controller(disk, out)
-            self._heat(disk, out)
-        volumes = names_in(self._files, EXT4)
-        for volume in volumes[:MOST_DEVICES]:
-            self._file_system(volume, out)
-        if (more := left_out(max(len(disks), len(volumes)))) is not None:
-            out.absent(FAULT, more)
-
-    def _controller(self, disk: str, out: ReadOutput) -> None:
-        try:
-            state = read_text(self._files, f"{BLOCK}/{disk}/device/state")
-        except Absent as absent:
-            out.absent(FAULT, absent, disk, "controller")
-        else:
-            out.add(FAULT, state in DEAD, disk, "controller")
-
-    def _heat(self, disk: str, out: ReadOutput) -> None:
+    disks, volumes = _disks(files), names_in(files, EXT4)
+    for disk in disks[:MOST_DEVICES]:
         device = f"{BLOCK}/{disk}/device"
-        chips = [f"{device}/{name}" for name in names_in(self._files, device) if "hwmon" in name]
-        chips += [f"{chip}/{name}" for chip in chips for name in names_in(self._files, chip)]
-        found = [
-            f"{chip}/{file}"
-            for chip in chips
-            for file in names_in(self._files, chip)
-            if ALARM.fullmatch(file)
-        ]
-        alarms = [alarm for path in found if (alarm := self._flag(path)) is not None]
-        if alarms:
-            out.add(FAULT, any(alarms), disk, "temperature")
-        else:
-            why = Absent(Reason.MISSING, f"{device} shows no alarm of its temperature")
-            out.absent(FAULT, why, disk, "temperature")
-
-    def _file_system(self, volume: str, out: ReadOutput) -> None:
-        errors = self._flag(f"{EXT4}/{volume}/errors_count")
+        out.ask(FAULT, partial(_is_dead, files, device), disk, "controller")
+        chips = [f"{device}/{name}" for name in names_in(files, device) if "hwmon" in name]
+        chips += [f"{chip}/{name}" for chip in chips for name in names_in(files, chip)]
+        found = [f"{chip}/{file}" for chip in chips for file in names_in(files, chip)]
+        flags = [flag(files, path) for path in found if ALARM.search(path)]
+        alarms = [raised for raised in flags if raised is not None]
+        silent = Absent(Reason.MISSING, f"{device} shows no alarm of its temperature")
+        out.add(FAULT, any(alarms) if alarms else silent, disk, "temperature")
+    for volume in volumes[:MOST_DEVICES]:
+        errors = flag(files, f"{EXT4}/{volume}/errors_count")
         if errors is not None:
             out.add(FAULT, errors, volume, "file_system")
-
-    def _flag(self, path: str) -> bool | None:
-        try:
-            return read_int(self._files, path) > 0
-        except Absent:
-            return None
+    if (more := left_out(max(len(disks), len(volumes)))) is not None:
+        out.absent(FAULT, more)
 
 
 def _smart(host: Host, out: ReadOutput) -> None:
@@ -99,15 +69,11 @@ def _smart(host: Host, out: ReadOutput) -> None:
     disks = _disks(host.files)
     failing = host.smart.failing()
     for disk in disks[:MOST_DEVICES]:
-        if disk in failing:
-            out.add(FAULT, failing[disk], disk, "smart")
-        else:
-            out.absent(FAULT, SILENT, disk, "smart")
+        out.add(FAULT, failing.get(disk, SILENT), disk, "smart")
 
 
-def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
     """The reads of the disks' signs, and of SMART."""
-    faults = DiskFaults(host.files)
-    yield Read(ReadKey("disk_faults", "signs"), (FAULT,), faults.read, fixed(intervals.LINKS))
-    smart = partial(_smart, host)
+    signs, smart = partial(_signs, host.files), partial(_smart, host)
+    yield Read(ReadKey("disk_faults", "signs"), (FAULT,), signs, fixed(intervals.LINKS))
     yield Read(ReadKey("disk_faults", "smart"), (FAULT,), smart, fixed(intervals.SMART))

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from agent.clock import Clock
 from agent.hardware import processes
-from agent.hardware.files import FileTree, names_in, read_text
+from agent.hardware.files import FileTree, names_in, text_or_nothing
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, gauge
 from agent.polling import intervals
@@ -37,42 +36,24 @@ class FabricServiceRead:
     def read(self, out: ReadOutput) -> None:
         if not names_in(self._files, SWITCHES):
             raise Absent(Reason.MISSING, f"{SWITCHES} lists no NVSwitch")
-        runs = self._runs()
-        if not runs and not self._sees_all():
+        if not self._is_roots(self._pid, PROGRAM):
+            pids = [text_or_nothing(self._files, PID_FILE), *names_in(self._files, "/proc")]
+            self._pid = next((pid for pid in pids if self._is_roots(pid, PROGRAM)), "")
+        if not self._pid and not self._is_roots(*KERNEL):
             raise Absent(Reason.DENIED, "hidepid or a pid namespace hides what runs")
-        out.add(RUNNING, runs)
-
-    def _runs(self) -> bool:
-        if self._pid and self._is_program(self._pid):
-            return True
-        pids = [self._from_pid_file(), *names_in(self._files, "/proc")]
-        self._pid = next((pid for pid in pids if pid.isdigit() and self._is_program(pid)), "")
-        return bool(self._pid)
-
-    def _from_pid_file(self) -> str:
-        try:
-            return read_text(self._files, PID_FILE)
-        except Absent:
-            return ""
-
-    def _sees_all(self) -> bool:
-        return self._is_roots(*KERNEL)
-
-    def _is_program(self, pid: str) -> bool:
-        return self._is_roots(pid, PROGRAM)
+        out.add(RUNNING, bool(self._pid))
 
     def _is_roots(self, pid: str, name: str) -> bool:
         """Whether root runs this program; of most processes the name is enough to say no."""
+        if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
+            return False
         try:
-            named = read_text(self._files, f"/proc/{pid}/comm") == name
-            return named and processes.is_roots(self._files, int(pid), name)
-        except (Absent, OSError):
+            return processes.is_roots(self._files, int(pid), name)
+        except OSError:
             return False
 
 
-def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
     """The read of the Fabric Manager."""
-    service = FabricServiceRead(host.files)
-    yield Read(
-        ReadKey("fabric_service", "state"), (RUNNING,), service.read, fixed(intervals.MANAGER)
-    )
+    run, key = FabricServiceRead(host.files).read, ReadKey("fabric_service", "state")
+    yield Read(key, (RUNNING,), run, fixed(intervals.MANAGER))

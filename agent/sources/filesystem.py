@@ -3,11 +3,11 @@ asks it anything."""
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
-from agent.clock import Clock
-from agent.hardware.files import FileTree, read_text
+from agent.hardware.files import FileTree, read_text, text_or_nothing
 from agent.hardware.host import Host
-from agent.model import Absent, ReadKey, internal
+from agent.model import ReadKey, internal
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.options import HostOptions
@@ -49,29 +49,17 @@ TABLES = ("/proc/1/mounts", "/proc/mounts")
 /home has none below it, and no data set of anybody's there."""
 
 
-class Mounts:
-    """The table of mounts as the kernel shows it."""
-
-    def __init__(self, files: FileTree) -> None:
-        self._files = files
-
-    def read(self, out: ReadOutput) -> None:
-        mounts = [fields for line in self._table() if len(fields := line.split()) > 2]
-        out.add(MOUNTS, len(mounts))
-        remote = Counter(kind for device, _, kind, *_ in mounts if over_network(device, kind))
-        for kind, number in sorted(remote.items()):
-            out.add(NETWORK_MOUNTS, number, kind)
-
-    def _table(self) -> list[str]:
-        host, own = TABLES
-        try:
-            return read_text(self._files, host).splitlines()
-        except Absent:  # hidepid, or another namespace of pids
-            return read_text(self._files, own).splitlines()
+def _read(files: FileTree, out: ReadOutput) -> None:
+    host, own = TABLES  # the first is hidden by hidepid, or in another namespace of pids
+    lines = (text_or_nothing(files, host) or read_text(files, own)).splitlines()
+    mounts = [fields for line in lines if len(fields := line.split()) > 2]
+    out.add(MOUNTS, len(mounts))
+    remote = Counter(kind for device, _, kind, *_ in mounts if over_network(device, kind))
+    for kind, number in sorted(remote.items()):
+        out.add(NETWORK_MOUNTS, number, kind)
 
 
-def reads(host: Host, _clock: Clock, _options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, _options: HostOptions) -> Iterator[Read]:
     """The read of the mounts."""
-    run = Mounts(host.files).read
-    metrics = (MOUNTS, NETWORK_MOUNTS)
+    run, metrics = partial(_read, host.files), (MOUNTS, NETWORK_MOUNTS)
     yield Read(ReadKey("filesystem", "mounts"), metrics, run, fixed(intervals.MOUNTS))

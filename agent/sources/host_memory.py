@@ -1,8 +1,8 @@
 """How much memory the host has, and how much of it programs could still get."""
 
 from collections.abc import Iterator
+from functools import partial
 
-from agent.clock import Clock
 from agent.hardware.files import FileTree, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, gauge
@@ -27,24 +27,19 @@ KIB = 1024
 MOST_DIGITS = 15
 
 
-class HostMemory:
+def _read(files: FileTree, out: ReadOutput) -> None:
     """The lines of /proc/meminfo that matter; one that is missing costs only itself."""
-
-    def __init__(self, files: FileTree) -> None:
-        self._files = files
-
-    def read(self, out: ReadOutput) -> None:
-        lines = read_text(self._files, MEMINFO).splitlines()
-        found = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
-        for name, metric in LINES.items():
-            amount, *unit = found.get(name) or ("",)
-            if amount.isdecimal() and len(amount) <= MOST_DIGITS and unit == ["kB"]:
-                out.add(metric, int(amount) * KIB)
-            else:
-                out.absent(metric, Absent(Reason.UNKNOWN, f"{MEMINFO} has no {name} in kB"))
+    lines = read_text(files, MEMINFO).splitlines()
+    found = {name: rest.split() for name, _, rest in (line.partition(":") for line in lines)}
+    for name, metric in LINES.items():
+        amount, *unit = found.get(name) or ("",)
+        if amount.isdecimal() and len(amount) <= MOST_DIGITS and unit == ["kB"]:
+            out.add(metric, int(amount) * KIB)
+        else:
+            out.absent(metric, Absent(Reason.UNKNOWN, f"{MEMINFO} has no {name} in kB"))
 
 
-def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     """The read of the host's memory."""
-    run = HostMemory(host.files).read
+    run = partial(_read, host.files)
     yield Read(ReadKey("host_memory", "now"), (TOTAL, AVAILABLE), run, options.every, varies=True)

@@ -2,9 +2,9 @@
 of the others."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
-from agent.clock import Clock
 from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
 from agent.model import Absent, Metric, ReadKey, Reason, counter, event_counter, gauge, internal
@@ -92,14 +92,13 @@ class PortCounter(NamedTuple):
     kind: tuple[str, ...] = ()
 
 
-def _data(metric: Metric, name: str) -> PortCounter:
-    files = (f"counters/{name}", f"counters_ext/{name}_64")
-    return PortCounter(metric, files, WORD)
-
+Fact = Callable[[FileTree, Port], float]
 
 TRAFFIC = (
-    _data(RECEIVED, "port_rcv_data"),
-    _data(TRANSMITTED, "port_xmit_data"),
+    *(
+        PortCounter(metric, (f"counters/{name}", f"counters_ext/{name}_64"), WORD)
+        for metric, name in {RECEIVED: "port_rcv_data", TRANSMITTED: "port_xmit_data"}.items()
+    ),
     PortCounter(WAIT, ("counters/port_xmit_wait",)),
 )
 FAULTS = tuple(
@@ -109,90 +108,67 @@ FAULTS = tuple(
 
 
 class InfinibandPorts:
-    """The ports of this host, listed again each minute; `listed` grows with each listing."""
+    """The ports of this host, listed again each minute, and their counters. A counter that its port
+    refuses rests until then: some drivers log every refusal."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._ports: tuple[Port, ...] = ()
+        self._ports: list[Port] = []
         self._list_at = 0.0
-        self.listed = 0
-        self.left_out: Absent | None = None
+        self._left_out: Absent | None = None
+        self._known: dict[tuple[Port, PortCounter], str | Absent] = {}  # the file, or why none
 
-    def at(self, now: float) -> tuple[Port, ...]:
+    def at(self, now: float) -> list[Port]:
         """The ports at monotonic time `now` (s); raises Absent where there are none."""
         if now >= self._list_at:
             self._list_at = now + intervals.LINKS
-            ports = list(self._list())
-            self._ports, self.left_out = tuple(ports[:MOST_DEVICES]), left_out(len(ports))
-            self.listed += 1
+            ports = [
+                Port(device, port)
+                for device in names_in(self._files, CLASS)
+                for port in names_in(self._files, f"{CLASS}/{device}/ports")
+            ]
+            self._ports, self._left_out = ports[:MOST_DEVICES], left_out(len(ports))
+            known = self._known.items()
+            self._known = {k: v for k, v in known if k[0] in ports and isinstance(v, str)}
         if not self._ports:
             raise Absent(Reason.MISSING, f"{CLASS} lists no port")
         return self._ports
 
-    def _list(self) -> Iterator[Port]:
-        for device in names_in(self._files, CLASS):
-            for port in names_in(self._files, f"{CLASS}/{device}/ports"):
-                yield Port(device, port)
+    def read(self, out: ReadOutput, table: tuple[PortCounter, ...]) -> None:
+        """A table of counters of every port."""
+        for port in self.at(out.at):
+            for row in table:
+                out.ask(row.metric, partial(self._value, port, row), *port, *row.kind)
+        self._add_left_out(out, table[0].metric)
 
+    def facts(self, out: ReadOutput, metric: Metric, fact: Fact) -> None:
+        """One fact of every port; a port that does not report it costs only itself."""
+        for port in self.at(out.at):
+            out.ask(metric, partial(fact, self._files, port), *port)
+        self._add_left_out(out, metric)
 
-class PortCounters:
-    """A table of counters of every port. A counter that its port refuses rests until the ports are
-    listed again: some drivers log every refusal."""
+    def _add_left_out(self, out: ReadOutput, metric: Metric) -> None:
+        if self._left_out is not None:
+            out.absent(metric, self._left_out)
 
-    def __init__(
-        self, files: FileTree, ports: InfinibandPorts, table: tuple[PortCounter, ...]
-    ) -> None:
-        self._files = files
-        self._ports = ports
-        self._table = table
-        self._listed = 0
-        self._paths: dict[tuple[Port, PortCounter], str] = {}
-        self._refused: dict[tuple[Port, PortCounter], Absent] = {}
-
-    def read(self, out: ReadOutput) -> None:
-        ports = self._ports.at(out.at)
-        if self._listed != self._ports.listed:
-            self._begin_anew(ports)
-        for port in ports:
-            for row in self._table:
-                self._read_one(port, row, out)
-        if self._ports.left_out is not None:
-            out.absent(self._table[0].metric, self._ports.left_out)
-
-    def _begin_anew(self, ports: tuple[Port, ...]) -> None:
-        self._listed = self._ports.listed
-        self._refused.clear()
-        self._paths = {key: path for key, path in self._paths.items() if key[0] in ports}
-
-    def _read_one(self, port: Port, row: PortCounter, out: ReadOutput) -> None:
-        refused = self._refused.get((port, row))
-        value: float | Absent
-        try:
-            value = refused if refused is not None else self._raw(port, row) * row.unit
-        except Absent as absent:
-            value = absent
-        out.add(row.metric, value, *port, *row.kind)
-
-    def _raw(self, port: Port, row: PortCounter) -> int:
-        """From the file that answered before; a first failure of that file is forgiven."""
-        path = self._paths.pop((port, row), None)
-        value = _value(self._files, path) if path else self._search(port, row)
-        if path:
-            self._paths[port, row] = path
-        return value
-
-    def _search(self, port: Port, row: PortCounter) -> int:
-        """From the first file that answers; where none does, the first one's reason stands."""
-        for path in map(port.path, row.files):
+    def _value(self, port: Port, row: PortCounter) -> int:
+        """From the file that answered before, of which a first failure is forgiven, else from the
+        first that does; where none does, the first one's reason stands."""
+        known = self._known.pop((port, row), None)
+        refusal = known if isinstance(known, Absent) else None
+        paths = [known] if isinstance(known, str) else [*map(port.path, row.files)]
+        for path in [] if refusal else paths:
             try:
                 value = _value(self._files, path)
             except Absent as absent:
-                self._refused.setdefault((port, row), absent.without_traceback())
+                refusal = refusal or absent.without_traceback()
             else:
-                self._refused.pop((port, row), None)
-                self._paths[port, row] = path
-                return value
-        raise self._refused[port, row].without_traceback()
+                self._known[port, row] = path
+                return value * row.unit
+        assert refusal is not None
+        if not isinstance(known, str):
+            self._known[port, row] = refusal
+        raise refusal.without_traceback()
 
 
 def _value(files: FileTree, path: str) -> int:
@@ -200,31 +176,6 @@ def _value(files: FileTree, path: str) -> int:
     if value == FULL:
         raise Absent(Reason.UNKNOWN, f"{path} is full at {FULL}, expected a counter that moves")
     return value
-
-
-class PortFacts:
-    """One fact of every port; a port that does not report it costs only itself."""
-
-    def __init__(
-        self,
-        files: FileTree,
-        ports: InfinibandPorts,
-        metric: Metric,
-        fact: Callable[[FileTree, Port], float],
-    ) -> None:
-        self._files = files
-        self._ports = ports
-        self._metric = metric
-        self._fact = fact
-
-    def read(self, out: ReadOutput) -> None:
-        for port in self._ports.at(out.at):
-            try:
-                out.add(self._metric, self._fact(self._files, port), *port)
-            except Absent as absent:
-                out.absent(self._metric, absent, *port)
-        if self._ports.left_out is not None:
-            out.absent(self._metric, self._ports.left_out)
 
 
 def _state(files: FileTree, path: str) -> int:
@@ -254,21 +205,14 @@ def rate(files: FileTree, port: Port) -> float:
     return float(number) * 1e9 / 8
 
 
-def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's InfiniBand ports."""
-    files, ports = host.files, InfinibandPorts(host.files)
-    plan: tuple[
-        tuple[str, tuple[Metric, ...], Callable[[ReadOutput], None], Callable[[], float]], ...
-    ] = (
-        (
-            "counters",
-            (RECEIVED, TRANSMITTED, WAIT),
-            PortCounters(files, ports, TRAFFIC).read,
-            options.every,
-        ),
-        ("errors", (ERRORS,), PortCounters(files, ports, FAULTS).read, fixed(intervals.LINKS)),
-        ("links", (LINK_UP,), PortFacts(files, ports, LINK_UP, link_up).read, fixed(LINK_STATE)),
-        ("rates", (RATE,), PortFacts(files, ports, RATE, rate).read, fixed(intervals.LINKS)),
-    )
-    for part, metrics, run, every in plan:
-        yield Read(ReadKey("infiniband", part), metrics, run, every, varies=True)
+    ports, minute = InfinibandPorts(host.files), fixed(intervals.LINKS)
+    traffic, faults = partial(ports.read, table=TRAFFIC), partial(ports.read, table=FAULTS)
+    links = partial(ports.facts, metric=LINK_UP, fact=link_up)
+    rates = partial(ports.facts, metric=RATE, fact=rate)
+    key, metrics = ReadKey("infiniband", "counters"), (RECEIVED, TRANSMITTED, WAIT)
+    yield Read(key, metrics, traffic, options.every, varies=True)
+    yield Read(ReadKey("infiniband", "errors"), (ERRORS,), faults, minute)
+    yield Read(ReadKey("infiniband", "links"), (LINK_UP,), links, fixed(LINK_STATE))
+    yield Read(ReadKey("infiniband", "rates"), (RATE,), rates, minute)

@@ -1,11 +1,10 @@
 """NICs: bytes in each direction, link state, negotiated speed."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
-from agent.clock import Clock
 from agent.config.settings import Section
 from agent.hardware.files import FileTree, names_in, read_int, read_text
 from agent.hardware.host import Host
@@ -53,6 +52,7 @@ SPEED = internal(
 )
 
 NET = "/sys/class/net"
+Fact = Callable[[FileTree, str], float]
 LINK_STATE = 5.0  # seconds between two checks of the link
 NOT_A_DEVICE = "bonding_masters"  # a control file among the devices
 BYTES_PER_MEGABIT = 1e6 / 8
@@ -85,8 +85,9 @@ class InterfaceCounters:
         stats = self._host.psutil.net_io_counters(pernic=True, nowrap=False)
         ignored = self._options.settings[NetworkConfig].ignore
         if stats.keys() != self._seen or ignored != self._ignored:
-            self._ignored = ignored
-            self._meet(stats)
+            self._ignored, self._seen = ignored, frozenset(stats)
+            counted = nics(self._host.files, stats, self._options)
+            self._devices, self._left_out = bounded(counted, "network.ignore")
         if not self._devices:
             raise Absent(Reason.MISSING, "/proc/net/dev lists no NIC that is not ignored")
         for device in self._devices:
@@ -96,36 +97,14 @@ class InterfaceCounters:
         if self._left_out is not None:
             out.absent(RECEIVED, self._left_out)
 
-    def _meet(self, stats: Mapping[str, Any]) -> None:
-        self._seen = frozenset(stats)
-        counted = nics(self._host.files, stats, self._options)
-        self._devices, self._left_out = bounded(counted, "network.ignore")
 
-
-class InterfaceFacts:
+def facts(host: Host, options: HostOptions, metric: Metric, fact: Fact, out: ReadOutput) -> None:
     """One fact of every NIC from its folder; a NIC that does not report it costs only itself."""
-
-    def __init__(
-        self,
-        files: FileTree,
-        options: HostOptions,
-        metric: Metric,
-        fact: Callable[[FileTree, str], float],
-    ) -> None:
-        self._files = files
-        self._options = options
-        self._metric = metric
-        self._fact = fact
-
-    def read(self, out: ReadOutput) -> None:
-        devices = nics(self._files, names_in(self._files, NET), self._options)
-        if not devices:
-            raise Absent(Reason.MISSING, f"{NET} lists no NIC that is not ignored")
-        for device in bounded(devices, "network.ignore")[0]:
-            try:
-                out.add(self._metric, self._fact(self._files, device), device)
-            except Absent as absent:
-                out.absent(self._metric, absent, device)
+    devices = nics(host.files, names_in(host.files, NET), options)
+    if not devices:
+        raise Absent(Reason.MISSING, f"{NET} lists no NIC that is not ignored")
+    for device in bounded(devices, "network.ignore")[0]:
+        out.ask(metric, partial(fact, host.files, device), device)
 
 
 def link_up(files: FileTree, device: str) -> float:
@@ -154,12 +133,13 @@ def speed(files: FileTree, device: str) -> float:
     return megabits * BYTES_PER_MEGABIT
 
 
-def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     """The reads of the host's NICs."""
     counters = InterfaceCounters(host, options)
-    links = InterfaceFacts(host.files, options, LINK_UP, link_up)
-    speeds = InterfaceFacts(host.files, options, SPEED, speed)
+    links, speeds = (
+        partial(facts, host, options, *one) for one in ((LINK_UP, link_up), (SPEED, speed))
+    )
     key, both = ReadKey("network", "counters"), (RECEIVED, TRANSMITTED)
     yield Read(key, both, counters.read, options.every, varies=True)
-    yield Read(ReadKey("network", "links"), (LINK_UP,), links.read, fixed(LINK_STATE))
-    yield Read(ReadKey("network", "speeds"), (SPEED,), speeds.read, fixed(intervals.LINKS))
+    yield Read(ReadKey("network", "links"), (LINK_UP,), links, fixed(LINK_STATE))
+    yield Read(ReadKey("network", "speeds"), (SPEED,), speeds, fixed(intervals.LINKS))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from agent.config.settings import Configuration, Section, Settings
+from agent.hardware.files import FileTree, read_int
 from agent.model import Absent, Reason
 from agent.polling import intervals
 from agent.polling.reads import fixed
@@ -28,6 +29,14 @@ def bounded(names: Collection[str], key: str, first: str = "\0") -> tuple[list[s
     some are left out."""
     kept = sorted(names, key=lambda name: (not name.startswith(first), name))[:MOST_DEVICES]
     return sorted(kept), left_out(len(names), key)
+
+
+def flag(files: FileTree, path: str) -> bool | None:
+    """Whether a file holds a number above 0; None where it cannot be read."""
+    try:
+        return read_int(files, path) > 0
+    except Absent:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

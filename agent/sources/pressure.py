@@ -2,8 +2,8 @@
 
 import errno
 from collections.abc import Iterator
+from functools import partial
 
-from agent.clock import Clock
 from agent.hardware.files import FileTree, absent_from
 from agent.hardware.host import Host
 from agent.model import Absent, ReadKey, Reason, counter
@@ -21,56 +21,39 @@ PRESSURE = counter(
 KINDS = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 
 
-class Pressure:
+def _read(files: FileTree, out: ReadOutput) -> None:
     """The totals of every resource; one that cannot be read costs only itself."""
-
-    def __init__(self, files: FileTree) -> None:
-        self._files = files
-
-    def read(self, out: ReadOutput) -> None:
-        refused = []
-        for resource in KINDS:
-            try:
-                self._read_one(resource, out)
-            except Absent as absent:
-                out.absent(PRESSURE, absent, resource)
-                refused.append(absent)
-        if len(refused) == len(KINDS):
-            raise refused[0]
-
-    def _read_one(self, resource: str, out: ReadOutput) -> None:
-        totals = _totals(self._files, f"/proc/pressure/{resource}")
-        for kind in KINDS[resource]:
-            if kind in totals:
-                out.add(PRESSURE, totals[kind], resource, kind)
-            else:
-                absent = Absent(Reason.UNKNOWN, f"/proc/pressure/{resource} has no line {kind!r}")
-                out.absent(PRESSURE, absent, resource, kind)
+    refused = []
+    for resource, kinds in KINDS.items():
+        try:
+            totals = _totals(files, f"/proc/pressure/{resource}")
+        except Absent as absent:
+            out.absent(PRESSURE, absent, resource)
+            refused.append(absent)
+            continue
+        for kind in kinds:
+            missing = Absent(Reason.UNKNOWN, f"/proc/pressure/{resource} has no line {kind!r}")
+            out.add(PRESSURE, totals.get(kind, missing), resource, kind)
+    if len(refused) == len(KINDS):
+        raise refused[0]
 
 
 def _totals(files: FileTree, path: str) -> dict[str, float]:
     """Seconds of stall by kind, from lines like `some avg10=0.00 ... total=123` (us)."""
-    lines = _text(files, path).splitlines()
     try:
+        lines = files.read(path).strip().splitlines()
         return {line.partition(" ")[0]: int(line.rpartition("total=")[2]) / 1e6 for line in lines}
     except (ValueError, OverflowError) as error:
-        raise Absent(
-            Reason.UNKNOWN, f"{path} holds {lines!r:.99}, expected lines that end in total=<us>"
-        ) from error
-
-
-def _text(files: FileTree, path: str) -> str:
-    try:
-        return files.read(path).strip()
+        why = f"{path} holds {lines!r:.99}, expected lines that end in total=<us>"
+        raise Absent(Reason.UNKNOWN, why) from error
     except OSError as error:
         if error.errno == errno.EOPNOTSUPP:
-            raise Absent(
-                Reason.UNSUPPORTED, f"{path} is switched off, expected psi=1 at boot"
-            ) from error
+            why = f"{path} is switched off, expected psi=1 at boot"
+            raise Absent(Reason.UNSUPPORTED, why) from error
         raise absent_from(error, path) from error
 
 
-def reads(host: Host, _clock: Clock, options: HostOptions) -> Iterator[Read]:
+def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     """The read of the host's pressure."""
-    run = Pressure(host.files).read
+    run = partial(_read, host.files)
     yield Read(ReadKey("pressure", "totals"), (PRESSURE,), run, options.every, varies=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from agent.config.settings import Configuration
-from agent.hardware.files import FileTree, read_text
+from agent.hardware.files import FileTree, text_or_nothing
 from agent.model import Absent, ReadKey, gauge
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
@@ -37,10 +37,7 @@ PRODUCT_NAME = "/sys/class/dmi/id/product_name"
 
 def product_name(files: FileTree) -> str:
     """The maker's name of this machine; empty where the firmware reports none."""
-    try:
-        return read_text(files, PRODUCT_NAME)
-    except Absent:
-        return ""
+    return text_or_nothing(files, PRODUCT_NAME)
 
 
 class SystemFacts:

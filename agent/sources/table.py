@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Annotated
 
-from agent.clock import Clock
 from agent.config.decoding import TextCheck
 from agent.config.settings import Section, Settings
 from agent.hardware.host import Host
@@ -118,10 +117,10 @@ def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
         yield from unless_off(source, settings, source.reads(gpu_context), labels)
 
 
-def host_reads(host: Host, clock: Clock, options: HostOptions) -> Iterator[Read]:
+def host_reads(host: Host, options: HostOptions) -> Iterator[Read]:
     """Every read of the host but those of processes, which may block."""
     for source in HOST_SOURCES:
-        yield from unless_off(source, options.settings, source.reads(host, clock, options))
+        yield from unless_off(source, options.settings, source.reads(host, options))
 
 
 def declared(modules: Iterable[ModuleType]) -> Iterator[Metric]:

@@ -7,17 +7,8 @@ from typing import NamedTuple
 from agent.diagnosis.advice import ALERTS, SUMMARIES, pair_advice, severity
 from agent.faults.findings import action, by_kind
 from agent.limits.resolution import PathKey
-from agent.model import (
-    BUSY,
-    LOST_STATES,
-    Cause,
-    Finding,
-    Metric,
-    Pair,
-    Severity,
-    State,
-    consecutive,
-)
+from agent.model import BUSY, LOST_STATES, Cause, Finding, Metric, Pair, Severity, State
+from agent.ranges import consecutive
 from agent.sources import nvlink, xid
 from exporters.live.events import Event
 from exporters.live.paths import PathDirection

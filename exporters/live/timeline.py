@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import SUMMARIES, severity
 from agent.jobs.job import Receipt
-from agent.model import Finding, Snapshot, Verdict, ranges
+from agent.model import Finding, Snapshot, Verdict
+from agent.ranges import ranges
 from exporters.job_words import title
 from exporters.words import GOOD, LEVELS, duration, finding_text
 

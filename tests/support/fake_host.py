@@ -129,9 +129,7 @@ class HostBench:
         self.clock.advance(after)
         name = f"{source.__name__}/{part}"
         if name not in self._reads:
-            reads = source.reads(
-                self.host, self.clock, HostOptions(Configuration(Settings(*sections)))
-            )
+            reads = source.reads(self.host, HostOptions(Configuration(Settings(*sections))))
             self._reads |= {f"{source.__name__}/{read.key.part}": read for read in reads}
         reading, _ = perform(self._reads[name], self.clock, ReadCosts())
         assert reading.failure is None

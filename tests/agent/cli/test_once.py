@@ -8,7 +8,7 @@ from agent.cli.naming import listed
 from agent.cli.once import page
 from agent.cli.table import table
 from agent.diagnosis.job_watch import CostConfig
-from agent.model import ranges
+from agent.ranges import ranges
 from agent.simulator import SYSTEMS
 from tests.support.live_machines import watched
 

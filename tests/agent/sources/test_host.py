@@ -301,7 +301,7 @@ def test_cpu_busy_is_what_is_neither_idle_nor_waiting(bench: HostBench) -> None:
 
 
 def test_the_first_reading_of_the_cpu_is_pending(bench: HostBench) -> None:
-    (read,) = cpu.reads(bench.host, bench.clock, HostOptions())
+    (read,) = cpu.reads(bench.host, HostOptions())
     perform(read, bench.clock, ReadCosts())
     assert read.runs == 0
     bench.psutil.times = (1,) * 8
@@ -357,7 +357,7 @@ def test_a_large_host_lists_no_folder_from_tick_to_tick(bench: HostBench) -> Non
         bench.port(f"mlx5_{n}")
     bench.psutil.disks = dict.fromkeys((*names, *(f"{n}p1" for n in names)), (1, 1, 1))
     bench.psutil.nics = {f"eth{n}": (1, 1) for n in range(10)}
-    ticking = [r for s in SOURCES for r in s.reads(bench.host, bench.clock, HostOptions())]
+    ticking = [r for s in SOURCES for r in s.reads(bench.host, HostOptions())]
     ticking = [read for read in ticking if read.every() == 1.0]
     for tick in range(20):
         bench.clock.advance(1.0)
@@ -374,7 +374,7 @@ def test_a_large_host_lists_no_folder_from_tick_to_tick(bench: HostBench) -> Non
 def test_this_machine() -> None:
     """Whatever this host has, every read either yields or says why not, and none fails."""
     clock, read_costs = FrozenClock(), ReadCosts()
-    reads = [r for s in SOURCES for r in s.reads(real_host(), clock, HostOptions())]
+    reads = [r for s in SOURCES for r in s.reads(real_host(), HostOptions())]
     for _ in range(2):
         clock.advance(1.0)
         readings = {r.key: perform(r, clock, read_costs)[0] for r in reads}
