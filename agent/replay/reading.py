@@ -61,8 +61,8 @@ class Tape:
 
 
 Time = Annotated[float, Meta(ge=0, le=LONGEST)]
-Count = Annotated[int, Meta(ge=0, lt=2**63)]
-Word = Annotated[int, Meta(ge=-(2**63), lt=2**63)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Word = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Header(Struct):
