@@ -9,6 +9,7 @@ from agent.faults.monitoring import DOWN
 from agent.faults.parameters import RuleParameters, span
 from agent.faults.places import FLEET_BOARD
 from agent.faults.promql import Recording
+from agent.faults.records import once
 from agent.faults.templates import described, sentence_of
 from agent.faults.values import seconds
 from agent.sources.agent_health import LAST_TICK
@@ -49,9 +50,10 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     book = book.replace(OWN, WITH_PORT)
     where = f"{place.text}: " if place else ""
     board = {"dashboard": f"{grafana}{place.board}"} if place and grafana else {}
+    expr = fault.bridged(span(bridged * parameters.scale))
     return {
         "alert": fault.alert,
-        "expr": fault.bridged(span(bridged * parameters.scale)),
+        "expr": once(expr) if place else expr,
         **({} if fault.hold == "0s" else {"for": parameters.over(fault.hold)}),
         "labels": {"severity": str(fault.severity), **fault.labels},
         "annotations": {

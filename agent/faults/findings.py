@@ -12,6 +12,7 @@ from agent.faults.model import Fault, Group, Look
 from agent.faults.monitoring import monitoring_faults
 from agent.faults.parameters import RuleParameters
 from agent.faults.pcie import pcie_faults
+from agent.faults.records import second_names
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.xids import HAD, recent, xid_faults
 from agent.model import Finding, Severity, Snapshot
@@ -32,7 +33,7 @@ def hardware(parameters: RuleParameters) -> Group:
 def monitoring(parameters: RuleParameters) -> Group:
     """What must work for any alert to be believed."""
     rules = _rules(monitoring_faults, parameters=parameters)
-    return Group("dgx-agent", rules, "Monitoring: missing data")
+    return Group("dgx-agent", (*second_names(parameters), *rules), "Monitoring: missing data")
 
 
 def _rules(*parts: Faults, parameters: RuleParameters) -> tuple[Fault, ...]:

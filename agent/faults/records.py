@@ -2,6 +2,7 @@
 
 from agent.diagnosis import accounting, energy, job_watch, pulses
 from agent.faults.model import Group
+from agent.faults.monitoring import RARE, UP
 from agent.faults.parameters import RuleParameters, span
 from agent.faults.promql import (
     GPU,
@@ -133,6 +134,44 @@ def records(parameters: RuleParameters) -> Group:
     )
 
 
+AGENTS = Recording(
+    "instance_job_uuid_started:dgx_gpu_unobserved_seconds:group",
+    f"group by ({NODE}, uuid) ({accounting.UNOBSERVED_SECONDS}) * on ({NODE}) group_left (started) "
+    f'count_values by ({NODE}) ("started", {one("process_start_time_seconds")})',
+)
+"""GPUs by who reports them: an agent that was started then, scraped as this target."""
+
+FIRST = "instance_job_started:dgx_agent:first"
+DOUBLED = "instance_job_twin:up:doubled"
+NAMES = '"twin", " ", "job", "instance"'
+
+
+def second_names(parameters: RuleParameters) -> tuple[Recording, ...]:
+    """Targets whose agent is scraped as another target, their twin, too. Which of them is the first
+    stays so while its scrapes fail now and then: it was it most often (vmalert reads what it wrote
+    an evaluation later, and VictoriaMetrics takes any of equals). Which is the second stays so
+    while neither answers. Of an agent that has met no GPU it is not known."""
+    memory = parameters.over(RARE)
+    known = f"last_over_time({AGENTS}[{memory}])"
+    targets, first = f"group by ({NODE}, started) ({known})", f"on ({NODE}, started) {FIRST}"
+    before = f"on ({NODE}) group_left () sum by ({NODE}) (count_over_time({FIRST}[{memory}]))"
+    now = (
+        f"({known} unless {first}) * on (uuid, started) group_left (twin) "
+        f"label_join({known} and {first}, {NAMES})"
+    )
+    silent = f"on ({NODE}) {known} and on (twin) label_join({UP} == 0, {NAMES})"
+    return (
+        AGENTS,
+        Recording(FIRST, f"topk by (started) (1, {targets} + {before} or {targets})"),
+        Recording(DOUBLED, f"group by ({NODE}, twin) ({now}) or ({DOUBLED} unless {silent})"),
+    )
+
+
+def once(expr: str) -> str:
+    """PromQL without what a second name of the same agent repeats."""
+    return f"({expr}) unless on ({NODE}) {DOUBLED}"
+
+
 JOBS = one(str(workload.JOB_INFO), *workload.JOB_INFO.labels)
 ALONE = f"count by ({GPU}) ({JOBS}) == 1"
 """GPUs that one job has for itself."""
@@ -160,7 +199,8 @@ def by_job(counter: Metric, parameters: RuleParameters, record: str, *more: str)
     rest = f"{grown} unless on ({GPU}) ({ALONE})"
     inside = ", ".join((NODE, *OF_JOB, *more))
     window = span(seconds(parameters.over(REPORT_EVERY)) - 0.001)
-    summed = f"sum_over_time(sum by ({inside}) ({mine} or {rest})[{window}:{step}])"
+    grown_once = once(f"{mine} or {rest}")
+    summed = f"sum_over_time(sum by ({inside}) ({grown_once})[{window}:{step}])"
     return Recording(record, f"{summed} > 0")
 
 

@@ -28,12 +28,12 @@ RECORDS = [r for part in groups(Settings()) for r in part.rules if isinstance(r,
 RULES = [*ALERTS, *RECORDS]
 RECORDED = {rule.record for rule in RECORDS}
 METRICS = {metric.name: metric for metric in EXPORTED}
-OF_TARGETS = {"up", "prometheus_rule_evaluation_failures_total"}
+OF_TARGETS = {"up", "process_start_time_seconds", "prometheus_rule_evaluation_failures_total"}
 OF_TARGETS |= {f"vmalert_{kind}_rules_error" for kind in ("alerting", "recording")}
 OF_FLEETS = {"cluster", "rack", "node"}
 """Labels that a target may have."""
 GONE_IN_3 = {"holt_winters"}
-LABELS = OF_FLEETS | {*TARGET, "drained", "rule_group", "group"}
+LABELS = OF_FLEETS | {*TARGET, "drained", "rule_group", "group", "started", "twin"}
 LABELS |= {label for metric in EXPORTED for label in metric.labels}
 
 
@@ -132,7 +132,7 @@ def test_growth_is_asked_of_counters_only(rule: Fault | Recording) -> None:
                 assert call.func.name in (*WHAT_WAS_THERE, "max_over_time", "increase")
                 continue
             if name in RECORDED:
-                assert call.func.name in ("last_over_time", "max_over_time")
+                assert call.func.name in (*WHAT_WAS_THERE, "max_over_time")
                 continue
             metric = METRICS[name]
             growth = call.func.name in ("rate", "increase")

@@ -4,13 +4,16 @@ fails on any machine."""
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from agent.diagnosis.accounting import UNOBSERVED_SECONDS
 from agent.faults.values import seconds
+from agent.sources import ecc, gpu
 from agent.sources.agent_health import LAST_TICK
 from tests.alerts.test_rules import ALERTS, TABLES
 from tests.support.alert_input import (
@@ -22,7 +25,9 @@ from tests.support.alert_input import (
     Points,
     Series,
     System,
+    named,
     notation,
+    of_gpu,
     with_ticks,
 )
 from tests.support.alert_replay import rules_of, run_promtool
@@ -60,6 +65,7 @@ class Way(NamedTuple):
     name: str
     change: Change
     without: frozenset[str] = frozenset()  # titles of cases, and alerts
+    once: bool = False  # of two targets one alerts
 
 
 def continued(series: Series, longer: float, every: int) -> Series:
@@ -101,9 +107,15 @@ def changing(renaming: Callable[[str, Iterable[str]], str]) -> Change:
 
 
 def twice(renaming: Callable[[str, Iterable[str]], str]) -> Change:
+    """Both scrapes say which GPU it is that the agent has, and since when the agent runs."""
+
     def change(case: Case, _: int) -> Series:
-        again = {renaming(n, case.series): p for n, p in case.series.items() if own(n)}
-        return {**case.series, **again}
+        ticks = [p for n, p in case.series.items() if n.startswith(LAST_TICK.name) and own(n)]
+        there = [None if tick is None else 1.0 for tick in (ticks or [[]])[0]]
+        of_gpus = (of_gpu(metric, S, 0) for metric in (UNOBSERVED_SECONDS, gpu.INFO))
+        known = dict.fromkeys((*of_gpus, named("process_start_time_seconds")), there)
+        mine = {n: p for n, p in (known | case.series).items() if own(n)}
+        return {**case.series, **mine, **{renaming(n, case.series): p for n, p in mine.items()}}
 
     return change
 
@@ -160,13 +172,17 @@ def each(apart: int, phase: int = 0) -> Change:
     return change
 
 
+TWO_TARGETS = frozenset({"DgxRulesFailing", "DgxNodeMissing"})
+"""Of Prometheus itself; and what was taken out of the inventory was two targets."""
+
 WAYS = (
     # what is counted over a quarter of an hour begins again
     Way("relabelled", changing(labelled), frozenset({"more than may be"})),
     # the old name was taken out of the inventory
     Way("renamed", changing(renamed), frozenset({"DgxNodeMissing"})),
     Way("twice, another label", twice(labelled)),
-    Way("twice, another job", twice(other_job)),
+    Way("twice, another name", twice(renamed), TWO_TARGETS, once=True),
+    Way("twice, another job", twice(other_job), TWO_TARGETS, once=True),
     Way("restarts", restarted),
     *(
         Way(f"a third fails, from {n}", a_third_fails(n), frozenset({"fast now and then"}))
@@ -176,7 +192,7 @@ WAYS = (
     Way("each 120 s", each(120), SHORT),
     Way("each 120 s, from 45 s", each(120, 3), SHORT),
 )
-IN_PLAIN_RUNS = ("relabelled", "a third fails, from 1")
+IN_PLAIN_RUNS = ("relabelled", "twice, another name", "a third fails, from 1")
 
 
 def tried(case: Case, way: Way) -> dict[str, Any]:
@@ -193,21 +209,25 @@ def tried(case: Case, way: Way) -> dict[str, Any]:
     dropped = ("instance", "job", "room" if any('rack="' in name for name in series) else "rack")
     alerts = f'ALERTS{{alertname="{case.alert}", alertstate="firing"}}'
     fixed = {"alertname": case.alert, "alertstate": "firing"}
-    wanted = {
+    wanted = Counter(
         "{" + ", ".join(f"{k}={json.dumps(v)}" for k, v in sorted(rest.items())) + "}"
         for labels in case.fires
         for rest in [{k: v for k, v in {**fixed, **labels}.items() if v and k not in dropped}]
-    }
-    named = f"# {case.title}, {way.name}"  # promtool repeats the expression where it fails
+    )
+    counted = "count" if way.once else "group"
+    mark = f"# {case.title}, {way.name}"  # promtool repeats the expression where it fails
     return {
         "name": f"{case.alert}: {case.title}, {way.name}",
         "interval": f"{case.every}s",
         "input_series": [{"series": n, "values": notation(p)} for n, p in found.items()],
         "promql_expr_test": [
             {
-                "expr": f"group without ({', '.join(dropped)}) ({alerts}) {named}",
+                "expr": f"{counted} without ({', '.join(dropped)}) ({alerts}) {mark}",
                 "eval_time": f"{(length - 1) * case.every}s",
-                "exp_samples": [{"labels": labels, "value": 1} for labels in sorted(wanted)],
+                "exp_samples": [
+                    {"labels": labels, "value": many if way.once else 1}
+                    for labels, many in sorted(wanted.items())
+                ],
             }
         ],
     }
@@ -233,4 +253,36 @@ def test_every_case_holds(
         "evaluation_interval": f"{max(SCRAPE, min(case.every for case in cases))}s",
         "tests": [tried(case, way) for case in cases],
     }
+    assert run_promtool(tmp_path, content) == ""
+
+
+@pytest.mark.parametrize(
+    ("gpu_of_other", "started", "goes", "alerts"),
+    [(0, 1.0, False, 1), (0, 2.0, False, 2), (1, 1.0, False, 2), (0, 1.0, True, 1)],
+    ids=["a second name", "started again", "another machine", "the first name goes"],
+)
+def test_a_second_name_alone_is_silent(
+    gpu_of_other: int, started: float, *, goes: bool, alerts: int, tmp_path: Path
+) -> None:
+    series: Series = {}
+    targets = (0, 1.0, 20 if goes else 80), (gpu_of_other, started, 80)
+    for second, (number, start, ends) in enumerate(targets):
+        mine = {
+            of_gpu(UNOBSERVED_SECONDS, S, number): 1.0,
+            of_gpu(ecc.REMAP_FAILURE, S, number): 1.0,
+            named("process_start_time_seconds"): start,
+            named(LAST_TICK): 1.0,
+        }
+        for name, value in mine.items():
+            series[renamed(name, ()) if second else name] = [value] * ends
+    (tmp_path / "rules.yaml").write_text(rules_of({"DgxGpuRowRemapFailure"}, texts=False))
+    asked = 'count(ALERTS{alertname="DgxGpuRowRemapFailure"})'
+    samples = [{"labels": "{}", "value": alerts}]
+    expr = {"expr": asked, "eval_time": f"{79 * SCRAPE}s", "exp_samples": samples}
+    test = {
+        "interval": f"{SCRAPE}s",
+        "input_series": [{"series": n, "values": notation(p)} for n, p in series.items()],
+        "promql_expr_test": [expr],
+    }
+    content = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": [test]}
     assert run_promtool(tmp_path, content) == ""
