@@ -49,6 +49,8 @@ class StepRates:
         """By name the rates, and what has been counted at the beginning of each phase and at the
         end of all."""
 
+        self.names = dict.fromkeys(rates)
+
     def place(self, seconds: float) -> StepPlace:
         """Where in which step one is, so many seconds after a first step began."""
         if self._uniform:
@@ -76,14 +78,6 @@ class StepRates:
         phase, before, length, within = place
         return before * sums[-1] + length * (sums[phase] + rates[phase] * within)
 
-    def counts(self, place: StepPlace) -> dict[str, float]:
-        """The same of every name."""
-        phase, before, length, within = place
-        return {
-            name: before * sums[-1] + length * (sums[phase] + rates[phase] * within)
-            for name, (rates, sums) in self._courses.items()
-        }
-
 
 _off = lru_cache(256)(noise)
 """By how much of the jitter a step is off: the GPUs of a job, and many reads, ask for the same."""
@@ -99,6 +93,10 @@ class _Span(NamedTuple):
     steps: StepRates
     origin: float
 
+    def total(self, name: str, place: StepPlace, at: float) -> float:
+        total = self.base.get(name, 0.0) + self.steps.count(name, place)
+        return total + self.steady.get(name, 0.0) * (at - self.since)
+
 
 class StepMeter:
     """Totals by name; those of `steady` grow per second, those of `steps` by phases."""
@@ -110,9 +108,9 @@ class StepMeter:
         self, now: float, steady: Mapping[str, float], steps: StepRates, origin: float
     ) -> None:
         """Count up to `now` (s), then go on at other rates; a name left out stands still."""
-        base = self.copy(now)
-        for name, count in steps.counts(steps.place(now - origin)).items():
-            base[name] = base.get(name, 0.0) - count
+        base, place = self.copy(now), steps.place(now - origin)
+        for name in steps.names:
+            base[name] = base.get(name, 0.0) - steps.count(name, place)
         while len(self._spans) > 1 and self._spans[1].since <= now - KEPT:
             del self._spans[0]
         self._spans.append(_Span(now, base, steady, steps, origin))
@@ -121,11 +119,7 @@ class StepMeter:
         """The total at `at`: now, or up to 20 s ago; 0 for a name that never ran. Before the first
         rates it is as if they had always held."""
         span = self._span(at)
-        total = span.base.get(name, 0.0) + span.steps.count(
-            name, span.steps.place(at - span.origin)
-        )
-        rate = span.steady.get(name)
-        return total if rate is None else total + rate * (at - span.since)
+        return span.total(name, span.steps.place(at - span.origin), at)
 
     def mean(self, name: str, begin: float, end: float) -> float:
         """The mean rate per second between two moments."""
@@ -136,12 +130,9 @@ class StepMeter:
         if not self._spans:
             return {}
         span = self._span(at)
-        totals = dict(span.base)
-        for name, count in span.steps.counts(span.steps.place(at - span.origin)).items():
-            totals[name] = totals.get(name, 0.0) + count
-        for name, rate in span.steady.items():
-            totals[name] = totals.get(name, 0.0) + rate * (at - span.since)
-        return totals
+        place = span.steps.place(at - span.origin)
+        names = {**span.base, **span.steady, **span.steps.names}
+        return {name: span.total(name, place, at) for name in names}
 
     def _span(self, at: float) -> _Span:
         for span in reversed(self._spans):
