@@ -1,6 +1,6 @@
 """The composition root: from configuration and hardware to an agent that can tick."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from agent.jobs.allocation import Allocations
 from agent.jobs.nccl_jobs import NcclMode
 from agent.jobs.process_table import at_once, on_a_thread
 from agent.limits.paths import PathMonitor
-from agent.model import FINAL, PERMANENT, Absent, GpuIdentity
+from agent.model import FINAL, PERMANENT, Absent
 from agent.polling import intervals
 from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_processes import GpuProcesses
@@ -30,8 +30,7 @@ from agent.polling.gpu_watch import GpuWatch
 from agent.polling.inventory import GpuInventory
 from agent.polling.observers import GuardedObserver
 from agent.polling.poller import Poller
-from agent.polling.reads import Read, ReadCosts
-from agent.polling.schedule import ReadSchedule
+from agent.polling.reads import Read, ReadCosts, ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
 from agent.polling.xid_checks import XidChecks
 from agent.polling.xid_watch import XidWatch
@@ -222,17 +221,15 @@ class Agent:
         }
         return {name: ReadSchedule(part, clock, ReadCosts()) for name, part in reads.items()}
 
-    def _gpu_reads(
-        self, device: NvmlDevice, state: GpuState, identities: Sequence[GpuIdentity]
-    ) -> Iterator[Read]:
+    def _gpu_reads(self, device: NvmlDevice, state: GpuState, count: int) -> Iterator[Read]:
         gpu_context = GpuContext(
             device=device,
             state=state,
             clock=self.clock,
-            gpus=len(identities),
+            gpus=count,
             gpm=gpm_of(device, state, self.clock),
             host=self._host,
-            identities=identities,
+            identities=lambda: self.gpus.inventory.gpus,
             configuration=self.configuration,
             gpu_processes=self.gpu_processes,
         )

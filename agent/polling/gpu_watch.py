@@ -16,13 +16,11 @@ from agent.hardware.nvml import Nvml
 from agent.model import FINAL, Absent, Failure, Labels, Reading, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_processes import GpuProcesses
-from agent.polling.gpu_queries import BuildReads, GpuQueries, WatchedGpu, count_of
 from agent.polling.gpu_state import count_timeouts
 from agent.polling.gpu_threads import OVERTAKEN, GpuThreads, Left, LeftGpu, Visit
 from agent.polling.inventory import EventSubscription, GpuInventory
-from agent.polling.reads import Read, ReadCosts, failure_of, is_due, is_pending, perform
-from agent.polling.schedule import SOON
-from agent.polling.watched_gpus import WatchedGpus
+from agent.polling.reads import SOON, Read, ReadCosts, failure_of, is_due, is_pending, perform
+from agent.polling.watched_gpus import BuildReads, WatchedGpu, WatchedGpus, count_of
 from agent.polling.worker import Emit
 
 log = logging.getLogger(__name__)
@@ -69,7 +67,7 @@ class GpuWatch:
 
     def __post_init__(self) -> None:
         self.threads = GpuThreads(self.clock)
-        self.watched = WatchedGpus(GpuQueries(self.build), self.clock, self.threads)
+        self.watched = WatchedGpus(self.build, self.clock, self.threads)
 
     def run(self, emit: Emit) -> None:
         """One turn. A thread that is left with a GPU stays with it until it answers promptly."""
@@ -190,7 +188,7 @@ class GpuWatch:
             with suppress(Absent):  # a read meets it too
                 there = None if there.state.doubtful or there.device.mig_switched() else there
         if there is None:
-            found = self.watched.query_apart(nvml, left.index)
+            found = self.watched.query(nvml, left.index)
             if found is not None:
                 self._heard.put(partial(self._take_in, found))
             return found is not None
@@ -352,6 +350,6 @@ class GpuWatch:
                 if gpu.index in left and left[gpu.index].why is not None
             },
             unmet=len(self._unmet()),
-            most=max(self.inventory.most, len(self.watched.queries.unanswered.keys() | there)),
+            most=max(self.inventory.most, len(self.watched.unanswered.keys() | there)),
             why_not="",
         )

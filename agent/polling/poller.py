@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -11,10 +11,8 @@ from agent.clock import Clock
 from agent.errors import LogEvent
 from agent.model import Failure, Reading, ReadKey, Reason, Snapshot
 from agent.polling import intervals
-from agent.polling.clock_steps import ClockSteps
-from agent.polling.health import HEALTH, AgentHealth, HealthReport, no_report, sources_up
 from agent.polling.observers import Observer
-from agent.polling.reads import ReadCosts
+from agent.polling.reads import OFF, ReadCosts
 from agent.polling.worker import Finished, Worker
 from agent.series import SampleStore
 
@@ -32,6 +30,62 @@ STALL = 5.0
 
 ODD_AGAIN = 3600.0
 """Seconds between two lines of the log on values of a device that cannot be."""
+LEAST_STEP = 1.0
+"""Seconds that make a step: a time service slews what is less, by half a millisecond a second."""
+
+
+class ClockSteps:
+    """Looks at the clock each tick."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._before: float | None = None
+        self.count = 0
+        self.at: float | None = None  # of the newest, monotonic seconds
+
+    def check(self) -> None:
+        """Count a step since the last look."""
+        now = self._clock.offset()
+        if now is not None and self._before is not None and abs(now - self._before) >= LEAST_STEP:
+            self.count += 1
+            self.at = self._clock.monotonic()
+        self._before = now
+
+
+HEALTH = ReadKey("agent", "health")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHealth:
+    """Which sources deliver, what reads cost, whether the configuration on disk is good, how often
+    the wall clock was set and when it last was."""
+
+    sources_up: Mapping[str, bool]
+    read_costs: Iterable[ReadCosts]
+    config_ok: bool
+    clock_steps: int
+    clock_stepped_at: float | None = None
+
+
+HealthReport = Callable[[Snapshot, AgentHealth], Reading]
+
+
+def no_report(snapshot: Snapshot, _: AgentHealth) -> Reading:
+    """Says nothing of the agent."""
+    return Reading(HEALTH, snapshot.at, intervals.TICK)
+
+
+def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
+    """Which sources deliver: none of their reads failed, and their worker is not stuck."""
+    up: dict[str, bool] = {}
+    for key, reading in readings.items():
+        if key.part == OFF:
+            continue
+        up[key.source] = up.get(key.source, True) and not reading.failure
+    up.pop(HEALTH.source, None)
+    up.update(dict.fromkeys(stalled, False))
+    return up
+
 
 Listener = Callable[[Snapshot], None]
 """Hears of every tick, on the event loop and so in no time, with what was read; what observers make

@@ -30,6 +30,7 @@ from agent.model import (
 )
 from agent.polling import intervals
 from agent.polling.counters import Filters
+from agent.polling.worker import Emit
 
 log = logging.getLogger(__name__)
 
@@ -297,3 +298,29 @@ def refused_read(why: Absent) -> Callable[[ReadOutput], None]:
         raise why.without_traceback()
 
     return read
+
+
+SOON = 0.05
+"""A read due within so many seconds runs now: a tick is never exactly on time."""
+
+
+class ReadSchedule:
+    """Reads that share one backend but no device that could be lost (the host's)."""
+
+    def __init__(self, reads: Iterable[Read], clock: Clock, read_costs: ReadCosts) -> None:
+        self.reads = tuple(reads)
+        self._clock = clock
+        self.read_costs = read_costs
+
+    def run(self, emit: Emit) -> None:
+        """One turn: every read that is due, in order."""
+        now = self._clock.monotonic() + SOON
+        for read in self.reads:
+            if is_due(read, now):
+                reading, _ = perform(read, self._clock, self.read_costs)
+                if not is_pending(read, reading):
+                    emit(reading)
+
+    def complete(self) -> bool:
+        """Whether every read has run at least once."""
+        return all(read.runs for read in self.reads)

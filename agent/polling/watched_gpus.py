@@ -1,7 +1,7 @@
 """The GPUs that were found, lost ones included, and the order in which their reads run."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from agent.clock import Clock
@@ -10,13 +10,55 @@ from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import Nvml
 from agent.model import EXPIRY_INTERVALS, Absent, GpuIdentity, Reason
 from agent.polling import intervals
-from agent.polling.gpu_queries import GpuQueries, WatchedGpu, count_of
-from agent.polling.gpu_state import GpuAnswers
+from agent.polling.gpu_state import GpuAnswers, GpuState
 from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu
-from agent.polling.reads import Read, everything_absent
+from agent.polling.reads import Read, everything_absent, failure_of
 from agent.polling.worker import Emit
 
 log = logging.getLogger(__name__)
+
+MOST_GPUS = 1024
+"""More than any machine has: a driver that lists more is not to be believed."""
+
+BuildReads = Callable[[NvmlDevice, GpuState, int], Iterable[Read]]
+"""From a device, its state and the number of the machine's GPUs to its reads."""
+
+
+def count_of(nvml: Nvml) -> int:
+    """How many GPUs the driver lists; raises Absent."""
+    count = nvml.call("nvmlDeviceGetCount")
+    if not isinstance(count, int) or not 0 <= count <= MOST_GPUS:
+        raise Absent(Reason.UNKNOWN, f"nvmlDeviceGetCount says {count!r:.60}")
+    return count
+
+
+@dataclass(slots=True, eq=False)
+class WatchedGpu:
+    """One GPU with its reads."""
+
+    device: NvmlDevice
+    state: GpuState
+    reads: tuple[Read, ...]
+    answers: GpuAnswers = field(default_factory=GpuAnswers)
+
+    @property
+    def uuid(self) -> str:
+        return self.device.identity.uuid
+
+    @property
+    def index(self) -> int:
+        return self.device.identity.index
+
+    def answers_like(self, before: "WatchedGpu") -> bool:
+        """Whether it answers the same questions as `before`, under the same index, of the same
+        connection to the driver."""
+        here, there = self.device, before.device
+        return (
+            here.nvml is there.nvml
+            and before.state.lost_at is None
+            and (here.labels, here.mig) == (there.labels, there.mig)
+            and {read.key for read in self.reads} == {read.key for read in before.reads}
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -25,67 +67,88 @@ class QueryRound:
 
     count: int
     unasked: list[int]  # indices
-    met: list[NvmlDevice] = field(default_factory=list)  # that have no reads yet
     found: dict[str, WatchedGpu] = field(default_factory=dict)  # by UUID
 
 
 @dataclass(slots=True, eq=False)
 class WatchedGpus:
     """The GPUs by UUID. They stay through a driver reload, and while they are lost: their readings
-    are absent then. A GPU that the driver no longer lists is forgotten, with its readings."""
+    are absent then. A GPU that the driver no longer lists is forgotten, with its readings. What is
+    odd about one costs it alone: only the end of the driver, Absent(no_driver), is raised."""
 
-    queries: GpuQueries
+    build: BuildReads
     clock: Clock
     threads: GpuThreads
     in_order: tuple[tuple[WatchedGpu, Read], ...] = ()  # of the GPUs that answer
     round: QueryRound | None = None
+    unanswered: dict[int, str] = field(default_factory=dict)  # index to why, of the last query
+    doubted: bool = False  # whether the last look found that one answers other questions
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # also of GPUs that are gone
-    doubted: bool = False  # whether the last look found that one answers other questions
     _silent: set[Read] = field(default_factory=set)  # reads of left GPUs whose data expired
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
         """Query every GPU, or go on with the round that another thread began; one that answers as
         before keeps its reads. Raises Left."""
         if self.round is None:
-            count = count_of(nvml)
+            count = self.threads.gpus = count_of(nvml)
             self.round = QueryRound(count, list(range(count)))
-            self.threads.gpus = count
         asked = self.round
         while asked.unasked:
             index = asked.unasked.pop(0)
-            if index not in self.threads.left:
-                with self.threads.visit(index):
-                    device = self.queries.device(nvml, index)
-                if device is not None and self._is_single(device, asked.met):
-                    asked.met.append(device)
-        found = {device.identity.index: device.identity for device in asked.met}
-        found |= {gpu.index: gpu.device.identity for gpu in asked.found.values()}
-        found |= {g.index: g.device.identity for g in self.all_gpus() if self._is_left(g)}
-        identities = [found[index] for index in sorted(found)]
-        while asked.met:
-            gpu = self._watched(asked.met.pop(0), identities)
-            if gpu is not None:
+            gpu = None if index in self.threads.left else self._visited(nvml, index)
+            others = (other.device for other in asked.found.values())
+            if gpu is not None and self._is_single(gpu.device, others):
                 asked.found[gpu.uuid] = gpu
         self.round = None
         self._replace(asked, emit)
 
-    def _watched(self, device: NvmlDevice, identities: Iterable[GpuIdentity]) -> WatchedGpu | None:
+    def _visited(self, nvml: Nvml, index: int) -> WatchedGpu | None:
+        """The GPU of this index, or None where it does not answer."""
         gpu = None
         try:
-            with self.threads.visit(device.identity.index):
-                gpu = self.queries.watched(device, list(identities))
+            with self.threads.visit(index):
+                gpu = self.query(nvml, index)
         except Left:
             if gpu is not None:
                 gpu.device.close()
             raise
         return gpu
 
+    def query(self, nvml: Nvml, index: int) -> WatchedGpu | None:
+        """The same, also on a thread of its own."""
+        device = self._device(nvml, index)
+        if device is None:
+            return None
+        try:
+            state = GpuState()
+            return WatchedGpu(device, state, tuple(self.build(device, state, self.threads.gpus)))
+        except Exception as error:
+            device.close()
+            self._refused(index, error)
+            return None
+
+    def _device(self, nvml: Nvml, index: int) -> NvmlDevice | None:
+        try:
+            return NvmlDevice(nvml, index)
+        except Exception as error:
+            self._refused(index, error)
+            return None
+
+    def _refused(self, index: int, error: Exception) -> None:
+        """Log a GPU that does not answer, once."""
+        if isinstance(error, Absent) and error.reason is Reason.NO_DRIVER:
+            raise error
+        why = str(error) if isinstance(error, Absent) else str(failure_of(error))
+        if index not in self.unanswered:
+            log.warning(LogEvent("gpu_not_answering", gpu=index, error=why))
+        self.unanswered[index] = why
+
     def _replace(self, asked: QueryRound, emit: Emit) -> None:
         before = self._gpus
         self._gpus = {uuid: self._unchanged(gpu) or gpu for uuid, gpu in asked.found.items()}
         for uuid, gpu in before.items():
-            why = self.queries.unanswered.get(gpu.index)
+            why = self.unanswered.get(gpu.index)
             if uuid not in self._gpus and gpu.index < asked.count:
                 if self._is_left(gpu):
                     self._gpus[uuid] = gpu
@@ -102,21 +165,17 @@ class WatchedGpus:
         """Take in the GPU of this index if it was lost, or never answered, and answers now."""
         if index in self.threads.left or index in {gpu.index for gpu in self.answering()}:
             return False
-        with self.threads.visit(index):
-            device = self.queries.device(nvml, index)
-        if device is None:
-            return False
-        same = (gpu for gpu in self.answering() if gpu.uuid == device.identity.uuid)
-        if (gpu := next(same, None)) is not None:  # under another index: renumbered, or a double
-            with self.threads.visit(gpu.index):
-                other = self.queries.device(nvml, gpu.index)
-            if other is not None:
-                other.close()
-                if not self._is_single(device, [other]):
-                    return False
-        gpu = self._watched(device, self._identities_with(device))
+        gpu = self._visited(nvml, index)
         if gpu is None:
             return False
+        same = (known for known in self.answering() if known.uuid == gpu.uuid)
+        if (known := next(same, None)) is not None:  # under another index: renumbered, or a double
+            with self.threads.visit(known.index):
+                other = self._device(nvml, known.index)
+            if other is not None:
+                other.close()
+                if not self._is_single(gpu.device, [other]):
+                    return False
         self.take_in(gpu, emit)
         return True
 
@@ -127,17 +186,14 @@ class WatchedGpus:
             if other.identity.uuid == who.uuid:
                 device.close()
                 why = f"GPU {other.identity.index} has the same UUID, {who.uuid}"
-                self.queries.refused(who.index, Absent(Reason.IMPLAUSIBLE, why))
+                self._refused(who.index, Absent(Reason.IMPLAUSIBLE, why))
                 return False
+        self.unanswered.pop(who.index, None)
         return True
-
-    def query_apart(self, nvml: Nvml, index: int) -> WatchedGpu | None:
-        """Query this GPU on a thread of its own."""
-        device = self.queries.device(nvml, index)
-        return self.queries.watched(device, self._identities_with(device)) if device else None
 
     def take_in(self, gpu: WatchedGpu, emit: Emit) -> None:
         """This GPU answers, and did not before, or did otherwise."""
+        self.unanswered.pop(gpu.index, None)
         if self._unchanged(gpu):
             return
         before = self._gpus.get(gpu.uuid)
@@ -149,15 +205,10 @@ class WatchedGpus:
         self._set_order()
         log.info(LogEvent("gpu_back", gpu=gpu.index, uuid=gpu.uuid))
 
-    def _identities_with(self, device: NvmlDevice) -> list[GpuIdentity]:
-        identities = self.identities()
-        known = {identity.uuid for identity in identities}
-        return identities if device.identity.uuid in known else [*identities, device.identity]
-
     def lose(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
         """This GPU answers no longer."""
         self._mark_lost(gpu, absent, emit)
-        self.queries.unanswered[gpu.index] = str(absent)  # logged here, and not at each query
+        self.unanswered[gpu.index] = str(absent)  # logged here, and not at each query
         self._set_order()
         log.error(LogEvent("gpu_lost", gpu=gpu.index, uuid=gpu.uuid, error=str(absent)))
 

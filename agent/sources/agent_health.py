@@ -6,7 +6,7 @@ from collections import Counter
 from agent import __version__
 from agent.model import Kind, Reading, Snapshot, counter, gauge, internal
 from agent.polling import intervals
-from agent.polling.health import HEALTH, AgentHealth
+from agent.polling.poller import HEALTH, AgentHealth
 from agent.polling.reads import ReadOutput
 
 BUILD_INFO = gauge(

@@ -25,7 +25,7 @@ class GpuContext:
     gpus: int  # how many share the driver, and so take turns
     gpm: Gpm | None
     host: Host
-    identities: Sequence[GpuIdentity] = ()  # of all GPUs of the driver
+    identities: Callable[[], Sequence[GpuIdentity]] = tuple  # of all GPUs of the driver
     configuration: Configuration = field(default_factory=Configuration)
     gpu_processes: GpuProcesses = field(
         default_factory=GpuProcesses

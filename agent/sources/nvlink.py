@@ -259,7 +259,7 @@ class LinkReads:
         self._most = max(self._most, up)
         out.add(LINKS, up)
         specs = self._gpu.configuration.current[MachineSpecs]
-        system = specs.system_of(self._gpu.identities)
+        system = specs.system_of(self._gpu.identities())
         expected = system.nvlink_links if system else None
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 

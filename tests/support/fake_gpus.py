@@ -1,13 +1,12 @@
 """GPUs of a fake library under a frozen clock, and what the poller would keep of them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.cli.assembly import gpm_of
 from agent.hardware.device import NvmlDevice
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
-from agent.model import GpuIdentity, Metric, Reading, ReadKey, Reason, Snapshot
+from agent.model import Metric, Reading, ReadKey, Reason, Snapshot
 from agent.polling.gpu_state import GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.reads import Read, ReadCosts, ReadOutput
@@ -36,12 +35,10 @@ class GpuBench:
         self.counts = xid.XidCounts(lambda: iter(self.inventory.inventory.gpus))
         self.watch = XidWatch(self.inventory.events, self.counts)
 
-    def build(
-        self, device: NvmlDevice, state: GpuState, identities: Sequence[GpuIdentity]
-    ) -> list[Read]:
+    def build(self, device: NvmlDevice, state: GpuState, count: int) -> list[Read]:
         host = Host(RealFiles("/nonexistent"), psutil=None)  # type: ignore[arg-type]
         gpm = gpm_of(device, state, self.clock)
-        return list(gpu_reads(GpuContext(device, state, self.clock, len(identities), gpm, host)))
+        return list(gpu_reads(GpuContext(device, state, self.clock, count, gpm, host)))
 
     def run(self, seconds: int = 1) -> "GpuBench":
         for _ in range(seconds):

@@ -1,12 +1,11 @@
 """GPUs that come, go, refuse and return: each costs only itself."""
 
 import logging
-from collections.abc import Sequence
 
 import pytest
 
 from agent.hardware.device import NvmlDevice
-from agent.model import GpuIdentity, Reason
+from agent.model import Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuState
 from agent.polling.gpu_watch import CONNECTION
@@ -51,17 +50,15 @@ def test_a_driver_that_is_not_there_yet_is_asked_again_each_ten_seconds(bench: G
 def test_nobody_is_ready_before_the_first_turn_is_over() -> None:
     bench = GpuBench()
     seen: list[bool] = []
-    build = bench.inventory.watched.queries.build
+    build = bench.inventory.watched.build
 
-    def observed(
-        device: NvmlDevice, state: GpuState, identities: Sequence[GpuIdentity]
-    ) -> list[Read]:
+    def observed(device: NvmlDevice, state: GpuState, count: int) -> list[Read]:
         seen.append(bench.inventory.complete())
         seen.append(bench.inventory.inventory.connected)
         seen.append(bench.inventory.events() is not None)
-        return list(build(device, state, identities))
+        return list(build(device, state, count))
 
-    bench.inventory.watched.queries.build = observed
+    bench.inventory.watched.build = observed
     bench.run()
     assert seen == [False] * 6
 

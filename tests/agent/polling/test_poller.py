@@ -16,10 +16,8 @@ import pytest
 from agent.clock import SystemClock
 from agent.model import GPU_LABELS, Metric, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling import intervals
-from agent.polling.health import HEALTH
-from agent.polling.poller import STALL, TURN_SHARE, Poller
-from agent.polling.reads import Read, ReadCosts, ReadOutput, fixed, is_due, plan
-from agent.polling.schedule import ReadSchedule
+from agent.polling.poller import HEALTH, STALL, TURN_SHARE, Poller
+from agent.polling.reads import Read, ReadCosts, ReadOutput, ReadSchedule, fixed, is_due, plan
 from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
 from agent.sources.agent_health import (

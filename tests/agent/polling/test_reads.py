@@ -15,6 +15,7 @@ from agent.polling.reads import (
     Read,
     ReadCosts,
     ReadOutput,
+    ReadSchedule,
     everything_absent,
     failure_of,
     fixed,
@@ -22,7 +23,6 @@ from agent.polling.reads import (
     perform,
     plan,
 )
-from agent.polling.schedule import ReadSchedule
 from agent.polling.worker import Finished
 from tests.support.frozen_clock import FrozenClock
 
