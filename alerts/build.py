@@ -7,16 +7,14 @@ from agent.faults.findings import hardware, monitoring
 from agent.faults.fleet import fleet
 from agent.faults.fleet_records import fleet_records, node_records
 from agent.faults.model import Fault, Group
-from agent.faults.parameters import RuleParameters
 from agent.faults.records import long_records, records, report_records
-from agent.faults.thresholds import AlertPatches, AlertThresholds
+from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
 from agent.faults.workload import workload
 from agent.specs.clusters import ClustersConfig
 from alerts.receivers import Receivers
 from alerts.routing import configuration
 from alerts.rules import rule_file
-from alerts.runbook import runbook
-from alerts.runbook_page import runbook_page
+from alerts.runbook import runbook, runbook_page
 
 GROUPS = (
     *(records, long_records, report_records, fleet_records, node_records),

@@ -6,11 +6,11 @@ import yaml
 
 from agent.faults.model import Fault, Group
 from agent.faults.monitoring import DOWN
-from agent.faults.parameters import RuleParameters, span
 from agent.faults.places import FLEET_BOARD
 from agent.faults.promql import Recording
 from agent.faults.records import once
 from agent.faults.templates import described, sentence_of
+from agent.faults.thresholds import RuleParameters, span
 from agent.faults.values import seconds
 from agent.sources.agent_health import LAST_TICK
 

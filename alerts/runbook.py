@@ -1,10 +1,13 @@
-"""RUNBOOK.md: one section an alert, from its page and its rules."""
+"""RUNBOOK.md: one section an alert, from its page and its rules; and as a page that every agent
+serves, so that the links of alerts lead somewhere."""
 
+import re
 from collections.abc import Iterator, Sequence
+from html import escape
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.faults.model import PAGES, Fault, Group
-from agent.faults.parameters import RuleParameters
+from agent.faults.thresholds import RuleParameters
 from agent.faults.xids import table
 from agent.model import CAUSES, State
 from agent.sources import nccl
@@ -43,3 +46,72 @@ def _when(fault: Fault, parameters: RuleParameters) -> Iterator[str]:
     labels = ", ".join(f"{name} {value}" for name, value in fault.labels.items())
     yield f"- {fault.severity}, {hold}{f' ({labels})' if labels else ''}:"
     yield from ("", "  ```promql", f"  {fault.expr}", "  ```", "")
+
+
+HEAD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Runbook of dgx-telemetry</title>
+<link rel="icon" href="icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="style.css">
+</head>
+<body class="runbook">
+<main>
+"""
+TAIL = "\n</main>\n</body>\n</html>\n"
+
+ANCHORED = re.compile(r'<a id="(\w+)"></a>(.+)')
+CODE = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\[([^]]+)\]\((#\w+)\)")
+RULE = re.compile(r"\|[-| ]+\|")
+
+
+def runbook_page(markdown: str) -> str:
+    """RUNBOOK.md, in the few forms of Markdown that it has, as HTML."""
+    blocks = (block for block in markdown.split("\n\n") if block.strip())
+    return HEAD + "\n".join(map(_block, blocks)) + TAIL
+
+
+def _block(block: str) -> str:
+    lines = block.strip("\n").splitlines()
+    first = lines[0].strip()
+    if first.startswith("#"):
+        return _heading(first)
+    if first.startswith("```"):
+        return (
+            f"<pre><code>{escape(chr(10).join(line.strip() for line in lines[1:-1]))}</code></pre>"
+        )
+    if first.startswith("|"):
+        return "\n".join(("<table>", *_rows(lines), "</table>"))
+    if first.startswith("- "):
+        items = re.split(r"(?m)^- ", block.strip())[1:]
+        return "\n".join(("<ul>", *(f"<li>{_inline(item)}</li>" for item in items), "</ul>"))
+    if first.startswith(("<details>", "</details>")):
+        return "\n".join(lines)
+    return f"<p>{_inline(block)}</p>"
+
+
+def _heading(line: str) -> str:
+    """One that is linked to answers to its name, and to that in small letters."""
+    marks, _, text = line.partition(" ")
+    level = len(marks)
+    if anchored := ANCHORED.fullmatch(text):
+        name, title = anchored.groups()
+        other = f'<a id="{name}"></a>' if name != name.lower() else ""
+        return f'<h{level} id="{name.lower()}">{other}{title}</h{level}>'
+    return f"<h{level}>{_inline(text)}</h{level}>"
+
+
+def _rows(lines: list[str]) -> Iterator[str]:
+    for place, line in enumerate(line for line in lines if not RULE.fullmatch(line.strip())):
+        cell = "td" if place else "th"
+        cells = line.strip().strip("|").split("|")
+        yield f"<tr>{''.join(f'<{cell}>{_inline(c.strip())}</{cell}>' for c in cells)}</tr>"
+
+
+def _inline(text: str) -> str:
+    marked = CODE.sub(r"<code>\1</code>", escape(text, quote=False))
+    return LINK.sub(r'<a href="\2">\1</a>', marked)

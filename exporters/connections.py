@@ -1,4 +1,4 @@
-"""Open connections, bounded in number (in all and for each client) and in time.
+"""Open connections, bounded in number and in time.
 
 asyncio and aiohttp bound neither how many connections there are nor how long a client may take to
 send its request or to take its answer. So the listening socket asks here whom it may hand over, and
@@ -10,7 +10,6 @@ import socket
 import struct
 from contextlib import suppress
 from dataclasses import dataclass, field
-from ipaddress import IPv6Network, ip_address
 from math import inf
 from typing import Any
 
@@ -18,20 +17,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 MOST = 128  # a client that does not take its answer may hold half a megabyte
-MOST_OF_ONE = 96  # a client, or what stands before many: some places are left for all others
 FIRST_REQUEST = 10.0  # s from the connection to whole headers, the TLS handshake included
 NEXT_REQUEST = 90.0  # s from one request to whole headers of the next: HTTP's keep-alive ends first
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER: what was not sent by then is thrown away, in the kernel too."""
-
-
-def client_of(address: str) -> str:
-    """Whom an address counts as: itself, or its /64, of which one client has all addresses."""
-    parsed = ip_address(address.partition("%")[0])
-    if parsed.version == 4:
-        return address
-    return str(IPv6Network((parsed, 64), strict=False).network_address)
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +30,6 @@ class Connection:
     whose client does not take the rest, still holds memory."""
 
     channel: socket.socket
-    client: str
     since: float = inf  # loop time at which it came or was answered; infinite while a handler works
     deadline: asyncio.TimerHandle | None = None
 
@@ -70,27 +59,22 @@ class Connections:
     """Every open connection, by its file descriptor."""
 
     most: int = MOST
-    most_of_one: int = MOST_OF_ONE
     first: float = FIRST_REQUEST
     next: float = NEXT_REQUEST
     _open: dict[int, Connection] = field(default_factory=dict)
 
-    def admit(self, channel: socket.socket, address: str) -> bool:
+    def admit(self, channel: socket.socket) -> bool:
         """Take a connection that was made just now, in place of the one that is idle longest where
         there are too many; False, and closed, where all of those are worked for."""
         self._forget()
-        client = client_of(address)
-        rivals = [one for one in self._open.values() if one.client == client]
-        if len(rivals) < self.most_of_one:
-            rivals = list(self._open.values()) if len(self._open) >= self.most else []
-        if rivals:
-            idle = min(rivals, key=lambda one: one.since)
+        if len(self._open) >= self.most:
+            idle = min(self._open.values(), key=lambda one: one.since)
             if idle.since == inf:
                 channel.close()
                 return False
             self._open.pop(idle.channel.fileno()).settle()
             idle.cut()
-        self._open[channel.fileno()] = connection = Connection(channel, client)
+        self._open[channel.fileno()] = connection = Connection(channel)
         connection.expect(self.first)
         return True
 
@@ -128,6 +112,6 @@ class Listener(socket.socket):
         """As ever; raises ConnectionAbortedError for who was turned away, which asyncio takes for
         a connection that was gone again."""
         channel, address = super().accept()
-        if not self._connections.admit(channel, address[0]):
+        if not self._connections.admit(channel):
             raise ConnectionAbortedError
         return channel, address

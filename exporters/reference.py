@@ -1,12 +1,13 @@
-"""METRICS.md: every metric with its meaning and its origin, generated from their declarations."""
+"""METRICS.md: every metric with its meaning and its origin; DCGM.md: every name of `/metrics/dcgm`
+with what it is made of, and what is not exported and why."""
 
 import csv
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from agent.catalogue import EXPORTED
 from agent.model import Kind, Metric
+from exporters.dcgm import DcgmField, DcgmName, table
 
 OPENING = """\
 # Metrics
@@ -63,21 +64,10 @@ COST_HEADER = (
 HEADER = ("Name", "Type", "Labels", "Meaning", "Origin")
 
 
-class NodeSeries(NamedTuple):
-    """One row of NODE_SERIES: series of a node by the settings, and kB of its scrape."""
-
-    system: str
-    full: int
-    small: int
-    full_without_links: int
-    small_without_links: int
-    kilobytes: int
-    least_kilobytes: int
-
-
-def node_series() -> list[NodeSeries]:
+def node_series() -> list[list[str]]:
+    """By system: its name, series by the settings, kB of a scrape; as COST_HEADER has them."""
     with NODE_SERIES.open(newline="") as file:
-        return [NodeSeries(name, *map(int, counts)) for name, *counts in csv.reader(file)]
+        return list(csv.reader(file))
 
 
 def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
@@ -92,7 +82,7 @@ def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
 
 def cost() -> str:
     """The section on series and bytes of a node."""
-    rows = ((f"`{name}`", *map(str, counts)) for name, *counts in node_series())
+    rows = ((f"`{name}`", *counts) for name, *counts in node_series())
     lines = [COST, row(COST_HEADER), row(["---"] + ["---:"] * 6), *map(row, rows), ""]
     return "\n".join([f"## {COST_TITLE}", "", *lines])
 
@@ -123,3 +113,65 @@ def row(texts: Iterable[str]) -> str:
 def in_cell(text: str) -> str:
     """A bar ends a cell, a line break ends the table, and an angle bracket begins a tag."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+TEMPLATE = Path(__file__).with_name("DCGM.template.md")
+TABLES = "<!-- tables -->\n"
+"""Where they stand in the template."""
+
+LABELS = {
+    "index": "NVML's index",
+    "uuid": "the UUID",
+    "pci_bus_id": "the PCI address",
+    "device": "nvidia and the index",
+    "model": "the model",
+    "host": "$NODE_NAME, else the name of the host",
+    "driver": "the driver's version",
+    "instance": "the number of the MIG instance, on its rows",
+    "profile": "the profile of the MIG instance, on its rows",
+    "xid": "the code, on the last XID error",
+    "meaning": "what the code means, on the last XID error",
+}
+"""What a label of `dcgm.toml` may say, in words."""
+
+NAMES_HEADER = ("Before 4.9", "Type, unit", "From 4.9", "Type, unit", "Made of", "Means")
+LABELS_HEADER = ("Label", "Names", "Says")
+UNSUPPORTED_HEADER = ("Not exported", "Why")
+
+
+def dcgm_page() -> str:
+    """The whole page."""
+    names = table()
+    generations = (("all", names.labels), ("old", names.labels_before), ("new", names.labels_since))
+    labels = [
+        (f"`{label}`", of, LABELS[says]) for of, some in generations for label, says in some.items()
+    ]
+    unsupported = [
+        (", ".join(f"`{name}`" for name in one.names), one.why) for one in names.unsupported
+    ]
+    sections = (
+        ("Names", NAMES_HEADER, [dcgm_cells(one) for one in names.field]),
+        ("Labels", LABELS_HEADER, labels),
+        ("What is not exported", UNSUPPORTED_HEADER, unsupported),
+    )
+    parts = []
+    for title, header, rows in sections:
+        lines = [row(header), row(["---"] * len(header)), *map(row, rows), ""]
+        parts.append("\n".join([f"## {title}", "", *lines]))
+    return TEMPLATE.read_text(encoding="utf-8").replace(TABLES, "\n".join(parts))
+
+
+def dcgm_cells(one: DcgmField) -> tuple[str, ...]:
+    where = ",".join(
+        f'{name}{"=~" if "|" in value else "="}"{value}"' for name, value in one.where.items()
+    )
+    made = " + ".join(f"`{name}{{{where}}}`" if where else f"`{name}`" for name in one.metrics)
+    if one.rate:
+        made += ", a second"
+    if one.instance:
+        made += f"; of an instance `{one.instance}`"
+    return (*generation(one.before), *generation(one.since), made, one.what)
+
+
+def generation(one: DcgmName | None) -> tuple[str, str]:
+    return (f"`{one.name}`", f"{one.kind}, {one.unit}") if one else ("-", "")

@@ -1,15 +1,41 @@
 """Samples as text: each line as prometheus_client writes it, in a fifth of its time. What stands
 before a value does not change: it is made once for each series, and kept while the series comes."""
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 
 from prometheus_client.utils import floatToGoString
 
-from agent.errors import encodable
+from agent.errors import LogEvent, encodable
 from agent.model import Kind, Metric, Sample
-from exporters.guard import Guard
+
+log = logging.getLogger(__name__)
+
+
+class Guard:
+    """Errors of one metric cost only its own series; logged when they begin and end."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._failing = False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """A bug in one part must not blind Prometheus to the others."""
+        try:
+            yield
+        except Exception:
+            if not self._failing:
+                log.exception(LogEvent("collector_failed", collector=self._name))
+            self._failing = True
+        else:
+            if self._failing:
+                log.info(LogEvent("collector_recovered", collector=self._name))
+            self._failing = False
+
 
 Labels = tuple[str, ...]
 ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})

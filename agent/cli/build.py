@@ -18,8 +18,7 @@ def generated(settings: Settings) -> dict[str, str]:
     from agent.faults.thresholds import AlertThresholds
     from alerts.build import alerts_of, groups
     from alerts.build import files as alerting
-    from exporters.dcgm_reference import page
-    from exporters.reference import reference
+    from exporters.reference import dcgm_page, reference
     from exporters.selection import listed, needs, queries
 
     try:
@@ -40,7 +39,7 @@ def generated(settings: Settings) -> dict[str, str]:
         **shown,
         **alerting(settings),
         "METRICS.md": reference(),
-        "DCGM.md": page(),
+        "DCGM.md": dcgm_page(),
         "small_set.txt": listed(needs(asked)),
     }
 

@@ -13,10 +13,9 @@ from agent.cli import bundle
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.doctor import BROKEN, Answer, in_child, running_for
 from agent.cli.first_readings import first_snapshot_now, settled
-from agent.cli.naming import listed
 from agent.cli.once import machine
 from agent.cli.options import config_path, hardware_of, settings_of
-from agent.cli.table import USUAL, prose, table, terminal_width
+from agent.cli.table import USUAL, listed, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.whole_file import check_target
 from agent.diagnosis.advice import SUMMARIES

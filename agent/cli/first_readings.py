@@ -1,11 +1,15 @@
 """The first snapshot of a machine, for the commands that print one and end."""
 
 import asyncio
+from socket import gethostname
 
 from agent.cli.assembly import Agent, Hardware
 from agent.clock import SystemClock
+from agent.faults.thresholds import AlertThresholds
+from agent.hardware.processes import uptime
 from agent.model import Cause, Snapshot, State
 from agent.polling import intervals
+from exporters.live.view import View
 
 TIMEOUT = 30.0
 """Seconds that the first readings may take: without persistence mode the driver starts slowly."""
@@ -58,3 +62,19 @@ def first_snapshot_now(agent: Agent, longest: float = TIMEOUT) -> Snapshot:
     """`first_snapshot`, for a caller without an event loop."""
     agent.start()
     return asyncio.run(first_snapshot(agent, longest))
+
+
+def view_of(agent: Agent, hardware: Hardware) -> View:
+    """What they may ask."""
+    return View(
+        diagnosis=agent.diagnosis,
+        samples=agent.poller.samples,
+        latest=lambda: agent.poller.latest,
+        system=lambda: agent.recognise(agent.gpus.inventory),
+        uptime=lambda: uptime(hardware.host.files),
+        now=agent.clock.monotonic,
+        jobs=lambda: agent.jobs.current,
+        thresholds=lambda: agent.settings[AlertThresholds],
+        simulated=hardware.simulated,
+        host=gethostname(),
+    )

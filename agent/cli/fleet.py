@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.cli.assembly import Agent, simulated_hardware
-from agent.cli.ending import asked_to_end
+from agent.cli.options import asked_to_end
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
 from agent.errors import BadInput

@@ -6,8 +6,7 @@ from math import log, log2
 from statistics import fmean
 from typing import Any
 
-from agent.cli.naming import listed, natural
-from agent.cli.table import UNKNOWN, prose, share, table
+from agent.cli.table import UNKNOWN, listed, natural, prose, share, table
 from exporters.words import rate
 
 Document = dict[str, Any]

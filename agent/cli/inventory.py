@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agent.cli.ending import asked_to_end
+from agent.cli.options import asked_to_end
 from agent.config.configuration import read_toml
 from agent.config.decoding import Mismatch, decode
 from agent.config.whole_file import check_target, write_whole

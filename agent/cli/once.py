@@ -9,12 +9,11 @@ from itertools import groupby
 from typing import Any
 
 from agent.cli.assembly import Agent
-from agent.cli.first_readings import first_snapshot_now, settled
+from agent.cli.first_readings import first_snapshot_now, settled, view_of
 from agent.cli.flow import flows
 from agent.cli.options import hardware_of, settings_of
 from agent.cli.running_agent import Recent, RunningAgent, asked
 from agent.cli.table import UNKNOWN, number, of, prose, share, table, terminal_width
-from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable

@@ -1,6 +1,8 @@
-"""From flags to an agent: what all subcommands share."""
+"""From flags to an agent, and when it is asked to end: what all subcommands share."""
 
 import argparse
+import asyncio
+import signal
 from pathlib import Path
 
 from agent.cli.assembly import Hardware, real_hardware, simulated_hardware, taped_hardware
@@ -40,3 +42,18 @@ def hardware_of(arguments: argparse.Namespace, clock: Clock, history: float = 0.
     if arguments.simulate is not None:
         return simulated_hardware(arguments.simulate, clock)
     return real_hardware(history)
+
+
+def asked_to_end(*also: signal.Signals) -> asyncio.Future[None]:
+    """Done once SIGTERM or SIGINT (Ctrl-C) has come; a second one changes nothing. Needs a running
+    loop."""
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Future[None] = loop.create_future()
+
+    def end() -> None:
+        if not asked.done():
+            asked.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT, *also):
+        loop.add_signal_handler(number, end)
+    return asked

@@ -16,11 +16,10 @@ from typing import Any
 from agent import __version__
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.driver_release import DriverRelease, execute_again
-from agent.cli.ending import asked_to_end
 from agent.cli.failed_start import slower_each_time
-from agent.cli.options import config_path, hardware_of, settings_of
+from agent.cli.first_readings import view_of
+from agent.cli.options import asked_to_end, config_path, hardware_of, settings_of
 from agent.cli.status_notifier import StatusNotifier, condition
-from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.config.configuration import DEFAULT_PATH, ConfigError
 from agent.config.reload import Reload

@@ -1,9 +1,12 @@
 """Tables and prose in a terminal of 80 columns, or as wide as it is."""
 
+import re
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
+
+from agent.ranges import ranges
 
 UNKNOWN = "-"
 USUAL = 80
@@ -91,3 +94,21 @@ def share(value: float | None) -> str:
 def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int = 0) -> str:
     """`now/limit` in one unit; what is absent is a dash."""
     return f"{number(value, scale, digits)}/{number(limit, scale, digits)}"
+
+
+def listed(devices: Iterable[str], between: str = ", ") -> str:
+    """`gpu0-7, md0, sda`: GPUs that are neighbours become a range, what has no name is left out."""
+    named = sorted(filter(None, devices), key=natural)
+    gpus = [int(name[3:]) for name in named if _is_gpu(name)]
+    others = [name for name in named if not _is_gpu(name)]
+    return between.join([*([f"gpu{ranges(gpus)}"] if gpus else []), *others])
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """To sort by: `gpu10` comes after `gpu9`."""
+    parts = re.findall(r"\d+|\D+", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _is_gpu(name: str) -> bool:
+    return name.startswith("gpu") and name[3:].isdigit()

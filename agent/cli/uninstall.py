@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from agent.cli.systemctl import check_machine, systemctl
+from agent.cli.install import check_machine, systemctl
 from agent.errors import BadInput
 from agent.service.part import InstallPart
 from agent.service.places import InstallPaths

@@ -4,14 +4,14 @@ import argparse
 import asyncio
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from agent.cli.arrivals import report_arrivals
-from agent.cli.options import config_path, settings_of
+from agent.cli.options import asked_to_end, config_path, settings_of
 from agent.cli.table import table
 from agent.config.configuration import ConfigError
 from agent.config.settings import Settings
@@ -33,18 +33,6 @@ FALLBACK = "dgx-h100"
 OF_FLEET = "dgx-1-v100"
 """What the nodes of a simulated fleet are, unless `--simulate` names another system."""
 
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True, slots=True)
-class StackBinaries:
-    """The paths of what the stack starts; None of what is not installed, which is no hindrance."""
-
-    setpriv: str
-    prometheus: str | None
-    alertmanager: str | None
-    grafana: str | None
-
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
@@ -54,7 +42,7 @@ class StackPlan:
     agent_flags: Sequence[str]
     simulated: bool
     speed: float  # of the simulated machine's clock, and of the rules
-    binaries: StackBinaries
+    binaries: Mapping[str, str | None]  # paths; None of what is not installed
     fleet: int = 0  # nodes of a simulated fleet, in the place of the agent
     system: str = OF_FLEET  # of its nodes
 
@@ -75,12 +63,12 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
         _check_machine(machine)
     if nodes:
         _check_fleet(nodes, machine or OF_FLEET)
-    binaries = StackBinaries(
-        programs.SETPRIV.need(),
-        _found(programs.PROMETHEUS, "nothing is kept, no rule is evaluated"),
-        _found(programs.ALERTMANAGER, "alerts reach no one"),
-        programs.GRAFANA.find(),
-    )
+    binaries = {
+        "setpriv": programs.SETPRIV.need(),
+        "prometheus": _found(programs.PROMETHEUS, "nothing is kept, no rule is evaluated"),
+        "alertmanager": _found(programs.ALERTMANAGER, "alerts reach no one"),
+        "grafana": programs.GRAFANA.find(),
+    }
     if machine is None and not nodes and not driver_answers():
         machine = FALLBACK
         say(f"no NVIDIA GPU answers here: watching a simulated {FALLBACK} instead")
@@ -143,14 +131,11 @@ def driver_answers() -> bool:
 
 
 async def _until_signal(plan: StackPlan, data: Path | None) -> None:
-    loop = asyncio.get_running_loop()
-    stop = loop.create_future()
-    for number in ENDS:
-        loop.add_signal_handler(number, _end, stop)
+    stop = asked_to_end(signal.SIGHUP)
     with data_folder(data) as folder:
         ports = choose()
         write_files(folder, plan, ports)
-        leash = (plan.binaries.setpriv, "--pdeathsig", "KILL", "--")
+        leash = (plan.binaries["setpriv"] or "", "--pdeathsig", "KILL", "--")
         children = [
             ChildProcess(program, folder / "logs" / f"{program.name}.log", leash, say)
             for program in programs_of(folder, plan, ports)
@@ -168,27 +153,22 @@ async def _until_signal(plan: StackPlan, data: Path | None) -> None:
         await supervise(children, stop, once_ready)
 
 
-def _end(stop: asyncio.Future[None]) -> None:
-    if not stop.done():
-        stop.set_result(None)
-
-
 def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackProgram]:
     """Everything that is started: the agent, and what is installed of the rest."""
-    binaries = plan.binaries
-    rest = (
-        (programs.prometheus_program, binaries.prometheus, ports.prometheus),
-        (programs.alertmanager_program, binaries.alertmanager, ports.alertmanager),
-        (programs.grafana_program, binaries.grafana, ports.grafana),
-    )
+    makers = {
+        "prometheus": programs.prometheus_program,
+        "alertmanager": programs.alertmanager_program,
+        "grafana": programs.grafana_program,
+    }
     watched = (
         programs.fleet_program(ports.agent, plan.fleet, plan.system, plan.speed)
         if plan.fleet
         else programs.agent_program(ports.agent, plan.agent_flags)
     )
+    found = {name: binary for name in makers if (binary := plan.binaries[name]) is not None}
     return [
         watched,
-        *(program(binary, port, folder) for program, binary, port in rest if binary is not None),
+        *(makers[name](path, getattr(ports, name), folder) for name, path in found.items()),
     ]
 
 
@@ -202,7 +182,7 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     interval, scale = max(usual / plan.speed, files.LEAST_SCRAPE_SECONDS), 1 / plan.speed
     settings, usual_alerts = plan.settings, AlertThresholds()
     if settings[AlertThresholds].grafana == usual_alerts.grafana:  # ours, where it is installed
-        ours = f"http://{LOOPBACK}:{ports.grafana}" if plan.binaries.grafana else ""
+        ours = f"http://{LOOPBACK}:{ports.grafana}" if plan.binaries["grafana"] else ""
         settings = settings.including(replace(settings[AlertThresholds], grafana=ours))
     rule_files = {f"rules/{name}": text for name, text in rules(settings, scale).items()}
     if plan.simulated:  # no one is woken for a machine that does not exist

@@ -20,12 +20,11 @@ from typing import Any
 
 from agent.cli import once
 from agent.cli.assembly import Agent
-from agent.cli.first_readings import TIMEOUT, settled
+from agent.cli.first_readings import TIMEOUT, settled, view_of
 from agent.cli.flow import flows
 from agent.cli.options import hardware_of, settings_of
 from agent.cli.running_agent import Recent, RunningAgent, asked
 from agent.cli.table import prose, terminal_width
-from agent.cli.view import view_of
 from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import printable

@@ -10,10 +10,9 @@ from agent.faults.host import host_faults
 from agent.faults.memory import memory_faults
 from agent.faults.model import Fault, Group, Look
 from agent.faults.monitoring import monitoring_faults
-from agent.faults.parameters import RuleParameters
 from agent.faults.pcie import pcie_faults
 from agent.faults.records import second_names
-from agent.faults.thresholds import AlertThresholds
+from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.faults.xids import HAD, recent, xid_faults
 from agent.model import Finding, Severity, Snapshot
 from agent.series import SampleStore

@@ -14,11 +14,11 @@ from agent.faults.model import (
     node_fault,
 )
 from agent.faults.monitoring import IN_SERVICE, JOB, SILENT, UP
-from agent.faults.parameters import RuleParameters, span
 from agent.faults.promql import NODE, Recording, increase, pick
 from agent.faults.records import job_steps
 from agent.faults.templates import COUNT, GPU, SHARE, list_of
 from agent.faults.templates import NODE as MACHINE
+from agent.faults.thresholds import RuleParameters, span
 from agent.faults.values import seconds
 from agent.model import Metric, gauge
 from agent.sources import activity, infiniband, temperature

@@ -7,8 +7,8 @@ million.
 
 from agent.diagnosis import accounting
 from agent.faults.model import Group
-from agent.faults.parameters import RuleParameters
 from agent.faults.promql import GPU, NODE, Recording, increase, one, pick, rate
+from agent.faults.thresholds import RuleParameters
 from agent.limits import paths
 from agent.model import GPU_LABELS, WHAT_LOST, Cause, State
 from agent.sources import disk, infiniband, nvlink, power, workload

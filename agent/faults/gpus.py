@@ -15,10 +15,10 @@ from agent.faults.model import (
     gpu_fault,
     node_fault,
 )
-from agent.faults.parameters import RuleParameters
 from agent.faults.promql import LOST, NODE, REMEMBERED, increase, one, pick
 from agent.faults.templates import COUNT, GPU, WHOLE, look_up, sum_of
 from agent.faults.templates import NODE as MACHINE
+from agent.faults.thresholds import RuleParameters
 from agent.model import GPU_LABELS, Absence, Figure, Finding, GpuKey, Metric, Reason
 from agent.sources import answers, clocks, gpu, system, temperature
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP

@@ -3,10 +3,10 @@
 from agent.faults import places
 from agent.faults.condition import of
 from agent.faults.model import SAME_NODE, SAME_PORT, Fault, HiddenBy, Term
-from agent.faults.parameters import RuleParameters
 from agent.faults.promql import NODE as TARGETS
 from agent.faults.promql import increase
 from agent.faults.templates import COUNT, NODE, by_label, for_each, series, speed_of
+from agent.faults.thresholds import RuleParameters
 from agent.limits import paths
 from agent.sources import chassis_faults, disk, disk_faults, infiniband
 

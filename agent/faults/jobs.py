@@ -3,11 +3,11 @@
 from agent.diagnosis import accounting, job_watch
 from agent.diagnosis.advice import hang_advice
 from agent.faults.model import CRITICAL, INFO, SAME_NODE, Fault, HiddenBy, gpu_fault, node_fault
-from agent.faults.parameters import RuleParameters
 from agent.faults.promql import NODE, pick
 from agent.faults.records import slowdown
 from agent.faults.templates import COUNT, GPU, WHOLE, for_each, list_of, series
 from agent.faults.templates import NODE as MACHINE
+from agent.faults.thresholds import RuleParameters
 from agent.model import State
 from agent.sources import nccl
 

@@ -3,10 +3,10 @@
 from agent.diagnosis.advice import ADVICE, CHECKPOINT, READ_FASTER
 from agent.faults import places
 from agent.faults.model import Fault
-from agent.faults.parameters import RuleParameters
 from agent.faults.promql import GPU, pick
 from agent.faults.records import gpu_time, saturation
 from agent.faults.templates import SHARE, by_label, speed_of
+from agent.faults.thresholds import RuleParameters
 from agent.limits import paths
 from agent.model import Cause, State
 

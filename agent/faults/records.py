@@ -3,7 +3,6 @@
 from agent.diagnosis import accounting, energy, job_watch, pulses
 from agent.faults.model import Group
 from agent.faults.monitoring import RARE, UP
-from agent.faults.parameters import RuleParameters, span
 from agent.faults.promql import (
     GPU,
     NODE,
@@ -13,6 +12,7 @@ from agent.faults.promql import (
     one,
     rate,
 )
+from agent.faults.thresholds import RuleParameters, span
 from agent.faults.values import seconds
 from agent.limits import paths
 from agent.model import GPU_LABELS, Metric, State

@@ -1,19 +1,21 @@
-"""Where alerts begin. Every threshold stands here once, with its source; each is configuration.
+"""Where alerts begin, and what a set of rules depends on. Every threshold stands here once, with
+its source; each is configuration.
 
 Durations are written as Prometheus writes them (15m, 1h). A window is at least four scrapes of
 15 s, so that one missed scrape changes nothing.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta, Struct, field
 
 from agent.config.decoding import Mismatch, Share, shown, unknown
 from agent.config.settings import Section
 from agent.faults.model import Fault, Group, alert_names
-from agent.faults.values import Duration, Hold, RunbookPlace, Url
+from agent.faults.values import UNITS, Duration, Hold, RunbookPlace, Url, seconds
 from agent.model import Severity
 
 Degrees = Annotated[float, Meta(ge=-20, le=50, description="degrees from -20 to 50")]
@@ -128,3 +130,25 @@ class AlertPatches(Section, frozen=True):
             elif patch.enabled:
                 rules.append(patch.applied_to(rule))
         return replace(group, rules=rules)
+
+
+def span(length: float) -> str:
+    """So many seconds, to the millisecond, in the largest unit that says it in whole numbers."""
+    milliseconds = max(1, round(length * 1000))
+    for unit in ("d", "h", "m", "s"):
+        size = round(UNITS[unit] * 1000)
+        if milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms"
+
+
+class RuleParameters(NamedTuple):
+    """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, less
+    where a stack is tested on a faster clock. `bisections` are bytes per second by cluster."""
+
+    thresholds: AlertThresholds
+    scale: float = 1.0
+    bisections: Mapping[str, float] = {}
+
+    def over(self, text: str) -> str:
+        return text if self.scale == 1.0 else span(seconds(text) * self.scale)

@@ -15,12 +15,12 @@ from agent.faults.model import (
     gpu_fault,
     node_fault,
 )
-from agent.faults.parameters import RuleParameters
 from agent.faults.paths import disk_saturated, link_saturated
 from agent.faults.promql import NODE, Recording, one, pick
 from agent.faults.records import OFTEN, VERDICT, gpu_share, gpu_time, starved_time, waits_time
 from agent.faults.templates import COUNT, GPU, SHARE, by_label, either, for_each, list_of, series
 from agent.faults.templates import NODE as MACHINE
+from agent.faults.thresholds import RuleParameters
 from agent.model import CAUSES, GPU_LABELS, Cause, Severity, State
 from agent.sources import activity, allocation, disk, gpu, process
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from agent.diagnosis.advice import XID_ADVICE
 from agent.faults.model import INFO, SAME_GPU, SAME_NODE, Fault, HiddenBy, Look, Seen, gpu_fault
-from agent.faults.parameters import RuleParameters
 from agent.faults.promql import LOST, NODE, REMEMBERED, Recording, events, pick
 from agent.faults.templates import COUNT, GPU, by_label
+from agent.faults.thresholds import RuleParameters
 from agent.faults.values import seconds
 from agent.model import Figure, Finding, GpuKey, Severity
 from agent.sources import gpu, xid

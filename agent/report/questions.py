@@ -231,14 +231,6 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _proxies(parts: urllib.parse.SplitResult) -> dict[str, str]:
-    """The proxy on the way to an address, as the environment has it; none on the way to here."""
-    if _is_loopback(parts.hostname or "") or urllib.request.proxy_bypass(parts.netloc):
-        return {}
-    found = urllib.request.getproxies().get(parts.scheme)
-    return {parts.scheme: found} if found else {}
-
-
 def fetched(address: str) -> Any:
     """The JSON at an address. Raises NoAnswer, and BadInput where that is no address."""
     with opened(address, TIMEOUT + 5) as answer:
@@ -266,11 +258,10 @@ def opened(address: str, timeout: float) -> http.client.HTTPResponse:
         token = base64.b64encode(f"{name}:{word}".encode()).decode()
         request.add_header("Authorization", f"Basic {token}")
     where = place(address)
-    proxies = _proxies(bare)
-    for proxy in proxies.values():
-        where += f" through the proxy {proxy.rpartition('@')[2]}"
     try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+        # A proxy of the environment is on the way to other hosts alone.
+        here = [urllib.request.ProxyHandler({})] if _is_loopback(parts.hostname or "") else []
+        opener = urllib.request.build_opener(*here)
         return cast("http.client.HTTPResponse", opener.open(request, timeout=timeout))
     except urllib.error.HTTPError as error:
         said = error.read(300).decode(errors="replace").replace("\n", " ")

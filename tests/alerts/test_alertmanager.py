@@ -14,8 +14,8 @@ from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
 from agent.errors import BadInput
 from alerts.build import alertmanager, alerts_of, groups
-from alerts.inhibitions import inhibitions
 from alerts.receivers import NEEDS, Receivers
+from alerts.routing import inhibitions
 
 ALL = Receivers(
     webhook_url="https://hooks.example/dgx",

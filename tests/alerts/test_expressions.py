@@ -12,10 +12,9 @@ import yaml
 from agent.catalogue import EXPORTED
 from agent.config.settings import Settings
 from agent.faults.model import Fault, alert_names
-from agent.faults.parameters import RuleParameters, span
 from agent.faults.promql import Recording
 from agent.faults.templates import described, sentence_of
-from agent.faults.thresholds import AlertThresholds
+from agent.faults.thresholds import AlertThresholds, RuleParameters, span
 from agent.faults.values import seconds
 from agent.model import Kind
 from alerts.build import alerts_of, groups, rules

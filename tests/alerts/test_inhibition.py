@@ -13,7 +13,7 @@ from agent.config.settings import Settings
 from agent.stack import programs
 from agent.stack.ports import choose
 from alerts.build import alertmanager, alerts_of, groups
-from alerts.inhibitions import inhibitions
+from alerts.routing import inhibitions
 from tests.stack.daemons import FREE, started
 from tests.stack.running import eventually
 

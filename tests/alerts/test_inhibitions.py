@@ -10,8 +10,7 @@ from agent.faults.model import Fault
 from agent.faults.values import seconds
 from agent.polling import intervals
 from alerts.build import alerts_of, groups
-from alerts.inhibitions import inhibitions
-from alerts.routing import ROUTES
+from alerts.routing import ROUTES, inhibitions
 from tests.support.alert_input import SCRAPE
 
 ALERTS = alerts_of(groups(Settings()))

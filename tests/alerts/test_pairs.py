@@ -8,7 +8,7 @@ import pytest
 
 from agent.config.settings import Settings
 from alerts.build import alerts_of, groups
-from alerts.inhibitions import OF_ALL
+from alerts.routing import OF_ALL
 from tests.stack.matrix import MATRIX, STATION
 from tests.support import machines
 from tests.support.alert_replay import firing, record, used

@@ -10,11 +10,10 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.faults.model import alert_names
-from agent.faults.parameters import RuleParameters
-from agent.faults.thresholds import AlertThresholds
+from agent.faults.thresholds import AlertThresholds, RuleParameters
 from alerts.build import alerts_of, files, groups
 from alerts.rules import alert_rule
-from alerts.runbook_page import runbook_page
+from alerts.runbook import runbook_page
 
 BOARDS = "http://localhost:3000/d/"
 

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from agent.faults.fleet_records import fleet_records, node_records
-from agent.faults.parameters import RuleParameters
-from agent.faults.thresholds import AlertThresholds
+from agent.faults.thresholds import AlertThresholds, RuleParameters
 from dashboards.colours import BAD
 from tests.support.board_data import agents
 from tests.support.boards import (

@@ -15,9 +15,9 @@ from agent.catalogue import METRICS
 from agent.model import GPU_LABELS, Metric
 from agent.sources import activity, clocks, gpu, instances, memory, nvlink, power, temperature
 from exporters.dcgm import OFF, DcgmExposition, table
-from exporters.dcgm_reference import LABELS
 from exporters.http import AgentPages
 from exporters.negotiation import negotiate
+from exporters.reference import LABELS
 from exporters.settings import DcgmConfig
 from tests.support import machine_controls as controls
 from tests.support.dcgm_exporter import COMMENTED, DEFAULT, OLDER, RENAMED, UNITS_CHANGED

@@ -9,8 +9,8 @@ from aiohttp import ClientError, ClientSession, TCPConnector
 from aiohttp.test_utils import make_mocked_request
 
 from agent import __version__
+from exporters.access_control import STREAM, is_cross_site, is_misdirected
 from exporters.connections import Connections
-from exporters.names import STREAM, is_cross_site, is_misdirected
 from tests.support.run_async import run_async
 from tests.support.served import Served, hashed, served
 from tests.support.web_files import TLS, trusting, web_file

@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 from aiohttp.http_exceptions import BadStatusLine
 
-from exporters.connections import Connections, client_of
+from exporters.access_control import client_of
+from exporters.connections import Connections
 from exporters.http_logging import REPEAT_AFTER, RequestErrorFilter
 from exporters.server import serve
 from exporters.settings import parse_listen
@@ -145,19 +146,6 @@ def test_when_full_the_longest_idle_goes() -> None:
             assert all(is_open(reader) for reader in newer)
             at.bench.pause.set()
             assert (await working)[0] == 200, "it was never idle"
-
-    run_async(coroutine)
-
-
-def test_one_client_takes_places_from_itself_alone() -> None:
-    async def coroutine() -> None:
-        connections = Connections(most=8, most_of_one=4)
-        async with served(connections=connections) as at, visitors(at) as request_until_closed:
-            scraper = await request_until_closed("127.0.0.2")
-            many = [await request_until_closed("127.0.0.3") for _ in range(12)]
-            await until(lambda: sum(is_open(reader) for reader in many) == 4)
-            assert [is_open(reader) for reader in many] == [False] * 8 + [True] * 4
-            assert is_open(scraper), "idle longest of all"
 
     run_async(coroutine)
 

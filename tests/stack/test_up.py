@@ -196,7 +196,7 @@ def test_an_agent_that_cannot_start_ends_all_with_its_own_words(tmp_path: Path) 
 
 def test_what_is_not_installed_is_not_started(tmp_path: Path) -> None:
     plan = plan_of(Namespace(config=None, simulate="k40:idle", simulate_speed=1.0, fleet=0))
-    lacking = replace(plan, binaries=replace(plan.binaries, prometheus=None, grafana=None))
+    lacking = replace(plan, binaries=dict(plan.binaries, prometheus=None, grafana=None))
     names = [program.name for program in programs_of(tmp_path, lacking, USUAL)]
     assert names == ["agent", "alertmanager"]
 

@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from agent.cli.naming import listed
 from agent.cli.once import page
-from agent.cli.table import table
+from agent.cli.table import listed, table
 from agent.diagnosis.job_watch import CostConfig
 from agent.ranges import ranges
 from agent.simulator import SYSTEMS

@@ -257,7 +257,8 @@ def test_two_jobs_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None
         assert row["busy_share"] == pytest.approx(worked, abs=0.06)
         assert row["tensor_throughput"] == pytest.approx(peak, abs=0.2)
         assert re.fullmatch(
-            r"of \S+ GPU-hours given, \S+ worked, at \d+ % of the tensor peak", row["goodput"]
+            r"of \S+ GPU-hours given, (?:< )?\S+ worked, at \d+ % of the tensor peak",
+            row["goodput"],
         )
 
 
@@ -367,7 +368,7 @@ def test_no_proxy_is_on_the_way_to_loopback(
     assert "n1" in capsys.readouterr().out
 
 
-def test_a_proxy_that_does_not_answer_is_named(
+def test_a_proxy_is_asked_for_other_hosts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://me:secret@127.0.0.1:1")
@@ -375,8 +376,7 @@ def test_a_proxy_that_does_not_answer_is_named(
     monkeypatch.delenv("NO_PROXY", raising=False)
     assert report("--prometheus", "http://192.0.2.1:9090") == 2
     shown = capsys.readouterr().err
-    named = "http://192.0.2.1:9090 through the proxy 127.0.0.1:1 does not answer: "
-    assert shown.startswith(f"dgx-telemetry: {named}")
+    assert shown == ("dgx-telemetry: http://192.0.2.1:9090 does not answer: Connection refused\n")
     assert "secret" not in shown
 
 

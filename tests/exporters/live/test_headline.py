@@ -7,8 +7,7 @@ import pytest
 
 from agent.diagnosis.advice import ALERTS
 from agent.faults.model import Fault
-from agent.faults.parameters import RuleParameters
-from agent.faults.thresholds import AlertThresholds
+from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.faults.workload import workload
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Cause, Figure, Finding, GpuKey, Pair, Severity, State
