@@ -3,6 +3,7 @@
 from typing import Any
 
 import pynvml
+from msgspec.structs import astuple
 
 from agent.hardware.buffers import SAMPLE
 from agent.simulator import driver, refusals
@@ -47,7 +48,7 @@ def _name(nvml: Any, gpu: SimulatedGpu) -> str:
 def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
     if not 0 <= threshold < pynvml.NVML_TEMPERATURE_THRESHOLD_COUNT:
         refuse(refusals.INVALID_ARGUMENT)
-    known = gpu.model.thresholds
+    known: tuple[int | None, ...] = astuple(gpu.model.thresholds)
     limit = known[threshold] if threshold < len(known) else None
     return refuse(refusals.NOT_SUPPORTED) if limit is None else limit
 

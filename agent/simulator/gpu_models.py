@@ -1,26 +1,14 @@
 """The simulated GPU models, each a file in `gpus/`: what a driver reports, what it carries."""
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+
+from msgspec import Struct, convert
 
 FOLDER = Path(__file__).parent / "gpus"
 
 KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, ADA, HOPPER, BLACKWELL = 2, 3, 4, 5, 7, 8, 9, 10
 """`nvmlDeviceGetArchitecture`."""
-
-ARCHITECTURES = {
-    "Kepler": KEPLER,
-    "Maxwell": MAXWELL,
-    "Pascal": PASCAL,
-    "Volta": VOLTA,
-    "Ampere": AMPERE,
-    "Ada": ADA,
-    "Hopper": HOPPER,
-    "Blackwell": BLACKWELL,
-}
 
 PCIE_LANE = {
     1: 0.25e9,
@@ -33,7 +21,7 @@ PCIE_LANE = {
 """Bytes per second, lane and direction, after line coding, by PCIe generation."""
 
 
-class ClockModel(NamedTuple):
+class ClockModel(Struct, frozen=True):
     """MHz: the highest, and where the GPU rests when nothing runs."""
 
     sm: int
@@ -42,7 +30,7 @@ class ClockModel(NamedTuple):
     idle_memory: int
 
 
-class TemperatureThresholds(NamedTuple):
+class TemperatureThresholds(Struct, frozen=True):
     """Degrees Celsius, in the order of `nvmlTemperatureThresholds_t`; None is not supported."""
 
     shutdown: int
@@ -51,7 +39,7 @@ class TemperatureThresholds(NamedTuple):
     gpu_max: int | None = None
 
 
-class LinkModel(NamedTuple):
+class LinkModel(Struct, frozen=True):
     """NVLinks of a GPU: how many, nominal bytes/s a direction, MB/s as the driver reports it."""
 
     number: int
@@ -59,7 +47,7 @@ class LinkModel(NamedTuple):
     reported: int
 
 
-class C2cModel(NamedTuple):
+class C2cModel(Struct, frozen=True):
     """Links to the CPU: how many, and MB/s of one as the driver reports it."""
 
     number: int
@@ -70,8 +58,7 @@ HBM = 1024
 """Bits from which a memory bus is one of HBM."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuModel:
+class GpuModel(Struct, frozen=True):
     """One product. Memory in bytes, power in watts, bus in bits."""
 
     name: str
@@ -131,16 +118,5 @@ class GpuModel:
 
 def load(name: str) -> GpuModel:
     """The model in `gpus/NAME.toml`."""
-    return _model(tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8")))
-
-
-def _model(table: Mapping[str, Any]) -> GpuModel:
-    parts = {
-        "architecture": ARCHITECTURES[table["architecture"]],
-        "clocks": ClockModel(**table["clocks"]),
-        "thresholds": TemperatureThresholds(**table["thresholds"]),
-        "links": LinkModel(**table["links"]) if "links" in table else None,
-        "c2c": C2cModel(**table["c2c"]) if "c2c" in table else None,
-        "instances": tuple(table.get("instances", ())),
-    }
-    return GpuModel(**{**table, **parts})
+    table = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    return convert(table, GpuModel)

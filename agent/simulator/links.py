@@ -1,6 +1,5 @@
 """NVLinks of a simulated system: which link of which GPU ends where."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.simulator.system_models import SystemModel
@@ -19,19 +18,9 @@ class SimulatedLink:
 
 def wire(system: SystemModel) -> list[list[SimulatedLink]]:
     """The links of every GPU, by number; for GPUs without NVLink an empty list each."""
-    layout: Callable[[SystemModel], list[list[SimulatedLink]]] = (
-        _switched if system.switched else _meshed
-    )
-    return layout(system)
-
-
-def _switched(system: SystemModel) -> list[list[SimulatedLink]]:
-    count = system.model.links.number if system.model.links else 0
-    return [[SimulatedLink(number) for number in range(count)] for _ in system.buses]
-
-
-def _meshed(system: SystemModel) -> list[list[SimulatedLink]]:
-    links: list[list[SimulatedLink]] = [[] for _ in system.buses]
+    model = system.model.links
+    switched = model.number if model and system.switched else 0
+    links = [[SimulatedLink(number) for number in range(switched)] for _ in system.buses]
     for (a, b), count in sorted(system.graph.items()):
         for _ in range(count):
             here, there = len(links[a]), len(links[b])

@@ -4,10 +4,10 @@ Knows nothing of the agent's specs: those are tested against these figures.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.simulator import gpu_models
 from agent.simulator.gpu_models import GpuModel
@@ -118,13 +118,18 @@ def _system(path: Path) -> SystemModel:
     for name in ("buses", "drivers"):
         table[name] = tuple(table[name])
     table["nics"] = tuple(NicModel(**nic) for nic in table["nics"])
-    table["hcas"] = tuple(_hcas(**table.get("hcas", {"number": 0})))
-    table["graph"] = {_pair(ends): count for ends, count in table.pop("nvlinks", {}).items()}
-    groups = [(group, tuple(_disks(group))) for group in table.pop("disks")]
-    table["disks"] = tuple(disk for _, disks in groups for disk in disks)
-    table["arrays"] = tuple(
-        ArrayModel(**group["array"], members=disks) for group, disks in groups if "array" in group
-    )
+    hcas = table.pop("hcas", {"number": 0})
+    number = hcas.pop("number")
+    table["hcas"] = tuple(HcaModel(f"mlx5_{n}", **hcas) for n in range(number))
+    links = table.pop("nvlinks", {}).items()
+    table["graph"] = {(int(ends[0]), int(ends[-1])): count for ends, count in links}
+    disks, arrays = list[DiskModel](), list[ArrayModel]()
+    for group in table.pop("disks"):
+        names, array = group.pop("names"), group.pop("array", None)
+        members = tuple(DiskModel(name, **group) for name in names)
+        disks += members
+        arrays += [ArrayModel(**array, members=members)] if array else []
+    table["disks"], table["arrays"] = tuple(disks), tuple(arrays)
     return SystemModel(name=path.stem, **table)
 
 
@@ -132,22 +137,6 @@ def address(bus: int) -> str:
     """Where the device on this bus is, as the kernel writes it."""
     domain, bus = divmod(bus, 256)
     return f"{domain:04x}:{bus:02x}:00.0"
-
-
-def _hcas(number: int, **rates: str) -> Iterator[HcaModel]:
-    return (HcaModel(f"mlx5_{n}", **rates) for n in range(number))
-
-
-def _disks(group: Mapping[str, Any]) -> Iterator[DiskModel]:
-    return (
-        DiskModel(name, group["model"], group["size"], group["speed"]) for name in group["names"]
-    )
-
-
-def _pair(ends: str) -> tuple[int, int]:
-    """`0-3` as (0, 3)."""
-    a, b = ends.split("-")
-    return int(a), int(b)
 
 
 def _order(system: SystemModel) -> tuple[bool, int, str]:
