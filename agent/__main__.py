@@ -34,7 +34,8 @@ def _status() -> int:
         # Who writes to what is open names no file, and needs no other.
         lacking = error.filename or error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
         failed = "cannot run" if lacking else "cannot write its output"
-        print(f"dgx-telemetry: {failed}: {error.strerror or error}", file=sys.stderr)
+        named = f" {error.filename}" if error.filename else ""
+        print(f"dgx-telemetry: {failed}{named}: {error.strerror or error}", file=sys.stderr)
         sys.stderr = None  # what was begun only half complains when it is taken away
         return 2
     return status

@@ -103,4 +103,7 @@ def execute_again() -> None:
         if (number := int(opened.name)) > 2:
             with suppress(OSError):  # that of the listing itself
                 os.set_inheritable(number, False)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
+    try:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
+    except OSError as error:  # an upgrade has taken it away; execv names no file
+        raise OSError(error.errno, error.strerror, sys.executable) from error

@@ -73,6 +73,20 @@ def test_too_few_files_are_no_fault_of_the_output() -> None:
     assert (ended.returncode, ended.stderr, ended.stdout) == (2, said, "")
 
 
+def test_a_program_that_was_taken_away_does_not_begin_again() -> None:
+    """By an upgrade of the package while it gave the driver back."""
+    code = (
+        "import sys, agent.cli.parser as parser, agent.__main__ as own;"
+        "from agent.cli.driver_release import execute_again;"
+        "sys.executable = '/nowhere/python'; parser.run_command = lambda _: execute_again();"
+        "own.main()"
+    )
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = "dgx-telemetry: cannot run /nowhere/python: No such file or directory\n"
+    assert (ended.returncode, ended.stderr) == (2, said)
+
+
 @pytest.mark.parametrize(("columns", "width"), [("1", LEAST), ("90", 90), ("999", WIDEST)])
 def test_the_width_of_the_terminal_has_bounds(
     columns: str, width: int, monkeypatch: pytest.MonkeyPatch
