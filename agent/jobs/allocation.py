@@ -104,20 +104,33 @@ class Allocations:
         return tuple(one for one in self.given.jobs if uuid in one.gpus)
 
 
-def by_minor(files: FileTree) -> dict[int, str]:
-    """UUIDs by the minor number of the device file, as the driver reports both."""
-    found = {}
-    for name in names_in(files, DRIVER):
+class DriverGpu(NamedTuple):
+    """What the driver's folder in /proc says of a GPU, also of one that NVML no longer lists."""
+
+    pci: str
+    uuid: str
+    minor: str
+
+
+def driver_gpus(files: FileTree) -> list[DriverGpu]:
+    """All GPUs of the driver, by their address; `uuid` is empty until one is started."""
+    found = []
+    for name in sorted(names_in(files, DRIVER)):
         try:
             text = read_text(files, f"{DRIVER}/{name}/information")
         except Absent:
-            continue
+            text = ""
         pairs = (line.partition(":") for line in text.splitlines())
         known = {key.strip(): value.strip() for key, _, value in pairs}
-        minor = known.get("Device Minor", "")
-        if minor.isdecimal() and known.get("GPU UUID"):
-            found[int(minor)] = known["GPU UUID"]
+        uuid = known.get("GPU UUID", "")
+        found.append(DriverGpu(name, "" if "?" in uuid else uuid, known.get("Device Minor", "")))
     return found
+
+
+def by_minor(files: FileTree) -> dict[int, str]:
+    """UUIDs by the minor number of the device file, as the driver reports both."""
+    every = driver_gpus(files)
+    return {int(one.minor): one.uuid for one in every if one.minor.isdecimal() and one.uuid}
 
 
 def allowed(devices: str) -> frozenset[int] | None:

@@ -8,10 +8,13 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from agent.config.regular_file import in_time
 from agent.errors import LogEvent
 from agent.hardware.driver_log import BusLoss, KernelXid, pci_address
+from agent.jobs.allocation import DriverGpu
 from agent.model import (
     GPU_LABELS,
     Absent,
@@ -114,6 +117,7 @@ class XidCounts:
         self,
         gpus: Callable[[], Iterator[GpuIdentity]],
         processes: Iterable[tuple[Labels, tuple[int, ...]]] = (),
+        listed: Callable[[], Iterable[DriverGpu]] = tuple,
     ) -> None:
         self.checks = XidChecks()
         self._claims: dict[tuple[str, str, int], Claim] = {}  # by way, place and code
@@ -126,6 +130,8 @@ class XidCounts:
         self._last: dict[str, int] = {}  # code, by UUID or address; the newest last
         self._at: dict[tuple[str, int], float] = {}  # of the newest, by the same and the code
         self._known: dict[str, str] = {}
+        self._listed, self._sought = listed, set[str]()
+        self._unmet: list[DriverGpu] = []  # by the driver, once a line is on a GPU not met
         self._places: dict[tuple[int, ...], str] = {}
         self.refused: Mapping[str, Absent] = {}  # by UUID: GPUs that cannot be listened to
         self._sampled: object = None  # what the samples below were made of: events are rare
@@ -140,10 +146,15 @@ class XidCounts:
         self._note(way, uuid, code)
 
     def note_line(self, line: KernelXid | BusLoss) -> None:
-        """A line of the kernel's log; of a GPU that was never met it is only logged."""
+        """A line of the kernel's log; a GPU that was never met is the one that the driver lists at
+        its address, else the line is only logged."""
         address = pci_address(line.pci)
         spelled = "{:04x}:{:02x}:{:02x}".format(*address) if len(address) == ADDRESS else line.pci
         where = self._met(f"{PCI}:{spelled}")
+        if where.startswith(PCI) and where not in self._sought:
+            self._sought.add(where)
+            with suppress(TimeoutError):  # the driver's files hang with it
+                self._unmet = list(in_time(self._listed))
         code, who = (FALLEN, "") if isinstance(line, BusLoss) else (line.code, line.who)
         keep = self._claim if self.checks.covers(code) else self._note
         keep("fallen" if isinstance(line, BusLoss) else "log", where, code, who)
@@ -218,6 +229,11 @@ class XidCounts:
         for gpu in self._gpus():
             self._known[gpu.uuid] = str(gpu.index)
             self._places[pci_address(gpu.pci_bus_id)] = gpu.uuid
+        unmet = {}
+        for number, one in enumerate(self._unmet):
+            if one.uuid and self._places.setdefault(pci_address(one.pci), one.uuid) == one.uuid:
+                unmet[one.uuid] = str(number)
+        known = unmet | self._known
         self._now = out.at
         self._check_claims(out.at)
         self._tell_of_bursts(out.at)
@@ -229,10 +245,10 @@ class XidCounts:
             last = {self._met(where): code for where, code in self._last.items()}
             came = sorted((self._met(where), code, at) for (where, code), at in self._at.items())
         doubted = dict(self._unconfirmed)
-        state = (seen, dict(self._faults), dict(self._known), silent, doubted)
+        state = (seen, dict(self._faults), known, silent, doubted)
         if state != self._sampled:
             self._sampled = state
-            answering = {u: gpu for u, gpu in self._known.items() if u not in silent}
+            answering = {u: gpu for u, gpu in known.items() if u not in silent}
             latest = [Sample(LAST, (g, u), float(last.get(u, 0))) for u, g in answering.items()]
             newest = {(u, str(code)): at for u, code, at in came if u in answering}  # of both ways
             times = [Sample(AT, (answering[u], u, code), at) for (u, code), at in newest.items()]

@@ -6,9 +6,11 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from agent.config.regular_file import in_time
 from agent.faults.findings import findings
 from agent.hardware.driver_log import (
     BusLoss,
@@ -19,7 +21,8 @@ from agent.hardware.driver_log import (
     pci_address,
 )
 from agent.hardware.kernel_log import DeviceLog, LogLine, _entry, record
-from agent.model import Absent
+from agent.jobs.allocation import DriverGpu
+from agent.model import Absent, GpuIdentity
 from agent.polling.reads import ReadOutput
 from agent.simulator.kernel_log import GARBAGE
 from agent.sources import kernel_log, process, xid
@@ -358,6 +361,36 @@ def test_a_gpu_that_fell_off_the_bus_before_it_was_met_is_told_once(
         counts.read(ReadOutput(5.0))  # what came together is reported together
     (shown,) = (r.getMessage() for r in caplog.records if "event=xid " in r.getMessage())
     assert "xid=79" in shown
+
+
+@pytest.mark.parametrize(
+    ("uuid", "hangs", "counted_as"),
+    [("GPU-b", False, {("1", "GPU-b", "79"): 1.0}), ("", False, {}), ("GPU-b", True, {})],
+    ids=["listed", "never started", "the driver's files hang"],
+)
+def test_a_gpu_that_nvml_never_listed_is_the_one_at_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+    uuid: str,
+    counted_as: dict[tuple[str, ...], float],
+    *,
+    hangs: bool,
+) -> None:
+    there = GpuIdentity(0, "GPU-a", "V100", "volta", "0000:07:00.0", "", "")
+    listed = [DriverGpu("0000:07:00.0", "GPU-a", "0"), DriverGpu("0000:52:00.0", uuid, "1")]
+    never = Event()
+    monkeypatch.setattr(xid, "in_time", lambda work: in_time(work, 0.05 if hangs else 5.0))
+    counts = xid.XidCounts(
+        lambda: iter([there]), (), lambda: listed if not hangs or never.wait() else ()
+    )
+    found = parsed(FELL[1])
+    assert isinstance(found, KernelXid)
+    counts.note_line(found)
+    out = ReadOutput(5.0)
+    counts.read(out)
+    never.set()
+    assert {s.labels: s.value for s in out.samples if s.metric is xid.ERRORS and s.value} == (
+        counted_as
+    )
 
 
 FELL = (
