@@ -1,9 +1,9 @@
 """Chassis sensors: power and air temperature, where hwmon shows them without root."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain, count
 from typing import NamedTuple
 
 from agent.hardware.files import FileTree, names_in, read_int, text_or_nothing
@@ -108,14 +108,15 @@ class Chassis:
 
 def sensors(files: FileTree, chips: list[str]) -> Iterator[Sensor]:
     """The chassis' sensors of all chips; a name that comes twice gets a number."""
-    taken: Counter[str] = Counter()
+    taken: set[str] = set()
     for chip in sorted(chips, key=lambda chip: (int(re.sub(r"\D", "", chip) or 0), chip)):
         folder = f"{CLASS}/{chip}"
         maker = text_or_nothing(files, f"{folder}/name")
         for kind, name, file in _channels(files, folder, maker) if maker not in NOT_CHASSIS else ():
-            taken[name] += 1
-            number = f" {taken[name]}" if taken[name] > 1 else ""
-            yield Sensor(kind, name + number, f"{folder}/{file}")
+            names = chain((name,), (f"{name} {more}" for more in count(2)))
+            unique = next(one for one in names if one not in taken)
+            taken.add(unique)
+            yield Sensor(kind, unique, f"{folder}/{file}")
 
 
 def _channels(files: FileTree, folder: str, maker: str) -> Iterator[tuple[SensorKind, str, str]]:

@@ -1,7 +1,6 @@
 """Temperatures, how far they are from where the GPU slows down, and fans of its own."""
 
 from collections.abc import Iterator
-from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
@@ -103,25 +102,42 @@ class CoreTemperature:
         out.add(MARGIN, limit if isinstance(limit, Absent) else limit - celsius)
 
 
-def _fans(device: NvmlDevice, out: ReadOutput) -> None:
-    """One fan where the driver cannot say how many there are, for its speed may answer."""
-    try:
-        count = checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans")
-    except Absent as absent:
-        if absent.reason in FINAL:
-            raise
-        count = 1
-    rows = (GpuRow(FAN, ("FanSpeed_v2", fan), (str(fan),), per=100) for fan in range(int(count)))
-    GpuRows(device, rows).read(out)
+class Fans:
+    """The speed of each fan; asked seldom of a GPU that the chassis cools."""
+
+    def __init__(self, device: NvmlDevice) -> None:
+        self._device = device
+        self._table: GpuRows | None = None
+
+    def interval(self) -> float:
+        refused = self._table is not None and self._table.refused
+        return intervals.TOPOLOGY if refused else intervals.FANS
+
+    def read(self, out: ReadOutput) -> None:
+        if self._table is None or self._table.refused:
+            fans = range(self._count())
+            rows = (GpuRow(FAN, ("FanSpeed_v2", fan), (str(fan),), per=100) for fan in fans)
+            self._table = GpuRows(self._device, rows)
+        self._table.read(out)
+
+    def _count(self) -> int:
+        """One where the driver cannot say how many there are, for its speed may answer."""
+        try:
+            count = self._device.get("NumFans")
+            return int(checked(count, Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
+        except Absent as absent:
+            if absent.reason in FINAL:
+                raise
+            return 1
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """The reads of one GPU."""
     device = gpu_context.device
-    core, both = CoreTemperature(device), (TEMPERATURE, MARGIN)
+    core, fans, both = CoreTemperature(device), Fans(device), (TEMPERATURE, MARGIN)
     limits = [GpuRow(LIMIT, ("TemperatureThreshold", n), (name,)) for name, n in THRESHOLDS.items()]
     memory = GpuRow(MEMORY_TEMPERATURE, FieldId.MEMORY_TEMPERATURE)
     yield gpu_context.read("temperature", "core", both, core.read, intervals.TICK)
     yield gpu_context.rows("temperature", "memory", intervals.MEMORY_TEMPERATURE, memory)
     yield gpu_context.rows("temperature", "limits", intervals.TOPOLOGY, *limits)
-    yield gpu_context.read("temperature", "fans", (FAN,), partial(_fans, device), intervals.FANS)
+    yield gpu_context.read("temperature", "fans", (FAN,), fans.read, fans.interval)

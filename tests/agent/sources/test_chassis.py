@@ -59,9 +59,11 @@ def test_a_meter_that_gives_a_mean_and_a_reading_is_told_once(bench: HostBench) 
 def test_two_meters_of_one_name_are_numbered_in_the_order_of_the_kernel(bench: HostBench) -> None:
     chip(bench, 10, "power_meter", power1_average="2000000")
     chip(bench, 9, "power_meter", power1_average="1000000")
+    chip(bench, 8, "power_meter", power1_average="3000000", power1_label="power1 2")
     assert values(bench.read(chassis, "sensors")) == {
+        (POWER, "power_meter: power1 2"): 3.0,
         (POWER, "power_meter: power1"): 1.0,
-        (POWER, "power_meter: power1 2"): 2.0,
+        (POWER, "power_meter: power1 3"): 2.0,
     }
 
 
