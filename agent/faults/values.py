@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from agent.config.decoding import TextCheck
 
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-SPAN = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)")
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+SPAN = re.compile(r"([0-9]{1,15})(ms|[smhdw])")
 SHORTEST, LONGEST = 60.0, 86_400.0
 """Seconds: four scrapes of 15 s; a day."""
 

@@ -20,6 +20,7 @@ from agent.faults.records import (
     STATE_JOULES_RECORD,
     TENSOR_RECORD,
 )
+from agent.faults.values import seconds as seconds_of
 from agent.model import Pair
 from agent.report.gpu_time import HOUR, JOB_LABELS, LABELS, Document, GpuTime, ordered, pair_of
 
@@ -95,14 +96,11 @@ def rules_loaded(url: str) -> bool:
         return False
 
 
-SPANS = {"m": 60.0, "h": HOUR, "d": 24 * HOUR, "w": 7 * 24 * HOUR}
-
-
 def from_hours(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
     """The hourly sums of one agent, of 7 days at most; nothing by job, user or account where it may
     not name jobs. Raises NoAnswer."""
     now = time.time()
-    begun = now - int(since[:-1]) * SPANS[since[-1]]
+    begun = now - seconds_of(since)
     answer = fetched(f"{url.rstrip('/')}/api/v1/hours")
     node = urllib.parse.urlsplit(url).hostname or url
     names = LABELS | {"node": ""}

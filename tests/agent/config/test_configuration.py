@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from agent.cli.sections import SECTIONS
 from agent.config.configuration import ConfigError, load
-from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.faults.thresholds import AlertPatch, AlertPatches
 from agent.limits.configured import LimitConfig, LimitsConfig
@@ -279,53 +276,6 @@ def flat(table: dict[str, Any], prefix: str = "") -> list[str]:
         inside = flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
         found.extend(inside)
     return found
-
-
-NAMES = st.sampled_from(sorted({*KEYS, *(k.partition(".")[0] for k in KEYS), "x", '"a b"', "a.b"}))
-VALUES = st.one_of(
-    st.integers().map(str),
-    st.booleans().map(lambda b: str(b).lower()),
-    st.floats().map(lambda f: str(f).replace("+", "")),
-    st.text(st.characters(codec="utf-8"), max_size=12).map(lambda t: f"'{t}'"),
-    st.sampled_from(['"info"', '"json"', '"(["', "[1, 2]", "{ a = 1 }", "1979-05-27", '":99999"']),
-)
-LINES = st.one_of(
-    st.tuples(NAMES, VALUES).map(" = ".join),
-    NAMES.map("[{}]".format),
-    st.text(max_size=20),
-)
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of re, for odd sets
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(st.lists(LINES, max_size=6).map("\n".join))
-def test_anything_like_toml_loads_or_is_told_in_one_sentence(file: Path, text: str) -> None:
-    file.write_bytes(text.encode(errors="surrogatepass"))
-    config, error = outcome(file, {})
-    if config is None:
-        assert error.startswith(f"{file}: ")
-        assert "\n" not in error
-    else:
-        assert isinstance(config[HttpConfig].address, tuple)
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@settings(max_examples=200, deadline=None)
-@given(st.dictionaries(st.sampled_from(sorted(KEYS)), st.text(max_size=12)))
-def test_any_environment_loads_or_is_told(values: dict[str, str]) -> None:
-    environment = {f"DGX_TELEMETRY_{k.replace('.', '_').upper()}": v for k, v in values.items()}
-    config, error = outcome(None, environment)
-    assert config is not None or error.startswith("DGX_TELEMETRY_")
-
-
-def outcome(path: Path | None, environment: dict[str, str]) -> tuple[Settings | None, str]:
-    """The configuration, or the sentence that says why there is none."""
-    try:
-        return load(SECTIONS, path, environment), ""
-    except ConfigError as error:
-        return None, str(error)
 
 
 def test_one_path_has_one_limit(tmp_path: Path) -> None:
