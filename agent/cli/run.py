@@ -19,7 +19,6 @@ from agent.cli.driver_release import DriverRelease, execute_again
 from agent.cli.failed_start import slower_each_time
 from agent.cli.first_readings import view_of
 from agent.cli.options import asked_to_end, config_path, hardware_of, settings_of
-from agent.cli.status_notifier import StatusNotifier, condition
 from agent.clock import SystemClock
 from agent.config.configuration import DEFAULT_PATH, ConfigError
 from agent.config.reload import Reload
@@ -30,7 +29,7 @@ from agent.errors import LogEvent
 from agent.model import Snapshot
 from agent.polling.intervals import TICK
 from agent.service.journal import LogConfig, start_logging
-from agent.service.sd_notify import STOPPING, NotifySocket
+from agent.service.sd_notify import READY, STOPPING, WATCHDOG, NotifySocket, status
 from exporters.access_control import AccessControl
 from exporters.dcgm import DcgmExposition
 from exporters.http import AgentPages
@@ -53,6 +52,47 @@ SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread hands Python's lock on to one that waits. A tick reads hundreds of
 files and driver values, and after each its thread waits for the lock while others render: at
 Python's 5 ms 64 clients made ticks up to 0.4 s late, at this they do not."""
+
+
+@dataclass(slots=True, eq=False)
+class StatusNotifier:
+    """A listener of the poller: no tick, no sign of life.
+
+    The first tick makes the agent ready, whether or not the driver has answered by then: a driver
+    that hangs is reported by an alert, and must not hold up the start for ever.
+    """
+
+    notify_socket: NotifySocket
+    sentence: Callable[[], str]
+    _ready: bool = False
+    _said: str = ""
+
+    def __call__(self, _: Snapshot) -> None:
+        news = [WATCHDOG] if self.notify_socket.watchdog else []
+        if not self._ready:
+            news.append(READY)
+        sentence = self.sentence()
+        if sentence != self._said:
+            news.append(status(sentence))
+        self._ready, self._said = True, sentence
+        self.notify_socket.send(*news)
+
+
+def condition_of(agent: Agent) -> str:
+    """How the agent is, in one sentence."""
+    poller, inventory = agent.poller, agent.gpus.inventory
+    system = agent.recognise(inventory)
+    awaited = poller.waiting_for()
+    if awaited:
+        return f"Waiting for {awaited}."
+    if poller.stuck:
+        return f"A call to {', '.join(sorted(poller.stuck))} hangs; the rest is served."
+    if not inventory.connected:
+        return f"No GPU is watched: {inventory.why_not}."
+    of = f" of {system.title}" if system else ""
+    if inventory.lost:
+        return f"{inventory.answering} of {len(inventory.gpus)} GPUs{of} answer."
+    return f"Watching {inventory.answering} GPU{'s' * (inventory.answering != 1)}{of}."
 
 
 @dataclass(slots=True)
@@ -204,11 +244,6 @@ def tell_dropped(config: MetricsConfig) -> None:
     if missed := config.missed:
         means = "alerts that need them will not come, and boards have gaps"
         log.warning(LogEvent("needed_metrics_dropped", metrics=" ".join(missed), means=means))
-
-
-def condition_of(agent: Agent) -> str:
-    inventory = agent.gpus.inventory
-    return condition(agent.poller, inventory, agent.recognise(inventory))
 
 
 def settle(snapshot: Snapshot) -> None:

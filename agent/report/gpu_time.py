@@ -72,10 +72,15 @@ class Report(NamedTuple):
     failed: float = 0.0
 
 
+def known_sum(values: Iterable[float | None]) -> float | None:
+    """The sum of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
 def together(rows: Iterable[GpuTime]) -> Goodput:
     every = [row.goodput for row in rows]
-    known = [one.tensor for one in every if one.tensor is not None]
-    tensor = sum(known) if known else None
+    tensor = known_sum(one.tensor for one in every)
     return Goodput(sum(one.given for one in every), sum(one.worked for one in every), tensor)
 
 

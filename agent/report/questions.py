@@ -22,7 +22,16 @@ from agent.faults.records import (
 )
 from agent.faults.values import seconds as seconds_of
 from agent.model import Pair
-from agent.report.gpu_time import HOUR, JOB_LABELS, LABELS, Document, GpuTime, ordered, pair_of
+from agent.report.gpu_time import (
+    HOUR,
+    JOB_LABELS,
+    LABELS,
+    Document,
+    GpuTime,
+    known_sum,
+    ordered,
+    pair_of,
+)
 
 TIMEOUT = 60.0
 NONE = "(none)"
@@ -186,8 +195,6 @@ def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
 
 
 def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
-    known = [row.joules for row in (one, other) if row.joules is not None]
-    tensor = [row.tensor for row in (one, other) if row.tensor is not None]
     # A job may be there a second before what Slurm knows of it.
     about = {name: one.about.get(name) or value for name, value in other.about.items()}
     parts, drawn = (
@@ -196,10 +203,10 @@ def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
     )
     return one._replace(
         seconds=parts,
-        joules=sum(known) if known else None,
+        joules=known_sum((one.joules, other.joules)),
         about=about,
         joules_by=drawn,
-        tensor=sum(tensor) if tensor else None,
+        tensor=known_sum((one.tensor, other.tensor)),
     )
 
 

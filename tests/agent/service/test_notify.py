@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.run import condition_of
-from agent.cli.status_notifier import StatusNotifier
+from agent.cli.run import StatusNotifier, condition_of
 from agent.polling.poller import Poller
 from agent.polling.worker import InlineWorker
 from agent.service.sd_notify import NotifySocket, status
