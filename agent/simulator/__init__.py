@@ -12,12 +12,10 @@ from agent.errors import BadInput
 from agent.hardware.host import Host
 from agent.simulator import driver, jobs, scenarios, system_models
 from agent.simulator.files import SimulatedFiles
-from agent.simulator.health_files import SimulatedSmart
-from agent.simulator.host import SimulatedPsutil
+from agent.simulator.host import SimulatedPsutil, SimulatedSlurm, SimulatedSmart
 from agent.simulator.machine import Machine
 from agent.simulator.nccl_ras import SimulatedRas
 from agent.simulator.nvml import SimulatedNvml
-from agent.simulator.slurm import SimulatedSlurm
 from agent.simulator.system_models import SystemModel
 
 SYSTEMS: tuple[str, ...] = tuple(system_models.ALL)

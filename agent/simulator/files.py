@@ -3,9 +3,10 @@
 import errno
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from agent.hardware.files import FileTree
-from agent.simulator import cgroup_files, health_files, process_files, procfs, sysfs
+from agent.simulator import cgroup_files, process_files, procfs, sysfs
 from agent.simulator.machine import Machine
 
 Content = Callable[[], str]
@@ -17,12 +18,11 @@ class SimulatedFiles(FileTree):
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._files: dict[str, Content] = {
-            **sysfs.tree(machine),
+            **_written(sysfs.tree(machine)),
             **procfs.tree(machine),
             **cgroup_files.tree(machine),
-            **health_files.tree(machine),
         }
-        self._unlisted = health_files.unlisted(machine)
+        self._unlisted = _written(sysfs.unlisted(machine))
         self._links: Mapping[str, str] = sysfs.links(machine)
         self._folders = _folders([*self._files, *self._links])
 
@@ -52,6 +52,15 @@ class SimulatedFiles(FileTree):
 
     def _is_folder(self, path: str) -> bool:
         return path in self._folders or bool(process_files.names(self._machine, path))
+
+
+def _written(files: sysfs.Tree) -> dict[str, Content]:
+    """Files of one line, each with its end."""
+
+    def text(content: sysfs.Content) -> str:
+        return f"{content() if callable(content) else content}\n"
+
+    return {path: partial(text, content) for path, content in files.items()}
 
 
 def _folders(paths: list[str]) -> dict[str, set[str]]:

@@ -1,8 +1,10 @@
-"""psutil of the simulated host."""
+"""psutil, Slurm and udisks2 of the simulated host."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from agent.hardware.schedulers import NoSchedulers
+from agent.simulator.jobs import LOGIN, USER
 from agent.simulator.machine import Machine
 from agent.simulator.system_models import ArrayModel, DiskModel
 from agent.simulator.traffic import REQUEST
@@ -104,3 +106,25 @@ def _together(
         return total._replace(busy_time=busy)
     once = {name: getattr(one, name) for name in ("write_bytes", "write_count", "write_time")}
     return total._replace(busy_time=busy, **once)
+
+
+class SimulatedSlurm(NoSchedulers):
+    """One job, which was given the last GPU; no one runs what it would."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._gpus = len(machine.gpus)
+
+    def slurm(self, host: str) -> list[str]:
+        who = f"JobId=4711 UserId={LOGIN}({USER}) Account=vision Partition=gpu"
+        return [f"{who} Nodes={host} GRES=gpu:1(IDX:{self._gpus - 1})"]
+
+
+class SimulatedSmart:
+    """What udisks2 would report of the disks of a simulated machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def failing(self) -> dict[str, bool]:
+        broken = self._machine.host_health.failing_disks
+        return {disk.name: disk.name in broken for disk in self._machine.system.disks}

@@ -1,9 +1,9 @@
-"""/sys of the simulated host: DMI, disks, NICs, InfiniBand."""
+"""/sys of the simulated host: DMI, disks, NICs, InfiniBand, and what reports their health."""
 
 import errno
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from agent.simulator.machine import Machine
 from agent.simulator.system_models import (
@@ -16,43 +16,37 @@ from agent.simulator.system_models import (
 )
 from agent.simulator.traffic import WORD
 
-Tree = dict[str, Callable[[], str]]
+Content = str | int | Callable[[], str | int]
+"""What a file holds, without the end of its last line; or what writes it."""
+
+Tree = dict[str, Content]
 
 PCI = "/sys/bus/pci/devices"
 MELLANOX = "0x15b3"
 SECTOR = 512
 ETHERNET, LOOPBACK = "1", "772"
 HCA_ERRORS = (
-    "symbol_error",
-    "link_error_recovery",
-    "link_downed",
-    "port_rcv_errors",
-    "port_rcv_remote_physical_errors",
-    "port_rcv_switch_relay_errors",
-    "port_rcv_constraint_errors",
-    "port_xmit_discards",
-    "port_xmit_constraint_errors",
-    "local_link_integrity_errors",
-    "excessive_buffer_overrun_errors",
-    "VL15_dropped",
+    *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
+    *("port_rcv_remote_physical_errors", "port_rcv_switch_relay_errors"),
+    *("port_rcv_constraint_errors", "port_xmit_discards", "port_xmit_constraint_errors"),
+    *("local_link_integrity_errors", "excessive_buffer_overrun_errors", "VL15_dropped"),
 )
+SERVICE = "1200"
+"""The pid of the Fabric Manager."""
 
 
-def _text(value: object) -> Callable[[], str]:
-    return lambda: f"{value}\n"
-
-
-def _below(folder: str, files: dict[str, str | int]) -> Tree:
-    return {f"{folder}/{name}": _text(value) for name, value in files.items()}
+def _below(folder: str, files: Mapping[str, Content]) -> Tree:
+    return {f"{folder}/{name}": content for name, content in files.items()}
 
 
 def tree(machine: Machine) -> Tree:
     """Path to content."""
-    system = machine.system
-    dmi = {"product_name": system.product, "sys_vendor": system.vendor}
-    files = _below("/sys/class/dmi/id", {**dmi})
+    system, host = machine.system, machine.host_health
+    files = _below(
+        "/sys/class/dmi/id", {"product_name": system.product, "sys_vendor": system.vendor}
+    )
     for disk in system.disks:
-        files |= _disk(disk)
+        files |= _disk(machine, disk)
     for array in system.arrays:
         files |= _array(machine, array)
     for nic in system.nics:
@@ -60,9 +54,40 @@ def tree(machine: Machine) -> Tree:
     for hca in system.hcas:
         files |= _hca(machine, hca)
     for port in _ports(system).values():
-        folder = f"{PCI}/{port}"
-        files |= _below(folder, {"max_link_speed": "8.0 GT/s PCIe", "current_link_width": 16})
-    return files | _loopback()
+        slot: Tree = {"max_link_speed": "8.0 GT/s PCIe", "current_link_width": 16}
+        files |= _below(f"{PCI}/{port}", slot)
+    for number in range(system.nvswitches):
+        place = f"/proc/driver/nvidia-nvswitch/devices/0000:{0x86 + number:02x}:00.0"
+        files[f"{place}/information"] = "Driver Version: "
+    sensors: Tree = {
+        "name": "pmbus",
+        "fan1_fault": lambda: int(host.fan_failed),
+        "fan1_label": "Fan 1",
+        "in1_alarm": lambda: int(host.supply_failed),
+        "in1_label": "PSU 1",
+    }
+    files |= _below("/sys/class/hwmon/hwmon7", sensors if system.chassis else {})
+    loopback: Tree = {"type": LOOPBACK, "mtu": 65536, "operstate": "unknown", "carrier": 1}
+    return files | _below("/sys/class/net/lo", {**loopback, "speed": _no_speed})
+
+
+def unlisted(machine: Machine) -> Tree:
+    """What is read by its path alone: the processes of the Fabric Manager and of the kernel."""
+    if not machine.system.nvswitches:
+        return {}
+
+    def running() -> str:
+        if not machine.host_health.fabric_service:
+            raise FileNotFoundError(2, "No such process")
+        return "nv-fabricmanage"
+
+    return {
+        "/run/nvidia-fabricmanager/nv-fabricmanager.pid": SERVICE,
+        f"/proc/{SERVICE}/comm": running,
+        f"/proc/{SERVICE}/status": lambda: f"Name:\t{running()}\nUid:\t0\t0\t0\t0",
+        "/proc/2/comm": "kthreadd",
+        "/proc/2/status": "Name:\tkthreadd\nUid:\t0\t0\t0\t0",
+    }
 
 
 def _ports(system: SystemModel) -> dict[int, str]:
@@ -73,19 +98,15 @@ def _ports(system: SystemModel) -> dict[int, str]:
 
 
 def links(machine: Machine) -> dict[str, str]:
-    """Symbolic links: the members of arrays, GPUs in the tree of PCI devices."""
-    return _gpus(machine.system) | {
+    """Symbolic links: the members of arrays, GPUs in the tree of PCI devices: below their root
+    port, and below both ports of a switch where there is one."""
+    ports = _ports(machine.system)
+    found = {
         f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"
         for array in machine.system.arrays
         for disk in array.members
     }
-
-
-def _gpus(system: SystemModel) -> dict[str, str]:
-    """Each GPU below its root port, and below both ports of a switch where there is one."""
-    ports = _ports(system)
-    found = {}
-    for bus in system.buses:
+    for bus in machine.system.buses:
         gpu = address(bus)
         switch = f"/{ports[bus]}/0000:{bus - 1:02x}:08.0" if bus in ports else ""
         found[f"{PCI}/{gpu}"] = f"../../../devices/pci0000:00/0000:00:02.0{switch}/{gpu}"
@@ -100,54 +121,53 @@ def device_number(name: str) -> str:
     return f"{9 if name.startswith('md') else 259}:{digits[0]}"
 
 
-def _disk(disk: DiskModel) -> Tree:
-    return _below(
-        f"/sys/block/{disk.name}",
-        {
-            "dev": device_number(disk.name),
-            "size": disk.size // SECTOR,
-            "device/model": disk.model,
-            "queue/rotational": 0,
-        },
-    )
+def _disk(machine: Machine, disk: DiskModel) -> Tree:
+    host, nvme = machine.host_health, disk.name.startswith("nvme")
+    alive, dead = ("live", "dead") if nvme else ("running", "offline")
+    files: Tree = {
+        "dev": device_number(disk.name),
+        "size": disk.size // SECTOR,
+        "device/model": disk.model,
+        "queue/rotational": 0,
+        "device/state": lambda: dead if disk.name in host.dead_disks else alive,
+    }
+    if nvme:
+        files["device/hwmon3/temp1_alarm"] = lambda: int(disk.name in host.hot_disks)
+    errors = f"/sys/fs/ext4/{disk.name}/errors_count"
+    return {
+        **_below(f"/sys/block/{disk.name}", files),
+        errors: lambda: int(disk.name in host.damaged),
+    }
 
 
 def _array(machine: Machine, array: ArrayModel) -> Tree:
     """A stripe has no `degraded`: it cannot lose a member and live."""
     health = machine.host_health
     first = next((a for a in machine.system.arrays if not a.striped), None)
-
-    def degraded() -> str:
-        return f"{health.lost_members if array is first else 0}\n"
-
-    redundancy: Tree = {} if array.striped else {f"/sys/block/{array.name}/md/degraded": degraded}
-    return redundancy | _below(
-        f"/sys/block/{array.name}",
-        {
-            "dev": device_number(array.name),
-            "size": array.size // SECTOR,
-            "queue/rotational": 0,
-            "md/level": array.level,
-            "md/raid_disks": len(array.members),
-            "md/array_state": "clean",
-        },
-    )
+    files: Tree = {
+        "dev": device_number(array.name),
+        "size": array.size // SECTOR,
+        "queue/rotational": 0,
+        "md/level": array.level,
+        "md/raid_disks": len(array.members),
+        "md/array_state": "clean",
+    }
+    if not array.striped:
+        files["md/degraded"] = lambda: health.lost_members if array is first else 0
+    return _below(f"/sys/block/{array.name}", files)
 
 
 def _nic(machine: Machine, nic: NicModel) -> Tree:
-    folder = f"/sys/class/net/{nic.name}"
-    return {
-        **_below(folder, {"type": ETHERNET, "mtu": 1500, "device/vendor": MELLANOX}),
-        f"{folder}/operstate": lambda: "up\n" if machine.traffic.speed(nic) else "down\n",
-        f"{folder}/carrier": lambda: "1\n" if machine.traffic.speed(nic) else "0\n",
-        f"{folder}/speed": lambda: f"{machine.traffic.speed(nic) or -1}\n",
+    speed = machine.traffic.speed
+    files: Tree = {
+        "type": ETHERNET,
+        "mtu": 1500,
+        "device/vendor": MELLANOX,
+        "operstate": lambda: "up" if speed(nic) else "down",
+        "carrier": lambda: int(bool(speed(nic))),
+        "speed": lambda: speed(nic) or -1,
     }
-
-
-def _loopback() -> Tree:
-    folder = "/sys/class/net/lo"
-    fixed = _below(folder, {"type": LOOPBACK, "mtu": 65536, "operstate": "unknown", "carrier": 1})
-    return {**fixed, f"{folder}/speed": _no_speed}
+    return _below(f"/sys/class/net/{nic.name}", files)
 
 
 def _no_speed() -> str:
@@ -155,33 +175,27 @@ def _no_speed() -> str:
 
 
 def _hca(machine: Machine, hca: HcaModel) -> Tree:
-    port = f"/sys/class/infiniband/{hca.name}/ports/1"
-    facts: dict[str, str | int] = {
-        "link_layer": "InfiniBand",
-        "lid": 10,
-    }
-    errors = {f"counters/{name}": 0 for name in HCA_ERRORS}
+    traffic = machine.traffic
     flows = {
         "port_xmit_data": ("xmit", WORD),
         "port_rcv_data": ("rcv", WORD),
         "port_xmit_wait": ("wait", 1),
         "port_xmit_packets": ("xmit", 4096),
         "port_rcv_packets": ("rcv", 4096),
+        "symbol_error": ("symbol_error", 1),
+        "link_downed": ("link_downed", 1),
     }
-    counters = {
-        f"{port}/counters/{name}": _count(machine, f"{flow}:{hca.name}", unit)
-        for name, (flow, unit) in flows.items()
-    }
-    traffic = machine.traffic
-    alive: Tree = {
-        f"{port}/rate": lambda: f"{traffic.rate(hca)}\n",
-        f"{port}/state": lambda: "1: DOWN\n" if traffic.is_down(hca) else "4: ACTIVE\n",
-        f"{port}/phys_state": lambda: "2: Polling\n" if traffic.is_down(hca) else "5: LinkUp\n",
-    }
-    for name in ("symbol_error", "link_downed"):
-        counters[f"{port}/counters/{name}"] = _count(machine, f"{name}:{hca.name}", 1)
-    return {**_below(port, {**facts, **errors}), **counters, **alive}
 
+    def count(flow: str, unit: int) -> Callable[[], int]:
+        return lambda: int(traffic.read(f"{flow}:{hca.name}", machine.now) / unit)
 
-def _count(machine: Machine, name: str, unit: int) -> Callable[[], str]:
-    return lambda: f"{int(machine.traffic.read(name, machine.now) / unit)}\n"
+    files: Tree = {
+        "link_layer": "InfiniBand",
+        "lid": 10,
+        **{f"counters/{name}": 0 for name in HCA_ERRORS},
+        **{f"counters/{name}": count(*flow) for name, flow in flows.items()},
+        "rate": lambda: traffic.rate(hca),
+        "state": lambda: "1: DOWN" if traffic.is_down(hca) else "4: ACTIVE",
+        "phys_state": lambda: "2: Polling" if traffic.is_down(hca) else "5: LinkUp",
+    }
+    return _below(f"/sys/class/infiniband/{hca.name}/ports/1", files)
