@@ -12,8 +12,8 @@ IDLE = (State.IDLE, Cause.NONE)
 @pytest.mark.parametrize(
     ("unassigned", "text"),
     [
-        (True, "of 2 GPU-hours given, 1 worked, at 50 % of the tensor peak"),
-        (False, "of 4 GPU-hours given, 1 worked, at 50 % of the tensor peak"),
+        (True, "of 2.00 GPU-hours given, 1.00 worked, at 50 % of the tensor peak"),
+        (False, "of 4.00 GPU-hours given, 1.00 worked, at 50 % of the tensor peak"),
     ],
 )
 def test_a_node_gave_the_hours_with_a_process(unassigned: bool, text: str) -> None:
