@@ -10,7 +10,7 @@ from agent.diagnosis.power_levels import PowerLevels, power_levels
 from agent.diagnosis.requests import Bursts
 from agent.diagnosis.tick_context import NOTHING_SEEN, GpuHistory, RankActivity
 from agent.model import TimedSeries
-from agent.sources import activity
+from agent.sources import activity, workload
 
 POWER_SAMPLES = 300
 """Newest power samples that levels are distinguished from: 6 s of 20 ms each."""
@@ -54,6 +54,7 @@ class GpuHistoryTracker:
     _sampled: float = 0.0
     _working_sm: float | None = None
     _bursts: Bursts = field(default_factory=Bursts)
+    _asked: float = 0.0  # when something last came, or was done
     _clocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # by power: Hz, when
 
     def sample_power(self, series: TimedSeries, now: float) -> None:
@@ -82,6 +83,8 @@ class GpuHistoryTracker:
         self._learn(e, now)
         if (point := e.context.samples.point(activity.ACTIVITY, *e.labels)) is not None:
             self._bursts.take(point.value, point.at)
+        if self._idle_since is None or e.host.job_rate(workload.RECEIVED):
+            self._asked = now
         self.seen = GpuHistory(
             idle_for=0.0 if self._idle_since is None else now - self._idle_since,
             waits_for=0.0 if self._waits_since is None else now - self._waits_since,
@@ -92,7 +95,8 @@ class GpuHistoryTracker:
             power=self._levels,
             samples=tuple(self._power) if self._levels and self._levels.distinct else (),
             working_sm=self._working_sm,
-            bursts=self._bursts.seen(now),
+            # To a server that rests something comes, if only a probe; a notebook is left alone.
+            bursts=self._bursts.seen(now) and now - self._asked < e.context.thresholds.held_after,
             clock=self._clock_at(e, now),
         )
 

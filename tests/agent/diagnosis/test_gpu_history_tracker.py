@@ -6,6 +6,7 @@ import pytest
 
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.gpu_history_tracker import GpuHistoryTracker
+from agent.diagnosis.requests import Bursts
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import TickContext
 from agent.model import Reading, ReadKey, Sample
@@ -79,3 +80,29 @@ def test_a_gpu_that_spins_has_waited_since_the_first_reading_that_showed_it() ->
             break
     assert second > 12, "no sooner than the means tell it too"
     assert memory.seen.waits_for == second - 10
+
+
+@pytest.mark.parametrize(
+    ("received", "cores", "served"),
+    [(0.0, 0.0, False), (2e3, 0.0, True), (0.0, 0.5, True)],
+    ids=["left alone", "is asked", "works"],
+)
+def test_what_rests_and_gets_nothing_for_a_minute_serves_none(
+    monkeypatch: pytest.MonkeyPatch, received: float, cores: float, *, served: bool
+) -> None:
+    """A notebook works in bursts too."""
+    monkeypatch.setattr(Bursts, "seen", lambda *_: True)
+    memory = GpuHistoryTracker()
+    pids: Figures = {(process.PROCESS, (*GPU, "10")): 1, (process.PROCESSES, GPU): 1}
+    worked = {**pids, **threads(GPU, 0.5), (activity.ACTIVITY, GPU): 0.5, (work.RECEIVED, GPU): 0.0}
+    rests: Figures = {
+        **pids,
+        (activity.ACTIVITY, GPU): 0.0,
+        **threads(GPU, cores),
+        (work.RECEIVED, GPU): received,
+    }
+    seen = []
+    for now, figures in ((0.0, worked), (1.0, rests), (59.0, rests), (61.0, rests)):
+        memory.update(evidence(figures), now)
+        seen.append(memory.seen.bursts)
+    assert seen == [True, True, True, served]
