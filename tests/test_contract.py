@@ -130,9 +130,6 @@ dgx_gpu_c2c_links G
 dgx_gpu_c2c_link_up G link
 dgx_gpu_c2c_link_speed_bytes_per_second G link
 dgx_gpu_c2c_errors_total G link kind
-dgx_gpu_sm_elapsed_cycles_total G
-dgx_gpu_sm_active_cycles_total G
-dgx_gpu_pipe_active_cycles_total G kind
 dgx_gpu_retired_pages_pending G
 dgx_gpu_nvlink_faults_total G xid unit action
 dgx_kernel_log_readable

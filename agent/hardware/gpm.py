@@ -61,36 +61,15 @@ COUNTABLE = {
 """The means that are summed up, and the values that are: another is the driver's mistake."""
 
 
-class Cycles(IntEnum):
-    """`nvmlGpmMetricsGet` ids of what is counted since the machine began (driver R610).
-
-    255 and 256, PCIe, are left out: nvml.h shows the unit of NVLink's (261 and up, bytes), and not
-    theirs.
-    """
-
-    ELAPSED = 248
-    ACTIVE = 249
-    TENSOR = 250
-    DMMA = 251
-    HMMA = 252
-    IMMA = 253
-    DFMA = 254
-    INTEGER = 257
-    FP64 = 258
-    FP32 = 259
-    FP16 = 260
-
-
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
-NO_CYCLES = Absent(Reason.UNSUPPORTED, "nvmlGpmMetricsGet: not counted on this GPU")
 
 
-def _question(library: Any, ids: type[IntEnum]) -> Any:
+def _question(library: Any) -> Any:
     """What is asked each time, without the samples: to write it costs as much as to ask."""
     question: Any = library.c_nvmlGpmMetricsGet_t()
     question.version = library.NVML_GPM_METRICS_GET_VERSION
-    question.numMetrics = len(ids)
-    for slot, metric in zip(question.metrics, ids, strict=False):
+    question.numMetrics = len(GpmId)
+    for slot, metric in zip(question.metrics, GpmId, strict=False):
         slot.metricId = metric
     return question
 
@@ -129,8 +108,7 @@ class Gpm:
         self._now = now
         if not getattr(device.ask("nvmlGpmQueryDeviceSupport"), "isSupportedDevice", False):
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
-        self._question = _question(device.nvml.library, GpmId)
-        self._counted = _question(device.nvml.library, Cycles)
+        self._question = _question(device.nvml.library)
         self._take = partial(device.ask, "nvmlGpmSampleGet")
         if instance is not None:
             self._take = partial(device.ask, "nvmlGpmMigSampleGet", instance)
@@ -193,14 +171,6 @@ class Gpm:
         if self.latest is not None:
             checked(self.latest.value(which), COUNTABLE[which], f"GPM metric {which:d}")
         return self._totals[which]
-
-    def cycles(self) -> dict[Cycles, float | Absent]:
-        """What was counted up to the last measurement; there must be one."""
-        question = self._counted
-        question.sample1, question.sample2 = self._newer, self._older  # they took turns
-        self._device.nvml.call("nvmlGpmMetricsGet", question)
-        slots = zip(Cycles, question.metrics, strict=False)
-        return {which: NO_CYCLES if slot.nvmlReturn else slot.value for which, slot in slots}
 
     def _means(self) -> dict[GpmId, float]:
         question = self._question

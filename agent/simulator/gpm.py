@@ -59,13 +59,6 @@ METRICS: dict[int, Callable[[Shares], float]] = {
 }
 """Metric id to its value from the counters' mean rates; ids not listed are refused."""
 
-CYCLES: dict[int, str] = {249: "sm", 250: "tensor", 252: "tensor"}
-"""Metric id of R610 to the counter whose cycles it says since the machine began; 248 shows all."""
-
-SINCE_CYCLES = (610,)
-ELAPSED, LAST_CYCLES = 248, 260
-SM_HERTZ = 1e9
-
 
 def _support(_: Any, gpu: SimulatedGpu) -> Any:
     return pynvml.c_nvmlGpmSupport_t(pynvml.NVML_GPM_SUPPORT_VERSION, int(gpu.model.gpm))
@@ -111,12 +104,9 @@ def _metrics(nvml: Any, question: Any) -> Any:
     if older is None or newer is None or older.of != newer.of or newer.at < older.at:
         refuse(refusals.INVALID_ARGUMENT)
     rates = _rates(older, newer)
-    counted = nvml.machine.driver.numbers >= SINCE_CYCLES
     for slot in question.metrics[: question.numMetrics]:
         metric = METRICS.get(slot.metricId)
-        if ELAPSED <= slot.metricId <= LAST_CYCLES and counted:
-            slot.nvmlReturn, slot.value = refusals.ANSWERED, _cycles(slot.metricId, newer)
-        elif metric is None:
+        if metric is None:
             slot.nvmlReturn, slot.value = refusals.NOT_SUPPORTED, 0.0
         else:
             slot.nvmlReturn, slot.value = refusals.ANSWERED, metric(rates)
@@ -133,12 +123,6 @@ def _rates(older: GpmCounters, newer: GpmCounters) -> Shares:
     if not before:
         return {}
     return {name: (total - before.get(name, 0.0)) / seconds for name, total in newer.totals.items()}
-
-
-def _cycles(metric: int, sample: GpmCounters) -> float:
-    """Up to the newer sample; the pipes that no simulated kernel uses counted none."""
-    seconds = sample.at if metric == ELAPSED else sample.totals.get(CYCLES.get(metric, ""), 0.0)
-    return float(int(seconds * SM_HERTZ))
 
 
 CALLS: dict[str, Call] = {

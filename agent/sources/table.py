@@ -19,7 +19,6 @@ from agent.sources import (
     chassis_faults,
     clocks,
     cpu,
-    cycles,
     disk,
     disk_faults,
     ecc,
@@ -52,7 +51,7 @@ from agent.sources.options import HostOptions
 
 GPU_SOURCES = (
     *(gpu, memory, power, clocks, temperature, process, instances, activity, media, pcie),
-    *(pcie_switch, nvlink, fabric, nvlink_quality, c2c, cycles, ecc),
+    *(pcie_switch, nvlink, fabric, nvlink_quality, c2c, ecc),
 )
 """In the order of one turn."""
 

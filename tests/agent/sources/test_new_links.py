@@ -1,4 +1,4 @@
-"""Machines of 2026: NVLink 5, links to the CPU, module power, places in a rack, cycles of GPM."""
+"""Machines of 2026: NVLink 5, links to the CPU, module power, places in a rack."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from agent.model import Metric, Reason
 from agent.simulator import fields, refusals
-from agent.sources import c2c, cycles, gpu, memory, nvlink, nvlink_quality, power, system
+from agent.sources import c2c, gpu, memory, nvlink, nvlink_quality, power, system
 from tests.support.machines import AgentBench, simulated
 
 FIRST, OTHER = "0", "1"
@@ -88,21 +88,12 @@ def test_a_tray_that_starts_with_a_gpu_missing_misses_it() -> None:
     assert list(tray.samples.all(system.GPUS_EXPECTED).values()) == [4]
 
 
-def test_cycles_tell_the_activity_of_any_time_without_a_gap(tray: AgentBench) -> None:
-    active, elapsed = of_gpu(tray, cycles.ACTIVE), of_gpu(tray, cycles.ELAPSED)
-    assert 60e9 < elapsed <= 66e9
-    assert active / elapsed == pytest.approx(0.90, abs=0.02)
-    assert of_gpu(tray, cycles.PIPES, "tensor") == of_gpu(tray, cycles.PIPES, "hmma") > 0
-
-
 def test_older_machines_say_why_they_have_none_of_it() -> None:
     hopper = simulated("dgx-h100:idle", gpus=2).run(1)
-    assert reasons(hopper, cycles.ACTIVE) == {Reason.DRIVER}
     assert reasons(hopper, nvlink_quality.BIT_ERRORS) == {Reason.UNSUPPORTED}
     assert reasons(hopper, c2c.LINKS) == {Reason.MISSING}
     assert reasons(hopper, power.MODULE_POWER) == {Reason.UNSUPPORTED}
     card = simulated("l40s:idle").run(1)
-    assert reasons(card, cycles.ACTIVE) == {Reason.UNSUPPORTED}
     assert reasons(card, nvlink_quality.BIT_ERRORS) == {Reason.MISSING}
 
 
