@@ -44,16 +44,11 @@ OF_ALL = (
 
 
 def inhibitions(faults: Sequence[Fault]) -> list[Rule]:
+    named = groupby(sorted(faults, key=lambda fault: fault.alert), key=lambda fault: fault.alert)
     return [
         *(_rule(by, list(hidden)) for by, hidden in OF_ALL),
-        *(rule for name, same in _by_alert(faults) for rule in _of_alert(name, same)),
+        *(rule for name, same in named for rule in _of_alert(name, list(same))),
     ]
-
-
-def _by_alert(faults: Sequence[Fault]) -> Iterator[tuple[str, list[Fault]]]:
-    by_name = sorted(faults, key=lambda fault: fault.alert)
-    for name, same in groupby(by_name, key=lambda fault: fault.alert):
-        yield name, list(same)
 
 
 def _of_alert(name: str, faults: Sequence[Fault]) -> Iterator[Rule]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from agent.faults.promql import NODE, pick
+from agent.faults.promql import NODE, matcher, pick
 from agent.model import Metric
 from agent.series import SampleStore
 
@@ -85,7 +85,7 @@ def of(metric: Metric, **labels: str) -> Selected:
 
 
 def _matches(value: str, wanted: str) -> bool:
-    how, word = (wanted[:2], wanted[2:]) if wanted[:2] in ("!=", "=~", "!~") else ("=", wanted)
+    how, word = matcher(wanted)
     same = value == word if how in ("=", "!=") else re.fullmatch(word, value) is not None
     return same != how.startswith("!")
 

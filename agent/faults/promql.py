@@ -44,15 +44,14 @@ REMEMBERED = "1d"
 
 def pick(metric: Metric | Recording, /, **labels: str) -> str:
     """Series by their labels; a value that begins with = ! or ~ brings its own operator."""
-    matchers = ", ".join(f"{name}{_matcher(value)}" for name, value in labels.items())
+    pairs = ((name, *matcher(value)) for name, value in labels.items())
+    matchers = ", ".join(f'{name}{operator}"{word}"' for name, operator, word in pairs)
     return f"{metric}{{{matchers}}}" if matchers else str(metric)
 
 
-def _matcher(value: str) -> str:
-    for operator in ("!=", "=~", "!~"):
-        if value.startswith(operator):
-            return f'{operator}"{value[2:]}"'
-    return f'="{value}"'
+def matcher(value: str) -> tuple[str, str]:
+    """The operator of a matcher, and what it compares with."""
+    return (value[:2], value[2:]) if value[:2] in ("!=", "=~", "!~") else ("=", value)
 
 
 def rate(counter: Metric, over: str, /, **labels: str) -> str:

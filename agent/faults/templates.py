@@ -5,7 +5,7 @@ from string import Formatter
 
 from agent.faults.model import Fault, Listed
 from agent.faults.places import GPU_NUMBER, ON
-from agent.faults.promql import Recording
+from agent.faults.promql import Recording, matcher
 from agent.model import Metric
 
 GPU = f"{GPU_NUMBER}{{{{ with $labels.uuid }}}} ({{{{ . }}}}){{{{ end }}}} of {ON}"
@@ -37,10 +37,11 @@ def by_value(texts: Mapping[int, str]) -> str:
 
 def series(metric: Asked, labels: tuple[str, ...], fixed: Mapping[str, str]) -> str:
     """A selector, for printf to fill in with the labels that it shares with the alert; a fixed
-    value that begins with != brings its own operator."""
+    value that begins with an operator brings it along."""
     wanted = [f"{name}='%s'" for name in labels]
     for name, value in fixed.items():
-        wanted.append(f"{name}!='{value[2:]}'" if value[:2] == "!=" else f"{name}='{value}'")
+        operator, word = matcher(value)
+        wanted.append(f"{name}{operator}'{word}'")
     return f"{metric}{{{', '.join(wanted)}}}"
 
 
