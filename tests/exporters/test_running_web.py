@@ -109,23 +109,6 @@ def test_a_file_that_is_not_regular_ends_the_start_in_one_sentence(
     assert done.stderr.count("\n") == 1
 
 
-def test_files_that_become_a_fifo_hold_up_neither_answers_nor_the_end(folder: Path) -> None:
-    config = folder / "config.toml"
-    path = web_file(folder, f"{TLS}basic_auth_users: {{alice: {hashed('a')}}}\n")
-    config.write_text(f'web_config_file = "{path}"')
-    trust = trusting(folder)
-    with Running(*RUN, "127.0.0.1:0", "--config", str(config)) as agent:
-        port = int(agent.line(r"event=started .*listen=https://127.0.0.1:(\d+)/", 20)[1])
-        for file in ("server.crt", "web.yml", "config.toml"):
-            (folder / file).unlink()
-            os.mkfifo(folder / file)
-            if file == "config.toml":
-                agent.process.send_signal(signal.SIGHUP)
-            agent.line(f"_failed .*/{file}: cannot be read: it is not a regular file", 20)
-            assert "dgx_gpu_power" in fetched(port, trust, "alice:a")
-        assert agent.end(signal.SIGTERM) == 0
-
-
 def test_the_port_that_was_found_is_told_and_serves_every_address_of_the_host() -> None:
     with Running(*RUN, "localhost:0") as agent:
         port = int(agent.line(r"event=started .*listen=http://localhost:(\d+)/", 20)[1])
