@@ -15,6 +15,7 @@ from dashboards.colours import (
 )
 from dashboards.firing import firing_alerts
 from dashboards.fleet_places import INVENTORY, RACKS
+from dashboards.goodput import goodput_row
 from dashboards.kinds import graph, stat
 from dashboards.queries import (
     UP,
@@ -45,9 +46,11 @@ from dashboards.records import (
     CLUSTER_INFINIBAND,
     CLUSTER_NVLINK,
     GPU_LOST,
+    JOB_SECONDS,
     NODE_SECONDS,
     OF_SPEC,
     PATH_SECONDS,
+    TENSOR_SECONDS,
 )
 from dashboards.scope import OF_FLEET, TO_GPU, TO_LINKS, TO_NODE, board
 from dashboards.shares import CAUSE, DEVICE, GPU, NODE, PLACES_OF_FLEET, alerts
@@ -82,6 +85,9 @@ HELD_UP = Value(
     "none",
 )
 """GPUs that wait for others of their job at this moment."""
+
+PEAK = over(summed(TENSOR_SECONDS), summed(JOB_SECONDS, state=State.BUSY))
+"""Both from one group of rules: others are evaluated at other times."""
 
 LOST_BY_CAUSE = summed(NODE_SECONDS, (*NODE, *CAUSE), state=LOSING)
 
@@ -145,26 +151,12 @@ HEALTH = Row(
             width=3,
         ),
         stat(
-            "GPU time busy",
-            "Share of the GPU time observed in this time range in which GPUs worked, in steps of "
-            "five minutes.",
-            in_all(State.BUSY),
-            WELL,
-            width=3,
-        ),
-        stat(
             "GPU time starved",
             "Share of the GPU time observed in this time range for which GPUs waited for data, "
             "for the host or for a peer.",
             in_all(State.STARVED),
             LOST,
-            width=3,
-        ),
-        stat(
-            "GPU time lost",
-            "Time in which GPUs were starved, throttled, held or hung, of all GPUs together.",
-            or_zero(summed(NODE_SECONDS, state=LOSING)),
-            width=3,
+            width=9,
         ),
     ),
 )
@@ -352,5 +344,6 @@ def fleet_board(runbook: str = "") -> Board:
     """The alerts lead to the runbook, where it has an address."""
     about = "Which alerts fire, which nodes and GPUs lose time, and which data paths are full."
     fires = firing_alerts(runbook, OF_PLACES, PLACES_OF_FLEET)
-    rows = HEALTH, LOOK_FIRST, fires, LOSSES, RACKS, PATHS_FULL, INVENTORY
+    comes = goodput_row((), lambda which: summed(NODE_SECONDS, NODE, state=which), PEAK)
+    rows = HEALTH, LOOK_FIRST, fires, comes, LOSSES, RACKS, PATHS_FULL, INVENTORY
     return board("dgx-fleet", about, *rows, choices=OF_FLEET)

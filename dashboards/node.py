@@ -1,5 +1,6 @@
 """One node: utilisation, saturation and errors of everything in it, at a glance."""
 
+from agent.diagnosis.accounting import STATE_SECONDS
 from agent.limits.paths import LIMIT
 from agent.model import State
 from agent.sources import (
@@ -20,6 +21,7 @@ from agent.sources import (
 from dashboards.board import Board, Row
 from dashboards.colours import ANY, FULL, LOST, MARGIN, NEUTRAL, PART, SOME
 from dashboards.firing import firing_alerts
+from dashboards.goodput import goodput_row
 from dashboards.gpu_health import ecc_errors
 from dashboards.jobs import JOBS
 from dashboards.kinds import bars, graph, stat
@@ -43,6 +45,7 @@ from dashboards.queries import (
 from dashboards.scope import TO_GPU, board
 from dashboards.shares import (
     GPU,
+    NODE,
     alerts,
     fullness,
     limit,
@@ -139,6 +142,12 @@ STATES = Row(
             height=10,
         ),
     ),
+)
+
+GOODPUT = goodput_row(
+    NODE,
+    lambda which: grown(STATE_SECONDS, NODE, state=which),
+    over(grown(activity.TENSOR_SECONDS, NODE), grown(STATE_SECONDS, NODE, state=State.BUSY)),
 )
 
 WORK = Row(
@@ -284,6 +293,5 @@ HOST = Row(
 def node_board(runbook: str = "") -> Board:
     """The alerts lead to the runbook, where it has an address."""
     about = "Utilisation, saturation and errors of the GPUs, links, disks and network of a node."
-    return board(
-        "dgx-node", about, ERRORS, firing_alerts(runbook, height=8), STATES, WORK, JOBS, PATHS, HOST
-    )
+    fires = firing_alerts(runbook, height=8)
+    return board("dgx-node", about, ERRORS, fires, STATES, GOODPUT, WORK, JOBS, PATHS, HOST)

@@ -32,6 +32,18 @@ OWN_TIME = gauge(
     "recording rules",
     ("job_id", "user", "account"),
 )
+TENSOR_SECONDS = gauge(
+    "instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m",
+    "GPU-seconds at the tensor peak of each node and job, each five minutes.",
+    "recording rules",
+    ("job_id", "user", "account"),
+)
+JOB_SECONDS = gauge(
+    "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m",
+    "GPU-seconds of each node and job by state and cause, each five minutes.",
+    "recording rules",
+    ("job_id", "user", "account", "state", "cause"),
+)
 RACK_POWER = gauge(
     "rack:dgx_gpu_power_watts:rate5m", "Watts of the GPUs of a rack.", "recording rules"
 )
@@ -45,6 +57,15 @@ BISECTION = gauge(
     "cluster:dgx_infiniband_bisection_bytes_per_second", "What it carries.", "recording rules"
 )
 RECORDED = (
-    *(NODE_SECONDS, GPU_LOST, PATH_SECONDS, OF_SPEC, OWN_TIME, RACK_POWER),
+    *(
+        NODE_SECONDS,
+        GPU_LOST,
+        PATH_SECONDS,
+        OF_SPEC,
+        OWN_TIME,
+        TENSOR_SECONDS,
+        JOB_SECONDS,
+        RACK_POWER,
+    ),
     *(CLUSTER_NVLINK, CLUSTER_INFINIBAND, BISECTION),
 )

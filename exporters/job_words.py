@@ -319,7 +319,13 @@ def instant(moment: float) -> str:
     return text.replace("+00:00", "Z")
 
 
-def row(job: Job, *, silent: bool = False) -> Document:
+def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> bool:
+    """Whether a job of the same name and user ended before this one; never of nameless ones."""
+    alike = (one for one in ended if one.name == receipt.name and one.began < receipt.began)
+    return bool(receipt.name) and any(one.labels.user == receipt.labels.user for one in alike)
+
+
+def row(job: Job, ended: Iterable[Receipt] = (), *, silent: bool = False) -> Document:
     """A running job as the page shows it; while the driver is `silent`, nothing is known of it."""
     receipt = job.receipt
     whole = receipt.gpu_seconds
@@ -343,6 +349,7 @@ def row(job: Job, *, silent: bool = False) -> Document:
         "lost": round(lost),
         "cost": receipt.cost,
         "saving": saving_text(receipt),
+        "before": run_before(receipt, ended),
     }
 
 
@@ -365,7 +372,7 @@ def ids(receipt: Receipt, pids: Iterable[int] = ()) -> list[str]:
     return list(dict.fromkeys(filter(None, names)))
 
 
-def ended_row(receipt: Receipt, now: float) -> Document:
+def ended_row(receipt: Receipt, now: float, ended: Iterable[Receipt] = ()) -> Document:
     """A job that ended as the page shows it at `now` (s of the agent's clock)."""
     return {
         "id": receipt.id,
@@ -376,4 +383,5 @@ def ended_row(receipt: Receipt, now: float) -> Document:
         "ago": None if receipt.ended_at is None else round(now - receipt.ended_at),
         "seconds": receipt.lasted,
         "receipt": receipt_text(receipt),
+        "before": run_before(receipt, ended),
     }

@@ -11,6 +11,7 @@ from agent.model import Kind
 CONTRACT = """
 dgx_system_info system title product driver_version nvml_version
 dgx_system_gpus
+dgx_cost_gpu_hour
 dgx_system_gpus_expected
 dgx_agent_build_info version python
 dgx_gpu_info G model architecture pci_bus_id serial vbios_version

@@ -10,6 +10,7 @@ import pytest
 
 from agent.catalogue import EXPORTED
 from agent.config.settings import Settings
+from agent.diagnosis.job_watch import CostConfig
 from agent.sources.allocation import AllocationConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
@@ -41,8 +42,8 @@ def _xid() -> AgentBench:
 
 
 def _allocated() -> AgentBench:
-    """No one is on any GPU, and one was given to a job."""
-    config = Settings(JobConfig(info=True), AllocationConfig(slurm=True))
+    """No one is on any GPU, and one was given to a job; an hour has a price."""
+    config = Settings(JobConfig(info=True), AllocationConfig(slurm=True), CostConfig(gpu_hour=2.5))
     return machines.simulated("dgx-station-v100:idle", config).run(2)
 
 

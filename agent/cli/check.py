@@ -199,9 +199,10 @@ def doctor(wrong: Sequence[Finding], wasted: str, width: int) -> Iterator[str]:
     yield from prose(first, width, indent="")
     for finding in wrong:
         alert = by_kind()[finding.kind].alert
+        page = f" (RUNBOOK.md#{alert})" * bool(alert)
         sentence = f"{finding.severity.value}: {finding_text(finding)}"
         yield from prose(sentence, width, hanging="  ")
-        yield from prose(f"{action(finding)}{f' ({alert})' * bool(alert)}", width, indent="    ")
+        yield from prose(f"{action(finding)}{page}", width, indent="    ")
     if not sound:
         yield from prose(wasted, width, indent="")
 

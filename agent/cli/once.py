@@ -5,6 +5,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -105,8 +106,9 @@ def page(
 def verdict(frame: Document, width: int) -> Iterator[str]:
     """The whole machine in one sentence, what to do about it, and each finding."""
     yield from prose(f"{frame['headline']}.", width, indent="")
-    if frame["action"]:
-        yield from prose(f"Do: {frame['action']}", width, indent="")
+    for place, clause in enumerate(one for one in frame["banner"] if one["action"]):
+        lead = "For the jobs" if place else "Do"
+        yield from prose(f"{lead}: {clause['action']}{page_of(frame, clause)}", width, indent="")
     said = frame["headline"].lower()
     silent = "driver has not answered" in said
     for alike in grouped(
@@ -115,11 +117,25 @@ def verdict(frame: Document, width: int) -> Iterator[str]:
         gpus = [int(one["gpu"]) for one in alike if one["gpu"]]
         named = f"GPUs {ranges(gpus)}: {alike[0]['text']}" if gpus[1:] else alike[0]["sentence"]
         if named.lower() not in said and alike[0]["sentence"].lower() not in said:
-            yield from prose(named, width, hanging="  ")
+            yield from prose(f"{named}{_since(alike[0], frame)}", width, hanging="  ")
             if alike[0]["action"] not in frame["action"]:
-                yield from prose(alike[0]["action"], width, indent="    ")
+                to_do = f"{alike[0]['action']}{page_of(frame, alike[0])}"
+                yield from prose(to_do, width, indent="    ")
     if not frame["findings"]:
         yield "All expected hardware is present and at full speed."
+
+
+def page_of(frame: Document, one: Document) -> str:
+    """Where the runbook says more: on the page of the agent that is shown, else in its file."""
+    return f" ({frame.get('runbook', 'RUNBOOK.md')}#{one['alert']})" if one["alert"] else ""
+
+
+def _since(one: Document, frame: Document) -> str:
+    """` since 14:03 (5 min)`, as far as it is known."""
+    if not one["since"]:
+        return ""
+    at = datetime.fromtimestamp(one["since"], UTC).astimezone()
+    return f" since {at:%H:%M} ({duration(frame['timestamp'] - one['since'])})"
 
 
 def grouped(findings: Iterable[Document]) -> Iterable[list[Document]]:

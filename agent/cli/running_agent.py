@@ -100,6 +100,7 @@ class RunningAgent:
                             raise NoAnswer(f"{where} is of version {version}, not {__version__}")
                     elif name == "tick":
                         frame = whole(machine, content)
+                        frame["runbook"] = f"{where}/runbook.html"
                         self.recent.take(frame)
                         yield frame
             except (OSError, http.client.HTTPException) as error:

@@ -212,7 +212,7 @@ async def _read_here(
                 continue
             snapshot, known = view.latest(), page_state.known
             if snapshot.tick - known.tick >= REFRESH or known.tick < 0:
-                known = await asyncio.to_thread(findings_document, view)
+                known = await asyncio.to_thread(findings_document, view, known)
             page_state.take(snapshot, known)
             frame = whole(page_state.machine(), page_state.tick())
             shown.recent.take(frame)

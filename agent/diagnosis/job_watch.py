@@ -68,6 +68,12 @@ HUNG = gauge(
     "/proc/PID/stat, /proc/PID/task/TID/schedstat; NCCL's RAS service where job.nccl is on",
     (*GPU_LABELS, "rank", "pid", "host"),
 )
+PRICE = gauge(
+    "dgx_cost_gpu_hour",
+    "Price of a GPU-hour on this machine, in whatever currency; absent where none is configured.",
+    "cost.gpu_hour of the configuration",
+    (),
+)
 KEY = ReadKey("jobs", "running")
 
 KEPT = 50
@@ -123,8 +129,10 @@ class JobWatch:
         return Disclosure(self.configuration).jobs(self._current)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """The reference of each GPU's steps, and whom hung jobs wait for."""
+        """The price, the reference of each GPU's steps, and whom hung jobs wait for."""
         out = ReadOutput(snapshot.at)
+        if price := self.configuration.current[CostConfig].gpu_hour:
+            out.add(PRICE, price)
         for job in self._current.running:
             for gpu in job.receipt.gpus if job.reference else ():
                 out.add(REFERENCE, job.reference or 0.0, *gpu.labels)

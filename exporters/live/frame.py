@@ -34,8 +34,9 @@ clock unless called `timestamp`, which is wall time. What is not known is null.
      "notes": {uuid: what else is said of this GPU},
      "jobs":  [{"id", "ids", "title", "gpus", "level", "sentence", "gpu_seconds", "lost", "cost",
                 "rates": [steps a second each 10 s, oldest first], "saving",
-                "shares": [[state, cause, share]], "seconds", "watched"}],
-     "ended": [{"id", "ids", "title", "gpus", "ended", "ago", "seconds", "receipt"}],
+                "before", "shares": [[state, cause, share]], "seconds", "watched"}],
+     "ended": [{"id", "ids", "title", "gpus", "ended", "ago", "seconds", "receipt",
+                "before"}],
                the newest first}
 
 The lists of a tick have the order and length of those of the machine with the same `edition`:
@@ -49,11 +50,12 @@ what is on the wire. `links` have ratios where the driver counts link by link, r
 colour an edge by its ends' totals (`paths`, device gpuN) until then. `remote.kind` is gpu, switch,
 npu or unknown; `up` is null where the link does not report. `action` is the first thing to do, or
 empty. `level` is good, notice, costly, wrong (as alerts are info, warning and critical) or unknown.
-`ids` are all names of a job, `beside` is what a GPU at work loses most to. A finding's `text` is
-its sentence without the name of its GPU, its `figures` are numbers by name: {"value", "limit": what
-was expected, "unit"}; it has been there since `since` (wall time, null: since before the agent
-looked first). `events` are faults, states that cost time for a minute or longer, and jobs of the
-last 24 hours: `since` and `until` in wall time (null: from the start; still so).
+`ids` are all names of a job, `before` is whether one of its name and user ended earlier; `beside`
+is what a GPU at work loses most to. A finding's `text` is its sentence without the name of its GPU,
+its `figures` are numbers by name: {"value", "limit": what was expected, "unit"}; it has been there
+since `since` (wall time, null: since before the agent looked first). `events` are faults, states
+that cost time for a minute or longer, and jobs of the last 24 hours: `since` and `until` in wall
+time (null: from the start; still so).
 
     history:
     {"whole": true, "newest": second, "timestamp": of the newest, "slots": n,

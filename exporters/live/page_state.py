@@ -141,8 +141,8 @@ class PageState:
             "host": _host(samples),
             "links": self._links.dynamic(samples),
             "notes": {u: t for hang in hangs.values() for u, t in waited_for(hang).items()},
-            "jobs": [row(job, silent=silent > 0) for job in jobs.running],
-            "ended": [ended_row(one, snapshot.at) for one in jobs.ended[:MOST_ENDED]],
+            "jobs": [row(job, jobs.ended, silent=silent > 0) for job in jobs.running],
+            "ended": [ended_row(one, snapshot.at, jobs.ended) for one in jobs.ended[:MOST_ENDED]],
         }
 
     def _facts(

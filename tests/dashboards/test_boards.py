@@ -34,6 +34,7 @@ from tests.support.boards import (
 )
 
 UNITS = {"percentunit", "watt", "celsius", "bytes", "Bps", "hertz", "s", "iops", "none", "string"}
+UNITS |= {"short"}
 KINDS = {"timeseries", "stat", "bargauge", "table"}
 MOST_OPEN = 23
 TARGET_LABELS = {"job", "instance"}

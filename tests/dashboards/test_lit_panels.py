@@ -66,6 +66,7 @@ RANGES = {
     "s": (0.0, 3600.0),
     "iops": (0.0, 1e7),
     "none": (0.0, 1e10),
+    "short": (0.0, 1e4),  # GPU-hours of a few nodes in minutes
     "dateTimeFromNow": (0.0, 1e13),
 }
 """Between which values each unit makes sense."""

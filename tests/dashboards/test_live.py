@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from agent.faults.fleet_records import fleet_records, node_records
+from agent.faults.records import report_records
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from dashboards.colours import BAD
 from tests.support.board_data import agents
@@ -50,7 +51,7 @@ OF_RACK: dict[str, Any] = {
 FAST = RuleParameters(AlertThresholds(), 1 / 60, {"": 6e12})
 RECORDS = [
     {"record": str(rule), "expr": rule.expr}
-    for group in (fleet_records(FAST), node_records(FAST))
+    for group in (fleet_records(FAST), node_records(FAST), report_records(FAST))
     for rule in group.rules
 ]
 """As users have them, over seconds in the place of minutes."""
@@ -63,10 +64,13 @@ NOWHERE = set(SYSTEMS)
 """Simulated machines have no sensors of the chassis; these have no scheduler and no hung job."""
 
 RACKS, FIRST = "Racks, most nodes silent first", "Look here first"
+BOTH = "dgx-fleet", "dgx-node"
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     ("dgx-fleet", "Jobs on the most nodes", "D"): NOWHERE,
     ("dgx-fleet", RACKS, "A"): NOWHERE,
     ("dgx-fleet", FIRST, "E"): NOWHERE,
+    **{(board, "Goodput", column): NOWHERE for board in BOTH for column in "BF"},
+    **{(board, "Goodput", "D"): NO_GPM for board in BOTH},
     ("dgx-gpu", "Multiprocessors and tensor cores", "A"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "B"): NO_GPM,
     ("dgx-gpu", "Multiprocessors and tensor cores", "C"): NO_GPM,
@@ -170,7 +174,10 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
     off |= {("dgx-gpu", title) for title in ("Steps per second", "Collectives per second")}
     off |= {("dgx-node", "Disk latency")}  # of arrays on old kernels
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
-    all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", RACKS), ("dgx-fleet", FIRST)}
+    all_but_columns = {place[:2] for place in EMPTY} - {
+        *(("dgx-fleet", title) for title in (RACKS, FIRST)),
+        *((board, "Goodput") for board in BOTH),
+    }
     off |= {(board, "Firing alerts") for board in ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-links")}
     assert said == all_but_columns | off
 

@@ -3,12 +3,14 @@
 import asyncio
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from agent.jobs.identity import JobLabels
 from exporters.http import AgentPages
-from exporters.job_words import jobs_document, receipt_text
+from exporters.job_words import jobs_document, receipt_text, run_before
 from exporters.prometheus import Exposition
 from tests.support.machines import AgentBench, simulated
 
@@ -36,3 +38,14 @@ def test_jobs_are_served_with_their_receipts(coding: str) -> None:
     assert len(document["running"]) + len(document["ended"]) >= 1
     for receipt in document["ended"]:
         assert receipt["receipt"] == receipt_text(bench.agent.jobs.current.ended[0])
+
+
+def test_a_run_before_is_of_the_same_name_and_user() -> None:
+    found = simulated("gtx-1080:training").run(20).agent.jobs.current.running[0].receipt
+    now = replace(found, id="2-2", name="train", labels=JobLabels(user="ada"), began=200.0)
+    before = replace(now, id="1-1", began=100.0, ended=150.0)
+    assert run_before(now, [now, before])
+    assert not run_before(before, [now, before]), "what came later is not before"
+    assert not run_before(now, [replace(before, labels=JobLabels(user="eve"))])
+    assert not run_before(now, [replace(before, name="other")])
+    assert not run_before(replace(now, name=""), [replace(before, name="")]), "nameless ones"

@@ -49,8 +49,14 @@ export function showJobs(list, all, tools) {
     const told = job.shares.slice(0, MOST_SHARES).map(shareOf).join(", ");
     const cost = job.cost === null ? "" : `, cost ${job.cost.toFixed(2)} so far`;
     say(shares, bound(`${gpuHours(job.gpu_seconds)}${cost}${told && `: ${told}`}`));
-    say(receipt, bound(job.saving));
+    say(receipt.firstChild, bound(job.saving));
+    compareLink(receipt.lastChild, job);
   });
+}
+
+function compareLink(link, job) {
+  link.hidden = !job.before;
+  put(link, "href", job.before ? `#compare=${encodeURIComponent(job.id)}` : null);
 }
 
 /** Show the job that a permalink names by any of its ids; whether it is there. */
@@ -75,7 +81,7 @@ function makeJob() {
     { class: "job" },
     symbol("good"),
     element("div", { class: "job-words" }, element("a", { class: "job-name" }), element("p"),
-      element("p", { class: "muted" }), element("p", { class: "muted" })),
+      element("p", { class: "muted" }), element("p", { class: "muted" }, element("span"), element("a", {}, "compare with its run before"))),
     drawing(
       "svg",
       {
@@ -110,11 +116,12 @@ function shareOf([state, cause, share]) {
 
 /** Jobs that ended, each with its receipt. */
 export function showEnded(list, ended) {
-  keep(list, ended, (job) => job.id, () => element("li", {}, element("strong"), element("span")),
+  keep(list, ended, (job) => job.id, () => element("li", {}, element("strong"), element("span"), " ", element("a", {}, "compare with its run before")),
     (node, job) => {
       put(node, "data-id", job.id);
       const when = job.ago === null ? "" : ` ${span(job.ago)} ago`;
       say(node.firstChild, `${job.title}, ${gpusOf(job)}, ended${when} after ${span(job.seconds)}: `);
-      say(node.lastChild, bound(job.receipt));
+      say(node.children[1], bound(job.receipt));
+      compareLink(node.lastChild, job);
     });
 }

@@ -1,6 +1,7 @@
 // The live page: what the agent streams, shown as it comes.
 
 import { bound, element, keep, point, put, say, symbol } from "./dom.js";
+import { compare } from "./compare.js";
 import { followDay } from "./day.js";
 import { showEvents } from "./events.js";
 import { Evidence } from "./evidence.js";
@@ -27,7 +28,7 @@ let frame = null;
 let drawnAt = -Infinity;
 let due = null;
 let spoken = "";
-let link = location.hash; // `#gpu=3` (or its UUID), `#job=ID`, `#t=14:03` (or ISO 8601), until shown
+let link = location.hash; // `#gpu=3` (or its UUID), `#job=ID`, `#compare=ID` (or ID,ID), `#t=14:03`, until shown
 
 /** Draw soon, but not while nobody looks. */
 function draw() {
@@ -77,6 +78,7 @@ function showLinked() {
   link = "";
   const gpu = frame.gpus.find((one) => [one.gpu, one.uuid].includes(wanted.get("gpu")));
   const job = wanted.get("job");
+  if (wanted.get("compare")) compare(at("compare"), ...wanted.get("compare").split(","));
   const when = wanted.get("t");
   if (when) pinTime(at("gpus"), at("tip"), history, when, 1000 * frame.timestamp);
   if (gpu) evidence.open(gpu.uuid, frame, history);
@@ -157,7 +159,7 @@ followPointer(at("gpus"), at("tip"), history, () => 1000 * (frame?.timestamp ?? 
 document.addEventListener("visibilitychange", draw);
 document.addEventListener("resized", draw);
 
-evidence.dialog.addEventListener("close", () => mark(""));
+for (const dialog of [evidence.dialog, at("compare")]) dialog.addEventListener("close", () => mark(""));
 
 followDay(at("day"));
 
