@@ -44,14 +44,11 @@ from agent.sources import nvlink, process, workload
 log = logging.getLogger(__name__)
 
 
-Price = Annotated[float, Meta(ge=0, le=1e6, description="a number from 0 to 1000000")]
-
-
 class CostConfig(Section, frozen=True):
     """The price of a GPU-hour, in whatever currency; 0 where none is known."""
 
     table = "cost"
-    gpu_hour: Price = 0.0
+    gpu_hour: Annotated[float, Meta(ge=0, le=1e6, description="a number from 0 to 1000000")] = 0.0
 
 
 REFERENCE = GpuMetric.gauge(
@@ -72,7 +69,6 @@ PRICE = gauge(
     "dgx_cost_gpu_hour",
     "Price of a GPU-hour on this machine, in whatever currency; absent where none is configured.",
     "cost.gpu_hour of the configuration",
-    (),
 )
 KEY = ReadKey("jobs", "running")
 
