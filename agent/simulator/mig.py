@@ -14,6 +14,7 @@ import pynvml
 
 from agent.simulator import refusals
 from agent.simulator.call_guard import HANDLES, Call, address_of, pointer_to, refuse
+from agent.simulator.driver import Driver
 from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 
@@ -95,13 +96,15 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
     return [SimulatedInstance(gpu, place) for place in range(len(PROFILES)) if gpu.mig]
 
 
-def instance_behind(nvml: Any, function: str, handle: Any) -> SimulatedInstance | None:
+def instance_behind(
+    nvml: Any, function: str, since: Driver, handle: Any
+) -> SimulatedInstance | None:
     """The instance behind a handle; None where it is none of a MIG device."""
     address = address_of(handle)
     index, place = divmod((address - FIRST) // 16, PLACES)
     if address < FIRST or index >= len(nvml.machine.gpus):
         return None
-    nvml.guard.enter(function, index)
+    nvml.guard.enter(function, index, since)
     gpu = nvml.machine.gpus[index]
     if gpu.lost:
         refuse(refusals.GPU_IS_LOST)

@@ -102,21 +102,18 @@ class SimulatedNvml:
                 right = call.answer(self, *args)
                 known = isinstance(right, int | str)
                 return self.guard.answer(name, None, right) if known else right
-        instance = mig.instance_behind(self, name, args[0])
-        if instance is not None:
-            return mig.OF_INSTANCE[name.removeprefix("nvmlDeviceGet")](instance)
-        gpu = self._gpu(name, call, args[0])
-        if call.blocks:
-            self.guard.pause(call.blocks)
-        with machine.lock:
-            return self.guard.answer(name, gpu.index, call.answer(self, gpu, *args[1:]), *args[1:])
-
-    def _gpu(self, name: str, call: Call, handle: Any) -> Any:
         try:
-            return self.guard.device(name, call, handle)
+            instance = mig.instance_behind(self, name, call.since, args[0])
+            if instance is not None:
+                return mig.OF_INSTANCE[name.removeprefix("nvmlDeviceGet")](instance)
+            gpu = self.guard.device(name, call, args[0])
         except pynvml.NVMLError_FunctionNotFound as error:
             if not name.endswith("RunningProcesses"):
                 raise
             raise pynvml.NVMLLibraryMismatchError(
                 "Unversioned function called and the pyNVML version does not match the NVML lib"
             ) from error
+        if call.blocks:
+            self.guard.pause(call.blocks)
+        with machine.lock:
+            return self.guard.answer(name, gpu.index, call.answer(self, gpu, *args[1:]), *args[1:])

@@ -139,7 +139,7 @@ FAULTS: dict[str, Breakage] = {
     "fabric-error": Breakage(FABRIC, _set("fabric_status", 999)),
     "fabric-health": Breakage(FABRIC, _set("fabric_mask", 0xA9 | 1 << 8)),
     "switch-fatal": Breakage(
-        SWITCHED, lambda f: f.kernel_log.sxid(0, 20034, True, "Link 30 LTSSM Breakage Up"), SOON
+        SWITCHED, lambda f: f.kernel_log.sxid(0, 20034, True, "Link 30 LTSSM Fault Up"), SOON
     ),
     "switch-noise": Breakage(
         SWITCHED,

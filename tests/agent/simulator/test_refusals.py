@@ -301,6 +301,13 @@ def test_mig_silences_the_whole_gpu() -> None:
     assert code(hopper.nvml.nvmlGpmSampleGet, gpu(hopper), sample) == UNSUPPORTED
 
 
+def test_an_instance_is_asked_no_function_that_its_driver_has_not() -> None:
+    for driver, expected in (("460", NO_SYMBOL), ("510", INVALID)):
+        machine, _ = start(f"dgx-a100@{driver}:mig", 2.0)
+        instance = machine.nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu(machine), 0)
+        assert code(machine.nvml.nvmlDeviceGetMemoryBusWidth, instance) == expected
+
+
 MIG_PROFILES = {
     ("A30", 24576, "4"): "1g.6gb 2g.12gb 4g.24gb",
     ("A100 40 GB", 40960, "7"): "1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb",
