@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from agent.diagnosis.power_levels import PowerLevels
 from agent.model import GpuKey
 
-SPINNING_SM = (0.10, 0.30)
-"""SM activity of a kernel that only spins or copies between GPUs."""
-
-MOST_SPINNING_SM = 0.40
-"""SM activity of a kernel that moves data and works on it (an all-gather that copies its output:
-0.33). A GPU whose SM activity is nearly its activity does not wait, whatever its power: kernels
-that wait for memory draw half of what dense products do."""
+SPINNING_SM, MOST_SPINNING_SM = (0.10, 0.30), 0.40
+"""SM activity of a kernel that only spins (0.17 to 0.25 on H100s and H200s), and of one that moves
+data and works on it (an all-gather that copies its output: 0.33). A GPU whose SM activity is nearly
+its activity does not wait, whatever its power: kernels that wait for memory draw half of what dense
+products do."""
 
 NO_TENSOR, NO_DRAM = 0.005, 0.02
 """Tensor and DRAM activity below which no work is done."""
@@ -42,11 +40,8 @@ TRANSFERRING_SM = 0.12
 EQUAL = 0.12
 """Relative difference up to which two figures of ranks in lock-step count as the same."""
 
-LEAST_TRANSFER = 0.01
-"""Share of a second below which nothing is called communication."""
-
-LEAST_WAIT = 0.03
-"""Share of a second below which ranks are taken to be even."""
+LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
+"""Share of a second below which nothing is called communication, and ranks are taken to be even."""
 
 LEAST_EXPOSED = 0.05
 """Share of a second in transfers that power samples can show without GPM."""
@@ -59,14 +54,6 @@ DIP = 0.78
 """The lowest power samples over the others, below which a GPU does not work meanwhile. On H200s
 0.48 to 0.75 where transfers stand alone for 10 ms or longer, 0.81 to 0.96 where they are shorter or
 go beside work."""
-
-DIFFERENT_WORK = 0.15
-"""Difference of the useful share by DRAM and by tensor activity, above which two ranks do not do
-the same."""
-
-CLEARLY_LONGER = 0.05
-"""The same by power levels alone: two ranks with exposed communication of 40 % differed by 0.01 to
-0.04."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +134,7 @@ def only_spins(second: ActiveSecond) -> bool:
     not report."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
-    low = second.sm / second.activity <= SPINNING_SM[1] + 0.10
+    low = second.sm / second.activity <= MOST_SPINNING_SM
     moves = (second.payload or 0.0) >= LEAST_RATE
     still = second.dram is not None and second.dram < NO_DRAM
     return second.activity > 0.9 and second.tensor < NO_TENSOR and low and (moves or still)
@@ -189,61 +176,34 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
     unit of it, is what this GPU's active time would hold if it did not wait.
     """
     if second.sm is None and peer.sm is None:  # without GPM: utilisation counts the spinning
-        return max(_more(second.activity, peer.activity), _longer_at_lower_power(second, peer))
-    useful = _useful(second, peer)
-    if useful is None:
-        return 0.0
-    waited = second.activity - useful
-    if waited < LEAST_WAIT or not consistent(second, peer, useful, waited):
-        return _longer_at_lower_power(second, peer)
-    return waited
-
-
-def _useful(second: ActiveSecond, peer: ActiveSecond) -> float | None:
-    """Share of the second that does what the peer does in its own active time; None where nothing
-    reports.
-
-    By DRAM and by tensor activity, which agree where both do the same work. Where they do not (a
-    parameter server and who it serves), by SM activity.
-    """
-    if not peer.activity:
-        return None
-    pairs = ((second.dram, peer.dram, NO_DRAM), (second.tensor, peer.tensor, NO_TENSOR))
-    bounds = [
-        min(1.0, mine * peer.activity / theirs)
-        for mine, theirs, least in pairs
-        if mine is not None and theirs is not None and theirs >= least
-    ]
-    if not bounds:  # small kernels: both do the same work, so what is more is waiting
-        return peer.activity
-    if max(bounds) - min(bounds) <= DIFFERENT_WORK or second.sm is None or peer.sm is None:
-        return bounds[0]
-    spinning, working = sum(SPINNING_SM) / 2, peer.sm / peer.activity
-    works = (second.sm - second.activity * spinning) / max(working - spinning, spinning)
-    return min(1.0, max(0.0, works) + (second.payload or 0.0) / TRANSFER_RATE)
-
-
-def _more(one: float, other: float) -> float:
-    """By how much one share exceeds the other, where that is more than ranks always differ."""
-    return one - other if one - other >= LEAST_WAIT else 0.0
-
-
-def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """How much longer than the peer a GPU is active at the lower of two power levels: both
-    transfer as long, and what is more it waits."""
-    if second.power is None or peer.power is None or not second.power.distinct:
-        return 0.0
-    longer = not_computing(second) - not_computing(peer)
-    return longer if longer >= CLEARLY_LONGER else 0.0
+        waited = second.activity - peer.activity
+    else:
+        useful = _useful(second, peer)
+        waited = second.activity - useful
+        waited = waited if consistent(second, peer, useful, waited) else 0.0
+    return waited if waited >= LEAST_WAIT else 0.0
 
 
 def consistent(second: ActiveSecond, peer: ActiveSecond, useful: float, waited: float) -> bool:
-    """Whether SM activity is what so much work and so much spinning would read."""
+    """Whether SM activity is what so much work and so much spinning would read, within a band of
+    0.08: a smaller model beside a larger one has as much, and does not spin."""
     if second.sm is None or peer.sm is None or not peer.activity:
         return False
     work = useful * peer.sm / peer.activity
     least, most = (work + waited * spin for spin in SPINNING_SM)
     return least - 0.08 <= second.sm <= most + 0.08
+
+
+def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
+    """Share of the second that does what the peer does in its own active time: by DRAM, else by
+    tensor activity."""
+    if not peer.activity:
+        return second.activity
+    pairs = ((second.dram, peer.dram, NO_DRAM), (second.tensor, peer.tensor, NO_TENSOR))
+    for mine, theirs, least in pairs:
+        if mine is not None and theirs is not None and theirs >= least:
+            return min(1.0, mine * peer.activity / theirs)
+    return peer.activity  # small kernels: both do the same work, so what is more is waiting
 
 
 def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> ActiveShares:
@@ -255,6 +215,8 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
     if culprit is not None:  # once all are there, a collective takes as long on every rank
         last = alongside[culprit]
         transfers = min(transfers, communicating(last, not_computing(last)))
+    elif transfers and second.sm is not None:  # none is late: links that are slower than usual
+        transfers = without_work
     waiting = max(waited, without_work - transfers)
     waiting = min(waiting, second.activity - transfers)
     if waiting < LEAST_WAIT:

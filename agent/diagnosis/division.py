@@ -23,7 +23,6 @@ from agent.diagnosis.inactive_share import (
     serves,
 )
 from agent.diagnosis.launches import launch_overhead
-from agent.diagnosis.power_levels import low_together
 from agent.diagnosis.tick_context import PathUse
 from agent.model import BUSY, Cause, Fact, Figure, GpuKey, Pair, SignalQuality, State
 
@@ -32,13 +31,6 @@ REQUESTS: Pair = (State.IDLE, Cause.REQUESTS)
 HELD: Pair = (State.HELD, Cause.NONE)
 HUNG: Pair = (State.HUNG, Cause.NONE)
 PEER: Pair = (State.STARVED, Cause.PEER)
-
-LOW_TOGETHER = 0.75
-"""Share of the time at low power, for which another GPU's power is low too, from which they do the
-same: stages of a pipeline wait in turns."""
-
-PORT_AT_REST = 0.001
-"""Traffic over its limit below which an InfiniBand port carries nothing of a job."""
 
 OWN = 0.10
 """Share of its own slot from which a GPU has part in filling the uplink of its switch."""
@@ -178,7 +170,9 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
 
 def _with_copies(e: Evidence, active: float, copies: Found) -> Division:
     pair = State.STARVED, Cause.PCIE
-    lost = 1.0 - active if e.quality is SignalQuality.GPM else _between_bursts(e)
+    lost, levels = 1.0 - active, e.history.power
+    if e.quality is SignalQuality.NVML:  # utilisation counts copies: between bursts it draws less
+        lost = levels.lower_share if levels is not None and levels.distinct else 1.0
     found = {pair: Grounds(host_copies, copies), BUSY: own_work(e)}
     return Division({pair: lost, BUSY: 1.0 - lost}, found)
 
@@ -219,7 +213,7 @@ def _by_links(e: Evidence) -> ActiveShares:
     """The active share beside the GPUs of the job, where NVLink ever carried anything: else they
     may be the jobs of a sweep."""
     joined = e.peers if e.history.nvlink_seen else []
-    return _slow_transfers(e, divide(e.second, {peer.gpu: peer.second for peer in joined}))
+    return divide(e.second, {peer.gpu: peer.second for peer in joined})
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:
@@ -247,26 +241,6 @@ def _by_power(e: Evidence) -> ActiveShares | None:
     return ActiveShares(second.activity - waited, 0.0, waited, best.gpu)
 
 
-def _slow_transfers(e: Evidence, shares: ActiveShares) -> ActiveShares:
-    """Time in which no GPU is waited for, while all GPUs of a job draw little power at once, is
-    communication that does not fill the links: who waits does so while another works."""
-    if not shares.communicating or shares.waiting < LEAST_WAIT or shares.waits_for is not None:
-        return shares
-    abroad = any(port.ratio >= PORT_AT_REST for port in e.context.wires("infiniband"))
-    if abroad or e.gpu.uuid in e.context.job_status.waits_on_remote:
-        return shares  # they may all wait for a rank of another host
-    mine = e.history
-    for peer in e.peers:
-        theirs = peer.history
-        if mine.power is None or theirs.power is None or not _together(e, peer):
-            return shares
-        cuts = mine.power.middle, theirs.power.middle
-        together = low_together(mine.samples, theirs.samples, *cuts)
-        if together is None or together < LOW_TOGETHER:
-            return shares
-    return ActiveShares(shares.busy, shares.communicating + shares.waiting, 0.0)
-
-
 def _together(e: Evidence, peer: Evidence) -> bool:
     """Whether two GPUs of a job take the same steps, as far as NVLink can be read."""
     if e.second.sent is None or peer.second.sent is None:
@@ -288,13 +262,6 @@ def host_copies(e: Evidence) -> Found:
     out = wire.direction == "transmit"
     kind = FactKind.COPIES_FROM_GPU if out else FactKind.COPIES_TO_GPU
     return Fact(kind, (traffic("traffic", wire.ratio, wire.limit),)), _work(e)
-
-
-def _between_bursts(e: Evidence) -> float:
-    """Share of the time that a GPU rests or copies between bursts of work, by its power; all of it
-    where its power has one level."""
-    levels = e.history.power
-    return levels.between_bursts if levels is not None and levels.distinct else 1.0
 
 
 def communicates(e: Evidence) -> tuple[Pair, Found]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 from agent.diagnosis.active_share import LEAST_RATE, ActiveSecond, only_spins
-from agent.diagnosis.process_evidence import ProcessEvidence
+from agent.diagnosis.process_evidence import SPAN, ProcessEvidence
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.limits.resolution import BOTH
 from agent.model import GpuKey, SignalQuality
@@ -15,9 +15,6 @@ THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
 
 HEALTHY = ("power_cap", "sync_boost")
 HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALTHY)
-
-SPAN = 6.0
-"""Seconds over which work is distinguished from waiting: some hundred power samples."""
 
 SPINNING_POWER = 0.35
 """Share of the power limit below which a GPU at full utilisation only spins: 0.18 on an H200."""

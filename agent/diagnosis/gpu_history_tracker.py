@@ -9,6 +9,7 @@ from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
 from agent.diagnosis.requests import Bursts
 from agent.diagnosis.tick_context import NOTHING_SEEN, GpuHistory, RankActivity
+from agent.jobs.goodput import HOUR
 from agent.model import TimedSeries
 from agent.sources import activity, workload
 
@@ -21,7 +22,6 @@ POWER_HOLDS = 5.0
 OF_BEFORE = 3.0
 """Seconds after processes came for which readings still show what those before them did."""
 
-HOUR = 3600.0
 LOADED = 0.5
 """Activity from which the SM clock says what the GPU can do at this power."""
 
@@ -49,7 +49,7 @@ class GpuHistoryTracker:
     _nvlink_seen: bool = False
     _sent_abroad: bool = False
     _came: float | None = None  # when those that are there came; None: never looked
-    _power: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
+    _power: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _levels: PowerLevels | None = None
     _sampled: float = 0.0
     _working_sm: float | None = None
@@ -59,8 +59,8 @@ class GpuHistoryTracker:
 
     def sample_power(self, series: TimedSeries, now: float) -> None:
         """Take in power samples (W) that came since the last tick."""
-        self._power.extend(zip(series.times, series.values, strict=True))
-        self._levels, self._sampled = power_levels([watts for _, watts in self._power]), now
+        self._power.extend(series.values)
+        self._levels, self._sampled = power_levels(self._power), now
 
     def update(self, e: Evidence, now: float) -> None:
         """Take in what is seen at this tick."""
@@ -93,7 +93,6 @@ class GpuHistoryTracker:
             # What is not known at this tick is no reason to doubt, and none to remember either.
             nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
             power=self._levels,
-            samples=tuple(self._power) if self._levels and self._levels.distinct else (),
             working_sm=self._working_sm,
             # To a server that rests something comes, if only a probe; a notebook is left alone.
             bursts=self._bursts.seen(now) and now - self._asked < e.context.thresholds.held_after,

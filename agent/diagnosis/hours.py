@@ -20,6 +20,7 @@ from agent.config.whole_file import write_whole
 from agent.diagnosis.accounting import Account
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.errors import BadInput, LogEvent
+from agent.jobs.goodput import HOUR
 from agent.model import Metric, Snapshot
 from agent.sources import activity, workload
 
@@ -40,7 +41,6 @@ READING = 2.0  # s, the same at the start
 LATER = ".later"
 """What is added to the name of an hour that is set aside."""
 LARGEST = 1 << 18  # bytes of a file
-HOUR = 3600.0
 
 Who = tuple[str, str, str, str]
 """Job, user, partition, account, as far as `job.info` lets them be told."""

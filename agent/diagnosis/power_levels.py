@@ -22,34 +22,17 @@ SHARPNESS = 0.70
 """Share of the variance, at least, that two levels must explain."""
 
 
-STRETCH = 0.10
-"""Part of the distance between two levels that is looked at for samples between them."""
-
-CROWDED, CROWD = 3, 0.02
-"""Times as many samples in the middle as in the emptiest stretch, and their least share of all,
-from which there is a level."""
-
-HIGHEST = 0.97
-"""The quantile of the samples at which a GPU works throughout, where it works in bursts."""
-
-TOLERANCE = 0.025
-"""Seconds between two samples of the same moment: GPUs are sampled 20 ms apart, not together."""
-
-
 @dataclass(frozen=True, slots=True)
 class PowerLevels:
     """Two levels of power (W), and the share of the time spent at the lower one, 0-1.
 
     `distinct` says whether they are two: otherwise the samples are one level, cut in the middle.
-    `between_bursts` is the share below the middle of the lower level and the highest samples: the
-    mean of the upper level counts samples that bursts of 20 ms or less fill in part.
     """
 
     lower: float
     upper: float
     lower_share: float
     distinct: bool
-    between_bursts: float = 0.0
     sums: Sequence[float] = field(default=(0.0,), repr=False, compare=False)
     """Of the samples in order of size: none of them, the least, the two least, and so on."""
 
@@ -63,49 +46,6 @@ class PowerLevels:
         middle = (end + count) // 2
         mean = (self.sums[end] - self.sums[start]) / (end - start)
         return mean / (self.sums[middle + 1] - self.sums[middle])
-
-    @property
-    def middle(self) -> float:
-        return (self.lower + self.upper) / 2
-
-
-def low_together(
-    mine: Sequence[tuple[float, float]],
-    theirs: Sequence[tuple[float, float]],
-    cut: float,
-    at: float,
-) -> float | None:
-    """Of the samples (s, W) of one GPU below `cut` the share for which another's is below `at` at
-    that moment; None where there are none to compare."""
-    if not theirs:
-        return None
-    times = [when for when, _ in theirs]
-    both = low = 0
-    for when, watts in mine:
-        if watts >= cut:
-            continue
-        place = bisect_left(times, when)
-        near = min(theirs[max(0, place - 1) : place + 1], key=lambda one: abs(one[0] - when))
-        if abs(near[0] - when) <= TOLERANCE:
-            low += 1
-            both += near[1] < at
-    return both / low if low else None
-
-
-def _between_levels(ordered: Sequence[float], lower: float, upper: float, below: int) -> int:
-    """How many samples lie below the emptiest stretch under the middle of two levels, where the
-    middle has several times as many: a board that works at its power limit dips for moments."""
-    width = STRETCH * (upper - lower)
-    middle = (lower + upper) / 2
-
-    def around(watts: float) -> int:
-        return bisect_left(ordered, watts + width / 2) - bisect_left(ordered, watts - width / 2)
-
-    stretches = [lower + width * (n + 0.5) for n in range(round(0.5 / STRETCH))]
-    emptiest = min(stretches, key=lambda watts: (around(watts), abs(watts - middle)))
-    if around(middle) < max(CROWDED * around(emptiest), CROWD * len(ordered)):
-        return below
-    return bisect_left(ordered, emptiest)
 
 
 def power_levels(watts: Sequence[float]) -> PowerLevels | None:
@@ -131,12 +71,8 @@ def power_levels(watts: Sequence[float]) -> PowerLevels | None:
         if abs(moved - cut) < 1e-3 * upper:
             break
         cut = moved
-    below = _between_levels(ordered, lower, upper, below)
-    lower = sums[below] / below
-    upper = (sums[-1] - sums[below]) / (count - below)
     share = below / count
     variance = sum(map(mul, ordered, ordered)) / count - mean**2
     explained = share * (1 - share) * (upper - lower) ** 2
     distinct = lower <= APART * upper and explained >= SHARPNESS * variance
-    between = bisect_left(ordered, (lower + ordered[int(HIGHEST * count)]) / 2) / count
-    return PowerLevels(lower, upper, share, distinct, between, sums)
+    return PowerLevels(lower, upper, share, distinct, sums)

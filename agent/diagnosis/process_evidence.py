@@ -8,7 +8,8 @@ from agent.model import Metric
 from agent.sources import workload
 
 SPAN = 6.0
-"""Seconds over which the time of threads is divided: some hundred power samples."""
+"""Seconds over which the time of threads is divided, and work distinguished from waiting: 300
+power samples."""
 
 LONGEST_SPAN = 12.0
 """Seconds over which uninterruptible sleep counts, which is sampled once a second."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from agent.diagnosis.process_evidence import SPAN
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading
 from agent.model import (
     EXPIRY_INTERVALS,
@@ -44,10 +45,10 @@ KEY = ReadKey("pulse", "steps")
 EXPIRES = EXPIRY_INTERVALS * 2 * intervals.POWER_BUFFER
 """Seconds without a sample after which the last ones say nothing of now."""
 
-WAITS_FOR_DATA, BRING_AT_ONCE, FED = 0.9, 0.4, 6.0
+WAITS_FOR_DATA, BRING_AT_ONCE = 0.9, 0.4
 """Activity of a GPU, at most, and the time for which each of its loaders does something, at least,
-where several loaders bring its batches; means of so many seconds. On tapes of loads that wait for
-several loaders 88 more ticks report their period as a step without this."""
+where several loaders bring its batches. On tapes of loads that wait for several loaders 86 more
+ticks report their period as a step without this."""
 
 COMPUTES = 0.1
 """Share of the time for which a process has kernels on the GPU from which it computes there: the
@@ -193,12 +194,12 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
 
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
     """Whether a GPU waits for batches that several loaders or threads prepare at once."""
-    active = samples.mean(activity.ACTIVITY, *gpu.labels, seconds=FED)
-    workers = samples.mean(workload.WORKERS, *gpu.labels, seconds=FED) or 0.0
+    active = samples.mean(activity.ACTIVITY, *gpu.labels, seconds=SPAN)
+    workers = samples.mean(workload.WORKERS, *gpu.labels, seconds=SPAN) or 0.0
     if active is None or active >= WAITS_FOR_DATA or workers < 2:
         return False
     rates = (
-        samples.rate(workload.THREADS, *gpu.labels, "working", what, seconds=FED)
+        samples.rate(workload.THREADS, *gpu.labels, "working", what, seconds=SPAN)
         for what in workload.DOING
     )
     return sum(rate or 0.0 for rate in rates) >= BRING_AT_ONCE * workers

@@ -10,27 +10,18 @@ from math import inf
 from statistics import fmean, pstdev
 
 from agent.jobs.autocorrelation import autocorrelation
+from agent.jobs.goodput import HOUR
 
-KEPT, EVERY = 60, 5
-"""Readings of activity that are kept, and after how many more they are judged again."""
-
-STARTS, FEWEST = 30.0, 10
-"""Seconds, and readings, from the first work that are no evidence: a job that starts is uneven."""
-
-NEWEST, OF_NEWEST = 20.0, 8
-"""Seconds, and readings at least, that must be uneven."""
+KEPT, NEWEST, STARTS = 60, 20, 30.0
+"""Readings of activity that are kept, and of them the newest that must be uneven; and seconds from
+the first work that are no evidence: a job that starts is uneven."""
 
 BURST = 0.005
 """Activity from which a reading shows work: a thread that polls may copy a flag now and then."""
 
-UNEVEN = 0.2
-"""Coefficient of variation from which activity comes in bursts."""
-
-RHYTHM = 0.7
-"""Correlation with itself some readings later from which it repeats."""
-
-REMEMBERED = 3600.0
-"""Seconds after its last burst for which it is a server; what rests for longer may be forgotten."""
+UNEVEN, RHYTHM = 0.2, 0.7
+"""Coefficient of variation from which activity comes in bursts (of trainers 0.08 at most, of
+servers 0.31 at least), and correlation with itself some readings later from which it repeats."""
 
 
 @dataclass(slots=True)
@@ -41,7 +32,6 @@ class Bursts:
     _readings: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=KEPT))
     _began: float | None = None
     _worked: float = -inf
-    _due: int = FEWEST
     _uneven: bool = False
 
     def take(self, activity: float, at: float) -> None:
@@ -51,22 +41,15 @@ class Bursts:
         if self._began is None or (self._readings and at <= self._readings[-1][0]):
             return
         self._readings.append((at, activity))
-        self._due -= 1
-        if self._due <= 0 and at - self._began >= STARTS:
-            self._judge(at)
-
-    def _judge(self, now: float) -> None:
         values = [value for _, value in self._readings]
-        recent = sum(at > now - NEWEST for at, _ in self._readings)
-        newest = values[-max(recent, OF_NEWEST) :]
-        if max(newest) < BURST:  # a rest says nothing
+        newest = values[-NEWEST:]
+        if at - self._began < STARTS or max(newest) < BURST:  # a rest says nothing
             return
-        self._due = EVERY
         self._uneven = pstdev(newest) >= UNEVEN * fmean(newest)
-        if len(values) == KEPT:
-            alike = autocorrelation(values, KEPT // 3).at_lag[2:]
-            self._uneven &= max(alike) < RHYTHM
+        if self._uneven and len(values) == KEPT:
+            self._uneven = max(autocorrelation(values, KEPT // 3).at_lag[2:]) < RHYTHM
 
     def seen(self, now: float) -> bool:
-        """Whether it has worked in bursts, within the last hour."""
-        return self._uneven and now - self._worked <= REMEMBERED
+        """Whether it has worked in bursts, within the last hour: what rests for longer may be
+        forgotten."""
+        return self._uneven and now - self._worked <= HOUR

@@ -49,7 +49,6 @@ class GpuHistory:
     sent_abroad: bool = False  # the host's network has carried something both ways meanwhile
     nvlink_seen: bool = True  # whether NVLink has carried anything since the processes came
     power: PowerLevels | None = None  # of its newest 20 ms samples
-    samples: tuple[tuple[float, float], ...] = ()  # those (s, W), where they have two levels
     working_sm: float | None = None  # most SM activity over activity while its links were at rest
     bursts: bool = False  # its work came in bursts without a rhythm, as requests do
     clock: float | None = None  # SM clock (Hz) that it had at like power without being held down

@@ -3,13 +3,14 @@
 from collections import deque
 from statistics import median
 
+from agent.jobs.goodput import HOUR
+
 BIN = 10.0
 """Seconds that one value of the history stands for."""
 
 KEPT = 90
 """Values of the history: a quarter of an hour."""
 
-HOUR = 3600.0
 LEAST_BINS = 6
 """Values after which the first hour says how fast the job is: a minute with a rhythm."""
 

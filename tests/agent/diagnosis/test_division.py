@@ -85,15 +85,7 @@ STARVED, HEAT = State.STARVED, (State.THROTTLED, Cause.THERMAL)
 IDLE, HELD, HUNG = ((s, Cause.NONE) for s in (State.IDLE, State.HELD, State.HUNG))
 
 
-def stepping(phase: float) -> GpuHistory:
-    """Power of steps of 72 ms, of which a third is spent at the lower level; `phase` of a step
-    later (0-1)."""
-    samples = tuple(
-        (0.02 * n, 220.0 if (0.02 * n / 0.072 + phase) % 1.0 < 0.36 else 700.0) for n in range(300)
-    )
-    return GpuHistory(power=PowerLevels(220, 700, 0.36, distinct=True), samples=samples)
-
-
+IN_TURNS = GpuHistory(power=PowerLevels(220, 700, 0.36, distinct=True))
 SLOW_LINKS = job({SM: 0.62, TENSOR: 0.2}, {SM: 0.62, TENSOR: 0.2}, sent=7e9)
 WAITS, UNKNOWN = (STARVED, Cause.PEER), (STARVED, Cause.UNKNOWN)
 REDUCING = {"wires": links(328.5e9), "others": OTHERS}
@@ -122,21 +114,7 @@ ROWS: dict[str, Row] = {
     "gradients over one channel": (
         {(State.COMMUNICATING, Cause.NVLINK): 0.36, BUSY: 0.64},
         SLOW_LINKS,
-        {"history": stepping(0.0), "others": {PEER: stepping(0.0)}, "wires": links(7e9)},
-    ),
-    "the same, in turns": (
-        {(State.COMMUNICATING, Cause.NVLINK): 0.026, WAITS: 0.334, BUSY: 0.64},
-        SLOW_LINKS,
-        {"history": stepping(0.0), "others": {PEER: stepping(0.5)}, "wires": links(7e9)},
-    ),
-    "the same, with ranks on another host": (
-        {(State.COMMUNICATING, Cause.NVLINK): 0.026, WAITS: 0.334, BUSY: 0.64},
-        SLOW_LINKS,
-        {
-            "history": stepping(0.0),
-            "others": {PEER: stepping(0.0)},
-            "wires": {**links(7e9), IB_OUT: (0.01, 50e9), IB_IN: (0.01, 50e9)},
-        },
+        {"history": IN_TURNS, "others": {PEER: IN_TURNS}, "wires": links(7e9)},
     ),
     "host copies": (
         {(STARVED, Cause.PCIE): 1.0, BUSY: 0.0},

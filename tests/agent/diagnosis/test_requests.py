@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from agent.diagnosis.accounting import STATE, STATE_SECONDS
 from agent.diagnosis.division import divide_second
 from agent.diagnosis.inactive_share import divide_inactive, serves
-from agent.diagnosis.requests import REMEMBERED, Bursts
+from agent.diagnosis.requests import HOUR, Bursts
 from agent.diagnosis.tick_context import GpuHistory
 from agent.model import Cause, State
 from agent.simulator import loads
@@ -120,7 +120,7 @@ def test_bursts_are_remembered_for_an_hour() -> None:
         now += 1.0
         bursts.take(0.0, now)
     assert bursts.seen(now)
-    assert not bursts.seen(now + REMEMBERED)
+    assert not bursts.seen(now + HOUR)
 
 
 def test_only_a_job_on_one_host_without_steps_files_or_data_waits_for_requests() -> None:
