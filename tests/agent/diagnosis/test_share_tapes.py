@@ -114,9 +114,11 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "late-20-sleeping": Wrong(LINKS, 0.16),
     },
     ("two-h100-rest", "gpm"): {
+        "exposed-25-2000ms": Wrong(LINKS, 0.12),
         "sharded": Wrong(SHARDED, 0.38),
     },
     ("two-h100-rest", "nvml"): {
+        "exposed-25-2000ms": Wrong(LINKS, 0.12),
         "exposed-50-20ms": Wrong(LINKS, 0.52),
         "sharded": Wrong(SHARDED, 0.40),
     },
@@ -128,7 +130,7 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "http-objects": Wrong(BOTH, 0.12),
         "main-process": Wrong(LAUNCHES, 0.08),
         "network": Wrong(BOTH, 0.08),
-        "parameter-server": Wrong(LINKS, 0.06),
+        "parameter-server": Wrong(LINKS, 0.22),
         "sharded": Wrong(SHARDED, 0.14),
     },
     ("two-h200", "nvml"): {
@@ -157,6 +159,7 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "host-optimiser": Wrong(NO_THREADS, 0.12),
         "jax-augmenting": Wrong(NO_THREADS, 0.46),
         "offloaded-activations": Wrong(COPIES, 0.44),
+        "one-channel": Wrong(LINKS, 0.36),
         "saves-often": Wrong(NO_THREADS, 0.24),
         "tensor-parallel": Wrong(LINKS, 0.22),
         "uneven-experts": Wrong(LINKS, 0.50),
@@ -178,9 +181,6 @@ KNOWN_WRONG: dict[tuple[str, str], dict[str, Wrong]] = {
         "small-files": Wrong(BOTH, 0.12),
         "uneven-stages": Wrong(SHARDED, 0.42),
     },
-}
-
-KNOWN_WRONG |= {
     ("two-h100-threads", "gpm"): {
         "chat_server": Wrong(TOO_NEW, 0.70),
         "third_checkpoints": Wrong(NO_THREADS, 0.36),
