@@ -7,7 +7,7 @@ import { codeOf, wordsOf } from "./states.js";
 const LEAST = 0.005; // share of the time from which a state is compared
 const HOUR = 3600;
 const KWH = 3.6e6;
-const AS_NUMBER = (value) => String(Number(value.toPrecision(3)));
+const AS_NUMBER = (value) => String(Number(value.toPrecision(2)));
 
 const ROWS = [
   ["lasted", (job) => job.seconds, span],
@@ -36,7 +36,8 @@ export async function compare(dialog, id, other = "") {
   const body = dialog.querySelector("#compare-body");
   body.replaceChildren(before && after ? tableOf(before, after)
     : element("p", {}, `No two jobs to compare: ${id}${other && ` and ${other}`}.`));
-  say(dialog.querySelector("h2"), after ? `${after.title}, beside its run before` : "Two jobs");
+  say(dialog.querySelector("h2"), before && after
+    ? `${before.title} (${before.id}), then ${after.title} (${after.id})` : "Two jobs");
   dialog.showModal();
 }
 
@@ -48,13 +49,19 @@ function tableOf(before, after) {
   const rows = [...ROWS, ...states].map(([name, of, told]) => {
     const [old, now] = [of(before), of(after)];
     const known = [old, now].every((value) => value !== null && value !== undefined);
-    const change = known && old ? `${now >= old ? "+" : "\u2212"}${Math.abs(100 * (now / old - 1)).toFixed(0)} %` : "";
+    const change = known ? changeOf(old, now, told === percent) : "";
     return element("tr", {}, element("th", { scope: "row" }, name),
       ...[old, now].map((value) => element("td", {}, value === null || value === undefined ? "not known" : told(value))),
       element("td", {}, change));
   });
-  const head = ["", "before", "this one", "change"].map((word) => element("th", { scope: "col" }, word));
+  const head = ["", "first", "then", "change"].map((word) => element("th", { scope: "col" }, word));
   return element("table", { class: "compared" }, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
+}
+
+/** Of shares the difference, in points: a per cent of a per cent misleads. */
+function changeOf(old, now, isShare) {
+  const difference = Math.round(isShare ? 100 * (now - old) : old ? 100 * (now / old - 1) : 0);
+  return difference ? `${difference > 0 ? "+" : "\u2212"}${Math.abs(difference)} ${isShare ? "points" : "%"}` : "";
 }
 
 const hours = (job) => Object.values(job.gpu_seconds).reduce((sum, seconds) => sum + seconds, 0) / HOUR;
