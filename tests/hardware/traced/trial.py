@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +177,10 @@ async def _tick(watchers: Sequence[Watcher], until: float, each: Any = None) -> 
 class Trial:
     """All slots of one call; two agents live through all of them."""
 
-    def __init__(self, until: float, library: Path, settles: float, seconds: float) -> None:
-        self._settles, self._seconds = settles, seconds
+    def __init__(
+        self, until: float, library: Path, settles: float, seconds: float, few: float
+    ) -> None:
+        self._settles, self._seconds, self._few = settles, seconds, few
         clock = MachineClock()
         hardware, self._recorder = recorded(real_hardware(), clock)
         self._start = time.monotonic()  # the first question comes now: the tape's time begins
@@ -240,7 +243,7 @@ class Trial:
             rank.trace(on=True)
         asyncio.run(_tick(watchers, time.monotonic() + TRACED))
         slice_ = _span(TRACED - 0.7)
-        sparse = [load for load in left if load.records_a_second(slice_) < FEW]
+        sparse = [load for load in left if load.records_a_second(slice_) < self._few]
         for load in left:
             if load not in sparse:
                 load.trace(on=False)
@@ -328,6 +331,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--until", type=float, default=540.0)
     parser.add_argument("--settles", type=float, default=60.0, help="s at most of each")
     parser.add_argument("--seconds", type=float, default=60.0, help="s at most that count of each")
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="trace all that is judged: it slows loads of many kernels, and needs no extrapolation",
+    )
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
     known = play.modules()
@@ -337,7 +345,8 @@ def main(arguments: Sequence[str]) -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     found = []
     with tempfile.TemporaryDirectory() as room:
-        trial = Trial(given.until, tracer(Path(room)), given.settles, given.seconds)
+        few = inf if given.whole else FEW
+        trial = Trial(given.until, tracer(Path(room)), given.settles, given.seconds, few)
         try:
             for one in trial.run(given.slots):
                 print(one, flush=True)
