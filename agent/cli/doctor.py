@@ -98,12 +98,13 @@ def _read(reading: int, until: float) -> bytes | None:
 
 
 def _delay(process: int) -> float:
-    """For how long (s) a thread of the process was ready to run and had no processor, at most."""
-    found = []
+    """Seconds for which threads of the process were ready to run and had no processor: a look
+    passes from thread to thread, and each may have waited for a part of it."""
+    waited = 0.0
     for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
         with suppress(OSError, ValueError, IndexError):
-            found.append(int(path.read_text().split()[1]) / 1e9)
-    return max(found, default=0.0)
+            waited += int(path.read_text().split()[1]) / 1e9
+    return waited
 
 
 def _leave(child: int) -> None:
