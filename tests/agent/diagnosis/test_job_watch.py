@@ -149,7 +149,7 @@ def test_what_was_not_observed_is_told_and_draws_nothing() -> None:
     assert receipt.unobserved == pytest.approx(4 * 600, rel=0.02)
     assert before.joules is not None
     assert receipt.joules == pytest.approx(before.joules, rel=0.1)
-    assert "0.668 that were not observed" in receipt_text(receipt)
+    assert "0.67 that were not observed" in receipt_text(receipt)
 
 
 def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
